@@ -1,12 +1,13 @@
 """An archive: `ledger/00000000.json`, ... and `data/topic_id=/run=/date=/partition=/*.parquet`.
 
-Every 1,000 ledger files are copied into one pack, as `packs/00000000.json`, so that a reader opens fewer files.
-`compact` copies all entries into the first pack.
+Each ledger file holds one ledger entry, which names the data files of one commit. Every 1,000 entries are copied into
+one more file, a pack, such as `packs/00000000.json`, so that a reader opens fewer files. `compact` copies all entries
+into the first pack.
 
-A run writes and syncs its data files, and then commits them by adding one ledger file. Adding a ledger file is atomic,
-and fails if another writer has added a file with this number. Data files that no entry names do not count. The next run
-first commits an empty entry with the number that the interrupted run would use, so that the interrupted run can no
-longer commit, and then removes the files.
+A run writes and syncs its data files, and then commits them by adding the ledger file with the next number. This is
+atomic, and fails if another writer has added a ledger file with this number. Readers ignore data files that no ledger
+entry names, such as those of an interrupted run. The next run first commits an empty entry with the number that the
+interrupted run would use, so that the interrupted run can no longer commit, and then removes those data files.
 """
 
 import uuid
@@ -23,7 +24,7 @@ from barnabas_jobs.planning.leftovers import Leftovers, leftovers
 LEDGER: Final = "ledger"
 PACKS: Final = "packs"
 PACKED: Final = 1000
-"""The number of ledger entries in a pack."""
+"""The number of ledger entries that are copied into one file, a pack."""
 DATA: Final = "data"
 LOCK: Final = "lock"
 COPY: Final = "_entry.json"
@@ -76,7 +77,7 @@ class Store(Protocol):
 
 
 class ArchiveFolder:
-    """An archive in a store."""
+    """An archive of a topic's records in a local folder or in a bucket."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
@@ -96,11 +97,14 @@ class ArchiveFolder:
             yield
 
     def ledger(self) -> Ledger:
-        """Return the committed entries. Raises JobFailed if an entry is missing, wrong or cannot be read."""
+        """Return all ledger entries. Raises JobFailed if a ledger entry is missing, wrong or cannot be read."""
         return checked(self._entries(), str(self))
 
     def _entries(self, first: int = 0) -> Iterator[Entry]:
-        """Yield the entries from the number `first` on, in order, each from its pack or from its ledger file."""
+        """Yield the ledger entries from the number `first` on, in order.
+
+        Read entries from a pack, which is a file with many entries, or else from the ledger file of each entry.
+        """
         packs = {name for name in self.store.names(PACKS) if name.endswith(".json")}
         files = {name for name in self.store.names(LEDGER) if name.endswith(".json")}
         for name in sorted(packs | files):
@@ -122,19 +126,19 @@ class ArchiveFolder:
             raise JobFailed(f"archive={self}: the file {name} cannot be read: {error}; {hint}") from error
 
     def survey(self) -> tuple[Ledger, Leftovers]:
-        """Return the committed entries, and the folders that interrupted runs left.
+        """Return all ledger entries, and the run folders that interrupted runs left.
 
-        Raises JobFailed if entries are missing. The folders are listed before the ledger is read, so a folder that is
-        committed meanwhile is no leftover.
+        Raises JobFailed if ledger entries are missing. The folders are listed before the ledger is read. Therefore a
+        folder that another run commits meanwhile does not count as left by an interrupted run.
         """
         folders = self._run_folders()
         ledger = self.ledger()
         return ledger, self._left(folders, sums_of(ledger.entries))
 
     def survey_sums(self) -> tuple[LedgerSums, Leftovers]:
-        """Return only the totals of the entries, to save memory, and the folders that interrupted runs left.
+        """Return the totals of the ledger entries, and the run folders that interrupted runs left.
 
-        Raises JobFailed as `survey` does.
+        The entries themselves are not kept, to save memory. Raises JobFailed if ledger entries are missing.
         """
         folders = self._run_folders()
         sums = sums_of(in_order(self._entries(), str(self)))
@@ -159,14 +163,14 @@ class ArchiveFolder:
         return found
 
     def _names(self, run: str, ledger: LedgerSums) -> bool:
-        """True if an entry that was committed after `ledger` was read has its data files in the run folder."""
+        """True if a ledger entry names the run folder, and was committed after `ledger` was read."""
         return any(entry.run == run for entry in self._entries(ledger.count))
 
     def sweep(self, runs: Iterable[str], entries: int) -> None:
-        """Remove these run folders and all partial files, and write the missing packs of the first `entries` entries.
+        """Remove these run folders and all partly written files, and write the missing packs.
 
-        The caller must be in a `written_by_us` block, and must have committed an empty entry if `Leftovers.fence` is
-        true.
+        `entries` is the number of ledger entries; a pack is a copy of 1,000 entries in one file. The caller must be in
+        a `written_by_us` block, and must have committed an empty entry if `Leftovers.fence` is true.
         """
         for run in runs:
             self.store.remove(run)
@@ -178,9 +182,9 @@ class ArchiveFolder:
                 self._pack(first)
 
     def _pack(self, first: int) -> None:
-        """Make the pack that begins with entry `first`.
+        """Copy 1,000 ledger entries, from the number `first` on, into one file, a pack.
 
-        A failure is ignored, because readers use the ledger files if there is no pack.
+        A failure is ignored, because without the pack `_entries` reads the ledger files.
         """
         with suppress(JobFailed):
             contents = [self.store.read(f"{LEDGER}/{_file(number)}") for number in range(first, first + PACKED)]
@@ -188,7 +192,7 @@ class ArchiveFolder:
                 self.store.add(f"{PACKS}/{_file(first)}", b"[%b]" % b",".join(filter(None, contents)))
 
     def pack_all(self, entries: Sequence[Entry]) -> None:
-        """Replace the first pack by a pack of all entries, so that readers open one file."""
+        """Copy all ledger entries into one file, the first pack, so that readers need not open the ledger files."""
         self.store.replace(f"{PACKS}/{_file(0)}", msgspec.json.encode(entries))
 
     def new_run(self, topic_id: str, number: int) -> str:
@@ -203,9 +207,10 @@ class ArchiveFolder:
         return [DataFile(name, size) for name, size in sizes.items() if name.endswith(".parquet")]
 
     def commit(self, entry: Entry) -> None:
-        """Add the entry to the ledger, durably, and a copy to its run folder; also make a pack after 1,000 entries.
+        """Add the entry to the ledger, and a copy of the entry to the folder of its data files, both durably.
 
-        Raises JobFailed if another writer has added an entry with this number.
+        After every 1,000 entries, also copy these entries into one file, a pack. Raises JobFailed if another writer has
+        added an entry with this number.
         """
         content = msgspec.json.format(msgspec.json.encode(entry), indent=1)
         if not self.store.add(f"{LEDGER}/{_file(entry.number)}", content):

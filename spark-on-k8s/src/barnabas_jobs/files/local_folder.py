@@ -19,9 +19,10 @@ NO_LINKS: Final = frozenset((errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.
 
 
 class LocalFolder:
-    """A folder for the files of a store; names are relative to the folder, with `/`.
+    """A local folder with the files of an archive, or with the plans of restores.
 
-    Failures raise JobFailed with the kernel's reason. `option` is the option of the job that names the folder.
+    File names are relative to the folder, with `/`. Failures raise JobFailed with the kernel's reason. `option` is the
+    name of the job's option that gives the folder.
     """
 
     def __init__(self, path: str, option: str = "archive") -> None:
@@ -47,7 +48,10 @@ class LocalFolder:
             self._check_links()
 
     def _check_links(self) -> None:
-        """Raise OSError unless the file system has hard links, before the job does work that it could not commit."""
+        """Raise OSError if the file system has no hard links, which `add` needs.
+
+        The check comes first, so that the job does no work that it could not commit.
+        """
         one = self.path / f".{uuid.uuid4().hex[:12]}{PARTIAL}"
         other = one.with_suffix(".link")
         try:

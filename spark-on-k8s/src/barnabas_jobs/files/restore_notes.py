@@ -1,6 +1,6 @@
 """The notes of restores: the plan of each restore, for runs that continue it, and a lock for each target topic.
 
-The notes are in the archive, or in the folder of the option `state` if the archive is read-only.
+The notes are in the archive, or in the folder that the option `state` names, if the archive is read-only.
 """
 
 from collections.abc import Iterator
@@ -14,14 +14,17 @@ RESTORES: Final = "restores"
 
 
 class RestoreNotes:
-    """The plans and locks of restores in one archive, or in the folder of the option `state`."""
+    """The plans and locks of restores, in the archive itself or in the folder that the option `state` names."""
 
     def __init__(self, store: Store, *, in_archive: bool) -> None:
         self._store = store
         self._in_archive = in_archive
 
     def check_writable(self) -> None:
-        """Create the folder of the notes, before the restore changes the cluster. Raises JobFailed if this fails."""
+        """Create the folder for plans and locks. Raises JobFailed if this fails.
+
+        A restore calls this before it changes the cluster.
+        """
         try:
             self._store.make(RESTORES)
         except JobFailed as failure:
