@@ -114,7 +114,10 @@ def parse_log_dirs(words: Sequence[str]) -> list[LogDir]:
 
 
 def check(log_dirs: Sequence[LogDir]) -> None:
-    """Raise JobFailed unless each log dir is named once and is its broker's, and all are of one cluster."""
+    """Raise JobFailed if a log dir is named twice or belongs to another broker, or if they are of several clusters.
+
+    Raises JobFailed also if the `meta.properties` of a log dir is missing or cannot be read.
+    """
     first = None
     if twice := [each for each in log_dirs if log_dirs.count(each) > 1]:
         raise JobFailed(
@@ -153,7 +156,8 @@ def _owner(log_dir: LogDir) -> Any:
 def replicas(log_dirs: Sequence[LogDir], topics: Collection[str]) -> list[Replica]:
     """Return the replicas of these topics, or of all topics if none is named.
 
-    Checkpoints are read before segments are listed, because a log only grows beyond its checkpointed offsets.
+    Checkpoints are read before segments are listed. Otherwise a log that grows in between could seem to end below its
+    checkpointed offsets.
     """
     found = []
     for log_dir in log_dirs:
@@ -162,13 +166,13 @@ def replicas(log_dirs: Sequence[LogDir], topics: Collection[str]) -> list[Replic
             partition = parse_partition_dir(path.name)
             if partition is None or (topics and partition.topic not in topics):
                 continue
-            with suppress(OSError):  # The replica has vanished, or `unreadable` reports its folder.
+            with suppress(OSError):  # The function `unreadable` reports the folder, unless a broker has deleted it.
                 found.append(_replica(log_dir, partition, path, offsets(partition)))
     return found
 
 
 def looked_at_again(log_dirs: Sequence[LogDir], listed: Sequence[Replica]) -> list[Looks]:
-    """Return each replica with a second listing of its segments and checkpointed offsets."""
+    """List the segments and checkpointed offsets of each replica again, and return each with both listings."""
     topics = {each.partition.topic for each in listed}
     now = {(each.log_dir, each.partition): each for each in replicas(log_dirs, topics)}
     gone = Offsets(0, 0, None)
@@ -179,7 +183,7 @@ def looked_at_again(log_dirs: Sequence[LogDir], listed: Sequence[Replica]) -> li
 
 
 def looked_at_alone(listed: Replica) -> Looks:
-    """Return the replica with a second listing of its segments and checkpointed offsets.
+    """List the segments and checkpointed offsets of the replica again, and return both listings.
 
     Raises OSError if the replica's folder cannot be read.
     """
@@ -211,9 +215,9 @@ def offsets_of(log_dir: LogDir) -> Callable[[TopicPartition], Offsets]:
 
 
 def leader_epochs(folder: str) -> list[EpochStart] | str | None:
-    """Return the leader epochs of the replica in the folder, or None if the folder has no such checkpoint.
+    """Return the leader epochs in the folder's `leader-epoch-checkpoint`, or None if there is no such file.
 
-    Returns the reason as a text if the checkpoint cannot be read.
+    If the file cannot be read, return the reason as a text.
     """
     try:
         return decode_epochs((Path(folder) / LEADER_EPOCHS).read_text(encoding="utf-8"))
@@ -232,7 +236,7 @@ def _decoded(path: Path, decode: Callable[[str], Decoded]) -> Decoded | None:
 def unreadable(log_dirs: Sequence[LogDir]) -> list[Stray]:
     """Return the partition folders that cannot be listed, and the checkpoints that cannot be read.
 
-    A problem counts only if two listings in a row show it, because a broker may change the files meanwhile.
+    Each is looked at twice, and returned only if both looks fail, because a broker may be changing the files.
     """
     return _seen_twice(log_dirs, _unreadable_in)
 
@@ -260,9 +264,9 @@ def _unreadable_in(log_dir: LogDir) -> Iterator[Stray]:
 
 
 def strays(log_dirs: Sequence[LogDir]) -> list[Stray]:
-    """Return the files and folders that belong to no partition, and the index files without a segment.
+    """Return the files and folders that belong to no partition, and the index files without a `.log` file.
 
-    A file counts only if two listings in a row show it, because a broker may move files meanwhile.
+    The log dirs are listed twice, and only what both listings show is returned, because a broker may be moving files.
     """
     return _seen_twice(log_dirs, _strays_in)
 

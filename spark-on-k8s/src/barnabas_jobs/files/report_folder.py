@@ -13,15 +13,15 @@ from barnabas_jobs.planning.errors import JobFailed
 OF_RUN: Final = ".run"
 """The file with the name of the run that makes the report; while a run writes the report, it locks this file."""
 BEFORE: Final = ".before"
-"""The folder in a new report that holds the report of an earlier try until the earlier report is removed."""
+"""The subfolder of a new report into which the report of an earlier attempt is moved before it is removed."""
 
 
 @contextmanager
 def new_report(path: str, run: str | None) -> Iterator[Path]:
     """Yield a temporary folder, which gets the name `path` when the block ends.
 
-    Raises JobFailed if another run has made a report at `path`, or is writing one. A report of an earlier try of the
-    same run, whose driver was killed before it could report its end, is replaced once the new report is complete.
+    Raises JobFailed if another run has made a report at `path`, or is writing one. The report of an earlier attempt of
+    the same run, whose driver was killed before it could report its end, is replaced once the new report is complete.
     """
     final = Path(path).absolute()
     try:
@@ -64,9 +64,9 @@ def _folder_beside(final: Path) -> Iterator[Path]:
 
 
 def _is_ours(lock: IO[str], path: Path) -> bool:
-    """True if no other process locks the file, and the file is still at `path`.
+    """True if no other process holds the lock on the open file, and the file at `path` is still this file.
 
-    The process that locked the file before may have removed or renamed the folder of the file.
+    Another process that held the lock until now may have removed or renamed the folder of the file.
     """
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -87,7 +87,7 @@ def _empty(partial: Path) -> None:
 
 
 def _is_of(run: str | None, report: Path) -> bool:
-    """True if a try of this run made the report."""
+    """True if an attempt of this run made the report."""
     try:
         return (report / OF_RUN).read_text(encoding="utf-8") == run
     except (FileNotFoundError, NotADirectoryError):

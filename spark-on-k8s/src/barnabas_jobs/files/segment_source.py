@@ -1,10 +1,11 @@
-"""`kafka-segments`, a Spark data source that reads segment files without a broker, one task for each segment.
+"""`kafka-segments`, a Spark data source that reads segment files without a broker, with one task for each segment.
 
     spark.dataSource.register(SegmentSource)
     spark.read.format("kafka-segments").option("log_dirs", "1:/data/1,2:/data/2").load()
 
-A row is a batch: the fields of its header, and the CRC computed over its bytes. If `problem` is not null, the row is a
-problem instead, of a kind in `planning.logs.problems`, or of the kind `gone` if the segment vanished while it was read.
+Each row describes one batch: the fields of its header, and the CRC computed over its bytes. A row whose `problem` is
+not null describes a problem instead. `problem` is then a kind from `planning.logs.problems`, or `gone` if the segment
+vanished while it was read.
 """
 
 import errno
@@ -29,7 +30,7 @@ GONE: Final = "gone"
 ROWS: Final = 16_384
 """The number of batches in one Arrow record batch."""
 LOOKS: Final = 3
-"""The largest number of times that a segment is read, because files that change can seem to have problems."""
+"""The maximum number of times that a segment with problems is read: files that change meanwhile can seem damaged."""
 PLACE: Final = "broker int, log_dir string, topic string, partition int, segment long"
 BATCH: Final = (
     "position long, base_offset long, last_offset long, epoch int, size_bytes int, crc long, computed_crc long, "
@@ -53,9 +54,9 @@ class SegmentTask(InputPartition):
         return self.base_offset == self.replica.segments[-1]
 
     def again(self) -> "SegmentTask":
-        """Return the task with the present segments and offsets of the log.
+        """List the log of the segment again, and return the task with the new listing.
 
-        The log may have been truncated since it was listed.
+        The log may have been truncated since the first listing.
         """
         with suppress(OSError):
             looks = looked_at_alone(self.replica)
@@ -119,9 +120,10 @@ class SegmentReader(DataSourceReader):
         ]
 
     def read(self, partition: InputPartition) -> "Iterator[pyarrow.RecordBatch]":
-        """Yield the rows of a segment: the batches in file order, and then the problems.
+        """Yield a row for each batch of a segment, in file order, and then a row for each problem.
 
-        If there are problems and the files have changed, the segment is read again for its problems.
+        If problems were found and the files have changed meanwhile, the segment is read again. Then only the problems
+        of the last read are yielded.
         """
         assert isinstance(partition, SegmentTask)
         rows = Rows(partition)
@@ -232,7 +234,7 @@ def _arrow_schema() -> Any:
 
 
 class Rows:
-    """The batches of one segment that wait to be passed to Spark."""
+    """The batches of one segment that were read, but not yet passed to Spark."""
 
     def __init__(self, task: SegmentTask) -> None:
         self._task = task
@@ -240,12 +242,12 @@ class Rows:
         self.batches: list[Batch] = []
 
     def add(self, batch: Batch) -> int:
-        """Add a batch, and return the number of waiting batches."""
+        """Add a batch, and return the number of batches since the last call of `taken`."""
         self.batches.append(batch)
         return len(self.batches)
 
     def taken(self) -> Any:
-        """Remove the waiting batches, and return them as an Arrow record batch."""
+        """Return the added batches as an Arrow record batch, and forget them."""
         columns = list(zip(*self.batches, strict=True))
         self.batches = []
         return self._filled(len(columns[0]), dict(zip(Batch._fields, columns, strict=True)))
