@@ -34,7 +34,8 @@ from barnabas_jobs.spark.standing import reported
 class Options(JobOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The options of `archive`.
 
-    `commit_records` bounds the records of a commit, and so the records that must be read again after an interruption.
+    `commit_records` is the maximum number of records in a commit. After an interruption, at most this many records must
+    be read again.
     """
 
     RULES: ClassVar = (
@@ -83,7 +84,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def fine(self) -> bool:
-        """True, because a run that fails raises an exception, and returns no result."""
+        """True if the run succeeded: always, because a run that fails raises an exception and returns no result."""
         return True
 
 
@@ -121,7 +122,7 @@ def run(
 
 
 class Begun(NamedTuple):
-    """The totals of the ledger at the beginning of the run; all of its entries would take too much memory.
+    """The totals of the ledger at the beginning of the run; the ledger entries themselves would take too much memory.
 
     `ends` holds the offset after the last archived or lost offset by partition; each commit of the run updates it.
     """
@@ -134,7 +135,10 @@ class Begun(NamedTuple):
 
 
 def _begun(job: Run, options: Options) -> Begun:
-    """Make sure that interrupted runs can no longer commit, remove their files, and return the totals of the ledger."""
+    """Remove the files that interrupted runs left in the archive, and return the totals of the ledger.
+
+    If an interrupted run might still commit, first commit an empty entry with the number that it would use.
+    """
     ledger, left = job.folder.survey_sums()
     check_topic(ledger, options.topic, options.archive)
     entries = ledger.count

@@ -28,17 +28,17 @@ class Run(NamedTuple):
 
 
 class Written(NamedTuple):
-    """The written files, which no entry names yet, and the counts of their records by partition."""
+    """The written files, which no ledger entry names yet, and by partition the counts of the records in these files."""
 
     files: list[DataFile]
     found: Mapping[int, Counted]
 
 
 def write(job: Run, number: int, records: DataFrame, offsets: int | None = None) -> Written:
-    """Write records to a new folder, and count what the files hold.
+    """Write records to files in a new folder, and count the records in these files.
 
-    `offsets` is the number of offsets in the whole run, for the progress. A folder without records is removed. If
-    writing fails, remove the folder and raise JobFailed.
+    `offsets` is the number of offsets that the whole run is to archive, which is needed to report its progress. If
+    there are no records, the folder is removed. If writing fails, remove the folder and raise JobFailed.
     """
     run_folder = job.folder.new_run(job.topic.topic_id, number)
     try:
@@ -49,7 +49,7 @@ def write(job: Run, number: int, records: DataFrame, offsets: int | None = None)
                     job.columns.added(true) if job.columns else true, job.folder.store.url(run_folder)
                 )
             files = job.folder.synced(run_folder)
-            if not files:  # The ranges have no committed record, so no ledger entry will name the folder.
+            if not files:  # No file was written, because `records` has no record, so the folder is useless.
                 job.folder.store.remove(run_folder)
             paths = [job.folder.store.url(file.path) for file in files]
             found = counts(job.spark, job.folder.data, paths)
@@ -106,9 +106,9 @@ def entry(
     schema: str | None = None,
     mismatched: int = 0,
 ) -> Entry:
-    """Return a ledger entry.
+    """Return a new entry for the ledger of the archive.
 
-    `now` is the topic at the time of the commit, which may have more partitions than at the beginning of the run.
+    `now` is the topic as it is at the commit; it may have more partitions than at the beginning of the run.
     """
     return Entry(
         number=number,
@@ -126,7 +126,10 @@ def entry(
 
 
 def _archived(wanted: OffsetRange, found: Counted | None) -> ArchivedRange:
-    """Return the archived range. Raises JobFailed if the files have records outside it, or too many for its offsets."""
+    """Return the archived range with the number of its records.
+
+    Raises JobFailed if the files have records outside the range, or more records than the range has offsets.
+    """
     if found and (found.records > wanted.offsets or found.first < wanted.start or found.last >= wanted.end):
         raise JobFailed(
             f"{wanted}: the files hold {found.records} records with offsets {found.first} to {found.last}, which "

@@ -14,11 +14,11 @@ ASK_S: Final = 5.0
 
 
 class ArchiveStanding:
-    """The lag of an archive that a run writes.
+    """The lag of this run's archive behind its topic.
 
     `ends` holds the offset after the last archived offset by partition; each commit of the run updates it. `read` holds
-    the offset up to which a continuous run has read each partition. `read` may be higher than `ends`, because
-    transaction markers are read but not archived.
+    by partition the offset up to which a continuous run has read. `read` may be higher than `ends`, because transaction
+    markers are read but not archived.
     """
 
     def __init__(self, job: Run, ends: Mapping[int, int], committed: Committed) -> None:
@@ -30,7 +30,10 @@ class ArchiveStanding:
         self.read: Mapping[int, int] = {}
 
     def now(self) -> Standing:
-        """Return the time of the last commit, and the lag, which is up to ASK_S old, or older if no broker answers."""
+        """Return the time of the last commit, and the lag.
+
+        The lag is at most ASK_S seconds old, or older if no broker answers.
+        """
         now_s = self._job.clock()
         if now_s - self._asked_s >= ASK_S:
             self._asked_s = now_s

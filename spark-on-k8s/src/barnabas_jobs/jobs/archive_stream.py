@@ -20,7 +20,7 @@ from barnabas_jobs.spark.records import read_to, stream_of_topic
 
 POLL_S: Final = 0.2
 LATE_S: Final = 3600.0
-"""The seconds from which on a failure does not count against the backoffLimit of the Kubernetes Job."""
+"""The running time in seconds after which a failure does not count against the backoffLimit of the Kubernetes Job."""
 
 
 class Stream:
@@ -45,7 +45,10 @@ class Stream:
         self._number = number
         self._ends = ends
         self._unknown: set[int] = set()
-        """The partitions that no entry names yet; the next entry records their start offsets, even without records."""
+        """The partitions that no ledger entry names yet.
+
+        The next ledger entry contains their start offsets, even if the batch has no records of these partitions.
+        """
         self._stopping = stopping
         self._busy = threading.Lock()
         self._failed: Exception | None = None
@@ -82,7 +85,10 @@ class Stream:
         return writer.start()
 
     def _starts(self) -> dict[int, int]:
-        """Return the start offset of each partition: the end in the ledger, or else the start of the log."""
+        """Return by partition the offset at which the query starts.
+
+        This is the offset after the last archived one, or the start of the log if the archive lacks the partition.
+        """
         log = self._job.cluster.bounds(self._job.topic)
         self._unknown = log.keys() - self._ends.keys()
         self._ends.update({partition: log[partition].earliest for partition in self._unknown})
@@ -100,7 +106,10 @@ class Stream:
             self._busy.release()
 
     def _commit(self, records: DataFrame) -> None:
-        """Commit a batch up to its last record in each partition; offsets after this record belong to a later entry."""
+        """Commit a batch as one ledger entry, which ends after the last record of the batch in each partition.
+
+        Offsets after that record, such as those of transaction markers, belong to a later ledger entry.
+        """
         written = write(self._job, self._number, records)
         ends = {partition: found.last + 1 for partition, found in written.found.items()}
         if ends:

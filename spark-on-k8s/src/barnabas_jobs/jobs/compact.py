@@ -30,7 +30,7 @@ from barnabas_jobs.spark.records import PAGE_CHECKSUMS, counts, write_parquet
 
 
 class Options(JobOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The options of `compact`; `commit_records` is the largest number of records in a commit that joins others."""
+    """The options of `compact`; commits are joined into new commits of at most `commit_records` records each."""
 
     topic: TopicName
     archive: Location
@@ -52,12 +52,12 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def fine(self) -> bool:
-        """True, because a run that fails raises an exception, and returns no result."""
+        """True if the run succeeded: always, because a run that fails raises an exception and returns no result."""
         return True
 
 
 class Compaction(NamedTuple):
-    """The parameters that all joins of a run share."""
+    """The parameters that all commits of a run share."""
 
     spark: SparkSession
     folder: ArchiveFolder
@@ -70,7 +70,7 @@ class Compaction(NamedTuple):
 
 
 def run(spark: SparkSession, options: Options, clock: Callable[[], float] = time.time) -> Result:
-    """Join the commits of an archive, and remove files that an earlier run replaced a day ago or earlier.
+    """Join the small files of an archive's commits, and remove the files that were replaced at least a day ago.
 
     Raises JobFailed on failure; what was committed before the failure stays.
     """
@@ -97,7 +97,10 @@ def run(spark: SparkSession, options: Options, clock: Callable[[], float] = time
 
 
 def _begun(job: Compaction, options: Options) -> Ledger:
-    """Make sure that interrupted runs can no longer commit, remove their files, and return the ledger."""
+    """Remove the files that interrupted runs left in the archive, and return the ledger.
+
+    If an interrupted run might still commit, first commit an empty entry with the number that it would use.
+    """
     ledger, left = job.folder.survey()
     check_topic(sums_of(ledger.entries), options.topic, options.archive)
     if not ledger.entries:
@@ -111,7 +114,10 @@ def _begun(job: Compaction, options: Options) -> Ledger:
 
 
 def _remove_replaced(job: Compaction, generation: Generation) -> int:
-    """Remove the folders of replaced files, after a check that all files in use exist, and return their number."""
+    """Remove the run folders whose files were replaced, and return the number of removed folders.
+
+    Raises JobFailed, and removes no folder, if a file in use is missing.
+    """
     replaced = replaced_runs(generation, job.now_ms) & set(job.folder.runs_of(generation.topic_id))
     if replaced:
         job.folder.paths(generation)
