@@ -79,7 +79,7 @@ class Options(JobOptions, frozen=True, kw_only=True, forbid_unknown_fields=True)
     lag is looked up for about `lag_samples` commits, spread evenly over all commits.
     """
 
-    RULES: ClassVar = (range_rule("time"),)  # In an empty range of time no group would miss the objective.
+    RULES: ClassVar = (range_rule("time"),)  # In an empty time range, every group would seem to meet the objective.
 
     bootstrap: Bootstrap
     report: Folder
@@ -135,7 +135,7 @@ def run(spark: SparkSession, options: Options, clock: Callable[[], float] = time
     with new_report(options.report, run_name(spark)) as folder, failures, reading(spark, CONSUMER_OFFSETS):
         read, total, is_current = _records(spark, cluster, options)
         with _kept(decoded(read)) as records:
-            with phase(spark, "reading commits", total):  # Later phases read the cached records.
+            with phase(spark, "reading commits", total):  # This count fills the cache for the later phases.
                 records.count()
             looked = _looked_at(records, options, is_current, now_ms)
             with _kept(roll_ups(looked.history, options.objective)) as rolled:
@@ -157,9 +157,10 @@ def _kept(frame: DataFrame) -> Iterator[DataFrame]:
 
 
 def _records(spark: SparkSession, cluster: Cluster, options: Options) -> tuple[DataFrame, int, bool]:
-    """Return the records, their approximate number, and whether they include the topic's present records.
+    """Return the records to read, their approximate number, and whether they include the records now in the topic.
 
-    The present records are left out if the archive is of an earlier topic of this name, or the topic was deleted.
+    The records now in the topic are left out if the archive is of an earlier topic of this name, or if the topic was
+    deleted.
     """
     if options.archive is None:
         return *_of_topic_beyond(spark, cluster, {}), True
@@ -182,7 +183,7 @@ def _of_topic_beyond(spark: SparkSession, cluster: Cluster, ends: Mapping[int, i
 
 
 class _Looked(NamedTuple):
-    """The commits with their lags, the number of commits, the number of known lags, and the present lags."""
+    """The commits with their lags, the number of commits, the number of commits with a known lag, and the lags now."""
 
     history: DataFrame
     commits: int

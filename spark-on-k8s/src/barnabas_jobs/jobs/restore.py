@@ -96,7 +96,10 @@ class Options(JobOptions, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
-    """The selected records, and how many records this run and earlier runs (`already_there`) wrote, by partition."""
+    """The selected records, and the numbers of written records by partition.
+
+    `written` counts what this run wrote, and `already_there` what earlier runs or tasks wrote.
+    """
 
     into: str
     dry_run: bool
@@ -107,16 +110,16 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def fine(self) -> bool:
-        """True, because a run that fails raises an exception, and returns no result."""
+        """True if the run succeeded: always, because a run that fails raises an exception and returns no result."""
         return True
 
 
 def run(
     spark: SparkSession, options: Options, clock: Callable[[], float] = time.time, quiet_s: float = QUIET_S
 ) -> Result:
-    """Start or continue a restore. Raises JobFailed on failure; written records stay.
+    """Start or continue a restore. Raises JobFailed on failure; records that were written stay.
 
-    After `quiet_s` seconds without a new record in the target, no task of an earlier run writes any more.
+    If the target gets no new record for `quiet_s` seconds, the tasks of earlier runs are taken to have ended.
     """
     check_one_task_each(spark)
     folder = archive_at(spark, options.archive)
@@ -174,7 +177,7 @@ class _Target:
         return self._written
 
     def await_quiet(self, plan: Plan) -> None:
-        """Wait until tasks of interrupted runs no longer write, unless all records are written."""
+        """Wait until tasks of interrupted runs no longer write. Return at once if all records are written already."""
         if not is_complete(plan, self.ends()):
             quiet_ends(self.topic.name, self.ends, self.quiet_s)
 
@@ -202,8 +205,8 @@ def _restore(
 ) -> Result:
     """Start the restore into the target, or continue it if an earlier run has stored a plan.
 
-    `selected` describes the records that were selected before this run created the target, or is None if the target
-    existed.
+    `selected` describes the records that this run chose from the archive before it created the target, or is None if
+    the target existed already.
     """
     plan = _begun(notes, options.name, target.topic.topic_id)
     if plan is not None:
@@ -228,7 +231,7 @@ def _restore(
 
 
 def _plan(options: Options, target: _Target, entries: int, selected: list[Selected]) -> Plan:
-    """Return a new plan. Raises Refused if the target is not empty and `append` is false."""
+    """Return a new plan of the restore. Raises Refused if the target topic is not empty and `append` is false."""
     ends = target.ends()
     if any(ends.values()) and not options.append:
         raise Refused(
@@ -247,9 +250,10 @@ def _plan(options: Options, target: _Target, entries: int, selected: list[Select
 
 
 def _write(records: DataFrame, bootstrap: str, plan: Plan, target: _Target) -> list[Row]:
-    """Write the records; if an executor dies with shuffle data, start a new Spark job once all tasks have ended.
+    """Write the records. If shuffle data is lost with an executor, wait until all tasks have ended, and write the rest.
 
-    Raises JobFailed after STARTS_MAX jobs, as many as Spark by default makes attempts of a stage.
+    Each start is a new Spark job. Raises JobFailed after STARTS_MAX Spark jobs; by default Spark also makes this many
+    attempts of a stage.
     """
     for start in range(1, STARTS_MAX + 1):
         try:
@@ -309,7 +313,7 @@ def _selection(options: Options, topic_id: str) -> Selection:
 def _records(spark: SparkSession, folder: ArchiveFolder, generation: Generation, selection: Selection) -> DataFrame:
     """Return the selected records, with their timestamp in the column `timestamp_ms`."""
     archived = of_files(spark, folder.data, folder.paths(generation))
-    # A later entry may have merged files, so they can also hold records that were archived after the chosen entry.
+    # `compact` may have joined files since, so files can also hold records that were archived after `generation`.
     if generation.later:
         archived = in_ranges(archived, generation.spans())
     records = archived.withColumn("timestamp_ms", F.unix_millis("timestamp"))

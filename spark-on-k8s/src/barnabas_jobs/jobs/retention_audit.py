@@ -44,7 +44,7 @@ SCHEMA = (
 class Options(JobOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The options of `retention-audit`.
 
-    `retention_ms` is another value of the setting; the report says how much this value would delete.
+    `retention_ms` is a possible value of `retention.ms`; the report says how much would be deleted with this value.
     """
 
     bootstrap: Bootstrap
@@ -65,12 +65,12 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def fine(self) -> bool:
-        """True if all topics that still exist were read, and no partition has a finding."""
+        """True if all topics that still exist were read, and no partition has too old or future records."""
         return not self.findings
 
     @property
     def summary(self) -> str:
-        """The number of topics that were read, and the first finding."""
+        """The number of topics that were read, and the first problem, if any was found."""
         return summed(f"{len(self.topics):,} topics were read", self.findings)
 
 
@@ -139,7 +139,7 @@ def _audit(records: DataFrame, topic: Topic, kept: Declared, options: Options, n
 
 
 def _age(age_ms: Column) -> Column:
-    """Return the index of the age's group in AGES; records without a timestamp are in the last group."""
+    """Return the index in AGES of the range that contains the age; a record without a timestamp is in the last one."""
     found = F.lit(len(AGES) - 1)
     for index, (_, bound_ms) in reversed(list(enumerate(AGES[:-1]))):
         found = F.when(age_ms < bound_ms, index).otherwise(found)

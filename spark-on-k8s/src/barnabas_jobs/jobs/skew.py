@@ -44,7 +44,7 @@ KEYS = "topic string, key string, partition int, records long, bytes long, share
 BROKERS = "broker int, rack string, replicas int, leaders int, bytes long, bytes_after long, records_per_s double"
 LOG_DIRS = "broker int, log_dir string, replicas int, bytes long, bytes_after long, usable_bytes long, total_bytes long"
 PLAN_BYTES_MAX: Final = 2560
-"""The largest number of bytes of the plan in the result, which must fit into a termination message of 4,096 bytes."""
+"""The maximum size of `plan` in bytes: the whole result must fit into a termination message of 4,096 bytes."""
 
 
 class Options(JobOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -64,9 +64,9 @@ class Options(JobOptions, frozen=True, kw_only=True, forbid_unknown_fields=True)
 class Result(msgspec.Struct, frozen=True, kw_only=True):
     """The result, which is also the report's JSON.
 
-    `plan` is text: the first `plan_partitions` of the `planned_partitions` in plan.json. `unread` lists topics that
-    could not be read. Replicas and bytes of brokers and log dirs are those of all topics; `records_per_s` counts only
-    topics that were read.
+    plan.json has the whole plan, with `planned_partitions` partitions. `plan` is the text of a shorter file with only
+    the first `plan_partitions` of these. `unread` lists topics that could not be read. For brokers and log dirs, the
+    replicas and bytes are those of all topics, but `records_per_s` counts only topics that were read.
     """
 
     report: str
@@ -84,7 +84,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def fine(self) -> bool:
-        """True, because skew does not count as a finding of the job."""
+        """True if the job found no problem: always, because skew does not count as a problem."""
         return True
 
 
@@ -146,7 +146,10 @@ def _result(options: Options, topics: list[TopicSkew], unread: list[Unread], fou
 
 
 def _topic(records: DataFrame, topic: Topic, top: int, total: int, now_ms: int) -> TopicSkew:
-    """Return the skew of one topic; `total` is the number of offsets in all topics, for the progress."""
+    """Return the skew of one topic.
+
+    `total` is the number of offsets in all topics, which is needed to report the progress.
+    """
     name, spark = topic.name, records.sparkSession
     with reading(spark, name), spark_failures(f"reading {name}"):
         by_key = _by_key(records).cache()

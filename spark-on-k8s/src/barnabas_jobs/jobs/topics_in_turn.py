@@ -9,7 +9,7 @@ from barnabas_jobs.planning.ranges import Bounds, OffsetRange, pending
 from barnabas_jobs.planning.unread import Unread
 
 TRIES: Final = 3
-"""The largest number of times that a topic is read, because its oldest records may be deleted while it is read."""
+"""The maximum number of attempts to read a topic. An attempt fails if the oldest records are deleted meanwhile."""
 
 Report = TypeVar("Report")
 
@@ -45,7 +45,7 @@ def _records(cluster: Cluster, name: str) -> int:
         topic = cluster.topic(name)
         return 0 if topic.leaderless else sum(each.offsets for each in pending({}, cluster.bounds(topic)))
     except JobFailed:
-        return 0  # Reading the topic reports the failure.
+        return 0  # `_read` meets the same failure later, and reports it.
 
 
 def _read(cluster: Cluster, topic: Topic, read: Callable[[Topic, Sequence[OffsetRange]], Report]) -> Report:
@@ -68,7 +68,10 @@ def _lost_records(before: dict[int, Bounds], now: dict[int, Bounds]) -> bool:
 
 
 def _unread(cluster: Cluster, name: str, found: Topic | None, failure: JobFailed) -> Unread:
-    """Return why a topic was not read. Raises JobFailed if no broker answers, as the topic may then be readable."""
+    """Return why a topic was not read.
+
+    Raises JobFailed if no broker answers, because then nothing is known about the topic itself.
+    """
     is_gone = _is_gone(cluster, name, found)
     return Unread(
         topic=name, why="the topic was deleted while the job ran" if is_gone else str(failure), is_gone=is_gone

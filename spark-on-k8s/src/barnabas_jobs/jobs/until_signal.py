@@ -12,7 +12,10 @@ SignalName = Literal["SIGTERM", "SIGINT"]
 
 
 class Stopping:
-    """A request to end the job; `ended_by` names its signal, or is None if another thread set the event."""
+    """A request to end the job, which is made by setting `event`.
+
+    `ended_by` is the name of the signal that set the event, or None if another thread set it.
+    """
 
     def __init__(self, event: threading.Event) -> None:
         self.event = event

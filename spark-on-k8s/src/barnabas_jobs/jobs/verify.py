@@ -44,7 +44,7 @@ class Options(JobOptions, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 class PartitionResult(msgspec.Struct, frozen=True, kw_only=True):
-    """The comparison of one partition: its offset ranges in archive and topic, and the compared range and records."""
+    """The comparison of a partition: the offset ranges in archive and topic, the compared range, and record counts."""
 
     partition: int
     archived: tuple[int, int]
@@ -103,7 +103,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Live(NamedTuple):
-    """The topic to compare with, and its bounds by partition."""
+    """The topic to compare the archive with, and the start and end offset of each partition."""
 
     cluster: Cluster
     topic: Topic
@@ -142,9 +142,9 @@ def compare(
     *,
     only_shared: bool = False,
 ) -> Result:
-    """Compare the offsets that both sides have, or all records with `match=order`, and count the records in all files.
+    """Compare the records at offsets that both archive and topic have, and count the records in all archived files.
 
-    With `only_shared`, archived records at other offsets are only counted.
+    With `match=order`, compare all records. With `only_shared`, only count archived records at other offsets.
     """
     spans = generation.spans()
     archived = of_files(spark, folder.data, folder.paths(generation))
@@ -197,7 +197,10 @@ def _sides(
 
 
 def _placed(records: DataFrame, side: str, match: Match) -> DataFrame:
-    """Return side, partition, position and content hash of each record, and in `inside` whether it is compared."""
+    """Return a row for each record, with `side` ("archive" or "topic"), its partition, position and content hash.
+
+    `inside` is true if the record is compared.
+    """
     if match == "offset":
         position, content = F.col("offset"), fingerprint("timestampType")
     else:
@@ -208,7 +211,10 @@ def _placed(records: DataFrame, side: str, match: Match) -> DataFrame:
 
 
 def _sums(sides: DataFrame) -> dict[int, dict[str, int]]:
-    """Return by partition the number of compared records on each side, and whether numbers and checksums are equal."""
+    """Return by partition the numbers of compared records in archive and topic, and whether the two are equal.
+
+    They are equal if the numbers and the checksums of the records are equal.
+    """
     columns = []
     for side in ("archive", "topic"):
         here = (F.col("side") == side) & F.col("inside")
@@ -226,7 +232,7 @@ def _sums(sides: DataFrame) -> dict[int, dict[str, int]]:
 
 
 def _differences(sides: DataFrame, partitions: list[int]) -> tuple[dict[str, int], list[Difference]]:
-    """Return the number of differing records by kind, and the first of them, in these partitions."""
+    """Return, for these partitions, the number of differing records by kind, and the first differing records."""
     if not partitions:
         return {}, []
     here = sides.where(F.col("partition").isin(partitions))
