@@ -53,7 +53,10 @@ def _replicas(log_dirs: Iterable[tuple[int, Mapping[str, Any]]]) -> dict[TopicPa
 def _held(
     log_dirs: Iterable[tuple[int, Mapping[str, Any]]], *, is_future: bool
 ) -> Iterator[tuple[TopicPartition, Replica]]:
-    """Yield the current replicas, or the future replicas that are being copied from another log dir of their broker."""
+    """Yield the current replicas. If `is_future` is true, yield only the future replicas instead.
+
+    A future replica is one that a broker is copying from one of its log dirs to another.
+    """
     for broker, log_dir in log_dirs:
         for topic in log_dir["topics"]:
             for part in topic["partitions"]:

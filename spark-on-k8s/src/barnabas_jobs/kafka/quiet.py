@@ -21,9 +21,9 @@ Ends = TypeVar("Ends")
 
 
 def quiet_ends(topic: str, ends: Callable[[], Ends], quiet_s: float) -> Ends:
-    """Return the ends of the topic once they have not changed for `quiet_s` seconds.
+    """Return the end offsets of the topic once they have not changed for `quiet_s` seconds.
 
-    Raises JobFailed after QUIET_SECONDS_MAX, because another client then writes to the topic.
+    Raises JobFailed if they still change after QUIET_SECONDS_MAX seconds: then another client is writing to the topic.
     """
     found, began, since = ends(), time.monotonic(), time.monotonic()
     while time.monotonic() - since < quiet_s:

@@ -60,7 +60,10 @@ class Cluster:
         self.bootstrap = bootstrap
         self._admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0, **ASKING, **for_librdkafka()})
         self._made_s: dict[str, float] = {}
-        """The time at which this object created each of its topics; some brokers may not know a new topic yet."""
+        """The time at which this object created a topic, by the topic's name.
+
+        For a while after that, some brokers may not know the topic yet.
+        """
         self._topics(CONNECT_S)
 
     def topic(self, name: str) -> Topic:
@@ -81,9 +84,10 @@ class Cluster:
             raise self._failed(error, "") from error
 
     def bounds(self, topic: Topic) -> dict[int, Bounds]:
-        """Return the bounds by partition; during an election, ask again for TIMEOUT_S.
+        """Return the start and end offset of each partition.
 
-        The end is the last stable offset, because records of open transactions are not read.
+        While a leader is being elected, ask again for up to TIMEOUT_S seconds. The end offset is the last stable
+        offset, because records of open transactions are not read.
         """
         first, last = (
             self._with_leaders(partial(self._offsets, topic, spec))
@@ -158,7 +162,7 @@ class Cluster:
         return name in self._made_s and time.monotonic() - self._made_s[name] < TIMEOUT_S
 
     def _with_leaders(self, ask: Callable[[], Asked]) -> Asked:
-        """Return the answer of the partitions' leaders, and ask again for TIMEOUT_S while an election is going on."""
+        """Return what `ask` returns. While a leader is being elected, call `ask` again, for up to TIMEOUT_S seconds."""
         began_s = time.monotonic()
         while True:
             try:
@@ -169,7 +173,10 @@ class Cluster:
             time.sleep(LOOK_S)
 
     def _told(self, name: str, ask: "Callable[[], Future[Answer]]") -> Answer:
-        """Return the answer of a broker; ask again if a broker does not know a new topic yet."""
+        """Return a broker's answer to the request that `ask` sends.
+
+        Send the request again while the broker does not know a topic that this object has just created.
+        """
         while True:
             try:
                 return self._answer(ask(), name)

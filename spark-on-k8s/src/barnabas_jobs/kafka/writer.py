@@ -1,10 +1,12 @@
-"""The writer in the tasks of a restore: records into one topic, each to its partition, in order, exactly once.
+"""The writer in the tasks of a restore. It writes records into one topic: to their partitions, in order, exactly once.
 
-A task first asks for the end of the partition. Records beyond the partition's base were written by an earlier run or
-task, so the task skips them. If an earlier task of this run had the same records, or the end differs from the end that
-the driver saw, the task waits until nobody writes, because requests of the earlier task may still arrive. A failed task
-drops its unsent records, and its idempotent producer stops at the first failure. So the written records are always the
-first of the planned records, without a gap.
+A task first asks for the end offset of the partition. Records after the offset at which the restore began were written
+by an earlier run or task, so the task skips as many of its records. Requests of an earlier task may still arrive if an
+earlier task of this run had to write the same records, or if the end offset differs from the one that the driver saw.
+Then the task waits until nobody writes.
+
+A failed task drops its unsent records, and its idempotent producer stops at the first failure. So the written records
+are always the first of the planned records, without a gap.
 """
 
 import time
@@ -56,8 +58,8 @@ A plain tuple, because creating a named tuple takes as long as sending a record.
 class TopicWriter:
     """A writer that Spark sends to executors.
 
-    `bases` is the offset in each partition at which the restored records begin, and `records` their number. `ends` is
-    the end offset of each partition that the driver read last, while no task wrote.
+    By partition, `bases` is the offset at which the restored records begin, and `records` is their number. `ends` is
+    the end offset, as the driver read it last, at a time when no task was writing.
     """
 
     def __init__(
@@ -77,10 +79,11 @@ class TopicWriter:
         self.quiet_s = quiet_s
 
     def __call__(self, records: Iterable[Record], *, is_again: bool = False) -> Iterator[tuple[int, int, int]]:
-        """Write records, ordered by partition and offset; yield partition, records written, and records already there.
+        """Write records, which are sorted by partition and offset.
 
-        `is_again` is true if an earlier task had the same records and may have written some. Raises NotWritten if
-        another client has written to a partition, or if brokers refuse a record or do not answer.
+        Yield for each partition its number, how many records were written, and how many were there already. `is_again`
+        is true if an earlier attempt of the task may have written some of the records. Raises NotWritten if another
+        client has written to a partition, or if brokers refuse a record or do not answer.
         """
         producer = Producer({"bootstrap.servers": self.bootstrap, **PRODUCER, **for_librdkafka()})
         for partition, of_partition in groupby(records, key=itemgetter(0)):
@@ -168,7 +171,7 @@ class TopicWriter:
 
 
 def _reason(producer: Producer, error: KafkaError) -> str:
-    """Return the reason of an error; for a fatal error only the next poll gives the reason."""
+    """Return the reason of an error. For a fatal error, poll once more, because only that poll gives the reason."""
     if error.code() == KafkaError._FATAL:
         try:
             producer.poll(REASON_S)
@@ -182,7 +185,7 @@ def _headers(headers: Iterable[Mapping[str, Any]]) -> list[tuple[str, bytes | No
 
 
 def _kept(record: Record) -> tuple[Any, ...]:
-    """Return timestamp, key, value and headers of a record, in the form in which `_read` returns them."""
+    """Return timestamp, key, value and headers of a record to write, to be compared with what `_read` returns."""
     _, timestamp_ms, key, value, headers = record
     return timestamp_ms, key, value, _headers(headers or ())
 
