@@ -4,7 +4,10 @@ from barnabas_jobs.planning.ledger import Entry, LostRange
 
 
 class Committed:
-    """The totals of a run's commits; until the run commits, `last_commit_ms` is the time of an earlier run's commit."""
+    """The totals of what one run has committed.
+
+    Until the first commit of the run, `last_commit_ms` is the time of the last commit of an earlier run.
+    """
 
     def __init__(self, last_commit_ms: int | None = None) -> None:
         self.last_commit_ms = last_commit_ms
@@ -16,7 +19,7 @@ class Committed:
         self.lost: list[LostRange] = []
 
     def add(self, entry: Entry) -> None:
-        """Count the records, bytes and lost ranges of a committed entry."""
+        """Add the records, bytes and lost ranges of a committed ledger entry to the totals."""
         self.last_commit_ms = entry.committed_at_ms
         self.commits += 1
         self.records += entry.records

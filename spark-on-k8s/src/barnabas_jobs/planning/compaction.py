@@ -1,4 +1,4 @@
-"""The choice of ledger entries whose files are joined, and of run folders with replaced files to remove."""
+"""The choice of ledger entries whose files are joined, and of run folders that go because their files were replaced."""
 
 from collections.abc import Iterator, Sequence
 from typing import Final
@@ -10,9 +10,10 @@ KEEP_MS: Final = 24 * 3_600_000
 
 
 def groups_to_join(generation: Generation, records_max: int) -> list[list[Entry]]:
-    """Return groups of two or more entries to join, each group with one schema and at most `records_max` records.
+    """Return groups of two or more ledger entries whose files are to be joined.
 
-    Entries without files, and entries whose files were replaced, are in no group.
+    The entries of a group have one schema, and at most `records_max` records in all. Entries without files, and entries
+    whose files were replaced, are in no group.
     """
     joined, found, records = generation.joined, list[list[Entry]](), 0
     for entry in generation.entries:
@@ -29,7 +30,7 @@ def groups_to_join(generation: Generation, records_max: int) -> list[list[Entry]
 
 
 def records_of(generation: Generation, group: Sequence[Entry]) -> dict[int, int]:
-    """Return the number of records in the files of these entries, by partition."""
+    """Return the number of records in the files of these ledger entries, by partition."""
     counts: dict[int, int] = {}
     for entry in _brought(generation, group):
         for each in entry.partitions:
@@ -44,7 +45,10 @@ def _brought(generation: Generation, group: Sequence[Entry]) -> Iterator[Entry]:
 
 
 def joining_entry(number: int, group: Sequence[Entry], last: Entry, files: list[DataFile], now_ms: int) -> Entry:
-    """Return the entry whose files replace those of the group; `last` is the newest entry of the topic id."""
+    """Return a ledger entry whose files replace the files of the ledger entries in `group`.
+
+    `last` is the newest ledger entry of the same topic id.
+    """
     return Entry(
         number=number,
         topic=last.topic,
@@ -61,7 +65,7 @@ def joining_entry(number: int, group: Sequence[Entry], last: Entry, files: list[
 
 
 def fencing_entry(number: int, last: Entry, now_ms: int) -> Entry:
-    """Return an empty entry; once it is committed, interrupted runs cannot commit an entry with this number."""
+    """Return an empty ledger entry. Once it is committed, interrupted runs cannot commit an entry with its number."""
     return Entry(
         number=number,
         topic=last.topic,

@@ -18,7 +18,7 @@ def summed(read: str, findings: Sequence[str]) -> str:
 
 
 class Ending(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The exit code, a message in one line, the job's result, and the ledger's folder if there is one."""
+    """The exit code of a job, a message in one line, the result, and the ledger's folder if there is one."""
 
     exit: int
     message: str
@@ -28,8 +28,8 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def shortened(self) -> bytes:
         """Return JSON of at most BYTES_MAX bytes.
 
-        Findings beyond half of the bytes are left out first, then the largest lists and objects of the result, then
-        the whole result, and last the end of the message.
+        If the JSON is too long, leave out findings until they take at most half of BYTES_MAX. If that is not enough,
+        leave out the largest lists and objects of the result, then the whole result, and last the end of the message.
         """
         ending = self
         while len(written := msgspec.json.encode(ending)) > BYTES_MAX:
@@ -38,7 +38,7 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return written
 
     def _with_fewer_findings(self) -> "Ending | None":
-        """Return the ending with the findings that fit into half of BYTES_MAX, or None if all of them fit."""
+        """Return a copy with only as many findings as fit into half of BYTES_MAX, or None if all findings fit."""
         found = (self.result or {}).get("findings")
         if not isinstance(found, list) or len(msgspec.json.encode(found)) <= FINDINGS_BYTES_MAX:
             return None
@@ -51,9 +51,9 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return msgspec.structs.replace(self, result={**(self.result or {}), "findings": [*kept, more]})
 
     def _without_largest(self) -> "Ending | None":
-        """Return the ending with a number of items in place of the result's largest list or object except `findings`.
+        """Return a copy in which the number of items replaces the largest list or object of the result.
 
-        Return None if the result has no such list or object.
+        `findings` stays. Return None if the result has no other list or object.
         """
         parts = {
             name: value
@@ -67,9 +67,10 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return msgspec.structs.replace(self, result={**(self.result or {}), largest: count})
 
     def _with_less_to_say(self, bytes_over: int) -> "Ending":
-        """Return the ending without its result, or if it has none, with a shorter message.
+        """Return a copy without the result, or if there is no result, with a shorter message.
 
-        The message loses a sixth of `bytes_over` in characters, because JSON needs up to 6 bytes for a character.
+        The message loses only one character for every 6 bytes of `bytes_over`, because a character takes up to 6 bytes
+        in JSON. `shortened` repeats this until the JSON fits.
         """
         if self.result is not None:
             return msgspec.structs.replace(self, result=None)

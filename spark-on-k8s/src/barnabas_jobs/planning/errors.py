@@ -6,11 +6,11 @@ class JobFailed(Exception):
 
 
 class Refused(JobFailed):
-    """A job that cannot do what the options ask; another try would fail in the same way."""
+    """A failure because the job cannot do what the options ask; another attempt would fail in the same way."""
 
 
 class JobFailedLate(JobFailed):
-    """A failure of a continuous job after an hour or more, so another try is likely to succeed."""
+    """A failure of a continuous job that had run for an hour or more, so that another attempt is likely to succeed."""
 
 
 class BadOption(Exception):

@@ -1,1 +1,1 @@
-"""The commits of groups, their lag at each commit, and its history."""
+"""The offset commits of consumer groups, the lag of a group at each commit, and the history of this lag."""

@@ -43,9 +43,10 @@ Ask = Callable[[Sequence[tuple[TopicPartition, int]]], list[int | None]]
 
 
 def lags(moments: Sequence[Moment], ends: Mapping[TopicPartition, Ends], ask: Ask) -> list[Lag | None]:
-    """Return the lag at each moment, or None if the partition or its records of that time are gone.
+    """Return the lag at each moment, or None if the lag is unknown.
 
-    If the log ends before the committed offset, the topic was created again or truncated, so the lag is unknown.
+    The lag is unknown if the partition no longer exists, or if all records from before the moment have been deleted. It
+    is also unknown if the log ends before the committed offset, because then the topic was created again or truncated.
     """
     known = [number for number, each in enumerate(moments) if each.at in ends and each.committed <= ends[each.at].end]
     found: list[Lag | None] = [None] * len(moments)
@@ -55,7 +56,7 @@ def lags(moments: Sequence[Moment], ends: Mapping[TopicPartition, Ends], ask: As
         moment, there = moments[number], ends[moments[number].at]
         end = there.end if answer is None else answer
         if end <= there.start and moment.committed < there.start:
-            continue  # All records of that time are deleted, so their number is unknown.
+            continue  # All records up to this moment have been deleted, so nobody knows where the log ended.
         found[number] = Lag(max(0, end - moment.committed), 0.0 if end <= moment.committed else None)
         if end > moment.committed >= there.start:
             waiting.append(number)
@@ -83,13 +84,19 @@ class _Search(NamedTuple):
 
     @property
     def next_ms(self) -> int:
-        """The time to ask about next: further back each time until `low_ms` is known, then halfway to `high_ms`."""
+        """The time to ask about next.
+
+        Until `low_ms` is known, go back from `high_ms` in growing steps. Then bisect between `low_ms` and `high_ms`.
+        """
         if self.low_ms is None:
             return max(0, self.high_ms - self.step_ms)
         return (self.low_ms + self.high_ms) // 2
 
     def answered(self, asked_ms: int, end: int | None) -> "_Search":
-        """Return a narrower search; `end` is where the log ended at `asked_ms`, or None if it has not grown since."""
+        """Return the search with a smaller range of time.
+
+        `end` is the end offset of the log at `asked_ms`, or None if this is still the end offset.
+        """
         was_written = end is None or end > self.moment.committed
         if was_written and asked_ms > 0:
             return self._replace(high_ms=asked_ms, step_ms=self.step_ms * 2)
@@ -97,7 +104,7 @@ class _Search(NamedTuple):
 
 
 def _written(moments: Iterable[Moment], ask: Ask) -> list[int]:
-    """Return for each moment the time in ms at which the oldest record unread at the moment was written."""
+    """Return, for each moment, when the oldest record that the group had not read yet was written, in ms."""
     searches = [_Search(each, None, each.time_ms) for each in moments]
     while open_ones := [number for number, each in enumerate(searches) if not each.is_done]:
         asked = [searches[number].next_ms for number in open_ones]

@@ -77,7 +77,10 @@ def _commit(about: tuple[str, str, int], value: bytes) -> OffsetRecord:
 
 
 def _string(data: bytes, position: int) -> tuple[str, int]:
-    """Return the string whose length (16 bits) is at a position, and the position after the string."""
+    """Decode the string at a position, and return the string and the position after it.
+
+    A string begins with its length in 16 bits.
+    """
     (length,) = _INT16.unpack_from(data, position)
     end = position + 2 + length
     if length < 0 or end > len(data):

@@ -1,4 +1,4 @@
-"""The lag of each group by day, and whether the group met its objective."""
+"""The report of each group's lag by day, and of whether the group met the lag objective."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,7 +17,7 @@ DAY: Final = "day"
 GROUPS_DRAWN: Final = 20
 TOPICS_DRAWN: Final = 6
 HOURS_DRAWN: Final = 1000
-"""The largest number of hours in a chart, which bounds what the driver collects."""
+"""The maximum number of hours in a chart, which limits how much data Spark's driver collects."""
 BOUNDS: Final = (
     f"Charts show at most {GROUPS_DRAWN} groups: those that missed the objective most often, then those with most lag. "
     f"Each chart has the {TOPICS_DRAWN} topics with most lag, each over the last {HOURS_DRAWN:,} hours with "
@@ -29,9 +29,9 @@ _start_ms: Final = attrgetter("start_ms")
 
 
 class Objective(msgspec.Struct, frozen=True, kw_only=True):
-    """The allowed lag of a group over all its partitions, at each commit and now; None means no bound.
+    """The lag that a group may have, at each of its commits and now; None means no limit.
 
-    `max_seconds` bounds the partition that is furthest behind.
+    `max_records` limits the sum over all partitions, and `max_seconds` the partition that is furthest behind.
     """
 
     max_records: int | None = None
@@ -39,11 +39,11 @@ class Objective(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_set(self) -> bool:
-        """True if the objective has a bound."""
+        """True if the objective limits the records or the seconds of the lag."""
         return self.max_records is not None or self.max_seconds is not None
 
     def is_missed(self, records: int | None, seconds: float | None) -> bool:
-        """True if this lag exceeds a bound; an unknown lag exceeds none."""
+        """True if this lag is above a limit of the objective; an unknown lag is not."""
         too_many = self.max_records is not None and records is not None and records > self.max_records
         return too_many or (self.max_seconds is not None and seconds is not None and seconds > self.max_seconds)
 
@@ -54,7 +54,10 @@ class Objective(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GroupDay(msgspec.Struct, frozen=True, kw_only=True):
-    """A day of a group: the largest lag at its commits over all partitions, None if no lag is known."""
+    """The commits of a group on one day, and the largest lag at these commits; None if no lag is known.
+
+    `lag_max` is the largest sum of the lags of all partitions.
+    """
 
     group: str
     start_ms: int
@@ -65,7 +68,7 @@ class GroupDay(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TopicHour(msgspec.Struct, frozen=True, kw_only=True):
-    """An hour of a group: its largest lag in a topic, or in all topics if `topic` is empty."""
+    """The largest lag of a group within one hour, in one topic, or in all topics together if `topic` is empty."""
 
     group: str
     topic: str
