@@ -10,7 +10,10 @@ from barnabas_jobs.planning.ranges import OffsetRange
 
 FORMAT: Final = 1
 JOINED_FORMAT: Final = 2
-"""The format of entries with `joins`; a reader that knows only FORMAT fails instead of reading records twice."""
+"""The format of entries with `joins`, whose files replace files of earlier entries.
+
+A reader that knows only FORMAT fails, because it would read the records of the old and of the new files.
+"""
 
 
 class ArchivedRange(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,7 +41,7 @@ class DataFile(msgspec.Struct, frozen=True):
 
 
 def run_of(file: DataFile) -> str:
-    """Return the run folder of the file: `data/topic_id=/run=`."""
+    """Return the folder of the run that wrote the file: `data/topic_id=ID/run=RUN`."""
     return "/".join(file.path.split("/")[:3])
 
 
@@ -47,8 +50,8 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 
     `number` counts from 0 without a gap. `topic_id` distinguishes the topic from later topics of the same name.
     `schema` is the schema of the column `json`, and `mismatched` the number of values that do not fit it. If `joins` is
-    (first, end), the files of the entry replace the files of the entries `first` to `end` - 1. Any other entry without
-    ranges is a fence: it only takes the number with which an interrupted run might still commit.
+    (first, end), the files of the entry replace the files of the entries `first` to `end` - 1. An entry with neither
+    `joins` nor `ranges` is a fence: it occupies a number, so that an interrupted run cannot commit under this number.
     """
 
     number: int
@@ -83,15 +86,18 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def left_out(self) -> int:
-        """The number of archived offsets without a record: aborted records, transaction markers, compacted records."""
+        """The number of offsets in the archived ranges for which the archive has no record.
+
+        These are the offsets of aborted records, transaction markers and compacted records.
+        """
         return sum(each.end - each.start - each.records for each in self.partitions)
 
 
 class Generation(NamedTuple):
-    """The archived entries of one topic id.
+    """The ledger entries of one topic id.
 
-    `later` has the entries committed after `entries` whose files replace files of `entries`. The files of `later` may
-    also hold records that were archived after `entries`.
+    `later` has newer entries, which were committed after `entries`, and whose files replace files of `entries`. The
+    files of `later` may also hold records that were archived after `entries`.
     """
 
     topic: str
@@ -101,7 +107,7 @@ class Generation(NamedTuple):
 
     @property
     def joined(self) -> set[int]:
-        """The numbers of the entries whose files are replaced."""
+        """The numbers of the entries whose files were replaced by the files of a newer entry."""
         return {number for entry in (*self.entries, *self.later) if entry.joins for number in range(*entry.joins)}
 
     @property
@@ -127,7 +133,7 @@ class Generation(NamedTuple):
         return self.entries[-1].topic_config if self.entries else {}
 
     def ends(self) -> dict[int, int]:
-        """Return the offset after the last archived or lost offset, by partition."""
+        """Return by partition the offset after the last one that is archived, or recorded as lost."""
         return {each.partition: each.end for entry in self.entries for each in entry.ranges}
 
     def spans(self) -> list[OffsetRange]:
@@ -149,7 +155,10 @@ class Generation(NamedTuple):
 
 
 class LedgerSums:
-    """The totals of a ledger, for runs that add entries; half a million entries would take too much memory."""
+    """The totals of a ledger.
+
+    Runs that add entries keep only these totals, because half a million entries would take too much memory.
+    """
 
     def __init__(self) -> None:
         self.count = 0
@@ -161,7 +170,7 @@ class LedgerSums:
         self._ends: dict[str, dict[int, int]] = {}
 
     def add(self, entry: Entry) -> None:
-        """Add the counts, offsets and folders of the next entry."""
+        """Add the record counts, offsets and run folders of the next ledger entry to the totals."""
         self.count += 1
         self.topic = self.topic or entry.topic
         self.last_commit_ms = entry.committed_at_ms if entry.ranges else self.last_commit_ms
@@ -174,7 +183,7 @@ class LedgerSums:
         return self._records.get(topic_id, 0)
 
     def ends(self, topic_id: str) -> dict[int, int]:
-        """Return the offset after the last archived or lost offset, by partition."""
+        """Return by partition the offset after the last one that is archived, or recorded as lost."""
         return dict(self._ends.get(topic_id, {}))
 
 
@@ -187,9 +196,9 @@ def sums_of(entries: Iterable[Entry]) -> LedgerSums:
 
 
 class Ledger(NamedTuple):
-    """The entries in the order of their numbers: all, or only the first ones.
+    """The entries of a ledger in the order of their numbers: all of them, or those up to some commit.
 
-    `later` has the entries committed after `entries` whose files replace files of `entries`.
+    `later` has newer entries, which were committed after `entries`, and whose files replace files of `entries`.
     """
 
     entries: tuple[Entry, ...]
@@ -210,7 +219,7 @@ class Ledger(NamedTuple):
         return self.entries[0].topic if self.entries else None
 
     def generation(self, topic: str, topic_id: str) -> Generation:
-        """Return the archived entries of a topic id, which may be none."""
+        """Return the ledger entries of a topic id; there may be none."""
         of_id = (tuple(entry for entry in found if entry.topic_id == topic_id) for found in (self.entries, self.later))
         return Generation(topic, topic_id, *of_id)
 
@@ -219,9 +228,9 @@ class Ledger(NamedTuple):
         return list(dict.fromkeys(entry.topic_id for entry in self.entries if entry.ranges))
 
     def chosen(self, topic_id: str | None) -> Generation:
-        """Return the entries of this topic id, or if it is None, of the topic id that was archived last.
+        """Return the ledger entries of a topic id; None stands for the topic id that was archived last.
 
-        Raises Refused if there are none.
+        Raises Refused if there are no archived offsets of the topic id.
         """
         bringing = [entry for entry in self.entries if entry.ranges]
         if not bringing:
@@ -242,9 +251,9 @@ def check_topic(ledger: LedgerSums, topic: str, archive: str) -> None:
 
 
 def checked(entries: Iterable[Entry], archive: str) -> Ledger:
-    """Return the ledger of these entries, after a check of their numbers, formats and ranges.
+    """Check the numbers, formats and ranges of these entries, and return their ledger.
 
-    Raises JobFailed as `in_order` does.
+    Raises JobFailed if an entry is missing or has a newer format, or if offset ranges overlap or leave a gap.
     """
     return Ledger(tuple(in_order(entries, archive)))
 
@@ -252,7 +261,7 @@ def checked(entries: Iterable[Entry], archive: str) -> Ledger:
 def in_order(entries: Iterable[Entry], archive: str) -> Iterator[Entry]:
     """Check the entries one by one, and yield each of them.
 
-    Raises JobFailed if one is missing or has a newer format, or if offset ranges overlap or leave a gap.
+    Raises JobFailed if an entry is missing or has a newer format, or if offset ranges overlap or leave a gap.
     """
     ends: dict[tuple[str, int], int] = {}
     for number, entry in enumerate(entries):

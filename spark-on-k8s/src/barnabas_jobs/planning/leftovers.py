@@ -17,16 +17,20 @@ RUN: Final = re.compile(r"data/topic_id=[^/]+/run=(\d{8})-[0-9a-f]{12}")
 
 
 class Leftovers(NamedTuple):
-    """The run folders that no entry names; `fence` is true if an empty entry must be written before their removal."""
+    """The run folders that no ledger entry names.
+
+    `fence` is true if an empty ledger entry must be written before the folders are removed, so that an interrupted run
+    can no longer commit its folder.
+    """
 
     runs: list[str]
     fence: bool
 
 
 def leftovers(ledger: LedgerSums, folders: Iterable[str], archive: str) -> Leftovers:
-    """Return the leftovers among all run folders of an archive.
+    """Find, among all run folders of an archive, those that interrupted runs left.
 
-    Raises JobFailed if the folders show that entries are missing.
+    Raises JobFailed if a folder shows that ledger entries are missing.
     """
     unnamed = (folder for folder in folders if folder not in ledger.runs)
     numbers = {folder: int(found[1]) for folder in unnamed if (found := RUN.fullmatch(folder))}
