@@ -27,7 +27,7 @@ MAGIC: Final = 2
 CHUNK_BYTES: Final = 4 << 20
 
 Read = Callable[[int, int], bytes]
-"""A function from position and length to the bytes of a file, fewer at the end of the file."""
+"""A function that reads bytes of a file, from a position and a length; it returns fewer bytes at the end of the file."""
 
 
 class Batch(NamedTuple):
@@ -49,9 +49,9 @@ class Batch(NamedTuple):
 class SegmentExtent(NamedTuple):
     """The facts about a segment that are known before it is read.
 
-    A torn end of an active segment is not damage, because a batch is being written, or a crash tore it. All batches
-    below the recovery point `flushed_until` were flushed, so a torn batch among them is damage. `has_gaps` is true if
-    compaction may have removed offsets.
+    An incomplete batch at the end of an active segment is usually no damage: the batch is being written, or a crash
+    tore it. But all batches below the recovery point `flushed_until` were flushed, so an incomplete batch there is
+    damage. `has_gaps` is true if compaction may have removed offsets.
     """
 
     base_offset: int
@@ -79,9 +79,10 @@ class Window:
 
 
 def walk(window: Window, extent: SegmentExtent, index_positions: Sequence[int]) -> Iterator[Batch | Problem]:
-    """Yield the batches and their problems, except for a torn end that is no damage.
+    """Yield the batches and their problems.
 
-    After damage, continue at the next position in `index_positions`, or end if there is none.
+    An incomplete batch at the end is left out if it need not be damage; see SegmentExtent. After damage, continue at
+    the next position in `index_positions`, or end if there is none.
     """
     position, next_offset, epoch = 0, extent.base_offset, -1
     while position < extent.size_bytes:

@@ -64,7 +64,7 @@ def decode_owner(text: str) -> Owner:
 def contradictions(
     checkpoint: Sequence[EpochStart], batches: Sequence[EpochBatch], checked_until: int
 ) -> list[tuple[str, EpochBatch | None]]:
-    """Return a text and the batch for each batch below `checked_until` to which the checkpoint gives another epoch.
+    """Return each batch below `checked_until` to which the checkpoint gives another epoch, with a text about the epoch.
 
     If the lines of the checkpoint are out of order, return only a text that says so. Batches below the first offset of
     the checkpoint are not compared.

@@ -20,7 +20,7 @@ NAMED_MAX: Final = 10
 
 
 class Entry(NamedTuple):
-    """The two numbers of an index entry; `place` is the entry's position in the index file."""
+    """An index entry: its position in the index file (`place`), and its two numbers, such as offset and position."""
 
     place: int
     first: int
@@ -62,8 +62,8 @@ def index_positions(data: bytes) -> list[int]:
 def wrong_in_index(data: bytes, base_offset: int, batches: BatchPlaces) -> Iterator[Problem]:
     """Yield at most NAMED_MAX problems of an offset index: wrong entries, or a wrong size.
 
-    In a correct entry a batch begins at the position, and its base offset is not above the entry's offset. The offset
-    may be in a later batch, because Kafka's followers have written one entry for several batches.
+    An entry is correct if a batch begins at the entry's position, and if this batch's base offset is at most the
+    entry's offset. The entry's offset may belong to a later batch: some followers write one entry for several batches.
     """
     found = _wrong_offsets(_entries(data, OFFSET_ENTRY), base_offset, batches)
     for place, offset, detail in islice(_with_size(data, OFFSET_ENTRY, found), NAMED_MAX):
@@ -81,7 +81,7 @@ def wrong_in_time_index(data: bytes, base_offset: int, batches: BatchPlaces) -> 
 
 
 Wrong = tuple[int, int | None, str]
-"""The position of a wrong entry in the index file, its offset if it has one, and the reason."""
+"""A wrong entry of an index: its position in the index file, its offset or None, and what is wrong."""
 
 
 def _entries(data: bytes, kind: struct.Struct) -> list[Entry]:

@@ -55,7 +55,7 @@ def parse_segment_file(name: str) -> SegmentFile | None:
 
 
 def parse_partition_dir(name: str) -> TopicPartition | None:
-    """Parse the name of a partition's folder; return None for other names, also of deleted or stray folders."""
+    """Parse the name of a partition's folder; return None for other names, such as those that end in `-delete`."""
     match = _PARTITION_DIR.fullmatch(name)
     return TopicPartition(match[1], int(match[2])) if match and not marked(name) else None
 
@@ -72,10 +72,10 @@ def belongs_to_partition(name: str) -> bool:
 
 
 def is_being_cleaned(names: Iterable[str], segments: Sequence[int], clean_until: int) -> bool:
-    """True if the files show that the partition may be under compaction above `clean_until`.
+    """True if the files show that the broker may be compacting the partition's log above the offset `clean_until`.
 
-    Compaction makes `.cleaned` and `.swap` files, and deletes segments between the first and the last. Retention
-    deletes only segments before the first, and truncation only those after the last.
+    Compaction makes `.cleaned` and `.swap` files, and deletes segments from the middle of the log. Retention deletes
+    only the oldest segments, and truncation only the newest.
     """
     since, until = max(clean_until, min(segments, default=0)), max(segments, default=0)
     return any(

@@ -41,7 +41,7 @@ KINDS: Final = {
 
 
 class Problem(NamedTuple):
-    """A problem in the file of a segment with this suffix; `offset` is None if the problem has no offset."""
+    """A problem in one of a segment's files, which `suffix` names; `offset` is None if the problem has no offset."""
 
     kind: str
     suffix: str

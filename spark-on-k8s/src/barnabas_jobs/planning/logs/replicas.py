@@ -125,7 +125,10 @@ def wrong_over_segments(log: LogRead) -> Iterator[Finding]:
 
 
 def ends_early(log: LogRead) -> Iterator[Finding]:
-    """Yield a finding if a log whose end was read ends below its recovery point or its high watermark."""
+    """Yield a finding if a log ends below its recovery point or its high watermark.
+
+    Yield nothing if the end of the log could not be read.
+    """
     points = {"recovery point": log.recovery_point, "high watermark": log.high_watermark}
     lower = {name: offset for name, offset in points.items() if log.end < offset}
     if lower and not log.lost_its_end and log.last_segment not in log.stopped:
@@ -137,9 +140,10 @@ def ends_early(log: LogRead) -> Iterator[Finding]:
 def wrong_checkpoint(
     log: LogRead, checkpoint: Sequence[EpochStart] | str | None, batches: Sequence[EpochBatch]
 ) -> Iterator[Finding]:
-    """Yield findings where `leader-epoch-checkpoint` contradicts the batches, or one if the file cannot be read.
+    """Yield a finding for each contradiction between `leader-epoch-checkpoint` and the batches.
 
-    `checkpoint` is None if there is no such file, or the reason as a text if the file cannot be read.
+    `checkpoint` is None if there is no such file. If the file cannot be read, `checkpoint` is the reason as a text, and
+    the reason is the only finding.
     """
     if isinstance(checkpoint, str):
         yield log.place.finding(CHECKPOINT_CONTRADICTS, LEADER_EPOCHS, checkpoint)
@@ -197,7 +201,8 @@ class HeldBatch(NamedTuple):
 def difference(offset: int, held: Mapping[Place, HeldBatch | None]) -> Finding:
     """Return a finding about a committed offset at which replicas hold different batches.
 
-    The finding names a replica without a sound batch there, or else the replica that differs from most others.
+    The finding names a replica that has no batch, or no batch with a correct CRC, at the offset. If there is no such
+    replica, the finding names the replica that differs from most others.
     """
     contents = [None if each is None else each[2:] for each in held.values()]
     odd = min(

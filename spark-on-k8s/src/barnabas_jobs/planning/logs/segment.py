@@ -45,20 +45,20 @@ class SegmentFiles(NamedTuple):
 
 
 class _Named:
-    """The counts of the problems of a `.log` file; PROBLEMS_NAMED_MAX of each kind are reported."""
+    """The number of problems of each kind in a `.log` file. The first PROBLEMS_NAMED_MAX of each kind are reported."""
 
     def __init__(self) -> None:
         self._counts = Counter[str]()
         self._last: dict[str, Problem] = {}
 
     def takes(self, problem: Problem) -> bool:
-        """Count a problem; return True if it is reported."""
+        """Count a problem; return True if it is one of the first PROBLEMS_NAMED_MAX of its kind."""
         self._last[problem.kind] = problem
         self._counts[problem.kind] += 1
         return self._counts[problem.kind] <= PROBLEMS_NAMED_MAX
 
     def summaries(self) -> Iterator[Problem]:
-        """Yield a problem for each kind with unreported problems; its text has their number."""
+        """Yield one more problem for each kind with unreported problems; the text says how many were not reported."""
         for kind, last in self._last.items():
             more = self._counts[kind] - PROBLEMS_NAMED_MAX
             if more > 0:
@@ -67,7 +67,7 @@ class _Named:
 
 
 def audited(files: SegmentFiles, decompress: Decompress | None) -> Iterator[Batch | Problem]:
-    """Yield each batch and the problems of a segment; after PROBLEMS_NAMED_MAX of a kind, only their number.
+    """Yield the batches and the problems of a segment; after PROBLEMS_NAMED_MAX of a kind, yield the number of others.
 
     Records are checked only with `decompress`. Indexes are checked only if the batches are sound but for offset gaps.
     """

@@ -90,7 +90,10 @@ class SegmentTransactions:
 
 
 def _kind(data: memoryview) -> int | None:
-    """Return the marker type, the second number in the key of the first record, or None if the key cannot be read."""
+    """Return the type of a transaction marker, or None if the type cannot be read.
+
+    The type is the second number in the key of the batch's first record.
+    """
     try:
         _, position = varint(data, HEADER_BYTES)
         _, position = varint(data, position + 1)
