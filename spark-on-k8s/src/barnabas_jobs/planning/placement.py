@@ -27,11 +27,10 @@ class Replica(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """The placement of a cluster: live brokers with their racks, online log dirs, and their replicas.
+    """The placement of replicas in a cluster: live brokers with their racks, online log dirs, and the replicas there.
 
     `rows` has the replica list of each partition, preferred leader first, and `leaders` the present leaders. Partitions
-    that are `left_alone` count with their bytes but do not move, because a replica is offline, out of sync or already
-    moving.
+    in `left_alone` take space but are not moved, because a replica is offline, out of sync or already moving.
     """
 
     racks: Mapping[int, str | None]

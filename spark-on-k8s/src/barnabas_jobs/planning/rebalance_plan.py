@@ -1,7 +1,7 @@
-"""The plan of moves that gives brokers, and the log dirs of each broker, about the same bytes.
+"""The plan of moves after which all brokers, and all log dirs of a broker, hold about the same number of bytes.
 
-Each move is the move that reduces the sum of the squared bytes of brokers and log dirs most. The first moves have the
-most effect, so the beginning of a plan is a good plan, too.
+The sum of the squared bytes of brokers and log dirs says how uneven a cluster is. Each move of the plan is the one that
+reduces this sum most. The first moves have the most effect, so the beginning of a plan is a good plan, too.
 """
 
 from collections.abc import Iterator, Sequence
@@ -40,7 +40,7 @@ class Reassignment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Plan(NamedTuple):
-    """The partitions to move, the bytes of the replicas to move, and the bytes of log dirs afterwards."""
+    """The partitions to move, the size of the replicas to move, and the bytes in each log dir after all moves."""
 
     partitions: list[Reassigned]
     moved_bytes: int
@@ -57,9 +57,11 @@ class _Move(NamedTuple):
 
 
 class _Pair(NamedTuple):
-    """Two log dirs; a move of s bytes from `giver` to `taker` reduces the sum of squares by s * (2 * pull - s * brake).
+    """Two log dirs between which a replica may move.
 
-    `bound` is the largest reduction for any s.
+    A move of s bytes from `giver` to `taker` reduces the weighted sum of the squared bytes of log dirs and brokers by
+    s * (2 * pull - s * brake). `pull` is the difference of the weighted bytes of giver and taker, and `brake` the sum
+    of the weights. `bound` is the largest reduction for any s.
     """
 
     bound: float
@@ -90,9 +92,10 @@ def reassignment_json(placement: Placement, partitions: Sequence[Reassigned]) ->
 
 
 def bounded_json(placement: Placement, partitions: Sequence[Reassigned], bytes_max: int) -> tuple[str, int]:
-    """Return the file for as many of the first partitions as fit, and their number.
+    """Return the reassignment file with as many partitions of the plan as fit, and the number of these partitions.
 
-    The file, quoted as a JSON string, has at most `bytes_max` bytes, unless it has no partition.
+    The file takes the first partitions of the plan. Quoted as a JSON string, the file has at most `bytes_max` bytes,
+    unless not even one partition fits.
     """
     count = len(partitions)
     while True:
@@ -121,7 +124,7 @@ class _Planning:
         self._moves: list[_Move] = []
 
     def best(self) -> _Move | None:
-        """Return the move with the largest gain, or None if no move reduces the sum of squares."""
+        """Return the move that reduces the weighted sum of squared bytes most, or None if no move reduces it."""
         found: _Move | None = None
         for pair in sorted(self._pairs(), key=lambda pair: -pair.bound):
             if found is not None and pair.bound <= found.gain:
@@ -164,10 +167,11 @@ class _Planning:
         )
 
     def _pairs(self) -> Iterator[_Pair]:
-        """Yield the pairs of log dirs between which a move can reduce the sum of squares.
+        """Yield the pairs of log dirs between which a move can reduce the weighted sum of squared bytes.
 
-        The squared bytes of a broker with n log dirs have the weight 1 - 1/n, because the squares of n evenly filled
-        log dirs add up to the missing 1/n. So every broker counts the same, whatever its number of log dirs.
+        The squared bytes of a log dir have the weight 1, and those of a broker with n log dirs the weight 1 - 1/n. If n
+        log dirs are filled evenly, their squares add up to 1/n of the square of their broker. The weighted sum is then
+        the square of the broker, whatever its number of log dirs.
         """
         share = {broker: 1 - 1 / len(dirs) for broker, dirs in self._dirs_of.items() if dirs}
         for giver, more in self._dirs.items():
@@ -201,7 +205,10 @@ class _Planning:
         return self._racks(self._row(partition, giver, taker)) >= self._racks(row)
 
     def _fill(self, taker: LogDir, size: int) -> None:
-        """Reduce the free space of the log dir; log dirs whose disks report the same sizes count as one disk."""
+        """Subtract the size from the free space of the log dir, and of all log dirs on the same disk.
+
+        Log dirs of a broker are taken to be on the same disk if their disks report the same sizes.
+        """
         space = self._placement.spaces[taker]
         for each in self._dirs_of[taker.broker]:
             if self._placement.spaces[each] == space:
