@@ -37,7 +37,7 @@ def range_rule(of: str) -> Rule:
 
 
 def _text(value: Any) -> str:
-    """Return a value in the form that users give."""
+    """Return the value of an option as a user would write it."""
     if isinstance(value, bool):
         return str(value).lower()
     return value.isoformat() if isinstance(value, datetime) else str(value)

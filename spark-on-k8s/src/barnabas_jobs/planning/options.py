@@ -66,7 +66,7 @@ Bytes = Annotated[int, msgspec.Meta(ge=-1, description="a number of bytes; -1 me
 
 
 def since_1970_ms(moment: datetime) -> int:
-    """Return a time in ms since 1970, the unit of a record's timestamp."""
+    """Convert a time to ms since 1970, the unit of a record's timestamp."""
     return round(moment.timestamp() * 1000)
 
 
@@ -76,9 +76,9 @@ def in_bucket(location: object) -> bool:
 
 
 def parse(kind: type[Options], words: Sequence[str]) -> Options:
-    """Parse `key=value` words into a Struct; commas separate the items of a list.
+    """Parse arguments of the form `NAME=VALUE` into an instance of `kind`; commas separate the items of a list.
 
-    Raises BadOption if a word is no option of the Struct, is given twice or has a wrong value, or if one is missing.
+    Raises BadOption if an option is unknown, given twice or wrong, or if a required option is missing.
     """
     fields = {field.name: field for field in msgspec.structs.fields(kind)}
     given: dict[str, Any] = {}
@@ -120,7 +120,7 @@ def allowed(kind: Any) -> str:
 
 
 def _description(described: inspect.Type) -> str | None:
-    """Return the description in the type's own annotation, or None."""
+    """Return the `description` in the annotation of the type, or None if there is none."""
     while isinstance(described, inspect.Metadata | inspect.UnionType):
         if isinstance(described, inspect.UnionType):
             described = described.types[0]

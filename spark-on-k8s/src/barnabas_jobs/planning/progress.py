@@ -32,7 +32,10 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """The figures of a job and its records per second in this phase; a driver annotates its pod with the JSON."""
+    """The progress figures of a job, and the records per second in the present phase.
+
+    A driver writes them as JSON to an annotation of its pod.
+    """
 
     phase: str
     stages: Amount
@@ -62,7 +65,10 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_d
 
 
 class Pace:
-    """A converter of figures into progress, which keeps time and records at the start of the phase for the speed."""
+    """A converter of a job's figures into its progress.
+
+    To compute the speed, the converter keeps the time and the number of records at the start of the phase.
+    """
 
     def __init__(self) -> None:
         self._phase = ""

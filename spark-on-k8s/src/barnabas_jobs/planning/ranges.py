@@ -30,7 +30,10 @@ class Bounds(NamedTuple):
 
 
 def offsets_behind(ends: Sequence[Mapping[int, int]], log: Mapping[int, Bounds]) -> int:
-    """Return the number of offsets that the log holds at or above the highest end of each partition in `ends`."""
+    """Return the number of offsets that the log holds at or above the end offset of their partition.
+
+    The end offset of a partition is the highest that `ends` has for it.
+    """
     found = 0
     for partition, bounds in log.items():
         reached = max(each.get(partition, 0) for each in ends)
@@ -41,8 +44,8 @@ def offsets_behind(ends: Sequence[Mapping[int, int]], log: Mapping[int, Bounds])
 def pending(archived_ends: Mapping[int, int], log: Mapping[int, Bounds]) -> list[OffsetRange]:
     """Return the ranges of offsets that the log holds and the archive does not, at most one for each partition.
 
-    If there is anything to archive, a partition that is new to the archive has a range even if the range is empty,
-    because the archive records at which offset the partition began.
+    If there is anything to archive, each partition that is not in the archive yet gets a range, which may be empty. The
+    archive needs this range, because it records the start offset of the partition.
     """
     starts = {partition: max(archived_ends.get(partition, 0), bounds.earliest) for partition, bounds in log.items()}
     ranges = [OffsetRange(partition, starts[partition], bounds.latest) for partition, bounds in sorted(log.items())]
@@ -52,10 +55,10 @@ def pending(archived_ends: Mapping[int, int], log: Mapping[int, Bounds]) -> list
 
 
 def gone(archived_ends: Mapping[int, int], log: Mapping[int, Bounds]) -> list[OffsetRange]:
-    """Return the ranges that were deleted before they were archived.
+    """Return the ranges that were deleted from the topic before they were archived.
 
-    A topic that was never archived has none. A partition that the archive does not know was added later, and so began
-    at offset 0.
+    If the topic was never archived, there are no such ranges. A partition that is not in the archive was added later,
+    so it began at offset 0.
     """
     if not archived_ends:
         return []
@@ -79,7 +82,7 @@ def check_log_holds(topic: str, archived_ends: Mapping[int, int], log: Mapping[i
 
 
 def first_of(ranges: list[OffsetRange], offsets_max: int) -> list[OffsetRange]:
-    """Return the first part of each range, in proportion to its length, with about `offsets_max` offsets in all."""
+    """Shorten the ranges until they have about `offsets_max` offsets in all, each to the same share of its length."""
     total = sum(each.offsets for each in ranges)
     if total <= offsets_max:
         return ranges

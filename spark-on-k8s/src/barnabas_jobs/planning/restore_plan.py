@@ -115,7 +115,7 @@ def _check_keys(target: TargetTopic, keyless: int) -> None:
 def _check_size(target: TargetTopic, largest: Selected) -> None:
     """Raise Refused if brokers would delete records of the largest partition because of `retention.bytes`.
 
-    The bytes of the records are those before compression, so the log may be smaller.
+    The check uses the size of the records before compression, so the log may become smaller.
     """
     bound = int(target.value("retention.bytes", "-1"))
     if "delete" in target.value("cleanup.policy", "delete") and 0 <= bound < largest.bytes:
