@@ -77,10 +77,11 @@ def with_lags(commits: DataFrame, lags: Sequence[tuple[int, int, int | None, flo
 
 
 def with_group_lags(commits: DataFrame) -> DataFrame:
-    """Return the commits with the lag of the group, and of the group in the topic, at the time of each commit.
+    """Return the commits with two more lags at the time of the commit: of the group, and of the group in the topic.
 
-    Each lag is the sum of the last known lags of all partitions, or null if the commit's own lag is unknown. All
-    commits of a group are in one partition of `__consumer_offsets`, so their offsets give their order.
+    Both are the sum of the last known lags of the group's partitions (in the topic), or null if the lag in the
+    committed partition is unknown. All commits of a group are in one partition of `__consumer_offsets`, so their
+    offsets give their order.
     """
     own = Window.partitionBy(*KEY).orderBy(*PLACE)
     last = F.coalesce(F.last("lag", ignorenulls=True).over(own.rowsBetween(Window.unboundedPreceding, -1)), F.lit(0))
@@ -93,7 +94,7 @@ def with_group_lags(commits: DataFrame) -> DataFrame:
 
 
 def roll_ups(history: DataFrame, objective: Objective) -> DataFrame:
-    """Return a row for each hour and day (UTC) with commits, by group and partition."""
+    """Return, by group and partition, a row for each hour and a row for each day (UTC) with commits."""
     periods = F.explode(
         F.array(*(_period(name, length_ms) for name, length_ms in PERIODS_MS.items())),
     )
@@ -113,7 +114,7 @@ def roll_ups(history: DataFrame, objective: Objective) -> DataFrame:
 
 
 def group_days(rolled: DataFrame) -> list[Row]:
-    """Return a row for each group and day, over all its partitions."""
+    """Return a row for each group and day, which combines the rows of all partitions of the group."""
     sums = (
         F.sum("commits").alias("commits"),
         F.max("group_lag_max").alias("lag_max"),

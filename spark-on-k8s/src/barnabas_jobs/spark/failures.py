@@ -34,7 +34,7 @@ KNOWN: Final[Sequence[tuple[str, str]]] = (
     ("Failed to find data source: kafka", "the session has no Kafka connector; see `barnabas jobs fetch-jars`"),
 )
 OURS: Final = re.compile(r"^barnabas_jobs\.[\w.]+: (.+)$", re.MULTILINE)
-"""The last line that a Python worker prints of an exception of this package."""
+"""A pattern for the last line of a Python worker's traceback, if this package defines the exception."""
 LOST: Final = re.compile(r"An error occurred while calling \S+")
 LINES_MAX: Final = 3
 STAGE_LOST: Final = "has failed the maximum allowable number of times"
@@ -47,10 +47,10 @@ class StageLost(JobFailed):
 
 @contextmanager
 def spark_failures(doing: str) -> Iterator[None]:
-    """Raise JobFailed for failures of Spark, with `doing`, the meaning if it is known, and Spark's own words.
+    """Turn failures of Spark in the `with` block into JobFailed, also if Spark's Java process has ended.
 
-    This includes failures because Spark's Java process has ended. The exception is StageLost if Spark gives up a stage
-    whose shuffle data was lost.
+    The message has `doing`, which says what the job was doing, an explanation if the failure is in KNOWN, and Spark's
+    own words. The exception is StageLost if Spark gives up a stage whose shuffle data was lost.
     """
     try:
         yield

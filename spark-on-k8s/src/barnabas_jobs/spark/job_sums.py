@@ -1,4 +1,4 @@
-"""The totals of stages and records of a session's Spark jobs; a run may have millions of jobs."""
+"""The totals of stages and records over the Spark jobs of a session, which may have millions of Spark jobs."""
 
 from collections import Counter
 from collections.abc import Collection, Sequence
@@ -24,7 +24,7 @@ class SparkJob(msgspec.Struct, frozen=True):
 
 
 class JobSums:
-    """The totals of one session; ended jobs are kept only as totals, to save memory."""
+    """The totals over all Spark jobs of one session. Of a single ended job only the number is kept, to save memory."""
 
     def __init__(self) -> None:
         self._ended: set[int] = set()
@@ -37,10 +37,11 @@ class JobSums:
         return number in self._ended
 
     def seen(self, jobs: Sequence[SparkJob], listed: Collection[int]) -> Seen:
-        """Return the stages of all jobs of the session, and the phase of the newest job with a phase and its records.
+        """Return the stages of all Spark jobs of the session, the present phase, and the records of this phase.
 
-        `jobs` are the jobs that are not yet in the totals; the ended ones are added. `listed` has the numbers of the
-        jobs that Spark still lists. Other numbers are forgotten, because Spark never lists such a job again.
+        The present phase is that of the newest Spark job with a phase. `jobs` are the Spark jobs that are not in the
+        totals yet. Those that have ended are added to the totals. `listed` has the numbers of the Spark jobs that Spark
+        still lists. Other numbers are forgotten, because Spark never lists these Spark jobs again.
         """
         running = [job for job in jobs if not job.ended]
         for job in jobs:

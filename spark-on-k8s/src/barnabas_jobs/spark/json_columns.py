@@ -1,4 +1,4 @@
-"""Values in JSON as columns, by a schema (JSON Schema, or Spark's DDL)."""
+"""Record values in JSON, which are parsed into columns by a schema (a JSON Schema, or Spark's DDL)."""
 
 import json
 from pathlib import Path
@@ -40,13 +40,13 @@ class JsonColumns(NamedTuple):
 
     @property
     def ddl(self) -> str:
-        """The schema as Spark's DDL, as in the ledger."""
+        """The schema in Spark's DDL, the form in which ledger entries have the schema."""
         return self.schema.toDDL()
 
     def added(self, records: DataFrame) -> DataFrame:
-        """Return the records with the columns `json` and `json_fits`.
+        """Return the records with two more columns: `json` is the parsed value, and `json_fits` is true if it fits.
 
-        `json_fits` is null if the record has no value, and `json` is null if the value does not fit. With
+        `json_fits` is null if the record has no value. `json` is null unless the value fits the schema. With
         `on_mismatch=fail`, Spark fails at the first value that does not fit.
         """
         whole = StructType([*self.schema.fields, StructField(CORRUPT, StringType())])

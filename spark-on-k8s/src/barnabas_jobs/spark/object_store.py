@@ -19,9 +19,10 @@ CONDITIONAL: Final = "fs.option.create.conditional.overwrite"
 
 
 class ObjectStore:
-    """A folder in a bucket for the files of a store; names are relative to `s3a://BUCKET/FOLDER`.
+    """A folder in a bucket with the files of an archive, or with the plans of restores.
 
-    Failures raise JobFailed. `option` is the option of the job that names the folder.
+    File names are relative to `s3a://BUCKET/FOLDER`. Failures raise JobFailed. `option` is the name of the job's option
+    that gives the folder.
     """
 
     def __init__(self, spark: SparkSession, location: str, option: str = "archive") -> None:
@@ -117,7 +118,7 @@ class ObjectStore:
             return dict(sorted(found.items()))
 
     def sync(self, _: Iterable[str]) -> None:
-        """Do nothing, because a bucket keeps what it has accepted."""
+        """Do nothing, because an object is durable as soon as the bucket has accepted it."""
 
     def remove(self, folder: str) -> None:
         """Delete the folder recursively."""

@@ -48,18 +48,18 @@ class Writer(Protocol):
     """The function that writes the records of a task; Spark sends it to the executors."""
 
     def __call__(self, records: Iterable[Any], *, is_again: bool = False) -> Iterator[tuple[int, int, int]]:
-        """Write tuples of COLUMNS, in the order of offsets, and yield the COUNTS of their partition.
+        """Write records, which are tuples of COLUMNS sorted by offset, and yield the COUNTS of their partition.
 
-        `is_again` is true if an earlier task has begun with the same records.
+        `is_again` is true if an earlier attempt of the task has begun to write the same records.
         """
 
 
 def write_by_partition(records: DataFrame, sizes: Mapping[int, int], writer: Writer) -> list[Row]:
-    """Write records in one task for each partition, and return their COUNTS.
+    """Write records in one task for each partition, and return a row of COUNTS for each partition.
 
     `sizes` is the number of records of each partition. The largest partition begins first, so that no long task is left
-    to run alone at the end. A task has only records of one partition, so Spark sorts them by their offset alone. After
-    a failure, wait until no task runs any more.
+    to run alone at the end. A task has only records of one partition, so Spark needs to sort them only by offset. After
+    a failure, wait until no task runs any more, so that the caller can safely start new tasks.
     """
     tasks = {each: task for task, each in enumerate(sorted(sizes, key=lambda each: -sizes[each]))}
     by_partition = F.lit([tasks.get(each, 0) for each in range(max(sizes, default=0) + 1)])
@@ -71,7 +71,7 @@ def write_by_partition(records: DataFrame, sizes: Mapping[int, int], writer: Wri
 
 
 def check_one_task_each(spark: SparkSession) -> None:
-    """Raise Refused if Spark may start a second task of a partition beside one that writes."""
+    """Raise Refused if Spark's settings allow a second task of a partition while the first task still writes."""
     conf = spark.sparkContext.getConf()
     for name, allowed in ONE_TASK_EACH.items():
         value = conf.get(name, SPARK_DEFAULTS[name])
@@ -84,9 +84,9 @@ def check_one_task_each(spark: SparkSession) -> None:
 
 @contextmanager
 def _all_tasks_ended(spark: SparkSession) -> Iterator[None]:
-    """Wait after a failure until no task of the block runs any more, because Spark only asks tasks to end.
+    """Wait, if the `with` block fails, until no task that the block started runs any more.
 
-    Raises JobFailed if a task does not end.
+    Spark itself asks these tasks to end, but does not wait for their end. Raises JobFailed if a task does not end.
     """
     context, group = spark.sparkContext, f"barnabas-{uuid.uuid4().hex}"
     before = context.getLocalProperty(GROUP)

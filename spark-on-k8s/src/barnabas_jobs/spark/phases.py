@@ -1,7 +1,7 @@
-"""The phases of a job as descriptions and tags of Spark jobs, for those who watch the job.
+"""The phases of a job, which the descriptions and tags of its Spark jobs name.
 
-Spark counts the records that its tasks read. A phase that reports other numbers, such as records written to Kafka,
-counts its records itself.
+Usually the progress of a phase is the number of records that Spark's tasks have read. A phase with another progress,
+such as the number of records written to Kafka, counts these records itself.
 """
 
 from collections.abc import Callable, Iterator
@@ -14,7 +14,7 @@ TAG: Final = "barnabas.phase="
 DESCRIPTION: Final = "spark.job.description"
 
 _done: Final[dict[str, Callable[[], int]]] = {}
-"""The function that counts the finished records, by the name of a phase of this process."""
+"""The functions that return the number of finished records, by the name of the phase."""
 
 
 class Phase(NamedTuple):
@@ -30,7 +30,7 @@ class Phase(NamedTuple):
 
 
 def of_tag(tag: str) -> Phase | None:
-    """Return the phase of a tag, or None if the tag is not of this module."""
+    """Return the phase that the tag of a Spark job names, or None if the tag names no phase."""
     if not tag.startswith(TAG):
         return None
     records, _, name = tag.removeprefix(TAG).partition("=")
@@ -38,9 +38,9 @@ def of_tag(tag: str) -> Phase | None:
 
 
 def records_done(name: str) -> int | None:
-    """Return the number of records that a phase counts itself, or None if Spark counts them.
+    """Return the number of finished records if the phase counts them itself, or None if Spark counts them.
 
-    Raises JobFailed if the phase cannot count.
+    Raises JobFailed if the phase's own count fails.
     """
     return _done[name]() if name in _done else None
 
@@ -49,10 +49,10 @@ def records_done(name: str) -> int | None:
 def phase(
     spark: SparkSession, name: str, records: int | None = None, done: Callable[[], int] | None = None
 ) -> Iterator[None]:
-    """Mark the Spark jobs that this thread starts in the block as part of the phase.
+    """Mark the Spark jobs that this thread starts in the `with` block as part of the phase.
 
-    A phase may have several blocks. `done` counts the finished records if Spark cannot; the thread that watches the
-    job calls it.
+    Several blocks may belong to one phase. `done` returns the number of finished records, if Spark's own count does not
+    show them. The thread that watches the job calls `done`.
     """
     if done is not None:
         _done[name] = done

@@ -25,7 +25,7 @@ EARLIEST_MS: Final = -2_208_988_800_000  # The time is 1900-01-01T00:00:00Z.
 TASK_RECORDS: Final = 500_000
 """The largest number of offsets in a task; a long partition would otherwise keep one core busy alone."""
 FIRST_READERS: Final = "spark.sql.sources.useV1SourceList"
-"""The setting with the sources that Spark reads through its V1 interface, in which Kafka's reader counts no records."""
+"""The setting that lists the sources to read through Spark's V1 interface; Kafka's V1 reader counts no records."""
 TOO_OLD: Final = "timestamp before the year 1900"
 
 
@@ -134,10 +134,10 @@ def _table(records: DataFrame, ranges: Sequence[OffsetRange]) -> DataFrame:
 
 
 def with_true_timestamps(records: DataFrame) -> DataFrame:
-    """Return the records; Spark fails at a record from before 1900, whose timestamp its connector may have changed.
+    """Return the records in such a way that Spark fails when it reads a record from before 1900.
 
-    The connector converts timestamps through `java.sql`, which has the Julian calendar before 1582, and other time
-    zone offsets before 1900.
+    Spark's Kafka connector may have changed the timestamp of such a record. The connector converts timestamps through
+    `java.sql`, which has the Julian calendar before 1582, and other time zone offsets before 1900.
     """
     place = (F.lit("partition "), F.col("partition"), F.lit(" offset "), F.col("offset"))
     failure = F.raise_error(F.concat(*place, F.lit(f" has a {TOO_OLD}")))
@@ -161,7 +161,10 @@ def write_parquet(records: DataFrame, folder: str) -> int:
 
 
 def counts(spark: SparkSession, data: str, paths: Sequence[str]) -> dict[int, Counted]:
-    """Return the counts of each partition with records in the files, without reading keys and values."""
+    """Return, for each partition in the files, the number of records and the other facts in Counted.
+
+    Keys and values are not read.
+    """
     if not paths:
         return {}
     files = spark.read.schema(f"{SCHEMA}, json_fits boolean").option("basePath", data).parquet(*paths)
@@ -176,7 +179,10 @@ def counts(spark: SparkSession, data: str, paths: Sequence[str]) -> dict[int, Co
 
 
 def fingerprint(*more: str) -> Column:
-    """Return a 64-bit hash of all fields of a record and of these columns; null and empty differ."""
+    """Return a 64-bit hash of a record's timestamp, key, value and headers, and of the columns named in `more`.
+
+    Null and an empty value have different hashes.
+    """
     header = F.transform("headers", lambda each: F.struct(each["key"], each["value"].isNull(), each["value"]))
     nulls = (F.col("key").isNull(), F.col("value").isNull())
     return F.xxhash64(*map(F.col, more), F.unix_millis("timestamp"), *nulls, F.col("key"), F.col("value"), header)
@@ -195,7 +201,7 @@ def size() -> Column:
 
 @contextmanager
 def settings(spark: SparkSession, chosen: Mapping[str, str]) -> Iterator[None]:
-    """Change these settings of the session in the block, and then restore the old ones."""
+    """Change these settings of the Spark session for the `with` block, and restore the old ones afterwards."""
     before = {name: spark.conf.get(name, None) for name in chosen}
     for name, value in chosen.items():
         spark.conf.set(name, value)

@@ -1,4 +1,4 @@
-"""The name of a run, which every try of the run gets from the program that starts drivers."""
+"""The name of a run. The program that starts the driver gives the same name to all attempts of a run."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""Batches of segment files as data frames: the extents of each log, and where replicas hold different batches."""
+"""Queries on the batches of segment files: what each segment holds, and where replicas hold different batches."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -30,7 +30,10 @@ def extents(batches: DataFrame) -> list[Row]:
 
 
 def epochs(batches: DataFrame) -> list[Row]:
-    """Return the first and the last batch of each epoch in each log, as (offset, segment, position)."""
+    """Return the first and the last batch of each leader epoch in each log.
+
+    A batch is returned as its base offset, its segment and its position in the segment.
+    """
     at = F.struct(F.col("base_offset").alias("offset"), "segment", "position")
     return (
         batches.groupBy(*REPLICA, "epoch")
@@ -43,9 +46,10 @@ def epochs(batches: DataFrame) -> list[Row]:
 def differing(batches: DataFrame, spans: Sequence[Any]) -> DataFrame:
     """Return topic, partition and base offset of each batch that differs between replicas.
 
-    `is_committed` is true if replicas differ that have committed the offset: their batches differ, or one has none.
-    `spans` are rows of SPANS: the first offset to compare in a replica, the offset up to which the replica is
-    committed, and the list of the latter offsets of all replicas of the partition.
+    `is_committed` is true if there is a difference between replicas that have committed the offset: their batches
+    differ, or one of these replicas has no batch. `spans` has a row of SPANS for each replica: `since` is the first
+    offset to compare, `committed_until` is the offset up to which the replica is committed, and `untils` is the list of
+    `committed_until` of all replicas of the partition.
     """
     table = F.broadcast(batches.sparkSession.createDataFrame(list(spans), SPANS))
     offset = F.col("base_offset")

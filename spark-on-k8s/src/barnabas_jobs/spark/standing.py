@@ -1,4 +1,4 @@
-"""The lag of an archive behind its topic, which the run that writes the archive reports; Spark cannot know it."""
+"""The lag of an archive behind its topic. The run that writes the archive reports the lag, which Spark cannot know."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 
 class Standing(NamedTuple):
-    """The time of an archive's last commit, and the number of offsets that the archive lacks; None if unknown."""
+    """The time of an archive's last commit, and how many offsets the archive lacks; each is None if unknown."""
 
     last_commit_ms: int | None = None
     records_behind: int | None = None
@@ -14,7 +14,7 @@ class Standing(NamedTuple):
 
 UNKNOWN: Final = Standing()
 _asked: Final[list[Callable[[], Standing]]] = []
-"""The functions that report the lag in this process; `standing` calls the last one."""
+"""The functions that `reported` has added; `standing` calls the one that was added last."""
 
 
 def standing() -> Standing:
@@ -24,7 +24,10 @@ def standing() -> Standing:
 
 @contextmanager
 def reported(ask: Callable[[], Standing]) -> Iterator[None]:
-    """Make `standing` call `ask` while the block runs; the thread that watches the run calls `standing`."""
+    """Make `standing` call `ask` while the `with` block runs.
+
+    The thread that watches the progress of the job calls `standing`.
+    """
     _asked.append(ask)
     try:
         yield

@@ -14,7 +14,7 @@ RUNNING: Final = "RUNNING"
 
 
 class SparkStatus:
-    """The progress of one session; ended jobs are read only once, because a run may have thousands."""
+    """The progress of one Spark session. Ended Spark jobs are read only once, because a run may have thousands."""
 
     def __init__(self, spark: SparkSession) -> None:
         store = spark.sparkContext._jsc.sc().statusStore()
@@ -24,7 +24,10 @@ class SparkStatus:
         self._sums = JobSums()
 
     def seen(self) -> Seen:
-        """Return the figures of the session and its archive; the phase is that of the newest job with a phase."""
+        """Return the progress figures of the Spark session and of the archive that it writes.
+
+        The phase is that of the newest Spark job with a phase.
+        """
         found = self._store.jobsList(None)
         jobs = {job.jobId(): job for job in (found.apply(index) for index in range(found.size()))}
         changed = [self._job(number, job) for number, job in jobs.items() if not self._sums.has(number)]
@@ -49,7 +52,7 @@ class SparkStatus:
         )
 
     def _records(self, stage: int) -> int:
-        """Return the number of records that the stage's tasks have read, or have written if that is more."""
+        """Return how many records the stage's tasks have read or written, whichever number is larger."""
         attempts = self._store.stageData(stage, *self._stage_defaults)
         if not attempts.size():
             return 0
