@@ -1,7 +1,7 @@
 """The writer in the tasks of a restore. It writes records into one topic: to their partitions, in order, exactly once.
 
-A task first asks for the end offset of the partition. Records after the offset at which the restore began were written
-by an earlier run or task, so the task skips as many of its records. Requests of an earlier task may still arrive if an
+A task first asks for the end offset of the partition. Records from the start offset of the restore on were written by
+an earlier run or task, so the task skips as many of its records. Requests of an earlier task may still arrive if an
 earlier task of this run had to write the same records, or if the end offset differs from the one that the driver saw.
 Then the task waits until nobody writes.
 
