@@ -18,7 +18,7 @@ class Listener(Protocol):
     """An object that receives the progress of a running job."""
 
     def tell(self, progress: Progress, last: bool = False) -> None:
-        """Receive the progress; `last` is true when the job has ended. Must not raise."""
+        """Receive the progress; `last` is true for the final progress of the job. Must not raise."""
 
 
 @contextmanager

@@ -114,9 +114,9 @@ def parse_log_dirs(words: Sequence[str]) -> list[LogDir]:
 
 
 def check(log_dirs: Sequence[LogDir]) -> None:
-    """Raise JobFailed if a log dir is named twice or belongs to another broker, or if they are of several clusters.
+    """Raise JobFailed if a log dir is named twice or is another broker's, or if the log dirs are of several clusters.
 
-    Raises JobFailed also if the `meta.properties` of a log dir is missing or cannot be read.
+    Raises JobFailed also if a log dir has no readable `meta.properties`.
     """
     first = None
     if twice := [each for each in log_dirs if log_dirs.count(each) > 1]:
@@ -236,7 +236,7 @@ def _decoded(path: Path, decode: Callable[[str], Decoded]) -> Decoded | None:
 def unreadable(log_dirs: Sequence[LogDir]) -> list[Stray]:
     """Return the partition folders that cannot be listed, and the checkpoints that cannot be read.
 
-    Each is looked at twice, and returned only if both looks fail, because a broker may be changing the files.
+    A folder or checkpoint is returned only if two attempts to read it fail, because a broker may be changing the files.
     """
     return _seen_twice(log_dirs, _unreadable_in)
 
