@@ -65,7 +65,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def fine(self) -> bool:
-        """True if all topics that still exist were read, and no partition has too old or future records."""
+        """True if all topics that still exist were read, and no partition has records that are too old or too new."""
         return not self.findings
 
     @property

@@ -144,7 +144,7 @@ def compare(
 ) -> Result:
     """Compare the records at offsets that both archive and topic have, and count the records in all archived files.
 
-    With `match=order`, compare all records. With `only_shared`, only count archived records at other offsets.
+    With `match=order`, compare all records in order. With `only_shared`, only count archived records at other offsets.
     """
     spans = generation.spans()
     archived = of_files(spark, folder.data, folder.paths(generation))

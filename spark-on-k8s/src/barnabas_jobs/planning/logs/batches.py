@@ -27,7 +27,7 @@ MAGIC: Final = 2
 CHUNK_BYTES: Final = 4 << 20
 
 Read = Callable[[int, int], bytes]
-"""A function that reads bytes of a file, from a position and a length; it returns fewer bytes at the end of the file."""
+"""A function that takes a position and a length, and returns these bytes of a file; at the end it returns fewer."""
 
 
 class Batch(NamedTuple):
