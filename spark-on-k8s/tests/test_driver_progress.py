@@ -83,6 +83,11 @@ def test_an_ending_always_fits_whatever_is_in_its_message(character: str) -> Non
     assert "result" not in told
 
 
+def test_an_ending_fits_without_a_ledger_that_is_too_long() -> None:
+    ending = Ending(exit=1, message="differs", ledger="s3a://" + "x" * 5000)
+    assert msgspec.json.decode(ending.shortened()) == {"exit": 1, "message": "\N{HORIZONTAL ELLIPSIS}"}
+
+
 def test_a_log_gets_a_line_every_ten_seconds() -> None:
     now_s, log = [0.0], io.StringIO()
     page = LinesPage(log, lambda: now_s[0])

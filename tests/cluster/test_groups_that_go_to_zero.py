@@ -8,6 +8,7 @@ import pytest
 
 from barnabas_kafka.connection import connected_client
 from barnabas_operator.kafka.group_looks import GroupLooks
+from barnabas_operator.planning.groups.group_seen import NOT_FOUND
 from barnabas_operator.planning.groups.scaling import WINDOW_S, Memory, decide
 from barnabas_operator.planning.groups.scaling_conditions import demand_of
 from barnabas_operator.resources.consumer_group import ScaleTarget, Scaling
@@ -82,3 +83,9 @@ def test_a_group_at_zero_comes_back_for_records_in_a_partition_without_a_commit(
     read_all(cluster, 2_500)
     assert target.after_the_window() in {1, 2}, "by half at most"
     wait_for(target.look, lambda replicas: replicas == 0, pause_s=0.0)
+
+
+def test_a_group_that_never_existed_is_not_found_by_each_look(cluster: RunningCluster, connection: Any) -> None:
+    looks = GroupLooks(60.0, ManualClock())
+    for _ in range(3):
+        assert looks.look(lambda: connection, ["nobody"]).groups["nobody"].state == NOT_FOUND

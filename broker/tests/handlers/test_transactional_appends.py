@@ -7,6 +7,7 @@ import pytest
 from one_replica import FLIGHTS, NOW_MS
 from producing_broker import Client, Producing, true_batch
 
+from barnabas_broker.storage.inspection import inspector
 from barnabas_broker.wire.record_batch import TRANSACTIONAL_BIT
 from barnabas_broker.wire.transaction_markers import Marker, ProducerEpoch
 from barnabas_core.errors import ErrorCode
@@ -139,6 +140,20 @@ def test_a_batch_of_an_epoch_of_the_past_is_refused_without_a_question(broker: P
 
 def test_a_producer_that_is_not_known_begins_with_sequence_0(broker: Producing, client: Client) -> None:
     assert client.send(batch(3)).error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_a_batch_for_which_no_memory_is_left_is_refused_at_once(
+    broker: Producing, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inspector, "KEPT_BYTES_MAX", 100)
+    other = Client(broker, "other")
+    other.transactional_id = "payments"
+    other.begin(bytes(batch()))
+    client.begin(bytes(batch()))
+    assert not client.is_muted
+    assert client.results()[0].error_code == ErrorCode.REQUEST_TIMED_OUT
+    broker.run_what_was_spawned()
+    assert other.results()[0].error_code == ErrorCode.NONE
 
 
 def test_a_request_without_a_transactional_id_has_no_transaction(client: Client) -> None:

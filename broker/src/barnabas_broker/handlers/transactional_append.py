@@ -82,10 +82,10 @@ def append_in_transaction(
     if adds and header.base_sequence and header.producer_id not in producers.producers:
         message = f"the first sequence of producer {header.producer_id} is {header.base_sequence}, but must be 0"
         raise ApiError(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, message)
+    copy = appender.environment.inspector.keep(batch)
     verification = producers.verifications.begin(header.producer_id, header.producer_epoch, has_own_epoch=adds)
     late = appender.answer_later()
     late.hold(place, partition)
-    copy = appender.environment.inspector.keep(batch)
     appender.environment.attempt(_append_verified(appender, partition, copy, late, place, verification))
     return None
 

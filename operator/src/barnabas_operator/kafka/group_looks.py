@@ -63,7 +63,7 @@ class GroupLooks:
             for group_id in chosen.readings.groups
         }
         absent = set(group_ids) - found.keys() - chosen.readings.silent if chosen.readings.is_complete else set()
-        missed, self._there = absent & self._there, found.keys()
+        missed, self._there = absent & self._there, frozenset(found)
         found |= dict.fromkeys(absent - missed, GroupSeen(state=NOT_FOUND, members=0, lags=NOTHING))
         return Looked(found, "; ".join(dict.fromkeys((*map(str, asking.failures), *_away(chosen), *_missed(missed)))))
 

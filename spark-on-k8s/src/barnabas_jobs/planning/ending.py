@@ -29,7 +29,8 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         """Return JSON of at most BYTES_MAX bytes.
 
         If the JSON is too long, leave out findings until they take at most half of BYTES_MAX. If that is not enough,
-        leave out the largest lists and objects of the result, then the whole result, and last the end of the message.
+        leave out the largest lists and objects of the result, then the whole result, then the end of the message, and
+        last the ledger.
         """
         ending = self
         while len(written := msgspec.json.encode(ending)) > BYTES_MAX:
@@ -67,12 +68,14 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return msgspec.structs.replace(self, result={**(self.result or {}), largest: count})
 
     def _with_less_to_say(self, bytes_over: int) -> "Ending":
-        """Return a copy without the result, or if there is no result, with a shorter message.
+        """Return a copy without the result; else with a shorter message; else without the ledger.
 
         The message loses only one character for every 6 bytes of `bytes_over`, because a character takes up to 6 bytes
         in JSON. `shortened` repeats this until the JSON fits.
         """
         if self.result is not None:
             return msgspec.structs.replace(self, result=None)
+        if len(self.message) <= 1:
+            return msgspec.structs.replace(self, ledger=None)
         kept = max(0, len(self.message) - max(1, bytes_over // 6) - 1)
         return msgspec.structs.replace(self, message=self.message[:kept] + "\N{HORIZONTAL ELLIPSIS}")
