@@ -90,7 +90,8 @@ def main() -> int:
     if command is None:
         print(f"barnabas: {arguments[0]!r} is not a command\n" if arguments else "", usage(), sep="", file=sys.stderr)
         return EXIT_USAGE
-    # A subcommand sets its own handler later. Without a handler, the first process of a container ignores SIGTERM.
+    # A subcommand sets its own handler later. In a container the broker is process 1, and process 1 ignores SIGTERM
+    # unless it has a handler.
     signal.signal(signal.SIGTERM, lambda *_: end_at_once(arguments[0]))
     try:
         module = importlib.import_module(command.module)

@@ -216,7 +216,10 @@ class Broker:
         self._stopping.set()
 
     def _callback_failed(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Close the connection to which the failed callback belongs; end the broker if it belongs to none."""
+        """Handle an exception in a callback of the event loop.
+
+        If a connection owns the callback, close the connection; otherwise stop the broker.
+        """
         error, handle = context.get("exception"), context.get("handle")
         owner = getattr(getattr(handle, "_callback", None), "__self__", None)
         if error is None or handle is None or self._node is None:

@@ -23,7 +23,7 @@ NOTHING_STABLE = -1
 
 
 def make_inspector(timers: Timers, clock: Clock) -> BatchInspector:
-    """Make the inspector of produced batches, which starts its process for the first batch to inspect."""
+    """Make the inspector of produced batches; the first batch that must be inspected starts its helper process."""
     return BatchInspector(Helper(timers, lambda: BATCH_MEMORY_BYTES), clock, asyncio.timeout)
 
 
@@ -43,7 +43,8 @@ def make_cleaner(
     """Make the cleaner of all logs; `config` returns the current settings.
 
     The cleaner compacts no record at or above the last stable offset or the high watermark in the checkpoint file.
-    After a crash, the start of the broker thus knows which segments compaction may have replaced.
+    After a crash, the checkpoint file therefore tells which segments compaction may have replaced: only segments below
+    the high watermark in the file.
     """
 
     def stable_offset(topic_partition: TopicPartition) -> int:

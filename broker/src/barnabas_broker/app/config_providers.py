@@ -18,7 +18,9 @@ _UNREADABLE: Final = (OSError, UnicodeDecodeError, MalformedProperties, KeyError
 
 Texts = Mapping[str, str | Property]
 Lookup = Callable[[str, str], str]
-"""A function that returns the text at a path and a key. Raises one of the exceptions in `_UNREADABLE` if there is none.
+"""A config provider: a function that returns the value of a key at a path.
+
+Raises one of the exceptions in `_UNREADABLE` if the path or the key does not exist.
 """
 
 

@@ -77,7 +77,10 @@ class AddressOverrides:
         self._asking: set[asyncio.Task[None]] = set()
 
     def by_address(self, given: Mapping[str, int]) -> Mapping[str, int]:
-        """Return the limits by address; a host name's limit is missing until a background task has resolved it."""
+        """Return the maximum number of connections of each client IP address that has a limit.
+
+        A limit that is set for a host name is missing until a background task has resolved the host name.
+        """
         if given != self._given:
             self._given = given
             self._by_address = {str(ip_address(host)): limit for host, limit in given.items() if _is_address(host)}

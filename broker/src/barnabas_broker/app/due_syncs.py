@@ -30,7 +30,10 @@ class DueSyncs:
         logs.on_sync_due = self._begin
 
     def try_again(self) -> None:
-        """Retry the syncs that failed on a full disk, because a follower appends nothing until its log is synced."""
+        """Retry the syncs that failed because a disk was full.
+
+        Without a retry, a follower would append nothing more, because its log must be synced first.
+        """
         refused, self._refused = self._refused, set()
         for log in refused:
             self._begin(log)

@@ -39,6 +39,6 @@ class DynamicSettings:
 
 
 def ignored_configs(broker_id: int, dynamic: DynamicSettings, topics: TopicSettings) -> Iterator[IgnoredConfig]:
-    """Yield the stored configs of this broker and of topics that are ignored because they are invalid."""
+    """Yield the invalid configs of this broker and of topics; a broker ignores stored configs that are invalid."""
     yield from (IgnoredConfig("broker", str(broker_id), problem.name) for problem in dynamic.ignored)
     yield from (IgnoredConfig("topic", topic, problem.name) for topic, problem in topics.ignored())

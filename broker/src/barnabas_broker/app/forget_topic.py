@@ -1,4 +1,4 @@
-"""`barnabas forget-topic`: deletes the logs of a topic that the metadata has lost, on all brokers.
+"""`barnabas forget-topic`: deletes the logs of a topic that is missing in the metadata, on all brokers.
 
 The command records in the metadata that the topic was deleted. Brokers that are down delete their logs when they start.
 """
@@ -61,7 +61,10 @@ def _row(topic: StrayTopic) -> tuple[object, ...]:
 def documents_that_forget(
     metadata: OpenMetadata, wanted: str, found: Sequence[StrayTopic]
 ) -> dict[str, AnyDocument | None]:
-    """Return the documents to write by key: tombstones of the topic, and None to delete its unreadable document."""
+    """Return what to write to the metadata store by key: tombstones of the topic, and None for a key to delete.
+
+    The key of the topic is deleted if the metadata under the key is unreadable.
+    """
     image, now_ms = metadata.image, metadata.now_ms
     heads = [head for head in image.incomplete.values() if wanted in (head.name, kafka_uuid.to_text(head.topic_id))]
     topics = {(each.name, each.topic_id) for each in found} | {(each.name, each.topic_id) for each in heads}

@@ -15,7 +15,7 @@ GARBAGE: Final = "garbage collection"
 OLDEST: Final = 2
 """The oldest generation, which is collected by a full collection."""
 FREEZE_S: Final = 0.01
-"""The CPU time in seconds above which a full collection freezes the objects that are left."""
+"""The CPU time in seconds of a full collection above which the surviving objects are frozen."""
 
 
 FULL_EACH: Final = 5
@@ -47,10 +47,11 @@ class Collections:
 
 
 def freeze() -> None:
-    """Collect garbage, then freeze all objects; called before a broker loads its logs and before it serves clients.
+    """Collect garbage, freeze all objects, and collect garbage again.
 
-    Python delays a full collection until the new objects are a quarter of the objects that survived the previous full
-    collection. The second collection here visits no objects, so the next full collection is not delayed.
+    Called before a broker loads its logs, and again before the broker serves clients. Python delays a full collection
+    until the new objects are a quarter of the objects that survived the previous full collection. The second collection
+    visits no objects, because all are frozen, so the next full collection is not delayed.
     """
     young, middle, _ = gc.get_threshold()
     gc.set_threshold(young, middle, FULL_EACH)

@@ -13,7 +13,10 @@ from barnabas_core.errors import ApiError
 log = logging.getLogger(__name__)
 
 HAND_OVER_S: Final = 10.0
-"""The timeout in seconds for moving leadership; afterwards, leaders change only when this broker's session expires."""
+"""The timeout in seconds for moving leadership.
+
+After the timeout, the remaining partitions get new leaders only when the session of this broker ends.
+"""
 
 
 class HandOver:

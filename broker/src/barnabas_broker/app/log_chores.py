@@ -31,7 +31,7 @@ REMOVED_AT_ONCE: Final = 100
 
 
 class LogChores:
-    """The chores of one log manager; `spawn` starts a coroutine as a task."""
+    """The periodic tasks for the logs of one log manager; `spawn` starts a coroutine as a task."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class LogChores:
         """True while a thread reads whole logs, which takes long if the logs are large."""
 
     def table(self, config: BrokerConfig) -> list[Chore]:
-        """Return the chores with their periods."""
+        """Return the periodic tasks for the logs."""
         checkpoint_ms = min(
             config.log_flush_offset_checkpoint_interval_ms,
             config.log_flush_start_offset_checkpoint_interval_ms,
@@ -69,7 +69,7 @@ class LogChores:
         ]
 
     def _in_each(self, name: str, period_s: float, run: Callable[[LogDir], Awaitable[None]]) -> list[Chore]:
-        """Return a chore for each log dir, so that a hanging disk delays only its own chore."""
+        """Return a periodic task for each log dir, so that a hanging disk delays only the task of its own log dir."""
         return [Chore(f"{name} of {each.path}", period_s, partial(run, each)) for each in self._logs.log_dirs]
 
     async def enforce_retention(self) -> None:
@@ -165,8 +165,8 @@ class LogChores:
     def high_watermark_of(self, each: Log) -> int | None:
         """Return the high watermark to store in the checkpoint file for a log; called in a thread.
 
-        Until the partition is hosted, this is the high watermark that the start read from the checkpoint file. None if
-        there is none, or if another log has replaced this log.
+        Until the partition is hosted, return the high watermark that was read from the checkpoint file when the broker
+        started. Return None if the file had no entry for the partition, or if another log has replaced this log.
         """
         partition = self._replicas.lookup.hosted(each.topic_partition)
         if partition is None:

@@ -1,4 +1,4 @@
-"""The cluster id of the log dirs, for a metadata store without a cluster id."""
+"""The cluster id that is read from the log dirs if the metadata store has no cluster id yet."""
 
 import logging
 from typing import Final

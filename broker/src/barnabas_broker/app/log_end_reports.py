@@ -22,13 +22,13 @@ from barnabas_core.fair_turns import next_turn
 TOLD_S: Final = 300.0
 """The seconds between two reports of all log ends."""
 LEADERLESS_S: Final = 2.0
-"""The seconds until the log ends of a partition that has lost its leader are reported."""
+"""The seconds between checks whether a partition has lost its leader; if so, the broker reports its log ends."""
 
 log = logging.getLogger(__name__)
 
 
 class LogEndReports:
-    """The reports of this broker's log ends: at the start, by a chore, and at a clean shutdown."""
+    """The reports of this broker's log ends: when the broker starts, periodically, and at a clean shutdown."""
 
     def __init__(self, broker_id: int, store: MetadataStore, image: MetadataImage, logs: LogManager) -> None:
         self._log_ends = LogEnds(broker_id, store, image, lambda: held_logs(logs, image), next_turn)
@@ -43,7 +43,7 @@ class LogEndReports:
         image.subscribe(self._image_changed)
 
     def chores(self) -> list[Chore]:
-        """Return the chores that report the log ends."""
+        """Return the periodic tasks that report the log ends."""
         return [
             Chore("log ends", TOLD_S, self.tell),
             Chore("reports of log ends of partitions without a leader", LEADERLESS_S, self.tell_of_leaderless),
@@ -80,8 +80,8 @@ class LogEndReports:
 def held_logs(logs: LogManager, image: MetadataImage) -> Iterator[HeldLog]:
     """Yield the state of all online logs.
 
-    A log without a stored topic id counts as a log of the current topic with its name; without such a topic, it is left
-    out.
+    A log without a stored topic id counts as a log of the current topic with the same name. If no topic has the name,
+    the log is left out.
     """
     for where in logs.logs:
         held, document = logs.get(where), image.topics.get(where.topic)

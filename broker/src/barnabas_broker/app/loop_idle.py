@@ -9,11 +9,14 @@ from barnabas_broker.app.loop_turns import CPU_CHECK_S, LoopTurns
 
 MARK_S: Final = 5.0
 MARKS: Final = 13
-"""The number of samples of the waiting time: one every MARK_S seconds, for the last minute."""
+"""The number of samples of the event loop's idle time: one every MARK_S seconds, for the last minute."""
 
 
 class MeasuringSelector(selectors.DefaultSelector):
-    """The selector of the event loop. Time in which other processes use the CPU counts as work of the loop."""
+    """The selector of the event loop, which measures how long the loop is idle.
+
+    The loop counts as busy while the loop could run but other processes use the CPU.
+    """
 
     def __init__(self) -> None:
         super().__init__()

@@ -12,7 +12,7 @@ from math import inf
 from typing import Final
 
 KEPT_MIN: Final = 100
-"""The number of deadlines up to which the heap is not searched for cancelled deadlines."""
+"""The number of deadlines in the heap up to which cancelled deadlines are never removed from the heap."""
 
 
 class Deadline:
@@ -69,7 +69,7 @@ class LoopTimers:
         self._kept_max = max(2 * len(self._deadlines), KEPT_MIN)
 
     def _run_due(self) -> None:
-        """Run each due deadline in a call of its own, so that an exception does not affect other deadlines."""
+        """Schedule the callback of each due deadline separately, so that an exception affects no other callback."""
         self._wake_s, self._wake = inf, None
         now_s, deadlines = self._loop.time(), self._deadlines
         while deadlines and (deadlines[0][0] <= now_s or deadlines[0][2].callback is None):

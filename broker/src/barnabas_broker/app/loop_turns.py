@@ -33,17 +33,19 @@ class Turn(NamedTuple):
 
 
 class LoopTurns:
-    """The turns of the event loop that the selector reports. Times are those of `perf_counter`."""
+    """The turns (iterations) of the event loop, as its selector measures them. Times are those of `perf_counter`."""
 
     def __init__(self) -> None:
         self.counts = [0] * (len(BOUNDS_S) + 1)
         """The number of turns by upper bound of the duration; the last count is for turns above all bounds."""
         self.total_s = 0.0
         self.noted_s = 0.0
-        """The duration in seconds up to which a turn may skip `ended`, and be added to `counts[0]` and `total_s`
-        directly."""
+        """The duration in seconds up to which the selector need not call `ended` for a turn.
+
+        The selector adds these turns to `counts[0]` and `total_s` itself.
+        """
         self._longest: deque[Turn] = deque()
-        """The longest turns of the last minute, each longer than all later turns."""
+        """The turns of the last minute that no later turn has exceeded; the first turn is the longest."""
         self._cpu_s = thread_time()
         self.cpu_at_s = 0.0
         self._collections = Collections()
@@ -59,7 +61,10 @@ class LoopTurns:
             self._cpu_s, self.cpu_at_s = thread_time(), now_s
 
     def ended(self, seconds: float, now_s: float) -> None:
-        """Count a turn that ended at `now_s`, keep it for `longest` if it was not short, and log it above LONG_S."""
+        """Count a turn that ended at `now_s`; remember the turn if it was longer than `noted_s`.
+
+        A remembered turn is logged if it took more than LONG_S.
+        """
         self.total_s += seconds
         self.counts[bisect_left(BOUNDS_S, seconds)] += 1
         if seconds > self.noted_s:
@@ -84,7 +89,10 @@ class LoopTurns:
             )
 
     def _what(self, seconds: float, now_s: float) -> str:
-        """Return what took over half of the turn: a full garbage collection, a call marked with `timed`, or nothing."""
+        """Return what took over half of the turn: a full garbage collection or a call marked with `timed`.
+
+        Return NOTHING_NAMED if neither took so long.
+        """
         collections = self._collections
         if collections.full_ended_s > now_s - seconds and collections.full_s > seconds / 2:
             return GARBAGE
@@ -96,5 +104,5 @@ class LoopTurns:
             self._longest.popleft()
         if self._longest:
             return self._longest[0]
-        self.noted_s = 0.0  # No turn is left in `_longest`, so even a short turn has to be kept.
+        self.noted_s = 0.0  # `_longest` is empty, so the next turn is remembered even if it is short.
         return None

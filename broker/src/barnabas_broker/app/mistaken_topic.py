@@ -18,9 +18,9 @@ _logger = logging.getLogger(__name__)
 
 
 def watch_mistaken_topic(environment: HandlerEnvironment) -> None:
-    """Delete a `__transaction_state` without compaction, now or when it changes; log an error if it may have records.
+    """Delete `__transaction_state` if the topic lacks `cleanup.policy=compact`; log an error if it may have records.
 
-    This function must be called after the partitions are hosted.
+    The topic is checked at once and at every change. Call this function after the partitions are hosted.
     """
 
     def changed(change: ImageChange) -> None:

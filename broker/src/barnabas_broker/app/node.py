@@ -104,9 +104,9 @@ class Node:
         )
         self._chores = Chores(partial(self.supervisor.supervise, hang_s=DISK_HANG_S))
         self._takedown: list[Callable[[], Awaitable[None] | None]] = []
-        """The calls that undo the steps of the start, in the order of the steps; `stop` calls them in reverse order."""
+        """The functions that undo what the start did, in the order of the start; `stop` calls them in reverse order."""
         self._give_back: Callable[[], Awaitable[None]] = _nothing
-        """The call that releases the leases; without effect before `join`."""
+        """The function that releases the leases of the broker; it does nothing before `join`."""
         self._endpoints_of: Callable[[Listeners], tuple[Endpoint, ...]]
         self.handler_environment: HandlerEnvironment
         self.membership: Membership
@@ -346,7 +346,7 @@ class Node:
             await self._hand_over.run()
 
     async def stop(self) -> None:
-        """Stop the chores, undo the steps of the start in reverse order, and cancel the other tasks."""
+        """Stop the periodic tasks, undo what the start did in reverse order, and cancel the other tasks."""
         self.supervisor.stopping()
         await self._chores.stop()
         while self._takedown:

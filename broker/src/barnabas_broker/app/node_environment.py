@@ -1,4 +1,4 @@
-"""The clock, timers, files and links of a node, which are real in `app.broker` and simulated in tests."""
+"""The clock, timers, files and network connections of a broker: real ones in `app.broker`, simulated ones in tests."""
 
 import sys
 from collections.abc import Callable

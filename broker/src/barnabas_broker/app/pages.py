@@ -51,10 +51,10 @@ def make_pages(
     why_not_serving: Callable[[], str | None],
     why_unhealthy: Callable[[], str | None],
 ) -> Mapping[str, PageMaker]:
-    """Return the pages of a broker that has loaded its logs.
+    """Return the HTTP pages of a broker that has loaded its logs.
 
-    A broker is healthy unless it must stop. It is started when it serves clients, even with a broken disk or log. It is
-    ready when all its replicas are online and in sync, so that another broker may restart.
+    /healthz fails if the process must be restarted. /startupz succeeds when the broker serves clients, even if a disk
+    or log has failed. /readyz also needs all replicas online and in sync; then another broker may restart.
     """
 
     async def metrics() -> Page:

@@ -59,7 +59,7 @@ class Recovery:
             )
 
     def progress(self) -> str:
-        """Return the progress as a text for the pages."""
+        """Return the progress of loading the logs as the text for the HTTP pages."""
         last = self._last
         if last is None:
             return "starting"

@@ -1,4 +1,4 @@
-"""The fields of a broker's registration that describe the broker; `Membership` adds all other fields."""
+"""The registration of a broker, without the fields that `Membership` adds."""
 
 from uuid import UUID
 
@@ -34,8 +34,8 @@ def registration_of(
 def last_incarnation(registered: BrokerRegistration | None, boot_id: str) -> LastIncarnation:
     """Return the previous incarnation of this broker, as its registration describes it.
 
-    The file that a clean shutdown writes into each log dir counts only if it has the broker epoch of the previous
-    incarnation. The file of an old broker version, which registered no features, has no broker epoch and counts, too.
+    A clean shutdown writes a file into each log dir. The file is valid if it has the broker epoch of the previous
+    incarnation. The file of an old broker version, which registered no features, has no broker epoch and is valid, too.
     """
     if registered is None:
         return NO_INCARNATION

@@ -48,7 +48,7 @@ def make_follower_sessions(
     current_config: Callable[[], BrokerConfig],
     replicas: ReplicaManager,
 ) -> FollowerSessions:
-    """Make the fetch sessions that leaders keep for followers; there is no session yet."""
+    """Make the object that will hold the fetch sessions of followers."""
     return FollowerSessions(
         LeaderEnvironment(
             current_config().broker_id,

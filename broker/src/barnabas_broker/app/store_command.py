@@ -32,9 +32,9 @@ class OpenMetadata(NamedTuple):
     now_ms: int
 
     async def write(self, documents: Mapping[str, AnyDocument | None]) -> bool:
-        """Write the documents by key, and delete those that are None; return False if any of them was left unchanged.
+        """Write each value under its key, and delete the keys with the value None; return False if a key was skipped.
 
-        A document is left unchanged if it has changed since the metadata was read.
+        A key is skipped if it has changed since the metadata was read.
         """
         plans = [writes_of(key, document, self.image) for key, document in documents.items()]
         results = await write_in_order(plans, self.store)

@@ -116,10 +116,16 @@ class Watched(NamedTuple):
 
 
 class Watchdog:
-    """A check for tasks without progress. It counts checks, because time also passes while the process is suspended."""
+    """The detection of tasks without progress.
+
+    The watchdog counts calls of `look` instead of time, because time also passes while the process is suspended.
+    """
 
     def __init__(self, watched: Sequence[Watched], period_s: float) -> None:
-        """Watch the tasks in `watched`, which may grow later; `look` has to be called every `period_s`."""
+        """Watch the tasks in `watched`, to which the caller may add tasks later.
+
+        The caller must call `look` every `period_s` seconds.
+        """
         self._watched: Final = watched
         self._period_s = period_s
         self._seen: dict[str, tuple[object, int]] = {}

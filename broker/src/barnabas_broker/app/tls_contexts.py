@@ -62,7 +62,10 @@ def tls_of_listener(security: ListenerSecurity) -> TlsOfListener:
 
 
 def _client_auth(security: ListenerSecurity, trusted: str | None) -> ssl.VerifyMode:
-    """Return the rule for client certificates; with SASL, only `ssl.client.auth` with the listener's prefix counts."""
+    """Return whether clients must, may or need not present a certificate.
+
+    On a listener with SASL, `ssl.client.auth` is ignored unless it is set with the prefix of the listener.
+    """
     setting = "ssl.client.auth"
     is_own = security.setting(setting) != setting
     mode = _CLIENT_AUTH[str(security.value(setting))] if is_own or not security.protocol.has_sasl else ssl.CERT_NONE
@@ -183,7 +186,7 @@ class TlsContexts:
         return None if found is None else found.client
 
     def check(self, config: BrokerConfig) -> None:
-        """Raise InvalidConfig if `refresh` would refuse the settings."""
+        """Raise InvalidConfig if changed TLS settings or files are invalid; handshakes keep using the old settings."""
         for name in self._of:
             security = config.listener_security(name)
             if _mark(security) != self._marks[name]:

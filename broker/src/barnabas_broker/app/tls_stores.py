@@ -18,7 +18,7 @@ from barnabas_core.config.listener_security import ListenerSecurity
 from barnabas_web.watched import FILE_BYTES_MAX, content_of_file
 
 _PEM: Final = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----([A-Za-z0-9+/=\s]+)-----END \1-----")
-"""A PEM block; matching takes linear time for any text."""
+"""The regular expression of a PEM block; a match takes linear time, whatever the text."""
 _CERTIFICATE: Final = ("CERTIFICATE",)
 _KEYS: Final = ("PRIVATE KEY", "ENCRYPTED PRIVATE KEY")
 _JKS_MAGIC: Final = bytes.fromhex("feedfeed")

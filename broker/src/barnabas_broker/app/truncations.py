@@ -1,7 +1,7 @@
-"""The completion of truncations in threads, because hundreds of followers may truncate after a failover.
+"""The completion of log truncations, in threads, because a failover may truncate hundreds of logs.
 
-A truncated log accepts no appends until its truncation is complete. One write of a checkpoint completes all truncated
-logs of a log dir.
+A truncated log accepts no appends until the truncation is complete. One write of the checkpoint file is enough for all
+truncated logs of a log dir.
 """
 
 import logging
@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 
 class Truncations:
-    """The truncations that are not complete; `spawn` starts a coroutine as a task."""
+    """The log truncations that are not complete yet, and the tasks that complete them."""
 
     def __init__(
         self,
@@ -34,7 +34,7 @@ class Truncations:
         logs.truncated.on_added = lambda _: self.begin()
 
     def begin(self) -> None:
-        """Begin to complete the waiting truncations; called after each truncation, and every second to retry."""
+        """Start a task for each log dir that completes its truncations; called after a truncation and every second."""
         if len(self._logs.truncated):
             for log_dir in self._logs.log_dirs:
                 if log_dir.is_online and log_dir not in self._under_way:
