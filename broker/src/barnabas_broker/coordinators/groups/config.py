@@ -15,7 +15,10 @@ class GroupConfig(NamedTuple):
     initial_rebalance_delay_ms: int = 3_000
     max_size: int = 2**31 - 1
     new_member_join_timeout_ms: int = 300_000
-    """The time in ms after which a new member without an answer to its JoinGroup is removed (a constant in Kafka)."""
+    """The maximum time in ms that a new member waits for its JoinGroup response; then it is removed.
+
+    In Kafka, the time is a constant.
+    """
     offset_metadata_max_bytes: int = 4_096
     offsets_retention_ms: int = 7 * 24 * 3_600_000
     offsets_retention_check_interval_ms: int = 600_000

@@ -73,7 +73,7 @@ class GroupCoordinator:
         self.runtime.sweep_every(self.config.offsets_retention_check_interval_ms / 1000, self._expire)
 
     def expire_offsets(self) -> None:
-        """Begin to remove the expired offsets of all loaded groups, slice by slice."""
+        """Begin to remove the expired offsets of all loaded groups, in portions between which other tasks may run."""
         self.runtime.sweep(self._expire)
 
     def _expire(self, shard: GroupShard) -> Iterator[None]:
@@ -238,7 +238,10 @@ class GroupCoordinator:
         return [group for group in groups if group.state is not GroupState.DEAD]
 
     def _group(self, group_id: str) -> tuple[GroupShard, Group]:
-        """Return a group with its shard. Raises ApiError, with UNKNOWN_MEMBER_ID if the group does not exist."""
+        """Return a group and the shard of its partition of `__consumer_offsets`.
+
+        Raises ApiError; the code is UNKNOWN_MEMBER_ID if the group does not exist.
+        """
         _check_named(group_id)
         shard = self.runtime.find(group_id)
         group = shard.tables.groups.get(group_id)

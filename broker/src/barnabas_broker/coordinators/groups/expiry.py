@@ -18,9 +18,9 @@ from barnabas_core.topic_partition import TopicPartition
 _logger = logging.getLogger(__name__)
 
 _WARN_AT_RETENTION_FRACTION: Final = 7
-"""The divisor of the retention: offsets that expire within a seventh of the retention cause a warning."""
+"""Offsets that expire within the retention time divided by this number cause a warning."""
 _PER_GROUP: Final = 10
-"""The cost of checking a group, in units of the cost of checking an offset."""
+"""The cost of checking a group for expired offsets, in units of the cost of checking one offset."""
 
 
 @dataclass(slots=True)
@@ -34,7 +34,7 @@ class _Found:
     first_at_ms: int | None = None
 
     def look(self, group: Group, offsets: Offsets) -> None:
-        """Check some of the group's offsets: record expired offsets, and count offsets that expire soon."""
+        """Check the given offsets of a group: add expired offsets to `expired`, and count offsets that expire soon."""
         horizon_ms = self.now.wall_ms + self.retention_ms // _WARN_AT_RETENTION_FRACTION
         for partition, at_ms in expiries(group, offsets, self.retention_ms):
             if at_ms <= self.now.wall_ms:
@@ -45,7 +45,7 @@ class _Found:
 
 
 def expire(shard: GroupShard, warned: set[str]) -> Iterator[None]:
-    """Remove expired offsets and Empty groups without offsets, slice by slice.
+    """Remove expired offsets and Empty groups without offsets, in portions between which other tasks may run.
 
     Log one warning for each group whose offsets expire soon.
     """

@@ -1,9 +1,10 @@
-"""A classic consumer group: its members, its state, and the rules that hold in every phase, without IO and clock.
+"""A classic consumer group: its members and its state, without IO and clock.
 
-The durable state of a group is stored in its record (`stored_group`); all other state is lost when the broker stops.
-The modules `rebalance` (the join phase), `sync`, `membership` (heartbeat, leave, deadlines) and `offsets` decide what
-happens; only the methods of Group write the fields of a group and of its members. A `Step` collects the replies, the
-record and the log lines that `shard` sends, appends and logs.
+The module `stored_group` converts the durable state of a group to its record in `__consumer_offsets`; all other state
+is lost when the broker stops. The modules `rebalance` (the join phase), `sync`, `membership` (heartbeat, leave,
+deadlines) and `offsets` decide what happens; only the methods of Group write the fields of a group and of its members.
+A `Step` collects replies, a record and log lines. The module `shard` sends the replies, appends the record and logs the
+lines.
 """
 
 from collections import Counter
@@ -149,7 +150,7 @@ class Group:
         return member
 
     def await_generation(self, member: Member, request: JoinRequest, token: Token) -> None:
-        """Update a member from its JoinGroup request, which waits for the next generation."""
+        """Update a member from its JoinGroup request; the request is answered when the next generation begins."""
         self.protocol_counts.subtract(_names(member.protocols))
         member.protocols = request.protocols
         self.protocol_counts.update(_names(request.protocols))
@@ -158,7 +159,10 @@ class Group:
         member.awaiting_join = token
 
     def await_assignment(self, member: Member, token: Token) -> bool:
-        """Let the SyncGroup of a member wait; return True if it is the first SyncGroup of the generation's leader."""
+        """Note that a member waits for its assignment after a SyncGroup.
+
+        Return True if the member is the leader and sent its first SyncGroup of the generation.
+        """
         member.awaiting_sync = token
         is_first = self.leader == member.member_id and not self.storing_assignment
         self.storing_assignment |= is_first
@@ -167,9 +171,9 @@ class Group:
     def check_member(self, member_id: str, instance_id: str | None) -> ErrorCode:
         """Return UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID or NONE for the ids in a member's request.
 
-        If another member id has the instance id, the code is FENCED_INSTANCE_ID, which shuts the client down. If the
-        group has only read that member id from its record, and received no request with it, the id may be outdated, so
-        the code is UNKNOWN_MEMBER_ID.
+        If another member has the instance id, the code is FENCED_INSTANCE_ID, which shuts the client down. If the other
+        member was loaded from the group's record and has sent no request since, the record may be outdated, so the code
+        is UNKNOWN_MEMBER_ID.
         """
         if instance_id is not None:
             current = self.static_members.get(instance_id)
@@ -232,7 +236,7 @@ class Group:
     def begin_generation(self, now: Now) -> None:
         """End the join phase and begin the next generation; a group that nobody joined becomes Empty.
 
-        A leader that did not join is replaced by the first member that joined.
+        If the leader did not rejoin, the first member that joined becomes the leader.
         """
         self.join_deadline = None
         self.generation = (self.generation + 1) & _GENERATION_MAX
@@ -285,7 +289,7 @@ class Group:
         return self.state in PREVIOUS_STATES[GroupState.PREPARING_REBALANCE]
 
     def expect(self, deadline_ms: int) -> int:
-        """Set `wake_ms` to the deadline, unless `wake_ms` is earlier; return the deadline."""
+        """Set `wake_ms` to the deadline if the deadline is earlier than `wake_ms`; return the deadline."""
         if self.wake_ms is None or deadline_ms < self.wake_ms:
             self.wake_ms = deadline_ms
         return deadline_ms

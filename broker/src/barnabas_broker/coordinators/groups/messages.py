@@ -1,4 +1,4 @@
-"""The requests and replies of a group, and the effects of a step. Only a `Step` is mutable."""
+"""The requests to a group, the replies, and `Step`: the effects of one state change. Only a `Step` is mutable."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,14 +11,14 @@ from barnabas_core.errors import ErrorCode
 from barnabas_core.topic_partition import TopicPartition
 
 Token = NewType("Token", int)
-"""The id of a request that the group may answer in a later step."""
+"""The id of a request, with which a group answers the request at once or in a later state change."""
 
 NO_MEMBER_ID: Final = ""
 NO_GENERATION: Final = -1
 
 
 class Now(NamedTuple):
-    """The time of one step: the wall-clock time `wall_ms` for records, the monotonic time `steady_ms` for deadlines."""
+    """The current time: the wall-clock time `wall_ms` for records, and the monotonic time `steady_ms` for deadlines."""
 
     wall_ms: int
     steady_ms: int
@@ -146,7 +146,10 @@ class Append(NamedTuple):
 
 @dataclass(slots=True)
 class Step:
-    """A step of a group: its inputs are the time and the settings, its outputs are replies, a record and log lines."""
+    """One state change of a group. The inputs are the time and the settings.
+
+    The outputs are replies, a record and log lines.
+    """
 
     now: Now
     config: GroupConfig
@@ -155,5 +158,5 @@ class Step:
     notes: list[str] = field(default_factory=list)
 
     def reply(self, token: Token, reply: Reply) -> None:
-        """Add the reply to the request with the id `token`."""
+        """Add a reply to the outputs; `token` is the id of the request that the reply answers."""
         self.replies.append((token, reply))

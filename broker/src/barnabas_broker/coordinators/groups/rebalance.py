@@ -25,7 +25,10 @@ from barnabas_broker.coordinators.groups.subscription import subscribed_topics
 from barnabas_core.errors import ErrorCode
 
 _FIRST_PAUSE_MS: Final = 100
-"""The pause in ms after the first assignment that could not be stored, the default `retry.backoff.ms` of clients."""
+"""The pause in ms after an assignment could not be stored for the first time.
+
+The value is the default `retry.backoff.ms` of clients.
+"""
 _PAUSE_MS_MAX: Final = 5_000
 _PAUSE_DOUBLINGS_MAX: Final = 6
 """The number of doublings after which the pause reaches `_PAUSE_MS_MAX`."""
@@ -149,7 +152,7 @@ def _update(group: Group, member: Member, request: JoinRequest, token: Token, st
 def _replace_static(group: Group, old_member_id: str, request: JoinRequest, token: Token, step: Step) -> None:
     """Replace and fence the member id of a restarted static member; rebalance if its assignment may change.
 
-    Otherwise, answer the JoinGroup once the group's record has the new member id.
+    Without a rebalance, answer the JoinGroup once a group record with the new member id is committed.
     """
     old_leader = group.leader
     member = group.replace_static(old_member_id, request)
@@ -181,7 +184,8 @@ def _assignments(group: Group) -> dict[str, bytes]:
 def _static_rejoin(group: Group, member: Member, request: JoinRequest, old_leader: str | None) -> StaticRejoin:
     """Return the reply for a static member that must not compute an assignment, not even as the leader (KIP-814).
 
-    Before JoinGroup version 9, the reply therefore names the leader by the leader's old member id.
+    Since JoinGroup version 9, a field of the reply says so. In older versions, the reply has the previous member id of
+    the leader, so that the member does not take itself for the leader.
     """
     assert member.awaiting_join is not None
     reply = group.join_reply(member)
@@ -255,7 +259,10 @@ def complete_if_joined(group: Group, step: Step) -> None:
 
 
 def pause_over(group: Group, step: Step) -> None:
-    """End the pause of a join phase after a failed assignment; end the join phase, too, if all members have joined."""
+    """End the pause that delays a join phase after an assignment could not be stored.
+
+    End the join phase if all members have joined.
+    """
     assert group.join_deadline is not None
     group.join_deadline.end_pause()
     complete_if_joined(group, step)
@@ -289,7 +296,8 @@ def complete(group: Group, step: Step) -> None:
         step.notes.append(
             "no member rejoined in time; the group waits until the sessions of its static members time out"
         )
-        pause_ms = max(group.rebalance_timeout_ms, _PAUSE_MS_MAX)  # A client may choose a rebalance timeout of 0.
+        # A client may choose a rebalance timeout of 0, so the join phase is extended by at least _PAUSE_MS_MAX.
+        pause_ms = max(group.rebalance_timeout_ms, _PAUSE_MS_MAX)
         group.await_joins(JoinDeadline(step.now.steady_ms + pause_ms))
         return
     group.begin_generation(step.now)

@@ -1,7 +1,7 @@
-"""The fast decoder of group records, used while a partition of `__consumer_offsets` is loaded.
+"""The fast decoder of records of `__consumer_offsets`, used while a partition is loaded.
 
-It decodes offsets in their most frequent format without a general decoder; `records` decodes all other records. The
-names and topic ids that many records share are decoded once and kept in memory once.
+The fast decoder decodes offset commits in their most frequent format; the module `records` decodes all other records.
+A name or topic id that occurs in many records is decoded only once, and is one object in memory.
 """
 
 import struct
@@ -21,7 +21,10 @@ from barnabas_broker.coordinators.groups.records import (
 )
 
 _WITHOUT_TAGS: Final = struct.Struct(">hqibqb")
-"""The fields version, offset, leader epoch, metadata length + 1, commit timestamp and number of tagged fields."""
+"""The value of an offset commit with empty metadata and without a topic id.
+
+The fields are the version, offset, leader epoch, length of the metadata plus 1, timestamp and number of tagged fields.
+"""
 _WITH_TOPIC_ID: Final = struct.Struct(">hqibq3s16s")
 _USUAL_VERSION: Final = 4
 _NO_METADATA: Final = 1
@@ -36,7 +39,7 @@ class RecordDecoder:
 
     def __init__(self) -> None:
         self._topics: dict[bytes, tuple[str, str]] = {}
-        """The group id and the topic of each key, by the bytes of the key without the partition number."""
+        """The group ids and topics of decoded keys, by the bytes of the key up to the partition number."""
         self._topic_ids: dict[bytes, UUID] = {}
 
     def decode(self, key: bytes, value: bytes) -> GroupRecord | None:

@@ -21,7 +21,7 @@ from barnabas_core.topic_partition import TopicPartition
 _logger = logging.getLogger(__name__)
 
 _PER_GROUP: Final = 10
-"""The cost of checking a group, in units of the cost of checking an offset."""
+"""The cost of checking a group for offsets to remove, in units of the cost of checking one offset."""
 
 
 def delete_group(shard: GroupShard, group_id: str, answer: Callable[[ErrorCode], object]) -> None:
@@ -35,7 +35,7 @@ def delete_group(shard: GroupShard, group_id: str, answer: Callable[[ErrorCode],
 
 
 def remove_group(shard: GroupShard, group: Group, answer: Callable[[ErrorCode], object]) -> int:
-    """Write the tombstones of an Empty group and its offsets, then answer; return the number of offsets."""
+    """Delete an Empty group and its offsets with tombstones, then answer; return the number of deleted offsets."""
     group_id, since_ms = group.group_id, group.state_timestamp_ms
     offsets = [*shard.tables.offsets.get(group_id, ()), *_about_to_be_committed(shard, group_id)]
     group.transition(GroupState.DEAD, shard.now())
@@ -126,7 +126,10 @@ def forget_topics(shard: GroupShard, deleted: Mapping[UUID, str]) -> Iterator[No
 
 
 def _forget(shard: GroupShard, is_doomed: Callable[[TopicPartition, CommittedOffset], bool]) -> Iterator[None]:
-    """Remove the offsets for which `is_doomed` is true from each group once no record of the group is being written."""
+    """Remove the offsets for which `is_doomed` returns True from all groups.
+
+    The offsets of a group are removed once none of its records is being written.
+    """
     pace = Pace()
     for group_id in _groups_with_pending_offsets(shard):
         shard.writer.when_idle(group_id, partial(_forget_pending, shard, group_id, is_doomed))
@@ -157,10 +160,10 @@ def _groups_with_pending_offsets(shard: GroupShard) -> set[str]:
 def _forget_pending(
     shard: GroupShard, group_id: str, is_doomed: Callable[[TopicPartition, CommittedOffset], bool]
 ) -> None:
-    """Remove the offsets in open transactions for which `is_doomed` is true and no committed offset exists.
+    """Remove the pending offsets of open transactions for which `is_doomed` returns True.
 
-    For a partition with a committed offset, `_forget_in_group` writes the tombstone, which also removes
-    the offset in the open transaction.
+    A partition that has a committed offset is left to `_forget_in_group`, whose tombstone also removes the pending
+    offset.
     """
     committed, gone = shard.tables.offsets.get(group_id, {}), set()
     for key, offset in shard.writer.transactions:
@@ -182,9 +185,9 @@ def forget_deleted_topics(shard: GroupShard) -> Iterator[None]:
 
 
 def remove_offsets(shard: GroupShard, group_id: str, doomed: Sequence[tuple[TopicPartition, CommittedOffset]]) -> None:
-    """Write tombstones in portions; each portion waits until no record of the group is being written.
+    """Write tombstones in portions, each when no record of the group is being written.
 
-    If a commit has replaced an offset since the call, the new offset stays.
+    An offset that a client has committed again after this call gets no tombstone.
     """
     rest = portions(doomed)
 

@@ -1,8 +1,8 @@
-"""The groups of one partition of `__consumer_offsets`: a `StateMachine` that runs the steps of its groups.
+"""The `StateMachine` of one partition of `__consumer_offsets`: its groups, and the effects of their state changes.
 
-The modules `rebalance`, `sync` and `membership` decide a step and change the group, without IO and clock. The shard
-submits the step's record to the writer, sends its replies to the waiting requests, and sets one timer for each group
-(`Group.wake_ms`). The module `removal` removes groups and offsets.
+The modules `rebalance`, `sync` and `membership` change a group, and return a record and replies in a `Step`, without IO
+and clock. The shard then submits the record to the writer, sends the replies to the waiting requests, and sets one
+timer for each group (`Group.wake_ms`). The module `removal` removes groups and offsets.
 """
 
 import logging
@@ -39,7 +39,7 @@ _logger = logging.getLogger(__name__)
 ReplyT = TypeVar("ReplyT", JoinReply, SyncReply)
 
 _SERVED_AT_ONCE: Final = 100
-"""The number of groups whose sessions one slice starts, in about a millisecond."""
+"""The number of groups whose session timeouts are started, in about a millisecond, before other tasks may run."""
 
 
 class GroupEnvironment(NamedTuple):
@@ -87,7 +87,7 @@ class _Waiting(NamedTuple):
 
 
 class GroupShard:
-    """The groups of one partition of `__consumer_offsets`, as of one loading of the partition."""
+    """The groups of one partition of `__consumer_offsets`; each loading of the partition creates a new shard."""
 
     def __init__(
         self, environment: GroupEnvironment, counters: Counters, turns: Turns, writer: PartitionWriter[GroupRecord]
@@ -106,11 +106,11 @@ class GroupShard:
         return RecordDecoder().decode
 
     def apply(self, record: GroupRecord) -> None:
-        """Apply a record that was just committed, or read from the log."""
+        """Apply a record, which was just committed or read from the log, to the groups and offsets."""
         self.tables.apply(record)
 
     def restore(self, left_out: LeftOut) -> Iterator[None]:
-        """Restore the members and sessions of all groups in slices, and count the groups that cannot be restored."""
+        """Restore the members and sessions of all groups in steps, and count the groups that cannot be restored."""
         return self.tables.restore_groups(self.now(), left_out)
 
     def contents(self) -> str:
@@ -149,7 +149,7 @@ class GroupShard:
         return frozenset(TopicPartition(key.topic, key.partition) for key in of_group)
 
     def now(self) -> Now:
-        """Return the current wall-clock time and monotonic time for a step."""
+        """Return the current wall-clock time and monotonic time for a state change."""
         clock = self.environment.clock
         return Now(clock.now_ms(), int(clock.monotonic_s() * 1000))
 
@@ -160,7 +160,7 @@ class GroupShard:
         answer: Callable[[ReplyT], object],
         refusal: Callable[[ErrorCode], ReplyT],
     ) -> None:
-        """Run a request as a step of its group; this step or a later step calls `answer`.
+        """Change the state of a group as a request asks; this state change or a later state change calls `answer`.
 
         `refusal` creates the reply for an error code.
         """
@@ -170,9 +170,10 @@ class GroupShard:
         self.run(group, partial(decide, token))
 
     def run(self, group: Group, decide: Callable[[Step], object]) -> None:
-        """Run a step of a group, and carry out its effects; remove a group without members, offsets and records.
+        """Change the state of a group, then write the record and send the replies of the state change.
 
-        An exception in a step is a bug. The group may then be inconsistent, so its members have to join again.
+        Remove a group that has no members, offsets and records. An exception in a state change is a bug. The group may
+        then be inconsistent, so its members have to join again.
         """
         step = Step(self.now(), self.environment.config)
         try:
@@ -209,7 +210,7 @@ class GroupShard:
             self.tables.groups.pop(group.group_id, None)
 
     def _append_finished(self, group: Group, append: Append, error: ErrorCode) -> None:
-        """Run the step that handles the outcome of appending a group's record; count completed rebalances."""
+        """Change a group after its record was appended or could not be appended; count completed rebalances."""
         if self.writer.is_closed or self.tables.groups.get(group.group_id) is not group:
             return
         before = group.state

@@ -42,7 +42,7 @@ def _refusal(group: Group, request: SyncRequest) -> ErrorCode:
 
 
 def _wait(group: Group, member: Member, request: SyncRequest, token: Token, step: Step) -> None:
-    """Let the request wait; append the assignment if this is the leader's first SyncGroup of the generation.
+    """Let the member wait for its assignment; if this is the leader's first SyncGroup, write the assignments.
 
     An earlier SyncGroup of the member that still waits is answered with REBALANCE_IN_PROGRESS.
     """
@@ -56,7 +56,7 @@ def _assigned(group: Group, member: Member) -> SyncReply:
 
 
 def appended(group: Group, append: Append, step: Step) -> None:
-    """Answer the member that rejoined, or answer all SyncGroups, after the group record is committed.
+    """Answer all waiting SyncGroups, or the JoinGroup of a restarted static member, once the group record is committed.
 
     Do nothing if the group has begun another generation in the meantime.
     """
@@ -86,7 +86,10 @@ def _answer_rejoin(group: Group, append: Append, reply: JoinReply, step: Step) -
 
 
 def append_failed(group: Group, append: Append, error: ErrorCode, step: Step) -> None:
-    """Answer the members that wait for a failed record; begin another rebalance if the record held an assignment."""
+    """Answer the waiting members with the error after a group record could not be written.
+
+    Begin another rebalance if the record contained an assignment.
+    """
     if append.metadata.generation != group.generation:
         return
     if append.rejoin is not None:

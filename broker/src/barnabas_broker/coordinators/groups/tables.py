@@ -15,7 +15,7 @@ from barnabas_broker.coordinators.runtime.shard import LeftOut
 from barnabas_core.topic_partition import TopicPartition
 
 _RESTORED_AT_ONCE = 20
-"""The number of groups that one slice restores, in about a millisecond."""
+"""The number of groups that are restored, in about a millisecond, before other tasks may run."""
 
 _new = tuple.__new__
 """The constructor of `tuple`, which creates a NamedTuple in half the time of the NamedTuple's own constructor."""
@@ -33,7 +33,7 @@ class GroupTables:
         """The stored metadata by group id; a group that only commits offsets has no stored metadata."""
 
     def apply(self, record: GroupRecord) -> None:
-        """Apply a record that was just committed, or read from the log."""
+        """Apply a record, which was just committed or read from the log, to the groups and offsets."""
         key, value = record
         if isinstance(key, GroupKey):
             assert not isinstance(value, CommittedOffset)
@@ -71,7 +71,7 @@ class GroupTables:
         return group
 
     def restore_groups(self, now: Now, left_out: LeftOut) -> Iterator[None]:
-        """Restore the members and sessions of all groups, in slices.
+        """Restore the members and sessions of all groups, in steps between which other tasks may run.
 
         A group that cannot be restored is counted in `left_out`, and keeps its offsets.
         """
