@@ -22,7 +22,10 @@ class PendingRecords(Generic[ValueT]):
         """The records by producer id and key, each with its position in the order of the log."""
         self._producers: dict[bytes, set[int]] = {}
         self._counting: dict[bytes, int] = {}
-        """The position of the newest record that has taken effect, for each key with pending records."""
+        """The position in the log's order of the newest record that has taken effect, by key.
+
+        Only keys of records in open transactions have an entry.
+        """
         self._last = 0
 
     def __bool__(self) -> bool:
@@ -36,7 +39,7 @@ class PendingRecords(Generic[ValueT]):
         return (value for pending in self._by_producer.values() for _, value in pending.values())
 
     def decoded(self, decode: Callable[[bytes, ValueT], OtherT | None]) -> "PendingRecords[OtherT]":
-        """Return a copy with decoded records, without the records for which `decode` returns None."""
+        """Return a copy in which all records are decoded; records for which `decode` returns None are left out."""
         made: PendingRecords[OtherT] = PendingRecords()
         made._last, made._counting = self._last, dict(self._counting)
         for producer_id, pending in self._by_producer.items():
@@ -56,7 +59,7 @@ class PendingRecords(Generic[ValueT]):
         self._producers.setdefault(key, set()).add(producer_id)
 
     def replaced(self, key: bytes) -> None:
-        """Note that a record with this key has taken effect, so that earlier pending records with the key never do."""
+        """Mark the pending records with this key as outdated, because a later record with the key has taken effect."""
         if key in self._producers:
             self._last += 1
             self._counting[key] = self._last
@@ -68,7 +71,10 @@ class PendingRecords(Generic[ValueT]):
         self._counting.pop(key, None)
 
     def end(self, producer_id: int, *, is_commit: bool) -> list[tuple[bytes, ValueT]]:
-        """End the transaction of a producer; return its keys and records that take effect, none after an abort."""
+        """End the transaction of a producer; return the keys and records that take effect.
+
+        Return an empty list after an abort.
+        """
         counting = []
         for key, (order, value) in self._by_producer.pop(producer_id, {}).items():
             if is_commit and order > self._counting.get(key, 0):
@@ -90,7 +96,7 @@ class LoadedRecords:
         self.pending: PendingRecords[bytes] = PendingRecords()
 
     def add(self, some: KeyValueSlice) -> int:
-        """Add the next slice of the log; return the number of records in the slice."""
+        """Add the records that were read next from the log, or handle a marker; return the number of records."""
         if isinstance(some, Marker):
             self.newest.update(self.pending.end(some.producer_id, is_commit=some.is_commit))
             return 0

@@ -25,9 +25,9 @@ class Runtime(Generic[MachineT]):
         new_machine: Callable[[PartitionWriter[Any]], MachineT],
         serve: Callable[[MachineT], Iterator[None]],
     ) -> None:
-        """Create the runtime; `serve` runs in slices after each loading of a partition."""
+        """Create the runtime; after a partition is loaded, the iterator that `serve` returns is run in steps."""
         self.partition_count = partition_count
-        """The number of partitions of the topic; the number in the settings until the topic is in the metadata."""
+        """The number of partitions of the topic; until the topic exists, the number in the settings."""
         self._environment = environment
         self._new_machine = new_machine
         self._serve = serve
@@ -94,12 +94,12 @@ class Runtime(Generic[MachineT]):
         return [shard.machine for shard in self._shards.values() if shard.state is ShardState.ACTIVE]
 
     def sweep(self, slices: Callable[[MachineT], Iterator[None]]) -> None:
-        """Run the iterator that `slices` returns for each loaded partition, one slice at a time."""
+        """Run the iterator that `slices` returns for each loaded partition; other tasks may run between its steps."""
         for machine in self.loaded():
             self._environment.turns.run(slices(machine))
 
     def sweep_every(self, interval_s: float, slices: Callable[[MachineT], Iterator[None]]) -> None:
-        """Call `sweep` with `slices` after each interval."""
+        """Call `sweep(slices)` after each interval."""
 
         def again() -> None:
             self.sweep(slices)

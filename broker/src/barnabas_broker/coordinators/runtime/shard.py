@@ -1,10 +1,10 @@
-"""A partition of a coordinator's topic in one leader epoch of this broker, loaded from its log and then served.
+"""A partition of a coordinator's topic in one leader epoch of this broker: the partition is loaded, and then served.
 
 A new leader's log has all committed records and may have uncommitted records, and its high watermark may be too
 low. So the shard reads the whole log, and serves once the high watermark has reached the end of the log. Only the
 newest record of each key is decoded; the records of a transaction take effect with its commit marker
-(`pending_records`). Partitions are loaded alternately, slice by slice, so that a small partition does not wait for a
-large partition after a failover.
+(`pending_records`). Partitions take turns while they are loaded, so that a small partition does not wait for a large
+partition after a failover.
 """
 
 import logging
@@ -27,7 +27,7 @@ _DAMAGED_RETRY_S: Final = 30.0
 """The pause in seconds before a damaged log is read again; it is long, because reading again seldom succeeds."""
 _PROGRESS_S: Final = 2.0
 _APPLIED_AT_ONCE: Final = 500
-"""The number of records that one slice applies, in about a millisecond."""
+"""The number of records that are applied, in about a millisecond, before other tasks may run."""
 _KEY_BYTES_SHOWN: Final = 64
 
 
@@ -45,7 +45,10 @@ class RuntimeEnvironment(NamedTuple):
 
 
 class LeftOut:
-    """The number of records that one loading could not decode or restore, and a description of the first record."""
+    """The number of records that were left out of the state because they could not be decoded or restored.
+
+    The first of these records is described.
+    """
 
     def __init__(self) -> None:
         self.count = 0
@@ -69,7 +72,7 @@ class StateMachine(Protocol[RecordT]):
         ...
 
     def restore(self, left_out: LeftOut) -> Iterator[None]:
-        """Build the in-memory state from the loaded records, in slices of about a millisecond."""
+        """Build the in-memory state from the loaded records, in steps of about a millisecond."""
         ...
 
     def contents(self) -> str:
@@ -77,7 +80,7 @@ class StateMachine(Protocol[RecordT]):
         ...
 
     def close(self) -> None:
-        """Answer all waiting requests and cancel all timers, because this broker no longer leads the partition."""
+        """Answer waiting requests with NOT_COORDINATOR and cancel timers: this broker no longer leads the partition."""
         ...
 
 
@@ -145,7 +148,7 @@ class Shard(Generic[MachineT]):
         self._environment.turns.add(self._advance)
 
     def _advance(self) -> bool:
-        """Load one slice; return False if the loading has ended or failed, or waits until `load` is called."""
+        """Take one step of loading; return False if loading has ended or failed, or waits until `load` is called."""
         if self.state is ShardState.CLOSED:
             return False
         try:
@@ -157,7 +160,7 @@ class Shard(Generic[MachineT]):
         return more
 
     def _read(self) -> Iterator[bool]:
-        """Read and apply the log, one slice for each item; yield False if the next slice waits for a call of `load`."""
+        """Read and apply the log in steps; yield False before a step that has to wait until `load` is called again."""
         self.machine = self._new_machine(self._writer)
         self.left_out = LeftOut()
         self._keys = 0
@@ -198,7 +201,7 @@ class Shard(Generic[MachineT]):
         self.left_out.add(f"key {key[:_KEY_BYTES_SHOWN].hex()}", error)
 
     def _committed(self, error: ApiError | None) -> None:
-        """Restore the state, because all records of the log are committed; load again later after an error."""
+        """Restore the state once all records of the log are committed; after an error, schedule another loading."""
         if self._patience is not None:
             self._patience.cancel()
         if self.state is ShardState.CLOSED:

@@ -17,7 +17,10 @@ Job = Callable[[], bool]
 _TURN_S: Final = 0.005
 _ITEMS_A_SLICE: Final = 250
 _SLICES_A_TURN: Final = 4
-"""The maximum number of slices in a turn of the event loop, because a simulated clock may stand still."""
+"""The maximum number of slices of jobs in a turn of the event loop.
+
+The time limit `_TURN_S` alone would never end a turn while a simulated clock stands still.
+"""
 
 
 class Turns:
@@ -35,7 +38,7 @@ class Turns:
         self._jobs.append(job)
 
     def run(self, slices: Iterator[object]) -> None:
-        """Call `next` on an iterator until it ends: first at once, then as slices in turns of the event loop."""
+        """Call `next` on an iterator until it ends: once now, then as a job in later turns of the event loop."""
 
         def step() -> bool:
             return next(slices, slices) is not slices
@@ -72,7 +75,7 @@ class Pace:
         self._spent = 0
 
     def spent(self, items: int) -> bool:
-        """Add items to the count; if the slice has to end, return True and begin to count the next slice."""
+        """Add to the number of items handled; return True and reset the number if a slice has handled enough items."""
         self._spent += items
         if self._spent < _ITEMS_A_SLICE:
             return False
@@ -81,5 +84,5 @@ class Pace:
 
 
 def portions(items: Sequence[T]) -> Iterator[Sequence[T]]:
-    """Return the items in portions, each small enough for one slice."""
+    """Split a sequence into portions that are each small enough for one slice of a job."""
     return (items[start : start + _ITEMS_A_SLICE] for start in range(0, len(items), _ITEMS_A_SLICE))

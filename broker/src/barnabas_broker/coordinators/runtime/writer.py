@@ -59,9 +59,9 @@ class CoordinatorLog(Protocol):
         ...
 
     def read(self, partition: int, on_ready: Callable[[], object]) -> Iterator[KeyValueSlice | None]:
-        """Yield the last value of each key in each slice of the log, from the start to the end of the log.
+        """Yield the last value of each key in each portion of the log, from the start to the end of the log.
 
-        The slices contain uncommitted records, too; reading a slice takes about a millisecond. If the iterator yields
+        The portions have uncommitted records, too; reading a portion takes about a millisecond. If the iterator yields
         None, the caller must wait until `on_ready` is called. Raises ApiError and StorageError.
         """
         ...
@@ -84,12 +84,15 @@ RecordT = TypeVar("RecordT", bound=Encodable)
 
 @dataclass(slots=True, eq=False)
 class _Write:
-    """A call of `submit`, answered when all records are committed, an append fails, or the write timeout is over."""
+    """The records of one call of `submit`, and the callback of the call.
+
+    The callback is called when all records are committed, when an append fails, or after the write timeout.
+    """
 
     name: str
     answer: Callable[[ErrorCode], object] | None
     parts: int = 0
-    """The number of parts of the write that are not committed yet."""
+    """The number of parts (`_Part`) of the write that are not committed yet."""
 
     def finish(self, error: ErrorCode) -> None:
         """Answer the request with the first call; later calls do nothing."""
@@ -104,7 +107,7 @@ class _Part(Generic[RecordT]):
 
     write: _Write
     producer: ProducerEpoch | None = None
-    """The producer whose transaction contains the records, or None. Each transactional part is a separate batch."""
+    """The producer whose transaction contains the records, or None; with a producer, the part is a separate batch."""
     records: list[RecordT] = field(default_factory=list)
     encoded: list[KeyValue] = field(default_factory=list)
     size_bytes: int = 0
@@ -221,9 +224,9 @@ class PartitionWriter(Generic[RecordT]):
             batch.timer = self._timers.call_later(self._timeout_ms / 1000, batch.late)
 
     def finished(self, batch: "_Batch", error: ErrorCode) -> None:
-        """Apply the writes of a committed batch, and answer the writes of a committed or failed batch.
+        """Apply the records of a committed batch, and call the callbacks of the writes whose records are in the batch.
 
-        If the failed batch may be in the log, `on_doubt` is called.
+        If the batch failed but may be in the log, call `on_doubt`.
         """
         if batch not in self._batches:
             return
