@@ -40,20 +40,20 @@ class Exchange(Protocol[AskedT]):
 
     @property
     def version(self) -> int:
-        """The version of the request and of the response."""
+        """The API version of the requests and responses."""
         ...
 
     def request(self, items: Sequence[AskedT]) -> Any:
-        """Return one request for all items."""
+        """Return one request that sends all the given items of a queue to a broker."""
         ...
 
     def answered(self, items: Sequence[AskedT], answer: Any | None) -> None:
-        """Handle the broker's response to the items; `answer` is None if the broker sent no valid response."""
+        """Handle the response to the request for the items; `answer` is None if the broker sent no valid response."""
         ...
 
 
 class BrokerQueues(Generic[ItemT]):
-    """The queues of items to send to other brokers, with one connection for each broker."""
+    """The queues of items, such as transaction markers, for other brokers, with one connection to each broker."""
 
     def __init__(self, environment: LinkEnvironment, exchange: Exchange[ItemT]) -> None:
         self._environment = environment
@@ -63,7 +63,7 @@ class BrokerQueues(Generic[ItemT]):
         self._links: dict[int, RequestLink] = {}
 
     def put(self, broker_id: int, item: ItemT) -> None:
-        """Send an item to a broker with the next request, or with a later one if the next request is full."""
+        """Queue an item for a broker; a request to the broker sends the oldest items, up to `_ITEMS_MAX`."""
         queue = self._queues.get(broker_id)
         if queue is not None:
             queue.append(item)

@@ -57,7 +57,7 @@ class TransactionCoordinator:
     def init_producer_id(
         self, transactional_id: str, expected: ProducerEpoch, timeout_ms: int, new_id: int, answer: OnDecision
     ) -> None:
-        """Handle an InitProducerId, which fences all producers except the producer in the answer."""
+        """Handle an InitProducerId, which fences all earlier producers that use the transactional id."""
 
         def decide(shard: TransactionShard, found: Transaction | None) -> Decision:
             return decisions.init_producer_id(found, expected, timeout_ms, new_id, shard.now_ms())

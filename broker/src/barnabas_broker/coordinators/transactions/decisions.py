@@ -32,12 +32,12 @@ NOBODY = ProducerEpoch(NO_PRODUCER_ID, NO_EPOCH)
 
 
 class Decision(NamedTuple):
-    """The transaction to write (None if the transaction does not change), and the answer to send after the write."""
+    """The transaction to write (None if the transaction does not change), and the response to send after the write."""
 
     error: ErrorCode
     write: Transaction | None = None
     producer: ProducerEpoch = NOBODY
-    """The producer id and epoch of the next transaction, if the answer contains them."""
+    """The producer id and epoch of the next transaction, if the response has fields for them."""
 
 
 def init_producer_id(
@@ -65,7 +65,8 @@ def init_producer_id(
     elif expected.epoch != known.last_epoch:
         return Decision(ErrorCode.PRODUCER_FENCED)
     elif found is not None:
-        changes |= {"epoch": current.epoch}  # The client retries because it lost the response.
+        # The epoch stays, because the client repeats a request whose response the client has lost.
+        changes |= {"epoch": current.epoch}
     written = known.enter(EMPTY, now_ms, **changes)
     return Decision(ErrorCode.NONE, written, written.producer)
 
@@ -146,7 +147,8 @@ def _end_with_bump(found: Transaction, by: ProducerEpoch, commit: bool, new_id: 
     if not is_late or found.state in (EMPTY, ONGOING):
         return Decision(ErrorCode.PRODUCER_FENCED)
     if _is_committing(found) == commit:
-        return Decision(ErrorCode.NONE, None, found.producer)  # The client retries because it lost the response.
+        # The transaction has ended already: the client repeats a request whose response the client has lost.
+        return Decision(ErrorCode.NONE, None, found.producer)
     # A transaction that timed out was aborted, so its producer is fenced when it commits. A client that aborts a
     # committed transaction has a bug.
     return Decision(ErrorCode.PRODUCER_FENCED if commit else ErrorCode.INVALID_TXN_STATE)
@@ -164,14 +166,15 @@ def _is_committing(found: Transaction) -> bool:
 
 def _prepared(found: Transaction, commit: bool, bump: bool, new_id: int, now_ms: int) -> Decision:
     written = _prepare(found, PREPARE_COMMIT if commit else PREPARE_ABORT, bump, new_id, now_ms)
-    written = written._replace(client_version=2 if bump else 0)  # The markers have the version of the EndTxn request.
+    # The markers have the transaction version of the EndTxn request: only version 2 bumps the epoch at the end.
+    written = written._replace(client_version=2 if bump else 0)
     return Decision(ErrorCode.NONE, written, completed(written, now_ms).producer)
 
 
 def _prepare(found: Transaction, state: TransactionState, bump: bool, new_id: int, now_ms: int) -> Transaction:
     """Return the transaction in a prepared state, with the epoch of its markers.
 
-    After the last epoch of the producer id the next transaction gets a new producer id.
+    If the epoch is the last epoch of the producer id, the next transaction gets the producer id `new_id`.
     """
     started_ms = found.started_ms if found.state is ONGOING else now_ms
     partitions = found.partitions if found.state is ONGOING else frozenset()

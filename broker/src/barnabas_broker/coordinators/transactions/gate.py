@@ -143,7 +143,7 @@ class TransactionGate:
         partitions: Collection[TopicPartition],
         answer: Callable[[Codes], object],
     ) -> None:
-        """Verify or add partitions as the coordinator of the transactional id, for this broker or another broker."""
+        """Verify or add partitions, at the request of any broker, as the coordinator of the transactional id."""
 
         def decided(decision: Decision) -> None:
             answer(dict.fromkeys(partitions, decision.error))
@@ -157,11 +157,11 @@ class TransactionGate:
             decided(Decision(error.code))
 
     def request(self, items: Sequence[_Asked]) -> AddPartitionsToTxnRequest:
-        """Return one request to verify or add the partitions of all items."""
+        """Return one AddPartitionsToTxn request for the partitions of all given transactions."""
         return AddPartitionsToTxnRequest(transactions=[_transaction(*item.question, item.partitions) for item in items])
 
     def answered(self, items: Sequence[_Asked], answer: AddPartitionsToTxnResponse | None) -> None:
-        """Pass each result in the response to the item at the same position."""
+        """Pass the error codes in the response, which has the order of the request, to the waiting futures."""
         results = [] if answer is None else [_codes(each) for each in answer.results_by_transaction]
         if len(results) != len(items):
             results = [{} for _ in items]

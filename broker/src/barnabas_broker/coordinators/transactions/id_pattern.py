@@ -21,7 +21,7 @@ _PART: Final = re.compile(
 
 
 class _Part(NamedTuple):
-    """A pattern of one character, which may repeat or be absent."""
+    """A part of a pattern: it matches one character; several if `may_repeat` is True, or none if `may_lack` is True."""
 
     one: re.Pattern[str]
     may_repeat: bool = False
@@ -62,7 +62,10 @@ def _parts(one: str, times: str) -> list[_Part]:
 
 
 def _fits(parts: list[_Part], name: str) -> bool:
-    """True if the parts match the whole name; `places` holds the index of each part that may match next."""
+    """True if the parts of a pattern match the whole name.
+
+    `places` has the indexes of all parts that may match the next character.
+    """
     places = _with_lacking(parts, {0})
     for character in name:
         reached = set()
@@ -74,7 +77,7 @@ def _fits(parts: list[_Part], name: str) -> bool:
 
 
 def _with_lacking(parts: list[_Part], places: set[int]) -> set[int]:
-    """Return the indexes of parts in `places`, and all later indexes that can be reached by skipping optional parts."""
+    """Return the indexes in `places`, and the indexes that can be reached from there by skipping optional parts."""
     found = set(places)
     for place, part in enumerate(parts):
         if place in found and part.may_lack:

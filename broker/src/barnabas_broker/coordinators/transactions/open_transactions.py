@@ -46,7 +46,7 @@ class OpenTransactions:
         return sorted(found)
 
     def request(self, items: Sequence[ListedAnswer]) -> ListTransactionsRequest:  # noqa: ARG002  # All items ask the same question.
-        """Return the request for the open transactions of one broker."""
+        """Return the request that asks one broker for the open transactions that the broker coordinates."""
         return ListTransactionsRequest(state_filters=list(_OPEN), producer_id_filters=[])
 
     def answered(self, items: Sequence[ListedAnswer], answer: ListTransactionsResponse | None) -> None:

@@ -64,7 +64,7 @@ class TransactionEnvironment(NamedTuple):
 
 
 class TransactionShard:
-    """The transactional ids of one partition, as of one loading of the partition."""
+    """The transactional ids of one partition; each loading of the partition creates a new shard."""
 
     def __init__(self, environment: TransactionEnvironment, writer: PartitionWriter[TransactionRecord]) -> None:
         self.writer = writer
@@ -76,14 +76,14 @@ class TransactionShard:
         return decode
 
     def apply(self, record: TransactionRecord) -> None:
-        """Apply a record that was just committed, or read from the log."""
+        """Apply a record, which was just committed or read from the log, to the transactions in memory."""
         if record.transaction is None:
             self.transactions.pop(record.transactional_id, None)
         else:
             self.transactions[record.transactional_id] = record.transaction
 
     def restore(self, left_out: LeftOut) -> Iterator[None]:  # noqa: ARG002  # The runtime passes left_out.
-        """Return no slices, because the record of a transaction holds its whole state."""
+        """Return an empty iterator: `apply` has restored all state, because one record holds a whole transaction."""
         return iter(())
 
     def contents(self) -> str:
@@ -107,7 +107,10 @@ class TransactionShard:
         return self._environment.clock.now_ms()
 
     def lacks_id(self, transactional_id: str, *, if_unknown: bool) -> bool:
-        """True if the next decision may need a new producer id; return `if_unknown` for an unknown transactional id."""
+        """True if the next request of the transactional id may need a new producer id.
+
+        Return `if_unknown` for an unknown transactional id.
+        """
         found = self.transactions.get(transactional_id)
         return if_unknown if found is None else found.epoch >= LAST_CLIENT_EPOCH
 
@@ -117,10 +120,10 @@ class TransactionShard:
         decide: Callable[[Transaction | None], Decision],
         answer: Callable[[Decision], object],
     ) -> None:
-        """Make a decision, write it, and answer once it is committed.
+        """Decide on a request, write the changed transaction, and answer once the transaction is committed.
 
-        While another decision about the transactional id is being written, the answer is CONCURRENT_TRANSACTIONS; only
-        a fenced producer gets PRODUCER_FENCED at once, because the producer stays fenced.
+        While an earlier change of the transaction is being written, the answer is CONCURRENT_TRANSACTIONS. A fenced
+        producer gets PRODUCER_FENCED nevertheless, because a change never lifts the fencing.
         """
         decision = decide(self.transactions.get(transactional_id))
         if self.writer.is_writing(transactional_id):
@@ -133,7 +136,7 @@ class TransactionShard:
             return
         is_last = written.state in PREPARED and written.epoch == FENCING_EPOCH
         if (written.next_producer_id if is_last else written.producer_id) == NO_PRODUCER_ID:
-            # The decision needs a new producer id, but none was requested; the client retries.
+            # The caller passed no new producer id, but a new producer id is needed; the client retries.
             answer(Decision(ErrorCode.CONCURRENT_TRANSACTIONS))
             return
         self._write(transactional_id, written, lambda error: answer(Decision(error) if error else decision))
@@ -147,7 +150,8 @@ class TransactionShard:
                 self._follow_up(transactional_id, written)
 
         def finished(error: ErrorCode) -> None:
-            self.writer.when_idle(transactional_id, settled)  # A write that timed out may still be committed.
+            # A write that timed out may still be committed, so wait until its outcome is known.
+            self.writer.when_idle(transactional_id, settled)
             answer(error)
 
         self.writer.submit(transactional_id, (record,), finished)

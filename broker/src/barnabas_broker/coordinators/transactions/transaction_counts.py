@@ -8,7 +8,10 @@ from barnabas_core.errors import ErrorCode
 
 @dataclass(slots=True)
 class TransactionCounts:
-    """The counters of committed and aborted transactions, once their end is stored, and of refused markers."""
+    """The counters of committed transactions, of aborted transactions, and of markers that partition leaders refused.
+
+    A transaction is counted when its completion is stored.
+    """
 
     committed: int = 0
     aborted: int = 0
