@@ -28,7 +28,7 @@ _WHOLE_MAX: Final[Mapping[str, int]] = {
     CONSUMER_BYTE_RATE: 2**63 - 1,
     CONNECTION_CREATION_RATE: 2**31 - 1,
 }
-"""The largest value of each quota that must be a whole number."""
+"""The largest allowed value by quota, for the quotas whose value must be a whole number."""
 
 QuotaEntity = tuple[tuple[str, str | None], ...]
 """The (type, name) pairs of an entity, sorted by type."""

@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 
 
 class Known(NamedTuple):
-    """A broker's registration with its version, as it was before the leases were read."""
+    """A broker's registration and the version of the registration, both read before the leases were read."""
 
     broker_id: int
     version: int
@@ -51,9 +51,9 @@ class Known(NamedTuple):
 class Controller:
     """The controller task of a broker.
 
-    `run` runs on every broker. On a broker that is not the controller, `run` does only two things: after a call of
-    `suspect` it fences brokers whose leases have ended, and it takes the controller lease, if that lease is free, once
-    the controller is fenced or not registered.
+    `run` runs on every broker. On a broker that is not the controller, `run` does only two things. After a call of
+    `suspect`, `run` fences brokers whose leases have ended. When the controller is fenced or not registered, `run`
+    tries to take the controller lease.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class Controller:
         self._passes = 0
 
     def progress(self) -> object:
-        """Return a value that changes whenever `run` finishes a round or writes changes."""
+        """Return a value that changes whenever the loop in `run` completes an iteration or writes changes."""
         return self._passes, self._transitions.rounds, self._partitions.rounds
 
     def suspect(self, broker_id: int) -> None:
@@ -198,9 +198,9 @@ class Controller:
         return known, self._by_name(await self._store.leases(BROKER_LEASES))
 
     async def _leases_tell_otherwise(self) -> bool:
-        """True if the last known leases contradict the registration of another broker.
+        """True if another broker is fenced but has a valid lease, or is unfenced but has no valid lease.
 
-        A fenced broker must have no valid lease, and an unfenced broker must have one.
+        The leases may be stale (`followed_leases`). Fenced brokers that are shutting down are left out.
         """
         leases = self._by_name(await self._store.followed_leases(BROKER_LEASES))
         now_ms = monotonic_ms(self._clock)
@@ -280,8 +280,8 @@ class Controller:
     async def _update_partitions(self) -> None:
         """Remove dead brokers from ISRs and elect leaders, first in topics that have a partition without a live leader.
 
-        When a broker joins or dies, all topics are checked, but only the topics that change are written. Then
-        partitions that have lost records are logged.
+        When a broker joins or dies, all topics are checked, but only the topics that change are written. Finally, log
+        partitions that have lost records.
         """
         changed, self._changed_topics = self._changed_topics, set()
         turn, topics, decide = FairTurn(self._clock), sorted(changed), for_each(remove_dead)
@@ -322,7 +322,10 @@ def _fenced(registration: BrokerRegistration) -> BrokerRegistration:
 
 
 def _admitted(registration: BrokerRegistration) -> BrokerRegistration:
-    """Return the registration unfenced, and without `may_lack_records`, because the partitions now show the losses."""
+    """Return a registration whose broker is unfenced.
+
+    `may_lack_records` is cleared, because the partitions now show which replicas lack records.
+    """
     return msgspec.structs.replace(registration, fenced=False, may_lack_records=False)
 
 

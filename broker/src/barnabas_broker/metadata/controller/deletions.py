@@ -1,7 +1,8 @@
-"""The deletion of topics in two writes: first of a tombstone, which decides the deletion, then of the topic's document.
+"""The deletion of topics in two steps: write a tombstone, which decides the deletion, then delete the topic document.
 
-The controller completes deletions that other brokers began, and removes tombstones that all brokers have seen. It also
-removes topic parts without a topic document, which a writer leaves behind if it dies between its writes.
+The controller completes deletions that other brokers began, and removes tombstones that all brokers have seen. The
+controller also removes unused topic parts. A topic part is a document with further partitions of a topic; a part that
+no topic document refers to is left behind if a broker dies between two writes.
 """
 
 import logging
@@ -18,10 +19,12 @@ from barnabas_core.clock import Clock, monotonic_ms
 from barnabas_core.errors import ApiError
 
 FINISHED_AFTER_MS: Final = 5_000
-"""The age of a tombstone in ms at which the controller deletes the topic, because the tombstone's writer has not done
-so."""
+"""The age of a tombstone in ms at which the controller completes the deletion, if the topic document still exists."""
 KEPT_MS: Final = 600_000
-"""The minimum age of a tombstone in ms at its removal; all brokers must have been alive together for this time, too."""
+"""The minimum age in ms at which a tombstone is removed.
+
+All brokers must have been alive at the same time for at least as long.
+"""
 KEPT_MAX: Final = 10_000
 """The number of tombstones that are kept while a broker is down.
 
@@ -32,9 +35,9 @@ log of the topic aside, instead of deleting the log.
 PARTS_LOOKED_AT_EVERY_MS: Final = 60_000
 """The interval in ms between searches for topic parts that no topic document refers to.
 
-Such a part is kept for KEPT_MS, because its writer may be about to write the topic document. A part of an unknown topic
-is kept until all brokers have been alive together for KEPT_MS, because a broker that is away may know the topic's lost
-document.
+An unused topic part is kept for KEPT_MS, because its writer may be about to write the topic document. A topic part of
+an unknown topic is kept until all brokers have been alive at the same time for KEPT_MS, because an absent broker may
+know the lost topic document.
 """
 
 log = logging.getLogger(__name__)
@@ -48,7 +51,7 @@ def tombstone_of(topic: TopicDocument, now_ms: int) -> TombstoneDocument:
 async def delete_documents(
     topics: Mapping[str, TopicDocument], transitions: Transitions, image: MetadataImage
 ) -> dict[str, Planned | ApiError]:
-    """Delete the documents of the topics in `topics` that have a tombstone; keep new topics of the same names."""
+    """Delete the metadata of the topics in `topics` that have a tombstone; keep new topics of the same names."""
 
     def decide(names: Sequence[str]) -> dict[str, Planned | ApiError]:
         found = {name: image.buried.get(name) for name in names}
@@ -62,7 +65,10 @@ async def delete_documents(
 
 
 class Deletions:
-    """The controller's part in deletions: it completes them, and removes tombstones and unused topic parts."""
+    """The controller's work for the deletion of topics: completing deletions, and removing tombstones and unused parts.
+
+    An unused part is a document with partitions that no topic document refers to.
+    """
 
     def __init__(self, image: MetadataImage, transitions: Transitions, clock: Clock) -> None:
         self._image = image
@@ -70,7 +76,7 @@ class Deletions:
         self._clock = clock
         self._all_alive_since_ms: int | None = None
         self._unnamed_since_ms: dict[str, int] = {}
-        """The keys of parts that no topic document refers to, with the monotonic time in ms at which each was found."""
+        """The monotonic time in ms at which a topic part without a topic document was first found, by key."""
         self._parts_seen_at_ms = 0
 
     def begin(self) -> None:
@@ -79,7 +85,7 @@ class Deletions:
         self._unnamed_since_ms.clear()
 
     async def tend(self) -> None:
-        """Complete deletions, and remove tombstones and topic parts that no broker needs."""
+        """Complete deletions of topics, and remove the tombstones and topic parts that no broker needs."""
         image, now_ms = self._image, monotonic_ms(self._clock)
         if len(image.live) < len(image.brokers) or any(broker.dirs_away for broker in image.brokers.values()):
             self._all_alive_since_ms = None  # An offline broker or log dir may still have a log of a deleted topic.
@@ -116,7 +122,7 @@ class Deletions:
         due = [key for key in old if all_alive or self._image.parts[key].topic_id in known]
 
         def decide(left: Sequence[str]) -> dict[str, Planned | ApiError]:
-            # Another broker may have written a topic document that refers to one of the documents in `due`.
+            # A topic document that was written in the meantime may refer to one of the topic parts in `due`.
             unnamed = self._unnamed()
             return {key: Planned(key, None) for key in left if key in unnamed}
 

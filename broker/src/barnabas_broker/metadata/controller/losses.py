@@ -13,7 +13,10 @@ from barnabas_core.fair_turns import FairTurn
 from barnabas_core.topic_partition import TopicPartition
 
 LACKING_RECORDS: Final = "barnabas.partitions.lacking.records"
-"""The read-only topic config that shows lost partitions to Kafka's tools; absent if no partition is lost."""
+"""The read-only topic config that names the partitions that are offline because every replica lacks records.
+
+The config shows these partitions to Kafka's tools. If the topic has none, the config is absent.
+"""
 NAMED_MAX: Final = 100
 LINES_MAX: Final = 20
 
@@ -37,7 +40,7 @@ class Lost(NamedTuple):
 
     @property
     def longest(self) -> int:
-        """The log end that remains if the loss is accepted now and all replicas are alive."""
+        """The log end that the partition will have if the loss is accepted now and all replicas are alive."""
         return max((end.offset for end in self.ends.values()), default=NO_LOG)
 
     def text(self) -> str:
@@ -78,14 +81,14 @@ def config_value(lost: Sequence[Lost]) -> str:
 
 
 class LossReports:
-    """The controller's log lines about lost partitions, one line for each new loss."""
+    """The logging of partitions that have lost records; each loss is logged once."""
 
     def __init__(self, image: MetadataImage) -> None:
         self._image = image
         self._told: dict[str, frozenset[int]] = {}
 
     async def look(self, names: Iterable[str], turn: FairTurn) -> None:
-        """Log the lost partitions of the topics in `names` that have not been logged yet."""
+        """Log partitions of the given topics that have lost records, unless the loss was logged before."""
         known = KnownEnds(self._image)
         async for name in turn.over(names):
             topic = self._image.topics.get(name)

@@ -59,7 +59,7 @@ UNREGISTRATION_MS: Final = 5_000
 """The duration in ms of the lease that keeps a broker from starting while another broker unregisters it."""
 
 ACLS_OF_PATTERN_MAX: Final = 5_000
-"""The maximum number of ACLs of one resource pattern, so that their document fits into a Kubernetes object."""
+"""The maximum number of ACLs of one resource pattern, because all of them must fit into one Kubernetes object."""
 ACL_PATTERNS_MAX: Final = 20_000
 """The maximum number of resource patterns with ACLs, because every broker holds all ACLs in memory."""
 
@@ -100,7 +100,8 @@ class MetadataWriter(PartitionStateWriter):
         def decide(names: Sequence[str]) -> dict[str, Planned | ApiError]:
             wanted = [topic for name in names for topic in by_name[name]]
             view = self._view()
-            if validate_only:  # The image lacks the topics of earlier calls of `decide`, because nothing is written.
+            if validate_only:
+                # Nothing is written, so the image lacks the topics that earlier calls of `decide` would have created.
                 view = replace(view, topics={**view.topics, **created})
             new = decide_create_topics(view, wanted, self._random) | refusals(self._image, names)
             created.update({name: topic for name, topic in new.items() if isinstance(topic, TopicDocument)})
@@ -251,7 +252,7 @@ class MetadataWriter(PartitionStateWriter):
         return outcome
 
     async def change_acls(self, changes: Mapping[str, AclsChange]) -> Mapping[str, ApiError | None]:
-        """Change ACL documents, and delete empty ones; return for each key None, or the error."""
+        """Change the ACLs of resource patterns, and delete empty patterns; return the error of each key, or None."""
 
         def decide(key: str) -> Planned:
             known = self._image.document(key)
@@ -308,9 +309,8 @@ class MetadataWriter(PartitionStateWriter):
         changes = changes_of(resource, topic.configs if topic is not None else {})
         altered = decide_alter_topic(self._view(), resource.name, changes)
         rules = self.partitions.rules(altered)
-        partitions = tuple(
-            remove_fenced(state, rules(n)) for n, state in enumerate(altered.partitions)
-        )  # The change may set min.insync.replicas, on which the ELR depends.
+        # The change may set min.insync.replicas, on which the ELR of a partition depends.
+        partitions = tuple(remove_fenced(state, rules(n)) for n, state in enumerate(altered.partitions))
         epoch = altered.configs_epoch + 1
         changed = msgspec.structs.replace(altered, partitions=partitions, configs_epoch=epoch)
         return Planned(topic_key(resource.name), changed)

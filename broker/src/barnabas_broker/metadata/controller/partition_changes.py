@@ -1,4 +1,4 @@
-"""The changes of partitions: each is decided alone, and each document is written by compare-and-set."""
+"""The changes of partitions: each change is decided independently, and the metadata is written by compare-and-set."""
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -22,36 +22,39 @@ from barnabas_core.topic_partition import TopicPartition
 PartitionOutcome = PartitionState | ApiError
 
 DecidePartition = Callable[[TopicPartition, TopicDocument, Rules], PartitionState]
-"""The function that returns the next or the unchanged state of a topic's partition, or raises ApiError."""
+"""A function that returns the new state of a topic's partition, or the same object if the partition does not change.
+
+The function may raise ApiError.
+"""
 
 DecideState = Callable[[PartitionState, Rules], PartitionState]
 
 
 def for_each(decide: DecideState) -> DecidePartition:
-    """Return a DecidePartition that passes only the partition's state and the rules to `decide`."""
+    """Return a DecidePartition that calls `decide`, which needs only the state of the partition and the rules."""
     return lambda which, topic, rules: decide(topic.partitions[which.partition], rules)
 
 
 LOOKED_AT_MAX: Final = 100
 """The number of partitions that `would_change` checks before other tasks get a turn."""
 FOUND_MAX: Final = 1_000
-"""The number of partitions that are grouped by document, in about 2 ms, before other tasks get a turn."""
+"""The number of partitions that are grouped by stored document, in about 2 ms, before other tasks get a turn."""
 NO_TOPIC: Final = "The topic '%s' does not exist."
 
 
 class Piece(NamedTuple):
-    """The partitions to change that are in one document of a topic."""
+    """The partitions to change that are stored in the same document; a large topic is stored in several documents."""
 
     topic: str
     numbers: Sequence[int]
 
     def partitions(self) -> list[TopicPartition]:
-        """Return the partitions with the name of their topic."""
+        """Return the partitions as TopicPartitions."""
         return [TopicPartition(self.topic, number) for number in self.numbers]
 
 
 class _Plan(NamedTuple):
-    """A document to write, and the number of leaders that its change elects."""
+    """The changed metadata to write, and the number of leaders that the change elects."""
 
     planned: Planned
     elections: int
@@ -69,11 +72,11 @@ class PartitionChanges:
 
     @property
     def rounds(self) -> int:
-        """The number of rounds of deciding and writing so far."""
+        """The number of times that changes were decided and written so far."""
         return self._transitions.rounds
 
     def rules(self, topic: TopicDocument) -> Callable[[int], Rules]:
-        """Return the function that gives the current rules for each partition number of `topic`."""
+        """Return a function from a partition number of `topic` to the current rules for changes of the partition."""
         rules, known_ends = rules_of(topic.configs, self._image.brokers, self._config()), KnownEnds(self._image)
 
         def at(number: int) -> Rules:
@@ -123,7 +126,7 @@ class PartitionChanges:
         return False
 
     async def _pieces(self, partitions: Iterable[TopicPartition]) -> list[Piece]:
-        """Group partitions by document, because a document is always written as a whole."""
+        """Group partitions by the stored document that contains them, because a document is written as a whole."""
         found: dict[tuple[str, int], list[int]] = {}
         begins: dict[str, list[int]] = {}
         for count, (name, number) in enumerate(partitions, 1):
@@ -151,7 +154,7 @@ class PartitionChanges:
         return {each: _decide_one(each, topic, rules, decide) for each in partitions}
 
     def _planned(self, name: str, states: Mapping[int, PartitionState]) -> _Plan | None:
-        """Return the write of the new states, or None if no state is new."""
+        """Return the metadata to write with the changed states, or None if no state has changed."""
         topic = self._image.topics.get(name)
         new = {n: state for n, state in states.items() if topic is not None and topic.partitions[n] is not state}
         if topic is None or not new:

@@ -157,9 +157,9 @@ class PartitionStateWriter:
     async def alter_reassignments(
         self, wanted: Mapping[TopicPartition, Sequence[int] | None], *, may_change_factor: bool = True
     ) -> dict[TopicPartition, ApiError | None]:
-        """Start a reassignment of each partition, or cancel the present one if the targets are None.
+        """Start a reassignment of each partition, or cancel the current reassignment if the targets are None.
 
-        Returns for each partition None, or the error.
+        Return the error of each partition, or None for a partition without an error.
         """
 
         def decide(which: TopicPartition, topic: TopicDocument, rules: Rules) -> PartitionState:
@@ -196,5 +196,5 @@ def _in_sync(topic: TopicDocument, broker_id: int) -> list[int]:
 
 
 def failures_of(outcomes: Mapping[Item, object]) -> dict[Item, ApiError | None]:
-    """Return for each item None, or the error."""
+    """Return the error of each item, or None for an item without an error."""
     return {item: outcome if isinstance(outcome, ApiError) else None for item, outcome in outcomes.items()}

@@ -16,8 +16,9 @@ async def allocate_block(store: MetadataStore, first_free: int, now_ms: int) -> 
     """Return the next block of ids, which no other caller gets. Raises StoreUnavailable if the store does not answer.
 
     The block is written to the store before it is returned. All ids are at least `first_free`, because the store
-    may have been put back to an older copy. If the document is lost or unreadable, the next id is the wall-clock time
-    in milliseconds, which exceeds all earlier ids, because no cluster allocates an id per millisecond on average.
+    may have been restored from an older backup. If the next id in the store is lost or unreadable, the next id is the
+    wall-clock time in milliseconds, which exceeds all earlier ids, because no cluster allocates an id per millisecond
+    on average.
     """
     while True:
         found = await store.get(PRODUCER_IDS_KEY)

@@ -1,8 +1,8 @@
-"""The rewriting of documents that are missing or outdated in the store, from the image of a broker.
+"""The repair of the metadata store from the metadata image of a broker: missing or outdated documents are rewritten.
 
-A document that vanished without a mark of its deletion is lost (`MetadataImage.lost`). The controller rewrites lost
-documents at once. The other brokers do so a moment later, because a controller that has just started may not know all
-documents.
+A metadata document that vanished although nobody deleted the document is lost (`MetadataImage.lost`). The controller
+rewrites lost documents at once. The other brokers do so a moment later, because a controller that has just started may
+not know all documents.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 
 class Restorations:
-    """The task that rewrites lost documents. It runs on every broker."""
+    """The task on every broker that writes metadata again that the metadata store has lost."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class Restorations:
         self.progress = self._steps.progress
 
     async def run(self) -> None:
-        """Rewrite lost documents, until the task is cancelled."""
+        """Write metadata again that the metadata store has lost, until the task is cancelled."""
         self._image.subscribe(self._image_changed)
         while True:
             if not self._image.lost:

@@ -1,4 +1,4 @@
-"""The execution of decisions, which are made on the image and written by compare-and-set."""
+"""The execution of metadata changes: they are decided from the metadata image and written by compare-and-set."""
 
 import logging
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -19,9 +19,9 @@ Item = TypeVar("Item", bound=Hashable)
 
 
 class Planned(NamedTuple):
-    """A document to write under `key`; None deletes it.
+    """A metadata document to write under `key`; a `document` of None deletes the key.
 
-    A topic is one document here, even if the store keeps it in several.
+    A topic is one document here, even if the store keeps the topic in several documents.
     """
 
     key: str
@@ -29,11 +29,14 @@ class Planned(NamedTuple):
 
 
 Decide = Callable[[Sequence[Item]], Mapping[Item, Planned | ApiError]]
-"""The function that decides on items by the current image. It must not wait, and leaves out items without a change."""
+"""A function that decides from the current image how each item, such as a topic, changes.
+
+The function must not wait. Items that do not change are left out of the result.
+"""
 
 
 def each(decide: Callable[[Item], Planned]) -> Decide[Item]:
-    """Return a function that decides on items one by one; an ApiError becomes the decision on its item."""
+    """Return a function that calls `decide` for each item, such as a topic; an ApiError is the result for its item."""
 
     def decide_one(item: Item) -> Planned | ApiError:
         try:
@@ -45,7 +48,7 @@ def each(decide: Callable[[Item], Planned]) -> Decide[Item]:
 
 
 async def decided(items: Sequence[Item], decide: Decide[Item]) -> dict[Item, Planned | ApiError]:
-    """Return the decision on each item, without writing the decisions."""
+    """Return what `carry_out` would decide for each item, such as a topic, without writing any change."""
     outcomes: dict[Item, Planned | ApiError] = {}
     for some in slices(items, lambda _: 1, WRITTEN_ITEMS, WRITTEN_ITEMS):
         outcomes |= decide(some)
@@ -54,27 +57,28 @@ async def decided(items: Sequence[Item], decide: Decide[Item]) -> dict[Item, Pla
 
 
 class Transitions:
-    """The execution of decisions, which are made again if another broker has written first."""
+    """The writing of decided metadata changes; a change is decided again if another broker has written first."""
 
     def __init__(self, store: MetadataStore, image: MetadataImage) -> None:
         self._store = store
         self._image = image
         self.rounds = 0
-        """The number of rounds of deciding and writing so far."""
+        """The number of times that changes were decided and written so far."""
 
     async def carry_out(
         self, items: Sequence[Item], decide: Decide[Item], size: Callable[[Item], int] = lambda _: 1
     ) -> dict[Item, Planned | ApiError]:
-        """Carry out decisions; return the outcome of each item with a decision, once the image holds the outcome.
+        """Decide and write the changes of items, such as topics; return the written change or the error of each item.
 
-        The items fail independently. `size` returns how many partitions an item has. If the store does not
-        answer, the outcome is REQUEST_TIMED_OUT, because a write may have happened.
+        Items that do not change are left out. The image holds the changes when the call returns. The items fail
+        independently. `size` returns how many partitions an item has. If the store does not answer, the error is
+        REQUEST_TIMED_OUT, because a write may have happened.
         """
         outcomes: dict[Item, Planned | ApiError] = {}
         try:
             for number, some in enumerate(slices(items, size, WRITTEN_ITEMS, WRITTEN_PARTITIONS)):
                 if number:
-                    await next_turn()  # Items without a write do not wait for anything, so other tasks need a turn.
+                    await next_turn()  # Other tasks need a turn, because items that need no write never wait.
                 await self._carry_out_some(some, decide, outcomes)
         except StoreUnavailable as error:
             log.warning("the metadata could not be changed: %s", error)
@@ -101,9 +105,9 @@ class Transitions:
         outcomes |= dict.fromkeys(left, failure)
 
     async def _write(self, planned: Mapping[Item, Planned], outcomes: dict[Item, Planned | ApiError]) -> Sequence[Item]:
-        """Write decisions, and add the successful ones to `outcomes`; return the items whose writes conflicted.
+        """Write changes, and add the written changes to `outcomes`; return the items that other brokers changed first.
 
-        The image holds the conflicting writes when the call returns.
+        The image holds the changes of the other brokers when the call returns.
         """
         if not planned:
             return ()
@@ -121,9 +125,10 @@ class Transitions:
         return left
 
     async def _catch_up(self, conflicts: Sequence[VersionConflict]) -> None:
-        """Bring the image up to the versions with which the writes conflicted.
+        """Wait until the image has the versions in the store that caused the conflicts.
 
-        A document may be gone without an event of the watch, if somebody edited the store's file by hand.
+        If somebody deleted a document in the store's file by hand, the watch reports no deletion, so the document is
+        removed from the image here.
         """
         await self._image.reached(max(conflict.actual for conflict in conflicts))
         absent = [each for each in conflicts if each.actual == ABSENT]

@@ -45,9 +45,9 @@ class ConfigResourceType(IntEnum):
 
 
 class ConfigResource(NamedTuple):
-    """A resource with configs: a topic by its name, or a broker by its id as text.
+    """A resource with configs: a topic with its name, or a broker with its id as the name.
 
-    The empty broker name stands for all brokers.
+    A broker resource with an empty name has the default configs of all brokers.
     """
 
     type: ConfigResourceType
@@ -165,7 +165,7 @@ def _usable(view: ClusterView, broker: str, overrides: Overrides) -> UsableConfi
 
 
 def _check_usable(view: ClusterView, broker: str, after: Overrides) -> None:
-    """Raise InvalidConfig if a setting of the broker is usable in the view, but not with the configs `after`."""
+    """Raise InvalidConfig if a setting of a broker that is valid with the current configs is invalid with `after`."""
     known = _usable(view, broker, view.overrides).ignored
     problems = [problem for problem in _usable(view, broker, after).ignored if problem not in known]
     if problems:

@@ -1,4 +1,4 @@
-"""The state of the cluster on which decisions are made."""
+"""The state of the cluster from which requests to change topics and configs are decided."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from barnabas_core.config.broker_config import BrokerConfig
 
 @dataclass(frozen=True, slots=True)
 class ClusterView:
-    """The state of the cluster at one moment, on which decisions are made.
+    """The state of the cluster at one moment.
 
     `live_brokers` excludes brokers that are fenced or shutting down. `config` is the config of this broker.
     `overrides` has the dynamic configs of each broker by its id as text, and the defaults of all brokers under

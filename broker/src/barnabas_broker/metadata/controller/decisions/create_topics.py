@@ -1,4 +1,4 @@
-"""The decision on CreateTopics, with Kafka's errors for invalid requests."""
+"""The functions that decide a CreateTopics request: the new topics, or Kafka's errors for invalid requests."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""The decision on DeleteTopics."""
+"""The functions that decide which topics a DeleteTopics request deletes."""
 
 from collections.abc import Callable
 from uuid import UUID

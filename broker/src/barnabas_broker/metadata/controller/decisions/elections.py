@@ -54,7 +54,10 @@ def is_lost(state: PartitionState) -> bool:
 
 
 def _first(candidates: Sequence[int], leader: int, rules: Rules) -> int:
-    """Return the first candidate that may lead, else a live candidate, preferably `leader`, else NO_LEADER."""
+    """Return the first candidate that may lead.
+
+    If no candidate may lead, return a live candidate, preferably `leader`; NO_LEADER if no candidate is alive.
+    """
     staying = [broker for broker in candidates if rules.may_lead(broker)]
     if staying:
         return staying[0]

@@ -24,8 +24,9 @@ def remove_fenced(state: PartitionState, rules: Rules) -> PartitionState:
 
 
 def remove_dead(state: PartitionState, rules: Rules) -> PartitionState:
-    """Return the result of `remove_fenced`, but `state` itself if the leader and ISR are alive and the ELR is empty.
+    """Return the result of `remove_fenced`.
 
+    If the leader and all members of the ISR are alive and the ELR is empty, return `state` unchanged.
     A broker in a controlled shutdown moves its partitions itself, and a write by the controller could only conflict
     with the writes of that broker.
     """
@@ -40,10 +41,9 @@ def begin_incarnation(
     """Return the partition for a restarted broker that is about to be unfenced: a follower outside the ISR.
 
     The partition epoch rises, so that an earlier decision about the previous incarnation, such as adding the broker
-    to the ISR, cannot take effect. `is_past` means that every broker that can write the partition knows that the
-    previous incarnation has ended; then the partition stays unchanged if this broker is neither its leader nor in its
-    ISR. A partition whose only replica is this broker stays unchanged, too. If `lacks_records` is True, the result is
-    that of `lose`.
+    to the ISR, cannot take effect. With `is_past`, every broker that can write the partition knows that the previous
+    incarnation has ended, so the partition stays unchanged unless the broker is the leader or in the ISR. A partition
+    whose only replica is the broker stays unchanged, too. If the broker lacks records, return the result of `lose`.
     """
     if lacks_records:
         return lose(state, broker, rules)
@@ -90,9 +90,9 @@ def counts_on(state: PartitionState, broker: int, failed_epoch: int) -> bool:
 def resign(state: PartitionState, broker: int, failed_epoch: int, rules: Rules) -> PartitionState:
     """Return the partition after a broker's log failed in leader epoch `failed_epoch`.
 
-    The log may lack records when it is available again, so the broker is no candidate until it is in sync. If no other
-    replica has all committed records, the broker stays the leader in a new leader epoch, and serves the partition once
-    its log is available. Returns `state` itself if the partition need not change.
+    The log may lack records when it is available again, so the broker cannot be elected until its replica is in sync.
+    If no other replica has all committed records, the broker stays the leader in a new leader epoch, and serves the
+    partition once its log is available. Returns `state` itself if the partition need not change.
     """
     if not counts_on(state, broker, failed_epoch):
         return state

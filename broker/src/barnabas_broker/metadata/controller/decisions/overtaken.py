@@ -14,9 +14,9 @@ from barnabas_broker.metadata.model import NO_LEADER, PartitionState
 
 
 class LogAhead(NamedTuple):
-    """A leader epoch of a replica's log that is later than the leader epoch in the metadata.
+    """The leader epoch of a replica's log, which is later than the partition's leader epoch in the metadata.
 
-    While `waits` is True, the partition stays unchanged until all registered replicas are alive.
+    If `waits` is True, the partition stays unchanged until all registered replicas are alive.
     """
 
     epoch: int
@@ -24,11 +24,12 @@ class LogAhead(NamedTuple):
 
 
 def overtake(state: PartitionState, ahead: LogAhead, rules: Rules) -> PartitionState:
-    """Return the partition led by the replica with the longest log, in a leader epoch above that of every log.
+    """Return the partition led by the replica with the longest log, in a leader epoch above the epochs of all logs.
 
     `rules.log_ends` must come from the registered incarnations. Replicas whose logs end where the leader's log ends are
-    in sync; all others have to fetch first. Replicas that lack records are no candidates. Returns `state` itself if the
-    metadata is not behind `ahead`, if no live replica is a candidate, or while the partition waits for other replicas.
+    in sync; all others have to fetch first. Replicas that lack records cannot lead. Returns `state` itself if the
+    leader epoch in the metadata is at least `ahead.epoch`, if no live replica can lead, or while `ahead.waits` and a
+    registered replica is not alive.
     """
     if ahead.epoch <= state.leader_epoch:
         return state

@@ -1,4 +1,4 @@
-"""The decision on how to restore lost topic documents from the log ends that brokers have reported.
+"""The functions that restore the lost metadata of topics from the log ends that brokers have reported.
 
 The reports show the logs of each broker, and where each log ends. The log with the latest leader
 epoch, and the longest of several such logs, becomes the leader's log; replicas with equal log ends are in sync. If the
@@ -20,14 +20,14 @@ from barnabas_broker.metadata.model import NO_LEADER, LogEnd, PartitionState, To
 from barnabas_core.config.broker_config import BrokerConfig
 
 KEEPS_ALL: Final[Mapping[str, str]] = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
-"""The configs of a restored topic whose own configs are lost; they keep every record."""
+"""The configs of a restored topic whose own configs are lost; with them, no record expires or is compacted."""
 
 Ends = Mapping[int, Mapping[int, LogEnd]]
 """The log ends of a topic's replicas, by partition and broker id."""
 
 
 class Restored(NamedTuple):
-    """A topic document to write, with the log ends from which its lost partitions are restored."""
+    """The restored metadata of a topic, and the reported log ends from which lost partitions are restored."""
 
     document: TopicDocument
     ends: Ends
@@ -42,7 +42,7 @@ class NotRestored(NamedTuple):
 
 
 def restored_topics(image: MetadataImage, config: BrokerConfig, *, accepts_loss: bool) -> list[Restored | NotRestored]:
-    """Return for each topic with logs and incomplete metadata the document to write, or why it is not restored.
+    """Return the restored metadata of each topic that has logs but incomplete metadata, or why it is not restored.
 
     If `accepts_loss` is True, partitions without any log are restored as empty, and missing logs of other partitions
     are ignored.
@@ -67,7 +67,7 @@ def restored_topics(image: MetadataImage, config: BrokerConfig, *, accepts_loss:
 
 
 def _head(image: MetadataImage, name: str, topic_id: UUID, config: BrokerConfig) -> TopicDocument:
-    """Return the topic document that the store still has, or a new topic document without partitions."""
+    """Return the metadata of the topic that the store still has, or new metadata without partitions."""
     head = image.incomplete.get(name)
     if head is not None and head.topic_id == topic_id:
         return head
@@ -114,7 +114,7 @@ def _why_not(ends: Ends) -> str | None:
 
 
 def _state(number: int, ends: Mapping[int, LogEnd], image: MetadataImage) -> PartitionState:
-    """Return the partition in a leader epoch above the epochs of all its logs.
+    """Return the state of a restored partition, with a leader epoch above the epochs of all logs of the partition.
 
     The partition number decides which replica comes first, so that preferred leaders are spread over the brokers.
     """

@@ -31,7 +31,7 @@ def revised(before: PartitionState, wanted: PartitionState, rules: Rules, lost: 
 
 
 def _completed(state: PartitionState) -> PartitionState:
-    """Return the partition without the removed replicas, if all target replicas are in sync (KIP-455)."""
+    """Complete a reassignment if all target replicas are in sync: drop the removing replicas (KIP-455)."""
     if not state.adding_replicas and not state.removing_replicas:
         return state
     targets = [replica for replica in state.replicas if replica not in state.removing_replicas]
