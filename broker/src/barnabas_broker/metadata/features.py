@@ -1,6 +1,6 @@
 """The features of the cluster (KIP-584): the levels that this version supports, and the levels of a new cluster.
 
-UpdateFeatures finalizes a level if all registered brokers support the level. Brokers write documents in the form of a
+UpdateFeatures finalizes a level if all registered brokers support the level. Brokers write metadata in the format of a
 level only after the level is finalized.
 """
 

@@ -1,4 +1,4 @@
-"""The documents of the metadata store, in readable JSON.
+"""The documents, which are the values of the metadata store, in readable JSON.
 
 Documents are immutable: a change is a new document, written by compare-and-set on the version of the old one. During an
 upgrade, brokers of two versions write the same documents, and fields that the newer version adds to a document or to a
@@ -19,7 +19,7 @@ INT16_MAX: Final = 2**15 - 1
 INT32_MAX: Final = 2**31 - 1
 PORT_MAX: Final = 2**16 - 1
 
-# A document is unreadable if one of its numbers does not fit into the number's field in Kafka's protocol. Without this
+# A document with a number that does not fit into its field in Kafka's protocol is refused as unreadable. Without this
 # check, every response with the number would fail.
 BrokerId = Annotated[int, msgspec.Meta(ge=0, le=INT32_MAX)]
 BrokerIdOrNone = Annotated[int, msgspec.Meta(ge=-1, le=INT32_MAX)]
@@ -29,7 +29,10 @@ Level = Annotated[int, msgspec.Meta(ge=0, le=INT16_MAX)]
 
 
 class Extensible(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """The base of documents. `unknown_fields` has the fields that a newer version wrote, as JSON."""
+    """The base class of stored documents.
+
+    `unknown_fields` has, as JSON, the fields that a newer version wrote and this version does not know.
+    """
 
     unknown_fields: str = ""
 
@@ -41,8 +44,8 @@ class PartitionState(Extensible, frozen=True, gc=False):
     the ISR and still have every committed record (KIP-966). `lacking` has the replicas that are known to lack records,
     until they are in sync again. During a reassignment, `replicas` includes both added and removed replicas (KIP-455).
     `log_dirs` has the wanted log directory of each replica ("" for any); it is empty if no directories are wanted.
-    `restored_epoch` is the leader epoch in which `barnabas restore-metadata` rewrote the partition: a replica that is
-    not in `replicas`, and whose log ends in an earlier epoch, was away at that time.
+    `restored_epoch` is the leader epoch in which `barnabas restore-metadata` rewrote the partition. A broker that is
+    not in `replicas` but has a log that ends in an earlier epoch was not alive when the partition was rewritten.
     """
 
     replicas: tuple[BrokerId, ...]
@@ -60,9 +63,10 @@ class PartitionState(Extensible, frozen=True, gc=False):
 
 
 class PartReference(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """A reference to the document with `count` partitions of a topic from `first` on (`documents.topic_part_key`).
+    """A reference to a topic part: a document with `count` partitions of a topic, from partition `first` on.
 
-    `part_id` is a hash of the first content of the part, so two writers never give different parts the same key.
+    The reference determines the key of the part (`documents.topic_part_key`). `part_id` is a hash of the content with
+    which the part was created, so two writers never give different parts the same key.
     """
 
     first: int
@@ -74,8 +78,8 @@ class TopicDocument(Extensible, frozen=True):
     """A topic. `partitions[n]` is the state of partition n, and `configs` has only the topic's own settings.
 
     `configs_epoch` rises with every change of `configs`, so that an older copy can be recognized. In the store, the
-    partitions from `parts[0].first` on are in the documents that `parts` refers to; everywhere else a topic is
-    whole (`topic_layout`).
+    topic document of a large topic has only the partitions below `parts[0].first`; `parts` refers to the documents with
+    the other partitions. In memory, a topic has all its partitions (`topic_layout`).
     """
 
     name: str
@@ -87,9 +91,9 @@ class TopicDocument(Extensible, frozen=True):
 
 
 class TopicPartDocument(Extensible, frozen=True):
-    """A part of a topic with many partitions, from partition `first` on.
+    """A topic part: a separate document with partitions of a large topic, from partition `first` on.
 
-    The part is valid only if the topic's document refers to it.
+    The part is valid only if the topic document refers to the part.
     """
 
     name: str
@@ -108,17 +112,19 @@ class TombstoneDocument(Extensible, frozen=True):
 
 
 class BrokerRegistration(Extensible, frozen=True):
-    """A broker as it last started. A fenced broker leads no partition and is in no ISR.
+    """The registration that a broker wrote when it last started.
 
-    `broker_epoch` is the token of the broker's lease, so it rises with every incarnation (KIP-903). The next
-    incarnation compares `directory_ids` and `boot_id` with its own. If all directories are present, and the boot id is
-    the same or the shutdown was clean, the broker still has every record that it acknowledged. Otherwise
-    `may_lack_records` is True, and the `LogEndsDocument`s of the broker show which partitions lack records. `dirs_away`
-    is True if a log directory was unavailable at the start, so that a missing log may be in this directory.
-    `away_since` has the ids of such directories, with the boot id at their last use. `is_unregistered` marks a
-    registration that is about to be deleted. `features` has the lowest and the highest level of each supported feature;
-    versions without levels leave it empty. `inter_broker_listener` names the listener for other brokers; older versions
-    leave it empty.
+    - `fenced`: a fenced broker leads no partition and is in no ISR.
+    - `broker_epoch`: the token of the broker's lease, which rises with every incarnation (KIP-903).
+    - `directory_ids`, `boot_id`: the next incarnation compares them with its own. If all directories are present, and
+      the boot id is the same or the shutdown was clean, the broker still has every record that it acknowledged.
+    - `may_lack_records`: True if some of these records may be lost; the broker's `LogEndsDocument`s show in which
+      partitions.
+    - `is_unregistered`: True if the registration is about to be deleted.
+    - `dirs_away`: True if a log directory was unavailable at the start, so that a missing log may be in it.
+    - `away_since`: the boot id at the last use of each unavailable log directory, by directory id.
+    - `features`: the lowest and the highest level of each supported feature; empty for versions without levels.
+    - `inter_broker_listener`: the name of the listener for other brokers; empty for older versions.
     """
 
     broker_id: BrokerId
@@ -147,8 +153,9 @@ class BrokerRegistration(Extensible, frozen=True):
 class LogEnd(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """The end of a broker's log of a partition: the latest leader epoch and the log end offset.
 
-    `known` is the highest end that the broker has reported since it was last in sync; lost records are below this
-    offset. `lacks` is True if the last start may have found fewer records than were acknowledged.
+    `known` is the highest log end offset that the broker has reported since its replica was last in sync. If the log
+    now ends below `known`, the records in between are lost. `lacks` is True if, at the last start of the broker, the
+    log may have had fewer records than the broker had acknowledged.
     """
 
     partition: int
@@ -159,10 +166,10 @@ class LogEnd(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 class LogEndsDocument(Extensible, frozen=True):
-    """The ends of some of a broker's logs: encoded lists of `LogEnd`, by topic id.
+    """The log ends of some of a broker's logs: encoded lists of `LogEnd`, by topic id.
 
-    `broker_epoch` belongs to the incarnation that wrote the document. `unknown_topics` has the topics that the
-    metadata does not know, with their names by topic id.
+    `broker_epoch` is the epoch of the broker when it wrote the document. `unknown_topics` has the names, by topic id,
+    of topics with logs on the broker but without metadata.
     """
 
     broker_epoch: int

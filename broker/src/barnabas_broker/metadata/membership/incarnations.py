@@ -8,11 +8,12 @@ from barnabas_broker.metadata.model import BrokerRegistration
 def may_lack_records(previous: BrokerRegistration, registration: BrokerRegistration, was_clean: bool) -> bool:
     """True if a restarted broker may have lost records that its previous incarnation acknowledged (KIP-966).
 
-    No records are lost if all log directories are present, and either the shutdown was clean or the machine was not
-    rebooted: without a reboot, the page cache still has all written data. Without a clean shutdown, a directory that
-    was unavailable before counts as damaged if the machine was rebooted since the last use of the directory. Losses of
-    an earlier incarnation count until the controller has processed them. A log that this start truncated after a failed
-    sync counts as a loss, too (`registration.may_lack_records`). `log_ends` shows which partitions lack records.
+    No records are lost if all log directories are available and the shutdown was clean, or if all are available and the
+    machine was not rebooted: without a reboot, the page cache still has all written data. After an unclean shutdown, a
+    log directory that was unavailable before counts as damaged if the machine was rebooted since the last use of the
+    directory. Losses of an earlier incarnation count until the controller has processed them. A log that was truncated
+    after a failed sync counts as a loss, too (`registration.may_lack_records`). `log_ends` shows which partitions lack
+    records.
     """
     present = set(registration.directory_ids)
     has_all_dirs = set(previous.directory_ids) <= present
@@ -27,7 +28,7 @@ def machine_ran_on(previous: BrokerRegistration, boot_id: str) -> bool:
 
 
 def cut_dirs(previous: BrokerRegistration, boot_id: str) -> frozenset[UUID]:
-    """Return the log directories that the previous incarnation lacked, and that were last used before a reboot."""
+    """Return the log directories that were unavailable to the previous incarnation and last used before a reboot."""
     return frozenset(each for each, used_in in previous.away_since.items() if used_in != boot_id or not used_in)
 
 

@@ -1,4 +1,4 @@
-"""The log end offsets that brokers report, for the choice of a leader if every replica lacks records.
+"""The log end offsets that brokers report, from which a leader can be chosen after every replica has lost records.
 
 A broker reports its log ends at each start before it is unfenced, every few minutes, and at a clean shutdown.
 """
@@ -18,11 +18,14 @@ from barnabas_broker.storage.log_dirs.kept_records import Kept
 from barnabas_core.fair_turns import REPORTED_LOGS
 
 PARTS: Final = 32
-"""The number of log-end documents of each broker, so that each stays below 100 kB with 30,000 partitions."""
+"""The number of stored documents over which the log ends of a broker are split.
+
+With 30,000 partitions, a document stays below 100 kB.
+"""
 PARTITIONS_TOGETHER: Final = 500
-"""The number of consecutive partitions of a topic whose log ends are in the same document."""
+"""The number of consecutive partitions of a topic whose log ends are stored in the same document."""
 NO_LOG: Final = -1
-"""The offset that stands for a log that the broker no longer finds."""
+"""The offset that a broker reports if the broker no longer has the log."""
 
 _ENDS: Final = msgspec.json.Decoder(tuple[LogEnd, ...])
 _ENCODER: Final = msgspec.json.Encoder()
@@ -31,7 +34,10 @@ Thing = TypeVar("Thing")
 
 
 class HeldLog(NamedTuple):
-    """The present end of a log; `kept` says whether all, all synced or only some acknowledged records are left."""
+    """A log of a broker with its current end.
+
+    `kept` says whether the log still has all acknowledged records, all synced records, or only some records.
+    """
 
     topic: str
     topic_id: UUID
@@ -42,23 +48,23 @@ class HeldLog(NamedTuple):
 
 
 def lacks_records(held: HeldLog, reported: LogEnd | None) -> bool:
-    """True if a log may lack records after a start, given the log end that this broker reported before.
+    """True if a log may lack records after a start of the broker; `reported` is the log end from earlier reports.
 
-    A log with all synced records reaches the reported end, unless its disk holds an older copy.
+    A log that has all synced records ends below the reported end only if its disk was replaced by an older copy.
     """
     known_end = reported.known if reported is not None else 0
     return held.kept is Kept.SOME or (held.kept is Kept.SYNCED and held.offset < known_end)
 
 
 def part_of(topic_id: UUID, partition: int) -> int:
-    """Return the number of the log-end document with the log end of a partition."""
+    """Return the number (0 to PARTS - 1) of the stored document that has the log end of a partition."""
     return (topic_id.int + partition // PARTITIONS_TOGETHER) % PARTS
 
 
 class KnownEnds:
-    """The log ends that all brokers have reported, as the image has them now.
+    """The log ends that all brokers have reported, from the current metadata image.
 
-    Each topic of a document is decoded only once.
+    The log ends of a topic in a stored document are decoded only once.
     """
 
     def __init__(self, image: MetadataImage) -> None:
@@ -78,7 +84,7 @@ class KnownEnds:
         return {broker_id: end for broker_id, end in found.items() if end is not None}
 
     def of_incarnations(self, topic_id: UUID, partition: int, replicas: Iterable[int]) -> dict[int, LogEnd]:
-        """Return the log ends that these replicas have reported with their registered broker epochs."""
+        """Return the log ends that these replicas have reported with their current broker epochs."""
         registered = self._image.brokers
         found = {
             each: self._of_incarnation(registered[each], topic_id, partition) for each in replicas if each in registered
@@ -93,9 +99,10 @@ class KnownEnds:
         return self.find(registration.broker_id, topic_id, partition)
 
     def lost_by_a_start(self, registration: BrokerRegistration, topic_id: UUID, partition: int) -> bool:
-        """True if a broker may lack records of a partition since its last start (`incarnations.may_lack_records`).
+        """True if a broker may have lost records of a partition at its last start (`incarnations.may_lack_records`).
 
-        A log that the start did not find is lost, unless a log directory was unavailable and may have the log.
+        A log that the broker did not find at the start counts as lost, unless a log directory was unavailable: the log
+        may be in this directory.
         """
         if not registration.may_lack_records:
             return False
@@ -154,7 +161,7 @@ class LogEnds:
         self._pause = pause
         self._broker_epoch = -1
         self._lacking: set[tuple[UUID, int]] = set()
-        """The partitions that lacked records at the start, if the metadata may not show the loss yet."""
+        """The partitions whose logs lacked records when this broker started, until the metadata shows the losses."""
         self._unknown_topics: dict[UUID, str] = {}
         """The topics with logs but without metadata, by id, including topics whose log directory has gone offline."""
         self._turns = asyncio.Lock()
@@ -162,8 +169,8 @@ class LogEnds:
     async def begin_incarnation(self, broker_epoch: int, *, undealt_epoch: int | None) -> None:
         """Report the log ends, and which logs lack records, before the broker registers. Raises StoreUnavailable.
 
-        `undealt_epoch` is the broker epoch of the previous incarnation if the controller has not processed the losses
-        of that incarnation, else None.
+        `undealt_epoch` is the broker epoch of the previous incarnation if that incarnation lost records and the
+        controller has not yet processed the loss; otherwise None.
         """
         if self._broker_epoch < 0:
             known = KnownEnds(self._image)
@@ -177,9 +184,9 @@ class LogEnds:
         await self._tell(starts=True)
 
     def _lacked(self, known: KnownEnds, held: HeldLog, undealt_epoch: int) -> bool:
-        """True if an earlier incarnation reported a loss that the metadata does not show yet.
+        """True if an earlier incarnation reported lost records of a log, and the metadata does not show the loss yet.
 
-        An incarnation after `undealt_epoch` may have reported the loss again, and died before it registered.
+        The report may be newer than `undealt_epoch`, because an incarnation may report and die before it registers.
         """
         document = self._image.log_ends.get(log_ends_key(self._broker_id, part_of(held.topic_id, held.partition)))
         if document is None or document.broker_epoch < undealt_epoch:
@@ -188,7 +195,7 @@ class LogEnds:
         return entry is None or entry.lacks
 
     def admitted(self) -> None:
-        """Forget the losses of this start, because the metadata shows them now."""
+        """Forget the losses that were found when this broker started, because the metadata shows them now."""
         self._lacking.clear()
 
     async def tell(self) -> None:
@@ -211,7 +218,7 @@ class LogEnds:
                 await self._store.write(writes)
 
     def _news(self, part: int, topics: Mapping[UUID, list[LogEnd]]) -> Write | None:
-        """Return the write or deletion of a log-end document, or None if the image has the same content already."""
+        """Return the write of one of the documents with log ends, or None if the image has the same content already."""
         key = log_ends_key(self._broker_id, part)
         known = self._image.log_ends.get(key)
         unknown = {each: name for each, name in self._unknown_topics.items() if part_of(each, 0) == part}
@@ -229,7 +236,7 @@ class LogEnds:
         return Write(key, encode(document) if topics or unknown else None)
 
     async def _collected(self, *, starts: bool) -> dict[int, dict[UUID, list[LogEnd]]]:
-        """Return the log ends by document number and topic id, in no particular order."""
+        """Return the log ends by the number of their stored document and by topic id, in no particular order."""
         known = KnownEnds(self._image)
         found: dict[tuple[UUID, int], LogEnd] = {}
         async for topic in self._in_turns(list(self._image.topics.values())):
@@ -260,9 +267,9 @@ class LogEnds:
             yield thing
 
     def _not_found_again(self, topic: TopicDocument, known: KnownEnds) -> Iterator[LogEnd]:
-        """Yield a log end with the offset NO_LOG for each partition whose log end this broker reported before.
+        """Yield a log end with the offset NO_LOG for each partition whose log end this broker has reported earlier.
 
-        The caller replaces the log ends of all logs that the broker still has.
+        The caller overwrites the log ends of logs that the broker still has, so that NO_LOG stays for missing logs.
         """
         for number, state in enumerate(topic.partitions):
             end = known.find(self._broker_id, topic.topic_id, number) if self._broker_id in state.replicas else None

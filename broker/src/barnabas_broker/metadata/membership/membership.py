@@ -53,9 +53,9 @@ log = logging.getLogger(__name__)
 
 
 async def ensure_cluster_id(store: MetadataStore, random: Random, of_log_dirs: str = "") -> str:
-    """Return the cluster id, which the first broker generates or takes from its log dirs (`of_log_dirs`).
+    """Return the cluster id; the first broker stores the id of its log dirs (`of_log_dirs`), or a new cluster id.
 
-    The first broker also stores the feature levels and, unless a log dir has a cluster id, the first producer id.
+    The first broker also stores the feature levels, and the first producer id if its log dirs have no cluster id.
     Raises StoreUnavailable, and MalformedDocument if the stored cluster id is unreadable and no log dir has one.
     """
     while True:
@@ -71,7 +71,8 @@ async def ensure_cluster_id(store: MetadataStore, random: Random, of_log_dirs: s
         made = ClusterDocument(of_log_dirs or kafka_uuid.to_text(kafka_uuid.random_uuid(random.getrandbits)))
         try:
             await store.put(CLUSTER_KEY, encode(made), ABSENT if found is None else found.version)
-            if not of_log_dirs:  # A cluster that lost its store must not start its producer ids at 0 again.
+            # If a log dir has a cluster id, the metadata store was lost, and producer ids must not start at 0 again.
+            if not of_log_dirs:
                 await store.put(PRODUCER_IDS_KEY, encode(ProducerIdsDocument(0)), ABSENT)
             await store.put(FEATURES_KEY, encode(FeaturesDocument(levels=dict(NEW_LEVELS))), ABSENT)
         except VersionConflict:
@@ -87,16 +88,16 @@ class TellLogEnds(Protocol):
 
 
 async def _tell_nothing(broker_epoch: int, *, undealt_epoch: int | None) -> None:
-    """Report nothing, for a broker without logs."""
+    """Report no log ends; the default for a broker without logs."""
 
 
 class Membership:
     """The membership of a broker in the cluster.
 
-    Leases are renewed every `heartbeat_ms`, and last `session_ms`. `registration` describes this incarnation;
-    `join` adds the broker epoch, and whether records may be lacking. `was_clean` says that the previous incarnation
-    ended with a clean shutdown. `tell_log_ends` is called before the registration is written, so that a broker that
-    sees the registration knows the log ends of this incarnation.
+    Leases are renewed every `heartbeat_ms`, and last `session_ms`. `registration` describes this incarnation; `join`
+    sets its broker epoch and `may_lack_records`. `was_clean` is True if the previous incarnation ended with a clean
+    shutdown. `tell_log_ends` is called before the registration is written, so that a broker that sees the registration
+    knows the log ends of this incarnation.
     """
 
     def __init__(
@@ -130,7 +131,7 @@ class Membership:
         self._has_left = False
         self._turns = asyncio.Lock()
         self.passes = 0
-        """The number of rounds of `keep` so far."""
+        """The number of iterations of the loop in `keep`, which renews the leases."""
 
     @property
     def is_controller(self) -> bool:
@@ -166,7 +167,7 @@ class Membership:
         raise ApiError(ErrorCode.DUPLICATE_BROKER_REGISTRATION, message)
 
     async def admitted(self, image: MetadataImage) -> None:
-        """Wait until the controller has unfenced this incarnation. `keep` must run at the same time."""
+        """Wait until the controller has unfenced this incarnation; meanwhile `keep` must run to renew the lease."""
         lease = self._lease
         assert lease is not None, "`join` must be called before `admitted`"
 
@@ -224,9 +225,9 @@ class Membership:
         return min(self._heartbeat_ms / 1000, until_s) if until_s > 0 else self._heartbeat_ms / 1000
 
     async def _register(self, broker_epoch: int) -> None:
-        """Report the log ends, and overwrite the stored registration, which is safe while this broker has its lease.
+        """Report the log ends, then overwrite the registration in the store; the caller must hold the broker's lease.
 
-        The new registration says whether the broker may have lost records since the stored one was written.
+        The new registration says whether the broker may have lost records since the earlier registration was written.
         """
         key = broker_key(self._registration.broker_id)
         found = await self._store.get(key)
@@ -272,7 +273,8 @@ class Membership:
 
     async def _renew(self) -> None:
         lease = self._lease
-        if lease is None or lease.token != self.registered_epoch:  # An earlier attempt to join did not finish.
+        # The tokens differ if an earlier attempt to join acquired a new lease, but did not write the registration.
+        if lease is None or lease.token != self.registered_epoch:
             await self.join()
             return
         if lease.expires_at_ms <= monotonic_ms(self._clock):
@@ -281,7 +283,7 @@ class Membership:
             self._lease = await self._store.renew_lease(lease)
         except LeaseLost:
             log.warning("broker %d has lost its lease, and registers again", self._registration.broker_id)
-            self._was_clean = True  # The process ran on, so no acknowledged record is lost.
+            self._was_clean = True  # The process never stopped, so no acknowledged record is lost.
             self._registration = msgspec.structs.replace(self._registration, may_lack_records=False)
             await self.join()
 
@@ -294,7 +296,7 @@ class Membership:
         return not is_held
 
     async def _hold_control(self) -> None:
-        """Renew the controller lease; or, if the lease is free, acquire the lease and write the controller document."""
+        """Renew the controller lease; or, if it is free, acquire it and store that this broker is the controller."""
         held = self._controller_lease
         try:
             if held is not None:
@@ -316,11 +318,11 @@ class Membership:
             await self._is_uncontrolled()
 
     async def _announce(self, lease: Lease) -> None:
-        """Write the controller document once in each term, unless a later term, with a higher token, has written it."""
+        """Store that this broker is the controller, unless a controller with a higher lease token has stored itself."""
         found = await self._store.get(CONTROLLER_KEY)
         known = decode_if_readable(CONTROLLER_KEY, found.value) if found is not None else None
         document = ControllerDocument(self._registration.broker_id, lease.token)
-        # A newer version of this broker may have added fields to the document in the same term.
+        # With the same token, the stored fields are kept: a newer version of this broker may have added fields.
         if isinstance(known, ControllerDocument) and known.epoch == lease.token:
             document = msgspec.structs.replace(known, broker_id=document.broker_id)
         if isinstance(known, ControllerDocument) and (known.epoch > lease.token or known == document):

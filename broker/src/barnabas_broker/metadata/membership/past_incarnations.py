@@ -1,8 +1,8 @@
-"""The partitions that were written after a broker was fenced or began to shut down.
+"""The detection of partitions that were written after a broker was fenced or began to shut down.
 
-A writer changes a partition by compare-and-set, so its image must have the latest state of the partition, and
-everything that was written before. Therefore every broker that changes such a partition afterwards knows that the
-broker was fenced or began to shut down.
+A partition is changed by compare-and-set, so the image of the writer must have the latest state of the partition, and
+everything that was written earlier. Therefore the next writer of one of these partitions knows that the broker was
+fenced or began to shut down.
 """
 
 from barnabas_broker.metadata.documents import broker_key, topic_key
@@ -13,12 +13,12 @@ from barnabas_broker.metadata.topic_layout import key_of
 
 
 class PastIncarnations:
-    """The revisions since which brokers are fenced or shutting down, from the changes of the image since `start`."""
+    """The revision at which each fenced or stopping broker was fenced or began to shut down, tracked after `start`."""
 
     def __init__(self, image: MetadataImage) -> None:
         self._image = image
         self._out_since: dict[int, int] = {}
-        """The revision since which a broker has been fenced or shutting down, by broker id."""
+        """The revision at which a broker was fenced or began to shut down, by broker id."""
 
     def start(self) -> None:
         """Begin to listen to changes of the metadata image."""
@@ -39,7 +39,7 @@ class PastIncarnations:
     def is_past(self, broker_id: int, topic: TopicDocument, partition: int) -> bool:
         """True if the partition was written after the broker was fenced or began to shut down.
 
-        False for a partition whose documents are lost, because the store may have been put back.
+        False if the stored metadata of the topic is lost, because an older copy of the store may have been restored.
         """
         since = self._out_since.get(broker_id)
         if since is None or topic_key(topic.name) in self._image.lost:

@@ -1,7 +1,8 @@
-"""The topics with logs on brokers, but with neither a document nor a tombstone in the metadata.
+"""The stray topics: topics with logs on brokers, but with neither metadata nor a tombstone in the metadata store.
 
-Brokers do not serve such a topic, and no new topic can have its name. `barnabas restore-metadata` writes its document
-from the logs; `barnabas forget-topic` writes its tombstone. Brokers report such topics with their log ends.
+Brokers do not serve a stray topic, and no new topic can have its name. `barnabas restore-metadata` restores the
+metadata of the topic from the logs; `barnabas forget-topic` writes a tombstone. Brokers report stray topics with their
+log ends.
 """
 
 from collections.abc import Collection
@@ -52,7 +53,7 @@ def _logs_are_kept(stray: StrayTopic) -> ApiError:
 
 
 def _is_incomplete(name: str, image: MetadataImage) -> ApiError:
-    """Return the error for the name of a topic that has lost documents, or has unreadable ones."""
+    """Return the error for the name of a topic whose stored metadata is partly missing or unreadable."""
     unreadable = image.unreadable.get(topic_key(name))
     why = f"cannot be read ({unreadable})" if unreadable else "are missing from the metadata store"
     message = (
