@@ -1,4 +1,4 @@
-"""The documents in the metadata store: their keys, and their encoding as JSON."""
+"""The documents, which are the values in the metadata store: their keys, and their encoding as JSON."""
 
 from collections.abc import Mapping
 from hashlib import sha256
@@ -45,7 +45,7 @@ PRODUCER_IDS_KEY: Final = "producer-ids"
 FEATURES_KEY: Final = "features"
 CLIENT_QUOTAS_KEY: Final = "client-quotas"
 ACLS: Final = "acls/"
-"""The prefix of the keys of ACL documents."""
+"""The prefix of the keys under which ACLs are stored."""
 ALL_BROKERS: Final = ""
 """The name that stands for all brokers in place of a broker id."""
 
@@ -70,7 +70,7 @@ _ENCODER: Final = msgspec.json.Encoder()
 
 
 class MalformedDocument(ValueError):
-    """The error that a document in the store cannot be decoded."""
+    """The error that a value in the metadata store cannot be decoded."""
 
 
 def topic_key(name: str) -> str:
@@ -79,7 +79,7 @@ def topic_key(name: str) -> str:
 
 
 def topic_part_key(name: str, part: PartReference) -> str:
-    """Return the key of the document with one part of a topic's partitions."""
+    """Return the key of a topic part, which is a stored document with some of a topic's partitions."""
     return f"partitions/{name}/{part.first}-{part.part_id}"
 
 
@@ -94,7 +94,7 @@ def broker_key(broker_id: int) -> str:
 
 
 def log_ends_key(broker_id: int, part: int) -> str:
-    """Return the key of the document with one part of a broker's log ends."""
+    """Return the key of one of the stored documents over which a broker's log ends are split."""
     return f"log-ends/{broker_id}/{part}"
 
 
@@ -138,7 +138,7 @@ def decode(key: str, value: bytes) -> AnyDocument | None:
 
 
 def decode_if_readable(key: str, value: bytes) -> AnyDocument | None:
-    """Return the document, or None if it is unreadable or of an unknown kind."""
+    """Decode a value of the metadata store; return None if the value is unreadable or of an unknown kind."""
     try:
         return decode(key, value)
     except MalformedDocument:

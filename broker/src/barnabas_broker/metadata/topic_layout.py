@@ -1,10 +1,10 @@
-"""The documents of a topic in the store: a head, and above 100 partitions one part for each further 100 partitions.
+"""The documents of a topic in the store: the topic document, and a topic part for each further 100 partitions.
 
 A change of one partition therefore writes a small document. The documents of a topic may be written one after the
-other, because each partition is in exactly one document and does not depend on other partitions. The head alone decides
-which parts belong to the topic. To create or extend a topic, new parts are written first, under keys that no other
-writer uses, and then the head. If the head is not written, no topic refers to the parts, and the controller removes
-them later.
+other, because each partition is in exactly one document and does not depend on other partitions. The topic document
+(`head`) alone decides which parts belong to the topic. To create or extend a topic, new parts are written first, under
+keys that no other writer uses, and then the topic document. If the topic document is not written, no topic refers to
+the parts, and the controller removes them later.
 """
 
 from bisect import bisect_right
@@ -18,17 +18,18 @@ from barnabas_broker.metadata.documents import AnyDocument, encode, topic_key, t
 from barnabas_broker.metadata.model import PartitionState, PartReference, TopicDocument, TopicPartDocument
 
 PARTITIONS_MAX: Final = 100
-"""The maximum number of partitions in one document; a full document has 4 to 7 kB."""
+"""The maximum number of partitions in one stored document; a full document has 4 to 7 kB."""
 
 Stored = Callable[[str], AnyDocument | None]
-"""The function that returns the known document under a key of the store, or None."""
+"""A function that returns the document under a key of the metadata store, as last seen, or None."""
 
 
 def laid_out(topic: TopicDocument, *, splits: bool, partitions_max: int = PARTITIONS_MAX) -> TopicDocument:
-    """Return a whole topic with references to all its parts, including the parts that are not in the store yet.
+    """Split a topic into a topic document and topic parts: return the topic with references to all its parts.
 
-    If `splits` is False, the topic has no parts. A new document has at most `partitions_max` partitions. Existing
-    parts keep their bounds, so added partitions go into new parts or into the head.
+    The parts may be missing in the store. If `splits` is False, the topic is one document. A new document has at most
+    `partitions_max` partitions. Existing parts keep their bounds, so added partitions go into new parts or into the
+    topic document.
     """
     if not splits:
         return topic if not topic.parts else msgspec.structs.replace(topic, parts=())
@@ -45,7 +46,7 @@ def _new_parts(topic: TopicDocument, begin: int, partitions_max: int) -> Iterato
 
 
 def documents_of(topic: TopicDocument, stored: Stored) -> dict[str, TopicDocument | TopicPartDocument]:
-    """Return the documents that the store should have for a topic with parts, by key: the parts, then the head."""
+    """Return the documents that the store should have for a topic, by key: the topic parts, then the topic document."""
     found: dict[str, TopicDocument | TopicPartDocument] = {}
     for part in topic.parts:
         key, states = topic_part_key(topic.name, part), topic.partitions[part.first : part.first + part.count]
@@ -60,26 +61,29 @@ def documents_of(topic: TopicDocument, stored: Stored) -> dict[str, TopicDocumen
 
 
 def head_of(topic: TopicDocument) -> TopicDocument:
-    """Return the head of a topic: the document under the topic's own key, without the partitions of its parts."""
+    """Return the topic document as it is stored under the key of the topic: without the partitions in topic parts."""
     if not topic.parts:
         return topic
     return msgspec.structs.replace(topic, partitions=topic.partitions[: topic.parts[0].first])
 
 
 def pieces_of(topic: TopicDocument) -> list[range]:
-    """Return the range of partitions in each document, starting with the topic's own document."""
+    """Return the range of partitions in each stored document of a topic, first the range in the topic document.
+
+    Partitions after the last topic part, which have no stored document yet, are a range of their own.
+    """
     begins = [0, *(part.first for part in topic.parts), *([_covered(topic)] if topic.parts else ())]
     ends = [*begins[1:], len(topic.partitions)]
     return [range(begin, end) for begin, end in zip(begins, ends, strict=True) if begin < end]
 
 
 def _covered(topic: TopicDocument) -> int:
-    """Return the number of the first partition after the last part of the topic."""
+    """Return the number of the first partition that lies after all topic parts."""
     return topic.parts[-1].first + topic.parts[-1].count
 
 
 def part_with(topic: TopicDocument, numbers: Collection[int], stored: Stored) -> str | None:
-    """Return the key of the stored part that has all partitions in `numbers`, or None without such a part."""
+    """Return the key of the topic part that has all partitions in `numbers`; None if no stored part has them all."""
     first, last = min(numbers, default=0), max(numbers, default=0)
     for part in topic.parts:
         if part.first <= first and last < part.first + part.count:
@@ -89,21 +93,21 @@ def part_with(topic: TopicDocument, numbers: Collection[int], stored: Stored) ->
 
 
 def key_of(topic: TopicDocument, partition: int) -> str:
-    """Return the key of the document that has the partition."""
+    """Return the key in the metadata store under which the state of a partition is stored."""
     number = bisect_right(topic.parts, partition, key=lambda part: part.first) - 1
     return topic_key(topic.name) if number < 0 else topic_part_key(topic.name, topic.parts[number])
 
 
 def part_keys(topic: TopicDocument) -> list[str]:
-    """Return the keys of the parts that a topic refers to."""
+    """Return the keys of the topic parts that a topic refers to."""
     return [topic_part_key(topic.name, part) for part in topic.parts]
 
 
 def joined(head: TopicDocument, stored: Stored, known: TopicDocument | None) -> tuple[TopicDocument | None, bool]:
-    """Return the whole topic of the topic document `head`, and whether the store has all parts of the topic.
+    """Return the topic with all partitions, and whether the store has all topic parts; `head` is its topic document.
 
-    Missing partitions come from `known`, the last known state of the topic. The result is None if `known` lacks
-    them, too.
+    The partitions of a missing part come from `known`, the last known state of the topic. If `known` lacks them, too,
+    the topic is None.
     """
     if not head.parts:
         return head, True
@@ -120,7 +124,10 @@ def joined(head: TopicDocument, stored: Stored, known: TopicDocument | None) -> 
 
 
 def _stored_pieces(head: TopicDocument, stored: Stored) -> Iterator[tuple[int, int, tuple[PartitionState, ...]]]:
-    """Yield for each document its first partition, its expected partition count, and its partitions in the store."""
+    """Yield the first partition, the number of partitions and the stored partitions of each document of a topic.
+
+    The stored partitions are empty if the store lacks the document.
+    """
     yield 0, head.parts[0].first, head.partitions
     for part in head.parts:
         document = stored(topic_part_key(head.name, part))
@@ -128,7 +135,10 @@ def _stored_pieces(head: TopicDocument, stored: Stored) -> Iterator[tuple[int, i
 
 
 def with_part(topic: TopicDocument, part: TopicPartDocument) -> TopicDocument:
-    """Return the topic with the states of the part's partitions; unchanged if the part belongs to another topic."""
+    """Return the topic with the states of the partitions in a topic part.
+
+    If the part belongs to another topic, the topic is returned unchanged.
+    """
     if part.topic_id != topic.topic_id:
         return topic
     end = part.first + len(part.partitions)
@@ -137,7 +147,7 @@ def with_part(topic: TopicDocument, part: TopicPartDocument) -> TopicDocument:
 
 
 def changed(wanted: Mapping[str, TopicDocument | TopicPartDocument], stored: Stored) -> tuple[list[str], list[str]]:
-    """Return the keys of new parts, which must be written first, and the keys of the other changed documents."""
+    """Return the keys of new topic parts, which must be written first, and the keys of the other changed documents."""
     differing = [key for key, document in wanted.items() if stored(key) != document]
     is_new = {key for key in differing if isinstance(wanted[key], TopicPartDocument) and stored(key) is None}
     return [key for key in differing if key in is_new], [key for key in differing if key not in is_new]

@@ -19,12 +19,14 @@ class ImageChange:
     deleted: tuple[TopicDocument, ...] = ()
     brokers: frozenset[int] = frozenset()
     seen_alive: frozenset[int] = frozenset()
-    """The changed brokers that were alive after one of the changes. After a listing, these are all changed brokers,
-    because a listing hides the states in between."""
+    """The changed brokers that were alive at some time between the two states.
+
+    After the store was listed, these are all changed brokers, because a listing hides the states in between.
+    """
     configs: frozenset[str] = frozenset()
     """The ids, as text, of brokers whose dynamic configs changed; "" stands for the defaults of all brokers."""
     acls: frozenset[str] = frozenset()
-    """The keys of the ACL documents that changed."""
+    """The keys of the stored ACLs that changed."""
     controller: bool = False
     """True if a broker became the controller, even if it is the same broker as before."""
     quotas: bool = False
@@ -32,7 +34,7 @@ class ImageChange:
     buried: frozenset[UUID] = frozenset()
     """The ids of topics with a new tombstone."""
     lost: bool = False
-    """True if a document was lost and has to be written again."""
+    """True if the store has lost a metadata document, so that a broker has to write the document again."""
 
 
 @dataclass(slots=True)
@@ -41,9 +43,9 @@ class Pending:
 
     topics: dict[str, TopicDocument | None] = field(default_factory=dict)
     touched: dict[str, None] = field(default_factory=dict)
-    """The names of topics whose documents or tombstones changed and have not been processed yet."""
+    """The names of topics whose stored metadata or tombstone changed and has not been processed yet."""
     touched_keys: set[str] = field(default_factory=set)
-    """The keys of the topic documents and parts that changed and have not been processed yet."""
+    """The keys in the metadata store, of the topics in `touched`, whose values have not been processed yet."""
     brokers: set[int] = field(default_factory=set)
     seen_alive: set[int] = field(default_factory=set)
     configs: set[str] = field(default_factory=set)
@@ -54,7 +56,7 @@ class Pending:
     lost: bool = False
 
     def difference(self, topics: Mapping[str, TopicDocument]) -> ImageChange:
-        """Return the differences from the state before the batch; `topics` has the present topics."""
+        """Return the differences that the batch of changes has made; `topics` has the topics after the batch."""
         pairs = [(before, topics.get(name)) for name, before in self.topics.items()]
         return ImageChange(
             created=tuple(now for before, now in pairs if now is not None and not _same_topic(before, now)),

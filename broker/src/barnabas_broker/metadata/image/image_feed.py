@@ -106,7 +106,7 @@ class ImageFeed:
             self._known_revision = max(self._known_revision, await self._store.latest_revision())
 
     def progress(self) -> object:
-        """Return a value that changes as long as the feed makes progress or is up to date."""
+        """Return a value for the watchdog, which stays the same only if the feed is behind and makes no progress."""
         return object() if self._image.revision >= self._known_revision else self.passes
 
 

@@ -1,4 +1,4 @@
-"""The waiters for a revision of the metadata image, or for a condition on the image."""
+"""The callers that wait for a revision of the metadata image, or for a condition on the image."""
 
 import asyncio
 import heapq
@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 
 class ImageWaiters:
-    """The waiters for one metadata image, which are used only on the event loop's thread."""
+    """The callers that wait until a metadata image reaches a state; used only on the event loop's thread."""
 
     def __init__(self) -> None:
         self._for_revisions: list[tuple[int, int, asyncio.Future[None]]] = []
@@ -21,15 +21,15 @@ class ImageWaiters:
         await waiter
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        """Wait until `wake` is called while `condition` holds."""
+        """Wait until a call of `wake` finds `condition` true."""
         waiter = asyncio.get_running_loop().create_future()
         self._for_conditions.append((condition, waiter))
         await waiter
 
     def wake(self, revision: int, *, is_put_back: bool) -> None:
-        """Wake the waiters for revisions up to `revision`, and the waiters whose condition holds.
+        """Wake the callers that wait for revisions up to `revision`, and the callers whose condition holds.
 
-        All waiters for revisions wake if the store was put back to an older state.
+        If an older copy of the store was restored (`is_put_back`), wake all callers that wait for revisions.
         """
         while self._for_revisions and (is_put_back or self._for_revisions[0][0] <= revision):
             waiter = heapq.heappop(self._for_revisions)[2]

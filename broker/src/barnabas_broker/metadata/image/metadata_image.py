@@ -1,8 +1,9 @@
 """The image of the cluster's metadata in memory, which all parts of the broker read.
 
-`image_feed` keeps the image current. Topics with a tombstone, and brokers that were unregistered, leave the image. Any
-other document that vanishes from the store, or is put back to an older state, keeps its last known state, and is in
-`lost` until `restorations` has written it again. The image is used only on the event loop's thread.
+`image_feed` keeps the image current. Topics with a tombstone, and brokers that were unregistered, leave the image. If
+any other document vanishes from the metadata store, or an older copy of a document is restored, the image keeps the
+last known state of the document, and `lost` contains the document until `restorations` has written the document again.
+The image is used only on the event loop's thread.
 """
 
 import logging
@@ -52,7 +53,7 @@ ImageListener = Callable[[ImageChange], object]
 
 @dataclass(slots=True)
 class _Stored:
-    """A decoded document, or None if it is unreadable, with its version and a hash of its text."""
+    """The decoded value of a key in the metadata store (None if unreadable), its version, and a hash of its text."""
 
     document: AnyDocument | None
     version: int
@@ -64,24 +65,27 @@ class MetadataImage(ShownDocuments):
 
     def __init__(self, document_partitions_max: int = PARTITIONS_MAX) -> None:
         self.document_partitions_max = document_partitions_max
-        """The maximum number of partitions in a new document of a topic."""
+        """The maximum number of partitions in one stored document; larger topics are split into several documents."""
         super().__init__()
         self.revision = 0
         self.topics: dict[str, TopicDocument] = {}
         self.live: frozenset[int] = frozenset()
         """The ids of the brokers that are not fenced."""
         self.buried: dict[str, TopicDocument] = {}
-        """The topics, by name, that have a tombstone while some of their documents are still in the store."""
+        """The deleted topics, by name: they have a tombstone, but the store still has some of their metadata."""
         self.lost: dict[str, AnyDocument] = {}
-        """The documents to write again, by key; a topic that lost one of its documents is here as a whole."""
+        """The lost metadata to write again, by key; a topic is lost as a whole if any of its documents is lost."""
         self.incomplete: dict[str, TopicDocument] = {}
-        """The topic documents, by name, of topics with partitions that neither the store nor this broker knows."""
+        """The metadata of topics, by name, with partitions that neither the store nor this broker knows."""
         self.unreadable: dict[str, str] = {}
-        """The reasons why documents are unreadable, by key."""
+        """The reasons why values in the metadata store are unreadable, by key."""
         self.parts: dict[str, TopicPartDocument] = {}
-        """All topic parts in the store, by key, including parts that no topic document refers to."""
+        """The topic parts (documents with further partitions of a large topic) in the store, by key.
+
+        Parts that no topic document refers to are included.
+        """
         self.restored_total = 0
-        """The number of lost documents that this broker has written again."""
+        """The number of lost metadata documents that this broker has written again."""
         self._names: dict[UUID, str] = {}
         self._stored: dict[str, _Stored] = {}
         self._listeners: list[ImageListener] = []
@@ -103,15 +107,15 @@ class MetadataImage(ShownDocuments):
         return self.features.get(METADATA_LEVEL, 0) >= SPLIT_TOPICS_LEVEL
 
     def version(self, key: str) -> int:
-        """Return the version to expect when writing a document, or ABSENT if the store does not have the document."""
+        """Return the version of a stored document, for a compare-and-set; ABSENT if the store lacks the document."""
         stored = self._stored.get(key)
         return ABSENT if stored is None else stored.version
 
     def has(self, document: Document) -> bool:
-        """True if the image has exactly this document.
+        """True if the image has exactly this stored document.
 
-        The text is compared as well as the version, because a store that was put back assigns versions a second
-        time.
+        The text is compared as well as the version, because a store that was restored from a backup assigns the same
+        versions again.
         """
         stored = self._stored.get(document.key)
         return stored is not None and (stored.version, stored.text_hash) == (document.version, hash(document.value))
@@ -157,14 +161,17 @@ class MetadataImage(ShownDocuments):
             if not self.has(document):
                 self._put(*document, pending)
         pending.seen_alive |= pending.brokers
-        # Removals come last, because the listed tombstones show which topics were deleted.
+        # Keys are removed last, because the tombstones in the listing tell whether a missing topic was deleted or lost.
         for key in [key for key in self._stored if key not in present]:
             self._remove(key, pending)
         self._finish(listing.revision, pending)
 
     @timed("metadata image")
     def apply_listed(self, documents: Iterable[Document]) -> None:
-        """Apply some documents of a listing; `apply_listing` follows, and removes documents that the listing lacks."""
+        """Apply some documents of a listing of the store.
+
+        The caller calls `apply_listing` afterwards, which removes the documents that are not in the listing.
+        """
         pending = Pending()
         for key, value, version in documents:
             self._put(key, value, version, pending)
@@ -183,20 +190,20 @@ class MetadataImage(ShownDocuments):
         self._finish(changes.revision, pending)
 
     def vanished(self, key: str) -> None:
-        """Treat a document as deleted or lost, because the store lacks it, although the watch has not reported that."""
+        """Remove a document that is missing in the store, although the watch has not reported a deletion."""
         pending = Pending()
         self._remove(key, pending)
         self._finish(self.revision, pending)
 
     def wrote(self, document: AnyDocument | None) -> None:
-        """Mark a topic as lost if the image has an older state of it than this broker has just written.
+        """Mark a topic as lost if the image has an older state of the topic than this broker has just written.
 
-        The caller waits until the image has caught up with the write, so an older state means that the store was put
-        back.
+        The caller waits until the image has caught up with the write, so an older state means that an older copy of the
+        store was restored.
         """
         if isinstance(document, TopicPartDocument) and document.name in self.topics:
             topic, end = self.topics[document.name], document.first + len(document.partitions)
-            if topic.partitions[document.first : end] == document.partitions:  # The write is not lost.
+            if topic.partitions[document.first : end] == document.partitions:  # The image has the written partitions.
                 return
             document = with_part(topic, document)
         if not isinstance(document, TopicDocument):
@@ -239,7 +246,7 @@ class MetadataImage(ShownDocuments):
         self.show(key, document, pending)
 
     def _put_unreadable(self, key: str, stored: _Stored, why: str, pending: Pending) -> None:
-        """Treat an unreadable document as missing, so that its last known content replaces it."""
+        """Treat an unreadable document as lost, so that a broker writes the last known content again."""
         log.error(
             "a document of the metadata store cannot be read: %s; if no running broker knows the document, %s",
             why,
@@ -255,7 +262,7 @@ class MetadataImage(ShownDocuments):
         pending.touched[name] = None
 
     def _look_at_topics(self, pending: Pending) -> None:
-        """Update the topics whose documents or tombstones have changed since the last call."""
+        """Update the topics whose stored metadata or tombstone has changed since the last call."""
         touched, pending.touched, pending.touched_keys = pending.touched, {}, set()
         for name in touched:
             head = self.stored(topic_key(name))
@@ -287,7 +294,7 @@ class MetadataImage(ShownDocuments):
         self._show_topic(newest, pending)
 
     def _look_at_absence(self, name: str, pending: Pending) -> None:
-        """Remove a topic without its own document if the topic has a tombstone; otherwise mark the document as lost."""
+        """Remove a topic without a topic document if the topic has a tombstone; otherwise mark the topic as lost."""
         self.incomplete.pop(name, None)
         self.buried.pop(name, None)
         known = self.topics.get(name)
@@ -343,13 +350,13 @@ class MetadataImage(ShownDocuments):
             pending.lost = True
 
     def _is_deleted(self, document: AnyDocument) -> bool:
-        """True if the document was deleted, False if it was lost."""
+        """True if a document that is missing in the store was deleted on purpose, False if the document was lost."""
         if isinstance(document, BrokerRegistration):
             return document.is_unregistered
         if isinstance(document, AclsDocument):
             return not document.acls
         if isinstance(document, TombstoneDocument):
-            buried = self.buried.get(document.name)  # A tombstone stays until its topic's document is deleted.
+            buried = self.buried.get(document.name)  # A tombstone is deleted only after the metadata of its topic.
             return buried is None or buried.topic_id != document.topic_id
         # Missing log ends need no restoration, because their broker writes them again.
         return isinstance(document, LogEndsDocument)

@@ -10,7 +10,7 @@ from barnabas_broker.metadata.model import PartitionState, TopicDocument
 
 
 def with_newer_partitions(known: TopicDocument, found: TopicDocument) -> TopicDocument:
-    """Return `found` with the newer state of each partition and the newer configs; `found` itself if it lacks none.
+    """Return `found` with all partitions and configs that are newer in `known`; `found` itself if none is newer.
 
     Both arguments are states of the same topic. If the older state of a partition has the higher leader epoch, the
     merged state gets a leader epoch above both.
@@ -32,7 +32,7 @@ def _with_newer_configs(known: TopicDocument, found: TopicDocument) -> TopicDocu
 
 
 def is_older(known: TopicDocument, found: TopicDocument) -> bool:
-    """True if `found` lacks a change that `known` has."""
+    """True if the state of a topic in the store (`found`) lacks a change that this broker knows (`known`)."""
     if len(found.partitions) < len(known.partitions) or found.configs_epoch < known.configs_epoch:
         return True
     pairs = zip(known.partitions, found.partitions, strict=False)

@@ -1,4 +1,4 @@
-"""The part of the metadata image that shows documents unchanged: all documents except topics and topic parts."""
+"""The part of the metadata image that has all metadata except topics, as the metadata is stored."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -21,7 +21,7 @@ NO_CONTROLLER: Final = -1
 
 
 class ShownDocuments:
-    """The brokers, configs, ACLs and other documents of the image, which only the image itself changes."""
+    """The brokers, configs, ACLs and other metadata in the image, which only the image itself changes."""
 
     def __init__(self) -> None:
         self.cluster_id = ""
@@ -31,14 +31,14 @@ class ShownDocuments:
         self.broker_configs: dict[str, Mapping[str, str]] = {}
         self.tombstones: dict[UUID, TombstoneDocument] = {}
         self.next_producer_id = 0
-        """The first producer id that no broker has allocated, as the store last showed it."""
+        """The first producer id that no broker has allocated yet, as last read from the store."""
         self.log_ends: dict[str, LogEndsDocument] = {}
-        """The log-end documents by key. Listeners are not notified when log-end documents change."""
+        """The reported log ends of brokers, by key. Listeners are not notified when log ends change."""
         self.acls: dict[str, AclsDocument] = {}
-        """The ACL documents by key."""
+        """The ACLs by their key in the metadata store."""
 
     def show(self, key: str, document: AnyDocument, pending: Pending) -> None:
-        """Add a document, or replace its previous state, and record the difference in `pending`."""
+        """Add stored metadata to the image, or replace its previous state, and record the change in `pending`."""
         match document:
             case BrokerRegistration():
                 self.brokers[document.broker_id] = document
@@ -66,7 +66,7 @@ class ShownDocuments:
                 pending.acls.add(key)
 
     def hide(self, key: str, document: AnyDocument, pending: Pending) -> None:
-        """Remove a deleted registration, tombstone or ACL document, and record the difference in `pending`."""
+        """Remove a deleted registration, tombstone or ACL from the image, and record the change in `pending`."""
         match document:
             case BrokerRegistration(broker_id=broker_id):
                 self.brokers.pop(broker_id, None)

@@ -1,4 +1,4 @@
-"""The writes that store one document, or the several documents of a topic."""
+"""The writes to the metadata store for one document, or for the several documents over which a topic is split."""
 
 from collections.abc import Collection, Mapping, Sequence, Set
 from typing import NamedTuple
@@ -11,7 +11,10 @@ from barnabas_broker.metadata.topic_layout import changed, documents_of, laid_ou
 
 
 class DocumentWrites(NamedTuple):
-    """The writes of a document or topic. `new_parts` must be stored before `rest`, which refers to them."""
+    """The writes of one metadata document or topic.
+
+    `new_parts` has new documents with partitions of a topic. They must be written before `rest`, which refers to them.
+    """
 
     new_parts: tuple[Write, ...]
     rest: tuple[Write, ...]
@@ -22,9 +25,10 @@ class DocumentWrites(NamedTuple):
 
 
 def writes_of(key: str, document: AnyDocument | None, image: MetadataImage) -> DocumentWrites:
-    """Return the compare-and-set writes that store a document; a `document` of None is deleted.
+    """Return the compare-and-set writes that store a document, or that delete the key if `document` is None.
 
-    The writes of a topic leave out documents that the store has already. The deletion of a topic includes its parts.
+    For a topic, documents that the store has already are not written again. The deletion of a topic deletes all its
+    documents.
     """
     if isinstance(document, TopicDocument):
         return _writes_of_topic(document, image)
@@ -48,9 +52,9 @@ def _writes_of_topic(topic: TopicDocument, image: MetadataImage) -> DocumentWrit
 
 
 async def write_in_order(plans: Collection[DocumentWrites], store: MetadataStore) -> dict[str, int | VersionConflict]:
-    """Write documents; return for each key the new version, or the conflict. Raises StoreUnavailable.
+    """Write keys of the metadata store; return the new version or the conflict of each key. Raises StoreUnavailable.
 
-    If one of a topic's new parts conflicts, the rest of the topic is not written.
+    The `rest` of a topic is not written if a write in its `new_parts` conflicts.
     """
     new_parts = [write for plan in plans for write in plan.new_parts]
     results = await _written(new_parts, store) if new_parts else {}

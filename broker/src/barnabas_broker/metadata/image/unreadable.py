@@ -20,5 +20,5 @@ _MENDED_BY: Final[Mapping[str, str]] = {
 
 
 def what_to_do(key: str) -> str:
-    """Return the advice for an unreadable document whose content no running broker knows."""
+    """Return the advice to an administrator on an unreadable document that no running broker knows."""
     return _MENDED_BY[key.partition("/")[0]]
