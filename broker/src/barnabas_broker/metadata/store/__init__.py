@@ -1,1 +1,1 @@
-"""The metadata store, which keeps documents and leases in SQLite or Kubernetes."""
+"""The metadata store, which keeps JSON documents and leases in SQLite or Kubernetes."""

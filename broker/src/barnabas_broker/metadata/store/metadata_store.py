@@ -1,4 +1,4 @@
-"""The interface of the metadata store: documents with compare-and-set, a watch without gaps, and leases.
+"""The interface of the metadata store: JSON documents by key, compare-and-set, a watch without gaps, and leases.
 
 A version is the revision at which a document was last written. Revisions rise with every change in the whole store. The
 tests in `store_conformance` apply to all stores.
@@ -12,7 +12,10 @@ ABSENT: Final = 0
 
 
 class Document(NamedTuple):
-    """A stored document. `value` is JSON, which a store may format differently from what was written."""
+    """A stored value with its key and version.
+
+    `value` is JSON. A store may return the JSON with other whitespace or another order of fields than was written.
+    """
 
     key: str
     value: bytes
@@ -20,14 +23,14 @@ class Document(NamedTuple):
 
 
 class Listing(NamedTuple):
-    """All documents below a prefix, by key, and the revision at which a watch can continue."""
+    """All documents whose key begins with a prefix, by key, and the revision from which a watch can continue."""
 
     revision: int
     documents: Sequence[Document]
 
 
 class Change(NamedTuple):
-    """The write of a document, or its deletion if `value` is None."""
+    """A write of a key of the metadata store, or a deletion of the key if `value` is None."""
 
     revision: int
     key: str
@@ -35,14 +38,14 @@ class Change(NamedTuple):
 
 
 class Changes(NamedTuple):
-    """The next changes below a prefix, in order, and the revision up to which the watcher now knows all changes."""
+    """The next changes of keys with a prefix, in order. The watcher now knows all changes up to `revision`."""
 
     revision: int
     changes: Sequence[Change]
 
 
 class Write(NamedTuple):
-    """A document to put, or to delete if `value` is None. An `expected_version` of None replaces any version."""
+    """A value to store under a key; None deletes the key. An `expected_version` of None replaces any version."""
 
     key: str
     value: bytes | None
@@ -50,7 +53,7 @@ class Write(NamedTuple):
 
 
 class Lease(NamedTuple):
-    """A name that only `holder` has until `expires_at_ms`. `token` rises with every new holder, for fencing.
+    """A lease, which only `holder` has until `expires_at_ms`. `token` rises with every new holder, for fencing.
 
     `expires_at_ms` is on the monotonic clock of this machine (`clock.monotonic_ms`), because wall clocks differ
     between machines, and may jump.
@@ -64,7 +67,7 @@ class Lease(NamedTuple):
 
 
 class VersionConflict(Exception):
-    """The error that another process wrote first. The caller has to decide again, from the present document."""
+    """The error that another process wrote the key first. The caller has to decide again, from the current value."""
 
     def __init__(self, key: str, expected: int, actual: int) -> None:
         super().__init__(f"the document {key} has version {actual}, but version {expected} was expected")
@@ -86,10 +89,10 @@ class StoreUnavailable(Exception):
 
 
 class MetadataStore(Protocol):
-    """A store of documents and leases. Every method may raise StoreUnavailable."""
+    """A store of JSON documents, by key, and of leases. Every method may raise StoreUnavailable."""
 
     async def get(self, key: str) -> Document | None:
-        """Return the document under a key, or None. Raises StoreUnavailable."""
+        """Return the value stored under a key with its version, or None if the key does not exist."""
         ...
 
     async def listing(self, prefix: str) -> Listing:
@@ -97,21 +100,21 @@ class MetadataStore(Protocol):
         ...
 
     async def put(self, key: str, value: bytes, expected_version: int | None = None) -> int:
-        """Write one document; return its version, which may stay the same if the content did not change.
+        """Write the value of a key; return its version, which may stay the same if the content did not change.
 
         Raises VersionConflict if `expected_version` is given and differs from the stored version.
         """
         ...
 
     async def delete(self, key: str, expected_version: int | None = None) -> int:
-        """Delete one document, if it exists; return the revision of the deletion.
+        """Delete a key, if it exists; return the revision of the store after the deletion.
 
         Raises VersionConflict if `expected_version` is given and differs from the stored version.
         """
         ...
 
     async def write(self, writes: Sequence[Write]) -> list[int | VersionConflict]:
-        """Write many documents in one call; return for each write its revision, or its conflict."""
+        """Write many keys in one call; return the revision or the conflict of each write."""
         ...
 
     async def latest_revision(self) -> int:
@@ -126,14 +129,14 @@ class MetadataStore(Protocol):
         ...
 
     async def acquire_lease(self, name: str, holder: str, duration_ms: int) -> Lease | None:
-        """Acquire a lease, or renew a lease of `holder`, which names one run of one process.
+        """Acquire a lease for `holder`, or renew the lease if `holder` has it; return None if another holder has it.
 
-        Return None if another holder has the lease.
+        The name of a holder must be unique for each start of a process.
         """
         ...
 
     async def renew_lease(self, lease: Lease) -> Lease:
-        """Renew a lease for `duration_ms` from now. Raises LeaseLost if another holder has had the lease since."""
+        """Renew a lease for `duration_ms` from now. Raises LeaseLost if another holder has acquired the lease."""
         ...
 
     async def release_lease(self, lease: Lease) -> None:
@@ -144,7 +147,7 @@ class MetadataStore(Protocol):
         """Return all leases whose name begins with `prefix`, except leases whose holder has certainly ended.
 
         Expired leases are included, because a renewal may be under way. A lease that this process sees for the first
-        time may seem to begin at this moment.
+        time may be returned as if the lease had just been renewed.
         """
         ...
 

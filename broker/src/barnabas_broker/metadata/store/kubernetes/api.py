@@ -20,7 +20,7 @@ BULK_S: Final = 20.0
 """The timeout in seconds of listings, whose answers may have tens of MB."""
 RETRY_AFTER_S: Final = 1.0
 ANSWER_S: Final = 0.5
-"""The seconds that must remain for the answer to a repeated request; otherwise the request is not repeated."""
+"""A failed request is repeated only if at least this many seconds of its timeout are left."""
 AGENT: Final = "barnabas-broker"
 
 

@@ -109,7 +109,10 @@ class KubernetesSecrets:
                     yield secret_objects.secret_after(line)
 
     def _see(self, shard: int, found: SecretObject | None) -> Secrets:
-        """Remember the content of a Secret, and return the secrets that have changed since the Secret was last seen."""
+        """Remember the entries of a Secret, and return the entries that have changed since the Secret was last seen.
+
+        A removed entry is returned with the value None.
+        """
         before, after = self._known[shard], {} if found is None else _secrets_in(found)
         self._known[shard] = after
         gone: dict[str, bytes | None] = dict.fromkeys(before.keys() - after.keys())

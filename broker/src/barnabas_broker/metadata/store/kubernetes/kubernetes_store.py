@@ -1,4 +1,4 @@
-"""The metadata store in Kubernetes, with a custom resource for each document and a Lease for each lease.
+"""The metadata store in Kubernetes, with a custom resource for each stored document and a Lease for each lease.
 
 The resource version of an object is both the version of its document and the revision of the store. Every write to etcd
 gets a higher resource version, and one watch over all documents of a cluster reports changes in the order of their
@@ -66,7 +66,7 @@ class KubernetesStore:
         self._closed = False
 
     async def get(self, key: str) -> Document | None:
-        """Return the document under a key, or None."""
+        """Return the value stored under a key with its version, or None if the key does not exist."""
         answer = await self._request("GET", self._path(key))
         if _is_absent(answer):
             return None
@@ -81,7 +81,10 @@ class KubernetesStore:
         return Listing(int(found.metadata.resource_version), below)
 
     async def put(self, key: str, value: bytes, expected_version: int | None = None) -> int:
-        """Write one document; return its version. Raises VersionConflict if its version was not the expected one."""
+        """Write the value of a key; return the new version.
+
+        Raises VersionConflict if `expected_version` is given and differs from the stored version.
+        """
         if expected_version is None:
             return await self._put_whatever_is_there(key, value)
         if expected_version == ABSENT:
@@ -103,14 +106,17 @@ class KubernetesStore:
         )
 
     async def _create(self, key: str, value: bytes) -> int | None:
-        """Create a document, or `_adopt` an object; return the version, or None if the document exists already."""
+        """Create the object of a key; return its version, or None if the key exists already.
+
+        If an object with the same name lacks the label of the cluster, adopt the object (`_adopt`).
+        """
         answer = await self._request("POST", self._documents, body=objects.creation(self._cluster, key, value))
         return await self._adopt(key, value) if answer.status == HTTPStatus.CONFLICT else _version(answer)
 
     async def _adopt(self, key: str, value: bytes) -> int | None:
-        """Overwrite an object that lost its cluster label, and set the label, without which no list or watch shows it.
+        """Overwrite an object that has lost its cluster label, and set the label, which lists and watches select by.
 
-        Return its version, or None if the object has its label, is gone, or has changed in the meantime.
+        Return the new version; None if the object has the label, is gone, or has changed in the meantime.
         """
         answer = await self._request("GET", self._path(key))
         if _is_absent(answer):
@@ -124,7 +130,10 @@ class KubernetesStore:
         return None if is_gone else _version(answer)
 
     async def _replace(self, key: str, value: bytes, expected_version: int | None) -> int | None:
-        """Replace a document; return its new version, or None if it is absent or not at `expected_version`."""
+        """Replace the value of a key; return the new version.
+
+        Return None if the key does not exist, or if its version is not `expected_version`.
+        """
         body = objects.replacement(key, value, expected_version)
         answer = await self._request("PATCH", self._path(key), body=body, content_type=objects.JSON_PATCH)
         failed_test = expected_version is not None and answer.status == HTTPStatus.UNPROCESSABLE_ENTITY
@@ -135,14 +144,15 @@ class KubernetesStore:
     async def _conflict(self, key: str, expected_version: int) -> VersionConflict:
         found = await self.get(key)
         actual = ABSENT if found is None else found.version
-        if actual == expected_version:  # The versions agree, so status 422 meant an invalid object.
+        # The API server answers 422 to a wrong version or an invalid object; the version is right.
+        if actual == expected_version:
             raise StoreUnavailable(
                 f"the API server refuses the new value of the document {key}, which has version {actual}"
             )
         return VersionConflict(key, expected_version, actual)
 
     async def delete(self, key: str, expected_version: int | None = None) -> int:
-        """Delete one document, if it exists; return the revision of the deletion.
+        """Delete a key, if it exists; return the revision of the store after the deletion.
 
         Raises VersionConflict if the document does not have the expected version.
         """
@@ -161,7 +171,7 @@ class KubernetesStore:
             _expect(answer, HTTPStatus.OK, HTTPStatus.ACCEPTED)
 
     async def write(self, writes: Sequence[Write]) -> list[int | VersionConflict]:
-        """Write many documents; return for each write its revision, or its conflict.
+        """Write many keys; return the revision or the conflict of each write.
 
         Up to WRITES_AT_ONCE keys are written in parallel; the writes of one key are made in order.
         """
@@ -182,7 +192,10 @@ class KubernetesStore:
         return results
 
     async def _outcome(self, write: Write) -> int | VersionConflict:
-        """Make one write; return the new version, the conflict, or 0 for a deletion, whose revision is unknown."""
+        """Make one write; return the new version, or the conflict if another process wrote first.
+
+        For a deletion, return 0, because the API server does not report the revision of a deletion.
+        """
         try:
             if write.value is not None:
                 return await self.put(write.key, write.value, write.expected_version)
@@ -264,17 +277,17 @@ class KubernetesStore:
         return lease
 
     async def renew_lease(self, lease: Lease) -> Lease:
-        """Renew a lease from now on. Raises LeaseLost if another holder has had the lease since."""
+        """Renew a lease: the duration begins again now. Raises LeaseLost if another holder has acquired the lease."""
         renewed = await self._renew(lease)
         if renewed is None:
             raise LeaseLost(f"the lease {lease.name} is no longer held by {lease.holder}")
         return renewed
 
     async def _renew(self, lease: Lease) -> Lease | None:
-        """Renew a lease, or return None if it is no longer held.
+        """Renew a lease; return None if the holder has lost the lease.
 
-        Its holder counts the duration from before the request, so the lease ends for its holder before it ends
-        for others.
+        For the holder, the duration begins before the request is sent, so the lease expires for the holder before it
+        expires for other processes.
         """
         now_ms = monotonic_ms(self._clock)
         is_held = await self._patch_held(lease, lease_objects.renewed(lease, self._clock.now_ms()))

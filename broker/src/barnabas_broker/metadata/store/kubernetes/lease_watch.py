@@ -17,7 +17,10 @@ from barnabas_kube.client import Status
 WATCH_S: Final = 300
 RETRY_S: Final = 1.0
 CURRENT_MS: Final = 5_000
-"""The silence in ms after which the watch counts as broken; a working watch reports this broker's own renewals."""
+"""The time in ms without any event after which the watch counts as broken.
+
+A working watch reports at least the renewals of this broker's own lease.
+"""
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +59,7 @@ class LeaseWatch:
         self._task: asyncio.Task[None] | None = None
 
     def is_current(self) -> bool:
-        """True if the observations are current, except for events under way. The first call starts the watch."""
+        """True if the leases are current, except for events on their way. The first call starts the watch."""
         if self._task is None:
             self._task = asyncio.create_task(self._run())
         return self._heard_at_ms is not None and monotonic_ms(self._clock) < self._heard_at_ms + CURRENT_MS

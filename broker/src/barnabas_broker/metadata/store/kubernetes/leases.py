@@ -70,13 +70,14 @@ class Observations:
         self._objects: dict[str, LeaseObject] = {}
         self._renewals: dict[str, _Renewal] = {}
         self.revision = 0
-        """The revision up to which all changes have been seen; lists and events may arrive in any order."""
+        """The revision up to which all changes have been seen, because lists and events may arrive out of order."""
 
     def see_all(self, listed: LeaseList, known: int) -> None:
-        """Apply a list; leases that are missing in the list have been deleted.
+        """Apply a list of all Leases; a Lease that is not in the list has been deleted.
 
-        `known` was the revision when the list was requested. If the list is older than `known`, an older etcd
-        was restored, and all earlier observations are dropped. A list is ignored if an event is newer than the list.
+        `known` is the value of `revision` when the list was requested. A list with a lower revision means that an older
+        copy of etcd was restored, so the list replaces all earlier observations. Otherwise, a list that is older than
+        an event that arrived after the request is ignored.
         """
         revision = int(listed.metadata.resource_version)
         if known <= revision < self.revision:
@@ -141,7 +142,7 @@ def _duration_ms(found: LeaseObject) -> int:
 
 
 def taken(cluster: str, lease: Lease, now_ms: int, before: LeaseObject | None, pod_uid: str) -> bytes:
-    """Return the body that gives a lease to its holder: a new object, or a merge patch of `before`."""
+    """Return the request body with which `lease.holder` takes the lease: a new object, or a merge patch of `before`."""
     now = _micro_time(now_ms)
     metadata = Metadata(
         name=f"{cluster}.{lease.name}",

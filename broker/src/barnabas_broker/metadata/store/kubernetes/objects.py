@@ -1,4 +1,4 @@
-"""The custom resources that hold documents: their names, their contents, kubectl's columns, and request bodies.
+"""The custom resources that hold metadata documents: names, contents, kubectl's columns, and request bodies.
 
 `crds/statedocuments.internal.barnabas.dev.yaml` defines these custom resources.
 """
@@ -27,7 +27,7 @@ PLURAL: Final = "statedocuments"
 KIND: Final = "StateDocument"
 CLUSTER_LABEL: Final = "barnabas.dev/cluster"
 MARK_KEY: Final = "mark"
-"""The key of the marker, an object without a document that is written to get a revision that every watch reports."""
+"""The key of the marker: an object without metadata, which is written only so that every watch reports its revision."""
 JSON_PATCH: Final = "application/json-patch+json"
 MERGE_PATCH: Final = "application/merge-patch+json"
 
@@ -46,7 +46,7 @@ class Columns(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Spec(msgspec.Struct, frozen=True):
-    """A document with its key and its summary."""
+    """The spec of a custom resource: a metadata document, its key, and the values of kubectl's columns."""
 
     key: str
     document: msgspec.Raw
@@ -54,7 +54,7 @@ class Spec(msgspec.Struct, frozen=True):
 
 
 class Metadata(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """The part of an object's metadata that is read and written."""
+    """The fields of a Kubernetes object's `metadata` that the store uses."""
 
     name: str = ""
     resource_version: str = ""
@@ -69,7 +69,7 @@ class ListMetadata(msgspec.Struct, rename="camel"):
 
 
 class StateObject(msgspec.Struct, frozen=True, rename="camel"):
-    """A custom resource that holds a document."""
+    """A custom resource that holds the value of one key of the metadata store."""
 
     metadata: Metadata
     spec: Spec
@@ -135,7 +135,7 @@ def creation(cluster: str, key: str, value: bytes) -> bytes:
 
 
 def replacement(key: str, value: bytes, expected_version: int | None) -> bytes:
-    """Return a JSON patch of the document alone, which keeps labels and owners that other processes have set."""
+    """Return a JSON patch that replaces only the spec, so that labels and owners from other processes stay."""
     replace = _JsonPatchStep("replace", "/spec", _spec(key, value))
     if expected_version is None:
         return msgspec.json.encode([replace])
@@ -143,7 +143,7 @@ def replacement(key: str, value: bytes, expected_version: int | None) -> bytes:
 
 
 def adoption(found: StateObject, cluster: str, key: str, value: bytes) -> bytes:
-    """Return a JSON patch that gives an object the label of this cluster, and replaces its document.
+    """Return a JSON patch that gives an object the label of this cluster, and replaces the metadata in its spec.
 
     The patch fails if the object has changed since `found` was read.
     """
@@ -169,7 +169,7 @@ def _spec(key: str, value: bytes) -> Spec:
 
 
 def columns(key: str, value: bytes) -> Columns:
-    """Return the columns of a document, which are empty for most kinds of documents."""
+    """Return the values of kubectl's columns for a metadata document; most kinds of documents have none."""
     try:
         document = decode(key, value)
     except MalformedDocument:
@@ -185,7 +185,10 @@ def columns(key: str, value: bytes) -> Columns:
 
 
 def _of_partitions(partitions: Sequence[PartitionState]) -> Columns:
-    """Return the columns; `leaders` counts the partitions of each leader, `isr` all in-sync replicas."""
+    """Return the values of kubectl's columns for some partitions.
+
+    `leaders` has the number of partitions of each leader, and `isr` the number of in-sync replicas of all partitions.
+    """
     led = Counter(each.leader for each in partitions)
     leaderless = led.pop(NO_LEADER, 0)
     in_sync, replicas = sum(len(each.isr) for each in partitions), sum(len(each.replicas) for each in partitions)

@@ -42,7 +42,10 @@ def shard_of(key: str) -> int:
 
 
 def change(secrets: Secrets, expected_version: str = "") -> bytes:
-    """Return a merge patch of these secrets; with `expected_version`, it fails if the Secret has another version."""
+    """Return a merge patch that writes these secrets to a Secret.
+
+    The API server refuses a patch with `expected_version` if the Secret has another version.
+    """
     data = {
         _name(key): None if value is None else msgspec.json.encode(_Entry(key, msgspec.Raw(value)))
         for key, value in secrets.items()
@@ -51,7 +54,7 @@ def change(secrets: Secrets, expected_version: str = "") -> bytes:
 
 
 def secrets_in(found: SecretObject) -> tuple[dict[str, bytes], list[str]]:
-    """Return the secrets by key, and the names of entries that no broker wrote."""
+    """Return the brokers' secrets in a Secret by key, and the names of the entries that no broker wrote."""
     secrets: dict[str, bytes] = {}
     strange: list[str] = []
     for name, value in found.data.items():

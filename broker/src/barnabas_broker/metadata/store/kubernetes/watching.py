@@ -68,6 +68,6 @@ def _change(event: _Event, cluster: str) -> Change | None:
 
 
 def is_document(found: StateObject, cluster: str) -> bool:
-    """True if the object holds a document: it is neither the marker nor a copy under another name."""
+    """True if the object holds metadata: it is neither the marker (MARK_KEY) nor a copy with another object name."""
     key = found.spec.key
     return key != MARK_KEY and found.metadata.name == object_name(cluster, key)

@@ -30,7 +30,7 @@ class Answer(Enum):
 class ChangeSignal:
     """The socket on which this process receives signals.
 
-    `on_ring` is called on the event loop, once for all signals since the last call.
+    Signals call `on_ring` on the event loop; several signals that have arrived together cause one call.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, on_ring: Callable[[], object]) -> None:

@@ -1,4 +1,4 @@
-"""The SQL statements for documents and the history of changes. All functions may raise sqlite3.Error."""
+"""The SQL statements for metadata documents and the history of changes. All functions may raise sqlite3.Error."""
 
 import sqlite3
 from collections.abc import Sequence
@@ -25,13 +25,13 @@ _BELOW: Final = "substr(key, 1, length(?1)) = ?1"
 
 
 def get(connection: sqlite3.Connection, key: str) -> Document | None:
-    """Return the document under a key, or None."""
+    """Return the value stored under a key with its version, or None if the key does not exist."""
     row = connection.execute("SELECT key, value, version FROM documents WHERE key = ?", (key,)).fetchone()
     return None if row is None else Document(*row)
 
 
 def listing(connection: sqlite3.Connection, prefix: str) -> Listing:
-    """Return all documents below `prefix`, with the latest revision."""
+    """Return all documents whose key begins with `prefix`, with the latest revision."""
     connection.execute("BEGIN")
     try:
         latest = latest_revision(connection)
@@ -81,9 +81,9 @@ def write_all(connection: sqlite3.Connection, writes: Sequence[Write]) -> list[i
 
 
 def _trim(connection: sqlite3.Connection, latest: int) -> None:
-    """Delete the oldest changes beyond the limits, but never the latest change.
+    """Delete the oldest changes from the history if there are too many or they are too large; keep the latest change.
 
-    SQLite knows the length of a value without reading the value.
+    Adding up the lengths is cheap, because SQLite knows the length of a value without reading the value.
     """
     first_kept, size = max(latest - HISTORY_CHANGES + 1, 1), 0
     rows = connection.execute("SELECT revision, ifnull(length(value), 0) FROM changes ORDER BY revision DESC")

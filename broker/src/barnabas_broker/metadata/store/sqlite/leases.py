@@ -1,7 +1,7 @@
 """The SQL statements for leases and watchers. All functions may raise sqlite3.Error.
 
-A lease ends before it expires if the process of its holder has certainly ended, so that a killed broker can start again
-at once. Times count from the boot of the machine, so a reboot ends all leases.
+If the process of a holder has certainly ended, its lease ends early, so that a killed broker can start again at once.
+Times are measured from the boot of the machine, so a reboot ends all leases.
 """
 
 import sqlite3
@@ -20,7 +20,8 @@ def acquire(
 ) -> Lease | None:
     """Acquire or renew a lease for `holder`; return None if another holder has it.
 
-    `address` is the address at which the process of the holder receives signals.
+    `address` is the socket address of the holder's process (`change_signal`); the socket refuses connections after the
+    process has ended.
     """
     with transaction(connection):
         row = connection.execute(f"SELECT {_COLUMNS}, address FROM leases WHERE name = ?", (name,)).fetchone()
@@ -38,7 +39,7 @@ def _ended(lease: Lease, address: str, now_ms: int) -> bool:
 
 
 def renew(connection: sqlite3.Connection, lease: Lease, now_ms: int) -> Lease:
-    """Renew a lease from now on. Raises LeaseLost if another holder has had the lease in the meantime.
+    """Renew a lease: the duration begins again now. Raises LeaseLost if another holder has acquired the lease.
 
     The renewal is not synced, so that no process waits for the disk while it holds the only write lock. A power failure
     may undo the renewal, but the reboot ends all leases anyway.
@@ -94,10 +95,10 @@ def add_watcher(connection: sqlite3.Connection, address: str, boot_id: str, cloc
 
 
 def _end_leases_of_other_uptimes(connection: sqlite3.Connection, clock: Clock) -> None:
-    """End the leases that expire later than any lease of the present boot can.
+    """End the leases from before the last boot: they expire later than a lease that was renewed right now.
 
-    The time is read within the write transaction: otherwise a lease that is renewed after the reading would seem to
-    expire too late.
+    The clock is read within the write transaction. If it was read earlier, a lease that was renewed in the meantime
+    would look like a lease from before the boot.
     """
     with transaction(connection):
         connection.execute(
@@ -107,11 +108,11 @@ def _end_leases_of_other_uptimes(connection: sqlite3.Connection, clock: Clock) -
 
 
 def watchers(connection: sqlite3.Connection) -> list[str]:
-    """Return the addresses to signal after a commit."""
+    """Return the socket addresses of the processes that must be signalled after a commit."""
     return [address for (address,) in connection.execute("SELECT address FROM watchers")]
 
 
 def forget_watchers(connection: sqlite3.Connection, addresses: Iterable[str]) -> None:
-    """Remove the addresses of processes that have ended, or are about to end."""
+    """Send no more signals to processes that have ended or are about to end: remove their socket addresses."""
     with transaction(connection):
         connection.executemany("DELETE FROM watchers WHERE address = ?", [(address,) for address in addresses])

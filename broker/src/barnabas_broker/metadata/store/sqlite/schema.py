@@ -28,9 +28,12 @@ _FROM_1_TO_2: Final = """
 ALTER TABLE watchers ADD COLUMN boot_id TEXT NOT NULL DEFAULT '';
 ALTER TABLE revision ADD COLUMN untrimmed_bytes INTEGER NOT NULL DEFAULT 0
 """
-"""The migration from format 1. A running broker of the previous version can use format 2, but cannot start with it."""
+"""The migration of the file from format 1 to format 2.
+
+Brokers of the previous version that are already running can use the migrated file, but they cannot start on it.
+"""
 _SCRIPTS: Final[Mapping[int, str]] = {0: _TABLES, 1: _FROM_1_TO_2}
-"""The scripts that bring a file to the present format, by the format of the file; a new file has format 0."""
+"""The SQL scripts that upgrade a file, by the format that the script upgrades from; a new file has format 0."""
 
 
 def open_database(path: Path) -> sqlite3.Connection:

@@ -66,7 +66,7 @@ class SqliteStore:
         return store
 
     async def get(self, key: str) -> Document | None:
-        """Return the document under a key, or None."""
+        """Return the value stored under a key with its version, or None if the key does not exist."""
         return await self._run(documents.get, key)
 
     async def listing(self, prefix: str) -> Listing:
@@ -74,13 +74,16 @@ class SqliteStore:
         return await self._run(documents.listing, prefix)
 
     async def put(self, key: str, value: bytes, expected_version: int | None = None) -> int:
-        """Write one document; return its version. Raises VersionConflict if its version was not the expected one."""
+        """Write the value of a key; return the new version.
+
+        Raises VersionConflict if `expected_version` is given and differs from the stored version.
+        """
         return await self._write_one(Write(key, value, expected_version))
 
     async def delete(self, key: str, expected_version: int | None = None) -> int:
-        """Delete one document, if it exists; return the revision of the deletion.
+        """Delete a key, if it exists; return the revision of the store after the deletion.
 
-        Raises VersionConflict if the document does not have the expected version.
+        Raises VersionConflict if `expected_version` is given and differs from the stored version.
         """
         return await self._write_one(Write(key, None, expected_version))
 
@@ -91,7 +94,7 @@ class SqliteStore:
         return result
 
     async def write(self, writes: Sequence[Write]) -> list[int | VersionConflict]:
-        """Write many documents; return for each write its revision, or its conflict."""
+        """Write many keys in one call; return the revision or the conflict of each write."""
         return await self._run(_write_and_ring, writes)
 
     async def latest_revision(self) -> int:
@@ -147,8 +150,8 @@ class SqliteStore:
     def _wake_watches(self) -> None:
         """Wake all watches of this process.
 
-        Each watch waits for the event object that it took before its last poll; later polls need an object that is not
-        set yet.
+        A watch takes the current event object, polls, and then waits for this object. The object is set here, and
+        replaced for the next polls.
         """
         self._rung.set()
         self._rung = asyncio.Event()
