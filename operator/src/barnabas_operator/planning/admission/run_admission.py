@@ -6,5 +6,5 @@ from barnabas_operator.resources.maintenance_job import MaintenanceJob
 
 
 def review_run(wanted: MaintenanceJob, _before: MaintenanceJob | None, _context: AdmissionContext) -> Verdict:
-    """Return the problems for which the job would fail, because a MaintenanceJob cannot be corrected later."""
+    """Return the problems that would make the job fail; after its creation, a MaintenanceJob cannot be corrected."""
     return Verdict("; ".join(run_problems(wanted.spec)) or None)

@@ -29,9 +29,10 @@ class _Applied(msgspec.Struct):
 
 
 def review_topic(wanted: Topic, before: Topic | None, context: AdmissionContext) -> Verdict:
-    """Return the first refusal of a Topic, or else warnings; brokers that are down count as alive.
+    """Return the first reason to refuse a Topic, or warnings if there is none.
 
-    If no broker has answered yet, or the Topic is paused, only the rules that hold in every cluster are checked.
+    Brokers that are down count as live brokers. If no broker has answered yet, or the Topic is paused, only the rules
+    that hold in every cluster are checked.
     """
     if wanted.spec.pause:
         context = AdmissionContext()
@@ -59,7 +60,7 @@ def _taken(wanted: Topic, context: AdmissionContext) -> str | None:
 
 
 def _collides(wanted: Topic, before: Topic | None, context: AdmissionContext) -> str | None:
-    """Return the refusal of a new topic whose name differs only in '.' and '_' from the topic of another Topic."""
+    """Return the refusal of a new Topic whose topic name differs from that of another Topic only in '.' and '_'."""
     is_there = before is not None or (context.state is not None and wanted.topic_name in context.state.topics)
     if context.collides_with is None or is_there:
         return None
@@ -133,7 +134,10 @@ def no_spare_replica(wanted: Topic, _before: Topic | None, context: AdmissionCon
 
 
 def lost_nulls(wanted: Topic, _before: Topic | None, _context: AdmissionContext) -> str | None:
-    """Return a warning about null configs that `kubectl apply` has removed; its annotation still contains the nulls."""
+    """Return a warning if `kubectl apply` has removed configs with the value null.
+
+    The annotation in which kubectl stores the applied manifest still contains the null values.
+    """
     applied = foreign_json(wanted.metadata.annotations.get(APPLIED, "{}"), _Applied) or _Applied()
     lost = [name for name, value in applied.spec.config.items() if value is None and name not in wanted.spec.config]
     if not lost:
