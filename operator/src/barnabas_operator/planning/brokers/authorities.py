@@ -24,12 +24,12 @@ from barnabas_operator.planning.refusal import Refusal
 
 BROKEN_SECRET: Final = "BrokenSecret"
 TRUSTED_FIRST: Final = dt.timedelta(days=30)
-"""The time for which a new authority is trusted before it signs."""
+"""The time for which clients trust a new authority before it signs certificates."""
 LAST_MOMENT: Final = dt.timedelta(days=1)
-"""The minimum time for which the new authority signs before the old authority expires."""
+"""The time before the expiry of the old authority at which the new authority signs certificates at the latest."""
 
 Data = Mapping[str, bytes]
-"""The content of a Secret."""
+"""The decoded `data` of a Secret."""
 
 
 class AuthoritySecrets(NamedTuple):
@@ -55,7 +55,10 @@ class AuthorityPlan(NamedTuple):
 
 
 class _Keys(NamedTuple):
-    """The keys of an authority: `signer` signs, `successor` signs later, and `others` are old but still trusted."""
+    """The keys of an authority: `signer` signs certificates now, and `successor` will replace `signer`.
+
+    `others` are the certificates of former keys, which are still trusted.
+    """
 
     signer: Pem
     successor: Pem | None = None
@@ -65,7 +68,7 @@ class _Keys(NamedTuple):
 def plan_authority(
     name: str, found: AuthoritySecrets, now: dt.datetime, new_password: Callable[[], str]
 ) -> AuthorityPlan | Refusal:
-    """Return the desired state of the CA `name`: a new CA without Secrets, or a Refusal if its Secrets are invalid."""
+    """Return the desired state of the CA `name`. Create the CA if it has no Secrets; refuse invalid Secrets."""
     asked = asked_by(found.marks, now)
     if found.key is None and found.certificate is None:
         keys = _Keys(Authority.create(name, now).pem)
@@ -90,7 +93,7 @@ def _read(secret: Data, now: dt.datetime) -> _Keys:
 
 
 def _as_asked(name: str, keys: _Keys, asked: Asked, now: dt.datetime) -> _Keys:
-    """Return the keys after the step that the annotations request now."""
+    """Return the keys after the renewal or the replacement step that the annotations request now."""
     if asked.renews:
         keys = keys._replace(signer=Authority(keys.signer, now).renewed())
     match asked.step:
@@ -104,7 +107,7 @@ def _as_asked(name: str, keys: _Keys, asked: Asked, now: dt.datetime) -> _Keys:
 
 
 def _advanced(name: str, keys: _Keys, now: dt.datetime) -> _Keys:
-    """Return the keys after the changes that the lifetimes of the certificates require now."""
+    """Return the keys after expired certificates are dropped and, if it is time, the signer is replaced."""
     signer, others = _certificate(keys.signer), [each for each in keys.others if each.not_valid_after_utc > now]
     keys = keys._replace(others=others)
     if keys.successor is None and now >= renewed_at(signer):
@@ -130,7 +133,10 @@ def _plan(keys: _Keys, found: AuthoritySecrets, now: dt.datetime, new_password: 
 
 
 def for_clients(before: Data | None, certificates: Sequence[x509.Certificate], new_password: Callable[[], str]) -> Data:
-    """Return the content of the Secret for clients: the certificates as PEM and as PKCS12, whose password is kept."""
+    """Return the content of the Secret for clients: the certificates as PEM and as PKCS12.
+
+    The PKCS12 file keeps its password if the Secret already has one.
+    """
     found, trusted = before or {}, pem_of(certificates).encode()
     if found.get("ca.crt") == trusted and {"ca.p12", "ca.password"} <= found.keys():
         return found

@@ -10,8 +10,9 @@ so that an operator that restarts continues with the next step:
 | "trusted since TIME" | both keys | old key | the new key signs, after an hour |
 | "signs since TIME" | both keys | new key | the old key is removed, after an hour |
 
-Brokers, operator and Users get certificates of the new key as soon as the new key signs. If a user removes the
-annotation, the replacement continues at the pace of a replacement at two thirds of the lifetime.
+As soon as the new key signs, the brokers, the operator and the Users get certificates that are signed with the new key.
+If a user removes the annotation, the replacement continues as slowly as the automatic replacement, which begins at two
+thirds of the authority's lifetime.
 """
 
 import datetime as dt
@@ -22,9 +23,12 @@ RENEW: Final = "barnabas.dev/force-renew"
 REPLACE: Final = "barnabas.dev/force-replace"
 ASKED: Final = "true"
 DONE: Final = "done"
-"""The value of an annotation whose request has been carried out; the next write removes the annotation."""
+"""The value of an annotation after the operator has carried out its request; the next write removes the annotation."""
 STEP: Final = dt.timedelta(hours=1)
-"""The time between two steps, in which clients fetch `ca.crt` and then their own certificates."""
+"""The time between two steps of the replacement of a key.
+
+Clients fetch the new `ca.crt` after the first step, and their own new certificates after the second step.
+"""
 _TRUSTED: Final = "trusted since "
 _SIGNS: Final = "signs since "
 
@@ -32,7 +36,10 @@ DueStep = Literal["trust", "sign", "forget"]
 
 
 class Asked(NamedTuple):
-    """The steps that are due now, and the annotations after these steps."""
+    """The requests that the operator must carry out now: to renew the certificate, and to replace the key by one step.
+
+    `marks` are the annotations of the Secret after that.
+    """
 
     renews: bool
     step: DueStep | None
@@ -40,7 +47,7 @@ class Asked(NamedTuple):
 
 
 def asked_by(marks: Mapping[str, str], now: dt.datetime) -> Asked:
-    """Return the requests in the annotations `marks` that are due now."""
+    """Return the requests in the annotations `marks` that the operator must carry out now."""
     renews, replace = marks.get(RENEW) == ASKED, marks.get(REPLACE, "")
     step = _step(replace, now)
     said: Mapping[DueStep | None, str] = {
@@ -62,7 +69,10 @@ def _step(replace: str, now: dt.datetime) -> DueStep | None:
 
 
 def _is_over(replace: str, since: str, now: dt.datetime) -> bool:
-    """True if the annotation value `replace` begins with `since` and a time that is invalid or at least `STEP` ago."""
+    """True if the annotation value `replace` consists of the text `since` and a time at least `STEP` ago.
+
+    An invalid time counts as long ago.
+    """
     if not replace.startswith(since):
         return False
     try:

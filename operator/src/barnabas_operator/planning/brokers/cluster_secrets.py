@@ -59,7 +59,7 @@ DOMAIN: Final = "cluster.local"
 class WantedSecret(NamedTuple):
     """The wanted content and annotations of a Secret.
 
-    `outlives` is True if the Secret has no owner, so that it is kept as long as the claims of the brokers.
+    `outlives` is True if the Secret has no owner reference, so that Kubernetes does not delete it with the Cluster.
     """
 
     name: str

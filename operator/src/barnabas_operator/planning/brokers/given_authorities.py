@@ -21,7 +21,8 @@ def plan_given(
 ) -> AuthorityPlan | Refusal:
     """Return the authority that the user provides, or why it is invalid; `name` is the Secret with the key.
 
-    `makes_certificate` is True if the operator creates the Secret with the certificates.
+    `makes_certificate` is True if the operator makes the Secret NAME-cert from the certificates in the Secret `name`,
+    and False if the user provides NAME-cert too.
     """
     try:
         signer, certificates = _read(name, found, now, makes_certificate)
@@ -35,7 +36,10 @@ def plan_given(
 
 
 def signer_first(key: str, certificates: Iterable[x509.Certificate]) -> Sequence[x509.Certificate]:
-    """Return the certificates, the certificate of the key first. Raise ValueError if none belongs to the key."""
+    """Return the certificates; the certificate that belongs to the private key `key` comes first.
+
+    Raise ValueError if none of the certificates belongs to the private key.
+    """
     found = list(certificates)
     for each in found:
         if _fits(key, each):
