@@ -1,4 +1,7 @@
-"""The facts from Kubernetes that the settings of brokers need: addresses, the ServiceAccount, the security stage."""
+"""The values from Kubernetes on which the settings of brokers depend.
+
+These are external addresses, the uid of the ServiceAccount, and the stage of turning security on or off.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,12 +17,12 @@ Address = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class ExternalAccess:
-    """The external addresses of each broker, by listener and broker id, and other facts from Kubernetes.
+    """The external addresses of each broker, by listener and broker id, and other values from Kubernetes.
 
     `node_ports` are the ports of Services of type NodePort, and `balancer_hosts` the hosts of load balancers.
     `node_hosts` are the addresses of the nodes that run the brokers' pods. `bootstrap_ports` are the node ports of
     bootstrap Services, by listener. `account_uid` is the uid of the brokers' ServiceAccount, or "" before it exists.
-    `stage` is the security stage for new pods, or None for the declared security.
+    `stage` is the `SecurityStage` of new pods, or None for the stage that the Cluster declares.
     """
 
     node_ports: Mapping[tuple[str, int], int] = field(default_factory=dict)
@@ -30,7 +33,7 @@ class ExternalAccess:
     stage: SecurityStage | None = None
 
     def stage_of(self, cluster: Cluster) -> SecurityStage:
-        """Return the security stage for new pods of the Cluster."""
+        """Return the `SecurityStage` of new pods: `stage`, or the Cluster's declared stage if `stage` is None."""
         return wanted_stage(cluster) if self.stage is None else self.stage
 
     def advertised(self, listener: Listener, broker_id: int) -> Address | None:
@@ -46,9 +49,9 @@ class ExternalAccess:
         return (listener.advertised_host or "", port) if port else None
 
     def address_outside(self, listener: Listener, broker_id: int) -> Address | None:
-        """Return the broker's address for clients, or None until Kubernetes assigns one.
+        """Return the address at which external clients reach the broker, or None until Kubernetes assigns one.
 
-        The address of the node replaces an empty host of `advertised`; the host stays empty until the pod is scheduled.
+        If the broker advertises the address of its node, the host is empty until the pod is scheduled.
         """
         found = self.advertised(listener, broker_id)
         if found is None:
@@ -56,7 +59,10 @@ class ExternalAccess:
         return found[0] or self.node_hosts.get((listener.name, broker_id), ""), found[1]
 
     def lacking(self, cluster: Cluster, places: int = 0) -> list[str]:
-        """Return a description of each missing address of declared brokers and of brokers with an id below `places`."""
+        """Return a description of each external address that Kubernetes has not assigned yet.
+
+        Declared brokers and brokers with an id below `places` need external addresses.
+        """
         return [
             f"an address of listener {listener.name} for broker {broker_id}"
             for listener in cluster.spec.listeners
@@ -72,6 +78,6 @@ def is_outside(cluster: Cluster) -> bool:
 
 
 def node_host(addresses: Mapping[str, str], host_ip: str, preferred: str | None) -> str:
-    """Return the address of a node that a broker advertises: the preferred type, another type, or `host_ip`."""
+    """Return the node address that a broker advertises: of the preferred type, else of another type, else `host_ip`."""
     order = (preferred, *get_args(NodeAddressType))
     return next((addresses[kind] for kind in order if kind in addresses), host_ip)

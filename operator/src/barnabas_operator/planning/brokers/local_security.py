@@ -132,7 +132,10 @@ def listener_settings(listener: Listener) -> dict[str, str]:
 
 
 def authorization_settings(cluster: Cluster, own_users: Sequence[str]) -> dict[str, str]:
-    """Return a broker's settings for the authorizer; `own_users` become super users besides those of the Cluster."""
+    """Return a broker's settings for the authorizer.
+
+    The super users are `own_users`, `admin`, and the super users that the Cluster declares.
+    """
     if cluster.spec.authorization is None:
         return {}
     names = (*own_users, *users_of(cluster))
@@ -188,7 +191,7 @@ def librdkafka_settings(listener: Listener, files: UserFiles, bootstrap: str, pa
 
 
 def security_problems(cluster: Cluster) -> Iterator[tuple[Path, str]]:
-    """Yield the problems that the schema allows but brokers would refuse: the field and the message."""
+    """Yield the field and the message of each setting that the schema allows but brokers would refuse."""
     for index, listener in enumerate(cluster.spec.listeners):
         kind = listener.authentication.type if listener.authentication else None
         path = ("spec", "listeners", index, "authentication")

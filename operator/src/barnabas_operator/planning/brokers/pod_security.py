@@ -48,7 +48,7 @@ def protocols(cluster: Cluster) -> Mapping[str, str]:
 
 
 def between_brokers(stage: SecurityStage) -> Mapping[str, int]:
-    """Return the ports of the listeners between brokers at a security stage, by listener name."""
+    """Return the ports of the listeners between brokers at a `SecurityStage`, by listener name."""
     row = STAGES[stage]
     in_clear = {REPLICATION: REPLICATION_PORT} if row.in_clear else {}
     return in_clear if row.tls_port is None else {**in_clear, REPLICATION_TLS: row.tls_port}
@@ -136,7 +136,7 @@ def pod_security_problems(cluster: Cluster) -> Iterator[tuple[Path, str]]:
 
 
 def _open_listeners(cluster: Cluster) -> Iterator[tuple[Path, str]]:
-    """Yield each listener without TLS and authentication unless `spec.insecure` allows it."""
+    """Yield each listener that has neither TLS nor authentication, unless `spec.insecure` is true."""
     for index, each in enumerate(cluster.spec.listeners):
         if each.is_open and not cluster.spec.insecure:
             where, allowed = ("spec", "listeners", index), "set tls: true and authentication: {type: scram-sha-512}"

@@ -15,12 +15,14 @@ from barnabas_operator.resources.cluster import Cluster, Volume
 class BrokerPod(NamedTuple):
     """The pod of a broker. A pod that replaces it has the same name and another `uid`.
 
-    `revision` is the revision of the pod's template. `is_down` is True if Kubernetes reports that the process does not
-    run, and `trouble` says why, if known. `made_at` and `ends_at` are in RFC 3339; `ends_at` is the deadline of a
-    deleted pod, or "". `volumes` holds the names of the claim templates of the pod's volumes. `host_ip` is the address
-    of the node in the pod's status, or ""; `node_addresses` are all addresses of the node, by type. `stale` describes
-    the outdated address that the broker advertises. `is_cut_off` is True if the pod's ServiceAccount was deleted, so
-    that the broker can neither read nor write metadata. `stage` is the security stage of the pod.
+    - `revision` is the revision of the pod's template.
+    - `is_down` is True if Kubernetes reports that the process does not run; `trouble` says why, if known.
+    - `made_at` and `ends_at` are the pod's `creationTimestamp` and `deletionTimestamp`; `ends_at` may be "".
+    - `volumes` holds the names of the claim templates of the pod's volumes.
+    - `host_ip` is the `hostIP` in the pod's status, or ""; `node_addresses` are all addresses of the node, by type.
+    - `stale` describes the outdated address that the broker still advertises.
+    - `is_cut_off` is True if the pod's ServiceAccount was deleted, so that the broker has lost access to metadata.
+    - `stage` is the stage of turning security on or off with which the pod was started.
     """
 
     broker_id: int
@@ -60,7 +62,7 @@ class BrokerSet:
     `replicas` is the wanted number of pods. `revision` is the revision of the pod template, or "" if unknown. `volumes`
     holds the volumes of the claim templates by template name. `is_ending` is True if the StatefulSet is being deleted.
     `given` holds the external addresses that brokers advertise, by Service. `image` is the image of the brokers, and
-    `stage` the security stage of new pods.
+    `stage` the `SecurityStage` of new pods.
     """
 
     replicas: int
@@ -88,29 +90,32 @@ class PodsState:
 
     @property
     def stages(self) -> Collection[SecurityStage]:
-        """Return the security stages of the existing pods and of new pods."""
+        """Return each `SecurityStage` that an existing pod has or a new pod would get."""
         of_pods = {pod.stage for pod in self.pods.values()}
         return of_pods if self.broker_set is None else of_pods | {self.broker_set.stage}
 
     def next_stage(self, cluster: Cluster) -> SecurityStage:
-        """Return the security stage that new pods should have next."""
+        """Return the `SecurityStage` that new pods should have next."""
         wanted, of_pods = wanted_stage(cluster), [pod.stage for pod in self.pods.values()]
         present = self.broker_set.stage if self.broker_set is not None else min(of_pods, default=wanted)
         return next_stage(present, wanted, of_pods)
 
     def at_stage(self, stage: SecurityStage) -> "PodsState":
-        """Return the state with `stage` as the security stage for new pods."""
+        """Return a copy of the state with `stage` as the `SecurityStage` of new pods."""
         return replace(self, external=replace(self.external, stage=stage))
 
     @property
     def count(self) -> int:
-        """Return the replicas of the StatefulSet or, without one, the highest broker id of pods and claims plus 1."""
+        """Return the number of replicas of the StatefulSet.
+
+        Without a StatefulSet, return 1 plus the highest broker id that has a pod or a claim.
+        """
         if self.broker_set is not None:
             return self.broker_set.replicas
         return max(brokers_claimed(self.claims), max(self.pods, default=-1) + 1)
 
     def views(self) -> list[BrokerView]:
-        """Return the `BrokerView` of every broker, with which `next_step` decides, also of brokers without a pod."""
+        """Return a `BrokerView` for every broker, even if the broker has no pod."""
         return [self._view(number) for number in range(self.count)]
 
     def _view(self, number: int) -> BrokerView:

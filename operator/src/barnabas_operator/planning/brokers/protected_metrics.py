@@ -46,7 +46,7 @@ def exporter_options(metrics: Metrics | None) -> list[str]:
 
 
 def metrics_problems(cluster: Cluster) -> Iterator[tuple[Path, str]]:
-    """Yield the problem of a token for brokers that have no certificates."""
+    """Yield a problem if brokers without certificates should protect `/metrics` with a token, which needs TLS."""
     if cluster.spec.metrics is not None and not is_secured(cluster):
         secret = cluster.spec.metrics.token_secret.name
         why = "because without TLS the token would be sent in clear"

@@ -2,7 +2,8 @@
 
 Brokers of neighbouring stages can connect to each other, so each roll moves all brokers one stage forward or back. A
 broker connects to the listener whose name is its own inter.broker.listener.name, at the port that the other broker
-advertises. So the TLS listener has its own name, and moves to port 9091 in the last roll.
+advertises. While a broker has a plaintext and a TLS listener for brokers, the TLS listener needs a name and a port of
+its own. In the last roll the plaintext listener ends, and the TLS listener gets its port, 9091.
 """
 
 from collections.abc import Collection, Mapping
@@ -28,7 +29,7 @@ class SecurityStage(IntEnum):
 
 
 class StageRow(NamedTuple):
-    """The listeners between brokers at one stage, and whether the stage has authorization."""
+    """The listeners between brokers at one stage of turning security on or off, and whether the stage authorizes."""
 
     in_clear: bool
     tls_port: int | None
@@ -57,7 +58,10 @@ def wanted_stage(cluster: Cluster) -> SecurityStage:
 
 
 def next_stage(present: SecurityStage, wanted: SecurityStage, of_pods: Collection[SecurityStage]) -> SecurityStage:
-    """Return the next stage towards `wanted`, or `present` while a pod is more than one stage from the next stage."""
+    """Return the next stage on the way from `present` to `wanted`, or `present` until every pod has reached `present`.
+
+    Brokers can connect to each other only if their stages differ by at most one.
+    """
     further = SecurityStage(present + (wanted > present) - (wanted < present))
     return further if all(abs(each - further) <= 1 for each in of_pods) else present
 
