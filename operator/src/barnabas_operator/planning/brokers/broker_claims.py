@@ -12,8 +12,8 @@ class BrokerClaim(NamedTuple):
     """The PersistentVolumeClaim for one volume of one broker.
 
     `is_bound` is True if the claim has or had a volume, which may hold records. `is_emptied` is True if the broker held
-    no replicas when it was removed. `is_ending` is True if the claim was deleted; its records are lost when its pod
-    ends. `resize` is the progress of a resize, and `version` the resource version of the claim.
+    no replicas when it was removed. `is_ending` is True if the claim is being deleted; the records on the volume are
+    lost when the broker's pod ends. `resize` is the progress of a resize. `version` is the claim's resource version.
     """
 
     name: str
@@ -30,7 +30,7 @@ class BrokerClaim(NamedTuple):
 
 
 def brokers_claimed(claims: Iterable[BrokerClaim]) -> int:
-    """Return the highest broker id of the claims plus 1; emptied and deleted claims do not count."""
+    """Return 1 plus the highest broker id that has a claim. Claims that are emptied or being deleted do not count."""
     return max((claim.broker_id for claim in claims if not claim.is_emptied and not claim.is_ending), default=-1) + 1
 
 
@@ -49,7 +49,10 @@ def claims_to_empty(claims: Iterable[BrokerClaim], broker_id: int) -> list[Broke
 
 
 def claims_in_use_again(claims: Iterable[BrokerClaim], places: int) -> list[BrokerClaim]:
-    """Return the claims marked as emptied whose broker exists again; `places` is the number of brokers."""
+    """Return the claims that are marked as emptied although their broker exists again.
+
+    The ids of the existing brokers are the numbers below `places`.
+    """
     return [claim for claim in claims if claim.is_emptied and claim.broker_id < places]
 
 
@@ -74,7 +77,7 @@ def claims_to_erase(cluster: Cluster, claims: Iterable[BrokerClaim]) -> list[Bro
 
 
 def named(claims: Sequence[BrokerClaim]) -> str:
-    """Return the first name of a claim, in alphabetical order, and the number of other claims, as text."""
+    """Return as text the alphabetically first name of the claims and, if there are more claims, how many."""
     first = min(claim.name for claim in claims)
     return first if len(claims) == 1 else f"{first} and {len(claims) - 1} more"
 

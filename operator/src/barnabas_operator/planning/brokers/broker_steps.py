@@ -24,12 +24,12 @@ NAMED_MAX: Final = 3
 
 
 class BrokerView(NamedTuple):
-    """A broker that the StatefulSet includes.
+    """The state of a broker whose id is below the number of replicas of the StatefulSet.
 
     `is_changed` is True if the broker runs with outdated settings. `lacks_volume` is True if its pod was created before
     a volume was added; the StatefulSet creates no pod with a higher number until that pod is replaced. `is_down` is
     True if the process does not run or has lost access to Kubernetes; a broker that is not ready may still serve
-    clients. `ending` names the pod or claims of the broker that are being deleted.
+    clients. `ending` lists the broker's pod and claims that are being deleted.
     """
 
     broker_id: int
@@ -78,7 +78,7 @@ def balances_leaders(cluster: Cluster) -> bool:
 def next_step(
     wanted: int, brokers: Sequence[BrokerView], state: ClusterState | None, *, unbalanced: bool = False
 ) -> BrokerStep | Refusal | None:
-    """Return the next step, a refusal if that step has to wait, or None if no step is needed.
+    """Return the next change of the brokers. If the change has to wait, return a refusal; None if nothing must change.
 
     `wanted` is the declared number of brokers. `state` is None if no broker answers. `unbalanced` is True if leaders
     have to be balanced after all restarts.
@@ -91,7 +91,7 @@ def next_step(
     down = next((broker.broker_id for broker in changed if broker.is_down), None)
     if down is not None:  # To restart a broker that is down interrupts nothing, and new settings may repair it.
         return nothing_ends(down, brokers, state) or RestartBroker(down)
-    if missing:  # Missing brokers start second, because pods that are down may use up the namespace's quota.
+    if missing:  # A pod that is down may use up the namespace's quota, so it restarts before missing pods are created.
         return StartBrokers(missing)
     if changed:
         return _one_of(changed, brokers, state)
@@ -216,7 +216,10 @@ def fully_replicated(broker_id: int, _brokers: Sequence[BrokerView], state: Clus
 
 
 def _replicas_to_be(trouble: Trouble, state: ClusterState) -> float:
-    """Return how many in-sync replicas suffice: the number of target replicas, or infinity without a reassignment."""
+    """Return the size of the ISR that the partition needs: the number of its target replicas in a reassignment.
+
+    Without a reassignment, a partition with a `Trouble` lacks in-sync replicas, and the result is infinity.
+    """
     topic = state.topics.get(trouble.topic)
     target = topic.moving.get(trouble.partition) if topic is not None else None
     return inf if target is None else len(target)

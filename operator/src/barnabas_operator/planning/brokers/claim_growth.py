@@ -65,7 +65,7 @@ def refuse_growth(cluster: Cluster, claims: Iterable[BrokerClaim], rigid: Collec
 
 
 def ungrown(name: str, asked: str, said: str) -> Refusal:
-    """Return the refusal for claim `name`, whose growth to `asked` Kubernetes rejects with the error `said`."""
+    """Return the Refusal to report if Kubernetes rejects the size `asked` of the claim `name` with the error `said`."""
     message = f"the claim {name} cannot grow to {asked}: {said}"
     allowed = (
         "set the volume's size back to the size of the claims, or set allowVolumeExpansion to true in the storage class"
@@ -85,7 +85,10 @@ def _volumes_with_claims(
 
 
 def _left_behind(cluster: Cluster, claims: Iterable[BrokerClaim]) -> Refusal | None:
-    """Refuse storage without the volume of a claim with records, even of an earlier Cluster of the same name."""
+    """Refuse a Cluster that does not declare the volume of a claim with records.
+
+    The claim may be left by an earlier Cluster of the same name.
+    """
     declared = {volume.id for volume in cluster.spec.storage.volumes}
     left = [claim for claim in claims if claim.volume_id not in declared and not claim.is_emptied]
     if not left:

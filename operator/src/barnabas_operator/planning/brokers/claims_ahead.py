@@ -34,7 +34,7 @@ def claims_to_make(cluster: Cluster, pods: PodsState, pod: BrokerPod, classes: S
 
 
 def refuse_restart(cluster: Cluster, pods: PodsState, pod: BrokerPod, classes: StorageClasses) -> Refusal | None:
-    """Return why a pod with added volumes would not start, or None."""
+    """Refuse to restart a pod before the claims of added volumes are bound, unless the restart binds the claims."""
     bound = {claim.name for claim in pods.claims if claim.is_bound and not claim.is_ending}
     for volume in added_volumes(cluster, pod):
         name = f"{claim_name(volume.id)}-{pod.name}"
@@ -57,7 +57,7 @@ def claims_to_discard(cluster: Cluster, pods: PodsState, classes: StorageClasses
 
 
 def _is_outdated(cluster: Cluster, pods: PodsState, claim: BrokerClaim, classes: StorageClasses) -> bool:
-    """True if the claim differs from its volume, and the StatefulSet would not create the same claim again."""
+    """True if the claim differs from the declared volume, and the StatefulSet would not create an equal claim again."""
     template = next((volume for volume in pods.volumes if volume.id == claim.volume_id), None)
     volume = next((each for each in cluster.spec.storage.volumes if each.id == claim.volume_id), None)
     if volume is None:

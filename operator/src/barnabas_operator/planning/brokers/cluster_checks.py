@@ -44,7 +44,7 @@ def same_cluster(before: Cluster, after: Cluster) -> Refusal | None:
 
 
 def no_volume_removed(before: Cluster, after: Cluster) -> Refusal | None:
-    """Refuse the removal of a volume, because its partitions would be lost."""
+    """Refuse the removal of a volume, because the partitions on the volume would be lost."""
     kept = {volume.id for volume in after.spec.storage.volumes}
     gone = [volume.id for volume in before.spec.storage.volumes if volume.id not in kept]
     if not gone:

@@ -21,8 +21,9 @@ Changes = dict[int, Settings]
 def setting_changes(cluster: Cluster, overrides: BrokerConfigs, places: Mapping[int, Settings]) -> Changes:
     """Return the changes to dynamic configs, by broker.
 
-    `overrides` holds the dynamic configs that are set on each broker, and `places` the result of `place_settings`. A
-    config that is set but not declared is reset, except the throttle configs, `RACK` and `HOSTS`.
+    `overrides` holds the dynamic configs that are set on each broker, and `places` the rack and the advertised hosts of
+    each broker, from `place_settings`. A config that is set but not declared is reset, except the throttle configs,
+    `RACK` and `HOSTS`.
     """
     declared = dynamic_settings(cluster)
     changes = {number: _of_broker({**declared, **places.get(number, {})}, found) for number, found in overrides.items()}
@@ -43,7 +44,10 @@ def _rack(cluster: Cluster, pod: BrokerPod) -> Settings:
 
 
 def _hosts(cluster: Cluster, pods: PodsState, pod: BrokerPod) -> Settings:
-    """Return `advertised.hosts`, with the value None if all listeners at nodes advertise the pod's host IP."""
+    """Return `advertised.hosts`: the address of the broker's node on each listener that clients reach at a node port.
+
+    The value is None, which resets the config, if all these listeners advertise the pod's host IP.
+    """
     hosts = {
         each.name: pods.external.node_hosts[each.name, pod.broker_id]
         for each in cluster.spec.listeners

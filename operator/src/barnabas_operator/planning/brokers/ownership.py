@@ -23,7 +23,7 @@ def is_owned(cluster: Cluster, found: Json) -> bool:
 
 
 def conflict(cluster: Cluster, wanted: Json, found: Json) -> Refusal:
-    """Return the refusal for a foreign object whose name the Cluster needs for its own object."""
+    """Return the Refusal to report if an object of another owner has the name of an object that the Cluster needs."""
     kind, name = wanted["kind"], wanted["metadata"]["name"]
     whose = ", ".join(f"{each['kind']} {each['name']}" for each in _owners(found)) or "no Cluster"
     message = f"{kind} {name} already exists and belongs to {whose}; delete or rename the object,"

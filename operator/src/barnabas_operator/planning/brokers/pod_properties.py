@@ -181,7 +181,10 @@ def _outside(cluster: Cluster) -> list[Listener]:
 
 
 def _is_dynamic(name: str) -> bool:
-    """True if a running broker applies the setting; no single broker can set `min.insync.replicas` (KIP-966)."""
+    """True if the operator can change the setting on one running broker.
+
+    `min.insync.replicas` cannot be set on a single broker (KIP-966).
+    """
     definition = BROKER_CONFIGS.get(name)
     return definition is not None and definition.dynamic is Dynamic.CLUSTER_WIDE and name != MIN_ISR
 

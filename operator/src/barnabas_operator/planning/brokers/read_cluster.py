@@ -8,7 +8,7 @@ from barnabas_operator.resources.json_types import Json
 
 
 def read_cluster(body: Json) -> tuple[Cluster, Refusal | None]:
-    """Return a Cluster without the spec fields that cannot be read, and the refusal if its spec is invalid."""
+    """Return the Cluster and, if its spec is invalid, a Refusal; spec fields that cannot be read are left out."""
     try:
         cluster = resource_of(Cluster, body)
     except InvalidResource as error:
@@ -18,7 +18,7 @@ def read_cluster(body: Json) -> tuple[Cluster, Refusal | None]:
 
 
 def why_left(cluster: Cluster, problem: Refusal | None) -> str:
-    """Return why the Cluster is not reconciled, and what to do, for the status of its Topics."""
+    """Return a message for the status of the Cluster's resources: why the Cluster is not reconciled, and what to do."""
     name = cluster.metadata.name
     if problem is None:
         return f"Cluster {name} is paused; to end the pause, set spec.pause of the Cluster to false"

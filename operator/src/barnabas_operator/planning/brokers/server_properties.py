@@ -63,7 +63,7 @@ class BrokerPlace:
 
     @property
     def replication_address(self) -> str:
-        """The `host:port` at which secured brokers and `barnabas up` connect to the broker."""
+        """The `host:port` at which other brokers and `barnabas up` connect to the broker if the brokers use TLS."""
         return f"{HOST}:{self.replication_port}"
 
     @property
@@ -133,7 +133,7 @@ def cluster_problems(cluster: Cluster) -> Iterator[tuple[Path, str]]:
 
 
 def owned_settings(cluster: Cluster) -> dict[str, str]:
-    """Return the settings in spec.config that other fields set, with these fields."""
+    """Return the settings in spec.config that spec.config must not set, each with the field that sets it instead."""
     owners = {name: OWNED_BY.get(name) or owner_of(cluster, name) for name in cluster.spec.config}
     return {name: owner for name, owner in owners.items() if owner is not None}
 
@@ -162,7 +162,10 @@ def _ports_too_high(cluster: Cluster) -> Iterator[tuple[Path, str]]:
 
 
 def impossible_replicas(cluster: Cluster, config: BrokerConfig) -> Iterator[tuple[Path, str]]:
-    """Yield replication factors above the number of brokers, and a `min.insync.replicas` above these factors."""
+    """Yield a problem for each default that the brokers cannot fulfil.
+
+    A replication factor must not exceed the number of brokers, and `min.insync.replicas` no replication factor.
+    """
     brokers = cluster.spec.brokers.replicas
     factors = {
         "default.replication.factor": config.default_replication_factor,

@@ -42,7 +42,7 @@ class StorageClasses(NamedTuple):
         return bool(volume.storage_class) and volume.storage_class not in self.by_name
 
     def with_names(self, names: Iterable[str]) -> "StorageClasses":
-        """Return the classes, and for each unknown name a class that binds claims at once and cannot expand volumes."""
+        """Return a copy with a class for each unknown name: it binds claims at once and cannot expand volumes."""
         return self._replace(by_name={**dict.fromkeys(names, StorageClass(False, False)), **self.by_name})
 
     @property
@@ -67,7 +67,7 @@ def _annotations(found: Json) -> Mapping[str, str]:
 
 
 def new_disks(cluster: Cluster, claims: Iterable[BrokerClaim]) -> Mapping[int, Volume]:
-    """Return, by index, each volume that names a storage class and has no bound claim."""
+    """Return, by index in spec.storage.volumes, each volume that names a storage class and has no bound claim."""
     bound = {claim.volume_id for claim in claims if claim.is_bound}
     volumes = enumerate(cluster.spec.storage.volumes)
     return {index: volume for index, volume in volumes if volume.storage_class and volume.id not in bound}

@@ -1,4 +1,7 @@
-"""The checks of a Cluster's templates, which may not change fields that the operator or other fields set."""
+"""The checks of a Cluster's templates.
+
+A template must not change a field of a Kubernetes object that the operator or another field of the Cluster sets.
+"""
 
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
@@ -126,7 +129,8 @@ def _owned_metadata(where: Path, metadata: TemplateMetadata, cluster: str) -> It
 def _problems(entry: Entry, value: object, where: Path, steps: Steps, path: str) -> Iterator[Problem]:
     """Yield the problems of a value and of the values in it.
 
-    The place of the value is `where` in the Cluster, `steps` in the template, and `path` in the Kubernetes object.
+    `where` is the path of the value in the Cluster, `steps` its path in the template, and `path` its path in the
+    Kubernetes object.
     """
     fixed = _why_fixed(entry, steps)
     if fixed is not None:
@@ -216,7 +220,7 @@ def _strange_ports(entry: Entry) -> Iterator[Problem]:
 
 
 def _strange_brokers(cluster: Cluster) -> Iterator[Problem]:
-    """Yield templates for Services that do not exist, and second templates for the same broker."""
+    """Yield a problem for each template of a Service that the Cluster lacks, and for each broker with two templates."""
     for index, listener in enumerate(cluster.spec.listeners):
         where = ("spec", "listeners", index, "template")
         if listener.type == "internal" and listener.template != type(listener.template)():
@@ -230,7 +234,7 @@ def _strange_brokers(cluster: Cluster) -> Iterator[Problem]:
 
 
 def _unguarded(cluster: Cluster) -> Iterator[Problem]:
-    """Yield a NetworkPolicy without policy type Ingress, because it would open the replication port to everybody."""
+    """Yield a problem if the NetworkPolicy lacks the policy type Ingress, which protects the replication port."""
     types = cluster.spec.template.network_policy.spec.get("policyTypes")
     if isinstance(types, list) and "Ingress" not in types:
         path = ("spec", "template", "networkPolicy", "spec", "policyTypes")

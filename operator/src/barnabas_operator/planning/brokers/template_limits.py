@@ -6,7 +6,10 @@ from typing import Final
 from barnabas_operator.planning.object_names import HTTP_PORT, LAG_EXPORTER_PORT, REPLICATION_PORT
 
 Steps = tuple[str, ...]
-"""The path of a field: field names, and merge keys of list entries (`9092,TCP`). A `*` matches anything."""
+"""The path of a field: the names of fields and, for entries of lists, their merge keys, such as `9092,TCP`.
+
+A `*` stands for any text within one name or key.
+"""
 
 RIGHTS: Final = "because the brokers need the field to access the Kubernetes API"
 SELECTOR: Final = "because the field selects the brokers' pods"
