@@ -52,7 +52,7 @@ class Trouble:
     under_min_isr: bool = False
 
     def __str__(self) -> str:
-        """Return the partition and its problem as text."""
+        """Return the partition, and which brokers it lacks or that it has no leader, as text."""
         why = "without a leader" if self.offline else f"without broker {', '.join(map(str, self.missing))}"
         return f"{self.topic}-{self.partition} ({why})"
 
@@ -87,9 +87,10 @@ class ClusterState:
 
     `troubles` are the partitions that are not fully replicated. `declared` is the declared number of brokers, or 0
     before `with_brokers` sets it. `leaving` are the brokers to be removed. `registered` are all brokers that have ever
-    joined, dead brokers included. No replicas are placed while brokers are `awaited`, and no rebalance begins while
-    brokers are `restarting` or have to restart. `disks` is None unless replicas have to move. `metadata_versions` is
-    None if the brokers do not support `barnabas.metadata.version`.
+    joined, dead brokers included. `awaited` are the brokers that must join or learn their rack before replicas are
+    placed. `restarting` are the brokers that restart or have to restart; no rebalance begins before they have
+    restarted. `disks` is read only if replicas have to move, and otherwise None. `metadata_versions` is None if the
+    brokers do not support `barnabas.metadata.version`.
     """
 
     racks: Mapping[int, str | None]
@@ -120,11 +121,11 @@ class ClusterState:
         return replace(self, topics={**self.topics, **changed})
 
     def awaiting(self, count: int, informed: Mapping[int, str | None]) -> Self:
-        """Return the state with its awaited brokers: brokers that have not joined, or whose rack is not in `informed`.
+        """Return the state with `awaited`: brokers that have not joined, or whose rack differs from `informed`.
 
-        `informed` holds the rack of each broker's pod, or None if any rack is right; a broker that it does not contain
-        is awaited. Only a cluster without topics waits for brokers to join (all ids below `count`), so that its first
-        topics are spread over all brokers.
+        `informed` holds the rack of each broker's pod, or None if any rack is right. Brokers that are missing in
+        `informed` are awaited. Brokers that have not joined, with ids below `count`, are awaited only while the cluster
+        has no topics, so that its first topics are spread over all brokers.
         """
         behind = (broker for broker, rack in self.racks.items() if informed.get(broker, "") not in (None, rack))
         new = frozenset[int]() if self.topics else frozenset(range(count)) - self.registered
@@ -132,7 +133,7 @@ class ClusterState:
 
     @property
     def complete(self) -> Self:
-        """The state with dead and awaited brokers counted as alive."""
+        """The state in which dead brokers, and brokers that are `awaited`, count as live brokers."""
         away = self.registered | self.awaited
         return replace(self, racks={**dict.fromkeys(away), **self.racks})
 

@@ -26,7 +26,7 @@ def conditions_of(
 ) -> Iterator[Condition]:
     """Yield the condition `Ready` and, if the resource is paused, `ReconciliationPaused`; `now` is in RFC 3339.
 
-    `status` is the status of `Ready` if there is a `problem`, and `note` is the message of `Ready` if it is True.
+    If there is a `problem`, `Ready` has the status `status`. If `Ready` is True, its message is `note`.
     """
     if problem is not None:
         yield condition(resource, READY, status, problem.reason, problem.message, now)
@@ -58,7 +58,7 @@ def condition(
 
 
 def with_problem(resource: ResourceT, problem: Refusal | None, now: str) -> ResourceT:
-    """Return the resource with the conditions for its `problem`, or without a problem if None; `now` is in RFC 3339."""
+    """Return the resource with conditions that report `problem`, or no problem if None; `now` is in RFC 3339."""
     before = resource.status or KINDS[resource.kind].status()
     conditions = merge_conditions(before.conditions, conditions_of(resource, problem, now))
     generation = resource.metadata.generation

@@ -53,7 +53,8 @@ def remember(manifests: Manifests, known: DesiredState | None, now: str, new_uid
         _no_more(topics, declared),
         declared_groups,
         _no_more(groups, declared_groups),
-        named_rebalance(name, None) if name is not None else None,  # Files cannot declare a MaintenanceJob.
+        # Manifest files cannot declare a MaintenanceJob, so the plan of a named MaintenanceJob is always refused.
+        named_rebalance(name, None) if name is not None else None,
         declared_users,
         _no_more(users, declared_users),
     )

@@ -38,15 +38,14 @@ class Disks:
         object.__setattr__(self, "sizes", sizes)
 
     def to_come_bytes(self, broker: int, partition: TopicPartition) -> int:
-        """Return the bytes of a partition that a broker still has to copy, up to the size of the largest replica."""
+        """Return how many bytes the broker's replica of a partition lacks to be as large as the largest replica."""
         held = self.replicas.get(broker, {}).get(partition, 0)
         return max(0, self.sizes.get(partition, 0) - held)
 
     def room_bytes(self, broker: int) -> int:
-        """Return the free bytes of the broker's log dir with the most free bytes.
+        """Return the free bytes of the broker's log dir with the most free bytes, or 0 if the broker did not answer.
 
-        Bytes that moves between log dirs still have to copy count as used. The result is 0 if the broker did not
-        answer.
+        The space that unfinished moves between log dirs still need counts as used.
         """
         spaces = self.spaces.get(broker, ())
         return max((space.room_bytes - self._coming_bytes(broker, space) for space in spaces), default=0)
