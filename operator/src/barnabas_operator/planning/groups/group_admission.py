@@ -7,7 +7,7 @@ from barnabas_operator.resources.consumer_group import ConsumerGroup, LagObjecti
 
 
 def review_group(wanted: ConsumerGroup, before: ConsumerGroup | None, context: AdmissionContext) -> Verdict:
-    """Return a refusal of another Cluster or of a group that another resource manages, or else warnings.
+    """Refuse a change of the Cluster, and a group that another resource manages; otherwise return warnings.
 
     A paused resource may name a group that another resource manages.
     """

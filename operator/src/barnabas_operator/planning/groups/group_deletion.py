@@ -24,14 +24,17 @@ class DeleteOffsets(NamedTuple):
 
 
 def needs_finalizer(group: ConsumerGroup) -> bool:
-    """True if the deletion policy requires a step, or a reset may scale or have scaled the target down."""
+    """True if the operator may have work before the resource is deleted.
+
+    The deletion policy may require the work, or a reset may have scaled the target down.
+    """
     reset = group.spec.offsets.reset
     scales = reset is not None and reset.when_active == "ScaleDown"
     return scales or was_resetting(group) or group.spec.deletion_policy != "Retain"
 
 
 def was_resetting(group: ConsumerGroup) -> bool:
-    """True if an unfinished reset may have scaled the target down, even if the spec no longer declares the reset."""
+    """True if an unfinished reset may have scaled the group's workload down, even if the spec lacks the reset now."""
     reported = condition_of(group.conditions, OFFSETS_RESET)
     return (
         group.spec.scaling is not None

@@ -9,7 +9,7 @@ from barnabas_lag.evaluation.lags import GroupLags, PartitionLag
 from barnabas_lag.evaluation.readings import WITHOUT_MEMBERS, Consumer
 
 NOT_FOUND: Final = "NotFound"
-"""The state of a group that does not exist because no consumer has joined or committed yet."""
+"""The reported state of a group that does not exist in Kafka, because no consumer has joined or committed yet."""
 NAMED_MAX: Final = 5
 """The largest number of topics that a condition names."""
 
@@ -22,11 +22,11 @@ class GroupSeen:
     members: int | None = None
     consumers: tuple[Consumer, ...] = ()
     lags: GroupLags
-    """The lag of the partitions whose leader reports the ends of the log, in topics with committed offsets."""
+    """The lag of the group in the topics with committed offsets, without partitions whose leader does not answer."""
     silent: tuple[TopicPartition, ...] = ()
-    """The partitions whose lag is unknown because no leader answers, in topics with committed offsets."""
+    """The partitions of topics with committed offsets that have an unknown lag, because no leader answers."""
     partition_counts: Mapping[str, int] = field(default_factory=dict)
-    """The number of partitions of each topic with committed offsets or with partitions assigned to members."""
+    """The number of partitions by topic, for topics in which the group has committed offsets or assigned partitions."""
     held_back: int = 0
     """The number of lagging records that read_committed consumers cannot read yet, because a transaction is open."""
     topics_read: frozenset[str] | None = None
@@ -43,12 +43,12 @@ class GroupSeen:
         return self.state not in WITHOUT_MEMBERS and self.is_there
 
     def is_read(self, topic: str) -> bool:
-        """True if the topic counts for objective and scaling, as all topics do if `topics_read` is None."""
+        """True if the topic counts for the lag objective and for scaling; all topics count if `topics_read` is None."""
         return self.topics_read is None or topic in self.topics_read
 
     @property
     def counted(self) -> Mapping[TopicPartition, PartitionLag]:
-        """Return the lag of the partitions of all topics that count for objective and scaling."""
+        """Return the lag of each partition whose topic counts for the lag objective and for scaling."""
         return {where: each for where, each in self.lags.partitions.items() if self.is_read(where.topic)}
 
     @property

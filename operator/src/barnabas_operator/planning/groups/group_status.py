@@ -26,7 +26,7 @@ from barnabas_operator.resources.consumer_group import (
 from barnabas_operator.resources.object_meta import READY, WITHIN_OBJECTIVE, Condition, merge_conditions
 
 OF_LOOKS: Final = frozenset({READY, WITHIN_OBJECTIVE})
-"""The types of the conditions that only a current observation gives, so that `unheard` keeps no earlier ones."""
+"""The types of the conditions that need an observation of the group; `unheard` does not keep their earlier values."""
 HOUR_S: Final = 3_600
 DAY_S: Final = 24 * HOUR_S
 WORDS: Final[Mapping[Status, Evaluated]] = {
@@ -77,9 +77,9 @@ def is_worth_a_write(before: ConsumerGroupStatus | None, after: ConsumerGroupSta
 
 
 def unheard(group: ConsumerGroup, why: Refusal, now: str, work: WorkStatus | None = None) -> ConsumerGroup:
-    """Return the resource with the status of a group that cannot be observed now, without its lag and members.
+    """Return the resource with the status of a group that cannot be observed now; the status has no lag or members.
 
-    `work` holds the results of reset and scaling, or is None to keep their earlier conditions.
+    `work` holds the results of reset and scaling. If `work` is None, the conditions of reset and scaling are kept.
     """
     before = group.status or ConsumerGroupStatus()
     current = [*conditions_of(group, why, now)]
@@ -101,7 +101,10 @@ def unheard(group: ConsumerGroup, why: Refusal, now: str, work: WorkStatus | Non
 
 
 def _kept(group: ConsumerGroup, before: ConsumerGroupStatus, work: WorkStatus) -> ConsumerGroupStatus:
-    """Return a status with only `reset` and `replicas`, from `work`, or from `before` if they are still declared."""
+    """Return a status with only `reset` and `replicas`, from `work` or, if `work` has no value, from `before`.
+
+    A value in `before` is dropped if the spec no longer declares the reset or the scaling.
+    """
     reset, scaling = group.spec.offsets.reset, group.spec.scaling
     known = before.reset if before.reset is not None and reset is not None and before.reset.id == reset.id else None
     replicas = work.replicas if work.replicas is not None else before.replicas
@@ -123,7 +126,7 @@ def _ready(
 
 
 def _expiry(seconds: float | None) -> str:
-    """Return the warning about offsets that expire within a day; whole hours keep the status from changing often."""
+    """Return the warning about offsets that expire within a day, in whole hours, so that the status seldom changes."""
     if seconds is None or seconds >= DAY_S:
         return ""
     hours = max(1, ceil(seconds / HOUR_S))
@@ -131,7 +134,7 @@ def _expiry(seconds: float | None) -> str:
 
 
 def _topics(lags: GroupLags) -> Iterator[GroupTopic]:
-    """Yield the topics of the status, the topic with the worst evaluation first."""
+    """Yield the topics to list in the group's status; the topic with the worst `evaluation` comes first."""
     parts: dict[str, list[float | None]] = {}
     for where, each in lags.partitions.items():
         parts.setdefault(where.topic, []).append(each.seconds)

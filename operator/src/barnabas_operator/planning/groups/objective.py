@@ -47,7 +47,7 @@ def misses(objective: LagObjective, lags: Lags) -> tuple[Miss, ...]:
 
 
 def missed_since_s(before_s: float | None, missed: tuple[Miss, ...], now_s: float) -> float | None:
-    """Return the time since which every observation has found an exceeded limit, or None if no limit is exceeded."""
+    """Return since when each observation has found some limit exceeded, or None if the last one found none."""
     if not missed:
         return None
     return now_s if before_s is None else before_s
@@ -56,9 +56,9 @@ def missed_since_s(before_s: float | None, missed: tuple[Miss, ...], now_s: floa
 def judged(
     objective: LagObjective, seen: GroupSeen, missed: tuple[Miss, ...], for_s: float, *, was_missed: bool
 ) -> Judged:
-    """Return the condition's content; `for_s` is how long a limit has been exceeded, in seconds.
+    """Return the content of the condition WithinObjective; some limit has been exceeded for `for_s` seconds.
 
-    A reported miss stays until every partition has a leader and is within the limits.
+    A condition that is False stays False until every partition has a leader and no limit is exceeded.
     """
     if not seen.is_there:
         return Judged("Unknown", UNKNOWN, NOBODY_YET)

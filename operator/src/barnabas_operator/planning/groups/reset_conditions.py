@@ -1,4 +1,4 @@
-"""The conditions for a reset of offsets."""
+"""The conditions that report a reset of offsets."""
 
 from dataclasses import replace
 from typing import Final
@@ -23,9 +23,10 @@ def known_reset(group: ConsumerGroup) -> ResetStatus | None:
 
 
 def final_condition(group: ConsumerGroup) -> Condition | None:
-    """Return the condition of a finished reset, which stays until the resource changes, or None.
+    """Return the condition of a finished reset, or None if no reset has finished.
 
-    A reset has finished if it was carried out or given up, or is a planned dry run.
+    The condition stays until the resource changes. A reset has finished if it was carried out or given up; a dry run
+    has finished if its plan was made.
     """
     reported, known = condition_of(group.conditions, OFFSETS_RESET), known_reset(group)
     if reported is None or reported.observed_generation != group.metadata.generation:
@@ -37,8 +38,8 @@ def final_condition(group: ConsumerGroup) -> Condition | None:
 def is_unfinished(group: ConsumerGroup) -> bool:
     """True if a reset that is no longer declared may have left the target scaled down.
 
-    The result is also True right after a change of the spec: the change may end a pause, and a paused group has no
-    condition about a reset.
+    The result is also True right after a change of the spec. The change may have ended a pause, and a paused group has
+    no condition that shows whether a reset is unfinished.
     """
     if group.spec.scaling is None or group.status is None:
         return False
@@ -57,7 +58,7 @@ def may_hold_target(group: ConsumerGroup) -> bool:
 def on_hold(group: ConsumerGroup, refusal: Refusal | None, why: str, now: str) -> Condition | None:
     """Return the condition of a reset that is on hold because of `why`, or None if no reset is declared.
 
-    A `refusal` means that the target may still be at 0 replicas; the condition then reports the refusal instead.
+    `refusal` says why the target could not be scaled up again, or is None. The condition then reports the refusal.
     """
     if refusal is not None:
         return condition(group, OFFSETS_RESET, "False", refusal.reason, refusal.message, now)
@@ -68,7 +69,7 @@ def on_hold(group: ConsumerGroup, refusal: Refusal | None, why: str, now: str) -
 
 
 def reset_done(group: ConsumerGroup, work: WorkStatus, done: ResetStatus, now: str) -> WorkStatus:
-    """Return `work` with the condition of a reset that was carried out; `now` is in RFC 3339."""
+    """Return the status `work` with a condition that says that the reset was carried out; `now` is in RFC 3339."""
     before = condition_of(group.conditions, OFFSETS_RESET)
     is_known = before is not None and before.status == "True" and known_reset(group) is not None
     message = before.message if before is not None and is_known else done_message(done)
@@ -87,7 +88,7 @@ def done_message(done: ResetStatus) -> str:
 
 
 def reset_planned(group: ConsumerGroup, work: WorkStatus, plan: ResetPlan, now: str) -> WorkStatus:
-    """Return `work` with the plan of a dry run, as a condition and as `status.reset`."""
+    """Return the status `work` with a condition and a `status.reset` that show the plan of a dry run."""
     reset = group.spec.offsets.reset
     assert reset is not None
     message = f"spec.offsets.reset.dryRun is true; the plan at {now} is: {plan}"
@@ -95,9 +96,9 @@ def reset_planned(group: ConsumerGroup, work: WorkStatus, plan: ResetPlan, now: 
 
 
 def reset_refused(group: ConsumerGroup, work: WorkStatus, why: Refusal, now: str, *, holds_target: bool) -> WorkStatus:
-    """Return `work` with the condition of a reset that was refused or has to wait.
+    """Return the status `work` with a condition that says why a reset was refused or has to wait.
 
-    `holds_target` is True if the target is scaled down for the reset, so that the next observation follows soon.
+    `holds_target` is True if the target is scaled down for the reset; the next observation then follows soon.
     """
     said = condition(group, OFFSETS_RESET, "False", why.reason, why.message, now)
     return replace(_with(work, said, None), is_resetting=holds_target, is_busy=work.is_busy or holds_target)

@@ -19,7 +19,7 @@ TOO_MANY_PARTITIONS: Final = "TooManyPartitions"
 COMMIT_BYTES_MAX: Final = 384 * 1024
 """The limit on the bytes of one commit, which the coordinator writes as one batch, so that a reset is atomic."""
 OFFSET_BYTES: Final = 64
-"""The bytes of a committed offset without group id, topic name and metadata."""
+"""The size of a committed offset in bytes, without group id, topic name and metadata."""
 NAMED_MAX: Final = 5
 """The largest number of partitions that a message names."""
 
@@ -49,7 +49,7 @@ class Move(NamedTuple):
 
 
 class ResetPlan(NamedTuple):
-    """The moves of a reset, ordered by topic and partition."""
+    """The plan of a reset: a `Move` for each partition, ordered by topic and partition."""
 
     moves: tuple[Move, ...]
 
@@ -65,7 +65,7 @@ class ResetPlan(NamedTuple):
 
     @property
     def clamped(self) -> tuple[Move, ...]:
-        """Return the moves whose requested offset is outside the log."""
+        """Return each `Move` whose requested offset is outside the log of its partition."""
         return tuple(each for each in self.moves if each.to != each.wanted)
 
     def status(self, reset_id: str, done_at: str | None = None) -> ResetStatus:
@@ -102,9 +102,10 @@ def counted(count: int, noun: str) -> str:
 
 
 def plan_reset(reset: Reset, group_id: str, described: GroupDescriptions, found: OffsetsOfTime) -> ResetPlan | Refusal:
-    """Return the plan of a reset, or a refusal; `found` holds the offsets if the reset names a time.
+    """Return the plan of a reset, or a refusal that says why there is no plan.
 
-    A plan needs all partitions to exist and all their leaders to have answered.
+    All partitions must exist, and all their leaders must have answered. If the reset names a time, `found` holds the
+    offset of each partition at that time.
     """
     partitions = reset_partitions(reset, group_id, described)
     if isinstance(partitions, Refusal):
@@ -162,7 +163,11 @@ def refuse_size(plan: ResetPlan, group_id: str, mark: str) -> Refusal | None:
 
 
 def reset_partitions(reset: Reset, group_id: str, described: GroupDescriptions) -> Collection[TopicPartition] | Refusal:
-    """Return the partitions of `to.offsets`, `to.group` or `topics`, or all with committed offsets, or a refusal."""
+    """Return the partitions to reset, or a refusal that says why they cannot be determined.
+
+    `to.offsets`, else `to.group`, else `topics` selects the partitions. Without these fields, all partitions are reset
+    in which the group has committed offsets.
+    """
     missing = [each for each in named_topics(reset) if each not in described.partitions]
     if missing:
         field = "to.offsets" if reset.to.offsets else "topics"

@@ -24,7 +24,7 @@ GIVEN_UP: Final = "GivenUp"
 PASSING: Final = frozenset({LEADER_NOT_AVAILABLE, KAFKA_ERROR})
 """The reasons of problems that disappear without a change by a user."""
 PATIENCE: Final = timedelta(minutes=5)
-"""The time for members to leave after the target has no replicas, longer than the usual session timeout."""
+"""The time to wait for members to leave after the target was scaled to 0; longer than the usual session timeout."""
 NAMED_MAX: Final = 5
 """The largest number of members that a message names."""
 
@@ -71,7 +71,7 @@ class ResetLook(NamedTuple):
 
 
 class Over(NamedTuple):
-    """The step of a group that has no reset to carry out or to report."""
+    """The step if a group has no reset to carry out or to report."""
 
 
 class Done(NamedTuple):
@@ -81,7 +81,7 @@ class Done(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """The step of a dry run: report the plan."""
+    """The step of a dry run: report which offsets the reset would commit."""
 
 
 class Commit(NamedTuple):
@@ -101,7 +101,7 @@ class Scale(NamedTuple):
 
 
 class Stop(NamedTuple):
-    """The step that does nothing until the next observation, for the reason `why`."""
+    """The step that changes nothing and waits for the next observation; `why` is the reason."""
 
     why: Refusal
 
@@ -115,10 +115,10 @@ def next_step(look: ResetLook) -> ResetStep:
 
 
 def without_plan(look: ResetLook, why: Refusal) -> Stop | Remember:
-    """Return the step that follows if `Commit` could not plan the reset, because of `why`.
+    """Return the step that follows if `why` has prevented `Commit` from planning the reset.
 
-    A reset that has scaled its target down is given up if the problem needs a user or outlasts `PATIENCE`, so that the
-    target scales up again.
+    If the target is scaled down for the reset, the reset is given up, so that the target scales up again. If the
+    problem may disappear without a user, the reset is given up only after `PATIENCE`.
     """
     before, is_passing = look.before, why.reason in PASSING
     if before is None or before.group != look.name:
@@ -129,7 +129,10 @@ def without_plan(look: ResetLook, why: Refusal) -> Stop | Remember:
 
 
 def resets_of(group: GroupDescription) -> tuple[str, ...]:
-    """Return the ids of the resets in the metadata of the committed offsets, the last reset of a partition first."""
+    """Return the ids of the resets that the metadata of the group's committed offsets names.
+
+    The last reset of a partition comes before its earlier resets.
+    """
     marks = dict.fromkeys(each.metadata for each in group.committed.values())
     return tuple(dict.fromkeys(reset_id for mark in marks for reset_id in reset_ids(mark)))
 
@@ -146,7 +149,10 @@ def named_members(members: Iterable[Member]) -> str:
 
 
 def _scale_up_again(look: ResetLook) -> ResetStep | None:
-    """Return the next step, or None, after a reset has ended: scale the target up, then change its annotation."""
+    """Return the next step after a reset has ended: scale the target up, then change its annotation.
+
+    The result is None if the reset goes on, or if no step is left.
+    """
     before, scale = look.before, look.scale
     if before is None or not isinstance(scale, TargetScale) or before.group != look.name:
         return None
@@ -176,7 +182,7 @@ def _dry_run(look: ResetLook) -> ResetStep | None:
 
 
 def _gave_up(look: ResetLook) -> ResetStep | None:
-    """Stop a reset that was given up, because it would fail again. A new reset id starts another try."""
+    """Do not try a reset again that was given up. A user can try again with a new reset id."""
     before = look.before
     if before is None or before.group != look.name or not before.gave_up:
         return None
@@ -247,12 +253,15 @@ def _scale_down_first(look: ResetLook, scale: TargetScale, reset: Reset) -> Rese
 
 
 def _is_left(scale: TargetScale, before: BeforeReset) -> bool:
-    """True if another group's reset was given up and the target scaled up, so that a new reset may use the target."""
+    """True if another group's reset was given up and no longer needs the target at 0 replicas.
+
+    A new reset may then scale the target down.
+    """
     return before.gave_up != "" and (before.is_up or scale.replicas > 0)
 
 
 def _since(before: BeforeReset, now: datetime) -> datetime:
-    """Return the time at which the target was first seen at 0 replicas, or `now` if the annotation has none."""
+    """Return when the target was first seen at 0 replicas, or `now` if the target's annotation has no valid time."""
     try:
         since = datetime.fromisoformat(before.since)
     except ValueError:

@@ -14,12 +14,15 @@ MILLISECOND: Final = timedelta(milliseconds=1)
 
 
 def utc_time(now_ms: int) -> datetime:
-    """Return the UTC time for `now_ms`, the milliseconds since 1970."""
+    """Return the UTC `datetime` of `now_ms`, a time in milliseconds since 1970."""
     return EPOCH + now_ms * MILLISECOND
 
 
 def reset_time_ms(to: ResetTo, now: datetime) -> int | Refusal | None:
-    """Return the reset's time in ms since 1970, a refusal if it is invalid or in the future, or None without a time."""
+    """Return the time that the reset names, in ms since 1970, or None if the reset names no time.
+
+    Return a refusal if the time is invalid or in the future.
+    """
     if to.by_duration is not None:
         return max(0, _milliseconds(now) - int(duration_s(to.by_duration) * 1000))
     if to.datetime is None:

@@ -17,15 +17,18 @@ WINDOW_S: Final = 300.0
 JOINING_S: Final = 30.0
 """The time after a change during which lag adds no replicas, because new consumers make the group rebalance."""
 TOLERANCE: Final = 0.1
-"""The share of the threshold that lag may exceed without adding replicas, as in the HorizontalPodAutoscaler."""
+"""The tolerance, as in the HorizontalPodAutoscaler.
+
+Replicas are added only if the lag exceeds the threshold by more than this share of the threshold.
+"""
 GAP_S: Final = 120.0
 """The longest time between two observations in a period of low lag; a longer gap ends the period."""
 
 
 class Demand(NamedTuple):
-    """The lag and size of the topics that the group reads.
+    """The lag of a group, and the sizes of its topics, from which the number of replicas is computed.
 
-    `lag` is None if no partition with a leader has a committed offset.
+    `lag` is None if the group has no committed offset in a partition with a leader.
     """
 
     lag: int | None
@@ -34,7 +37,7 @@ class Demand(NamedTuple):
     places: int
     """The number of partitions with a known lag."""
     partitions: int
-    """The number of partitions of the group's topics, the limit on useful consumers, or 0 if no topic is known."""
+    """The number of partitions of the group's topics; more consumers would be idle. It is 0 if no topic is known."""
     is_all_read: bool
     """True if no partition has lag, including partitions that no member reads any more.
 
@@ -43,7 +46,10 @@ class Demand(NamedTuple):
 
 
 class Calm(NamedTuple):
-    """A period in which lag allows fewer replicas: its start, the demand at its start, and the most replicas wanted."""
+    """A period in which the lag requires fewer replicas than there are.
+
+    `since_s` is its start, `then` the demand at its start, and `most` the most replicas that the lag required since.
+    """
 
     since_s: float
     then: Demand
@@ -79,7 +85,7 @@ class Decision(NamedTuple):
 
 
 def decide(scaling: Scaling, demand: Demand, replicas: int, memory: Memory | None, now_s: float) -> Decision:
-    """Return the decision for a target that has `replicas`; `now_s` is a monotonic time."""
+    """Decide how many replicas the target should have; now it has `replicas`. `now_s` is a monotonic time."""
     wanted = _wanted(scaling, demand)
     memory = _looked(memory, replicas, now_s)
     looks = with_look(memory.looks, Written(now_s, demand.written, demand.places))
@@ -112,7 +118,7 @@ def _threshold(scaling: Scaling) -> int:
 
 
 def _looked(memory: Memory | None, replicas: int, now_s: float) -> Memory:
-    """Return the state for this observation, which is a new state if another client has changed the replicas."""
+    """Return the state with this observation. If another client has changed the replicas, drop the earlier state."""
     if memory is None:
         return Memory(replicas, now_s, -inf)
     if memory.replicas != replicas:
@@ -121,7 +127,10 @@ def _looked(memory: Memory | None, replicas: int, now_s: float) -> Memory:
 
 
 def _calm(calm: Calm | None, demand: Demand, wanted: int, replicas: int, now_s: float) -> Calm | None:
-    """Return the period of low lag, or None; a new period begins if fewer partitions than before have a known lag."""
+    """Return the current period of low lag, or None if the lag is not low or unknown.
+
+    A new period begins if the lag of fewer partitions than before is known.
+    """
     if wanted >= replicas or demand.lag is None:
         return None
     if calm is None or demand.places < calm.then.places:
@@ -142,7 +151,7 @@ def _stay(memory: Memory) -> Decision:
 
 def _up(scaling: Scaling, demand: Demand, wanted: int, memory: Memory, now_s: float) -> Decision:
     before = memory.replicas
-    if before == 0:  # Lag without consumers does not show which number of consumers is too small.
+    if before == 0:  # If no consumer runs, lag does not show how many consumers would be too few.
         return _at(memory, wanted, now_s, _why(scaling, demand))
     is_beyond = (demand.lag or 0) > _threshold(scaling) * before * (1 + TOLERANCE)
     if not is_beyond or now_s - memory.changed_s < JOINING_S:
@@ -155,7 +164,10 @@ def _up(scaling: Scaling, demand: Demand, wanted: int, memory: Memory, now_s: fl
 
 
 def _down(scaling: Scaling, demand: Demand, memory: Memory, now_s: float) -> Decision:
-    """Return the decision to scale down, by at most half, to what the lag required during `WINDOW_S`, or to stay."""
+    """Return the decision to scale down to the replicas that the lag required during `WINDOW_S`.
+
+    One decision removes at most half of the replicas. The replicas stay as they are if the lag was not low for so long.
+    """
     calm = memory.calm
     if calm is None or now_s - calm.since_s < WINDOW_S:
         return _stay(memory)
@@ -170,7 +182,7 @@ def _down(scaling: Scaling, demand: Demand, memory: Memory, now_s: float) -> Dec
 
 
 def _grows(scaling: Scaling, demand: Demand, replicas: int, calm: Calm) -> bool:
-    """True if the lag has grown since `calm` began, so that fewer replicas would not keep up.
+    """True if the lag has grown since the period `calm` began, which shows that fewer replicas could not keep up.
 
     The result is False if the lag requires more replicas than there are partitions.
     """
@@ -179,7 +191,7 @@ def _grows(scaling: Scaling, demand: Demand, replicas: int, calm: Calm) -> bool:
 
 
 def _lowest(memory: Memory, now_s: float) -> int:
-    """Return the fewest replicas that the target may be scaled down to in one step."""
+    """Return the fewest replicas to which one decision may scale the target down."""
     half = memory.replicas // 2
     return max(half, memory.too_few.least(rate_of(memory.looks), now_s)) if memory.too_few is not None else half
 

@@ -1,4 +1,4 @@
-"""The demand of an observed group, and the condition and Events about scaling."""
+"""The lag and sizes (`Demand`) by which a group is scaled, and the condition and Events that report the scaling."""
 
 from typing import Final
 
@@ -19,7 +19,7 @@ SCALED: Final = "Scaled"
 
 
 def demand_of(seen: GroupSeen) -> Demand:
-    """Return the demand of a group; its lag is None if no partition with a leader has a committed offset."""
+    """Return the `Demand` by which an observed group is scaled."""
     lags = seen.counted.values()
     return Demand(
         lag=sum(each.lag for each in lags) if lags else None,

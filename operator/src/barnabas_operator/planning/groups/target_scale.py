@@ -12,15 +12,15 @@ from barnabas_operator.resources.foreign_json import foreign_json
 from barnabas_operator.resources.json_types import Json
 
 BEFORE_RESET: Final = "barnabas.dev/before-reset"
-"""The annotation of a target that keeps its replicas from before a reset scaled it down."""
+"""The annotation of a target with the number of replicas that it had before a reset scaled it down."""
 TARGET_NOT_FOUND: Final = "TargetNotFound"
 TARGET_REFUSED: Final = "TargetRefused"
 TARGET_BUSY: Final = "TargetBusy"
-"""The reason of a refusal because the target is scaled down for a reset of another group."""
+"""The reason why a reset is refused whose target is scaled down for a reset of another group."""
 
 
 class BeforeReset(Struct, frozen=True):
-    """The content of the annotation: the replicas to scale up to, and the progress of the reset."""
+    """The content of the annotation `BEFORE_RESET`: the replicas to scale up to, and the progress of the reset."""
 
     group: str
     """The name of the ConsumerGroup, which may differ from the group id."""
@@ -32,21 +32,21 @@ class BeforeReset(Struct, frozen=True):
     gave_up: str = ""
     """The reason why the reset was given up, or empty. A reset that was given up is not tried again."""
     is_up: bool = False
-    """True if the reset was given up and the target has been scaled up again since."""
+    """True if the target has been scaled up again after the reset was given up."""
 
 
 class TargetScale(NamedTuple):
     """The scale of a target as read from Kubernetes."""
 
     replicas: int
-    """The declared number of replicas; terminating pods may still run."""
+    """The declared number of replicas. More pods may run, because some may be terminating."""
     version: str
     """The resourceVersion of the target, so that a write fails if the target has changed since."""
     before: BeforeReset | None = None
 
 
 def scale_of(target: ScaleTarget, found: Json | None) -> TargetScale | Refusal:
-    """Return the scale of the target, or a refusal if the object `found` is None or may not be scaled."""
+    """Return the scale of the target, or a refusal if the target does not exist (`found` is None) or may not scale."""
     if found is None:
         message = f"spec.scaling.target is {named(target)}, which does not exist in this namespace; create the object"
         return Refusal(TARGET_NOT_FOUND, message)
@@ -73,7 +73,7 @@ def scale_of(target: ScaleTarget, found: Json | None) -> TargetScale | Refusal:
 
 
 def before_text(before: BeforeReset | None) -> str | None:
-    """Return the value of the annotation, or None to remove the annotation."""
+    """Return the value of the annotation `BEFORE_RESET`, or None if the annotation must be removed."""
     return msgspec.json.encode(before).decode() if before is not None else None
 
 

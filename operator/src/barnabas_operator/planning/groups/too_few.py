@@ -1,7 +1,7 @@
-"""The memory of a number of replicas that did not keep up with the load.
+"""The number of replicas that was too small for the load of a group, which the operator remembers.
 
-A group with just enough replicas has no lag, like a group without load. Without this memory, the group would be scaled
-down again and again to a number that is too small.
+A group with just enough replicas has no lag, like a group without load. If the operator did not remember the number,
+it would scale the group down to that number again and again.
 """
 
 from typing import Final, NamedTuple
@@ -14,7 +14,10 @@ RATE_S: Final = 300.0
 
 
 class Written(NamedTuple):
-    """The sum `total` of the log end offsets of `places` partitions at one observation."""
+    """An observation of the log end offsets of a group's partitions at the time `now_s`.
+
+    `total` is the sum of the offsets, and `places` the number of the partitions.
+    """
 
     now_s: float
     total: int
@@ -34,16 +37,20 @@ class TooFew(NamedTuple):
     hold_s: float
 
     def least(self, rate: float | None, now_s: float) -> int:
-        """Return the fewest replicas for a load of `rate`, in proportion to the remembered load."""
+        """Return the fewest replicas for a load of `rate`.
+
+        The result is in proportion to the load for which `replicas` was too small.
+        """
         share = rate / self.rate if rate is not None and self.rate else 1.0
         needed = min(self.replicas, int(self.replicas * share * (1 + ALIKE))) + 1
         return needed if now_s < self.until_s else min(needed, self.replicas)
 
 
 def grown_beyond(before: TooFew | None, replicas: int, rate: float | None, now_s: float, *, was_try: bool) -> TooFew:
-    """Return the `TooFew` for `replicas` that did not keep up with a load of `rate`.
+    """Return a `TooFew` that says that `replicas` did not keep up with `rate` records per second.
 
-    `was_try` is True if a scale-down led to `replicas`; `hold_s` is then doubled if the load is like that in `before`.
+    If the rate is about the rate in `before`, the new `hold_s` is the former, or twice the former if a scale-down had
+    led to `replicas` (`was_try`).
     """
     hold_s = HOLD_MIN_S
     if before is not None and _is_alike(before.rate, rate):
@@ -67,7 +74,10 @@ def gone_down(before: TooFew | None, replicas: int, now_s: float) -> TooFew | No
 
 
 def with_look(before: tuple[Written, ...], look: Written) -> tuple[Written, ...]:
-    """Return the observations of the last `RATE_S` seconds, or only `look` if `places` changed or `total` fell."""
+    """Return the observations of the last `RATE_S` seconds, including the new observation `look`.
+
+    Return only `look` if `places` changed or `total` fell, because these make a rate meaningless.
+    """
     if before and (before[-1].places != look.places or before[-1].total > look.total):
         return (look,)
     return (*(each for each in before if look.now_s - each.now_s <= RATE_S), look)

@@ -11,16 +11,17 @@ from barnabas_operator.resources.object_meta import Condition
 class WorkStatus:
     """The results of reset and scaling so far.
 
-    If `reset` or `replicas` is None, the status keeps its earlier value, unless the spec no longer declares it.
+    If `reset` or `replicas` is None, the status keeps the field's earlier value, unless the spec no longer declares a
+    reset or scaling.
     """
 
     problem: Refusal | None = None
     """The reason why `Ready` is False, or None if `Ready` is True."""
     conditions: tuple[Condition, ...] = ()
-    """The conditions except Ready and WithinObjective. A condition that is not listed is removed from the status."""
+    """The conditions of the new status, except Ready and WithinObjective. The status keeps no other conditions."""
     reset: ResetStatus | None = None
     replicas: int | None = None
     is_resetting: bool = False
-    """True if a reset is in progress or waits, so that the lag must not scale the target."""
+    """True if a reset is in progress or waits; the operator then must not scale the target by its lag."""
     is_busy: bool = False
     """True if the next observation must follow soon."""
