@@ -179,7 +179,7 @@ def _progress(text: str | None) -> Progress | None:
 
 
 def _termination_message(text: str) -> TerminationMessage:
-    """Return the termination message of a driver, which is the last line if the text is not JSON."""
+    """Return the termination message of a driver. If the text is not JSON, the message is the last line of the text."""
     last_line = text.strip().splitlines()[-1] if text.strip() else ""
     return foreign_json(text, TerminationMessage) or TerminationMessage(message=last_line)
 

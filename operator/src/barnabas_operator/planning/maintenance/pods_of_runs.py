@@ -11,10 +11,11 @@ def is_driver(pod: Json) -> bool:
 
 
 def is_of_run(pod: Json, run: str, job_uid: str | None) -> bool:
-    """True if the controller of a pod is the Job, the SparkApplication or a driver of the MaintenanceJob `run`.
+    """True if a pod is a driver or an executor of the MaintenanceJob `run`.
 
-    `job_uid` is None if there is no Job; pods of a deleted Job then count until Kubernetes deletes them. A driver whose
-    controller is neither a Job nor a SparkApplication is recognized by its name.
+    The controller of an executor is a driver of the run, and the controller of a driver is the run's Job or
+    SparkApplication. Without that controller, a driver is recognized by its name. `job_uid` is None if the Job does not
+    exist; then the pods of a deleted Job count as pods of the run.
     """
     owners = (each for each in pod["metadata"].get("ownerReferences", ()) if each.get("controller"))
     owner: Json = next(owners, {"kind": "", "name": "", "uid": ""})
@@ -24,4 +25,4 @@ def is_of_run(pod: Json, run: str, job_uid: str | None) -> bool:
         return bool(owner["name"] == driver_name(run) and job_uid in (None, owner["uid"]))
     if owner["kind"] == "SparkApplication":
         return bool(owner["name"] == application_name(run))
-    return bool(pod["metadata"]["name"] == driver_name(run))  # Kubeflow sets no owner if its webhook is off.
+    return bool(pod["metadata"]["name"] == driver_name(run))  # If Kubeflow's webhook is off, drivers have no owner.

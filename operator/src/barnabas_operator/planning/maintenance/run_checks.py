@@ -32,7 +32,7 @@ CONF_NAME: Final = re.compile(r"spark\.[^=\s]+")
 
 
 def run_problems(run: RunSpec, at: str = "spec") -> Iterator[str]:
-    """Yield a message for each problem: the field below `at`, its value and what is allowed."""
+    """Yield a message for each problem: the path of the field (below the path `at`), its value and what is allowed."""
     job = JOB_TABLE.get(run.job)
     if job is None:
         yield f"{at}.job is {run.job}; allowed: {', '.join(sorted(JOB_TABLE))}"
@@ -47,7 +47,7 @@ def run_problems(run: RunSpec, at: str = "spec") -> Iterator[str]:
 
 
 def entry_problems(entries: Iterable[MaintenanceEntry]) -> Iterator[tuple[str, str]]:
-    """Yield the name of the entry and the message for each problem in `spec.maintenance`."""
+    """Yield a pair for each problem in `spec.maintenance`: the name of the entry with the problem, and a message."""
     for index, entry in enumerate(entries):
         for problem in run_problems(entry, f"spec.maintenance[{index}]"):
             yield entry.name, problem
@@ -87,7 +87,10 @@ def _conf_problems(run: RunSpec, at: str) -> Iterator[str]:
 
 
 def _pod_problems(pod: RunPod, at: str) -> Iterator[str]:
-    """Yield too little memory, and requests above limits, which Kubernetes would refuse only when it creates pods."""
+    """Yield a message if the memory is too small for Spark, and for each request above its limit.
+
+    Kubernetes would refuse a request above its limit only at the creation of the pod.
+    """
     requests, limits = pod.resources.requests, pod.resources.limits
     for name, asked in requests.items():
         limit = limits.get(name)

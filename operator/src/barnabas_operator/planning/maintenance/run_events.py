@@ -13,7 +13,10 @@ TRIED_AGAIN: Final = "TriedAgain"
 
 
 def run_events(run: MaintenanceJob, before: Json) -> Iterator[Said]:
-    """Yield an Event for a new attempt, and an Event for success; `before` is the earlier status as JSON."""
+    """Yield an Event if the run has begun another attempt, and an Event if it has succeeded, since the status `before`.
+
+    `before` is the earlier status as JSON.
+    """
     status = run.status or MaintenanceJobStatus()
     ready = condition_of(status.conditions, READY)
     said = ready.message if ready is not None else ""

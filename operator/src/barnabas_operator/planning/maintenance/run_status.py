@@ -31,7 +31,7 @@ FOUND_SOMETHING: Final = "FoundSomething"
 RUN_LOST: Final = "RunLost"
 DELETING: Final = "Deleting"
 REASONS: Final = {2: INVALID_OPTIONS, 3: FOUND_SOMETHING}
-"""The reason of the condition `Ready` by exit code of the job; docs/how-to/jobs.md explains the codes."""
+"""The reasons of the condition `Ready`, by the job's exit code; docs/how-to/jobs.md explains the codes."""
 OF_KUBERNETES: Final = frozenset({"DeadlineExceeded"})
 """The reasons of failed Jobs that are reported instead of the exit code and message of the last driver."""
 ANOTHER: Final = "to run the job again, apply a MaintenanceJob with another name"
@@ -57,7 +57,7 @@ def running(run: MaintenanceJob, cluster: str, observed: ObservedRun, now: str) 
 
 
 def ended(run: MaintenanceJob, cluster: str, observed: ObservedRun, now: str) -> MaintenanceJob:
-    """Return the MaintenanceJob with the status after the end of its Job, which `observed` must hold."""
+    """Return the MaintenanceJob with its final status; its Job has ended and must be in `observed`."""
     assert observed.job is not None, "an ended run has a Job"
     assert observed.job.end is not None, "the Job of an ended run has an end"
     end = observed.job.end
@@ -77,7 +77,10 @@ def ended(run: MaintenanceJob, cluster: str, observed: ObservedRun, now: str) ->
 
 
 def recalled(run: MaintenanceJob, cluster: str, mark: str, now: str) -> MaintenanceJob:
-    """Return the MaintenanceJob, whose status or Job was lost, with a status by `mark`, the state in its annotation."""
+    """Return the MaintenanceJob with a new status, because its former status or its Job was lost.
+
+    `mark` is the state of the run in the annotation of the MaintenanceJob.
+    """
     if mark in FINISHED:
         truth: Truth = "True" if mark == SUCCEEDED else "False"
         phase: Phase = "Succeeded" if mark == SUCCEEDED else "Failed"
@@ -104,7 +107,7 @@ def without_cluster(run: MaintenanceJob, why: Refusal, now: str) -> MaintenanceJ
 
 
 def is_worth_a_write(before: MaintenanceJobStatus | None, after: MaintenanceJobStatus) -> bool:
-    """True if a change must be written at once. Changes to numbers may be written later."""
+    """True if a new status must be written at once. If only numbers have changed, the status may be written later."""
     return before is None or _news(before) != _news(after)
 
 
@@ -131,7 +134,7 @@ def _with_status(
 
 
 def _with_end(run: MaintenanceJob, now: str) -> MaintenanceJob:
-    """Return the MaintenanceJob with `now` as completion time unless the status has one."""
+    """Return the MaintenanceJob with a completion time: the time that its status already has, or else `now`."""
     assert run.status is not None, "_with_status always sets a status"
     return replace(run, status=replace(run.status, completion_time=run.status.completion_time or now))
 

@@ -20,7 +20,7 @@ STARTED: Final = "Started"
 
 
 class Wait(NamedTuple):
-    """The step that waits, for the reason `why`."""
+    """The step of a run that has to wait; `why` is the reason."""
 
     why: Refusal
 
@@ -38,15 +38,18 @@ class ResumeJob(NamedTuple):
 
 
 class Watch(NamedTuple):
-    """The step of a run in progress: only its status is written."""
+    """The step of a run in progress: only the status of the MaintenanceJob is written."""
 
 
 class End(NamedTuple):
-    """The step of a run whose Job has ended."""
+    """The step of a run whose Job has ended: the final status of the MaintenanceJob is written."""
 
 
 class Recall(NamedTuple):
-    """The step of a run known only by its annotation `MARK`: Succeeded, Failed, or Started if its end is unknown."""
+    """The step of a run whose state is known only from its annotation `MARK`, because its Job was deleted.
+
+    `mark` is Succeeded, Failed, or Started if it is unknown how the run has ended.
+    """
 
     mark: str
 
@@ -94,7 +97,7 @@ def started_object(run: MaintenanceJob) -> StartedObject:
 
 
 def next_step(run: MaintenanceJob, observed: ObservedRun, why_not: Refusal | None) -> Step:
-    """Return the next step of a run that has not finished; `why_not` says why it may not begin now, or is None."""
+    """Return the next step of a run that has not finished; `why_not` says why the run may not begin, None if it may."""
     job, mark = observed.job, mark_of(run)
     if job is not None and job.owner != run.metadata.uid:
         return Wait(taken(*started_object(run)))

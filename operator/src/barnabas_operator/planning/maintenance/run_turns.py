@@ -14,13 +14,16 @@ from barnabas_operator.resources.object_meta import READY, condition_of
 OTHER_RUN: Final = "OtherRunUnderWay"
 TOPIC: Final = "topic"
 ABOUT: Final = {"topic": TOPIC, "topics": TOPIC, "into": TOPIC, "archive": "archive", REPORT: REPORT}
-"""The options that name the subject of a run, with the kind of the subject."""
+"""The options that name what a run works on (its subjects), with the kind of each subject."""
 OWN_REASONS: Final = frozenset({NO_SPARK_OPERATOR, RESOURCE_CONFLICT, KUBERNETES_ERROR, INTERNAL_ERROR})
-"""The reasons, possibly permanent, why a run could not begin although it waited for no other run."""
+"""The reasons, other than another run, why a run could not begin. The reasons may be permanent."""
 
 
 class _Subject(NamedTuple):
-    """The subject of a run; `job` is empty for a report, because even different jobs must not share a report."""
+    """A topic, an archive or a report that a run works on.
+
+    `job` is empty for a report, because even runs of different jobs must not write the same report at the same time.
+    """
 
     job: str
     thing: str
@@ -28,13 +31,13 @@ class _Subject(NamedTuple):
 
 
 def waiting_turns(unfinished: Iterable[MaintenanceJob]) -> Mapping[str, Refusal]:
-    """Return, by name, the refusal of each run that waits for a started or older run with the same subject.
+    """Return, by name, the refusal of each run that must wait for a started or older run that works on the same thing.
 
-    A run that could not begin for one of `OWN_REASONS` comes after all other runs, so that they need not wait for it.
+    A run that could not begin for one of `OWN_REASONS` comes last, so that no other run waits for it.
     """
     runs = sorted(unfinished, key=_turn)
     first: dict[_Subject, int] = {}
-    """The index in `runs` of the first run of each subject."""
+    """The index in `runs` of the first run that works on a subject, by subject."""
     waiting: dict[str, Refusal] = {}
     for turn, run in enumerate(runs):
         subjects = list(_subjects(run.spec))
@@ -66,7 +69,7 @@ def _could_not_begin(run: MaintenanceJob) -> bool:
 
 
 def _subjects(run: RunSpec) -> Iterator[_Subject]:
-    """Yield the subjects of a run; messages name the first shared subject."""
+    """Yield the subjects of a run: the topics, the archive and the report that the run works on."""
     for option, thing in ABOUT.items():
         text = run.options.get(option, "")
         names = text.split(",") if thing == TOPIC else [text.rstrip("/")]

@@ -16,15 +16,19 @@ OF_ITS_JOB: Final = "ttlSecondsAfterFinished"
 The MaintenanceJob is deleted together with that Job, so the field is not copied to the MaintenanceJob.
 """
 OF_RUNS: Final = frozenset(each.encode_name for each in msgspec.structs.fields(RunSpec)) - {OF_ITS_JOB}
-"""The fields of an entry that are copied to its runs; the other fields are about schedule and history."""
+"""The fields of an entry in `spec.maintenance` that are copied to its MaintenanceJobs.
+
+The other fields are about schedule and history.
+"""
 REPORT: Final = "report"
 """The option for a report folder, which must not exist before the run."""
 
 
 def scheduled_run(cluster: Json, entry: str, job_name: str, job_uid: str) -> dict[str, Any]:
-    """Return the MaintenanceJob for an entry; the Job that creates it owns it and has the same name.
+    """Return the MaintenanceJob for an entry of `spec.maintenance`.
 
-    The report of each run is a folder of its own, below the folder that the entry names.
+    The MaintenanceJob has the name of the CronJob's Job, and that Job as its owner. Each MaintenanceJob writes its
+    report to a folder of its own, below the folder in the entry.
 
     Raises LookupError if the Cluster has no such entry.
     """

@@ -18,7 +18,10 @@ FINAL_CODES: Final = frozenset({2, 3})
 
 
 def application_job(found: Json) -> RunJob:
-    """Return the SparkApplication as a Job without a start time, which Kubeflow reports only for the last attempt."""
+    """Return the SparkApplication as a `RunJob`.
+
+    The start time is None, because Kubeflow reports the start time of the last attempt only.
+    """
     meta, status = found["metadata"], found.get("status", {})
     attempts = status.get("executionAttempts", 0)
     is_suspended = bool(found.get("spec", {}).get("suspend"))
@@ -47,7 +50,7 @@ def unsubmitted(found: Json) -> str:
 
 
 def judged(run: MaintenanceJob, observed: ObservedRun, now: str) -> ObservedRun:
-    """Return the observation, and set the end of the Job if a Kubeflow run has failed by its exit code or deadline."""
+    """Return `observed`, with the Job's end set if a Kubeflow run has failed by its exit code or its deadline."""
     job = observed.job
     if run.spec.backend != "Kubeflow" or job is None or job.end is not None:
         return observed

@@ -31,7 +31,7 @@ POD_NAME: Final = "$(BARNABAS_POD_NAME)"
 """The reference to a variable with the pod name, which Kubernetes expands in the driver's container."""
 KUBERNETES: Final = "k8s://https://kubernetes.default.svc:443"
 RUN: Final = "spark.barnabas.run"
-"""The setting with the uid of the run, by which a driver finds the state of an earlier attempt."""
+"""The Spark setting with the uid of the run. By the uid, a driver finds the state that an earlier attempt stored."""
 OPERATOR_SETS: Final = (
     RUN,
     "spark.app.name",
@@ -75,12 +75,18 @@ def is_set_by_operator(name: str) -> bool:
 
 
 def master_of(run: MaintenanceJob) -> str:
-    """Return Spark's master: Kubernetes, or without executors `local[N]`, as `local[*]` counts the node's cores."""
+    """Return Spark's master: Kubernetes, or `local[N]` if the run has no executors.
+
+    `local[*]` would use as many cores as the node has, and not as many as the pod may use.
+    """
     return KUBERNETES if run.spec.executors else f"local[{whole_cores(run.spec.driver.resources)}]"
 
 
 def spark_conf(run: MaintenanceJob, cluster: str, image: str) -> Mapping[str, str]:
-    """Return the run's settings, overridden by the operator's settings; Kubernetes expands the variable `POD_NAME`."""
+    """Return the Spark settings of the run; the operator's settings override the settings in the spec.
+
+    Kubernetes expands the variable `POD_NAME` in the values.
+    """
     own = {
         **run.spec.spark_conf,
         RUN: run.metadata.uid or "",
