@@ -23,13 +23,13 @@ class KindRules(NamedTuple):
     """The functions of one kind, called only with resources of that kind."""
 
     review: Callable[[Any, Any, AdmissionContext], Verdict] = _allowed
-    """Return the verdict on the desired resource, the first argument, given the stored resource.
+    """Return the verdict on a change: the first argument is the desired resource, the second the stored resource.
 
-    The stored resource is None if the resource is created, or if it cannot be read.
+    The stored resource is None if the resource is created, or if the stored resource cannot be read.
     """
     warnings: Callable[[Json | None, Json | None], Iterable[str]] = _nothing
     """Return warnings about a change from an old object (None on creation) to a new object (None on deletion)."""
     events: Callable[[Any, Json], Iterable[Said]] = _nothing
-    """Return the Events for a change from the earlier status, the second argument, to the status of the resource."""
+    """Return the Events for the change of a resource's status; the second argument is the earlier status as JSON."""
     without_cluster: Callable[[Any, Refusal, str], Resource] = with_problem
     """Return the resource with a status that says why it has no Cluster; the last argument is the time in RFC 3339."""

@@ -12,7 +12,10 @@ Spec = Mapping[str, Any]
 DURATION_S: Final = 14
 """The time without a renewal after which another operator may take a lease."""
 RENEW_S: Final = 10.0
-"""The time without a renewal after which the holder stops its work, before another operator can take the lease."""
+"""The time without a renewal after which the holder stops its work.
+
+The time is shorter than `DURATION_S`, so that the holder stops before another operator can take the lease.
+"""
 RETRY_S: Final = 1.0
 """The time between two renewals by the holder, and between two reads by another operator.
 
@@ -28,7 +31,7 @@ class Sighting(NamedTuple):
 
 
 def sighting(spec: Spec, before: Sighting | None, now_s: float) -> Sighting:
-    """Return a sighting of the lease; unchanged content keeps the time at which it was first seen."""
+    """Return the content of the lease and when it was first seen: now, or earlier if the content has not changed."""
     return before if before is not None and before.spec == spec else Sighting(spec, now_s)
 
 

@@ -8,15 +8,18 @@ CLUSTER_LABEL: Final = "barnabas.dev/cluster"
 BROKER_LABEL: Final = "barnabas.dev/broker-id"
 LISTENER_LABEL: Final = "barnabas.dev/listener"
 GIVEN: Final = "barnabas.dev/given-addresses"
-"""The annotation of the StatefulSet that holds the external addresses that the brokers advertise."""
+"""The StatefulSet's annotation with the external addresses that the brokers advertise."""
 STALE: Final = "barnabas.dev/stale-address"
 """The annotation of a pod whose broker advertises an outdated address."""
 ACCOUNT: Final = "barnabas.dev/service-account-uid"
-"""The annotation of pods with the uid of their ServiceAccount: tokens become invalid when the account is recreated."""
+"""The annotation of a pod with the uid of its ServiceAccount.
+
+If the ServiceAccount is recreated, it has another uid, and the pod's token is invalid.
+"""
 SECURITY_STAGE: Final = "barnabas.dev/security-stage"
 """The annotation of pods with the broker's `securityStage`, absent in a Cluster without security."""
 EMPTIED_LABEL: Final = "barnabas.dev/emptied"
-"""The label of the claims of a removed broker that held no replicas."""
+"""The label of the PersistentVolumeClaims of a removed broker; the broker held no replicas when it was removed."""
 NAME_LABEL: Final = "app.kubernetes.io/name"
 MANAGED_BY_LABEL: Final = "app.kubernetes.io/managed-by"
 MANAGED_BY: Final = "barnabas-operator"
@@ -31,10 +34,13 @@ LAG_EXPORTER_PORT: Final = 9308
 
 MAINTENANCE_JOB_LABEL: Final = "barnabas.dev/maintenance-job"
 MAINTENANCE_CLUSTER_LABEL: Final = "barnabas.dev/maintenance-cluster"
-"""The label of a MaintenanceJob's objects with the Cluster; changes to objects with `CLUSTER_LABEL` reconcile it."""
+"""The label, on the objects of a MaintenanceJob, with the name of the Cluster.
+
+`CLUSTER_LABEL` is not used, because each change to an object with that label causes a reconciliation of the Cluster.
+"""
 MAINTENANCE_ROLE_LABEL: Final = "barnabas.dev/maintenance-role"
 SCHEDULE_LABEL: Final = "barnabas.dev/schedule"
-"""The label of a CronJob and its MaintenanceJobs with the name of the entry in `spec.maintenance`."""
+"""The label, on a CronJob and its MaintenanceJobs, with the name of their entry in `spec.maintenance`."""
 SCHEDULE_LENGTH_MAX: Final = 45
 """The maximum length of a CronJob's name, to which Jobs add a number and drivers add `-driver`."""
 DIGEST_BYTES: Final = 4
@@ -56,7 +62,7 @@ def service_host(service: str, namespace: str | None) -> str:
 
 
 def settings_name(cluster: str, revision: str) -> str:
-    """Return the name of the ConfigMap with the brokers' files for one `revision` (`restart_hash`) of the settings."""
+    """Return the name of the ConfigMap with the brokers' files; `revision` is the `restart_hash` of their settings."""
     return f"{brokers_name(cluster)}-{revision}"
 
 

@@ -22,7 +22,10 @@ def owners(declared: Iterable[ResourceT], subject: Callable[[ResourceT], str]) -
 
 
 def owned_by(owner: Resource, name: str) -> Refusal:
-    """Return the refusal of a younger resource; `name` is the topic, user or group in Kafka."""
+    """Return the Refusal to report for a resource whose topic, user or group the older resource `owner` manages.
+
+    `name` is the name of the topic, user or group in Kafka.
+    """
     thing = KINDS[owner.kind].thing.capitalize()
     message = f"{thing} {name} is managed by the older resource {owner.metadata.name}"
     return Refusal(RESOURCE_CONFLICT, f"{message}; delete the newer {owner.kind}")

@@ -1,4 +1,7 @@
-"""The annotation of a Cluster that approves a rebalance, or names the MaintenanceJob whose plan it requests."""
+"""The annotation with which a user requests a rebalance of a Cluster.
+
+The annotation approves the rebalance that the operator proposes, or names a MaintenanceJob whose plan is carried out.
+"""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -21,7 +24,7 @@ ALLOWED: Final = (
 
 
 class PlannedPartition(msgspec.Struct, frozen=True):
-    """The planned replicas of a partition, and the replicas that it had `before`, when the plan was made.
+    """The planned `replicas` of a partition; `before` are its replicas when the plan was made.
 
     `log_dirs` holds the path of the log dir for each planned replica, or is None if the plan names no log dirs.
     """
@@ -70,7 +73,10 @@ def _run_of(annotations: Mapping[str, str]) -> str | None:
 
 
 def named_rebalance(name: str, run: MaintenanceJob | None) -> NamedRebalance:
-    """Return the MaintenanceJob's plan or why it has no valid plan; `run` is None if no MaintenanceJob has the name."""
+    """Return the rebalance plan of the MaintenanceJob `run`, or why there is no valid plan.
+
+    `run` is None if no MaintenanceJob has the name that the Cluster's annotation contains.
+    """
     if run is None:
         return _refused(name, "the Cluster has no MaintenanceJob with that name")
     if run.spec.job != SKEW:

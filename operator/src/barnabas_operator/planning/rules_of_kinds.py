@@ -1,4 +1,4 @@
-"""The functions of each kind of resource for reviews, Events and statuses."""
+"""The functions that review the resources of each kind, and that make their Events and statuses."""
 
 from collections.abc import Mapping
 from typing import Final

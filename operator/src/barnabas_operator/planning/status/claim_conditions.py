@@ -34,7 +34,7 @@ def claim_conditions(cluster: Cluster, now: str, pods: PodsState | None) -> Iter
 
 
 def resize_failure(pods: PodsState) -> Refusal | None:
-    """Return the refusal for claims whose resize has failed, or None."""
+    """Return the Refusal to report if the resize of claims has failed, or None if no resize has failed."""
     failed = [claim for claim in pods.claims if claim.resize is not None and claim.resize.reason == FAILED]
     return Refusal(CANNOT_GROW, _resizing(failed)) if failed else None
 

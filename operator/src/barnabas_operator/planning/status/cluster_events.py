@@ -111,7 +111,7 @@ def _moves(cluster: Cluster, before: Json) -> Iterator[Said]:
 
 
 def moves_begin(cluster: Cluster, steps: Iterable[TopicStep]) -> Said | None:
-    """Return an Event if the steps start the first reassignment, or None if replicas were moving already."""
+    """Return an Event if the steps begin a reassignment while no other replicas are moving; None otherwise."""
     moved = {step.topic: len(step.assignments) for step in steps if isinstance(step, MoveReplicas)}
     if not moved or condition_of(cluster.conditions, REPLICAS_MOVING) is not None:
         return None
