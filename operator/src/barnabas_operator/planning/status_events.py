@@ -23,7 +23,10 @@ from barnabas_operator.resources.resource import Resource
 UNDER_WAY: Final = frozenset(
     {DELETING, HOLDS_REPLICAS, OTHER_RUN, PODS_ENDING, REPLICAS_MOVING, RUNNING, WAITING_FOR_ADDRESSES}
 )
-"""The reasons of work in progress. Messages count the remaining work, so only the first message becomes an Event."""
+"""The reasons of `Ready` that report work in progress.
+
+The messages with these reasons count the remaining work, so only the first message becomes an Event.
+"""
 QUIET: Final = frozenset({CLUSTER_NOT_READY, PAUSED})
 
 

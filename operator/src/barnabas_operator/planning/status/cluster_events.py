@@ -133,7 +133,10 @@ def _plan(cluster: Cluster, before: Json) -> Iterator[Said]:
 
 
 def _is_of_another_run(cluster: Cluster, message: str, before: str) -> bool:
-    """True if `message` is about the plan that the Cluster names, and the earlier message `before` is not."""
+    """True if `message` is about the rebalance plan that the Cluster's annotation names, and `before` is not.
+
+    `before` is the earlier message of the condition.
+    """
     words = plan_words(named_run(cluster) or "")
     return words in message and words not in before
 

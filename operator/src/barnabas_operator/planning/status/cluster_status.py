@@ -38,9 +38,9 @@ from barnabas_operator.resources.object_meta import CLAIMS_DELETED, ROLLING, Con
 def cluster_status(cluster: Cluster, now: str, why: Refusal | None, found: Findings = NOTHING_FOUND) -> ClusterStatus:
     """Return the new status of a Cluster; `now` is in RFC 3339.
 
-    `why` is the problem of the resource, or what the next step for the brokers waits for. While no broker answers,
-    topic and partition counts are left out, but conditions about lost records and unknown logs are kept. While the pods
-    cannot be read, the condition `Rolling` is kept.
+    `why` says what is wrong with the Cluster, or why the operator does not change the brokers yet. While no broker
+    answers, topic and partition counts are left out, but conditions about lost records and unknown logs are kept. While
+    the pods cannot be read, the condition `Rolling` is kept.
     """
     before, pods, state = cluster.status or ClusterStatus(), found.pods, found.state
     rolling = rolling_of(before.rolling, pods, why) if pods is not None else None
@@ -84,7 +84,10 @@ def _conditions(
 
 
 def _security(cluster: Cluster, pods: PodsState | None) -> SecurityName | None:
-    """Return "Insecure" or "Secured" by `spec.insecure`, or the value in the status while the pods cannot be read."""
+    """Return "Insecure" if `spec.insecure` is true, or else "Secured".
+
+    While the pods cannot be read, return the value that the status already has.
+    """
     if pods is None and cluster.status is not None:
         return cluster.status.security
     return "Insecure" if cluster.spec.insecure else "Secured"
@@ -122,7 +125,7 @@ def _listeners(cluster: Cluster, external: ExternalAccess) -> tuple[ListenerStat
 def _bootstrap(cluster: Cluster, listener: Listener, external: ExternalAccess, reported: str) -> str:
     """Return the bootstrap Service of an internal listener, or the addresses of all brokers of an external listener.
 
-    If the pod of a broker is not scheduled, the host is taken from the previous status, by the port of the broker.
+    For a broker whose pod is not scheduled, the host is taken from the previous status, by the broker's port.
     """
     if listener.type == "internal":
         namespace = cluster.metadata.namespace or "default"

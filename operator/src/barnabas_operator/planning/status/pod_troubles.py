@@ -48,7 +48,7 @@ def _was_ready_since(pod: Json, container: Json) -> bool:
 
 
 def _end(pod: Json, ended: Json) -> str:
-    """Return how the process ended, or "" if it was not killed and logged nothing."""
+    """Return how the process ended: that it was killed, or its exit code and last log line; "" if it logged nothing."""
     code = ended.get("exitCode", 0)
     if ended.get("reason") == OUT_OF_MEMORY:
         return f"was OOMKilled (exit {code}){_at_limit(pod)}"
@@ -70,7 +70,7 @@ def _at_limit(pod: Json) -> str:
 
 
 def _last_words(log: str) -> str:
-    """Return the last line of a log that reports an error, or else the last line, without the time at its beginning."""
+    """Return a log's last line with an error, or else its last line, and remove the time from the line."""
     lines = [line for line in log.strip().splitlines() if line.strip()]
     severe = [line for line in lines if _SEVERE.search(line)]
     return _TIME_OF_DAY.sub("", (severe or lines or [""])[-1]).strip()
@@ -98,7 +98,10 @@ def _other_container(pod: Json) -> Json:
 
 
 def _unplaced(pod: Json) -> str:
-    """Return why the scheduler cannot place the pod, without the part about preemption, or ""."""
+    """Return the scheduler's message about an unschedulable pod, without the part about preemption.
+
+    The result is "" if the pod has no such condition.
+    """
     found = (each for each in pod.get("status", {}).get("conditions", ()) if each.get("reason") == "Unschedulable")
     unplaced: Json = next(found, {})
     return _PREEMPTION.sub("", unplaced.get("message", "")).strip()

@@ -34,14 +34,15 @@ NO_RESTARTS: Final = "NoRestarts"
 WAITS: Final = frozenset({NOT_READY, UNDER_REPLICATED, ROLLING_PAUSED, EVICTION_REFUSED, BROKERS_UNREACHABLE})
 """The reasons for which a step waits; none of these reasons alone makes the Cluster unready."""
 TOLD_LAST: Final = frozenset({HOLDS_REPLICAS, CANNOT_GROW, NOT_BOUND, WAITING_FOR_ADDRESSES})
-"""The reasons that may last for hours; problems that clients notice are reported before these reasons."""
+"""The reasons for which a step may wait for hours. `Ready` first reports problems that clients notice."""
 
 
 class Findings(NamedTuple):
     """The state of a Cluster's pods and brokers; a field is None if it could not be read.
 
-    `trouble` says why pods do not run. `silence` says why no broker has answered the operator for a while. `ahead`
-    holds the pending moves of replicas. `certificates` holds the expiry times of certificates in a secured Cluster.
+    `trouble` says why pods do not run. `silence` is the last error if no broker has answered the operator for a while.
+    `ahead` describes the reassignments that are proposed, waiting or in progress. `certificates` holds the expiry times
+    of certificates in a secured Cluster.
     """
 
     pods: PodsState | None = None
@@ -57,7 +58,7 @@ NOTHING_FOUND: Final = Findings()
 
 
 class Unready(NamedTuple):
-    """The problem and the status of the condition `Ready`.
+    """The problem that the condition `Ready` reports, and the status of the condition if there is a problem.
 
     The status is `Unknown` if no broker answers the operator, because brokers may still serve clients.
     """
@@ -69,7 +70,7 @@ class Unready(NamedTuple):
 def unready(cluster: Cluster, why: Refusal | None, found: Findings, rolling: RollingStatus | None) -> Unready:
     """Return the problem that makes the Cluster unready, if there is one.
 
-    `why` is the problem of the resource, or what the next step waits for.
+    `why` says what is wrong with the Cluster resource, or why the operator does not change the brokers yet.
     """
     last = why if why is not None and why.reason in TOLD_LAST else None
     if is_fault(why):
@@ -86,7 +87,7 @@ def unready(cluster: Cluster, why: Refusal | None, found: Findings, rolling: Rol
 
 
 def is_fault(why: Refusal | None) -> bool:
-    """True if `why` is a problem that a user must fix, which is reported even before problems that clients notice."""
+    """True if `why` is a problem that a user must fix. `Ready` reports it even before problems that clients notice."""
     return why is not None and why.reason not in WAITS | TOLD_LAST
 
 
@@ -101,7 +102,7 @@ def _away(cluster: Cluster, why: Refusal | None, pods: PodsState, rolling: Rolli
 
 
 def _surplus(cluster: Cluster, pods: PodsState) -> Refusal | None:
-    """Return a refusal that names the brokers beyond the declared number, which will be removed, or None."""
+    """Return a Refusal that names the brokers to be removed, or None if the Cluster declares all its brokers."""
     leaving = [str(number) for number in range(cluster.spec.brokers.replicas, pods.count)]
     return Refusal(HOLDS_REPLICAS, f"broker {', '.join(leaving)} will be removed") if leaving else None
 

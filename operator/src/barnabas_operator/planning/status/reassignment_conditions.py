@@ -24,10 +24,11 @@ HELD_UP: Final = (
 
 
 class PendingMoves(NamedTuple):
-    """The number of partitions that wait to be moved, and the rebalance that is proposed or in progress.
+    """The reassignments that the status of a Cluster reports.
 
-    `is_rebalanced` is True if a requested rebalance is done. `without_room` are the partitions that no broker has
-    enough space for. `refused` describes steps for undeclared topics that the brokers refused.
+    `waiting` is the number of partitions that wait to be moved. `rebalance` is proposed or in progress. `is_rebalanced`
+    is True if a requested rebalance is done. `without_room` are the partitions for which no broker has enough space.
+    `refused` holds the errors of the brokers about topics without a Topic resource.
     """
 
     waiting: int = 0
@@ -36,7 +37,7 @@ class PendingMoves(NamedTuple):
     without_room: tuple[TopicPartition, ...] = ()
     refused: Sequence[str] = ()
     named: NamedProgress | None = None
-    """The progress of the rebalance plan that the Cluster names."""
+    """The progress of the rebalance plan that the Cluster's annotation names."""
 
     @property
     def are_within(self) -> bool:
@@ -81,7 +82,7 @@ def _of_plan(cluster: Cluster, plan: NamedProgress, now: str) -> Condition:
 
 
 def plan_words(run: str) -> str:
-    """Return the words that identify a plan in the message of its condition."""
+    """Return the words that identify the rebalance plan of the MaintenanceJob `run` in the message of a condition."""
     return f"of the plan of MaintenanceJob {run} are moved"
 
 

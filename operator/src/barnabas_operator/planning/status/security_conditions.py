@@ -43,7 +43,7 @@ _STEPS: Final = len(_UP)
 def security_conditions(cluster: Cluster, now: str, pods: PodsState | None) -> Iterator[Condition]:
     """Yield the condition for the current security step, or nothing once all brokers have the declared security.
 
-    `now` is in RFC 3339. While the pods cannot be read (None), the earlier condition is kept.
+    `now` is in RFC 3339. If the pods could not be read (`pods` is None), yield the condition that the status has.
     """
     if pods is None:
         yield from as_before(cluster, SECURITY_CHANGING)

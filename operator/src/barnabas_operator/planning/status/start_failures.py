@@ -25,7 +25,10 @@ def why_not_made(pods: Collection[str], events: Iterable[Json]) -> str:
 
 
 def why_not_bound(claims: Collection[str], events: Iterable[Json]) -> str:
-    """Return the last warning about the first claim whose name begins with one of `claims`, or "" without warnings."""
+    """Return the last warning about a claim whose name begins with one of `claims`, or "" if there is no warning.
+
+    If there are warnings about several claims, the claim with the alphabetically first name is chosen.
+    """
     about = [event for event in events if event["involvedObject"]["name"].startswith(tuple(claims))]
     if not about:
         return ""
