@@ -84,7 +84,10 @@ def _say_of_others(pools: Sequence[StrimziResource], first: str) -> None:
 
 
 def _template_of_pool(first: Section, spec: Section) -> Section | None:
-    """Return the node pool's template, or None; entries in the Kafka's template that it replaces get no note."""
+    """Return the template of the KafkaNodePool, or None if it has none.
+
+    The template replaces fields of the Kafka resource's template, which are then skipped without a note.
+    """
     if first is spec or "template" not in first:
         return None
     spec.section("template").skip(*OF_POOLS)
@@ -103,7 +106,7 @@ def _rack(spec: Section) -> JsonObject | None:
 
 
 def _authorization(spec: Section, open_else: bool) -> JsonObject | None:
-    """Return the authorization; every type becomes simple, so that no Cluster loses its authorization."""
+    """Return the Cluster's authorization. Each type of Strimzi becomes `simple`, so that no Cluster is left open."""
     if "authorization" not in spec:
         return None
     section = spec.section("authorization")

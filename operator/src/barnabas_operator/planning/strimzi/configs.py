@@ -11,7 +11,7 @@ from barnabas_operator.resources.json_types import JsonObject
 from barnabas_operator.resources.topic import ConfigValue
 
 OPEN_ELSE: Final = "allow.everyone.if.no.acl.found"
-"""The broker setting that is a field of `spec.authorization` in a Cluster."""
+"""The broker setting for which a Cluster has a field in `spec.authorization`."""
 _OF_LISTENERS: Final = ("ssl.", "sasl.", "listener.name.")
 
 

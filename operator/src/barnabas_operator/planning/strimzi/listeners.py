@@ -140,7 +140,7 @@ def _advertised(brokers: list[Section], kind: str | None, context: ListenerConte
 
 
 def _service(section: Section, port: int | None, metadata: JsonObject) -> JsonObject:
-    """Return the template of a Service, converted from the entry for the bootstrap Service or for one broker."""
+    """Return the template of a Service; `section` is the configuration of a listener's bootstrap or of one broker."""
     own, node_port = labels_and_annotations(section), section.take("nodePort", int)
     both = {name: {**metadata.get(name, {}), **own.get(name, {})} for name in ("labels", "annotations")}
     spec = given(

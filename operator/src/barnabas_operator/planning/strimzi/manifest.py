@@ -67,7 +67,7 @@ class StrimziResource:
 
 
 def read_resource(source: Source, fields: Mapping[str, Any]) -> StrimziResource:
-    """Return the resource with the given fields, and add notes and errors about its metadata to its source."""
+    """Return the Strimzi resource with the given fields, and add notes and errors about its metadata to `source`."""
     whole = Section(source, fields, ())
     whole.skip("apiVersion", "kind", "status")
     metadata = whole.section("metadata")

@@ -21,7 +21,7 @@ KINDS_READ: Final = ("Kafka", "KafkaNodePool", "KafkaTopic", "KafkaUser")
 
 
 def read_sources(file: str, text: str) -> Iterator[Source | Remark]:
-    """Yield a source for each resource of a text, in order, and a remark for each document that is no resource."""
+    """Yield a `Source` for each resource in a YAML text, in order, and a `Remark` for each document without one."""
     empty = True
     for first_line, part in yaml_parts(text):
         for document in yaml_documents(part):
@@ -63,7 +63,7 @@ def _resources(plain: object) -> Iterator[tuple[Path, object]]:
 
 
 def resource_of(source: Source) -> StrimziResource | None:
-    """Return the resource, or None with a note or an error in its source if the resource is not converted."""
+    """Return the resource in `source`. If it is not converted, add a note or an error to `source` and return None."""
     fields = _fields(source)
     group, _, version = str(fields.get("apiVersion", "")).partition("/")
     if group != GROUP or source.kind not in KINDS_READ:

@@ -26,7 +26,7 @@ class Remark(NamedTuple):
 
 @dataclass(slots=True)
 class Source:
-    """One Strimzi resource, its place in a file, and the notes and errors about its fields."""
+    """One Strimzi resource, the file and the YAML document that contain it, and notes and errors about its fields."""
 
     kind: str
     name: str
@@ -58,7 +58,7 @@ class Source:
         return Remark(place, f"{self.kind} {self.name}: {message}")
 
     def note_unread(self) -> None:
-        """Add a note about each field that was not read."""
+        """Add a note about each field that the conversion has not read and therefore leaves out."""
         for section in self.sections:
             for name in section.unread():
                 path = (*section.path, name)
@@ -80,7 +80,7 @@ class Section:
 
     @property
     def is_empty(self) -> bool:
-        """True if the mapping is missing in the manifest or has no fields."""
+        """True if the manifest does not contain the section, or contains it without fields."""
         return not self._fields
 
     def take(self, name: str, kind: type[T]) -> T | None:
@@ -107,11 +107,11 @@ class Section:
         return self.take(name, kind)
 
     def section(self, name: str) -> "Section":
-        """Return the section of a mapping, which is empty if the field is missing."""
+        """Return a `Section` for the mapping in a field. The section is empty if the field is missing."""
         return Section(self.source, self.take(name, dict[str, Any]) or {}, (*self.path, name))
 
     def sections(self, name: str) -> "list[Section]":
-        """Return the sections of a list of mappings."""
+        """Return a `Section` for each mapping in a field that holds a list."""
         items = enumerate(self.take(name, tuple[dict[str, Any], ...]) or ())
         return [Section(self.source, item, (*self.path, name, index)) for index, item in items]
 
@@ -143,11 +143,11 @@ class Section:
         self._read.update(self._fields)
 
     def unread(self) -> Iterator[str]:
-        """Yield the names of fields that have a value and were not read."""
+        """Yield the names of the fields that have a value and that the conversion has not read."""
         return (name for name, value in self._fields.items() if name not in self._read and value is not None)
 
 
 def given(**fields: object) -> JsonObject:
-    """Return the fields that are neither None nor empty, with lists for tuples."""
+    """Return the fields that are neither None nor empty; tuples become lists."""
     there = {name: value for name, value in fields.items() if value is not None and value not in ({}, (), [])}
     return {name: list(value) if isinstance(value, tuple) else value for name, value in there.items()}

@@ -45,7 +45,10 @@ def _of_claim(volume: Section) -> JsonObject:
 
 
 def _of_folder(volume: Section) -> JsonObject:
-    """Return the volume on a claim that replaces an ephemeral volume of that size limit, and add a note."""
+    """Return a volume with a claim instead of an ephemeral volume, and add a note.
+
+    The size of the claim is the size limit of the ephemeral volume.
+    """
     volume.skip("kraftMetadata")
     size = volume.take("sizeLimit", str) or NO_LIMIT
     why = f"becomes a claim of {size} that is deleted with the Cluster, because brokers keep records only on claims"

@@ -6,7 +6,7 @@ from barnabas_operator.planning.strimzi.section import Section, given
 from barnabas_operator.resources.json_types import JsonObject
 
 OF_POOLS: Final = ("podSet", "pod", "perPodService", "persistentVolumeClaim", "kafkaContainer")
-"""The entries of a Kafka's template that the template of a KafkaNodePool replaces."""
+"""The fields in the template of a Kafka resource that the template of a KafkaNodePool replaces."""
 
 _POD: Final = {
     "imagePullSecrets": tuple[dict[str, Any], ...],
@@ -64,7 +64,7 @@ def metadata_of(template: Section, name: str) -> JsonObject:
 
 
 def labels_and_annotations(section: Section) -> JsonObject:
-    """Return the labels and annotations of a section."""
+    """Return the fields `labels` and `annotations` of a section."""
     labels, annotations = section.take("labels", dict[str, str]), section.take("annotations", dict[str, str])
     return given(labels=labels, annotations=annotations)
 

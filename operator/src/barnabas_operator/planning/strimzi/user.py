@@ -19,7 +19,7 @@ _QUOTAS: Final[Mapping[str, type[float]]] = {
 
 
 def converted_user(user: StrimziResource) -> JsonObject:
-    """Return the User, which has the name of the KafkaUser, without `CN=`, for all types of authentication."""
+    """Return the User. Its username is the name of the KafkaUser, without the `CN=` that Strimzi adds for TLS."""
     spec = user.spec
     return user.as_kind(
         "User",
