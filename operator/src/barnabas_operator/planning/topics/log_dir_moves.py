@@ -77,7 +77,7 @@ class LogDirRoom:
 
 
 def begin_log_dir_moves(wanted: Iterable[LogDirMove], disks: Disks) -> tuple[LogDirMove, ...]:
-    """Return the moves that begin now, within the limits on copies and bytes for each broker."""
+    """Return the moves that may begin now without exceeding a broker's limits on copies and bytes in progress."""
     copies, under_way = Counter[int](), Counter[int]()
     for move in _coming(disks):
         copies[move.broker_id] += 1

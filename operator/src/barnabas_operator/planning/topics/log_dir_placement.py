@@ -24,7 +24,7 @@ class NewReplica(NamedTuple):
 
 
 def new_replicas(steps: Iterable[TopicStep], topics: Mapping[str, TopicState]) -> dict[int, list[NewReplica]]:
-    """Return, by broker, the replicas that the steps add."""
+    """Return, by broker, the replicas that the planned steps add to the broker."""
     found: dict[int, list[NewReplica]] = {}
     for step in steps:
         had = topics[step.topic].partitions if step.topic in topics else ()

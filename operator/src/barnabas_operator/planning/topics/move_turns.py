@@ -1,6 +1,6 @@
 """The choice of the replica moves that begin now: a few partitions at a time, the most urgent first.
 
-The next reconciliation plans the other moves again.
+The next reconciliation plans again the moves that do not begin now.
 """
 
 from collections import Counter
@@ -60,7 +60,7 @@ def bytes_to_copy(moves: Iterable[MoveReplicas], cluster: ClusterState) -> int:
 
 
 def is_copy(move: MoveReplicas, cluster: ClusterState) -> bool:
-    """True if any broker gets a replica that it does not have."""
+    """True if the reassignment gives a broker a replica that the broker does not have yet."""
     return any(each.comes_to for each in _moves([move], cluster))
 
 
@@ -100,5 +100,8 @@ def _is_busy(broker: int, move: _Move, copies: Counter[int], under_way: Counter[
 
 
 def is_full(copies: int, size_bytes: int) -> bool:
-    """True if a broker with `copies` in progress may not begin a copy that brings the total to `size_bytes`."""
+    """True if a broker may not begin another copy.
+
+    `copies` is the number of its copies in progress, and `size_bytes` their bytes together with the other copy.
+    """
     return bool(copies) and (copies >= PARTITIONS_MAX or size_bytes > BYTES_MAX)

@@ -1,7 +1,7 @@
-"""The progress of a rebalance that the job `skew` has planned and that a Cluster names.
+"""The progress of a rebalance plan that the job `skew` has made and that the annotation of a Cluster names.
 
-Each reconciliation compares the plan with the current state: a partition has moved, or still has the replicas that it
-had when the plan was made, or is left out. So an operator that restarts continues the rebalance.
+Each reconciliation compares the plan with the current replicas. A partition has moved, or still has the replicas that
+it had when the plan was made, or is left out of the rebalance. So an operator that restarts continues the rebalance.
 """
 
 from collections.abc import Collection, Iterator
@@ -39,7 +39,7 @@ class NamedProgress(NamedTuple):
 
 
 def progress(named: NamedRebalance, state: ClusterState, paused: Collection[str]) -> NamedProgress:
-    """Return the progress of a plan; `paused` holds the names of paused topics.
+    """Return the progress of the rebalance plan in `named`; `paused` holds the topics whose Topic is paused.
 
     Moves begin only while all brokers are alive and all replicas are in sync.
     """
@@ -64,7 +64,10 @@ def progress(named: NamedRebalance, state: ClusterState, paused: Collection[str]
 
 
 class _Left:
-    """The planned partitions, checked in order. Each partition reserves disk space that later partitions cannot use."""
+    """The check of the planned partitions, one after the other.
+
+    A partition reserves the disk space that it needs, which partitions that are checked later cannot use.
+    """
 
     def __init__(self, plan: SkewPlan, state: ClusterState, paused: Collection[str]) -> None:
         self._plan, self._ids, self._state, self._paused = plan, plan.topic_ids, state, paused
@@ -76,7 +79,7 @@ class _Left:
         return self._state.topics[planned.topic].targets[planned.partition] == planned.replicas
 
     def within(self, planned: PlannedPartition) -> list[LogDirMove]:
-        """Return the remaining moves between log dirs, or none until all replicas are on the planned brokers."""
+        """Return the remaining moves between log dirs; no moves until all replicas are on the planned brokers."""
         disks = self._state.disks
         return log_dir_moves(planned, disks) if disks is not None and self.is_there(planned) else []
 
@@ -85,7 +88,7 @@ class _Left:
         return self._state.disks is not None and is_under_way(move, self._state.disks)
 
     def under_way(self) -> int:
-        """Return the number of copies between log dirs in progress, including partitions that are now left out."""
+        """Return the number of copies between log dirs in progress, even of partitions left out of the rebalance."""
         disks = self._state.disks
         if disks is None:
             return 0
@@ -96,7 +99,10 @@ class _Left:
         return self._state.topics[planned.topic].partitions[planned.partition] == planned.replicas
 
     def why_not(self, planned: PlannedPartition) -> str | None:
-        """Return why the partition is left out, or reserve its space and return None if it can move or has moved."""
+        """Return why the partition is left out of the rebalance, or None if it has moved or can move.
+
+        If the partition can move, reserve its disk space.
+        """
         topic = self._state.topics.get(planned.topic)
         if topic is None:
             return "the topic was deleted"
@@ -132,7 +138,7 @@ class _Left:
         if self._room is None or self._state.disks is None:
             return None
         for broker in sorted({*planned.replicas, *planned.before}):
-            if broker not in self._state.disks.spaces:  # The sizes of its replicas are unknown, too.
+            if broker not in self._state.disks.spaces:  # The size of the broker's replica is unknown, too.
                 return f"broker {broker} does not report its free space"
         size = self._state.disks.sizes.get(partition, 0)
         for broker in sorted(takers):
@@ -144,7 +150,7 @@ class _Left:
 
 
 def _misfit(planned: PlannedPartition) -> str | None:
-    """Return the problem of a planned partition that is invalid, for example after a manual change, or None."""
+    """Return what is wrong with a planned partition, for example after a manual change of the plan; None if valid."""
     dirs = planned.log_dirs
     if dirs is not None and len(dirs) != len(planned.replicas):
         return f"the plan has {len(dirs)} log_dirs; allowed: one for each replica, in total {len(planned.replicas)}"

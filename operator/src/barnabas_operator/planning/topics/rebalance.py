@@ -16,9 +16,9 @@ from barnabas_operator.planning.topics.topic_steps import MoveReplicas
 from barnabas_operator.resources.cluster import Cluster
 
 UNEVEN_SHARE: Final = 0.8
-"""The share of the average load below which a broker causes a proposal to rebalance."""
+"""The operator proposes a rebalance if a broker's load is below this share of the average load."""
 EVEN_SHARE: Final = 1.05
-"""The share of the average load above which replicas are moved away from a broker."""
+"""The multiple of the average load above which a rebalance moves replicas away from a broker."""
 
 
 class Rebalance(NamedTuple):
@@ -42,7 +42,7 @@ def is_asked_for(cluster: Cluster) -> bool:
 
 
 def is_uneven(state: ClusterState) -> bool:
-    """True if `is_calm`, and a broker's load is below `UNEVEN_SHARE` of the average, so that a rebalance is useful."""
+    """True if the cluster is calm (`is_calm`), and a broker's load is below `UNEVEN_SHARE` of the average load."""
     counted = loads(state)
     mean = sum(counted[broker] for broker in state.homes) / max(1, len(state.homes))
     return is_calm(state) and min(counted[broker] for broker in state.homes) < UNEVEN_SHARE * mean
@@ -60,7 +60,7 @@ def is_calm(state: ClusterState) -> bool:
 
 
 def plan_rebalance(state: ClusterState, left_alone: Collection[str] = ()) -> tuple[MoveReplicas, ...]:
-    """Return the moves of a rebalance, or none while `is_calm` is False.
+    """Return the moves of a rebalance; no moves while the cluster is not calm (`is_calm`).
 
     Topics in `left_alone` count towards the load of brokers, but are not moved.
     """
@@ -73,7 +73,7 @@ def plan_rebalance(state: ClusterState, left_alone: Collection[str] = ()) -> tup
 
 
 class _Plan:
-    """The loads and replicas after the moves that are planned so far."""
+    """The load of each broker and the replicas of each partition after the moves that are planned so far."""
 
     def __init__(self, state: ClusterState, left_alone: Collection[str]) -> None:
         self._homes, self._disks = state.homes, state.disks

@@ -111,7 +111,10 @@ def _paused(wanted: DesiredState) -> set[str]:
 
 
 def _rebalance(wanted: DesiredState, state: ClusterState, named: NamedProgress | None) -> Rebalance | None:
-    """Return the rebalance by the plan that the Cluster names, or else a rebalance to carry out or propose, or None."""
+    """Return the rebalance to carry out or to propose, or None if there is none.
+
+    A valid plan that the Cluster's annotation names comes first. Otherwise the operator plans the rebalance.
+    """
     cluster = wanted.cluster
     if named is not None and not named.refusal:
         return _described(named.moves, state, is_approved=True)

@@ -14,9 +14,10 @@ from barnabas_operator.planning.topics.topic_steps import MoveReplicas
 
 
 class ReplicaMoves:
-    """The planner of moves for one topic after another, with the load of each broker after the moves so far.
+    """The planner of replica moves for one topic after another.
 
-    The load is in bytes if disks are known, else in replicas. No broker gets more bytes than it has space for.
+    The planner counts the load of each broker after the moves planned so far: in bytes if the sizes of replicas are
+    known, else in replicas. No broker gets more bytes than it has space for.
     """
 
     def __init__(self, cluster: ClusterState) -> None:
@@ -29,10 +30,11 @@ class ReplicaMoves:
         """The partitions that keep their replicas because no broker has enough space."""
 
     def of_topic(self, name: str, factor: int | None = None, added: Sequence[ReplicaIds] = ()) -> MoveReplicas | None:
-        """Return the move that gives each partition `factor` replicas (None: as many as now) on brokers that stay.
+        """Return the move of a topic's replicas, or None if no replica has to move.
 
-        `added` holds the replicas of partitions that an earlier step adds. The caller has checked that there are enough
-        brokers. A partition that no broker has space for keeps its replicas. The result is None if nothing moves.
+        The move gives each partition `factor` replicas, or as many as now if `factor` is None, on brokers that are not
+        leaving. `added` holds the replicas of partitions that an earlier step of the plan adds to the topic. The caller
+        has checked that there are enough brokers. A partition for which no broker has space keeps its replicas.
         """
         found = (*self._cluster.topics[name].targets, *added)
         wanted = [self._row(row, factor or len(row), TopicPartition(name, number)) for number, row in enumerate(found)]
@@ -40,9 +42,10 @@ class ReplicaMoves:
         return MoveReplicas(name, changed) if changed else None
 
     def _row(self, now: ReplicaIds, factor: int, partition: TopicPartition) -> ReplicaIds:
-        """Return the new replicas of a partition, or `now` if lack of space would leave out a replica or a rack.
+        """Return the new replicas of a partition, or its current replicas `now` if the new ones are not possible.
 
-        Surplus replicas are removed first, replicas on leaving brokers are replaced, and missing replicas are appended.
+        The new replicas need brokers with enough space, in as many racks as before. Surplus replicas are removed first,
+        replicas on leaving brokers are replaced, and missing replicas are appended.
         """
         row = list(now)
         behind = {*self._cluster.leaving, *self._out_of_sync.get(partition, ())}
@@ -56,7 +59,8 @@ class ReplicaMoves:
                     self.without_room.add(partition)
                 return now
             row[index : index + 1] = [picked]
-        if not self._keeps_racks(now, row):  # Only a lack of free space can lead to fewer racks.
+        # Fewer racks remain if the brokers of a rack lack free space, or if a surplus replica was alone in its rack.
+        if not self._keeps_racks(now, row):
             self.without_room.add(partition)
             return now
         self._count(now, row, partition)
@@ -69,7 +73,7 @@ class ReplicaMoves:
         return len({racks[broker] for broker in row if broker in racks}) >= min(len(before), len(set(homes.values())))
 
     def _pick(self, row: Collection[int], partition: TopicPartition) -> int | None:
-        """Return a broker with enough space that is not in `row`, or None.
+        """Return a broker for another replica besides the replicas in `row`, or None if no broker has enough space.
 
         A broker in the rack with the fewest replicas in `row` is preferred, then a broker with the least load.
         """
@@ -91,7 +95,10 @@ class ReplicaMoves:
 
 
 def loads(cluster: ClusterState) -> Counter[int]:
-    """Return the load of each broker after all moves in progress: bytes if disks are known, else replicas."""
+    """Return the load of each broker after all moves in progress.
+
+    The load is in bytes if the sizes of replicas are known, else in replicas.
+    """
     counted = Counter[int]()
     for name, topic in cluster.topics.items():
         for number, row in enumerate(topic.targets):

@@ -24,6 +24,9 @@ def place_partitions(
 
 
 def placement_seed(topic: Topic, brokers: int) -> tuple[int, int]:
-    """Return start index and shift, each below the number of brokers, from MurmurHash3 of the topic's uid or name."""
+    """Return the start index and the shift for `assign_replicas`, each below the number of brokers.
+
+    Both are parts of the MurmurHash3 of the topic's uid or, without a uid, of its name.
+    """
     low, high = mmh3.hash64(topic.metadata.uid or topic.topic_name, signed=False)
     return low % brokers, high % brokers
