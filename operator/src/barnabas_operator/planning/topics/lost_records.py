@@ -17,9 +17,10 @@ _WAY_ON: Final = "`barnabas restore-metadata` restores the topics, and `barnabas
 def cluster_losses(
     cluster: Cluster, now: str, state: ClusterState | None, strays: Sequence[StrayLog] | None
 ) -> Iterator[Condition]:
-    """Return the conditions for lost records and for logs of unknown topics, if there are any; `now` is in RFC 3339.
+    """Yield a condition if records are lost, and a condition if brokers have logs of unknown topics.
 
-    A condition stays as it was while no broker answers (`state` or `strays` is None).
+    While no broker answers (`state` or `strays` is None), yield the condition that the status has. `now` is in RFC
+    3339.
     """
     if state is None:
         yield from as_before(cluster, RECORDS_LOST)
@@ -32,13 +33,19 @@ def cluster_losses(
 
 
 def lost_in_cluster(state: ClusterState) -> Refusal | None:
-    """Return the refusal for partitions without a leader because all their replicas have lost records, or None."""
+    """Return a Refusal that names the partitions without a leader because all their replicas have lost records.
+
+    Without such partitions, return None.
+    """
     lost = [trouble for trouble in state.troubles if trouble.lost is not None]
     return records_lost(lost, "--all") if lost else None
 
 
 def records_lost(lost: Sequence[Trouble], which: str) -> Refusal:
-    """Return the refusal for partitions with lost records; `which` are the options of `barnabas accept-loss`."""
+    """Return a Refusal that names partitions with lost records.
+
+    `which` holds the options with which `barnabas accept-loss` accepts the loss.
+    """
     text = named([f"{each.topic}-{each.partition} ({each.lost})" for each in lost])
     way_on = f"`barnabas accept-loss {which}` elects the replicas with the longest logs"
     return Refusal(RECORDS_LOST, f"partitions are offline because every replica lacks records: {text}; {way_on}")

@@ -20,7 +20,10 @@ def is_throttled(cluster: Cluster) -> bool:
 
 
 def throttles(topics: Iterable[Topic], begin: Iterable[MoveReplicas], state: ClusterState) -> Iterator[AlterConfigs]:
-    """Yield changes that list moving replicas in throttle configs of topics, unless a Topic declares such configs."""
+    """Yield the change of each topic's throttle configs that makes the configs list the topic's moving replicas.
+
+    Topics whose Topic resource declares throttle configs are left alone.
+    """
     declared = {topic.topic_name for topic in topics if not topic.spec.config.keys().isdisjoint(THROTTLED)}
     beginning = {move.topic: move.assignments for move in begin}
     for name, topic in sorted(state.topics.items()):
@@ -34,7 +37,7 @@ def throttles(topics: Iterable[Topic], begin: Iterable[MoveReplicas], state: Clu
 def _lists(moves: Mapping[int, ReplicaIds], topic: TopicState) -> dict[str, str | None]:
     """Return the throttle configs: `LEADERS` lists all current and new replicas, `FOLLOWERS` all new replicas.
 
-    None means no replica. The values do not change between the beginning and the end of a move.
+    The value of a config is None if it lists no replica. The values stay the same until a move has ended.
     """
     rows = enumerate(topic.partitions)
     senders = {number: tuple(sorted({*row, *moves[number]})) for number, row in rows if number in moves}

@@ -24,7 +24,10 @@ TopicCheck = Callable[[Topic, ClusterState], Refusal | None]
 
 
 def deletion_protected(what: str, first: str = "Delete or Retain") -> Refusal:
-    """Return the refusal to delete `what`, such as `Topic flights`; `first` names the policies to set first."""
+    """Return the refusal to delete `what`, such as `Topic flights`, whose deletion policy is Protect.
+
+    `first` names the deletion policies that allow the deletion.
+    """
     message = f"{what} and its resource are kept, because spec.deletionPolicy is Protect; first set {first}"
     return Refusal(DELETION_PROTECTED, message)
 
@@ -100,7 +103,10 @@ def may_adopt(topic: Topic, cluster: ClusterState) -> Refusal | None:
 
 
 def was_made_by(topic: Topic, found: TopicState, cluster: ClusterState) -> bool:
-    """True if the topic is exactly as the resource creates it, so that only the status of the resource was lost."""
+    """True if the topic is as the Topic resource would create it.
+
+    The operator has then created the topic for the resource, and only the status of the resource was lost.
+    """
     replicas, partitions = replicas_of(topic, cluster), topic.spec.partitions or cluster.num_partitions
     if config_changes(topic.spec.config, found.overrides) or replicas > len(cluster.homes):
         return False

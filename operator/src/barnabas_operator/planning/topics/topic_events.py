@@ -15,7 +15,7 @@ DRIFT_UNDONE: Final = "DriftUndone"
 
 
 def topic_events(topic: Topic, before: Json) -> Iterator[Said]:
-    """Yield an Event if the topic has more partitions than in its earlier status `before`, as JSON."""
+    """Yield an Event if the topic has got more partitions; `before` is the earlier status of the Topic as JSON."""
     had = before.get("partitions")
     count = topic.status.partitions if topic.status is not None else None
     if count is None or had is None or count <= had:
@@ -26,9 +26,10 @@ def topic_events(topic: Topic, before: Json) -> Iterator[Said]:
 
 
 def drift_undone(before: Topic, step: TopicStep) -> Said | None:
-    """Return the Event for a step that undoes config changes of another client; `before` is the Topic before the step.
+    """Return an Event if the step undoes config changes of another client, or None if it does not.
 
-    Changes to throttle configs are not reported, because the operator makes them itself.
+    `before` is the Topic before the step. Changes to throttle configs are not reported, because the operator makes
+    them itself.
     """
     if not isinstance(step, AlterConfigs) or not was_brought_about(before):
         return None

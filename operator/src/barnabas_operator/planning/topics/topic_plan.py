@@ -37,7 +37,7 @@ PLACING: Final = (CreateTopic, IncreasePartitions, MoveReplicas)
 
 @dataclass(frozen=True, slots=True)
 class TopicPlan:
-    """The plan for one Topic: steps in order, and the refusal that explains why there are none or not all.
+    """The plan for one Topic: the steps in order, and a refusal if some or all needed steps are not possible now.
 
     `drift` names changes by other clients that are not undone.
     """
@@ -51,7 +51,7 @@ class TopicPlan:
 def plan_topics(
     declared: Sequence[Topic], cluster: ClusterState, moves: ReplicaMoves | None = None
 ) -> tuple[TopicPlan, ...]:
-    """Return a plan for each declared Topic, in the same order. `moves` plans the moves of replicas."""
+    """Return a plan for each declared Topic, in the same order. `moves` chooses the brokers for moving replicas."""
     owned, moves = owners(declared, lambda topic: topic.topic_name), moves or ReplicaMoves(cluster)
     return tuple(_plan(topic, owned[topic.topic_name], cluster, moves) for topic in declared)
 
@@ -59,10 +59,10 @@ def plan_topics(
 def plan_evacuation(
     plans: Iterable[TopicPlan], cluster: ClusterState, factors: Mapping[str, int], moves: ReplicaMoves | None = None
 ) -> tuple[MoveReplicas, ...]:
-    """Return the moves of all remaining replicas away from brokers that will be removed, even of undeclared topics.
+    """Return the moves of all replicas that `plans` leave on brokers to be removed, even of undeclared topics.
 
-    Topics in `factors`, the internal topics, also get the number of replicas that `factors` holds. A topic that needs
-    more brokers than are available is not moved. `moves` plans the moves of replicas.
+    `factors` holds the internal topics with the replication factor that they should also get. A topic that needs more
+    brokers than are available is not moved. `moves` chooses the brokers for moving replicas.
     """
     moved = {step.topic for plan in plans for step in plan.steps if isinstance(step, MoveReplicas)}
     moves, followed = moves or ReplicaMoves(cluster), {} if cluster.awaited else factors
@@ -79,7 +79,7 @@ def _fits(topic: TopicState, factor: int | None, cluster: ClusterState) -> bool:
 
 
 def plan_deletions(removed: Sequence[Topic], declared: Sequence[Topic], cluster: ClusterState) -> tuple[TopicPlan, ...]:
-    """Return a plan for each Topic that is no longer declared. A refusal means that the resource is kept."""
+    """Return a plan for each Topic that is no longer declared. If a plan has a refusal, the Topic resource is kept."""
     still_owned = {topic.topic_name for topic in declared}
     return tuple(_plan_deletion(topic, still_owned, cluster) for topic in removed)
 
@@ -109,9 +109,9 @@ def _plan(topic: Topic, owner: Topic, cluster: ClusterState, moves: ReplicaMoves
 
 
 def _of_drift(topic: Topic, found: TopicState, steps: tuple[TopicStep, ...], refusal: Refusal | None) -> TopicPlan:
-    """Return the plan that undoes changes of other clients, or only reports them if driftPolicy is Warn.
+    """Return a plan that undoes changes of other clients or, if driftPolicy is Warn, a plan that only reports them.
 
-    The report leaves out moves that keep the number of replicas, because `plan_evacuation` plans such moves.
+    The report leaves out moves that keep the number of replicas, because `plan_evacuation` carries out these moves.
     """
     drift = (f"not undone: {refusal.message}",) if refusal is not None else ()
     if topic.spec.drift_policy == "Revert":
@@ -127,7 +127,7 @@ def _keeps_numbers(step: MoveReplicas, found: TopicState) -> bool:
 
 
 def was_brought_about(topic: Topic) -> bool:
-    """True if the declared state was reached before, so that any difference is a change by another client."""
+    """True if the topic has reached its declared state before. A difference is then a change by another client."""
     ready, drifted = (_reported(topic, kind) for kind in (READY, DRIFTED))
     is_there = ready is not None and (ready.status == "True" or ready.reason in (PARTITIONS_OFFLINE, RECORDS_LOST))
     return is_there or drifted is not None
@@ -149,7 +149,7 @@ def _reported(topic: Topic, kind: str) -> Condition | None:
 def _bring_about(
     topic: Topic, found: TopicState | None, cluster: ClusterState, moves: ReplicaMoves
 ) -> tuple[tuple[TopicStep, ...], Refusal | None]:
-    """Return the steps that are possible now, and the refusal of the other steps, if there is one."""
+    """Return the steps for a topic that are possible now, and a refusal that says why other needed steps are not."""
     refusal = refuse(topic, cluster, OF_NUMBERS)
     if enough_brokers(topic, cluster) is not None:
         return tuple(_set_configs(topic, found) if found is not None else ()), refusal
@@ -168,7 +168,7 @@ def _create(topic: Topic, cluster: ClusterState) -> CreateTopic:
 
 
 def _change(topic: Topic, found: TopicState, cluster: ClusterState, moves: ReplicaMoves) -> Iterator[TopicStep]:
-    """Yield the steps that change an existing topic.
+    """Yield the steps that bring an existing topic to its declared state.
 
     Partitions are added only while there are enough brokers for the current replication factor.
     """

@@ -62,7 +62,7 @@ def without_cluster(topic: Topic, why: Refusal, now: str) -> Topic:
 
 
 def _offline(offline: Sequence[Trouble]) -> Refusal:
-    """Return the refusal for offline partitions, or only for partitions with lost records if there are any."""
+    """Return a Refusal that names the partitions with lost records or, without lost records, all offline partitions."""
     lost = [trouble for trouble in offline if trouble.lost is not None]
     if lost:
         return records_lost(lost, f"--topic {lost[0].topic}")
