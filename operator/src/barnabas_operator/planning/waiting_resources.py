@@ -1,4 +1,4 @@
-"""The deletion and the status of resources whose Cluster cannot be reached now."""
+"""The rules for deletions and statuses of resources while their Cluster cannot be reached."""
 
 from typing import Final
 
@@ -11,7 +11,10 @@ from barnabas_operator.resources.object_meta import READY, condition_of
 from barnabas_operator.resources.resource import Resource
 
 PASSING: Final = (None, CLUSTER_NOT_FOUND, CLUSTER_NOT_READY, INVALID_SPEC)
-"""The reasons of `Ready` that are overwritten while the Cluster cannot be reached; None if there is no `Ready`."""
+"""The reasons of `Ready` that the operator overwrites while the Cluster cannot be reached.
+
+None stands for a resource without the condition `Ready`.
+"""
 
 
 def may_go(resource: Resource) -> bool:
@@ -20,7 +23,10 @@ def may_go(resource: Resource) -> bool:
 
 
 def with_waiting(resource: ResourceT, why: str, now: str) -> ResourceT:
-    """Return the resource with a status that says why it waits, or unchanged if its status is up to date."""
+    """Return the resource with a status that says why the resource waits for its Cluster.
+
+    If the status is up to date, return the resource unchanged.
+    """
     return with_problem(resource, why_waiting(resource, why), now) if has_news(resource) else resource
 
 
@@ -34,7 +40,7 @@ def has_news(resource: Resource) -> bool:
 
 
 def why_waiting(resource: Resource, why: str) -> Refusal | None:
-    """Return why a resource waits for its Cluster, or None if it is paused and not being deleted."""
+    """Return why a resource waits for its Cluster; None for a paused resource, unless the resource is being deleted."""
     if resource.metadata.deletion_timestamp is None:
         return None if resource.is_paused else Refusal(CLUSTER_NOT_READY, why)
     thing, policy = KINDS[resource.kind].thing, resource.spec.deletion_policy

@@ -33,7 +33,7 @@ MAINTENANCE_RIGHTS: Final[Rights] = {
     # A restore creates and writes topics, and an archive with delete_archived deletes records.
     ResourceType.TOPIC: (_O.READ, _O.WRITE, _O.CREATE, _O.DELETE, _O.DESCRIBE_CONFIGS),
     ResourceType.GROUP: (_O.DESCRIBE,),  # Consumers look up their coordinator, but never commit.
-    ResourceType.CLUSTER: (_O.DESCRIBE,),  # Runs list log dirs and reassignments.
+    ResourceType.CLUSTER: (_O.DESCRIBE,),  # Maintenance runs list log dirs and reassignments.
 }
 
 

@@ -35,7 +35,10 @@ class UserCertificate(NamedTuple):
 
 
 def clients_authority(key: str, trusted: str) -> ClientsAuthority:
-    """Return the authority with the certificate of `key` first in `trusted`, or unchanged if a text is invalid."""
+    """Return the authority; the certificate that belongs to the private key `key` comes first in `trusted`.
+
+    If `key` or `trusted` is invalid, the order of the certificates is unchanged.
+    """
     try:
         return ClientsAuthority(key, pem_of(signer_first(key, certificates_in(trusted))))
     except ValueError:

@@ -41,7 +41,7 @@ def refuse(user: User, context: UserContext, checks: Sequence[UserCheck] | None 
 
 
 def same_user_as_before(user: User, _context: UserContext) -> Refusal | None:
-    """Refuse a change of the username or Cluster in the status, because the old Kafka user would be left behind."""
+    """Refuse another username or Cluster than in the status, because the old Kafka user would be left behind."""
     status, spec = user.status, user.spec
     if status is None or status.username is None:
         return None

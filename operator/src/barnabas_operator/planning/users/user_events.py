@@ -11,7 +11,7 @@ PASSWORD_ROTATED: Final = "PasswordRotated"
 
 
 def drift_undone(steps: Sequence[UserStep]) -> Said | None:
-    """Return the Event for steps that undid changes by another client, or None if there are no steps."""
+    """Return an Event that lists the changes of another client that `steps` have undone; None without steps."""
     if not steps:
         return None
     return (

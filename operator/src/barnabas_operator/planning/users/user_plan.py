@@ -86,9 +86,9 @@ def quota_changes(found: FoundUser, wanted: dict[str, float]) -> dict[str, float
 def plan_deletion(
     user: User, found: FoundUser, still_declared: Collection[str], reserved: Collection[str] = ()
 ) -> UserPlan:
-    """Return the plan for a user that is no longer declared. A refusal means that the resource is kept.
+    """Return the plan for a User that is no longer declared. If the plan has a refusal, the User resource is kept.
 
-    A user that is paused, retained, reserved, declared by another resource, or never created is not deleted.
+    A Kafka user that is paused, retained, reserved, declared by another resource, or never created is not deleted.
     """
     name = owned_name(user)
     if name is None or name in (*still_declared, *reserved) or user.spec.pause or not found.is_there:
@@ -104,8 +104,9 @@ def plan_deletion(
 
 
 def owned_name(user: User) -> str | None:
-    """Return the name of the user that belongs to the resource, or None if the resource has no user.
+    """Return the name of the Kafka user that belongs to the resource, or None if the resource has no Kafka user.
 
-    Without a status the declared name counts, because the operator may have stopped before it wrote the first status.
+    Without a status, the result is the declared name, because the operator may have created the user and stopped before
+    it wrote the first status.
     """
     return user.username if user.status is None else user.status.username

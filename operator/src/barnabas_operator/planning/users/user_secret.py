@@ -13,7 +13,10 @@ from barnabas_operator.resources.user import User
 ROTATE: Final = "barnabas.dev/rotate-password"
 """The annotation of a User that requests a new password when its value changes; the Secret keeps the last value."""
 SALT: Final = "barnabas.dev/password-salt"
-"""The annotation of a Secret with the salt of the password id, so that the id does not reveal the password."""
+"""The annotation of a Secret with a salt.
+
+The password id is a hash of the password with the salt, so that the id does not reveal the password.
+"""
 NO_PASSWORD: Final = "NoPassword"
 PASSWORD_LENGTH: Final = 32
 GIVEN_LENGTH_MAX: Final = 255
@@ -39,7 +42,7 @@ class GivenPassword(NamedTuple):
 
 
 def not_own(user: User) -> Refusal:
-    """Return the refusal of a User whose Secret already exists with another owner."""
+    """Return the Refusal to report for a User if the Secret of its name already exists and has another owner."""
     name = user.metadata.name
     why = f"Secret {name} already exists and does not belong to the User"
     return Refusal(RESOURCE_CONFLICT, f"{why}; delete the Secret, or choose another metadata.name for the User")
@@ -78,13 +81,13 @@ def asks_for_rotation(user: User, stored: StoredSecret | None) -> bool:
 
 
 def marks_of(user: User, stored: StoredSecret | None, new: NewPassword) -> dict[str, str]:
-    """Return the Secret's annotations: its salt, or a new one, and the User's last request for a rotation."""
+    """Return the Secret's annotations: the stored or a new salt, and the User's last request for a new password."""
     salt = stored.marks.get(SALT, "") if stored is not None else ""
     rotated = user.metadata.annotations.get(ROTATE)
     return {SALT: salt or new()} | ({ROTATE: rotated} if rotated is not None else {})
 
 
 def known_password(password: str, marks: Mapping[str, str]) -> KnownPassword:
-    """Return the password with its id, a hash with the salt in `marks`."""
+    """Return the password with its id: a hash of the password and of the salt in `marks`."""
     digest = hashlib.sha256(f"{marks[SALT]}:{password}".encode()).hexdigest()
     return KnownPassword(password, digest[:_ID_LENGTH])

@@ -22,9 +22,9 @@ def user_status(
 ) -> UserStatus:
     """Return the new status; `problem` is the refusal of the User, if there is one, and `now` is in RFC 3339.
 
-    `cluster` is the Cluster that has the user, or None if the User was refused before any step. `password_id` is the id
-    of the password that the brokers have stored. `certificate` is the certificate in the Secret. `note` is the message
-    of the condition of a ready User.
+    `cluster` is the Cluster in which the user exists, or None if the User was refused before any change in Kafka.
+    `password_id` is the id of the password that the brokers have stored. `certificate` is the certificate in the
+    Secret. `note` is the message of the condition `Ready` if the User is ready.
     """
     before = user.status or UserStatus()
     conditions = merge_conditions(before.conditions, conditions_of(user, problem, now, note=note))

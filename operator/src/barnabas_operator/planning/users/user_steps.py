@@ -1,4 +1,4 @@
-"""The steps that change users, and their descriptions."""
+"""The steps that change the credentials, ACLs and quotas of Kafka users, and the descriptions of the steps."""
 
 from collections.abc import Mapping
 from typing import Final, NamedTuple
