@@ -26,7 +26,7 @@ BROKEN_SECRET: Final = "BrokenSecret"
 TRUSTED_FIRST: Final = dt.timedelta(days=30)
 """The time for which clients trust a new authority before it signs certificates."""
 LAST_MOMENT: Final = dt.timedelta(days=1)
-"""The time before the expiry of the old authority at which the new authority signs certificates at the latest."""
+"""The new authority begins to sign certificates at least this long before the old authority expires."""
 
 Data = Mapping[str, bytes]
 """The decoded `data` of a Secret."""
