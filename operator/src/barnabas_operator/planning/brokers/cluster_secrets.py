@@ -102,7 +102,10 @@ def secret_names(cluster: Cluster) -> tuple[str, ...]:
 
 
 def plan_secrets(cluster: Cluster, hosts: Set[str], external: ExternalAccess, moment: Moment) -> SecretsPlan | Refusal:
-    """Return the wanted content of all Secrets, or a refusal; `hosts` is the result of `broker_hosts`."""
+    """Return the wanted content of all Secrets, or a refusal if an authority is invalid.
+
+    `hosts` holds the host names and addresses for the certificate of the brokers, from `broker_hosts`.
+    """
     name = cluster.metadata.name
     authorities = []
     spec, found = cluster.spec, (cluster_authority_name(name), clients_authority_name(name))

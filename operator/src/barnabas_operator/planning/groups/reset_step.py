@@ -55,7 +55,7 @@ class ResetLook(NamedTuple):
 
     @property
     def before(self) -> BeforeReset | None:
-        """Return the target's annotation with the replicas to scale up to, written by a reset of any group, or None."""
+        """Return the target's annotation `BEFORE_RESET`, or None if no reset of any group has written it."""
         return self.scale.before if isinstance(self.scale, TargetScale) else None
 
     @property

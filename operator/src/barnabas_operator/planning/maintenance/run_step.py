@@ -74,7 +74,7 @@ def has_begun(run: MaintenanceJob) -> bool:
 
 
 def taken(kind: str, name: str) -> Refusal:
-    """Return the refusal of a run whose object already exists with another owner."""
+    """Return the Refusal to report for a run if an object that it needs already exists and has another owner."""
     return Refusal(
         RESOURCE_CONFLICT,
         f"{kind} {name} already exists and has another owner; delete the object, or rename the MaintenanceJob",

@@ -121,7 +121,7 @@ def moves_begin(cluster: Cluster, steps: Iterable[TopicStep]) -> Said | None:
 
 
 def _plan(cluster: Cluster, before: Json) -> Iterator[Said]:
-    """Yield an Event when the rebalance plan that the Cluster names begins, is refused, or is done."""
+    """Yield an Event when the rebalance plan that the Cluster's annotation names begins, is refused, or is done."""
     plan, was = condition_of(cluster.conditions, REBALANCING), condition_before(before, REBALANCING)
     if plan is None:
         return

@@ -41,7 +41,7 @@ class ReconcilePlan(NamedTuple):
     asks_for_disks: bool
     is_rebalanced: bool
     named: NamedProgress | None = None
-    """The progress of the rebalance plan that the Cluster names."""
+    """The progress of the rebalance plan that the Cluster's annotation names."""
     log_dir_moves: tuple[LogDirMove, ...] = ()
     """The moves between log dirs that begin now; empty while replicas move between brokers."""
 

@@ -140,7 +140,7 @@ def _is_moving(topic: Topic) -> bool:
 
 
 def _reported(topic: Topic, kind: str) -> Condition | None:
-    """Return the condition of type `kind` for the current generation, or None."""
+    """Return the condition of type `kind` if the status has it for the current generation; None otherwise."""
     if topic.status is None or topic.status.observed_generation != topic.metadata.generation:
         return None
     return condition_of(topic.status.conditions, kind)

@@ -72,7 +72,7 @@ def issue(username: str, authority: ClientsAuthority, now_ms: int, password: str
 
 
 def no_authority(cluster: str, missing: str) -> Refusal:
-    """Return the refusal of a tls user whose certificate cannot be signed; `missing` says what is missing."""
+    """Return the Refusal for a tls user whose certificate cannot be signed; `missing` says what is missing."""
     why = f"Cluster {cluster} has no authority for clients: {missing}"
     return Refusal(NO_AUTHORITY, f"{why}; set the type of spec.authentication to scram-sha-512")
 

@@ -29,7 +29,7 @@ class KnownPassword(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class UserPlan:
-    """The plan for one User: steps in order, or the refusal that explains why there are none.
+    """The plan for one User: the steps in order, or a refusal that says why there are none.
 
     `drift` holds those steps that undo changes by other clients.
     """

@@ -49,7 +49,7 @@ def not_own(user: User) -> Refusal:
 
 
 def given_password_problem(user: User, given: GivenPassword) -> Refusal | None:
-    """Return the refusal of the password that a User refers to, or None if the password is valid."""
+    """Return a Refusal if the password to which a User refers is missing or invalid; None if it is valid."""
     reference = user.spec.authentication.password
     assert reference is not None, "nothing is given"
     ref = reference.value_from.secret_key_ref

@@ -20,7 +20,7 @@ def user_status(
     certificate: CertificateStatus | None = None,
     note: str = "",
 ) -> UserStatus:
-    """Return the new status; `problem` is the refusal of the User, if there is one, and `now` is in RFC 3339.
+    """Return the new status; `problem` is the reason why the User is not ready, or None. `now` is in RFC 3339.
 
     `cluster` is the Cluster in which the user exists, or None if the User was refused before any change in Kafka.
     `password_id` is the id of the password that the brokers have stored. `certificate` is the certificate in the
