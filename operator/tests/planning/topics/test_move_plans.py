@@ -18,7 +18,7 @@ from barnabas_operator.planning.status.reassignment_conditions import PendingMov
 from barnabas_operator.planning.topics.move_turns import BYTES_MAX, PARTITIONS_MAX, take_turns
 from barnabas_operator.planning.topics.rebalance import UNEVEN_SHARE, plan_rebalance
 from barnabas_operator.planning.topics.reconcile_plan import ReconcilePlan, plan_reconcile
-from barnabas_operator.planning.topics.replica_moves import loads, room
+from barnabas_operator.planning.topics.replica_moves import ReplicaMoves, loads, room
 from barnabas_operator.planning.topics.topic_plan import plan_evacuation
 from barnabas_operator.planning.topics.topic_steps import MoveReplicas, TopicStep
 from barnabas_operator.resources.cluster import Brokers, Cluster, ClusterSpec, RebalanceMode
@@ -170,6 +170,24 @@ def test_a_broker_that_was_added_gets_its_share() -> None:
     before = state([(0, 1), (1, 2), (2, 0)] * 8, 4)
     after = moved(before, plan_rebalance(before))
     assert sorted(loads(after).values()) == [12, 12, 12, 12]
+
+
+@pytest.mark.parametrize(
+    ("row", "factor", "expected"),
+    [
+        ((0, 1, 2), 2, (0, 1)),
+        ((0, 1, 2), 1, (0,)),
+        ((0, 3, 1), 2, (0, 1)),
+        ((1, 0, 3), 2, (1, 0)),
+        ((0, 3, 1, 4), 3, (0, 3, 1)),
+    ],
+)
+def test_fewer_replicas_are_asked_for_and_racks_stay(row: ReplicaIds, factor: int, expected: ReplicaIds) -> None:
+    racks = {0: "x", 1: "y", 2: "z", 3: "x", 4: "y"}
+    moves = ReplicaMoves(state([row], 5, [1000], racks=racks))
+    step = moves.of_topic("t", factor)
+    assert step is not None, moves.without_room
+    assert step.assignments == {0: expected}
 
 
 def test_a_partition_stays_in_as_many_racks_as_it_is_in() -> None:

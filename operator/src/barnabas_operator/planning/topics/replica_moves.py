@@ -48,9 +48,8 @@ class ReplicaMoves:
         replicas on leaving brokers are replaced, and missing replicas are appended.
         """
         row = list(now)
-        behind = {*self._cluster.leaving, *self._out_of_sync.get(partition, ())}
         while len(row) > factor:
-            row.remove(([broker for broker in row if broker in behind] or row)[-1])
+            row.remove(self._surplus(row, self._out_of_sync.get(partition, ())))
         places = [index for index, broker in enumerate(row) if broker in self._cluster.leaving]
         for index in (*places, *range(len(row), factor)):
             picked = self._pick(row, partition)
@@ -59,18 +58,31 @@ class ReplicaMoves:
                     self.without_room.add(partition)
                 return now
             row[index : index + 1] = [picked]
-        # Fewer racks remain if the brokers of a rack lack free space, or if a surplus replica was alone in its rack.
+        # Fewer racks remain if the brokers of a rack lack free space, or if a removed replica was alone in its rack.
         if not self._keeps_racks(now, row):
             self.without_room.add(partition)
             return now
         self._count(now, row, partition)
         return tuple(row)
 
+    def _surplus(self, row: Sequence[int], out_of_sync: Collection[int]) -> int:
+        """Return the replica to remove: the last one that is out of sync, shares its rack, or is on a leaving broker.
+
+        If no replica meets all these conditions, the first condition matters most.
+        """
+        racks, leaving = self._cluster.racks, self._cluster.leaving
+        in_rack = Counter(racks.get(broker) for broker in row)
+        return min(
+            reversed(row),
+            key=lambda broker: (broker not in out_of_sync, in_rack[racks.get(broker)] == 1, broker not in leaving),
+        )
+
     def _keeps_racks(self, now: Collection[int], row: Collection[int]) -> bool:
-        """True if the new replicas are in as many racks as before, or in all racks."""
+        """True if the new replicas are in as many racks as before, or in all racks, or each in a rack of its own."""
         racks, homes = self._cluster.racks, self._cluster.homes
         before = {racks[broker] for broker in now if broker in racks}
-        return len({racks[broker] for broker in row if broker in racks}) >= min(len(before), len(set(homes.values())))
+        after = {racks[broker] for broker in row if broker in racks}
+        return len(after) >= min(len(before), len(set(homes.values())), len(row))
 
     def _pick(self, row: Collection[int], partition: TopicPartition) -> int | None:
         """Return a broker for another replica besides the replicas in `row`, or None if no broker has enough space.
