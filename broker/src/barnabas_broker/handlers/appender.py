@@ -75,7 +75,7 @@ class Appender(msgspec.Struct):
         """
         try:
             results: ProduceResults = list(map(self._append, self.request.batches, count()))
-        except BaseException:  # The connection is closed, so the batches that still wait must not be appended.
+        except BaseException:  # Any error closes the connection, so the batches that still wait must not be appended.
             if self.late is not None:
                 self.late.end()
             raise

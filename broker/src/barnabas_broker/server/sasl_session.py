@@ -235,7 +235,10 @@ class SaslSession:
         return [_encoded(header, answer)]
 
     def _refusal(self, header: RequestHeader | None, failure: AuthenticationFailed) -> list[Part]:
-        """Return the response to a refused client; an empty list if the token came without a request header."""
+        """Return the parts of the response to a refused client.
+
+        There are none if the token came without a request header, because such clients read no error response.
+        """
         if header is None:
             return []
         response = message_class("SaslAuthenticateResponse")

@@ -311,7 +311,11 @@ class ClusterWorker:
         )
 
     async def _maintain_brokers(self, cluster: Cluster, brokers: BrokersOutcome, state: ClusterState) -> None:
-        """Balance leaders; set configs, ACLs and `admin`'s password; find stray logs; unregister removed brokers."""
+        """Set configs and find stray logs; do what else is due now.
+
+        Leaders are balanced if `brokers` asks for it. ACLs and `admin`'s password wait for restarts, and removed
+        brokers are unregistered unless a step of the roll waits.
+        """
         if brokers.balance:
             await self._running.balance(cluster)
             self._brokers.unbalanced = False

@@ -78,7 +78,7 @@ class LogDir:
         self._begun: set[TopicPartition] = set()
         """The new logs for which the checkpoint files may still list offsets of a deleted log with the same name."""
         self._gone: set[TopicPartition] = set()
-        """The logs that were removed while a checkpoint was being written, because the checkpoint may contain them."""
+        """The logs that were removed while a checkpoint was being written, which may still contain them."""
 
     log_dir = property(lambda self: self.path)
     directory = property(lambda self: self.path)

@@ -304,7 +304,7 @@ class Log:
         self.log_end_offset = end_offset
         self.epochs.load(self.log_start_offset, recovery_point, self.segments)
         self.epochs.recovered(epochs)
-        # Later snapshots would skip batches above the recovery point, whose transaction markers must be read again.
+        # Loading a snapshot above the recovery point would skip batches with transaction markers that must be read.
         self.known_producers.snapshots.remove_after(recovery_point)
         self._load_producers()
         self.ends_at(self.log_end_offset)

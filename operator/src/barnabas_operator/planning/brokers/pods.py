@@ -127,7 +127,7 @@ class PodsState:
         return BrokerView(number, True, is_ready, self._is_changed(pod), self._lacks_volume(pod), pod.is_lost, ending)
 
     def _ending(self, pod: BrokerPod) -> Iterator[str]:
-        """Yield the pod and the claims of the broker that are being deleted."""
+        """Yield `pod NAME` and `claim NAME` for the pod and the claims of the broker that are being deleted."""
         if pod.is_ending:
             yield f"pod {pod.name}"
         for claim in self.claims:
