@@ -181,7 +181,8 @@ def test_a_null_that_kubectl_drops_is_told_and_server_side_apply_keeps_it(asking
     kubectl, manifest = asking.kubectl, topic("nulls", config={"retention.ms": None, "segment.ms": 5})
     done = kubectl.ask(*IN, "apply", "-f-", stdin=manifest)
     assert (
-        "Warning: spec.config had the value null for retention.ms, but kubectl apply removes null values" in done.stderr
+        "Warning: spec.config of the manifest sets retention.ms to null, but kubectl apply removes null values"
+        in done.stderr
     )
     kubectl(*IN, "delete", "topic", "nulls")
     done = kubectl.ask(*IN, "apply", "--server-side", "-f-", stdin=manifest)

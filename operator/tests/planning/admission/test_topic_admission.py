@@ -272,8 +272,8 @@ WARNINGS: Mapping[str, tuple[JsonObject | None, JsonObject, AdmissionContext, tu
         AdmissionContext(),
         (
             (
-                "spec.config had the value null for retention.ms, but kubectl apply removes null values, "
-                "which resets these configs to their defaults; kubectl apply --server-side keeps null values"
+                "spec.config of the manifest sets retention.ms to null, but kubectl apply removes null values, "
+                "so these configs get their defaults; kubectl apply --server-side keeps null values"
             ),
         ),
     ),

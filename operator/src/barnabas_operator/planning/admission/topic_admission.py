@@ -143,8 +143,8 @@ def lost_nulls(wanted: Topic, _before: Topic | None, _context: AdmissionContext)
     if not lost:
         return None
     return (
-        f"spec.config had the value null for {', '.join(lost)}, but kubectl apply removes null values, "
-        "which resets these configs to their defaults; kubectl apply --server-side keeps null values"
+        f"spec.config of the manifest sets {', '.join(lost)} to null, but kubectl apply removes null values, "
+        "so these configs get their defaults; kubectl apply --server-side keeps null values"
     )
 
 
