@@ -128,7 +128,7 @@ CHANGES: Mapping[str, tuple[Cluster, Cluster, str | None]] = {
     "a volume less": (
         cluster(storage=Storage(volumes=(Volume(id=0), Volume(id=1), Volume(id=2)))),
         cluster(storage=Storage(volumes=(Volume(id=1),))),
-        "Removing volumes is not supported: spec.storage.volumes lacks the id 0, 2; declare all earlier volumes",
+        "Removing volumes is not supported: spec.storage.volumes lacks the id 0, 2; declare the missing volumes again",
     ),
     "a broker more": (cluster(brokers=Brokers(replicas=3)), cluster(brokers=Brokers(replicas=4)), None),
     "a broker less": (cluster(brokers=Brokers(replicas=3)), cluster(brokers=Brokers(replicas=2)), None),

@@ -41,7 +41,7 @@ def claims(here: World) -> dict[str, bool]:
     [
         (
             [{"id": 0}],
-            "Removing volumes is not supported: spec.storage.volumes lacks the id 1; declare all earlier volumes",
+            "Removing volumes is not supported: spec.storage.volumes lacks the id 1; declare the missing volumes again",
         ),
         (
             [{"id": 0}, {"id": 1, "size": "1Gi"}],

@@ -247,7 +247,7 @@ CASES: Mapping[str, Case] = {
             "BrokerHoldsReplicas",
             "broker 2 will be removed after these replicas have moved: wide-0; "
             "first reduce the replicas of topic wide to 2 or fewer: "
-            "set spec.replicas of the Topic, or create a Topic if the topic has none",
+            "set spec.replicas of the Topic resource; if the topic has no Topic resource, create one",
         ),
     ),
     "the brokers' own topics get fewer replicas by themselves": (

@@ -141,7 +141,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
         {"brokerContainer": {"volumeMounts": [{"name": "x"}]}},
         (
             "spec.template.brokerContainer.volumeMounts[0].mountPath is missing; "
-            "allowed: the key of a list entry to change or add"
+            "allowed: a value that identifies the list entry to change or add"
         ),
     ),
     "what tells that a broker is ready": (

@@ -245,7 +245,7 @@ def _removal(broker_id: int, wanted: int, state: ClusterState | None) -> RemoveB
     message = f"broker {broker_id} will be removed after these replicas have moved: {_some(held, len(held))}"
     if too_wide:
         message += f"; first reduce the replicas of topic {_some(too_wide, len(too_wide))} to {wanted} or fewer: "
-        message += "set spec.replicas of the Topic, or create a Topic if the topic has none"
+        message += "set spec.replicas of the Topic resource; if the topic has no Topic resource, create one"
     return Refusal(HOLDS_REPLICAS, message)
 
 

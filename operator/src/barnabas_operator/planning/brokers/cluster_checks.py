@@ -51,7 +51,7 @@ def no_volume_removed(before: Cluster, after: Cluster) -> Refusal | None:
         return None
     listed = ", ".join(map(str, gone))
     message = f"Removing volumes is not supported: spec.storage.volumes lacks the id {listed}"
-    return Refusal(NOT_SUPPORTED, f"{message}; declare all earlier volumes")
+    return Refusal(NOT_SUPPORTED, f"{message}; declare the missing volumes again")
 
 
 def same_storage_class(before: Cluster, after: Cluster) -> Refusal | None:

@@ -99,6 +99,4 @@ def _refused(name: str, why: str) -> Refusal:
     field = "clusterCa" if name.endswith("-cluster-ca") else "clientsCa"
     keys = f"ca.key in Secret {name} and ca.crt in Secret {certificate_name(name)}, or tls.key and tls.crt in {name}"
     message = f"spec.{field}.generateCertificateAuthority is false, but {why}"
-    return Refusal(
-        BROKEN_SECRET, f"{message}; provide {keys}, of an authority whose certificate is self-signed and valid now"
-    )
+    return Refusal(BROKEN_SECRET, f"{message}; provide {keys}; the certificate must be self-signed and valid now")

@@ -169,7 +169,13 @@ def _keyed_problems(entry: Entry, value: object, where: Path, steps: Steps, path
             yield from _directive_problems(entry, each, place, steps)
         elif None in entry_key(each, keys):
             lacking = next(key for key in keys if each.get(key) is None)
-            yield place, f"{dotted((*place, lacking))} is missing; allowed: the key of a list entry to change or add"
+            yield (
+                place,
+                (
+                    f"{dotted((*place, lacking))} is missing; "
+                    "allowed: a value that identifies the list entry to change or add"
+                ),
+            )
         elif strange := next((key for key in keys if isinstance(each.get(key), Mapping | list)), None):
             yield place, f"{dotted((*place, strange))} is {shown(each[strange])}; allowed: a text or a number"
         else:
