@@ -247,8 +247,8 @@ REFUSED: dict[str, tuple[Case, str, str]] = {
         shifted(-1, (FLIGHTS,)),
         "NoOffsets",
         (
-            f"spec.offsets.reset.to.shiftBy: group {READER} has committed no offset in {FLIGHTS}-2; use earliest, "
-            "latest or datetime, or only topics with committed offsets"
+            f"spec.offsets.reset.to.shiftBy: group {READER} has committed no offset in {FLIGHTS}-2; "
+            "set earliest, latest or datetime in spec.offsets.reset.to, or name only topics with committed offsets"
         ),
     ),
     "a day that no calendar has": (

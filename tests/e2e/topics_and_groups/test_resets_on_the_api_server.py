@@ -130,8 +130,8 @@ def test_a_group_or_its_offsets_are_deleted_once_it_has_no_members(world: ResetW
         assert refusal == (
             "GroupActive",
             (
-                f"spec.deletionPolicy is {policy}, and group {world.name} has 1 member: pod at 127.0.0.1; the deletion "
-                "continues after all members have left; to keep the group, set the policy to Retain"
+                f"spec.deletionPolicy is {policy}, but group {world.name} has 1 member: pod at 127.0.0.1; the deletion "
+                "continues after all members have left; to keep the group, set spec.deletionPolicy to Retain"
             ),
         )
     assert world.end("Retain") is None
@@ -179,7 +179,10 @@ def test_an_apply_and_its_dry_run_warn_with_what_the_reset_would_do(world: Reset
             "the reset 2026-11-a changes no offsets: spec.offsets.reset.topics: the cluster has no topic"
         )
         world.deploy()
-        members = f"group {world.name} has 1 member: pod at 127.0.0.1, and whenActive is Wait"
+        members = (
+            f"no offsets are reset while group {world.name} has 1 member: pod at 127.0.0.1; "
+            "spec.offsets.reset.whenActive is Wait"
+        )
         assert warnings_of(world, {**BACK, "whenActive": "Wait"}) == [told, where, members]
         world.close()
         wait_for(world.members, lambda count: count == 0, PATIENCE_S)

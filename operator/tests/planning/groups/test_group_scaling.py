@@ -143,7 +143,10 @@ def test_topics_that_do_not_count_are_named() -> None:
     found = seen({("flights", 0): 500, ("old", 0): 90_000}, frozenset({"flights"}))
     group = ConsumerGroup(metadata=ObjectMeta(name="billing"), spec=ConsumerGroupSpec())
     said = follows_lag(group, found, decide(scaling(), demand_of(found), 1, None, 0.0), "2026-01-01T00:00:00Z")
-    assert (said.reason, said.message) == ("FollowsLag", "topics that do not count, because no member reads them: old")
+    assert (said.reason, said.message) == (
+        "FollowsLag",
+        "topics whose lag is ignored, because no member reads them: old",
+    )
 
 
 def test_without_members_every_topic_with_a_commit_wakes_it_up() -> None:
@@ -160,7 +163,10 @@ def test_one_record_wakes_it_up() -> None:
 
 def test_a_group_that_has_committed_nothing_has_one_consumer_that_can() -> None:
     decided = Story(scaling(least=0), 0).look(demand(None, partitions=0))
-    assert (decided.replicas, decided.why) == (1, "the group has no committed offsets, so a consumer must run")
+    assert (decided.replicas, decided.why) == (
+        1,
+        "the group has no committed offsets, so its lag is unknown until a consumer commits",
+    )
     assert Story(scaling(least=0), 3).for_seconds(HOUR_S, None).replicas == 3
 
 

@@ -129,7 +129,7 @@ def test_a_topic_that_no_member_reads_any_more_misses_nothing_and_is_named() -> 
     assert judged(objective, found, missed, 0.0, was_missed=True) == (
         "True",
         "LagObjectiveKept",
-        "topics that do not count, because no member reads them: old",
+        "topics whose lag is ignored, because no member reads them: old",
     )
     nobody_tells = seen(found.lags.partitions)
     assert misses(objective, nobody_tells.counted), "without members, everything that it has committed to counts"

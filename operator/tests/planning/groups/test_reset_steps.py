@@ -178,8 +178,8 @@ def test_members_that_run_elsewhere_are_waited_for_and_nothing_is_scaled() -> No
     assert why(next_step(scaled(ACTIVE, 0))) == (
         "WaitingForMembers",
         (
-            "Deployment billing has no replicas, and group billing-id has 2 members: a at 10.0.0.7, b at 10.0.0.8; "
-            "stop these members, which run outside the target"
+            "Deployment billing has no replicas, but group billing-id has 2 members: a at 10.0.0.7, b at 10.0.0.8; "
+            "stop these members, which are not pods of this workload"
         ),
     )
 

@@ -61,8 +61,9 @@ def deletion_step(group: ConsumerGroup, found: GroupDescription) -> DeleteGroup 
 
 def still_active(group: ConsumerGroup, members: str) -> Refusal:
     """Return the refusal to delete a group that has members."""
-    waits = f"spec.deletionPolicy is {group.spec.deletion_policy}, and group {group.group_id} has {members}"
+    waits = f"spec.deletionPolicy is {group.spec.deletion_policy}, but group {group.group_id} has {members}"
     return Refusal(
         GROUP_ACTIVE,
-        f"{waits}; the deletion continues after all members have left; to keep the group, set the policy to Retain",
+        f"{waits}; the deletion continues after all members have left; "
+        "to keep the group, set spec.deletionPolicy to Retain",
     )

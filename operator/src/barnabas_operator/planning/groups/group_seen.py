@@ -57,7 +57,7 @@ class GroupSeen:
         topics = sorted({where.topic for where in self.lags.partitions if not self.is_read(where.topic)})
         more = f" and {len(topics) - NAMED_MAX} more" if len(topics) > NAMED_MAX else ""
         return (
-            f"topics that do not count, because no member reads them: {', '.join(topics[:NAMED_MAX])}{more}"
+            f"topics whose lag is ignored, because no member reads them: {', '.join(topics[:NAMED_MAX])}{more}"
             if topics
             else ""
         )

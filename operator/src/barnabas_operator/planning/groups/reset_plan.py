@@ -234,7 +234,11 @@ def _nothing_committed(group: GroupDescription, group_id: str) -> Refusal:
 
 def _nothing_to_shift(group_id: str, without: Collection[TopicPartition]) -> Refusal:
     problem = f"spec.offsets.reset.to.shiftBy: group {group_id} has committed no offset in {_named(without)}"
-    return Refusal(NO_OFFSETS, f"{problem}; use earliest, latest or datetime, or only topics with committed offsets")
+    return Refusal(
+        NO_OFFSETS,
+        f"{problem}; set earliest, latest or datetime in spec.offsets.reset.to, "
+        "or name only topics with committed offsets",
+    )
 
 
 def _out_of_range(plan: ResetPlan) -> Refusal:

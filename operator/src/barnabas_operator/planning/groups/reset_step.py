@@ -247,8 +247,8 @@ def _members_stay(look: ResetLook) -> str:
 
 def _scale_down_first(look: ResetLook, scale: TargetScale, reset: Reset) -> ResetStep:
     if scale.replicas == 0:
-        problem = f"{_target(look)} has no replicas, and group {look.group_id} has {look.members}"
-        return Stop(Refusal(WAITING_FOR_MEMBERS, f"{problem}; stop these members, which run outside the target"))
+        problem = f"{_target(look)} has no replicas, but group {look.group_id} has {look.members}"
+        return Stop(Refusal(WAITING_FOR_MEMBERS, f"{problem}; stop these members, which are not pods of this workload"))
     return Remember(BeforeReset(look.name, reset.id, scale.replicas))
 
 

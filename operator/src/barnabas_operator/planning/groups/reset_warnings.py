@@ -28,7 +28,10 @@ def reset_warnings(reset: Reset, group_id: str, group: GroupDescription, plan: R
     more = f" and {len(plan.moves) - SHOWN_MAX} more" if len(plan.moves) > SHOWN_MAX else ""
     yield ", ".join(map(_shown, plan.moves[:SHOWN_MAX])) + more
     if group.is_active:
-        yield f"group {group_id} has {named_members(group.members)}, and whenActive is {reset.when_active}"
+        yield (
+            f"no offsets are reset while group {group_id} has {named_members(group.members)}; "
+            f"spec.offsets.reset.whenActive is {reset.when_active}"
+        )
 
 
 def _shown(move: Move) -> str:

@@ -198,7 +198,7 @@ def _lowest(memory: Memory, now_s: float) -> int:
 
 def _why(scaling: Scaling, demand: Demand) -> str:
     if demand.lag is None:
-        return "the group has no committed offsets, so a consumer must run"
+        return "the group has no committed offsets, so its lag is unknown until a consumer commits"
     if demand.lag == 0:
         return "no lag"
     capped = _capped(scaling, demand)

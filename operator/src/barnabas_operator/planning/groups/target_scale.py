@@ -59,16 +59,15 @@ def scale_of(target: ScaleTarget, found: Json | None) -> TargetScale | Refusal:
         )
         return Refusal(TARGET_REFUSED, f"{message}; allowed: the workload that runs the group's consumers")
     if cluster is not None:
-        message = f"spec.scaling.target is {named(target)}, whose replicas the Cluster {cluster} sets"
+        message = f"spec.scaling.target is {named(target)}, but the Cluster {cluster} sets the replicas of this object"
         return Refusal(TARGET_REFUSED, f"{message}; allowed: the workload that runs the group's consumers")
     text = (meta.get("annotations") or {}).get(BEFORE_RESET)
     before = foreign_json(text, BeforeReset) if text is not None else None
     if text is not None and before is None:
-        message = (
-            f"{named(target)} has the annotation {BEFORE_RESET} with the value {text}, which cannot be "
-            "parsed; scale the target"
+        message = f"{named(target)} has the annotation {BEFORE_RESET} with the value {text}, which cannot be parsed"
+        return Refusal(
+            TARGET_REFUSED, f"{message}; scale the target to the replicas that you need, and remove the annotation"
         )
-        return Refusal(TARGET_REFUSED, f"{message} to the replicas that you need, and remove the annotation")
     return TargetScale(found["spec"].get("replicas", 1), meta["resourceVersion"], before)
 
 
