@@ -58,12 +58,12 @@ def running(run: MaintenanceJob, cluster: str, observed: ObservedRun, now: str) 
 
 def ended(run: MaintenanceJob, cluster: str, observed: ObservedRun, now: str) -> MaintenanceJob:
     """Return the MaintenanceJob with its final status; its Job has ended and must be in `observed`."""
-    assert observed.job is not None, "an ended run has a Job"
-    assert observed.job.end is not None, "the Job of an ended run has an end"
+    assert observed.job is not None, "a run that has ended must have a Job"
+    assert observed.job.end is not None, "the Job of a run that has ended must have ended"
     end = observed.job.end
     last = next((each for each in reversed(observed.drivers) if each.exit_code is not None), None)
     run = _with_numbers(run, observed, end.at or now)
-    assert run.status is not None, "_with_numbers always sets a status"
+    assert run.status is not None, "_with_numbers must return a run with a status"
     status = replace(
         run.status, completion_time=end.at or now, activity=None, records_per_second=None, driver_running=None
     )
@@ -86,7 +86,7 @@ def recalled(run: MaintenanceJob, cluster: str, mark: str, now: str) -> Maintena
         phase: Phase = "Succeeded" if mark == SUCCEEDED else "Failed"
         said = f"the job ended earlier ({mark}), and its status was lost; the job is not run again"
         return _with_status(run, cluster, phase, (truth, SUCCEEDED if mark == SUCCEEDED else JOB_FAILED, said), now)
-    lost = f"the job had begun, but its Job was deleted, so the progress is unknown; {ANOTHER}"
+    lost = f"the run had begun, but its Kubernetes Job was deleted, so the progress is unknown; {ANOTHER}"
     return _with_end(_with_status(run, cluster, "Failed", ("False", RUN_LOST, lost), now), now)
 
 
@@ -135,7 +135,7 @@ def _with_status(
 
 def _with_end(run: MaintenanceJob, now: str) -> MaintenanceJob:
     """Return the MaintenanceJob with a completion time: the time that its status already has, or else `now`."""
-    assert run.status is not None, "_with_status always sets a status"
+    assert run.status is not None, "a run must have a status before it gets a completion time"
     return replace(run, status=replace(run.status, completion_time=run.status.completion_time or now))
 
 
