@@ -25,7 +25,7 @@ from local_kubernetes.kube_client import api_client
 
 NOW = "2026-01-01T00:00:00Z"
 OLD = BrokerPod(1, "castle-broker-1", "u-1", "old", is_ready=True)
-CHANGED = "the Cluster has changed since its pod was created"
+CHANGED = "the Cluster has changed since the broker's pod was created"
 
 
 @pytest.mark.parametrize(

@@ -18,8 +18,8 @@ def why_restarted(pod: BrokerPod) -> str:
     if pod.is_cut_off:
         return "the ServiceAccount was deleted, so the broker has no access to the Kubernetes API"
     if pod.is_down:
-        return "the broker is not running, and the Cluster has changed since its pod was created"
-    return "the Cluster has changed since its pod was created"
+        return "the broker is not running, and the Cluster has changed since the broker's pod was created"
+    return "the Cluster has changed since the broker's pod was created"
 
 
 def restart_event(cluster: Cluster, pod: BrokerPod, now: str) -> dict[str, Any]:
