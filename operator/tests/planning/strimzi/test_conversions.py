@@ -51,7 +51,7 @@ def test_manifests_become_what_is_stored_beside_them(name: str) -> None:
             "",
             (
                 "kafka:7:5: Kafka quay: spec.kafka.replicas is missing; allowed: the number of brokers,"
-                " or a KafkaNodePool with the label of this Kafka"
+                " or a KafkaNodePool whose label strimzi.io/cluster names this Kafka"
             ),
         ),
         (
@@ -109,7 +109,10 @@ def test_a_node_pool_without_its_kafka_is_an_error() -> None:
 
 def test_what_the_operator_would_refuse_is_said() -> None:
     (note,) = converted({"kafka": KAFKA.replace("name: quay", "name: quay.north")}).notes
-    assert "the Cluster would be refused; edit it before you apply it: metadata.name is quay.north" in note.message
+    assert (
+        "the operator would refuse the Cluster; edit it before you apply it: metadata.name is quay.north"
+        in note.message
+    )
 
 
 def test_rights_of_another_kind_become_closed_and_not_open() -> None:

@@ -73,7 +73,12 @@ def _has_brokers(pool: StrimziResource) -> bool:
 
 
 def _replicas(spec: Section) -> int:
-    return spec.need("replicas", int, "the number of brokers, or a KafkaNodePool with the label of this Kafka") or 0
+    return (
+        spec.need(
+            "replicas", int, "the number of brokers, or a KafkaNodePool whose label strimzi.io/cluster names this Kafka"
+        )
+        or 0
+    )
 
 
 def _say_of_others(pools: Sequence[StrimziResource], first: str) -> None:

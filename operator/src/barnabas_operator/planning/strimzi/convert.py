@@ -77,7 +77,7 @@ def _wrong(source: Source, manifest: JsonObject) -> Sequence[Remark]:
         source.error((), f"the converted {kind} is invalid: {finding.message}")
     verdict = review(None, manifest, AdmissionContext()) if not source.errors else Verdict()
     if verdict.refusal is not None:
-        source.hint(f"the {kind} would be refused; edit it before you apply it: {verdict.refusal}")
+        source.hint(f"the operator would refuse the {kind}; edit it before you apply it: {verdict.refusal}")
     return source.errors
 
 

@@ -57,7 +57,9 @@ def _listener(section: Section, context: ListenerContext) -> JsonObject:
     if proof_type == _PLAIN:
         proof.skip_rest()
         users = "make a User of type scram-sha-512 for each user of the JAAS configuration"
-        section.note("authentication", f"is custom with PLAIN, and becomes plain; {users}")
+        section.note(
+            "authentication", f"has type custom and the mechanism PLAIN, and is converted to type plain; {users}"
+        )
     kind = section.choice("type", _TYPES, "internal")
     if section.take("type", str) == "cluster-ip":
         section.note("type", "is cluster-ip, and becomes internal, because pods connect to each broker by its DNS name")

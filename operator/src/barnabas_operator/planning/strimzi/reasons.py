@@ -9,7 +9,7 @@ NO_COUNTERPART: Final = "the field has no counterpart"
 _NO_JVM: Final = "brokers run without a JVM"
 _METRICS: Final = "each broker serves /metrics on port 9404 anyway"
 _OPERATOR: Final = "the operator manages Topics and Users anyway"
-_AUTHORITY: Final = "the operator creates its own authority"
+_AUTHORITY: Final = "the operator creates its own CA"
 _ROUTES: Final = "the operator creates no Ingress and no Route"
 _RIGHTS: Final = "the operator creates all necessary role bindings"
 _PRICE_OF_TIERS: Final = "Barnabas has no tiered storage; use the job archive to copy topics"
@@ -85,7 +85,7 @@ OTHER_KINDS: Final[Mapping[str, str]] = {
     "KafkaBridge": "run an HTTP proxy for Kafka in your own Deployment",
     "KafkaMirrorMaker": "run MirrorMaker 2 in your own Deployment",
     "KafkaMirrorMaker2": "run MirrorMaker 2 in your own Deployment",
-    "KafkaRebalance": "the operator proposes moves itself; see spec.rebalance of the Cluster",
+    "KafkaRebalance": "the operator itself proposes moves of replicas; see spec.rebalance of the Cluster",
     "StrimziPodSet": "Barnabas runs brokers in a StatefulSet",
 }
 

@@ -56,7 +56,7 @@ def _acl(section: Section) -> JsonObject | None:
     kind, name = resource.need("type", str, "topic, group, cluster or transactionalId"), resource.take("name", str)
     if kind == "topic" and name is not None and name.startswith(INTERNAL):
         resource.skip_rest()
-        section.leave_out(f"topics whose names begin with {INTERNAL} are internal")
+        section.leave_out(f"a User cannot have ACLs on internal topics, whose names begin with {INTERNAL}")
         return None
     about = given(
         type=kind,
@@ -72,5 +72,7 @@ def _quotas(section: Section) -> JsonObject:
     amounts = {name: section.take(name, kind) for name, kind in _QUOTAS.items()}
     for name, amount in amounts.items():
         if amount == 0:
-            section.note(name, "is left out: a quota of 0 blocks all requests; remove the user's ACLs instead")
+            section.note(
+                name, "is left out: a quota of 0 blocks all requests; to block the user, remove the user's ACLs"
+            )
     return given(**{name: amount for name, amount in amounts.items() if amount})
