@@ -48,7 +48,7 @@ OF_BOB = AclBinding(
     AclPermissionType.ALLOW,
 )
 UNDONE = (
-    "another client had changed the user, which the operator has undone: give user alice these ACLs: "
+    "another client had changed the user, and the operator has undone the change: give user alice these ACLs: "
     "allow WRITE on topic flights (literal) from *,"
     " allow DESCRIBE on topic flights (literal) from *"
 )

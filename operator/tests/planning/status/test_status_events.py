@@ -216,8 +216,8 @@ def test_configs_that_others_changed_are_told_when_they_are_set_back() -> None:
         "Normal",
         "DriftUndone",
         (
-            "another client had changed configs of the topic, which the operator has undone: set configs "
-            "of flights: retention.ms=5"
+            "another client had changed configs of the topic, and the operator has undone the change: "
+            "set configs of flights: retention.ms=5"
         ),
     )
     assert drift_undone(Topic(metadata=META, spec=TopicSpec(), status=TopicStatus()), step) is None

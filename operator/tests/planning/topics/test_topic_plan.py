@@ -156,8 +156,8 @@ REFUSALS: Mapping[str, tuple[Topic, ClusterState, Refusal]] = {
         replace(THREE_BROKERS, default_min_insync_replicas=2),
         Refusal(
             "InvalidConfig",
-            "spec.replicas is 1; allowed: 2 or more, the Cluster's min.insync.replicas, "
-            "which spec.config of the Topic may set lower",
+            "spec.replicas is 1; allowed: 2 or more, the Cluster's min.insync.replicas; "
+            "spec.config of the Topic may set a lower value",
         ),
     ),
     "fewer partitions": (

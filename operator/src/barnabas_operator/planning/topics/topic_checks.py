@@ -160,7 +160,7 @@ def reachable_min_insync(topic: Topic, cluster: ClusterState) -> Refusal | None:
         return Refusal(INVALID_CONFIG, f"spec.config min.insync.replicas={text}: allowed: {allowed}")
     fewest = cluster.default_min_insync_replicas
     if text is None and fewest > replicas:
-        allowed = f"{fewest} or more, the Cluster's min.insync.replicas, which spec.config of the Topic may set lower"
+        allowed = f"{fewest} or more, the Cluster's min.insync.replicas; spec.config of the Topic may set a lower value"
         return Refusal(INVALID_CONFIG, f"spec.replicas is {replicas}; allowed: {allowed}")
     return None
 

@@ -40,5 +40,5 @@ def drift_undone(before: Topic, step: TopicStep) -> Said | None:
     return (
         "Normal",
         DRIFT_UNDONE,
-        f"another client had changed configs of the topic, which the operator has undone: {undone}",
+        f"another client had changed configs of the topic, and the operator has undone the change: {undone}",
     )

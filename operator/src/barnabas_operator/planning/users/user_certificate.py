@@ -64,7 +64,7 @@ def issue(username: str, authority: ClientsAuthority, now_ms: int, password: str
     """Return a new certificate for the user, signed by the authority. Raise ValueError if the authority is invalid."""
     pem = Authority(Pem(authority.key, authority.trusted), _time(now_ms)).issue(username)
     key = load_pem_private_key(pem.key.encode(), password=None)
-    assert isinstance(key, EllipticCurvePrivateKey), "an authority issues only elliptic curve keys"
+    assert isinstance(key, EllipticCurvePrivateKey), "Authority.issue must return an elliptic curve key"
     (certificate,), trusted = certificates_in(pem.certificate), certificates_in(authority.trusted)
     encryption = BestAvailableEncryption(password.encode())
     keystore = serialize_key_and_certificates(username.encode(), key, certificate, trusted, encryption)
@@ -73,7 +73,7 @@ def issue(username: str, authority: ClientsAuthority, now_ms: int, password: str
 
 def no_authority(cluster: str, missing: str) -> Refusal:
     """Return the Refusal for a tls user whose certificate cannot be signed; `missing` says what is missing."""
-    why = f"Cluster {cluster} has no authority for clients: {missing}"
+    why = f"Cluster {cluster} has no CA for client certificates: {missing}"
     return Refusal(NO_AUTHORITY, f"{why}; set the type of spec.authentication to scram-sha-512")
 
 

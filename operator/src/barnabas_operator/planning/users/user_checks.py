@@ -98,7 +98,7 @@ def _of_resource(resource: AclResource) -> Iterator[str]:
     elif resource.name is None:
         yield f"name is missing, but a resource of type {resource.type} needs a name; allowed: a name, or *"
     elif resource.type == "topic" and resource.name.startswith(INTERNAL):
-        why = f"names that do not begin with {INTERNAL}, because such topics belong to the brokers"
+        why = f"names that do not begin with {INTERNAL}, because topics with this prefix belong to the brokers"
         yield f"name is {resource.name}; allowed: {why}"
 
 

@@ -17,7 +17,10 @@ def drift_undone(steps: Sequence[UserStep]) -> Said | None:
     return (
         "Normal",
         DRIFT_UNDONE,
-        f"another client had changed the user, which the operator has undone: {'; '.join(map(describe, steps))}",
+        (
+            "another client had changed the user, and the operator has undone the change: "
+            f"{'; '.join(map(describe, steps))}"
+        ),
     )
 
 

@@ -51,11 +51,11 @@ def not_own(user: User) -> Refusal:
 def given_password_problem(user: User, given: GivenPassword) -> Refusal | None:
     """Return a Refusal if the password to which a User refers is missing or invalid; None if it is valid."""
     reference = user.spec.authentication.password
-    assert reference is not None, "nothing is given"
+    assert reference is not None, "the User must refer to a password"
     ref = reference.value_from.secret_key_ref
     where = f"spec.authentication.password: key {ref.key} of Secret {ref.name}"
     if given.text is None:
-        return Refusal(NO_PASSWORD, f"{where} is missing; allowed: a key that holds the password")
+        return Refusal(NO_PASSWORD, f"{where} is missing; create the key with the password as its value")
     if _GIVEN.fullmatch(given.text) is None:
         allowed = f"1 to {GIVEN_LENGTH_MAX} printable ASCII characters, with no space at the beginning or end"
         return Refusal(NO_PASSWORD, f"{where} cannot be a password; allowed: {allowed}")

@@ -60,7 +60,7 @@ def describe(step: UserStep) -> str:
         case CreateAcls(user, acls):
             return f"give user {user} these ACLs: {_listed(acls)}"
         case DeleteAcls(user, acls):
-            return f"take from user {user} these ACLs: {_listed(acls)}"
+            return f"delete these ACLs of user {user}: {_listed(acls)}"
         case SetQuotas(user, changes):
             said = (f"{key}={value:g}" if value is not None else f"no {key}" for key, value in changes.items())
             return f"set quotas of user {user}: {', '.join(said)}"
