@@ -173,7 +173,7 @@ def test_topics_without_brokers_go_where_nothing_is_to_be_done_and_the_others_he
         status, reason, message = here.said("Topic", "gone")
         assert (status, reason) == ("False", "ClusterNotReady")
         assert message.startswith(why)
-        assert "if the policy is changed to Retain, this resource is deleted at once" in message
+        assert "if spec.deletionPolicy is changed to Retain, this resource is deleted at once" in message
         assert here.said("Topic", "guarded")[1] == "DeletionProtected"
 
     play(scenario)

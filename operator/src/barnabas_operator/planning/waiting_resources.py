@@ -46,7 +46,7 @@ def why_waiting(resource: Resource, why: str) -> Refusal | None:
     thing, policy = KINDS[resource.kind].thing, resource.spec.deletion_policy
     if policy == "Protect":
         return deletion_protected(f"{thing.capitalize()} {resource.metadata.name}", "another policy")
-    at_once = f"if the policy is changed to Retain, this resource is deleted at once, and its {thing} is kept"
+    at_once = f"if spec.deletionPolicy is changed to Retain, this resource is deleted at once, but not its {thing}"
     return Refusal(
         CLUSTER_NOT_READY, f"{why}; the deletion then follows spec.deletionPolicy, which is {policy}; {at_once}"
     )
