@@ -183,7 +183,7 @@ def test_what_limits_cut_off_is_detail_first_and_is_told_once(start: Start, clus
     for option in ("max-group-partitions", "max-topic-partitions"):
         assert exporter.value("barnabas_lag_exporter_cut_off", option=option) == 1
     exporter.next_round()
-    assert exporter.log().count("--max-group-partitions leaves out 1 topics or groups") == 1
+    assert exporter.log().count("because of --max-group-partitions, 1 topics or groups are not exported in full") == 1
 
 
 def test_what_an_open_transaction_holds_back_is_told_by_partition(cluster: BarnabasCluster, start: Start) -> None:

@@ -120,12 +120,15 @@ def _add_limits(parser: argparse.ArgumentParser) -> None:
         (
             "topic-partitions",
             50_000,
-            "export series for at most N partitions; topics are taken whole, in order of their names",
+            "export series for at most N partitions, in order of topic names; a topic that does not fit is skipped",
         ),
         (
             "group-partitions",
             50_000,
-            "export series for at most N partitions of groups; groups are taken whole, those with members first",
+            (
+                "export series for at most N partitions of groups, groups with members first; a group that does not fit"
+                " is skipped"
+            ),
         ),
         ("groups", 10_000, "export series for at most N groups, in order of their names, groups with members first"),
     ):

@@ -28,9 +28,10 @@ PATIENCE_ROUNDS: Final = 2
 STALE_ROUNDS: Final = 4
 """The number of rounds without an answer after which the last known values are no longer exported."""
 STALE_MIN_S: Final = 30.0
-WITHOUT_RETENTION: Final = "the time until offsets expire is not exported, because the setting %s is unknown: %s"
+WITHOUT_RETENTION: Final = "the time until offsets expire is not exported, because the exporter has no value of %s: %s"
 CUT_OFF: Final = (
-    "--%s leaves out %d topics or groups, which barnabas_lag_exporter_cut_off counts; raise the limit or exclude names"
+    "because of --%s, %d topics or groups are not exported in full (see the metric barnabas_lag_exporter_cut_off); "
+    "raise the limit, or exclude names"
 )
 
 

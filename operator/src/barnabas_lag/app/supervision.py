@@ -35,8 +35,8 @@ class Supervised:
         try:
             work(self.stop)
         except Exception as error:
-            log.exception("a round failed")
-            self.failure = f"a round failed: {type(error).__name__}: {error}"
+            log.exception("a round of requests failed")
+            self.failure = f"a round of requests failed: {type(error).__name__}: {error}"
             self.stop.set()
 
     def watch(self, hang_after_s: float, look_s: float = LOOK_S) -> None:

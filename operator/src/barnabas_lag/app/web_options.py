@@ -16,12 +16,12 @@ def add_web(parser: argparse.ArgumentParser) -> None:
         (
             NAMES.certificate,
             "web_certificate",
-            "a file with a certificate and its chain, with which the pages are served over TLS; in PEM format",
+            "a PEM file with a certificate and its chain, with which the pages are served over TLS",
         ),
         (
             NAMES.key,
             "web_key",
-            f"a file with the private key of that certificate; in PEM format; default: the file of {NAMES.certificate}",
+            f"a PEM file with the private key of the certificate; default: the file of {NAMES.certificate}",
         ),
         (NAMES.token, "web_token", "a file with the bearer token that /metrics requires; only allowed with TLS"),
     ):

@@ -61,7 +61,7 @@ MEMBERS: Final = Metric(
 )
 OFFSETS_EXPIRE: Final = Metric(
     "kafka_consumergroup_offsets_expire_seconds",
-    "Seconds until the last offsets of a group without members expire; missing while the group has members.",
+    "Seconds until all offsets of a group without members have expired; missing while the group has members.",
     GROUP,
     "Kafka Minion: kafka_minion_group_topic_partition_expires_at",
 )
@@ -75,13 +75,13 @@ LAG: Final = Metric(
 )
 LAG_SECONDS: Final = Metric(
     "kafka_consumergroup_lag_seconds",
-    "Seconds since the first record that the group has not read was written; 0 if all records are read.",
+    "Age in seconds of the first record that the group has not read; 0 if all records are read.",
     GROUP_PARTITION,
     "kafka-lag-exporter: kafka_consumergroup_group_lag_seconds",
 )
 RETENTION_PERCENT: Final = Metric(
     "kafka_consumergroup_retention_percent",
-    "Percentage of the records in the partition that the group has not read; at 100, unread records are deleted.",
+    "Percentage of the partition's records that the group has not read; at 100, retention next deletes unread records.",
     GROUP_PARTITION,
     "Klag: lag.retention_percent",
 )

@@ -14,15 +14,19 @@ class OwnMetrics:
         """Create the metrics; `age_s` returns the seconds since the last round in which brokers answered."""
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
-        self._up = self._gauge("up", "1 if the cluster answered in the last round, else 0.")
+        self._up = self._gauge("up", "1 if the cluster answered in the last round of requests, else 0.")
         self._gauge(
             "round_age_seconds",
-            "Seconds since the exported values were read from the cluster; +Inf before the first round.",
+            "Seconds since the exported values were read from the cluster; +Inf before they are first read.",
         ).set_function(age_s)
-        self._gauge("interval_seconds", "Seconds from the start of one round to the start of the next.").set(interval_s)
-        self._seconds = self._gauge("round_seconds", "Duration of the last round in seconds.")
-        self._rounds = self._counter("rounds", "Number of rounds, successful or failed.")
-        self._failed = self._counter("failed_rounds", "Number of rounds in which the cluster did not answer.")
+        self._gauge(
+            "interval_seconds", "Seconds from the start of one round of requests to the start of the next."
+        ).set(interval_s)
+        self._seconds = self._gauge("round_seconds", "Duration of the last round of requests in seconds.")
+        self._rounds = self._counter("rounds", "Number of rounds of requests, successful or failed.")
+        self._failed = self._counter(
+            "failed_rounds", "Number of rounds of requests in which the cluster did not answer."
+        )
         self._failures = self._counter(
             "request_failures", "Number of requests that a broker refused or did not answer.", "request"
         )
