@@ -59,7 +59,7 @@ def test_a_token_without_a_certificate_is_refused() -> None:
         read_variables({"HTTP_TOKEN_FILE": "/run/token"})
     why = "because without TLS the token would be sent in clear"
     assert str(refused.value) == (
-        f"HTTP_TOKEN_FILE=/run/token is refused; it must be set together with HTTP_CERTIFICATES, {why}"
+        f"HTTP_TOKEN_FILE=/run/token is refused; the variable must be set together with HTTP_CERTIFICATES, {why}"
     )
 
 

@@ -116,7 +116,7 @@ class DryRun:
             async with self._clock.timeout(ANSWER_S_MAX):
                 answers = await asyncio.gather(*requests, return_exceptions=True)
         except TimeoutError:
-            answers = [TimeoutError("no answer in time")]
+            answers = [TimeoutError("the API server did not answer in time")]
         if isinstance(answers[0], Refusal):
             return answers[0].message
         for each, answer in zip((pods, *others), answers[1:], strict=False):

@@ -49,9 +49,9 @@ def _parser() -> argparse.ArgumentParser:
     add_command_config(parser)
     parser.add_argument("--data-dir", type=Path, default=data_dirs.DEFAULT, help="default: %(default)s")
     which = parser.add_mutually_exclusive_group(required=True)
-    which.add_argument("--topic", help="accept the loss in the partitions of this topic")
-    which.add_argument("--all", action="store_true", help="accept the loss in the partitions of all topics")
-    parser.add_argument("--partition", type=int, help="accept the loss only in this partition of the topic")
+    which.add_argument("--topic", help="accept the loss of records in the partitions of this topic")
+    which.add_argument("--all", action="store_true", help="accept the loss of records in the partitions of all topics")
+    parser.add_argument("--partition", type=int, help="accept the loss of records only in this partition of the topic")
     return parser
 
 
@@ -62,7 +62,7 @@ def _accept(out: Console, client: Any, topic: str | None, partition: int | None)
         lost = {key: text for key, text in lost.items() if key[1] == partition}
     if not lost:
         where = "any topic" if topic is None else topic if partition is None else f"{topic}-{partition}"
-        out.print(f"nothing to accept: lost records keep no partition of {where} offline", markup=False)
+        out.print(f"nothing to accept: no partition is offline because of lost records in {where}", markup=False)
         return EXIT_FAILED if topic is not None else 0
     return _report(out, lost, accept(client, lost))
 

@@ -44,7 +44,7 @@ VARIABLES: Final = """environment variables:
   POD_MONITOR_LABELS    the labels of PodMonitors, as JSON
   HTTP_LISTENER         the address of /healthz, /readyz and /metrics; default: 0.0.0.0:8080
   HTTP_CERTIFICATES     folder with tls.crt and tls.key for that address; empty: no TLS
-  HTTP_TOKEN_FILE       file with the bearer token that /metrics asks for, which needs TLS; empty: no token
+  HTTP_TOKEN_FILE       file with the bearer token for /metrics; needs HTTP_CERTIFICATES; empty: no token
   WEBHOOK_CERTIFICATES  the folder with tls.crt and tls.key of the webhook; empty: no webhook
   LOG_LEVEL             DEBUG, INFO, WARNING or ERROR; default: INFO
   KUBECONFIG            the file for access to the API server; default: the pod's ServiceAccount"""

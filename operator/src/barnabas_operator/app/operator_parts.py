@@ -99,7 +99,7 @@ class Operator:
             return await self._preview_run(resource)
         if resource.spec.offsets.reset is None:
             return ()
-        assert self._client is not None, "the webhook answers only after the start of the operator"
+        assert self._client is not None, "the webhook must not answer before the operator has started"
         try:
             async with asyncio.timeout(PREVIEW_S_MAX):
                 security = await broker_access(KubeApi(self._client), cluster, tls_identity)
@@ -108,7 +108,7 @@ class Operator:
             return (UNKNOWN,)
 
     async def _preview_run(self, run: MaintenanceJob) -> tuple[str, ...]:
-        assert self._client is not None, "the webhook answers only after the start of the operator"
+        assert self._client is not None, "the webhook must not answer before the operator has started"
         try:
             async with asyncio.timeout(PREVIEW_S_MAX):
                 return await missing_claims(KubeApi(self._client), run)

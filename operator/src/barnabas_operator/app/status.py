@@ -160,7 +160,7 @@ def print_report(out: Console, report: ClusterReport, *, wide: bool, authenticat
     strangers = [each.address for each in report.brokers if not is_of_this_machine(each.address)]
     if strangers and not authenticates:
         out.print(
-            f"insecure: brokers asked for no authentication at {', '.join(strangers)} (see docs/security.md)",
+            f"insecure: brokers accept clients without authentication at {', '.join(strangers)} (see docs/security.md)",
             markup=False,
         )
     troubles = ", ".join(f"{count} {state}" for state in TROUBLES if (count := report.partitions_in(state)))
@@ -211,7 +211,10 @@ def _print_losses(out: Console, report: ClusterReport) -> None:
             f"  {part.topic}-{part.partition} is offline because every replica lacks records: {part.lost}", markup=False
         )
     if lost:
-        out.print("to continue with the longest logs, run `barnabas accept-loss` with --all, or with --topic TOPIC")
+        out.print(
+            "to accept the loss and elect the replicas with the longest logs, run `barnabas accept-loss` with --all, "
+            "or with --topic TOPIC"
+        )
 
 
 def topics_table(topics: Iterable[TopicReport]) -> Table:

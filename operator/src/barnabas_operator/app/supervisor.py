@@ -138,7 +138,7 @@ class Supervisor:
         try:
             return self._data_dir.read_status()
         except MemoryBroken as error:
-            self._log.say(f"the state of an earlier run is lost: {error}")
+            self._log.say(f"the state of the last `barnabas up` cannot be read, and is ignored: {error}")
             return None
 
     async def _start(self) -> None:
@@ -325,7 +325,9 @@ class Supervisor:
 
     def _tell_version(self, version: VersionOutcome) -> None:
         if version.done is not None:
-            self._log.say(f"{version.done}: brokers that do not support this version no longer start with these files")
+            self._log.say(
+                f"{version.done}: brokers without this metadata version can no longer start with this data directory"
+            )
         if version.refusal is not None and version.refusal != self._version_refused:
             self._log.say(version.refusal.message)
         self._version_refused = version.refusal

@@ -23,7 +23,7 @@ def print_transactions(out: Console, report: TransactionsReport, now_ms: int) ->
     if hanging is not None:
         place = f"--topic {hanging.topic} --partition {hanging.partition} --start-offset {hanging.start_offset}"
         out.print(
-            "no coordinator ends a transaction without a transactional id; if its producer has ended, abort the "
+            "a transaction without a transactional id never times out; if the producer has ended, abort the "
             "transaction with:"
         )
         out.print(f"  barnabas abort-transaction {place}", markup=False)

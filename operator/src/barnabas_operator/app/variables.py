@@ -86,7 +86,7 @@ def read_variables(environment: Mapping[str, str]) -> Variables:
     given = {name: _value(name, environment[name], kind) for name, kind in fields.items() if name in environment}
     variables = msgspec.convert(given, Variables)
     for name, value, allowed in contradictions(variables.web_files(), WEB_NAMES):
-        raise InvalidVariable(f"{name}={value} is refused; it {allowed}")
+        raise InvalidVariable(f"{name}={value} is refused; the variable {allowed}")
     return variables
 
 

@@ -276,7 +276,7 @@ class ClusterAdmin:
             try:
                 supported[broker_id] = features.supported_metadata_versions(self.client, broker_id)
             except KafkaError as error:
-                log.warning("the metadata version stays, because broker %d reports no features: %s", broker_id, error)
+                log.warning("broker %d reports no features, so the metadata version cannot rise: %s", broker_id, error)
         return supported
 
     def raise_metadata_version(self, level: int) -> StepRefused | None:
@@ -304,7 +304,7 @@ class ClusterAdmin:
             self._wait(lambda: self._all_led(partitions), "some new partitions have no leader")
         moved = [step for step in steps if isinstance(step, MoveReplicas)]
         if moved:
-            self._wait(lambda: self._all_moving(moved), "the brokers do not report some moves of replicas")
+            self._wait(lambda: self._all_moving(moved), "some accepted replica moves are not in the brokers' metadata")
         deleted = {step.topic_id: step.topic for step in steps if isinstance(step, DeleteTopic)}
         if deleted:
             self._wait(lambda: not self._has_any(deleted), "some deleted topics still exist")

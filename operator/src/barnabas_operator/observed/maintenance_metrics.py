@@ -106,13 +106,13 @@ def maintenance_families(runs: Iterable[RunRow], schedules: Iterable[ScheduleRow
     yield from _under_way([row for row in there if row.status.get("phase") == RUNNING])
     yield _family(
         "last_run_succeeded",
-        "1 if the last run of a schedule, or a run without a schedule, succeeded; 0 if the run failed.",
+        "1 if the run succeeded, 0 if the run failed; of the ended runs of a schedule, only the last is exported.",
         (*ABOUT, "name"),
         ((*row.about, row.name, float(_has_succeeded(row))) for row in _last(there)),
     )
     yield _family(
         "last_success_timestamp_seconds",
-        "Unix time at which a run last succeeded, from the CronJob of a schedule and from existing MaintenanceJobs.",
+        "Unix time of the last successful run, as the schedule's CronJob or the existing MaintenanceJobs report it.",
         ABOUT,
         ((*about, at) for about, at in _last_success_s(there, planned).items()),
     )
@@ -124,7 +124,7 @@ def maintenance_families(runs: Iterable[RunRow], schedules: Iterable[ScheduleRow
     )
     yield _family(
         "schedule_max_age_seconds",
-        "Highest allowed age in seconds of a schedule's last successful run, from maxAgeSeconds of its entry.",
+        "Highest allowed age in seconds of a schedule's last successful run, from spec.maintenance[].maxAgeSeconds.",
         ABOUT,
         ((*each.about, each.max_age_s) for each in planned),
     )

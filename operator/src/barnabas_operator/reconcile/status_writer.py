@@ -207,7 +207,7 @@ def _patched(before: Any, now: Any) -> Any:
 
 def _bounded(status: Status | None, known: Status | None) -> Status:
     """Return the status with messages short enough for the API server, and with the transition times of `known`."""
-    assert status is not None, "a resource must have a status to write"
+    assert status is not None, "the status of a resource must be set before the write"
     short = (replace(each, message=shortened(each.message, MESSAGE_LENGTH_MAX)) for each in status.conditions)
     status = replace(status, conditions=merge_conditions(known.conditions if known is not None else (), short))
     if not isinstance(status, ClusterStatus) or status.rolling is None:

@@ -49,7 +49,7 @@ class GroupStatuses:
 
     def _change(self, group: ConsumerGroup, before: ConsumerGroupStatus | None, bodies: Bodies) -> _Change | None:
         body = bodies[group.metadata.name]
-        assert group.status is not None, "a group must have a status to write"
+        assert group.status is not None, "the status of a group must be set before the write"
         if group.status == before:
             return None
         if is_worth_a_write(before, group.status):

@@ -77,7 +77,7 @@ class RunWork:
             case Wait(why):
                 return pending(run, name, why, now)
             case MakeJob():
-                assert cluster is not None, "no run may begin while the Cluster is unknown"
+                assert cluster is not None, "no run may begin before the operator has found the Cluster"
                 await self._begin(run, cluster)
                 return running(run, name, observed, now)
             case MarkStarted():
