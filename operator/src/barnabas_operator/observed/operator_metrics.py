@@ -178,7 +178,7 @@ class _Resources(Collector):
         for cluster, is_declared in self._lag_exporters.items():
             exporters.add_metric(cluster, float(is_declared))
         yield exporters
-        text = "Unix time at which the certificate in a Secret of a Cluster expires; for Users, the earliest expiry."
+        text = "Unix time at which a Cluster's certificate expires; of User certificates, only the first to expire."
         ends = GaugeMetricFamily(
             "barnabas_certificate_expiration_timestamp_seconds", text, labels=[*CLUSTER, "certificate"]
         )

@@ -196,7 +196,7 @@ class Rolling(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_
             " together",
         ),
     ] = 1
-    pause: Annotated[bool, Meta(description="if true, no broker is restarted")] = False
+    pause: Annotated[bool, Meta(description="if true, the operator restarts no brokers")] = False
 
 
 class ClusterSpec(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
@@ -220,7 +220,7 @@ class ClusterSpec(Struct, frozen=True, kw_only=True, rename="camel", forbid_unkn
             min_length=1,
             max_length=LISTENERS_MAX,
             description="the listeners, each with a different name and port; if left out, one internal listener at"
-            " port 9092, which in pods is secured (tls, scram-sha-512, authorization) unless insecure is true",
+            " port 9092; on Kubernetes, this listener has TLS, SCRAM-SHA-512 and authorization unless insecure is true",
         ),
     ] = (Listener(name="plain"),)
     authorization: (
@@ -228,8 +228,8 @@ class ClusterSpec(Struct, frozen=True, kw_only=True, rename="camel", forbid_unkn
             Authorization,
             Meta(
                 description=(
-                    "the rights of clients; each listener must have authentication; if left out, clients may do"
-                    " everything"
+                    "the authorization of clients, for which each listener must have authentication; if left out,"
+                    " clients may do everything"
                 )
             ),
         ]
@@ -353,8 +353,8 @@ class ClusterStatus(Status, frozen=True, kw_only=True, rename="camel", forbid_un
         Annotated[
             SecurityName,
             Meta(
-                description="Secured if each listener must have tls or authentication, Insecure if"
-                " spec.insecure is true"
+                description="Insecure if spec.insecure is true, or else Secured: each listener must have tls or"
+                " authentication"
             ),
         ]
         | None
@@ -367,8 +367,8 @@ class ClusterStatus(Status, frozen=True, kw_only=True, rename="camel", forbid_un
         Annotated[
             SecurityStageName,
             Meta(
-                description="how brokers use TLS among themselves: Offered, Used or Secured; left out if they use no"
-                " TLS"
+                description="TLS between brokers: Offered if brokers accept TLS, Used if brokers connect by TLS,"
+                " Secured if brokers accept only TLS; left out without TLS"
             ),
         ]
         | None

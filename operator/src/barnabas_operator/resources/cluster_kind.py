@@ -104,7 +104,7 @@ _LIST_RULES: Final[Mapping[type, list[JsonObject]]] = {
         {
             "rule": f"self.all(each, !(each.name in {LISTENERS_OF_BROKERS}))",
             "message": (  # An expression that names the wrong value would exceed CEL's cost limit.
-                f"spec.listeners has the name {' or '.join(LISTENERS_OF_BROKERS)}, which the brokers' own ports have;"
+                f"spec.listeners has the name {' or '.join(LISTENERS_OF_BROKERS)}, which is reserved for the brokers;"
                 " choose another name"
             ),
         },

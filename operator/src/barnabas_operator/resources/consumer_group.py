@@ -37,7 +37,7 @@ DateTime = Annotated[
     Meta(
         pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?(Z|[+-][0-9]{2}:?[0-9]{2})?$",
         max_length=40,
-        description="a time such as 2026-11-01T00:00:00Z or 2026-11-01T01:00:00+01:00; UTC without a time zone",
+        description="a time such as 2026-11-01T00:00:00Z or 2026-11-01T01:00:00+01:00; a time without a zone is in UTC",
     ),
 ]
 ResetId = Annotated[
@@ -110,7 +110,7 @@ class Reset(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fi
             description="the topics to reset; if left out, all topics with committed offsets, and the topics in `to`",
         ),
     ] = ()
-    dry_run: Annotated[bool, Meta(description="if true, no offset is changed, and the status shows the plan")] = False
+    dry_run: Annotated[bool, Meta(description="if true, the status shows the new offsets, but none is set")] = False
     when_active: Annotated[
         WhenActive,
         Meta(
@@ -175,9 +175,8 @@ class Scaling(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_
             Meta(
                 ge=1,
                 le=OFFSET_MAX,
-                description=(
-                    "the lag in records for each replica; if left out, the lag does not change the number of replicas"
-                ),
+                description="the target lag per replica in records, so that the replicas are the lag divided by this"
+                " number; if left out, the lag does not change the number of replicas",
             ),
         ]
         | None
@@ -213,8 +212,8 @@ class ConsumerGroupSpec(
     deletion_policy: Annotated[
         GroupDeletionPolicy,
         Meta(
-            description="what happens when this resource is deleted: Retain keeps the group; DeleteGroup deletes the"
-            " group, and DeleteOffsets its offsets, once the group has no members; Protect keeps resource and group"
+            description="what happens when this resource is deleted: Retain keeps the group; once the group has no"
+            " members, DeleteGroup deletes the group, DeleteOffsets only the offsets; Protect blocks the deletion"
         ),
     ] = "Retain"
     adopt: Annotated[bool, Meta(description="if true, this resource may take over a group that already exists")] = True
@@ -269,7 +268,9 @@ class ConsumerGroupStatus(
 ):
     """The state of the group at the last reconciliation. Numbers are rounded, and updated at most once a minute."""
 
-    cluster: Annotated[str | None, Meta(description="the Cluster that has the group, which cannot change")] = None
+    cluster: Annotated[
+        str | None, Meta(description="the Cluster of the group; spec.cluster cannot name another Cluster")
+    ] = None
     group_id: Annotated[str, Meta(description="the group id in Kafka")] | None = None
     state: Annotated[str, Meta(description="the state in Kafka, such as Stable, Empty or Dead")] | None = None
     members: Annotated[int, Meta(description="the number of consumers in the group")] | None = None

@@ -40,7 +40,9 @@ class MaintenanceJobStatus(
 ):
     """The state of the run. While the run is active, numbers are updated at most every 10 seconds."""
 
-    cluster: Annotated[str | None, Meta(description="the Cluster that the run is for, which cannot change")] = None
+    cluster: Annotated[str | None, Meta(description="the Cluster of the run; a run cannot move to another Cluster")] = (
+        None
+    )
     phase: (
         Annotated[
             Phase,
@@ -61,9 +63,11 @@ class MaintenanceJobStatus(
     records: Annotated[Count, Meta(description="the number of processed records")] | None = None
     records_per_second: Annotated[int, Meta(description="the current rate in records per second")] | None = None
     progress: Annotated[str, Meta(description="the progress as text, such as 43%")] | None = None
-    last_commit_time: Annotated[str, Meta(description="when an archive last committed")] | None = None
+    last_commit_time: Annotated[str, Meta(description="when the archive job last committed records")] | None = None
     records_behind: (
-        Annotated[int, Meta(description="the number of records of the topic that an archive has not committed yet")]
+        Annotated[
+            int, Meta(description="the number of records of the topic that the archive job has not committed yet")
+        ]
         | None
     ) = None
     ledger: (

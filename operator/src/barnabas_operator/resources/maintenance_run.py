@@ -113,7 +113,9 @@ class RunVolume(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknow
     """A PersistentVolumeClaim that driver and executors mount."""
 
     name: Annotated[Name, Meta(description="the volume's name, unique within the list")]
-    mount_path: Annotated[MountPath, Meta(description="the mount path of the volume, which the job's options use")]
+    mount_path: Annotated[
+        MountPath, Meta(description="the path at which the volume is mounted, for use in the job's options")
+    ]
     claim_name: Annotated[
         ObjectName, Meta(description="the volume claim, which must be ReadWriteMany if executors run on several nodes")
     ]
@@ -160,8 +162,8 @@ class RunSpec(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_
     executors: Annotated[
         int, Meta(ge=0, le=EXECUTORS_MAX, description="the number of executors; with 0, the driver does all the work")
     ] = 0
-    driver: Annotated[RunPod, Meta(description="the pod that plans the work and reports progress")] = RunPod()
-    executor: Annotated[RunPod, Meta(description="the pods that do the work")] = RunPod()
+    driver: Annotated[RunPod, Meta(description="the pod of the Spark driver, which plans the tasks")] = RunPod()
+    executor: Annotated[RunPod, Meta(description="the pods of the Spark executors, which run the tasks")] = RunPod()
     template: RunTemplate = RunTemplate()
     volumes: Annotated[
         tuple[RunVolume, ...], Meta(max_length=VOLUMES_MAX, description="the volumes for archives and reports")
@@ -187,7 +189,7 @@ class RunSpec(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_
             Meta(
                 ge=1,
                 le=SECONDS_MAX,
-                description="the seconds after which the run is stopped and counts as failed, including all attempts",
+                description="the time limit in seconds for all attempts; a longer run is stopped and counts as failed",
             ),
         ]
         | None

@@ -20,11 +20,11 @@ All fields of the resources in `{version}`, as in the CRDs. `kubectl explain clu
 unless it is required.
 """
 TEMPLATES: Final = """
-A *partial object* has `metadata.labels`, `metadata.annotations` and `spec`, with some fields of the object's spec; see
-[templates](../decisions/templates.md). The type *labels* is a partial object with only `metadata`.
+A *partial object* may have `metadata.labels`, `metadata.annotations`, and in `spec` the fields that a template may set;
+see [templates](../decisions/templates.md). The type *labels* has only `metadata.labels` and `metadata.annotations`.
 """
 COLUMNS: Final = "| field | type | default | allowed | what it does |\n|---|---|---|---|---|\n"
-TITLES: Final = {"spec": "What you want", "status": "What the operator found"}
+TITLES: Final = {"spec": "The desired state", "status": "The observed state"}
 
 
 def reference_text() -> str:

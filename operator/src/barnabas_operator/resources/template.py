@@ -53,7 +53,10 @@ class ListenerTemplate(Struct, frozen=True, kw_only=True, rename="camel", forbid
     broker_service: Annotated[Template, Meta(description="the Service of each broker")] = Template()
     broker_services: Annotated[
         tuple[BrokerServiceTemplate, ...],
-        Meta(max_length=BROKER_IDS_MAX, description="the Services of single brokers, merged over brokerService"),
+        Meta(
+            max_length=BROKER_IDS_MAX,
+            description="changes to the Services of individual brokers, applied after brokerService",
+        ),
     ] = ()
 
 

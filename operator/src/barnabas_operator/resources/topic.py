@@ -68,7 +68,7 @@ class TopicSpec(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknow
         DeletionPolicy,
         Meta(
             description="what happens when this resource is deleted: Retain keeps the topic, Delete deletes the topic,"
-            " Protect keeps resource and topic"
+            " Protect blocks the deletion"
         ),
     ] = "Retain"
     adopt: Annotated[bool, Meta(description="if true, this resource may take over a topic that already exists")] = True
@@ -84,7 +84,9 @@ class TopicSpec(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknow
 class TopicStatus(Status, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
     """The state of the topic at the last reconciliation."""
 
-    cluster: Annotated[str | None, Meta(description="the Cluster that has the topic, which cannot change")] = None
+    cluster: Annotated[
+        str | None, Meta(description="the Cluster of the topic; spec.cluster cannot name another Cluster")
+    ] = None
     topic_name: Annotated[str, Meta(description="the topic's name in Kafka")] | None = None
     topic_id: (
         Annotated[

@@ -183,7 +183,8 @@ class UserSpec(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown
             UserAuthorization,
             Meta(
                 description=(
-                    "the rights of the user; if left out, the user has no ACLs, and ACLs by other clients are removed"
+                    "the ACLs of the user; if left out, the user has no ACLs, and the operator removes ACLs that other"
+                    " clients create for the user"
                 )
             ),
         ]
@@ -193,8 +194,8 @@ class UserSpec(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown
         Annotated[
             UserQuotas,
             Meta(
-                description="the quotas of the user; if left out, the user has no quotas, and quotas by other clients"
-                " are removed"
+                description="the quotas of the user; if left out, the user has no quotas, and the operator removes"
+                " quotas that other clients set for the user"
             ),
         ]
         | None
@@ -203,7 +204,7 @@ class UserSpec(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown
         DeletionPolicy,
         Meta(
             description="what happens when this resource is deleted: Delete removes password, ACLs and quotas from the"
-            " Cluster, Retain keeps them, Protect keeps resource and user"
+            " Cluster, Retain keeps password, ACLs and quotas, Protect blocks the deletion"
         ),
     ] = "Delete"
     adopt: Annotated[bool, Meta(description="if true, this resource may take over a user that already exists")] = True
@@ -215,7 +216,9 @@ class UserSpec(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown
 class UserStatus(Status, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
     """The state of the user at the last reconciliation."""
 
-    cluster: Annotated[str | None, Meta(description="the Cluster that has the user, which cannot change")] = None
+    cluster: Annotated[
+        str | None, Meta(description="the Cluster of the user; spec.cluster cannot name another Cluster")
+    ] = None
     username: Annotated[str, Meta(description="the user's name in Kafka")] | None = None
     secret: (
         Annotated[str, Meta(description="the Secret with the user's credentials and the settings for clients")] | None
