@@ -53,7 +53,7 @@ class SupportingObjects:
             if pinned is item or error.refusal.reason != INVALID_SPEC:
                 raise
             log.warning(
-                "%s: the API server refused the previous node port, so the Service gets another node port: %s",
+                "%s: the API server refused the Service with the previous node port; trying any free node port: %s",
                 item["metadata"]["namespace"],
                 error,
             )
