@@ -93,7 +93,7 @@ def _unsafe() -> list[Panel]:
         ),
         number(
             "Records lost",
-            "Partitions that are offline because every replica lacks records.",
+            "Partitions that are offline because every replica lacks committed records.",
             _told_by_all("barnabas_partitions_lacking_records"),
             "short",
             BAD,

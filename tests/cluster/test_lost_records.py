@@ -47,14 +47,14 @@ def test_a_loss_is_told_and_accepted(cluster: BarnabasCluster) -> None:
     # The log ends are reported soon after the partition has lost its leader.
     what = "the last known log end is 30, the log of broker 0 ends at 0, the log of broker 1 ends at 0"
     status = wait_for(lambda: barnabas("status", "--bootstrap", cluster.bootstrap), lambda told: what in told.stdout)
-    assert f"orders-0 is offline because every replica lacks records: {what}" in status.stdout
+    assert f"orders-0 is offline because every replica lacks committed records: {what}" in status.stdout
     assert "barnabas accept-loss" in status.stdout
     report = json.loads(barnabas("status", "--bootstrap", cluster.bootstrap, "-o", "json").stdout)
     (partition,) = next(topic["partitions"] for topic in report["topics"] if topic["name"] == "orders")
     assert (partition["state"], partition["lost"]) == ("offline", what)
     wait_for(lambda: cluster.metric(0, LACKING), lambda count: count == 1)
     told = [
-        cluster.logs_text([broker]).count("orders-0 is offline because every replica lacks records")
+        cluster.logs_text([broker]).count("orders-0 is offline because every replica lacks committed records")
         for broker in (0, 1)
     ]
     assert sorted(told) in ([0, 1], [1, 1])  # Each controller tells it once, and another broker may have become it.
@@ -67,4 +67,4 @@ def test_a_loss_is_told_and_accepted(cluster: BarnabasCluster) -> None:
     cluster.client().write("orders", VALUES[:5])
     assert cluster.client().read("orders") == VALUES[:5]
     wait_for(lambda: cluster.metric(0, LACKING), lambda count: count == 0)
-    assert "every replica lacks records" not in barnabas("status", "--bootstrap", cluster.bootstrap).stdout
+    assert "every replica lacks committed records" not in barnabas("status", "--bootstrap", cluster.bootstrap).stdout

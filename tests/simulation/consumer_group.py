@@ -114,7 +114,7 @@ class ConsumerGroup:
     async def settle(self) -> None:
         """Once nothing fails and nobody goes: in bounded time everything is owned, and read, and committed.
 
-        Where every replica lacks records that takes somebody who accepts the loss meanwhile.
+        Where every replica lacks committed records that takes somebody who accepts the loss meanwhile.
         """
         for each in self._lives:
             each.settle()

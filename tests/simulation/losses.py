@@ -1,4 +1,4 @@
-"""An administrator who accepts losses where every replica lacks records, and nowhere else."""
+"""An administrator who accepts losses where every replica lacks committed records, and nowhere else."""
 
 import asyncio
 from collections.abc import Callable

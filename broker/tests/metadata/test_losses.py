@@ -1,4 +1,4 @@
-"""Partitions that are offline because every replica lacks records, in words."""
+"""Partitions that are offline because every replica lacks committed records, in words."""
 
 import asyncio
 from itertools import pairwise
@@ -74,7 +74,7 @@ async def test_the_controller_says_it_once(caplog: pytest.LogCaptureFixture) -> 
     await news.look(["orders"], turn)
     (record,) = caplog.records
     assert record.message.startswith(
-        "orders-0 is offline because every replica lacks records: no earlier log end is known"
+        "orders-0 is offline because every replica lacks committed records: no earlier log end is known"
     )
     assert record.message.endswith(
         "`barnabas accept-loss --topic orders --partition 0` elects the replica with the longest log"

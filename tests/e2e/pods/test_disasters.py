@@ -96,7 +96,9 @@ def _await_loss(castle: Castle, topic_lost: str, what: str) -> None:
             partial(_has_event, castle, resource, rf"Warning +RecordsLost .*{topic_lost}-0"), seconds_max=SECONDS_MAX
         )
     wait_for(lambda: _lacking(castle), lambda told: told == {"1"}, SECONDS_MAX)
-    assert f"{topic_lost}-0 is offline because every replica lacks records: {what}" in castle.barnabas("status")
+    assert f"{topic_lost}-0 is offline because every replica lacks committed records: {what}" in castle.barnabas(
+        "status"
+    )
 
 
 def _has_event(castle: Castle, resource: str, pattern: str) -> bool:

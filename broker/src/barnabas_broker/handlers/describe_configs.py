@@ -28,8 +28,8 @@ STRAY_LOGS_TEXT: Final = (
     "their directories."
 )
 STRAY_LOGS_OFFLINE_TEXT: Final = (
-    "The offline log dirs that had logs without a topic in the metadata. barnabas.stray.logs still names these logs, "
-    "until the log dir is online again or the broker restarts."
+    "The offline log dirs that had stray logs (logs whose topics are not in the metadata) when they went offline. "
+    "barnabas.stray.logs lists these stray logs until the log dir is online again or the broker restarts."
 )
 
 WITHOUT_CONFIGS: Final[Mapping[int, str]] = {
@@ -118,7 +118,7 @@ def _report(name: str, values: Sequence[str], text: str) -> Iterable[ConfigEntry
 
 
 def _losses(environment: HandlerEnvironment, topic: TopicDocument) -> Iterable[ConfigEntry]:
-    """Yield a read-only config with the topic's partitions whose replicas have all lost records, if there are any."""
+    """Yield a read-only config with the topic's partitions that have lost committed records, if there are any."""
     lost = lost_in(topic, KnownEnds(environment.image))
     if lost:
         yield ConfigEntry(
@@ -129,7 +129,8 @@ def _losses(environment: HandlerEnvironment, topic: TopicDocument) -> Iterable[C
             read_only=True,
             sensitive=False,
             synonyms=(),
-            documentation="The offline partitions whose replicas have all lost records, with the replicas' log ends.",
+            documentation="The partitions that are offline because every replica lacks committed records, with the "
+            "replicas' log ends.",
         )
 
 

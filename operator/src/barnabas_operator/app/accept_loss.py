@@ -1,4 +1,4 @@
-"""`barnabas accept-loss`: elect the replica with the longest log in partitions whose replicas have all lost records."""
+"""`barnabas accept-loss`: elect the replica with the longest log in partitions that have lost records."""
 
 import argparse
 import logging

@@ -208,7 +208,8 @@ def _print_losses(out: Console, report: ClusterReport) -> None:
     lost = [part for topic in report.topics for part in topic.partitions if part.lost is not None]
     for part in lost:
         out.print(
-            f"  {part.topic}-{part.partition} is offline because every replica lacks records: {part.lost}", markup=False
+            f"  {part.topic}-{part.partition} is offline because every replica lacks committed records: {part.lost}",
+            markup=False,
         )
     if lost:
         out.print(

@@ -17,8 +17,8 @@ CLUSTER = Cluster(metadata=ObjectMeta(name="air"), spec=ClusterSpec())
 LOST = Trouble("flights", 0, (0,), (), offline=True, lost="the last known log end is 9308, broker 0 has no log")
 AWAY = Trouble("flights", 1, (0,), (), offline=True)
 LOST_TEXT = (
-    "partitions are offline because every replica lacks records: flights-0 (the last known log end is 9308, broker 0 "
-    "has no log); "
+    "partitions are offline because every replica lacks committed records: flights-0 (the last known log end is 9308, "
+    "broker 0 has no log); "
     "`barnabas accept-loss --all` elects the replicas with the longest logs"
 )
 STRAY_TEXT = (

@@ -30,7 +30,7 @@ TOLD: list[Any] = [
         [trouble(1), trouble(lost=LOST)],
         "False",
         "RecordsLost",
-        f"partitions are offline because every replica lacks records: flights-0 ({LOST}); "
+        f"partitions are offline because every replica lacks committed records: flights-0 ({LOST}); "
         "`barnabas accept-loss --topic flights` elects the replicas with the longest logs",
         id="records are lost",
     ),

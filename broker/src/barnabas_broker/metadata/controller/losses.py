@@ -1,4 +1,4 @@
-"""The reports of partitions that have no leader because every replica lacks records."""
+"""The reports of partitions that have no leader because every replica lacks committed records."""
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,7 +13,7 @@ from barnabas_core.fair_turns import FairTurn
 from barnabas_core.topic_partition import TopicPartition
 
 LACKING_RECORDS: Final = "barnabas.partitions.lacking.records"
-"""The read-only topic config that names the partitions that are offline because every replica lacks records.
+"""The read-only topic config that names the partitions that are offline because every replica lacks committed records.
 
 The config shows these partitions to Kafka's tools. If the topic has none, the config is absent.
 """
@@ -99,11 +99,14 @@ class LossReports:
             news = [each for each in lost if each.where.partition not in before]
             for each in islice(news, LINES_MAX):
                 log.error(
-                    "%s is offline because every replica lacks records: %s; %s", each.where, each.text(), _way_on(each)
+                    "%s is offline because every replica lacks committed records: %s; %s",
+                    each.where,
+                    each.text(),
+                    _way_on(each),
                 )
             if len(news) > LINES_MAX:
                 log.error(
-                    "%d more partitions of %s are offline because every replica lacks records",
+                    "%d more partitions of %s are offline because every replica lacks committed records",
                     len(news) - LINES_MAX,
                     name,
                 )

@@ -29,7 +29,8 @@ def controller_families(environment: HandlerEnvironment) -> list[Family]:
         _partitions(
             environment,
             "barnabas_partitions_lacking_records",
-            "Number of partitions that are offline because every replica lacks records; `barnabas status` lists them",
+            "Number of partitions that are offline because every replica lacks committed records; `barnabas status` "
+            "lists them",
             is_lost,
         ),
         _partitions(

@@ -48,7 +48,9 @@ def records_lost(lost: Sequence[Trouble], which: str) -> Refusal:
     """
     text = named([f"{each.topic}-{each.partition} ({each.lost})" for each in lost])
     way_on = f"`barnabas accept-loss {which}` elects the replicas with the longest logs"
-    return Refusal(RECORDS_LOST, f"partitions are offline because every replica lacks records: {text}; {way_on}")
+    return Refusal(
+        RECORDS_LOST, f"partitions are offline because every replica lacks committed records: {text}; {way_on}"
+    )
 
 
 def named(texts: Sequence[str]) -> str:
