@@ -84,7 +84,7 @@ class Worker:
 
     def _clean_segments(self, request: CleanSegments) -> SegmentCleaned | Failed:
         if self._offsets is None:
-            return Failed("the helper process was restarted during a round of compaction and has lost its key map")
+            return Failed("the helper process was restarted during a compaction and has lost its key map")
         batch_filter = BatchFilter(request.rules, self._offsets.get, self._transactions)
         return clean_segments(self._files, request, batch_filter, self._pace(request.bytes_per_s))
 

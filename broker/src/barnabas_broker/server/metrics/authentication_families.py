@@ -39,7 +39,8 @@ def authentication_families(by_listener: Mapping[str, AuthenticationCounts]) -> 
         Family(
             "barnabas_failed_authentications_total",
             "counter",
-            "Number of failed authentications by mechanism: TLS for a failed handshake, none if none was chosen",
+            "Number of failed authentications by SASL mechanism; the mechanism is `TLS` for a failed TLS handshake, "
+            "and `none` if the client chose no mechanism",
             lambda: [
                 Sample(labels(listener=name, mechanism=mechanism), failures)
                 for name, counts in by_listener.items()

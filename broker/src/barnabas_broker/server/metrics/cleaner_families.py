@@ -11,7 +11,7 @@ _CLEANER = "kafka_log_logcleaner_"
 
 
 def cleaner_families(cleaner: LogCleaner, monotonic_s: Callable[[], float], log_dirs: list[str]) -> list[Family]:
-    """Return the metric families for dirty logs, partitions whose compaction failed, and compaction rounds."""
+    """Return the metric families for dirty logs, partitions whose compaction failed, and compactions."""
     return [*_manager_families(cleaner, monotonic_s), *_failure_families(cleaner, log_dirs), *_round_families(cleaner)]
 
 
@@ -60,7 +60,7 @@ def _failure_families(cleaner: LogCleaner, log_dirs: list[str]) -> list[Family]:
         ),
         _counter(
             "barnabas_cleaner_failures_total",
-            "Number of rounds of compaction that failed",
+            "Number of failed log compactions",
             lambda: cleaner.backoff.failures_total,
         ),
     ]
@@ -71,25 +71,25 @@ def _round_families(cleaner: LogCleaner) -> list[Family]:
     return [
         _gauge(
             f"{_CLEANER}cleaner_recopy_percent",
-            "Bytes written by the last round of compaction, as a percentage of the bytes that the round read",
+            "Bytes written by the last compaction of a log, as a percentage of the bytes read",
             lambda: stats.recopy_percent,
         ),
         _gauge(
             f"{_CLEANER}max_clean_time_secs",
-            "Duration in seconds of the longest round of compaction since the start of the broker",
+            "Duration in seconds of the longest compaction of a log since the start of the broker",
             lambda: stats.longest_round_s,
         ),
         _gauge(
             f"{_CLEANER}max_buffer_utilization_percent",
-            "Percentage of the key map that the last round of compaction used",
+            "Percentage of log.cleaner.dedupe.buffer.size that the last compaction of a log used",
             lambda: stats.map_utilization_percent,
         ),
         _gauge(
             "barnabas_cleaner_last_round_seconds",
-            "Duration of the last round of compaction in seconds",
+            "Duration in seconds of the last compaction of a log",
             lambda: stats.last_round_s,
         ),
-        _counter("barnabas_cleaner_rounds_total", "Number of completed compaction rounds", lambda: stats.rounds),
+        _counter("barnabas_cleaner_rounds_total", "Number of completed log compactions", lambda: stats.rounds),
         _counter("barnabas_cleaner_read_bytes_total", "Bytes that compaction has read", lambda: stats.bytes_read),
         _counter(
             "barnabas_cleaner_written_bytes_total", "Bytes that compaction has written", lambda: stats.bytes_written

@@ -145,7 +145,7 @@ class LogCleaner:
         try:
             await self._clean(dirtiest)
         except LogChanged as changed:
-            _logger.info("%s: the round of compaction was stopped because %s", log.topic_partition, changed)
+            _logger.info("%s: the compaction was stopped because %s", log.topic_partition, changed)
             return False
         except (RoundFailed, HelperDied, StorageError, InvalidBatch, OSError) as error:
             self._failed(log, section, str(error))
