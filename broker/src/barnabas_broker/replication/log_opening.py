@@ -64,13 +64,14 @@ class LogOpening:
     def claim(self, record: ReplicaRecord) -> Log | None:
         """Return the log with the replica's name and topic id, None if no log dir has such a log.
 
-        The returned log no longer counts as a stray log. A log of another topic with the same name is set aside.
+        The returned log no longer counts as a stray log. A log of another topic with the same name is renamed to
+        `-stray`.
         """
         try:
             found = self._logs.claim(record.topic_partition, record.topic_id)
         except StorageError as error:
             log.error(
-                "a log with the name %s belongs to another topic, and cannot be set aside: %s",
+                "%s: the log of another topic cannot be renamed to -stray, or the topic id cannot be written: %s",
                 record.topic_partition,
                 error,
             )

@@ -23,7 +23,9 @@ AHEAD: Final = (
     "the log of %s has records of leader epoch %d, but the metadata has leader epoch %d: was an older copy of the "
     "metadata restored? The partition has no leader until the leader epoch in the metadata is higher than in all logs"
 )
-GONE: Final = "the log is missing: its log dir is gone, or the log was set aside (`barnabas status` names such logs)"
+GONE: Final = (
+    "the log is missing: its log dir is gone, or the log was renamed to -stray (`barnabas status` lists stray logs)"
+)
 CUT: Final = "the log is available again, but may lack records, because the machine was rebooted after the last write"
 
 log = logging.getLogger(__name__)

@@ -45,13 +45,13 @@ class Trigger(Enum):
     NOT_MADE = "the replica's log could not be created"
     NOT_FOUND = "the replica's log may be in an offline log dir"
     NOT_LOADED = "the replica's log could not be loaded"
-    LACKING = "the replica's log is gone or lacks records, but the metadata relies on the replica"
+    LACKING = "the replica's log is gone or may lack records, but the replica leads or may be elected leader"
     FAILED = "the disk or the log of the replica failed"
     RETURNED = "the replica's log was loaded again"
     OVERTOOK = "the replica's log has a later leader epoch than the metadata"
-    OVERTAKEN = "the metadata has reached the leader epoch of the replica's log"
+    OVERTAKEN = "the leader epoch in the metadata is no longer lower than in the replica's log"
     UNASSIGNED = "the metadata assigns the replica to other brokers, or the topic was deleted"
-    REMOVED = "the replica's log was deleted or set aside"
+    REMOVED = "the replica's log was deleted, or is kept as a stray log"
     FORGOTTEN = "an earlier replica of the partition is still being removed, or the topic has no such partition"
 
 
@@ -71,37 +71,48 @@ NOT_SERVED: Final = (_S.REFUSED, _S.AWAY, _S.DAMAGED, _S.LOST, _S.AHEAD, _S.OFFL
 """The states of assigned replicas that are not served; the broker checks these replicas every second."""
 
 TRANSITIONS: Final = (
-    Transition((_S.NONE,), _T.ASSIGNED, _S.UNMADE, "the topic's document lists this broker as a replica"),
+    Transition((_S.NONE,), _T.ASSIGNED, _S.UNMADE, "the topic's metadata lists this broker as a replica"),
     Transition((_S.NONE,), _T.ABSENT, _S.AWAY, "all online log dirs are loaded"),
-    Transition(WITHOUT_LOG, _T.OPENED, _S.ONLINE, "the log was recovered, or is new and empty and has its topic id"),
+    Transition(
+        WITHOUT_LOG,
+        _T.OPENED,
+        _S.ONLINE,
+        "an existing log was recovered, or an empty log with the topic id was created",
+    ),
     Transition(WITHOUT_LOG, _T.NOT_MADE, _S.REFUSED, "nothing"),
     Transition(
-        WITHOUT_LOG, _T.NOT_FOUND, _S.AWAY, "no new log is created, because an empty log would hide the records"
+        WITHOUT_LOG,
+        _T.NOT_FOUND,
+        _S.AWAY,
+        "no new log is created, because an empty log would hide that records are missing",
     ),
     Transition(WITHOUT_LOG, _T.NOT_LOADED, _S.DAMAGED, "the files of the log are unchanged"),
     Transition(
         (*WITHOUT_LOG, _S.OFFLINE),
         _T.LACKING,
         _S.LOST,
-        "no new log is created until the metadata relies on other replicas",
+        "no new log is created until the replica neither leads nor may be elected leader",
     ),
     Transition((_S.ONLINE, _S.AHEAD), _T.FAILED, _S.OFFLINE, "no request waits for the failed log"),
-    Transition((_S.OFFLINE, _S.LOST), _T.RETURNED, _S.ONLINE, "the metadata does not rely on the failed log"),
-    Transition((_S.ONLINE,), _T.OVERTOOK, _S.AHEAD, "nothing"),
     Transition(
-        (_S.AHEAD,), _T.OVERTAKEN, _S.ONLINE, "the metadata image has the document with the higher leader epoch"
+        (_S.OFFLINE, _S.LOST),
+        _T.RETURNED,
+        _S.ONLINE,
+        "the partition's metadata needs no more changes because of the failed log",
     ),
+    Transition((_S.ONLINE,), _T.OVERTOOK, _S.AHEAD, "nothing"),
+    Transition((_S.AHEAD,), _T.OVERTAKEN, _S.ONLINE, "the metadata image has the partition's new leader epoch"),
     Transition(
         (_S.NONE, *WITHOUT_LOG, *_WITH_LOG),
         _T.UNASSIGNED,
         _S.GOING,
-        "the metadata image has the topic's document or tombstone",
+        "the metadata image says whether the topic exists or was deleted",
     ),
     Transition(
         (_S.GOING,),
         _T.REMOVED,
         _S.NONE,
-        "the log's directory has its `-delete` name, or the log is registered as stray",
+        "the name of the log's directory ends in `-delete`, or the log is registered as stray",
     ),
     Transition(WITHOUT_LOG, _T.FORGOTTEN, _S.NONE, "the replica has no log on this broker"),
 )
@@ -167,7 +178,7 @@ class ReplicaStates:
             f"{where} is {before.value}, and no transition is defined for the trigger: {trigger.value}"
         )
         assert where not in self._by_state[after] or after is before, (
-            f"another replica of {where} is already {after.value}"
+            f"{where} already has a replica in the state {after.value}, and may have only one"
         )
         self._by_state[before].pop(where, None)
         if self._assigned.get(where) is record:

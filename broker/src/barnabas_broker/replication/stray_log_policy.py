@@ -56,9 +56,9 @@ def why_kept(
     if topic_id in image.tombstones:
         return None
     if document is None:
-        return f"the metadata has neither a topic {name} nor a tombstone with the topic id of the log"
+        return f"the metadata has no topic {name}, and does not say that the topic of the log was deleted"
     if topic_id not in (None, document.topic_id):
-        return f"the metadata has another topic {name}, but no tombstone with the topic id of the log"
+        return f"topic {name} has another topic id, and the metadata does not say that the log's topic was deleted"
     if number >= len(document.partitions):
         return f"the metadata has only {len(document.partitions)} partitions of topic {name}"
     state = document.partitions[number]
