@@ -38,13 +38,13 @@ def broken(start_broker: StartBroker, fault: str) -> FaultyBroker:
 @pytest.mark.parametrize(
     ("fault", "reason"),
     [
-        ("the feed fails", "the task metadata feed failed: Broken: by the test"),
-        ("the feed hangs", "the task metadata feed hangs"),
+        ("the feed fails", "the task metadata watch failed: Broken: by the test"),
+        ("the feed hangs", "the task metadata watch hangs"),
         ("the leases fail", "the task leases failed: Broken: by the test"),
         ("the leases hang", "the task leases hangs"),
         ("the controller fails", "the task controller failed: Broken: by the test"),
         ("the controller hangs", "the task controller hangs"),
-        ("a listener fails", "the task metadata feed failed: ZeroDivisionError: division by zero"),
+        ("a listener fails", "the task metadata watch failed: ZeroDivisionError: division by zero"),
         ("a timer fails", "a callback failed: Broken: by the test"),
         ("the cleaner fails", "the task cleaner failed: Broken: by the test"),
         ("the cleaner hangs", "the task cleaner hangs"),

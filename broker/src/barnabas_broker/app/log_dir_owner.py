@@ -30,9 +30,10 @@ def cluster_of_log_dirs(config: BrokerConfig, files: FileSystem) -> str:
         cluster_id = cluster_id or owner.cluster_id
         if owner[:2] != (cluster_id, config.broker_id):
             message = (
-                f"the log dir belongs to node.id={owner.node_id} of cluster.id={owner.cluster_id}; all log dirs of "
-                f"this broker must belong to node.id={config.broker_id} and to the same cluster; "
-                f"metadata.store={config.metadata_store} has no cluster id"
+                f"the log dir belongs to node.id={owner.node_id} of cluster.id={owner.cluster_id}, but every log dir "
+                f"of this broker must belong to node.id={config.broker_id} and to the same cluster "
+                f"(metadata.store={config.metadata_store} has no cluster id yet); correct node.id, log.dirs or "
+                "metadata.store"
             )
             raise LogDirRefused(log_dir, message)
     if cluster_id:

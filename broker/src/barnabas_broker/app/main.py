@@ -112,7 +112,8 @@ async def _run(config: BrokerConfig, descriptors: Descriptors, selector: Measuri
 
 def _tell_of_descriptors(config: BrokerConfig, descriptors: Descriptors) -> None:
     log.info(
-        "the process may open %d files: it keeps %d for log segments, and max.connections=%d limits the connections",
+        "the process may open %d files: the broker uses at most %d of them for log segments, and accepts at most "
+        "max.connections=%d connections",
         descriptors.total,
         descriptors.segments,
         config.max_connections,

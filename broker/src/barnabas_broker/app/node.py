@@ -282,8 +282,8 @@ class Node:
         probes, supervise = Steps(), partial(self.supervisor.supervise, hang_s=HANG_S)
         probe = every(PROBE_S, lambda: probes.count(feed.probe()), asyncio.sleep)
         supervise("leases", self._keep(), lambda: self.membership.passes)
-        supervise("metadata feed", feed.follow(), feed.progress)
-        supervise("probes of the metadata feed", probe, probes.progress)
+        supervise("metadata watch", feed.follow(), feed.progress)
+        supervise("checks of the metadata watch", probe, probes.progress)
         supervise("controller", self.controller.run(), self.controller.progress)
         supervise("restorations", self.restorations.run(), self.restorations.progress)
         period_s = self.config.broker_heartbeat_interval_ms / 1000

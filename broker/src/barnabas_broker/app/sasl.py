@@ -51,5 +51,5 @@ def _needs_scram_users(security: ListenerSecurity) -> bool:
 
 def _number(security: ListenerSecurity, setting: str, mechanism: str = "") -> int:
     value = security.value(setting, mechanism)
-    assert isinstance(value, int), "the setting must be a number"
+    assert isinstance(value, int), "a setting of type int must have been parsed into an int"
     return value
