@@ -137,7 +137,9 @@ async def test_below_its_level_a_topic_is_one_document_and_at_it_the_next_change
     await node.writer.change_isr([a_change(before, 249)])
     assert await sizes(node) == [100, 50, 100]
     assert node.image.topics["t"].partitions[:249] == before.partitions[:249]
-    with pytest.raises(ApiError, match=r"topics are stored in several documents \(t\)"):
+    with pytest.raises(
+        ApiError, match=r"the metadata of topics has several parts \(t\), which this level does not support"
+    ):
         await node.writer.update_features([FeatureUpdate(METADATA_LEVEL, 1, UpgradeType.SAFE_DOWNGRADE)])
 
 

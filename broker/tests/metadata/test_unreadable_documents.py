@@ -64,7 +64,7 @@ async def test_a_broker_starts_whatever_cannot_be_read_and_names_it(
     (refused,) = (await one.writer.create_topics([NewTopic("a", 1, 1)])).values()
     assert isinstance(refused, ApiError)
     assert refused.code is ErrorCode.POLICY_VIOLATION
-    assert "its documents cannot be read" in str(refused)
+    assert "its metadata cannot be read" in str(refused)
     await one.until(lambda: one.image.unreadable.keys() == {FEATURES_KEY, broker_key(2), topic_key("a")})
 
 

@@ -127,7 +127,9 @@ class Deletions:
             return {key: Planned(key, None) for key in left if key in unnamed}
 
         if due:
-            log.info("deleting %d documents with parts of topics, because no topic document refers to them", len(due))
+            log.info(
+                "deleting %d keys with the metadata of partitions, because no topic refers to these keys", len(due)
+            )
             await self._transitions.carry_out(due, decide)
 
     def _unnamed(self) -> Set[str]:

@@ -229,7 +229,8 @@ class MetadataWriter(PartitionStateWriter):
             if lease is None:
                 raise ApiError(
                     ErrorCode.INVALID_REQUEST,
-                    f"broker {broker_id} is starting, or was alive a moment ago; try again later",
+                    f"broker {broker_id} cannot be unregistered, because the broker is starting or its lease has not "
+                    "expired yet; try again later",
                 )
             outcome = await self._marked_and_gone(broker_id, decide)
             await self._store.release_lease(lease)
@@ -334,7 +335,7 @@ class MetadataWriter(PartitionStateWriter):
 def _answer(outcome: Planned | ApiError | None, document: TopicDocument | None) -> TopicDocument | ApiError:
     if isinstance(outcome, ApiError):
         return outcome
-    assert document is not None, "a topic that was created must have a document"
+    assert document is not None, "a topic that was created without an error must have metadata"
     return document
 
 

@@ -100,7 +100,7 @@ class Transitions:
                 return
         failure = ApiError(
             ErrorCode.REQUEST_TIMED_OUT,
-            f"other brokers changed the same documents during {ATTEMPTS_MAX} attempts; try again",
+            f"other brokers changed the same keys of the metadata store during {ATTEMPTS_MAX} attempts; try again",
         )
         outcomes |= dict.fromkeys(left, failure)
 

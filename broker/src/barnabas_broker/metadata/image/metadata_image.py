@@ -248,7 +248,8 @@ class MetadataImage(ShownDocuments):
     def _put_unreadable(self, key: str, stored: _Stored, why: str, pending: Pending) -> None:
         """Treat an unreadable document as lost, so that a broker writes the last known content again."""
         log.error(
-            "a document of the metadata store cannot be read: %s; if no running broker knows the document, %s",
+            "a value in the metadata store cannot be read: %s; if a running broker knows the value, the broker writes "
+            "the value again; otherwise %s",
             why,
             what_to_do(key),
         )
@@ -283,7 +284,8 @@ class MetadataImage(ShownDocuments):
         found, is_complete = joined(head, self.stored, known)
         if found is None:
             log.error(
-                "parts of topic %s are missing: the topic is not served until `barnabas restore-metadata` is run",
+                "the metadata of some partitions of topic %s is missing: brokers do not serve the topic until "
+                "`barnabas restore-metadata` is run",
                 head.name,
             )
             self.incomplete[head.name] = head

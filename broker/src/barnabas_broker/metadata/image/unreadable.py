@@ -10,12 +10,12 @@ _MENDED_BY: Final[Mapping[str, str]] = {
     "brokers": "the broker with this id writes its registration again at its next start",
     "log-ends": "the broker writes its log ends again",
     "broker-configs": "`kafka-configs.sh --alter` writes the configs again",
-    "controller": "the next controller writes the document again",
-    "producer-ids": "the next allocation of producer ids writes the document again, with ids above all earlier ones",
+    "controller": "the next broker that becomes controller writes a new value",
+    "producer-ids": "the next allocation of producer ids writes a new value, higher than all allocated ids",
     "features": "`kafka-features.sh upgrade` writes the levels again",
     "acls": "`kafka-acls.sh --add` writes the ACLs again",
-    "client-quotas": "`kafka-configs.sh --alter` writes the quotas again, but only the quotas that the command sets",
-    "cluster": "the next start of a broker that has the cluster id in meta.properties writes the document again",
+    "client-quotas": "all client quotas are lost; set them again with `kafka-configs.sh --alter`",
+    "cluster": "a broker that has the cluster id in meta.properties writes the cluster id again at its next start",
 }
 
 

@@ -65,8 +65,8 @@ async def ensure_cluster_id(store: MetadataStore, random: Random, of_log_dirs: s
             return known.cluster_id
         if found is not None and not of_log_dirs:
             raise MalformedDocument(
-                f"the document `{CLUSTER_KEY}` of the metadata store cannot be read: {found.value[:100]!r}; write "
-                '{"cluster_id": "..."} with the cluster.id in meta.properties of a log dir of another broker'
+                f"the key `{CLUSTER_KEY}` of the metadata store cannot be read: {found.value[:100]!r}; set the key to "
+                '{"cluster_id": "..."}, with the cluster.id from the meta.properties of another broker'
             )
         made = ClusterDocument(of_log_dirs or kafka_uuid.to_text(kafka_uuid.random_uuid(random.getrandbits)))
         try:

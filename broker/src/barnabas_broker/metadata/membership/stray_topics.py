@@ -55,9 +55,9 @@ def _logs_are_kept(stray: StrayTopic) -> ApiError:
 def _is_incomplete(name: str, image: MetadataImage) -> ApiError:
     """Return the error for the name of a topic whose stored metadata is partly missing or unreadable."""
     unreadable = image.unreadable.get(topic_key(name))
-    why = f"cannot be read ({unreadable})" if unreadable else "are missing from the metadata store"
+    why = f"cannot be read ({unreadable})" if unreadable else "is incomplete in the metadata store"
     message = (
-        f"Topic '{name}' exists, but its documents {why}: `barnabas restore-metadata` restores the topic from the "
+        f"Topic '{name}' exists, but its metadata {why}: `barnabas restore-metadata` restores the topic from the "
         f"logs, `barnabas forget-topic {name}` deletes the topic."
     )
     return ApiError(ErrorCode.POLICY_VIOLATION, message)

@@ -70,7 +70,9 @@ class VersionConflict(Exception):
     """The error that another process wrote the key first. The caller has to decide again, from the current value."""
 
     def __init__(self, key: str, expected: int, actual: int) -> None:
-        super().__init__(f"the document {key} has version {actual}, but version {expected} was expected")
+        super().__init__(
+            f"the key {key} of the metadata store has version {actual}, but version {expected} was expected"
+        )
         self.key = key
         self.expected = expected
         self.actual = actual

@@ -78,10 +78,14 @@ def decide_update_features(
             raise _refusal(update, f"the supported features are {', '.join(sorted(SUPPORTED))}")
         known = levels.get(update.name, 0)
         if update.level < known and update.upgrade_type is UpgradeType.UPGRADE:
-            raise _refusal(update, f"level {known} is finalized, and an upgrade cannot lower the level")
+            raise _refusal(update, f"the finalized level {known} is higher, and an upgrade cannot lower the level")
         if update.name == METADATA_LEVEL and update.level < SPLIT_TOPICS_LEVEL and split_topics:
             named = ", ".join(split_topics[:NAMED_MAX])
-            raise _refusal(update, f"topics are stored in several documents ({named}); delete these topics first")
+            raise _refusal(
+                update,
+                f"the metadata of topics has several parts ({named}), which this level does not support; "
+                "delete these topics first",
+            )
         if update.name == TRANSACTION_VERSION and update.level < known and open_transactions:
             named = ", ".join(open_transactions[:NAMED_MAX])
             raise _refusal(update, f"transactions are open ({named}); end these transactions first")

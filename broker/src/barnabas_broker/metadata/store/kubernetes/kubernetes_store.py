@@ -101,8 +101,8 @@ class KubernetesStore:
             if version is not None:
                 return version
         raise StoreUnavailable(
-            f"the document {key} could not be written, because other processes wrote and deleted it during "
-            f"{ATTEMPTS_MAX} attempts"
+            f"the key {key} of the metadata store could not be written, because other processes wrote and deleted the "
+            f"key during {ATTEMPTS_MAX} attempts"
         )
 
     async def _create(self, key: str, value: bytes) -> int | None:
@@ -147,7 +147,8 @@ class KubernetesStore:
         # The API server answers 422 to a wrong version or an invalid object; the version is right.
         if actual == expected_version:
             raise StoreUnavailable(
-                f"the API server refuses the new value of the document {key}, which has version {actual}"
+                f"the API server refuses the new value of the key {key}, although the key has the expected "
+                f"resourceVersion {actual}"
             )
         return VersionConflict(key, expected_version, actual)
 
@@ -217,7 +218,7 @@ class KubernetesStore:
         The watch is resumed when the API server ends a request after WATCH_S.
         """
         if not from_revision:
-            raise HistoryCompacted("the API server has no history before its first revision")
+            raise HistoryCompacted("a watch of the API server cannot start at revision 0")
         seen = from_revision
         while not self._closed:
             query = {
