@@ -212,7 +212,7 @@ def test_invalid_batches_are_logged_once_for_a_client_and_a_topic_and_only_so_ma
     lines = [record.getMessage() for record in caplog.records if "invalid" in record.getMessage()]
     assert len(lines) == CLIENTS_MAX + 5
     assert lines[0].startswith(
-        "client 'client-0' sends invalid batches to topic flights; the first batch was refused: a varint"
+        "client 'client-0' sends invalid batches to topic flights; the first invalid batch was refused: a varint"
     )
     assert len(broker.invalid) == CLIENTS_MAX + 1
     assert broker.invalid[OTHER_CLIENTS, InvalidOutcome.REFUSED] == 10

@@ -11,7 +11,10 @@ from barnabas_broker.security.sasl.scram_changes import Deletion, Upsertion, dec
 from barnabas_broker.wire.messages import AlterUserScramCredentialsRequest, AlterUserScramCredentialsResponse
 from barnabas_core.errors import ApiError, ErrorCode
 
-NO_SCRAM = "No listener has a SCRAM mechanism in sasl.enabled.mechanisms, so this broker keeps no credentials."
+NO_SCRAM = (
+    "No listener has a SCRAM mechanism in sasl.enabled.mechanisms, so this broker cannot store SCRAM credentials; "
+    "add a SCRAM mechanism."
+)
 UserResult = AlterUserScramCredentialsResponse.AlterUserScramCredentialsResult
 
 

@@ -140,8 +140,8 @@ API_RIGHTS: Final[Mapping[int, ApiRights]] = {
         "29 in topic_config_error_code, no configs, and -1 for num_partitions and replication_factor.",
     ),
     20: ApiRights(
-        in_handler="The client needs Delete on each topic or on the cluster (otherwise error code 29). The refusal of "
-        "a topic id has the name of the topic only if the client may describe the topic."
+        in_handler="The client needs Delete on each topic or on the cluster (otherwise error code 29). If the "
+        "client deletes by topic id and is refused, the response names the topic only if the client may describe it."
     ),
     21: ApiRights((Need(_O.DELETE, _TOPIC, "topics.name"),), refused={"low_watermark": -1}),
     22: ApiRights(
@@ -190,7 +190,10 @@ API_RIGHTS: Final[Mapping[int, ApiRights]] = {
     46: ApiRights((_cluster(_O.DESCRIBE),)),
     47: ApiRights((Need(_O.DELETE, _GROUP, "group_id"), Need(_O.READ, _TOPIC, "topics.name"))),
     48: ApiRights((_cluster(_O.DESCRIBE_CONFIGS),)),
-    49: ApiRights(in_handler="The client needs AlterConfigs on the cluster for each entry (otherwise error code 31)."),
+    49: ApiRights(
+        in_handler="The client needs AlterConfigs on the cluster (otherwise each entry of the response has error "
+        "code 31)."
+    ),
     50: ApiRights((_cluster(_O.DESCRIBE),)),
     51: ApiRights((_cluster(_O.ALTER),), {"results": "deletions+upsertions"}),
     55: ApiRights((_cluster(_O.DESCRIBE),)),

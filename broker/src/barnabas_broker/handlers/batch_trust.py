@@ -58,7 +58,7 @@ class BatchTrust:
         if (client_id, topic) not in self._logged and len(self._logged) < LINES_MAX:
             self._logged.add((client_id, topic))
             log.warning(
-                "client %r sends invalid batches to topic %s; the first batch was %s: %s",
+                "client %r sends invalid batches to topic %s; the first invalid batch was %s: %s",
                 client_id,
                 topic,
                 outcome,

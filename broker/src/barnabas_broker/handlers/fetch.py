@@ -83,7 +83,7 @@ class ConsumerFetch:
     def refuse(self, topics: Collection[str | bytes | None]) -> None:
         """Answer TOPIC_AUTHORIZATION_FAILED for the given topics, each a topic name or the bytes of a topic id."""
         if topics:
-            assert isinstance(self._reader, _Reader), "topics can be refused only once"
+            assert isinstance(self._reader, _Reader), "refuse may be called only once per request"
             self._reader = _RefusingReader(self._reader, topics)
 
     def begin(self) -> GiveUp | None:
