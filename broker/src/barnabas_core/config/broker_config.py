@@ -293,7 +293,7 @@ def _listener_settings(values: Mapping[str, Value], originals: Texts) -> Listene
 
 
 def _entries(value: Value) -> tuple[str, ...]:
-    assert isinstance(value, tuple), "the value of a list setting is a tuple"
+    assert isinstance(value, tuple), "a setting of type list must have been parsed into a tuple"
     return value
 
 

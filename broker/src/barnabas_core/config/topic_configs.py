@@ -76,7 +76,7 @@ def effective_log_config(topic_overrides: Mapping[str, str], broker: BrokerConfi
 
 
 def _throttled(value: Value) -> ThrottledReplicas:
-    assert isinstance(value, tuple), "the value of a list setting is a tuple"
+    assert isinstance(value, tuple), "a setting of type list must have been parsed into a tuple"
     return parse_throttled_replicas(value)
 
 

@@ -227,7 +227,10 @@ def begin_after_failure(group: Group, step: Step, reason: str) -> None:
     pause_ms = min(_FIRST_PAUSE_MS << min(group.failed_stores, _PAUSE_DOUBLINGS_MAX), _PAUSE_MS_MAX)
     group.store_failed()
     if group.failed_stores == 1:
-        most = f"the group tries again after pauses of at most {_PAUSE_MS_MAX // 1000} s"
+        most = (
+            "the coordinator repeats the rebalance until an assignment is stored, with pauses of at most "
+            f"{_PAUSE_MS_MAX // 1000} s"
+        )
         step.notes.append(f"a rebalance begins after generation {group.generation}: {reason}; {most}")
     _enter(group, step, pause_ms)
 

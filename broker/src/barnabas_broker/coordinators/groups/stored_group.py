@@ -80,5 +80,6 @@ def _check_restorable(stored: GroupMetadata) -> None:
     for ids in (member_ids, instance_ids):
         if len(set(ids)) < len(ids):
             raise MalformedRecord(
-                f"two members have the same id; the first ids of the group are {', '.join(sorted(ids)[:10])}"
+                "two members have the same member id or group.instance.id; the first 10 of these ids in the group, "
+                f"sorted, are {', '.join(sorted(ids)[:10])}"
             )

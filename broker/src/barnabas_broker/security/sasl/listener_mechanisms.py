@@ -43,7 +43,7 @@ class SaslEnvironment(NamedTuple):
 def listener_mechanisms(security: ListenerSecurity, environment: SaslEnvironment) -> Mapping[str, Mechanism]:
     """Return the enabled mechanisms of a SASL listener by name. Raise InvalidConfig if a setting is invalid."""
     names = security.value(ENABLED)
-    assert isinstance(names, tuple), "the value of a list setting is a tuple"
+    assert isinstance(names, tuple), "a setting of type list must have been parsed into a tuple"
     problems: list[ConfigProblem] = []
     if not names or any(name not in MECHANISMS for name in names):
         allowed = f"must name at least one of {', '.join(MECHANISMS)} for the listener {security.name}"

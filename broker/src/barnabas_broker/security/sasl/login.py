@@ -114,7 +114,7 @@ def login_between_brokers(config: BrokerConfig, new_nonce: Callable[[], str]) ->
     if not security.protocol.has_sasl:
         return None
     mechanism, enabled = config.sasl_mechanism_inter_broker_protocol, security.value(ENABLED)
-    assert isinstance(enabled, tuple), "the value of a list setting is a tuple"
+    assert isinstance(enabled, tuple), "a setting of type list must have been parsed into a tuple"
     if mechanism not in BETWEEN_BROKERS or mechanism not in enabled:
         allowed = f"must be one of the mechanisms in {security.setting(ENABLED)}={','.join(enabled)}"
         raise InvalidConfig([ConfigProblem(MECHANISM, mechanism, allowed)])

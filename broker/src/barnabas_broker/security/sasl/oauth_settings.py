@@ -75,10 +75,10 @@ def _refused_options(security: ListenerSecurity, options: Mapping[str, str]) -> 
 
 
 def _number(value: Value) -> int:
-    assert isinstance(value, int), "the value of an integer setting is an int"
+    assert isinstance(value, int), "a setting of type int must have been parsed into an int"
     return value
 
 
 def _words(value: Value) -> tuple[str, ...]:
-    assert isinstance(value, tuple), "the value of a list setting is a tuple"
+    assert isinstance(value, tuple), "a setting of type list must have been parsed into a tuple"
     return value

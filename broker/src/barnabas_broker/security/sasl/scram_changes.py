@@ -83,6 +83,8 @@ def _change(
         message = f"iterations={asked.iterations}: must be from {ITERATIONS_MIN} to {ITERATIONS_MAX}"
         raise ApiError(ErrorCode.UNACCEPTABLE_CREDENTIAL, message)
     if not 0 < len(asked.salt) <= SALT_BYTES_MAX or len(asked.salted_password) != kind.key_bytes:
-        message = f"The salt must have 1 to {SALT_BYTES_MAX} bytes, the salted password {kind.key_bytes}."
+        message = (
+            f"The salt must have 1 to {SALT_BYTES_MAX} bytes, and the salted password must have {kind.key_bytes} bytes."
+        )
         raise ApiError(ErrorCode.UNACCEPTABLE_CREDENTIAL, message)
     return [(name, credential_of(kind, asked.salted_password, asked.salt, asked.iterations))]
