@@ -104,5 +104,5 @@ def test_replies_that_the_other_side_never_reads_end_the_connection(streams: tup
         pass
     server._outgoing.write(b"x" * (UNASKED_BYTES_MAX + 1))
     client.send(memoryview(b"a request"))
-    with pytest.raises(ConnectionAbortedError, match="does not read them"):
+    with pytest.raises(ConnectionAbortedError, match="does not read the replies"):
         server.receive_into(memoryview(bytearray(10)))

@@ -112,7 +112,7 @@ class PeerLink:
     async def _connect(self, address: tuple[str, int] | None) -> None:
         try:
             if address is None:
-                raise OSError(f"broker {self._broker_id} has registered no address of the listener between brokers")
+                raise OSError(f"broker {self._broker_id} has registered no address for the inter-broker listener")
             self._transport = await self._open(address)
         except OSError as error:
             self._break(f"cannot connect: {error}")
@@ -190,7 +190,7 @@ class PeerLink:
             (size,) = _SIZE.unpack_from(buffer, position)
             if not 0 < size <= RESPONSE_BYTES_MAX or not self._waiting:
                 self._break(
-                    f"a frame of {size} bytes is not a valid response; {len(self._waiting)} requests wait for one"
+                    f"a frame of {size} bytes is not a valid response; {len(self._waiting)} requests have no response"
                 )
                 return
             needed = SIZE_BYTES + size

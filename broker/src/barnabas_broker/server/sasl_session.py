@@ -72,7 +72,7 @@ class SessionStep(Enum):
 
     TELL_VERSIONS = "tell versions"
     CHOOSE = "choose a mechanism"
-    TAKE_BARE_TOKEN = "take a token without a header"
+    TAKE_BARE_TOKEN = "take a token without a request header"
     TAKE_TOKEN = "take a token"
     BEGIN_AGAIN = "begin a re-authentication"
     SERVE = "serve the request"
@@ -181,7 +181,7 @@ class SaslSession:
         self._began_s = self._listener.clock.monotonic_s()
 
     def _take_bare_token(self, connection: Connection, buffer: memoryview, start: int, end: int) -> None:
-        """Handle a token without a header, as clients of SaslHandshake v0 send it; a refusal gets no response."""
+        """Handle a token without a request header, which follows SaslHandshake v0; a refusal gets no response."""
         self._take(connection, None, bytes(buffer[start:end]))
 
     def _take_token(self, connection: Connection, buffer: memoryview, start: int, end: int) -> None:
@@ -193,7 +193,7 @@ class SaslSession:
 
         Nothing is read from the connection during the check.
         """
-        assert self._dialogue is not None, "the client must have chosen a mechanism"
+        assert self._dialogue is not None, "the client must choose a mechanism before it sends a token"
         try:
             found = self._dialogue.respond(token)
             if isinstance(found, SlowCheck):
@@ -248,7 +248,7 @@ class SaslSession:
 
     def _authenticated(self, connection: Connection, identity: Identity) -> None:
         """Begin the session of the client. Raise AuthenticationFailed if a re-authentication has another user."""
-        assert self._mechanism is not None, "the client must have chosen a mechanism"
+        assert self._mechanism is not None, "the client must choose a mechanism before it sends a token"
         is_again = self._identity is not None
         if self._identity is not None and self._identity.user != identity.user:
             raise AuthenticationFailed(
@@ -267,7 +267,7 @@ class SaslSession:
         header, request = _decoded(buffer, start, end)
         mechanisms = self._listener.mechanisms
         is_soon = self._listener.clock.monotonic_s() - self._began_s < REAUTHENTICATION_S_MIN
-        assert self._mechanism is not None, "the client must have authenticated before"
+        assert self._mechanism is not None, "only a client that has authenticated can authenticate again"
         if is_soon:
             connection.respond([_handshake_answer(header, ErrorCode.ILLEGAL_SASL_STATE, mechanisms)])
         elif request.mechanism != self._mechanism.name:

@@ -135,8 +135,9 @@ class SlowClients:
         now_s = self._now_s()
         self._close(
             [client for client, since_s in self._older(self._began_s, now_s) if self._is_late(client, now_s - since_s)],
-            f"requests arrived too slowly: less than {REQUEST_BYTES_A_S_MIN} bytes a second in"
-            f" {REQUEST_S_MAX:.0f} s, or {SHORT_BYTES_A_S_MIN} in {PATIENCE_S:.0f} s when memory is short",
+            f"the clients sent requests too slowly: below {REQUEST_BYTES_A_S_MIN} bytes/s after the first"
+            f" {REQUEST_S_MAX:.0f} s, or below {SHORT_BYTES_A_S_MIN} bytes/s after the first {PATIENCE_S:.0f} s"
+            f" while memory is short",
         )
         self._look_who_reads(now_s)
         self._close(

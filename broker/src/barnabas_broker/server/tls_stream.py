@@ -118,7 +118,7 @@ class TlsStream:
         if self._outgoing.pending:  # OpenSSL has replied by itself, for example to a request for renegotiation.
             self._flush()
             if self._outgoing.pending > UNASKED_BYTES_MAX:
-                raise ConnectionAbortedError("the other side causes TLS replies and does not read them")
+                raise ConnectionAbortedError("the other side does not read the replies to its TLS messages")
         received = self._socket.recv(RECEIVED_BYTES)
         self._incoming.write(received)
         return bool(received)
