@@ -71,7 +71,7 @@ class Worker:
             return Failed(str(error), sync_failed=isinstance(error, SyncFailed))
         except MemoryError:
             self._offsets = None
-            return Failed("the helper process has too little memory: a batch or the key map is too large")
+            return Failed("the helper process has too little memory for a batch or for the deduplication buffer")
         except Exception as error:
             _logger.exception("unexpected error in the helper process")
             return Failed(repr(error))

@@ -103,8 +103,8 @@ class BatchInspector:
         """
         if self._bytes_kept and self._bytes_kept + len(batch) > KEPT_BYTES_MAX:
             message = (
-                f"batches of {self._bytes_kept} bytes wait to be checked, and at most "
-                f"{KEPT_BYTES_MAX} bytes may wait; try again"
+                f"too many batches wait to be checked: they have {self._bytes_kept} bytes in total, and the "
+                f"limit is {KEPT_BYTES_MAX} bytes; try again"
             )
             raise CannotInspect(ErrorCode.REQUEST_TIMED_OUT, message)
         self._bytes_kept += len(batch)

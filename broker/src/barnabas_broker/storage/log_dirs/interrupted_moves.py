@@ -48,5 +48,5 @@ def _is_resumed(
     else:
         stray = copy.removesuffix(file_names.FUTURE_DIR) + file_names.STRAY_DIR
         files.rename(copy, stray)
-        _logger.error("%s is set aside: it is an unfinished copy of a log that no longer exists", stray)
+        _logger.error("an unfinished copy of a log that no longer exists was renamed to %s", stray)
     return False

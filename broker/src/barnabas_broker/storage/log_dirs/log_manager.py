@@ -339,7 +339,9 @@ class LogManager:
         """Remove deleted files and directories, possibly in a thread. The next start retries failed removals."""
         refusals = remove_all(self._environment.files, paths)
         if refusals:
-            _logger.warning("%d deleted files could not be removed; the first error: %s", len(refusals), refusals[0])
+            _logger.warning(
+                "%d files or directories could not be deleted; the first error: %s", len(refusals), refusals[0]
+            )
 
     def checkpointed_high_watermarks(self) -> dict[TopicPartition, int]:
         """Return the high watermark of each log in the last checkpoints.

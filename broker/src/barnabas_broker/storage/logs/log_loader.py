@@ -143,7 +143,7 @@ def _recover(log: Log, recovery_point: int, on_recovered: Callable[[int], None])
     epochs: list[FoundEpoch] = []
     for number, segment in enumerate(unsynced):
         if number and not _follows(segment, end_offset):
-            _warn_of_loss(f"the previous segment ends earlier, at offset {end_offset}", unsynced[number:])
+            _warn_of_loss(f"the log has a gap at offset {end_offset}", unsynced[number:])
             log.discard_above(unsynced[number - 1].base_offset)
             break
         found_bytes, checked_bytes = segment.size_bytes, 0

@@ -281,7 +281,7 @@ class Segment:
             if entry and batch.position == start and last_offset != entry.last_offset:
                 raise InvalidBatch(
                     start,
-                    f"the index has a batch that ends with offset {entry.last_offset}, but the log has another one",
+                    f"the batch ends at offset {entry.last_offset} in the index, but at a different offset in the log",
                 )
             if last_offset >= offset:
                 return batch
