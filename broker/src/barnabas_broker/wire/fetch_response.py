@@ -153,7 +153,7 @@ def _encode_one(correlation_id: int, topic: FetchTopic, result: FetchResult, ses
 def tell_throttle_time(response: list[Part], version: int, throttle_ms: int) -> None:
     """Write the throttle time into an encoded response."""
     head = response[0]
-    assert isinstance(head, bytearray), "the first part of a response must be its header"
+    assert isinstance(head, bytearray), "the first buffer of a response must be a bytearray with the header"
     _INT32.pack_into(head, _SIZE_CORRELATION.size + (version >= FLEXIBLE_SINCE), throttle_ms)
 
 

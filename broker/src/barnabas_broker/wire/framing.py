@@ -124,9 +124,9 @@ def locate_tagged_fields(data: Buffer, position: int) -> tuple[dict[int, tuple[i
             fields[tag] = position, size
             position += size
     except IndexError:
-        raise MalformedRequest("the tagged fields end after the request") from None
+        raise MalformedRequest("the tagged fields are longer than the rest of the request") from None
     if position > len(data):
-        raise MalformedRequest("the tagged fields end after the request")
+        raise MalformedRequest("the tagged fields are longer than the rest of the request")
     return fields, position
 
 

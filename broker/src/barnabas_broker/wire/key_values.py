@@ -73,8 +73,8 @@ class KeyValueReader:
                 break
             if last_delta < 0 or base_offset < (self.next_offset or 0):  # Offsets must increase.
                 raise BrokenRecords(
-                    f"the batch at offset {base_offset} with last offset delta {last_delta} must not "
-                    f"follow offset {self.next_offset}"
+                    f"the batch at offset {base_offset} has last offset delta {last_delta}, and the "
+                    f"next expected offset is {self.next_offset}, but offsets must increase"
                 )
             if attributes & (CONTROL_BIT | TRANSACTIONAL_BIT):
                 yield found
@@ -149,7 +149,7 @@ def _read_records(data: bytes, position: int, batch_end: int, count: int, found:
             length, position = read_varint(data, position)
             end = position + length
         if length < 0 or end > batch_end:
-            raise BrokenRecords(f"a record of {length} bytes ends after the batch")
+            raise BrokenRecords(f"the record length {length} is negative or exceeds the rest of the batch")
         position += 1  # Skip the attributes, which are unused.
         while data[position] > 0x7F:  # Skip the timestamp delta and the offset delta.
             position += 1

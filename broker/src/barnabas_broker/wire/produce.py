@@ -161,7 +161,9 @@ def _parse_classic(data: memoryview, position: int) -> tuple[ProduceRequest, int
         name_start = position + 2
         position = name_start + name_bytes
         if name_bytes < 0 or position > end:
-            raise MalformedRequest(f"a topic name has the length {name_bytes}, so it is null or ends after the request")
+            raise MalformedRequest(
+                f"a topic name has the length {name_bytes}: it is null, or longer than the rest of the request"
+            )
         name = str(data[name_start:position], "utf-8")
         (count,) = _INT32.unpack_from(data, position)
         position += 4
@@ -173,7 +175,7 @@ def _parse_classic(data: memoryview, position: int) -> tuple[ProduceRequest, int
             records_start = position + 8
             position = records_start + length if length > 0 else records_start
             if position > end:
-                raise MalformedRequest(f"the records of {length} bytes end after the request")
+                raise MalformedRequest(f"records of {length} bytes are longer than the rest of the request")
             batches.append((topic, partition, records_start, position))
         if elements > ELEMENTS_MAX:
             raise _too_many(elements)

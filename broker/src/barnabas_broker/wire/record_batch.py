@@ -170,7 +170,7 @@ def _broken_rule(header: BatchHeader, size_bytes: int) -> ApiError:
         (
             header.length + LENGTH_OFFSET == size_bytes,
             invalid,
-            f"{size_bytes} bytes were sent for a batch of {header.size_bytes}; a partition must have one whole batch",
+            f"{size_bytes} bytes were sent, but the batch has {header.size_bytes}; send one whole batch per partition",
         ),
         (not header.base_offset, invalid, f"base offset {header.base_offset} is not allowed; producers must send 0"),
         (header.record_count > 0, invalid, f"{header.record_count} records are not allowed; at least 1 is needed"),

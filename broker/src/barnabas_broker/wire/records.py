@@ -162,7 +162,7 @@ class _Reader:
             return None
         end = self.position + length
         if end > len(self._data):
-            raise BrokenRecords(f"a field of {length} bytes ends after the batch")
+            raise BrokenRecords(f"a field of {length} bytes is longer than the rest of the batch")
         value = self._data[self.position : end]
         self.position = end
         return value

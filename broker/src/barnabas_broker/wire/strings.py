@@ -44,7 +44,7 @@ def read_nullable_string(data: memoryview, position: int, *, flexible: bool) -> 
         return None, position
     end = position + length
     if end > len(data):
-        raise MalformedRequest(f"a string of {length} bytes ends after the request")
+        raise MalformedRequest(f"a string of {length} bytes is longer than the rest of the request")
     return str(data[position:end], "utf-8"), end
 
 
