@@ -172,7 +172,7 @@ def test_node_id_and_broker_id_are_one(properties: dict[str, str]) -> None:
         (
             {"advertised.listeners": "OTHER://h:1"},
             "advertised.listeners",
-            "must have the name of a listener: PLAINTEXT",
+            "must begin with the name of a listener: PLAINTEXT",
         ),
         ({"advertised.hosts": "PLAINTEXT"}, "advertised.hosts", "must be text, LISTENER:HOST separated by commas"),
         ({"advertised.hosts": "PLAINTEXT:0.0.0.0"}, "advertised.hosts", "must be an address that clients can reach"),

@@ -147,7 +147,7 @@ _SOCKETS: Final = (
         _STRING,
         "",
         Pattern(r"\s*([^,\s]+:[0-9]{1,10}\s*(,\s*[^,\s]+:[0-9]{1,10}\s*)*)?", "ADDRESS:COUNT separated by commas"),
-        "The maximum number of open connections from some addresses, which overrides max.connections.per.ip.",
+        "The maximum number of open connections from each listed address; it overrides max.connections.per.ip.",
         _CLUSTER,
     ),
     _D(
@@ -214,7 +214,7 @@ _REPLICAS: Final = (
     ),
     _D("replica.fetch.wait.max.ms", _INT, 500, _ANY_MS, "The maximum time in ms that a follower's fetch waits."),
     _D("replica.fetch.backoff.ms", _INT, 1000, _ANY_MS, "The time in ms that a follower waits after a failed fetch."),
-    _D("replica.socket.timeout.ms", _INT, 30000, _POSITIVE, "The time in ms that a follower waits for its leader."),
+    _D("replica.socket.timeout.ms", _INT, 30000, _POSITIVE, "The timeout in ms of a follower's requests to leaders."),
     _D(
         "leader.replication.throttled.rate",
         _LONG,
@@ -288,7 +288,8 @@ _GROUPS: Final = (
         _SHORT,
         3,
         _REPLICATION_FACTOR,
-        "The replication factor of __consumer_offsets. The topic is created once so many brokers are registered.",
+        "The replication factor of __consumer_offsets. The topic is created only when at least this number of "
+        "brokers is registered.",
     ),
     _D("offsets.topic.segment.bytes", _INT, 104857600, Range(1048576), "The bytes of a segment of __consumer_offsets."),
     _D(
@@ -347,7 +348,8 @@ _TRANSACTIONS: Final = (
         _SHORT,
         3,
         _REPLICATION_FACTOR,
-        "The replication factor of __transaction_state. The topic is created once so many brokers are registered.",
+        "The replication factor of __transaction_state. The topic is created only when at least this number of "
+        "brokers is registered.",
     ),
     _D(
         "transaction.state.log.min.isr",

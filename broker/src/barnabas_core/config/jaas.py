@@ -79,7 +79,7 @@ def _tokens(text: str) -> Iterator[tuple[str, bool]]:
     while position < len(text):
         match = _TOKEN.match(text, position)
         if match is None:
-            raise InvalidJaas(f"{FORM} Character {position + 1} does not begin a word, a quoted text or a sign")
+            raise InvalidJaas(f"{FORM} Character {position + 1} must begin a word or a quoted text, or be = or ;")
         position = match.end()
         if match["blank"]:
             continue

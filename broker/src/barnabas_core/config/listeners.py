@@ -149,7 +149,7 @@ def _advertisable(bound: tuple[Endpoint, ...], advertised: tuple[Endpoint, ...])
     yield from _duplicates("advertised.listeners", advertised)
     for endpoint in advertised:
         if endpoint.name not in names:
-            allowed = f"must have the name of a listener: {', '.join(sorted(names))}"
+            allowed = f"must begin with the name of a listener: {', '.join(sorted(names))}"
             yield ConfigProblem("advertised.listeners", str(endpoint), allowed)
         if endpoint.host in _EVERYWHERE:
             yield ConfigProblem("advertised.listeners", str(endpoint), _ONE_ADDRESS)

@@ -92,14 +92,14 @@ _SEGMENTS: Final = (
         _INT,
         0,
         _COUNT,
-        "The maximum random time in hours by which the time before a roll is shortened.",
+        "The maximum random jitter in hours that is subtracted from log.roll.hours.",
     ),
     _D(
         "log.roll.jitter.ms",
         _LONG,
         None,
         _ANY_MS,
-        "The maximum random time in milliseconds by which log.roll.ms is shortened, so that not all "
+        "The maximum random jitter in milliseconds that is subtracted from log.roll.ms, so that not all "
         "logs roll together.",
         _CLUSTER,
         (Synonym("log.roll.jitter.hours", HOUR_MS),),
@@ -229,7 +229,7 @@ _CLEANER: Final = (
         _LONG,
         128 * 1024**2,
         Range(1024**2),
-        "The memory in bytes for the key map of a compaction round.",
+        "The memory in bytes for the keys of the log that is compacted.",
         _CLUSTER,
     ),
     _D(
@@ -237,7 +237,7 @@ _CLEANER: Final = (
         _DOUBLE,
         0.9,
         Range(0.1, 1),
-        "The maximum share of the key map, from 0 to 1, that a compaction round fills.",
+        "The maximum share of the deduplication buffer, from 0 to 1, that the keys of a log may fill.",
         _CLUSTER,
     ),
     _D(

@@ -28,14 +28,15 @@ OWN_CONFIGS: Final = (
         ConfigType.LONG,
         1024**3,
         Range(0),
-        "The free bytes below which log.dirs.placement=least-bytes avoids a log dir, unless all dirs have less.",
+        "The free bytes that a log dir needs to get new partitions with log.dirs.placement=least-bytes. The limit is "
+        "ignored if all log dirs have less.",
     ),
     _D(
         "advertised.hosts",
         ConfigType.STRING,
         "",
         Pattern(r"\s*([^,:\s]+:[^,\s]+\s*(,\s*[^,:\s]+:[^,\s]+\s*)*)?", "LISTENER:HOST separated by commas"),
-        "The hosts that replace those of some listeners in advertised.listeners.",
+        "The hosts to advertise for the named listeners, instead of their hosts in advertised.listeners.",
         Dynamic.PER_BROKER,
     ),
     _D(
@@ -57,13 +58,15 @@ OWN_CONFIGS: Final = (
         ConfigType.STRING,
         "",
         None,
-        "The PEM file with the private key for TLS at http.listener; by default http.ssl.certificate.location has it.",
+        "The PEM file with the private key for TLS at http.listener; by default the key is in the file of "
+        "http.ssl.certificate.location.",
     ),
     _D(
         "http.bearer.token.location",
         ConfigType.STRING,
         "",
         None,
-        "The file with the bearer token that /metrics requires, with TLS only; the file is read again when it changes.",
+        "The file with the bearer token that clients of /metrics must send; allowed only with TLS at http.listener. "
+        "The file is read again when it changes.",
     ),
 )

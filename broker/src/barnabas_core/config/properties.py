@@ -36,9 +36,9 @@ def parse_properties(text: str) -> dict[str, Property]:
     properties = {}
     for number, line in _logical_lines(text):
         key = _KEY.match(line)
-        assert key is not None, "the pattern for keys matches an empty key, too"
+        assert key is not None, "the pattern for keys must match an empty text"
         separator = _SEPARATOR.match(line, key.end())
-        assert separator is not None, "the pattern for separators matches an empty separator, too"
+        assert separator is not None, "the pattern for separators must match an empty text"
         value = _unescape(line[separator.end() :], number)
         properties[_unescape(key.group(), number)] = Property(value, number)
     return properties

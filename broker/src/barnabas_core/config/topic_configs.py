@@ -61,7 +61,7 @@ def effective_log_config(topic_overrides: Mapping[str, str], broker: BrokerConfi
     if values["internal.segment.bytes"] is not None:
         plain["segment_bytes"] = values["internal.segment.bytes"]
     policies = values["cleanup.policy"]
-    assert isinstance(policies, tuple), "the value of cleanup.policy is a tuple"
+    assert isinstance(policies, tuple), "the value of cleanup.policy must be a tuple"
     if "compact" in policies:  # Only rolled segments can be compacted, so roll within max.compaction.lag.ms.
         plain["roll_ms"] = min(plain["roll_ms"], plain["max_compaction_lag_ms"])
     config = LogConfig(

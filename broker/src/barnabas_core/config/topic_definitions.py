@@ -138,7 +138,7 @@ TOPIC_CONFIGS: Final[Mapping[str, ConfigDefinition]] = table(
     _log(
         "segment.jitter.ms",
         "log.roll.jitter.ms",
-        "The maximum random time in milliseconds by which segment.ms is shortened.",
+        "The maximum random jitter in milliseconds that is subtracted from segment.ms.",
     ),
     _log("segment.ms", "log.roll.ms", "The maximum time in milliseconds before a log rolls to a new segment."),
     _log(
