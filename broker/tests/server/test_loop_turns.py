@@ -62,7 +62,7 @@ def test_a_turn_that_is_too_long_is_told_in_the_log(now_s: list[float], caplog: 
     assert caplog.messages == []
     a_turn(turns, now_s, ("retention", 2.0))
     assert caplog.messages == [
-        "a turn of the event loop took 2.000 s and used 1.000 s of CPU; the longest work was: retention"
+        "an iteration of the event loop took 2.000 s and used 1.000 s of CPU; the longest work was: retention"
     ]
 
 

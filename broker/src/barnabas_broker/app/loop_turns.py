@@ -82,7 +82,7 @@ class LoopTurns:
             self._longest.popleft()
         if seconds > LONG_S:
             log.warning(
-                "a turn of the event loop took %.3f s and used %.3f s of CPU; the longest work was: %s",
+                "an iteration of the event loop took %.3f s and used %.3f s of CPU; the longest work was: %s",
                 seconds,
                 turn.cpu_s,
                 what,

@@ -152,7 +152,7 @@ def _members(groups: GroupCoordinator) -> Iterator[Sample]:
 def _counters(groups: GroupCoordinator) -> list[Family]:
     prefix = "kafka_coordinator_group_"
     names = {
-        "offset_commits": "Number of offsets that groups have committed",
+        "offset_commits": "Number of offsets that groups have committed since the start of the broker",
         "offset_expirations": "Number of committed offsets that have expired",
         "offset_deletions": "Number of committed offsets that were deleted",
         "completed_rebalances": "Number of completed rebalances",

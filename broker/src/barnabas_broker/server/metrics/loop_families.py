@@ -22,7 +22,7 @@ class LongTurn(Protocol):
 
     @property
     def what(self) -> str:
-        """The code that took most of the time of this turn of the event loop, as a short label."""
+        """The code that took most of the time of this iteration of the event loop, as a short label."""
         ...
 
 
@@ -32,7 +32,7 @@ def loop_families(
     total_s: Callable[[], float],
     longest: Callable[[], LongTurn | None],
 ) -> list[Family]:
-    """Return the metric families; `counts` has a count for each bound, and one for longer turns."""
+    """Return the metric families; `counts` has a count for each bound, and one for longer iterations."""
 
     def buckets() -> Iterator[Sample]:
         sums = list(accumulate(counts))
@@ -47,18 +47,22 @@ def loop_families(
 
     return [
         Family(
-            "barnabas_loop_turn_seconds", "histogram", "Duration of the turns of the event loop in seconds", buckets
+            "barnabas_loop_turn_seconds",
+            "histogram",
+            "Duration in seconds of the iterations of the event loop",
+            buckets,
         ),
         Family(
             "barnabas_loop_longest_turn_seconds",
             "gauge",
-            "Duration in seconds of the event loop's longest turn in the last minute, by the code that took most of it",
+            "Duration in seconds of the longest iteration of the event loop in the last minute, by the code that used "
+            "most of that time",
             lambda: of_longest(lambda turn: turn.seconds),
         ),
         Family(
             "barnabas_loop_longest_turn_cpu_seconds",
             "gauge",
-            "CPU seconds that the event loop used in its longest turn of the last minute",
+            "CPU seconds that the longest iteration of the event loop in the last minute used",
             lambda: of_longest(lambda turn: turn.cpu_s),
         ),
     ]

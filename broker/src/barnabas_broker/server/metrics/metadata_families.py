@@ -24,7 +24,7 @@ def metadata_families(environment: HandlerEnvironment) -> list[Family]:
         _stray_logs(
             environment,
             "barnabas_stray_log_bytes",
-            "Bytes of the logs in online log dirs that are not served because their topic is not in the metadata",
+            "Bytes of stray logs in online log dirs; stray logs are not served because the metadata lacks their topic",
             lambda total: total.size_bytes,
         ),
         Family(
@@ -36,7 +36,8 @@ def metadata_families(environment: HandlerEnvironment) -> list[Family]:
         Family(
             "barnabas_restored_documents_total",
             "counter",
-            "Number of documents that this broker restored because the metadata store had none or an older version",
+            "Number of documents that this broker wrote to the metadata store again, because the store had lost "
+            "them or had older versions",
             lambda: [Sample("", environment.image.restored_total)],
         ),
     ]

@@ -65,13 +65,13 @@ def _traffic(fetchers: Fetchers, followers: FollowerSessions, totals: Totals) ->
         single(
             f"{traffic}in_total",
             "counter",
-            "Bytes that this broker's followers have fetched from leaders",
+            "Bytes that the follower replicas on this broker have fetched from leaders",
             totals.replication_bytes_in,
         ),
         single(
             f"{traffic}out_total",
             "counter",
-            "Bytes that this broker's leaders have sent to followers",
+            "Bytes that the leader replicas on this broker have sent to followers",
             totals.replication_bytes_out,
         ),
         Family(

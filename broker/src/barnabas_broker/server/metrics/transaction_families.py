@@ -97,15 +97,15 @@ def _of_coordinator(environment: HandlerEnvironment) -> list[Family]:
         Family(
             "barnabas_transaction_markers_refused_total",
             "counter",
-            "Number of transaction markers that a partition refused for good, by error; the "
-            "transactions ended without them",
+            "Number of transaction markers that the leader of a partition refused, by error; the "
+            "transactions ended without these markers",
             lambda: [Sample(labels(error=code.name), counts.refused_markers[code]) for code in REFUSED],
         ),
         Family(
             "barnabas_transaction_coordinator_partitions",
             "gauge",
             "Number of partitions of __transaction_state that this broker coordinates, by state; "
-            "failed partitions serve no ids",
+            "the transactional ids of failed partitions cannot be used",
             lambda: [Sample(labels(state=state), count) for state, count in runtime.partition_counts().items()],
         ),
         Family(
@@ -148,8 +148,8 @@ def _of_partitions(environment: HandlerEnvironment, hosted: Hosted) -> list[Fami
         Family(
             "barnabas_partition_last_stable_offset",
             "gauge",
-            "Last stable offset, up to which read_committed consumers can read; only for partitions "
-            "with a higher high watermark",
+            "Last stable offset, up to which read_committed consumers can read; exported only "
+            "while the offset is below the high watermark",
             stable_offsets,
         ),
         Family(
