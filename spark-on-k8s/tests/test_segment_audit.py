@@ -248,7 +248,7 @@ def test_a_folder_and_a_checkpoint_that_cannot_be_read_are_told_and_the_rest_is_
         (str(loop), "the file cannot be read: Too many levels of symbolic links"),
         (
             str(tmp_path / "replication-offset-checkpoint"),
-            "the file cannot be read: the file has 0 lines, but announces 1",
+            "the file cannot be read: the file has 0 entries, but the second line says 1",
         ),
     ]
     assert [each.path for each in log_dirs.strays([log_dir])] == [str(loop)]

@@ -128,7 +128,7 @@ def check(log_dirs: Sequence[LogDir]) -> None:
         if owner.node_id != each.broker:
             raise JobFailed(
                 f"log_dirs={each.broker}:{each.path}: the log dir's {META_PROPERTIES} has node.id={owner.node_id}; "
-                "name the log dir with this ID"
+                "give this ID before the path"
             )
         first = first or owner
         if owner.cluster_id != first.cluster_id:
@@ -275,7 +275,7 @@ def _strays_in(log_dir: LogDir) -> list[Stray]:
     found: list[Stray] = []
     for path in _entries(Path(log_dir.path)):
         if marked(path.name) == STRAY:
-            why = "a broker set the folder aside, because the broker did not know this partition"
+            why = "a broker renamed the folder to -stray, because the folder belonged to no replica of the broker"
             found.append(Stray(log_dir, str(path), f"{why}; the folder has {_size(path):,} bytes"))
         elif parse_partition_dir(path.name) is not None and path.is_dir():
             found += _strays_beside_segments(log_dir, path)

@@ -115,8 +115,8 @@ def _batch_at(window: Window, position: int, extent: SegmentExtent, next_offset:
         if not any(head) and _is_zero(window, position, extent.size_bytes):
             return _torn(position, extent, next_offset, f"the last {left} bytes of the file are zero")
         detail = (
-            f"the header has the magic {magic}, the length {length} and the offset {base_offset}+{delta}; {left} "
-            "bytes are left in the file"
+            f"the magic {magic} of the batch header is not 2, or the length {length}, the base offset {base_offset} or "
+            f"the last offset delta {delta} is too low; {left} bytes are left in the file"
         )
         return Problem(BAD_HEADER, LOG, position, None, detail)
     size_bytes = LENGTH_OFFSET + length
@@ -168,4 +168,10 @@ def _wrong_with(batch: Batch, next_offset: int, epoch: int, *, has_gaps: bool) -
             OFFSET_GAP, LOG, batch.position, offset, f"{offset - next_offset} offsets are missing from {next_offset} on"
         )
     if batch.epoch < epoch:
-        yield Problem(EPOCH_GOES_BACK, LOG, batch.position, offset, f"epoch {batch.epoch} follows epoch {epoch}")
+        yield Problem(
+            EPOCH_GOES_BACK,
+            LOG,
+            batch.position,
+            offset,
+            f"the leader epoch {batch.epoch} is lower than epoch {epoch} of the previous batch",
+        )

@@ -85,11 +85,11 @@ def _rows(text: str, fields: int) -> list[list[str]]:
     if len(lines) < 2 or lines[0] != "0":
         raise ValueError(
             f"the first line is {lines[0] if lines else ''!r}; the file must begin with the version 0, then the"
-            " number of lines"
+            " number of entries"
         )
     rows = [line.split() for line in lines[2:] if line]
     if str(len(rows)) != lines[1]:
-        raise ValueError(f"the file has {len(rows)} lines, but announces {lines[1]}")
+        raise ValueError(f"the file has {len(rows)} entries, but the second line says {lines[1]}")
     for row in rows:
         if len(row) != fields or not all(field.lstrip("-").isdigit() for field in row[-2:]):
             raise ValueError(

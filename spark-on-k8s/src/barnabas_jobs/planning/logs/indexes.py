@@ -111,15 +111,15 @@ def _wrong_offsets(listed: Sequence[Entry], base_offset: int, batches: BatchPlac
                 place,
                 offset,
                 (
-                    f"offset {offset} at byte {position} follows offset {base_offset + before.first}"
-                    f" at byte {before.second}"
+                    f"the index entries do not rise: offset {offset} at byte {position} comes after offset"
+                    f" {base_offset + before.first} at byte {before.second}"
                 ),
             )
         elif position >= batches.end_position or offset > batches.last_offset:
             end = f"the segment ends with offset {batches.last_offset} at byte {batches.end_position}"
-            yield place, offset, f"the entry of offset {offset} at byte {position} is beyond the segment: {end}"
+            yield place, offset, f"the index entry points to offset {offset} at byte {position} of the log, but {end}"
         elif number < 0 or batches.positions[number] != position:
-            yield place, offset, f"the entry has the position {position}, but no batch begins there"
+            yield place, offset, f"the index entry points to byte {position} of the log, but no batch begins there"
         elif offset < batches.base_offsets[number]:
             yield (
                 place,
@@ -140,7 +140,8 @@ def _wrong_times(listed: Sequence[Entry], base_offset: int, batches: BatchPlaces
         number = bisect_right(batches.base_offsets, offset) - 1
         if before is not None and (timestamp_ms <= before.first or relative < before.second):
             detail = (
-                f"time {timestamp_ms} at offset {offset} follows time {before.first} at {base_offset + before.second}"
+                f"the index entries do not rise: time {timestamp_ms} at offset {offset} comes after time {before.first} "
+                f"at offset {base_offset + before.second}"
             )
             yield place, offset, detail
         elif relative < 0 or offset > batches.last_offset:

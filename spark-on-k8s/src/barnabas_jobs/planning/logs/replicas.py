@@ -120,7 +120,10 @@ def wrong_over_segments(log: LogRead) -> Iterator[Finding]:
             detail = f"{two.first_offset - end} offsets from {end} on are missing after the previous segment"
             yield log.place.finding(OFFSET_GAP, file, detail, position=0, offset=two.first_offset)
         if two.first_epoch < one.last_epoch:
-            detail = f"epoch {two.first_epoch} follows epoch {one.last_epoch} of the previous segment"
+            detail = (
+                f"the first leader epoch {two.first_epoch} is lower than the last leader epoch {one.last_epoch} of the "
+                "previous segment"
+            )
             yield log.place.finding(EPOCH_GOES_BACK, file, detail, position=0, offset=two.first_offset)
 
 

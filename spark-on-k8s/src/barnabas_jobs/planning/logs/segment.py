@@ -112,10 +112,12 @@ def _wrong_indexes(files: SegmentFiles, index: bytes | None, places: BatchPlaces
     base_offset = files.extent.base_offset
     times = _used(files, files.time_index, TIME_ENTRY)
     if index is None:
-        yield Problem(INDEX_DAMAGED, INDEX, 0, None, "the file is missing, although the segment has batches")
+        yield Problem(INDEX_DAMAGED, INDEX, 0, None, "the offset index is missing, although the segment has batches")
     else:
         yield from wrong_in_index(index, base_offset, places)
     if times is None:
-        yield Problem(TIME_INDEX_DAMAGED, TIME_INDEX, 0, None, "the file is missing, although the segment has batches")
+        yield Problem(
+            TIME_INDEX_DAMAGED, TIME_INDEX, 0, None, "the time index is missing, although the segment has batches"
+        )
     else:
         yield from wrong_in_time_index(times, base_offset, places)

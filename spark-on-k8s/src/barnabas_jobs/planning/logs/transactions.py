@@ -63,7 +63,7 @@ class SegmentTransactions:
         for number, (version, producer_id, first, last, stable) in enumerate(ENTRY.iter_unpack(data[:whole])):
             wrong = self._wrong_entry(version, producer_id, first, last, stable)
             if last <= before:
-                wrong = f"the entry of the marker at offset {last} follows the entry of the marker at offset {before}"
+                wrong = f"the index entries do not rise: the marker at offset {last} comes after the marker at offset {before}"
             if wrong is not None:
                 yield number * ENTRY.size, last, wrong
             before = last
@@ -73,7 +73,7 @@ class SegmentTransactions:
                 yield (
                     whole,
                     offset,
-                    f"the transaction of producer {abort.producer_id} with its marker at {offset} is missing",
+                    f"the transaction index lacks producer {abort.producer_id}'s abort marker at offset {offset}",
                 )
 
     def _wrong_entry(self, version: int, producer_id: int, first: int, last: int, stable: int) -> str | None:
