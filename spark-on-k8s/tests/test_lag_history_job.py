@@ -119,7 +119,7 @@ def test_a_group_or_a_topic_without_commits_is_refused(
     named = {"groups": ["a-group"], "topics": [world.topic], option: ["nobody"]}
     given = {"bootstrap": world.bootstrap, "report": str(tmp_path / "report"), **named}
     options = msgspec.convert(given, lag_history.Options)
-    told = f"^{option}=nobody: __consumer_offsets has no commits with this name; {option} with commits: .*"
+    told = f"^{option}=nobody: __consumer_offsets has no commits for these {option}; others with commits: .*"
     with pytest.raises(JobFailed, match=told):
         lag_history.run(spark, options)
     assert list(tmp_path.iterdir()) == []

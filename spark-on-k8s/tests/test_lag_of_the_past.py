@@ -169,10 +169,13 @@ def test_a_group_has_missed_its_objective_at_a_commit_or_now() -> None:
     missed = "missed the objective (at most 10 records behind) 1 times"
     assert findings_of([readers, other], objective) == [
         (
-            f"group readers {missed}: at most 11 records and 2.0 seconds behind at a commit, an unknown distance "
-            "behind now"
+            f"group readers {missed}: the group was at worst 11 records and 2.0 seconds behind at a commit, and is an "
+            "unknown number of records behind now"
         ),
-        f"group stopped {missed}: at most an unknown distance behind at a commit, 18 records and 1,000 ms behind now",
+        (
+            f"group stopped {missed}: the group was at worst an unknown number of records behind at a commit, and is "
+            "18 records and 1,000 ms behind now"
+        ),
     ]
     page = lag_page("About it.", [readers, other], hours, objective, "Two groups.")
     assert "at most 10 records behind" in page

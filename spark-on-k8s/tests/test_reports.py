@@ -104,8 +104,8 @@ def test_the_retention_audit_tells_ages_and_what_is_kept_too_long(
         [],
         [
             (
-                "the oldest record is 40.0 days old; retention.ms (30.0 days), segment.ms (24.0 hours) and ten minutes "
-                "allow 31.0 days"
+                "the oldest record is 40.0 days old, but retention.ms (30.0 days), segment.ms (24.0 hours) and ten "
+                "minutes for the deletion add up to 31.0 days"
             )
         ],
     ]

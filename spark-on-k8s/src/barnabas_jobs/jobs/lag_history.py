@@ -231,7 +231,7 @@ def _check_there(option: str, found: Sequence[str], wanted: Sequence[str]) -> No
     if lacking := [each for each in wanted if each not in found]:
         there = ", ".join(each for each in found if each not in wanted) or "none"
         raise JobFailed(
-            f"{option}={','.join(lacking)}: {CONSUMER_OFFSETS} has no commits with this name; {option} with "
+            f"{option}={','.join(lacking)}: {CONSUMER_OFFSETS} has no commits for these {option}; others with "
             f"commits: {there}"
         )
 

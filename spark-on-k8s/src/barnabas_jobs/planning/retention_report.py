@@ -121,8 +121,9 @@ def _findings(oldest_ms: int | None, newest_ms: int | None, kept: Declared, now_
     allowed_ms = kept.oldest_allowed_ms
     if oldest_ms is not None and allowed_ms is not None and now_ms - oldest_ms > allowed_ms:
         found.append(
-            f"the oldest record is {span_text(now_ms - oldest_ms)} old; retention.ms ({span_text(kept.retention_ms)}), "
-            f"segment.ms ({span_text(kept.segment_ms)}) and ten minutes allow {span_text(allowed_ms)}"
+            f"the oldest record is {span_text(now_ms - oldest_ms)} old, but retention.ms "
+            f"({span_text(kept.retention_ms)}), segment.ms ({span_text(kept.segment_ms)}) and ten minutes for the "
+            f"deletion add up to {span_text(allowed_ms)}"
         )
     if newest_ms is not None and newest_ms - now_ms > FUTURE_MS:
         found.append(

@@ -148,27 +148,34 @@ def _broker_parts(brokers: Sequence[BrokerLoad], log_dirs: Sequence[LogDirLoad])
             LEGEND,
         ),
         table(("broker", "rack", "replicas", "leaders", "bytes", "records per second as leader"), rows),
-        table(("log dir", "replicas", "bytes", "bytes free", "bytes of the disk"), disks),
+        table(("log dir", "replicas", "bytes", "bytes free", "total bytes of the disk"), disks),
     ]
 
 
 def _plan_parts(brokers: Sequence[BrokerLoad], log_dirs: Sequence[LogDirLoad], plan: Sequence[Reassigned]) -> list[str]:
     if not plan:
-        return [paragraph("There is no plan, because brokers and log dirs are even, or no replica can be moved.")]
+        return [
+            paragraph(
+                "No reassignment is planned, because brokers and log dirs hold about the same number of bytes, or no "
+                "replica can be moved."
+            )
+        ]
     rows = [
         (f"{each.topic}-{each.partition}", _ids(each.before), _ids(each.replicas), ", ".join(each.log_dirs or ()))
         for each in plan
     ]
     return [
-        "<h2>Plan</h2>",
+        "<h2>Planned reassignment</h2>",
         paragraph(
-            f"After the plan, the largest broker has {evenness(brokers).after:.2f} times the bytes of an average"
-            " broker. "
-            "plan.json is a plan for kafka-reassign-partitions."
+            f"After the planned reassignment, the largest broker has {evenness(brokers).after:.2f} times the bytes of "
+            "an average broker. kafka-reassign-partitions can carry out plan.json."
         ),
-        bars("Bytes by broker, after the plan", _bars((f"broker {each.broker}", each.bytes_after) for each in brokers)),
         bars(
-            "Bytes by log dir, after the plan",
+            "Bytes by broker, after the reassignment",
+            _bars((f"broker {each.broker}", each.bytes_after) for each in brokers),
+        ),
+        bars(
+            "Bytes by log dir, after the reassignment",
             _bars((f"{each.broker}: {each.log_dir}", each.bytes_after) for each in log_dirs),
         ),
         table(("partition", "replicas", "replicas then", "log dirs then"), rows),

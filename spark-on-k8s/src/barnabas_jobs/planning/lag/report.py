@@ -19,9 +19,9 @@ TOPICS_DRAWN: Final = 6
 HOURS_DRAWN: Final = 1000
 """The maximum number of hours in a chart, which limits how much data Spark's driver collects."""
 BOUNDS: Final = (
-    f"Charts show at most {GROUPS_DRAWN} groups: those that missed the objective most often, then those with most lag. "
-    f"Each chart has the {TOPICS_DRAWN} topics with most lag, each over the last {HOURS_DRAWN:,} hours with "
-    "commits. rollups.parquet has all hours."
+    f"Charts show at most {GROUPS_DRAWN} groups: first those that missed the objective most often, then those with the "
+    f"largest lag. A chart shows the {TOPICS_DRAWN} topics with the largest lag, and of each topic the last "
+    f"{HOURS_DRAWN:,} hours with commits. The file rollups.parquet has all hours."
 )
 Number = TypeVar("Number", int, float)
 OfGroup = TypeVar("OfGroup", "GroupDay", "TopicHour", "Now")
@@ -130,8 +130,8 @@ def findings_of(found: Iterable[GroupLag], objective: Objective) -> list[str]:
             largest = _behind(each.lag_max, each.seconds_max)
             now = _behind(each.lag_now, each.seconds_now)
             lines_of.append(
-                f"group {each.group} missed the objective ({objective}) {each.missed:,} times: at most {largest} at a "
-                f"commit, {now} now"
+                f"group {each.group} missed the objective ({objective}) {each.missed:,} times: the group was at worst "
+                f"{largest} at a commit, and is {now} now"
             )
     return lines_of
 
@@ -139,7 +139,7 @@ def findings_of(found: Iterable[GroupLag], objective: Objective) -> list[str]:
 def _behind(records: int | None, seconds: float | None) -> str:
     known = [f"{records:,} records"] if records is not None else []
     known += [span_text(seconds * 1000)] if seconds is not None else []
-    return f"{' and '.join(known)} behind" if known else "an unknown distance behind"
+    return f"{' and '.join(known)} behind" if known else "an unknown number of records behind"
 
 
 def drawn(found: Iterable[GroupLag]) -> list[str]:
