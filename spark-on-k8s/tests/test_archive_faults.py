@@ -126,9 +126,9 @@ def test_a_ledger_that_lost_its_last_entries_removes_no_data(spark: SparkSession
     ledger = sorted((world.folder / "ledger").glob("*.json"))
     for path in ledger[-entries:]:
         path.unlink()
-    with pytest.raises(JobFailed, match="nothing was removed"):
+    with pytest.raises(JobFailed, match="The job removed no files"):
         world.archive(spark)
-    with pytest.raises(JobFailed, match="nothing was removed"):
+    with pytest.raises(JobFailed, match="The job removed no files"):
         world.verify(spark)
     assert len(list(world.folder.glob("data/*/*"))) == 3
 

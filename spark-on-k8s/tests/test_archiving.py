@@ -123,7 +123,9 @@ def test_a_data_file_that_is_missing_cut_or_wrong_is_told(spark: SparkSession, w
     file = world.damage("**/*.parquet")
     content = file.read_bytes()
     file.write_bytes(bytes(len(content)))
-    with pytest.raises(JobFailed, match="a data file cannot be read; restore it from a backup"):
+    with pytest.raises(
+        JobFailed, match="a data file of the archive cannot be read; restore the file that Spark names from a backup"
+    ):
         world.verify(spark)
     file.write_bytes(content[:-1])
     with pytest.raises(JobFailed, match=f"has {len(content) - 1} bytes; the ledger expects {len(content)} bytes"):

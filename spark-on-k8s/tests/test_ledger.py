@@ -137,7 +137,7 @@ def test_a_ledger_of_a_newer_format_is_refused(tmp_path: Path) -> None:
     with folder.written_by_us():
         written(folder, entry(0, 0, 5))
         folder.commit(msgspec.structs.replace(entry(0, 0, 5), format=2))
-    with pytest.raises(JobFailed, match="has number 0, format 2, but must be number 0, format 1"):
+    with pytest.raises(JobFailed, match="has number 0, format 2, but must have number 0, format 1"):
         folder.ledger()
 
 

@@ -145,7 +145,10 @@ def test_a_read_only_archive_is_restored_with_its_state_elsewhere(
         made(folder, *names)
 
     monkeypatch.setattr(LocalFolder, "make", make)
-    told = "Read-only file system; a restore keeps its plan in the archive, unless state=... names another folder"
+    told = (
+        "Read-only file system; a restore writes its plan into the archive, or into the folder that the option state "
+        "names"
+    )
     with pytest.raises(Refused, match=told):
         restored(spark, world, into=into, create=True)
     assert into not in world.client.admin.list_topics(timeout=PATIENCE_S).topics
@@ -166,11 +169,11 @@ def test_an_archive_that_lost_entries_since_a_restore_began_is_refused(spark: Sp
     max(world.folder.glob("ledger/*.json")).unlink()
     with pytest.raises(
         JobFailed,
-        match=r"data/.*/run=00000001-.* was committed, but its ledger entry is missing.*; nothing was removed",
+        match=r"data/.*/run=00000001-.* was committed, but the ledger of the archive lacks.*The job removed no files",
     ):
         restored(spark, world, into=into)
     shutil.rmtree(max(world.folder.glob("data/*/run=00000001-*")))
-    with pytest.raises(JobFailed, match="has begun with 10 records, but the archive has 5 of these records now"):
+    with pytest.raises(JobFailed, match="has begun with 10 records, but its options now select 5 records"):
         restored(spark, world, into=into)
 
 

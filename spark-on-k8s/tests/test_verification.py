@@ -43,7 +43,7 @@ def test_a_topic_that_lost_its_last_records_is_not_equal(spark: SparkSession, wo
     found = world.verify(spark, against=other)
     assert (found.differing_records, found.shorter_partitions) == ({}, [0])
     assert not found.fine
-    assert found.summary == "partition 0 of the topic ends before the archive"
+    assert found.summary == "partition 0 of the topic ends at a lower offset than the archive"
 
 
 def test_ranges_of_thousands_of_partitions_are_one_table(spark: SparkSession) -> None:
@@ -79,7 +79,9 @@ def test_damage_of_what_the_topic_does_not_have_any_more_is_found(
     world.delete_before({0: 10})
     assert world.verify(spark).fine
     flip_a_bit(world, column)
-    with pytest.raises(JobFailed, match="a data file cannot be read; restore it from a backup"):
+    with pytest.raises(
+        JobFailed, match="a data file of the archive cannot be read; restore the file that Spark names from a backup"
+    ):
         world.verify(spark)
 
 

@@ -157,8 +157,9 @@ class ArchiveFolder:
         for run in found.runs:
             if self.store.read(f"{run}/{COPY}") is not None and not self._names(run, ledger):
                 raise JobFailed(
-                    f"archive={self}: {run} was committed, but its ledger entry is missing. Restore "
-                    f"the entry from a backup, or copy {run}/{COPY} to {LEDGER}; nothing was removed."
+                    f"archive={self}: {run} was committed, but the ledger of the archive lacks its entry. "
+                    f"Restore the ledger file from a backup, or copy {run}/{COPY} to the folder {LEDGER}, under the "
+                    "number of the entry. The job removed no files."
                 )
         return found
 

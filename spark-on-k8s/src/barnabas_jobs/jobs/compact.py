@@ -138,8 +138,9 @@ def _joined(job: Compaction, number: int, generation: Generation, group: Sequenc
         found = write_joined(job, files, run_folder, sum(wanted.values()))
         if found != wanted:
             raise JobFailed(
-                f"{run_folder}: the joined files have {found} records by partition, but the ledger has {wanted}: the "
-                "archive is damaged, or its store lists files late. No file was replaced; `verify` lists the damage"
+                f"{run_folder}: the joined files have these numbers of records by partition: {found}; the ledger has "
+                f"{wanted}. The archive is damaged, or the file system or object store does not yet list all files. "
+                "No file was replaced; run `verify` to list the damage."
             )
         entry = joining_entry(number, group, generation.entries[-1], job.folder.synced(run_folder), job.now_ms)
     except JobFailed:

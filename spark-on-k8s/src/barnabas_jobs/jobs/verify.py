@@ -91,12 +91,15 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
         """The differences in one line, or `equal`."""
         kinds = [f"{count} records {kind}" for kind, count in self.differing_records.items()]
         damaged = [
-            f"partition {each} of the archive has another number of records than its ledger"
+            f"the archive's files of partition {each} have more or fewer records than the archive's ledger says"
             for each in self.damaged_partitions
         ]
-        damaged += [f"partition {each} of the topic ends before the archive" for each in self.shorter_partitions]
+        damaged += [
+            f"partition {each} of the topic ends at a lower offset than the archive" for each in self.shorter_partitions
+        ]
         first = [
-            f"the first difference is in partition {each.partition} at position {each.position}"
+            f"the first difference is in partition {each.partition} at position {each.position} "
+            "(the offset, or with match=order the number of records before the difference)"
             for each in self.differences[:1]
         ]
         return ", ".join(kinds + damaged + first) or "equal"

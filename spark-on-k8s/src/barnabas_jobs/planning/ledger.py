@@ -269,8 +269,9 @@ def in_order(entries: Iterable[Entry], archive: str) -> Iterator[Entry]:
         if entry.number != number or entry.format != wanted:
             found = f"number {entry.number}, format {entry.format}"
             raise JobFailed(
-                f"archive={archive}: ledger entry {number} has {found}, but must be number {number}, format {wanted}. "
-                "A ledger file is missing or of a newer version: restore the file from a backup."
+                f"archive={archive}: ledger entry {number} has {found}, but must have number {number}, format {wanted}."
+                " If a ledger file is missing, restore the file from a backup. If the format is newer, use a "
+                "newer version of the jobs."
             )
         for each in entry.ranges:
             before = ends.get((entry.topic_id, each.partition), each.start)

@@ -38,9 +38,8 @@ def leftovers(ledger: LedgerSums, folders: Iterable[str], archive: str) -> Lefto
     for folder, number in numbers.items():
         if number > following:
             raise JobFailed(
-                f"archive={archive}: {folder} belongs to ledger entry {number}, but the ledger ends before entry"
-                f" {following}: the "
-                "files of the last entries are missing. Restore these files from a backup, or from "
-                "`_entry.json` beside the data; nothing was removed."
+                f"archive={archive}: {folder} belongs to entry {number} of the archive's ledger, but the ledger ends "
+                f"before entry {following}: the files of the last entries are missing. Restore these files from a "
+                "backup, or from `_entry.json` in the run folders of the archive. The job removed no files."
             )
     return Leftovers(sorted(numbers), following in numbers.values())

@@ -160,8 +160,8 @@ def check_selected(plan: Plan, selected: Iterable[Selected]) -> None:
     found = {each.partition: each.records for each in selected}
     if found != plan.records:
         raise JobFailed(
-            f"the restore into {plan.into} has begun with {sum(plan.records.values())} records, but the archive has "
-            f"{sum(found.values())} of these records now: the ledger has changed; restore the ledger from a backup"
+            f"the restore into {plan.into} has begun with {sum(plan.records.values())} records, but its options now "
+            f"select {sum(found.values())} records: the archive's ledger has changed; copy the ledger from a backup"
         )
 
 

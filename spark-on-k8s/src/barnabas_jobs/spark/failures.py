@@ -29,8 +29,11 @@ KNOWN: Final[Sequence[tuple[str, str]]] = (
         "does not fit the schema",
         "a value does not fit the schema; on_mismatch=keep archives such records with null in the column json",
     ),
-    ("FAILED_READ_FILE", "a data file cannot be read; restore it from a backup"),
-    ("is not a Parquet file", "a data file cannot be read; restore it from a backup"),
+    ("FAILED_READ_FILE", "a data file of the archive cannot be read; restore the file that Spark names from a backup"),
+    (
+        "is not a Parquet file",
+        "a data file of the archive cannot be read; restore the file that Spark names from a backup",
+    ),
     ("Failed to find data source: kafka", "the session has no Kafka connector; see `barnabas jobs fetch-jars`"),
 )
 OURS: Final = re.compile(r"^barnabas_jobs\.[\w.]+: (.+)$", re.MULTILINE)
