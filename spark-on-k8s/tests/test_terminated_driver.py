@@ -50,7 +50,7 @@ def test_a_run_that_is_told_to_end_stops_spark_and_keeps_what_it_committed(
     said = log.read_text(encoding="utf-8")
     assert process.returncode == EXIT_TERMINATED, said
     assert result == ""
-    assert "barnabas jobs: SIGTERM ended the job; only commits before SIGTERM count" in said
+    assert "barnabas jobs: SIGTERM ended the job; only results committed before SIGTERM are kept" in said
     assert "Traceback" not in said
     rest = world.archive(spark)
     assert (rest.archived_records, 0 < rest.records < RECORDS) == (RECORDS, True)

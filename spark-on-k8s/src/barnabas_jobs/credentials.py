@@ -132,7 +132,7 @@ def _login(file: Path, given: Mapping[str, str]) -> dict[str, str]:
     except InvalidJaas as error:
         raise BadOption(f"{OPTION} {file}: {JAAS}: {error}") from error
     if entry.family != given["sasl.mechanism"].partition("-")[0]:
-        wanted = f"sasl.mechanism={given['sasl.mechanism']} needs another login module"
+        wanted = f"sasl.mechanism={given['sasl.mechanism']} needs the login module of this mechanism"
         raise BadOption(f"{OPTION} {file}: {JAAS} has the login module of {entry.family}; {wanted}")
     lacking = [option for option in ("username", "password") if not entry.options.get(option)]
     if lacking:

@@ -70,11 +70,11 @@ def test_a_run_that_names_a_job_and_what_it_needs_is_fine() -> None:
         ),
         (
             {"job": "restore", "options": {**ARCHIVE, "from_time": DAY_2, "to_time": DAY_1}},
-            f"from_time is {DAY_2}, and spec.options.to_time is {DAY_1}; allowed: a to_time after from_time",
+            f"from_time is {DAY_2}, and spec.options.to_time is {DAY_1}; allowed: from_time < to_time",
         ),
         (
             {"job": "restore", "options": {**ARCHIVE, "replicas": "3"}},
-            "replicas is 3, and spec.options.create is not given; allowed: replicas only with create=true",
+            "replicas is 3, and spec.options.create is not given; allowed: replicas together with create=true",
         ),
         (
             {"options": {**ARCHIVE, "continuous": "true", "delete_archived": "true"}},

@@ -27,7 +27,7 @@ class Job(NamedTuple):
 JOBS: Final = {
     "archive": Job("barnabas_jobs.jobs.archive", "copies a topic to Parquet files, incrementally and exactly once"),
     "audit": Job("barnabas_jobs.jobs.audit", "checks segments, indexes and replicas in log dirs"),
-    "compact": Job("barnabas_jobs.jobs.compact", "joins the small files of an archive's commits"),
+    "compact": Job("barnabas_jobs.jobs.compact", "joins the small files of an archive into larger files"),
     "lag-history": Job(
         "barnabas_jobs.jobs.lag_history",
         "reports the lag of consumer groups over time, and the groups that missed an objective",
@@ -42,7 +42,8 @@ JOBS: Final = {
     ),
     "skew": Job(
         "barnabas_jobs.jobs.skew",
-        "reports bytes by broker, log dir and partition, and the hottest keys; plans moves that even out brokers",
+        "reports bytes by broker, log dir and partition, and the most frequent keys; plans reassignments that "
+        "balance the brokers",
     ),
     "verify": Job("barnabas_jobs.jobs.verify", "compares an archive with its topic by counts, gaps and checksums"),
 }

@@ -62,7 +62,9 @@ def _ending(arguments: Sequence[str], pod: DriverPod | None) -> Ending:
     except JobFailed as error:
         return Ending(exit=EXIT_FAILED, message=str(error))
     except Terminated:
-        return Ending(exit=EXIT_TERMINATED, message="SIGTERM ended the job; only commits before SIGTERM count")
+        return Ending(
+            exit=EXIT_TERMINATED, message="SIGTERM ended the job; only results committed before SIGTERM are kept"
+        )
     except Exception as error:
         # An unexpected error is a bug: print the traceback for developers, and still report a failure to the pod.
         traceback.print_exc()
@@ -117,7 +119,9 @@ class _Parser(argparse.ArgumentParser):
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="barnabas jobs", description="Maintenance of topics as Spark jobs.", allow_abbrev=False)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    run = commands.add_parser("run", help="run a job; exit code 3 means that the job found something wrong")
+    run = commands.add_parser(
+        "run", help="run a job; exit code 3 means that the job ran to its end and its result lists problems"
+    )
     run.add_argument("job", choices=sorted(JOBS), metavar="NAME", help=f"the job, one of {', '.join(JOBS)}")
     run.add_argument(
         "--option",
@@ -146,8 +150,8 @@ def _parser() -> argparse.ArgumentParser:
     executor.set_defaults(command=_executor)
     driver = commands.add_parser("driver", help="the command of driver pods of spark-submit; only Spark starts it")
     for name in ("--properties-file", "--class"):
-        driver.add_argument(name, help="an argument of spark-submit, which has no effect")
-    driver.add_argument("file", help="an argument of spark-submit, which has no effect")
+        driver.add_argument(name, help="an argument that spark-submit passes; the value is ignored")
+    driver.add_argument("file", help="an argument that spark-submit passes; the value is ignored")
     driver.add_argument("words", nargs=argparse.REMAINDER, help="the arguments of `barnabas jobs`")
     driver.set_defaults(command=_driver)
     for each in (run, fetch):

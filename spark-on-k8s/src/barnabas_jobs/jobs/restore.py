@@ -71,7 +71,7 @@ class Options(JobOptions, frozen=True, kw_only=True, forbid_unknown_fields=True)
             kind="needs",
             option="replicas",
             other="create",
-            allowed="replicas only with create=true, which creates the topic",
+            allowed="replicas together with create=true, which creates the topic",
         ),
         range_rule("time"),
         range_rule("offset"),
@@ -267,7 +267,7 @@ def _write(records: DataFrame, bootstrap: str, plan: Plan, target: _Target) -> l
                 raise
             print(f"barnabas jobs: {failure}; new tasks will write the remaining records", file=sys.stderr)
             target.await_quiet(plan)
-    raise AssertionError("the last start returns or raises")
+    raise AssertionError("cannot happen: the last Spark job either returned or raised")
 
 
 def _check(

@@ -21,7 +21,7 @@ def settings_of_new_topic(
     Raises JobFailed if the brokers would not create the topic, or do not return its configs.
     """
     wanted = {name: {"num_partitions": partitions, "replication_factor": replicas or -1, "configs": dict(config)}}
-    with admin_client(bootstrap, f"no broker reports the settings that topic={name} would have") as admin:
+    with admin_client(bootstrap, f"cannot get the configs of the new topic={name} from the brokers") as admin:
         (answer,) = admin.create_topics(wanted, validate_only=True, raise_errors=False)["topics"]
     return _settings(bootstrap, answer)
 
@@ -31,8 +31,8 @@ def _settings(bootstrap: str, answer: Mapping[str, Any]) -> dict[str, TopicSetti
         raise JobFailed(f"topic={answer['name']}: the cluster at {bootstrap} answered: {answer['error_message']}")
     if "configs" not in answer:
         raise JobFailed(
-            f"topic={answer['name']}: the cluster at {bootstrap} does not return the settings of a new topic. Grant "
-            "the right DescribeConfigs, or create the topic before you restore"
+            f"topic={answer['name']}: the cluster at {bootstrap} does not return the configs of a new topic. Grant "
+            "the user DescribeConfigs on the topic, or create the topic before you restore"
         )
     return {
         setting: TopicSetting(entry["value"], Origin(ConfigSourceType[entry["config_source"]]))

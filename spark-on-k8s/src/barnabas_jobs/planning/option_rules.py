@@ -33,7 +33,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
 
 def range_rule(of: str) -> Rule:
     """Return the rule that `to_NAME` is after `from_NAME`."""
-    return Rule(kind="ordered", option=f"from_{of}", other=f"to_{of}", allowed=f"a to_{of} after from_{of}")
+    return Rule(kind="ordered", option=f"from_{of}", other=f"to_{of}", allowed=f"from_{of} < to_{of}")
 
 
 def _text(value: Any) -> str:

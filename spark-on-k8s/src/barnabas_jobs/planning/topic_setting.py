@@ -19,7 +19,7 @@ class Origin(IntEnum):
 
 
 _TEXTS: Final = {
-    Origin.UNKNOWN: "of an origin that the brokers do not report",
+    Origin.UNKNOWN: "from a config source that the brokers do not report",
     Origin.TOPIC: "the topic's own",
     Origin.BROKER: "a dynamic config of one broker",
     Origin.ALL_BROKERS: "a dynamic default of all brokers",
