@@ -59,7 +59,11 @@ def test_a_wrong_option_is_named_with_what_is_allowed(word: str, told: str) -> N
             ["from_time=2013-01-02T00:00:00Z", "to_time=2013-01-02T00:00:00Z"],
             "00:00:00+00:00; allowed: from_time < to_time",
         ),
-        ("restore", ["from_offset=5", "to_offset=4"], "from_offset=5 and to_offset=4; allowed: a to_offset after"),
+        (
+            "restore",
+            ["from_offset=5", "to_offset=4"],
+            "from_offset=5 and to_offset=4; allowed: from_offset < to_offset",
+        ),
         ("archive", ["delete_archived=true", "continuous=true"], "delete_archived=true and continuous=true; allowed: "),
     ],
 )

@@ -164,7 +164,10 @@ def run(
             rows.unpersist()
         findings = [*_own_findings(read, logs), *between.findings, *_beside_logs(log_dirs, options)]
         result = _result(options, logs, read, findings, between, seconds)
-        about_it = f"Audit of {time_text(int(now() * 1000))} UTC; brokers: {', '.join(map(str, result.brokers))}."
+        about_it = (
+            f"This report was made at {time_text(int(now() * 1000))} UTC for the brokers "
+            f"{', '.join(map(str, result.brokers))}."
+        )
         page = audit_page(about_it, result.summary, _bytes_by_broker(logs, read), result.found, findings)
         _write(spark, folder, result, findings, page)
     return result

@@ -35,7 +35,7 @@ class Bar(NamedTuple):
 
 def about(made_ms: int, bootstrap: str) -> str:
     """Return the sentence that says when a report was made, and which cluster it describes."""
-    return f"Made {time_text(made_ms)} UTC for the cluster at {bootstrap}."
+    return f"This report was made at {time_text(made_ms)} UTC for the cluster at {bootstrap}."
 
 
 def findings(found: Sequence[str]) -> str:

@@ -140,8 +140,8 @@ def _wrong_times(listed: Sequence[Entry], base_offset: int, batches: BatchPlaces
         number = bisect_right(batches.base_offsets, offset) - 1
         if before is not None and (timestamp_ms <= before.first or relative < before.second):
             detail = (
-                f"the index entries do not rise: time {timestamp_ms} at offset {offset} comes after time {before.first} "
-                f"at offset {base_offset + before.second}"
+                f"the index entries do not rise: time {timestamp_ms} at offset {offset} comes after time "
+                f"{before.first} at offset {base_offset + before.second}"
             )
             yield place, offset, detail
         elif relative < 0 or offset > batches.last_offset:

@@ -63,7 +63,9 @@ class SegmentTransactions:
         for number, (version, producer_id, first, last, stable) in enumerate(ENTRY.iter_unpack(data[:whole])):
             wrong = self._wrong_entry(version, producer_id, first, last, stable)
             if last <= before:
-                wrong = f"the index entries do not rise: the marker at offset {last} comes after the marker at offset {before}"
+                wrong = (
+                    f"the entries do not rise: the marker at offset {last} comes after the marker at offset {before}"
+                )
             if wrong is not None:
                 yield number * ENTRY.size, last, wrong
             before = last
