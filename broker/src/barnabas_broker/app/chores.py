@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 class Chore(NamedTuple):
     """A task that runs after `first_s` (by default `period_s`), and again `period_s` after the end of each run.
 
-    While `lasts` returns True, the task does not count as hanging.
+    While `lasts` returns True, the run is expected to take long, and the supervisor does not regard the task as stuck.
     """
 
     name: str

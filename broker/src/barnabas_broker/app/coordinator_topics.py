@@ -10,7 +10,10 @@ from barnabas_broker.metadata.model import TopicDocument
 
 
 def follow_topic(topic: str, runtime: Runtime[Any], broker_id: int, image: MetadataImage) -> None:
-    """Make `runtime` load the topic's partitions that this broker leads and close all others, now and after changes."""
+    """Make `runtime` load the partitions of the topic that this broker leads, and close all other partitions.
+
+    `runtime` does this now, and again after each change of the topic.
+    """
 
     def lead(document: TopicDocument) -> None:
         runtime.partition_count = len(document.partitions)

@@ -13,7 +13,7 @@ from barnabas_broker.storage.logs.unsynced_log import UnsyncedLog
 
 
 class DueSyncs:
-    """The syncs that are due; `spawn` starts a coroutine as a task."""
+    """The syncs of logs to disk that are due; `spawn` starts a coroutine as a task."""
 
     def __init__(
         self,

@@ -31,7 +31,10 @@ class Collections:
         """The end and the duration of the last full collection, in seconds of `perf_counter`."""
 
     def __call__(self, phase: str, info: dict[str, int]) -> None:
-        """Measure a collection, and freeze all objects after a long full collection; called at its start and end."""
+        """Measure a garbage collection, and freeze all objects after a long full collection.
+
+        Python calls this object, which is in `gc.callbacks`, at the start and at the end of each collection.
+        """
         is_full = info["generation"] == OLDEST
         if phase == "start":
             self._began_s = perf_counter()

@@ -49,4 +49,4 @@ class _NoRedirects(HTTPRedirectHandler):
     """A handler that follows no redirects, because only the URL in the settings may provide keys."""
 
     def redirect_request(self, *_: object) -> None:
-        """Return None, which makes the redirect an error."""
+        """Refuse a redirect: return None, so that `urllib` raises HTTPError for the response."""

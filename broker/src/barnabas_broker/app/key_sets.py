@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 FETCH_S: Final = 10.0
-"""The timeout in seconds for a complete response, and for each step of the request."""
+"""The timeout in seconds of a whole request for a key set, and also of each network operation of the request."""
 
 
 class KeySets:
@@ -27,7 +27,7 @@ class KeySets:
         self.all: list[TokenKeys] = []
 
     def open(self, settings: OAuthSettings) -> TokenKeys:
-        """Return the token keys of a listener, which `load` fetches later. Raises InvalidConfig."""
+        """Return the still empty key set of a listener; `load` fetches the keys later. Raises InvalidConfig."""
         # This import slows the start, and only OAUTHBEARER needs it.
         from barnabas_broker.app.key_set_reader import read_key_set, trusting
 

@@ -18,9 +18,10 @@ _WAY_ON: Final = (
 
 
 def cluster_of_log_dirs(config: BrokerConfig, files: FileSystem) -> str:
-    """Return the cluster id in `meta.properties`, and log that the store lacks it; empty if no log dir has one.
+    """Return the cluster id in the `meta.properties` of the log dirs, or "" if no log dir has a cluster id.
 
-    Raises LogDirRefused if a log dir belongs to another broker or cluster, before anything is written to the store.
+    If there is a cluster id, log that the metadata store has no metadata of this cluster. Raises LogDirRefused if a log
+    dir belongs to another broker or cluster.
     """
     cluster_id = ""
     for log_dir in config.log_dirs:

@@ -63,7 +63,10 @@ class LogEndReports:
         return frozenset(n for n, state in states if state.leader == NO_LEADER and self._broker_id in state.replicas)
 
     async def tell_of_leaderless(self) -> None:
-        """Report the log ends if a partition lost its leader or the count of stray logs changed since the last call."""
+        """Report the log ends to the controller if a partition has lost its leader since the last call.
+
+        A change of the count of stray logs since the last call is another reason.
+        """
         if self._is_due or self._strays_told != len(self._strays):
             self._strays_told = len(self._strays)
             self._is_due = False

@@ -20,7 +20,10 @@ from barnabas_core.config.topic_configs import effective_log_config
 def make_log_manager(
     environment: NodeEnvironment, image: MetadataImage, current_config: Callable[[], BrokerConfig], cluster_id: str
 ) -> LogManager:
-    """Make the log manager, which has not loaded logs yet. The log dirs must belong to this broker and cluster."""
+    """Make the log manager, which has not loaded logs yet.
+
+    When the log manager loads logs, it refuses log dirs that belong to another broker or cluster.
+    """
     config = current_config()
     log_environment = LogEnvironment(
         environment.files,

@@ -28,7 +28,7 @@ class MeasuringSelector(selectors.DefaultSelector):
         """The times of the samples, and the total time that the event loop had waited at each sample."""
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        """Count the turn that ends here, wait until files are ready, and add up the waiting time."""
+        """Count the loop's turn that ends here, wait until a file descriptor is ready, and add up the waiting time."""
         began_s = perf_counter()
         turns, seconds = self.turns, began_s - self._ready_s
         if seconds > turns.noted_s:

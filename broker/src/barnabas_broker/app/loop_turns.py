@@ -1,6 +1,7 @@
 """The duration of turns of the event loop: a histogram, the longest turn of the last minute, and logs of long turns.
 
-During a turn all other work waits, such as requests and the renewal of leases.
+A turn is an iteration of the event loop. During a turn all other work waits, such as requests and the renewal of
+leases.
 """
 
 import gc
@@ -17,14 +18,17 @@ log = logging.getLogger(__name__)
 
 BOUNDS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 LONG_S: Final = 0.5
-"""The seconds above which a turn is logged, because leases and requests may soon time out."""
+"""The duration in seconds above which an event loop turn is logged: longer turns may let leases expire."""
 CPU_CHECK_S: Final = 0.01
 """The interval in seconds at which CPU time is measured, because measuring costs more than a short turn."""
 WINDOW_S: Final = 60.0
 
 
 class Turn(NamedTuple):
-    """A finished turn; `cpu_s` is the CPU time, which is less than `seconds` if the process waited for a processor."""
+    """A finished turn (iteration) of the event loop.
+
+    `cpu_s` is the CPU time of the turn, which is less than `seconds` if the process waited for a processor.
+    """
 
     ended_s: float
     seconds: float
@@ -99,7 +103,10 @@ class LoopTurns:
         return LONGEST_PART.what if LONGEST_PART.seconds > seconds / 2 else NOTHING_NAMED
 
     def longest(self) -> Turn | None:
-        """Return the longest turn of the last minute; None if all turns were short."""
+        """Return the longest remembered turn of the event loop in the last minute, or None.
+
+        Turns of at most SHORT_S are usually not remembered.
+        """
         while self._longest and self._longest[0].ended_s < perf_counter() - WINDOW_S:
             self._longest.popleft()
         if self._longest:

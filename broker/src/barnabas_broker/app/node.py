@@ -123,10 +123,10 @@ class Node:
         on_progress: Callable[[LoadProgress], None] = lambda _: None,
         in_thread: Callable[[Callable[[], object]], Awaitable[object]] = asyncio.to_thread,
     ) -> None:
-        """Load the current metadata and the logs, then construct the parts of the node.
+        """Load the current metadata, then the logs, then construct the parts of the node.
 
         Raises StoreUnavailable, LogDirRefused and MalformedDocument, and ApiError if the metadata needs a newer broker
-        version. The image does not change while a thread loads the logs.
+        version. The thread that loads the logs may read the metadata image, which stays unchanged meanwhile.
         """
         await image_feed.load(self.image, self._store)
         why_not = unsupported(self.image.features)

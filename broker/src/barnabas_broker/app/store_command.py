@@ -59,7 +59,10 @@ def parser_of(command: str, description: str | None) -> argparse.ArgumentParser:
 
 
 def run(options: argparse.Namespace, work: Callable[[OpenMetadata], Awaitable[int]]) -> int:
-    """Call `work` with the metadata and return its exit code; 2 for invalid settings, 1 if the store is unavailable."""
+    """Call `work` with the metadata, and return the exit code of `work`.
+
+    Return EXIT_CONFIG if the settings are invalid, and EXIT_FAILED if the metadata store is unavailable.
+    """
     logging.basicConfig(level=logging.ERROR, format="%(message)s", stream=sys.stderr)
     try:
         config = read_config(options.properties, options.override, connections=INT_MAX)

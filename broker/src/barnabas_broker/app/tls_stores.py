@@ -162,7 +162,10 @@ class Stores:
 
 
 def _blocks(text: str, kinds: tuple[str, ...]) -> list[str]:
-    """Return the PEM blocks with labels in `kinds`; add line breaks, because a PEM block in a setting may have none."""
+    """Return the PEM blocks whose label is in `kinds`.
+
+    Line breaks are inserted, because a setting may hold a PEM block on one line.
+    """
     found = (match for match in _PEM.finditer(text) if match[1] in kinds)
     return [f"-----BEGIN {each[1]}-----\n{_lines(each[2])}-----END {each[1]}-----\n" for each in found]
 
