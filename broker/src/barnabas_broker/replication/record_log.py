@@ -42,7 +42,8 @@ class RecordLog:
         """Append one batch now; `producer` makes the batch a part of the producer's transaction.
 
         If nothing was written, `done(error)` is called before `append` returns. Otherwise `done(None)` is called once
-        the batch is committed, or `done(error)` once its outcome is unknown, in the order of appends.
+        the batch is committed, or `done(error)` if it becomes impossible to know whether the batch will be committed;
+        these calls come in the order of the appends.
         """
         now_ms = self._clock.now_ms()
         written = [Record(delta, now_ms, key, value) for delta, (key, value) in enumerate(records)]
@@ -72,7 +73,10 @@ class RecordLog:
         hosted.waits.wait(offset + 1, done, hosted.log.high_watermark)
 
     def when_committed(self, partition: int, done: Callable[[ApiError | None], object]) -> None:
-        """Call `done(None)` once all records now in the log are committed, or `done(error)` if this is unknown."""
+        """Call `done(None)` once all records that are now in the log are committed.
+
+        Call `done(error)` instead if it becomes impossible to know whether the records will be committed.
+        """
         try:
             hosted = self._replicas.lookup.find(self._topic, None, partition)
             hosted.check_readable(-1)

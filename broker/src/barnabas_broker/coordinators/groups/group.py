@@ -112,7 +112,7 @@ class Group:
             self.join_deadline.new_member_added = True
 
     def give_id(self, member_id: str, deadline_ms: int) -> None:
-        """Register a member id that a client received and has to join with before the deadline."""
+        """Register a member id that was given to a client, which has to send JoinGroup with it before the deadline."""
         self.pending_joins[member_id] = self.expect(deadline_ms)
 
     def take_back_id(self, member_id: str) -> bool:
@@ -212,13 +212,13 @@ class Group:
         return frozenset(topics)
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """True if a member subscribes to the topic, or if the subscriptions of a consumer group are unknown."""
+        """True if a member subscribes to the topic, or if a consumer group's subscriptions cannot be read."""
         if self.subscribed_topics is None:
             return self.protocol_type == CONSUMER_PROTOCOL_TYPE and bool(self.members)
         return topic in self.subscribed_topics
 
     def begin_join_phase(self, deadline: JoinDeadline, now: Now) -> None:
-        """Enter the join phase until `deadline`; clear the assignments if the previous generation was never stable."""
+        """Enter the join phase until `deadline`; clear the assignments if the last generation never became Stable."""
         if self.state is GroupState.COMPLETING_REBALANCE:
             for member in self.members.values():
                 member.assignment = b""
@@ -295,7 +295,7 @@ class Group:
         return deadline_ms
 
     def touch(self, member: Member, now: Now) -> None:
-        """Restart the session timeout of a member that sent a request or received an answer; clear `is_unheard_of`."""
+        """Restart the session timeout of a member, which has sent a request or was sent a response."""
         member.is_unheard_of = False
         member.session_deadline_ms = self.expect(now.steady_ms + member.session_timeout_ms)
 

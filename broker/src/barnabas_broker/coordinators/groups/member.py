@@ -22,7 +22,10 @@ class Member:
     awaiting_sync: Token | None = None
     session_deadline_ms: int = 0
     is_new: bool = False
-    """True until the member's first JoinGroup is answered; a new member cannot send heartbeats."""
+    """True until the member's first JoinGroup is answered.
+
+    The member cannot send heartbeats before the answer, so `new_member_join_timeout_ms` replaces its session timeout.
+    """
     is_unheard_of: bool = False
     """True if the member was loaded from the log and has sent no request since; its member id may be out of date."""
 

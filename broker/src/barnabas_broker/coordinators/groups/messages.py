@@ -45,7 +45,10 @@ class JoinRequest(NamedTuple):
     protocols: tuple[MemberProtocol, ...]
     new_member_id: str = NO_MEMBER_ID
     requires_known_member_id: bool = True
-    """True from request version 4 on: a new dynamic member first receives its id with MEMBER_ID_REQUIRED (KIP-394)."""
+    """True if a new dynamic member must first receive a member id with the error MEMBER_ID_REQUIRED (KIP-394).
+
+    The value is True for JoinGroup from version 4 on.
+    """
     supports_skipping_assignment: bool = True
     """True from request version 9 on: the reply to a static leader that rejoins can set SkipAssignment (KIP-814)."""
     reason: str | None = None
@@ -131,14 +134,20 @@ Reply = JoinReply | SyncReply
 
 
 class StaticRejoin(NamedTuple):
-    """The JoinGroup of a static member that rejoins a Stable group, and its reply once the new member id is stored."""
+    """The JoinGroup of a static member that rejoins a Stable group.
+
+    `reply` is sent once the new member id is stored.
+    """
 
     token: Token
     reply: JoinReply
 
 
 class Append(NamedTuple):
-    """A group record to append; `sync.appended` or `sync.append_failed` handles the outcome."""
+    """A record of group metadata to append to the log.
+
+    The functions `appended` and `append_failed` in `sync.py` handle the outcome.
+    """
 
     metadata: GroupMetadata
     rejoin: StaticRejoin | None = None

@@ -51,7 +51,7 @@ def check_transactional_commit(group: Group, member_id: str, instance_id: str | 
 
 
 def check_unknown_group_commit(generation: int, api_version: int) -> ErrorCode:
-    """Return an error code for a commit to an unknown group, NONE if the commit has no generation."""
+    """Return the error code for a commit to an unknown group: NONE if the commit names no generation."""
     if generation < 0:
         return ErrorCode.NONE
     return ErrorCode.GROUP_ID_NOT_FOUND if api_version >= 9 else ErrorCode.ILLEGAL_GENERATION
@@ -70,16 +70,17 @@ def following(offset: CommittedOffset, before: CommittedOffset | None, member_id
 
 
 def check_delete_group(group: Group) -> ErrorCode:
-    """Return an error code for a DeleteGroups, NONE if the group is Empty."""
+    """Return the error code for the deletion of a group (DeleteGroups): NONE if the group is Empty."""
     if group.state is GroupState.DEAD:
         return ErrorCode.GROUP_ID_NOT_FOUND
     return ErrorCode.NONE if group.state is GroupState.EMPTY else ErrorCode.NON_EMPTY_GROUP
 
 
 def check_delete_offsets(group: Group) -> ErrorCode:
-    """Return an error code for an OffsetDelete (KIP-496).
+    """Return the error code for an OffsetDelete (KIP-496), or NONE.
 
-    A group with members has to use the consumer protocol, whose metadata names the subscribed topics.
+    If the group has members, its protocol type must be `consumer`, because only the metadata of consumers names the
+    subscribed topics.
     """
     if group.state is GroupState.DEAD:
         return ErrorCode.GROUP_ID_NOT_FOUND
@@ -90,10 +91,11 @@ def check_delete_offsets(group: Group) -> ErrorCode:
 def expiries(group: Group, offsets: Offsets, retention_ms: int) -> Iterator[tuple[TopicPartition, int]]:
     """Yield each offset that can expire, with the wall-clock time in ms at which the offset expires.
 
-    In an Empty group the retention begins when the group becomes Empty. In a Stable consumer group the retention begins
-    with the commit, and applies only to topics to which no member subscribes. In a group without a protocol type the
-    retention begins with the commit, too. All other offsets are in use and do not expire. An expiry time in the commit
-    replaces the retention.
+    An offset expires after the retention, which begins:
+    - in an Empty group: when the group became Empty;
+    - in a Stable consumer group, for topics to which no member subscribes: at the commit;
+    - in a group without a protocol type: at the commit.
+    All other offsets are in use and do not expire. If the commit itself set an expiry time, this time applies instead.
     """
     if not _may_expire(group):
         return

@@ -25,13 +25,13 @@ from barnabas_broker.coordinators.groups.subscription import subscribed_topics
 from barnabas_core.errors import ErrorCode
 
 _FIRST_PAUSE_MS: Final = 100
-"""The pause in ms after an assignment could not be stored for the first time.
+"""The minimum duration in ms of the join phase after an assignment could not be stored for the first time.
 
 The value is the default `retry.backoff.ms` of clients.
 """
 _PAUSE_MS_MAX: Final = 5_000
 _PAUSE_DOUBLINGS_MAX: Final = 6
-"""The number of doublings after which the pause reaches `_PAUSE_MS_MAX`."""
+"""The number of doublings after which the minimum duration is limited to `_PAUSE_MS_MAX`."""
 
 
 def join(group: Group, request: JoinRequest, token: Token, step: Step) -> None:
@@ -124,7 +124,8 @@ def _rejoin(group: Group, member: Member, request: JoinRequest, token: Token, st
     """Handle a rejoin: answer with the current generation if nothing changed, otherwise begin a rebalance.
 
     A rejoin of the leader of a Stable group always begins a rebalance, because the leader has seen new topics or
-    partitions. Any other member with unchanged protocols most likely did not receive the answer to its last JoinGroup.
+    partitions. Any other member that rejoins with unchanged protocols most likely did not receive the answer to its
+    last JoinGroup, so the member gets the answer again.
     """
     unchanged = member.protocols == request.protocols
     leads = group.leader == member.member_id
@@ -221,8 +222,8 @@ def begin(group: Group, step: Step, reason: str) -> None:
 def begin_after_failure(group: Group, step: Step, reason: str) -> None:
     """Enter the join phase because the last assignment could not be stored.
 
-    The join phase lasts at least for a pause, which doubles with each failure: clients may rejoin at once, and the next
-    assignment most likely cannot be stored either. Only the first of several consecutive failures is logged.
+    Clients may rejoin at once, but the next assignment most likely cannot be stored either. The join phase therefore
+    has a minimum duration, which doubles with each consecutive failure. Only the first of these failures is logged.
     """
     pause_ms = min(_FIRST_PAUSE_MS << min(group.failed_stores, _PAUSE_DOUBLINGS_MAX), _PAUSE_MS_MAX)
     group.store_failed()
@@ -253,7 +254,10 @@ def _enter(group: Group, step: Step, pause_ms: int = 0) -> None:
 
 
 def complete_if_joined(group: Group, step: Step) -> None:
-    """End the join phase if it may end before its deadline, and all members and pending member ids have joined."""
+    """End the join phase early if all members, and all clients with pending member ids, have joined.
+
+    The initial delay of an Empty group, and the pause after a failure, are never cut short.
+    """
     deadline = group.join_deadline
     if deadline is None or deadline.is_initial or deadline.paused_until_ms > step.now.steady_ms:
         return

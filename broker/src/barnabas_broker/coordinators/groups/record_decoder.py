@@ -35,7 +35,7 @@ _new = tuple.__new__
 
 
 class RecordDecoder:
-    """The decoder for one loading of a partition; it caches names and topic ids that many records share."""
+    """The decoder for one load of a partition; the decoder caches names and topic ids that many records share."""
 
     def __init__(self) -> None:
         self._topics: dict[bytes, tuple[str, str]] = {}
@@ -43,7 +43,7 @@ class RecordDecoder:
         self._topic_ids: dict[bytes, UUID] = {}
 
     def decode(self, key: bytes, value: bytes) -> GroupRecord | None:
-        """Return the record, None if it belongs to no classic group. Raises MalformedRecord."""
+        """Return the decoded record, or None if the record does not concern a classic group. Raises MalformedRecord."""
         names = self._topics.get(key[:-4]) or self._new_topic(key)
         if names is None:
             return decode(key, value)
@@ -53,7 +53,7 @@ class RecordDecoder:
         return _new(GroupRecord, (_new(OffsetKey, (*names, partition)), self._offset(value)))
 
     def _new_topic(self, key: bytes) -> tuple[str, str] | None:
-        """Return the group id and the topic of an offset's key, None for any other key."""
+        """Return the group id and the topic if the key is that of a committed offset, or None for any other key."""
         decoded = decode_key(key)
         if not isinstance(decoded, OffsetKey) or len(key) != len(encode_offset_key(decoded)):
             return None

@@ -148,20 +148,20 @@ def encode_offset(value: CommittedOffset) -> bytes:
 
 
 def decode_offset(data: bytes) -> CommittedOffset:
-    """Return the decoded offset, which may have any value version from 0 to 4. Raises MalformedRecord."""
+    """Decode a committed offset; value versions 0 to 4 are supported. Raises MalformedRecord."""
     offset = CommittedOffset(*astuple(_decode("OffsetCommitValue", data)))
     return offset if offset.expire_timestamp_ms != NO_TIMESTAMP else offset._replace(expire_timestamp_ms=None)
 
 
 def encode_group(value: GroupMetadata) -> bytes:
-    """Return the encoded group in version 3, which Kafka 2.3 and later can read."""
+    """Encode the metadata of a group in value version 3, which Kafka 2.3 and later can read."""
     out = bytearray(_INT16.pack(_GROUP_VALUE_VERSION))
     encoder("GroupMetadataValue", _GROUP_VALUE_VERSION)(out, value)
     return bytes(out)
 
 
 def decode_group(data: bytes) -> GroupMetadata:
-    """Return the decoded group, which may have any value version from 0 to 4. Raises MalformedRecord.
+    """Decode the metadata of a group; value versions 0 to 4 are supported. Raises MalformedRecord.
 
     Version 0 has no rebalance timeout, so the session timeout is used instead.
     """
@@ -189,7 +189,7 @@ class GroupRecord(NamedTuple):
     value: CommittedOffset | GroupMetadata | None
 
     def encode(self) -> tuple[bytes, bytes | None]:
-        """Return the encoded key and the encoded value."""
+        """Return the encoded key and value of the record for `__consumer_offsets`."""
         key, value = self
         encoded = encode_offset_key(key) if isinstance(key, OffsetKey) else encode_group_key(key.group_id)
         if value is None:
@@ -198,7 +198,7 @@ class GroupRecord(NamedTuple):
 
 
 def decode(key: bytes, value: bytes | None) -> GroupRecord | None:
-    """Return the decoded record, None if it belongs to no classic group. Raises MalformedRecord."""
+    """Return the decoded record, or None if the record does not concern a classic group. Raises MalformedRecord."""
     decoded = decode_key(key)
     if decoded is None or value is None:
         return None if decoded is None else GroupRecord(decoded, None)

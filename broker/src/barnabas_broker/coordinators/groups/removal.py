@@ -102,7 +102,10 @@ def delete_offsets(
 
 
 def _about_to_be_committed(shard: GroupShard, group_id: str) -> dict[TopicPartition, None]:
-    """Return the partitions for which no offset is committed, but one is being written or in an open transaction."""
+    """Return the partitions without a committed offset for which an uncommitted offset exists.
+
+    The uncommitted offset is being written, or is part of an open transaction.
+    """
     committed = shard.tables.offsets.get(group_id, {})
     pending = (key for key, _ in shard.writer.pending(group_id))
     keys = [TopicPartition(key.topic, key.partition) for key in pending if isinstance(key, OffsetKey)]

@@ -102,7 +102,7 @@ class GroupShard:
         self._alarms: dict[str, _Alarm] = {}
 
     def decoder(self) -> Callable[[bytes, bytes], GroupRecord | None]:
-        """Return a new decoder for one loading of the partition."""
+        """Return a new decoder of records, which is used for one load of the partition."""
         return RecordDecoder().decode
 
     def apply(self, record: GroupRecord) -> None:
@@ -142,7 +142,10 @@ class GroupShard:
             each.refuse(ErrorCode.NOT_COORDINATOR)
 
     def unstable(self, group_id: str) -> frozenset[TopicPartition]:
-        """Return the group's partitions with offsets in open transactions, including offsets that are being written."""
+        """Return the partitions for which the group has offsets in open transactions.
+
+        Offsets that are still being written to the log are included.
+        """
         being_written = self.writer.pending(group_id, of_transactions_only=True)
         keys = (record.key for record in chain(self.writer.transactions, being_written))
         of_group = (key for key in keys if isinstance(key, OffsetKey) and key.group_id == group_id)

@@ -1,4 +1,4 @@
-"""The conversion of a group to its record, and of a record to its group."""
+"""The conversion of a group to a record of `__consumer_offsets`, and back."""
 
 from collections.abc import Mapping
 

@@ -19,10 +19,10 @@ class PendingRecords(Generic[ValueT]):
 
     def __init__(self) -> None:
         self._by_producer: dict[int, dict[bytes, tuple[int, ValueT]]] = {}
-        """The records by producer id and key, each with its position in the order of the log."""
+        """The records by producer id and key, each with a number that gives the order of the records in the log."""
         self._producers: dict[bytes, set[int]] = {}
         self._counting: dict[bytes, int] = {}
-        """The position in the log's order of the newest record that has taken effect, by key.
+        """The number, in the same order, of the newest record that has taken effect, by key.
 
         Only keys of records in open transactions have an entry.
         """

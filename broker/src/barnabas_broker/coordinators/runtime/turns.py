@@ -24,7 +24,7 @@ The time limit `_TURN_S` alone would never end a turn while a simulated clock st
 
 
 class Turns:
-    """The jobs of one coordinator. An exception in a job is a bug, and ends only this job."""
+    """The queue of jobs (`Job`) of one coordinator. An exception in a job is a bug, and ends only this job."""
 
     def __init__(self, timers: Timers, clock: Clock) -> None:
         self._timers = timers
@@ -69,13 +69,13 @@ def _goes_on(job: Job) -> bool:
 
 
 class Pace:
-    """The number of items handled in a slice, which decides when the slice ends."""
+    """The number of items that a job has handled in its current slice; the slice ends at `_ITEMS_A_SLICE` items."""
 
     def __init__(self) -> None:
         self._spent = 0
 
     def spent(self, items: int) -> bool:
-        """Add to the number of items handled; return True and reset the number if a slice has handled enough items."""
+        """Add to the number of handled items; return True, and reset the number, if the slice should end."""
         self._spent += items
         if self._spent < _ITEMS_A_SLICE:
             return False

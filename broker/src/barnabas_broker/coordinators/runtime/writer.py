@@ -48,7 +48,8 @@ class CoordinatorLog(Protocol):
         """Append one batch now; `producer` makes the batch a part of the producer's transaction.
 
         If nothing was written, `done(error)` is called before `append` returns. Otherwise `done(None)` is called once
-        the high watermark has passed the batch, or `done(error)` once its outcome is unknown, in the order of appends.
+        the high watermark has passed the batch, or `done(error)` if it becomes impossible to know whether the batch
+        will be committed; these calls come in the order of the appends.
         """
         ...
 
@@ -67,7 +68,10 @@ class CoordinatorLog(Protocol):
         ...
 
     def when_committed(self, partition: int, done: Callable[[ApiError | None], object]) -> None:
-        """Call `done(None)` once all records now in the log are committed, `done(error)` if the outcome is unknown."""
+        """Call `done(None)` once all records that are now in the log are committed.
+
+        Call `done(error)` instead if it becomes impossible to know whether the records will be committed.
+        """
         ...
 
 
@@ -95,7 +99,7 @@ class _Write:
     """The number of parts (`_Part`) of the write that are not committed yet."""
 
     def finish(self, error: ErrorCode) -> None:
-        """Answer the request with the first call; later calls do nothing."""
+        """Answer the request of the write; later calls of this method do nothing."""
         answer, self.answer = self.answer, None
         if answer is not None:
             answer(error)
@@ -151,10 +155,12 @@ class PartitionWriter(Generic[RecordT]):
         answer: Callable[[ErrorCode], object],
         producer: ProducerEpoch | None = None,
     ) -> None:
-        """Append records in the next turn of the event loop; call `answer(NONE)` once they are committed and applied.
+        """Append records in the next turn of the event loop.
 
-        After a failure or the write timeout, `answer` gets an error. The records of a `producer` are applied when its
-        transaction commits. Records that fit into one batch are appended atomically.
+        `answer(NONE)` is called once the records are committed and applied, `answer(error)` after a failure or the
+        write timeout. With a `producer`, the records belong to the transaction of the producer: they are answered once
+        they are committed, and applied when the transaction commits. Records that fit into one batch are appended
+        atomically.
         """
         if self.is_closed or not records:
             answer(ErrorCode.NOT_COORDINATOR if self.is_closed else ErrorCode.NONE)
@@ -276,7 +282,7 @@ class _Batch:
     writer: PartitionWriter[Any]
     parts: list[_Part[Any]]
     marker: Marker | None = None
-    """The marker that the batch consists of, None if the batch holds records."""
+    """The transaction marker if the batch is a marker; None if the batch holds records."""
     timer: Cancellable | None = None
     """The timer of the write timeout, None until the batch is in the log."""
 
@@ -313,7 +319,7 @@ def _parts(write: _Write, records: Iterable[RecordT], producer: ProducerEpoch | 
 
 
 def _batches(parts: Iterable[_Part[RecordT]]) -> Iterator[list[_Part[RecordT]]]:
-    """Yield the parts in order, grouped into batches of at most the maximum size."""
+    """Yield the parts of writes in order, grouped into batches of at most _BATCH_BYTES_MAX."""
     batch: list[_Part[RecordT]] = []
     size_bytes = 0
     for part in parts:
