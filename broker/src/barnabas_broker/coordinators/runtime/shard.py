@@ -220,7 +220,7 @@ class Shard(Generic[MachineT]):
         self._on_loaded(self.machine)
 
     def _failed(self, error: Exception) -> None:
-        """Schedule another attempt to load the partition; log the error if it differs from the last logged error."""
+        """Schedule another attempt to load the partition; log `error` unless the same error was logged last."""
         self.state = ShardState.FAILED
         is_bug = not isinstance(error, (ApiError, StorageError))
         if str(error) != self._complaint:

@@ -13,7 +13,10 @@ from barnabas_core.clock import Timeout
 _logger = logging.getLogger(__name__)
 
 _TIMEOUT_S: Final = 35.0
-"""The request timeout in seconds, longer than the time for which the other broker waits for its followers."""
+"""The timeout in seconds of a request to another broker.
+
+The other broker may wait almost as long until its followers have replicated a transaction marker.
+"""
 _ITEMS_MAX: Final = 500
 """The maximum number of items in a request; handling them blocks the other broker's event loop for 1 or 2 ms."""
 
@@ -22,7 +25,7 @@ AskedT = TypeVar("AskedT", contravariant=True)
 
 
 class LinkEnvironment(NamedTuple):
-    """The dependencies of the queues."""
+    """The objects with which the queues send requests to other brokers."""
 
     links: Links
     spawn: Callable[[Coroutine[object, object, None]], object]

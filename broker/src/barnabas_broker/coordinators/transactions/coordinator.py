@@ -139,7 +139,10 @@ class TransactionCoordinator:
         return self.loaded_transactions()
 
     def loaded_transactions(self) -> Iterator[tuple[str, Transaction]]:
-        """Yield the transactional ids of the loaded partitions and their transactions, which may change meanwhile."""
+        """Yield each transactional id of the loaded partitions with its transaction.
+
+        Transactions may change during the iteration.
+        """
         for shard in self.runtime.loaded():
             yield from list(shard.transactions.items())
 

@@ -47,7 +47,10 @@ class _Asked(NamedTuple):
 
 
 class TransactionGate:
-    """The gate before transactional appends: it asks the transactional id's coordinator, on this or another broker."""
+    """The check before a transactional append that the partition is in the open transaction of the producer.
+
+    The gate asks the coordinator of the transactional id, on this or another broker.
+    """
 
     response = "AddPartitionsToTxnResponse"
     version = 5

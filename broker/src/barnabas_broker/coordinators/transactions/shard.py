@@ -72,7 +72,7 @@ class TransactionShard:
         self._environment = environment
 
     def decoder(self) -> Callable[[bytes, bytes], TransactionRecord | None]:
-        """Return the decoder for one loading of the partition."""
+        """Return the function that decodes the records of the partition."""
         return decode
 
     def apply(self, record: TransactionRecord) -> None:
@@ -91,7 +91,10 @@ class TransactionShard:
         return f"{len(self.transactions)} transactional ids"
 
     def close(self) -> None:
-        """Do nothing, because the next coordinator sends the markers that have not been written."""
+        """Do nothing when this broker stops coordinating the partition.
+
+        The next coordinator sends the transaction markers that have not been written.
+        """
 
     def serve(self) -> Iterator[None]:
         """Send the markers of each loaded transaction that is prepared to commit or abort."""

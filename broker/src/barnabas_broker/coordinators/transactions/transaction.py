@@ -11,7 +11,7 @@ NO_PRODUCER_ID: Final = -1
 NO_EPOCH: Final = -1
 NOT_STARTED: Final = -1
 FENCING_EPOCH: Final = 32767
-"""The last epoch of a producer id, which only the markers of its last transaction use."""
+"""The largest epoch of a producer id; only the markers of the last transaction of the producer id have this epoch."""
 LAST_CLIENT_EPOCH: Final = FENCING_EPOCH - 1
 
 
