@@ -96,7 +96,10 @@ class Controller:
         return self._passes, self._transitions.rounds, self._partitions.rounds
 
     def suspect(self, broker_id: int) -> None:
-        """Let `run` fence brokers whose leases have ended, because a connection to the broker `broker_id` broke."""
+        """Wake `run` to fence brokers whose leases have ended.
+
+        A connection to the broker `broker_id` broke, so the broker may have died.
+        """
         registration = self._image.brokers.get(broker_id)
         if registration is not None and not registration.fenced:
             self._suspicious = True
@@ -163,7 +166,10 @@ class Controller:
         return registration is None or registration.fenced
 
     def _check_control(self) -> bool:
-        """True if this broker is the controller; a new controller marks all brokers and topics for a check."""
+        """True if this broker is the controller.
+
+        When this broker becomes the controller, all brokers and topics are marked as changed, so that they are checked.
+        """
         began = self._membership.is_controller and not self._controls
         self._controls = self._membership.is_controller
         if began:
@@ -234,7 +240,10 @@ class Controller:
             log.warning("broker %d is fenced, because its lease has ended", broker_id)
 
     async def _admit(self, known: Sequence[Known], leases: Mapping[str, Lease]) -> None:
-        """Unfence brokers with a valid lease, after preparing their partitions for the new incarnation."""
+        """Unfence brokers whose lease is valid, unless they are shutting down.
+
+        Before that, update the partitions that have replicas on a restarted broker, because its logs may lack records.
+        """
         now_ms = monotonic_ms(self._clock)
         returning = {
             each.broker_id: each

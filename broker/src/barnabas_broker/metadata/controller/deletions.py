@@ -80,7 +80,10 @@ class Deletions:
         self._parts_seen_at_ms = 0
 
     def begin(self) -> None:
-        """Begin all waiting periods again, because this broker has become the controller."""
+        """Restart the periods for which tombstones and unused topic parts are kept.
+
+        This broker has just become the controller, and does not know how long all brokers have been alive.
+        """
         self._all_alive_since_ms = None
         self._unnamed_since_ms.clear()
 

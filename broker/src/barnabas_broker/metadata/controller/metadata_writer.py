@@ -125,10 +125,10 @@ class MetadataWriter(PartitionStateWriter):
         return failures
 
     async def delete_topics(self, topics: Iterable[str | UUID]) -> dict[str | UUID, TopicDocument | ApiError]:
-        """Delete topics; return each deleted topic, or the error, by the name or id in the request.
+        """Delete topics; return, for each name or id in the request, the deleted topic or the error.
 
-        A topic counts as deleted once its tombstone is written: if this broker fails, the controller completes
-        the deletion. Topics with missing parts can be deleted as well.
+        A topic counts as deleted once its tombstone is written: if this broker then fails, the controller completes the
+        deletion. A topic can be deleted even if the metadata of some of its partitions is missing.
         """
         found: dict[str | UUID, TopicDocument] = {}
 
@@ -151,7 +151,7 @@ class MetadataWriter(PartitionStateWriter):
     async def create_partitions(
         self, requests: Sequence[NewPartitions], *, validate_only: bool = False
     ) -> dict[str, ApiError | None]:
-        """Create partitions; return for each topic name None, or the error."""
+        """Create partitions; return, for each topic name, the error, or None if the partitions were created."""
         by_name = {request.name: request for request in requests}
         times = Counter(request.name for request in requests)
 
@@ -165,13 +165,13 @@ class MetadataWriter(PartitionStateWriter):
     async def alter_configs(
         self, changes: Mapping[ConfigResource, Sequence[ConfigChange]], *, validate_only: bool = False
     ) -> dict[ConfigResource, ApiError | None]:
-        """Change single settings (IncrementalAlterConfigs); return for each resource None, or the error."""
+        """Change single settings (IncrementalAlterConfigs); return, for each resource, the error or None."""
         return await self._alter(list(changes), lambda resource, _: changes[resource], validate_only)
 
     async def replace_configs(
         self, configs: Mapping[ConfigResource, Mapping[str, str | None]], *, validate_only: bool = False
     ) -> dict[ConfigResource, ApiError | None]:
-        """Replace all settings of each resource (AlterConfigs); return for each resource None, or the error."""
+        """Replace all settings of resources (AlterConfigs); return, for each resource, the error or None."""
         return await self._alter(
             list(configs), lambda resource, current: replace_all(configs[resource], current), validate_only
         )
@@ -209,10 +209,10 @@ class MetadataWriter(PartitionStateWriter):
             raise outcome
 
     async def unregister_broker(self, broker_id: int) -> None:
-        """Unregister a broker that has stopped for good; the next start of the broker registers it again.
+        """Unregister a broker that has stopped for good. If the broker is ever started again, it registers again.
 
-        This broker holds the other broker's lease meanwhile, so that no incarnation of the other broker can
-        start. Raises ApiError if the broker cannot be unregistered.
+        This process holds the lease of the unregistered broker meanwhile, so that the unregistered broker cannot start
+        at the same time. Raises ApiError if the broker cannot be unregistered.
         """
 
         def decide(broker: int) -> Planned:
@@ -243,7 +243,7 @@ class MetadataWriter(PartitionStateWriter):
     async def _marked_and_gone(self, broker_id: int, decide: Callable[[int], Planned]) -> Planned | ApiError:
         """Mark a registration as unregistered, and then delete it.
 
-        A registration that vanishes without the mark counts as lost, and is written again.
+        Without the mark, brokers would take the deletion for a loss, and write the registration again.
         """
         outcome: Planned | ApiError
         for _ in range(2):

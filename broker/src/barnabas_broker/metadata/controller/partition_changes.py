@@ -61,14 +61,14 @@ class _Plan(NamedTuple):
 
 
 class PartitionChanges:
-    """The changes of partitions that this broker makes."""
+    """The writer of changes to the metadata of partitions."""
 
     def __init__(self, transitions: Transitions, image: MetadataImage, config: Callable[[], BrokerConfig]) -> None:
         self._transitions = transitions
         self._image = image
         self._config = config
         self.elections_total = 0
-        """The number of leaders that this broker's changes have elected."""
+        """The number of partition leaders that this broker has elected."""
 
     @property
     def rounds(self) -> int:
@@ -90,7 +90,10 @@ class PartitionChanges:
     async def change(
         self, partitions: Iterable[TopicPartition], decide: DecidePartition
     ) -> dict[TopicPartition, PartitionOutcome]:
-        """Change partitions; return the new state of each, or the error, once the image holds the new states."""
+        """Change partitions, and wait until the metadata image of this broker has the new states.
+
+        Return the new state or the error for each partition.
+        """
         answers: dict[TopicPartition, PartitionOutcome] = {}
         pieces = await self._pieces(dict.fromkeys(partitions))
 
@@ -105,7 +108,7 @@ class PartitionChanges:
         return answers
 
     async def change_topics(self, names: Sequence[str], decide: DecidePartition) -> dict[str, ApiError]:
-        """Change all partitions of the existing topics in `names`; return the error of each topic that failed."""
+        """Apply `decide` to all partitions of topics, and skip unknown topics; return the errors by topic."""
         topics = (self._image.topics.get(name) for name in names)
         pieces = [
             Piece(topic.name, tuple(numbers)) for topic in topics if topic is not None for numbers in pieces_of(topic)

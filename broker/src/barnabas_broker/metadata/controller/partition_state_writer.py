@@ -1,4 +1,4 @@
-"""The changes of partitions that leaders, other brokers and administrators can request from any broker."""
+"""The changes to partitions that any broker can write: leaders, other brokers and administrators request them."""
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -1,1 +1,4 @@
-"""The decisions on changes of metadata: pure functions that return new documents or raise ApiError."""
+"""The decisions on changes of metadata: pure functions that return the new metadata or raise ApiError.
+
+The new metadata is that of a topic or partition, for example.
+"""

@@ -39,9 +39,9 @@ class NewTopic:
 def decide_create_topics(
     view: ClusterView, requested: Sequence[NewTopic], random: Random
 ) -> dict[str, TopicDocument | ApiError]:
-    """Return the document of each new topic, or the error, by topic name.
+    """Return, for each requested topic name, the metadata of the new topic or the error.
 
-    A topic that is requested twice is not created.
+    A topic that is requested twice gets an error.
     """
     times = Counter(topic.name for topic in requested)
     outcomes: dict[str, TopicDocument | ApiError] = {}

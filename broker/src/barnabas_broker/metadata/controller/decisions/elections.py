@@ -68,11 +68,11 @@ def _first(candidates: Sequence[int], leader: int, rules: Rules) -> int:
 
 
 def led_by(state: PartitionState, leader: int, rules: Rules) -> PartitionState:
-    """Return `state` with this leader in the next leader epoch; a leader outside the ISR becomes the whole ISR.
+    """Return `state` with this leader in the next leader epoch; a leader outside the ISR becomes the only ISR member.
 
-    If the leader has every committed record, the other eligible leader replicas stay eligible as long as the ISR is
-    below min.insync.replicas. After an unclean election no replica counts as lacking records, because all replicas then
-    copy the log of the new leader.
+    If the leader was in the ISR or the ELR, the other ELR members stay in the ELR as long as the ISR is below
+    min.insync.replicas. Otherwise the election is unclean: the ELR becomes empty, and so does the list of replicas that
+    may lack records (`lacking`), because all replicas then copy the log of the new leader.
     """
     if leader == NO_LEADER:
         last_known = state.last_known_leader if state.leader == NO_LEADER else state.leader

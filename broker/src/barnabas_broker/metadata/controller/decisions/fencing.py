@@ -79,9 +79,10 @@ def relies_on(state: PartitionState, broker: int) -> bool:
 def counts_on(state: PartitionState, broker: int, failed_epoch: int) -> bool:
     """True if a partition has to change because a replica's log failed in leader epoch `failed_epoch`.
 
-    A `failed_epoch` of -1 is before every leader epoch. The log may lack acknowledged records when it is available
-    again, so the replica has to leave the ISR and the ELR, unless no other replica has all committed records. The
-    leader epoch has to rise, because a fetch from before the failure could bring the replica back into the ISR.
+    The log may lack acknowledged records when it is available again. The replica therefore has to leave the ISR and the
+    ELR, unless no other replica has all committed records. The leader epoch has to rise above `failed_epoch`, because a
+    fetch from before the failure could bring the replica back into the ISR. A `failed_epoch` of -1
+    stands for no known epoch.
     """
     members = {*state.isr, *state.elr}
     return state.leader_epoch <= failed_epoch or (broker in members and len(members) > 1)

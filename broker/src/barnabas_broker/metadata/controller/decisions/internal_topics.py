@@ -52,7 +52,10 @@ def automatic_topic(name: str, config: BrokerConfig) -> NewTopic:
 
 
 def _min_isr(config: BrokerConfig) -> int:
-    """Return min.insync.replicas of the transaction log; the default allows for one offline replica."""
+    """Return the min.insync.replicas of `__transaction_state`.
+
+    Unless this setting is configured, it is below the replication factor if possible, so that one replica may be offline.
+    """
     if _MIN_ISR in config.originals:
         return config.transaction_state_log_min_isr
     return usual_min_isr(config.transaction_state_log_min_isr, config.transaction_state_log_replication_factor)

@@ -75,8 +75,9 @@ def _check_epochs(state: PartitionState, change: IsrChange) -> None:
 def _complaint(registration: BrokerRegistration | None, broker_epoch: int, is_member: bool) -> str | None:
     """Return why a broker cannot be in an ISR, or None.
 
-    A member that is shutting down may stay, because it can be the leader itself. A member with UNKNOWN_BROKER_EPOCH
-    may stay, because a new incarnation would have raised the partition epoch.
+    A broker that is shutting down may stay in the ISR, because it may be the leader that sends the request. An ISR
+    member with UNKNOWN_BROKER_EPOCH may stay, too: if the broker had restarted, the partition epoch would have risen,
+    and the request would have been refused.
     """
     if registration is None or registration.fenced:
         return "is not alive"

@@ -1,8 +1,8 @@
 """The state of a partition whose logs are ahead of the metadata, because an older copy of the metadata was restored.
 
-The ISR in the older copy proves nothing, because a later leader may have committed records without some of these
-replicas. As in Raft, the log with the latest leader epoch, and the longest of several such logs, has every committed
-record that any live replica has.
+The restored ISR cannot be trusted, because a later leader may have committed records that some of its members lack. As
+in Raft, the log with the latest leader epoch (the longest, if several logs have it) has every committed record that any
+live replica has.
 """
 
 from typing import NamedTuple

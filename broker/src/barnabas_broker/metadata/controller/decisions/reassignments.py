@@ -20,8 +20,11 @@ def decide_reassignment(
     """Return the partition with a reassignment to `targets`, the preferred leader first; None cancels a reassignment.
 
     A reassignment in progress is replaced: replicas that it added are dropped unless they are in `targets`. Raises
-    ApiError if `targets` is not a valid set of replicas, if the replication factor would change although it must not,
-    if only dropped replicas have all records, or if no reassignment is in progress that could be cancelled.
+    ApiError if:
+    - `targets` is not a valid set of replicas;
+    - the replication factor would change, and `may_change_factor` is False;
+    - all replicas that have all committed records would be dropped;
+    - `targets` is None, and no reassignment is in progress.
     """
     original = [replica for replica in state.replicas if replica not in state.adding_replicas]
     if targets is None:

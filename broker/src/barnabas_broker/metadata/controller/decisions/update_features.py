@@ -38,8 +38,8 @@ class FeatureUpdate(NamedTuple):
 def with_implied(finalized: Mapping[str, int], updates: Sequence[FeatureUpdate]) -> Sequence[FeatureUpdate]:
     """Return the updates, plus an update of `transaction.version` if a change of the metadata level implies one.
 
-    An explicit update of `transaction.version` has precedence. A broker version that does not support transactions
-    cannot start while any level of `transaction.version` is finalized.
+    No update is added if `updates` has one of `transaction.version`. A lower metadata level may imply that the level of
+    `transaction.version` becomes 0, because a broker version without transactions could not start at any other level.
     """
     named = {update.name: update for update in updates}
     change = named.get(METADATA_LEVEL)
@@ -65,12 +65,13 @@ def decide_update_features(
     split_topics: Sequence[str],
     open_transactions: Sequence[str] = (),
 ) -> dict[str, int]:
-    """Return all levels after the updates. Raises ApiError(INVALID_UPDATE_VERSION) if one of the updates is refused.
+    """Return the finalized levels after the updates. Raises ApiError(INVALID_UPDATE_VERSION) if an update is refused.
 
     `registered` includes brokers that are not alive, because a broker that does not support a finalized level could not
-    start again. `split_topics` are stored in several documents, which versions of a lower metadata level would read as
-    topics with fewer partitions. A downgrade of `transaction.version` is refused while there are `open_transactions`,
-    because the lower version ends transactions by other rules. A feature at level 0 is left out of the result.
+    start again. The metadata of each topic in `split_topics` has several parts. While there are such topics, a metadata
+    level below SPLIT_TOPICS_LEVEL is refused, because brokers at that level would see fewer partitions. A downgrade of
+    `transaction.version` is refused while there are `open_transactions`, because the lower version ends transactions by
+    other rules. A feature at level 0 is left out of the result.
     """
     levels = dict(finalized)
     for update in with_implied(finalized, updates):
