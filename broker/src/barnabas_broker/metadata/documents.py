@@ -74,7 +74,10 @@ class MalformedDocument(ValueError):
 
 
 def topic_key(name: str) -> str:
-    """Return the key of a topic's own document; more partitions of the topic may be under keys of `topic_part_key`."""
+    """Return the key of a topic's metadata.
+
+    A large topic has more partitions in topic parts, which are under the keys of `topic_part_key`.
+    """
     return f"topics/{name}"
 
 
@@ -104,7 +107,10 @@ def broker_configs_key(broker: str) -> str:
 
 
 def acls_key(resource_type: str, pattern_type: str, name: str) -> str:
-    """Return the key of a resource pattern's ACLs; a hash replaces the name, which may contain any character."""
+    """Return the key of the ACLs of a resource pattern.
+
+    The key has a hash of the resource name, because the name may have characters that keys may not have.
+    """
     return f"{ACLS}{resource_type.lower()}-{pattern_type.lower()}/{sha256(name.encode()).hexdigest()[:40]}"
 
 
@@ -120,9 +126,9 @@ def encode(document: AnyDocument) -> bytes:
 
 
 def decode(key: str, value: bytes) -> AnyDocument | None:
-    """Return the document under `key`, or None if this version does not know its kind.
+    """Return the decoded metadata object under `key`, or None if this broker version does not know this kind of key.
 
-    Raises MalformedDocument if the document cannot be decoded.
+    Raises MalformedDocument if the value cannot be decoded.
     """
     kind = key.partition("/")[0]
     decoder = _DECODERS.get(kind)

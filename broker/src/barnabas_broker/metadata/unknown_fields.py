@@ -1,7 +1,7 @@
-"""The preservation of document fields that only a newer version knows.
+"""The preservation of fields of stored metadata that only a newer broker version knows.
 
-Decoding gathers such fields in one field, and encoding restores them. Only documents with such fields are processed
-here, so other documents cost nothing.
+Decoding gathers the unknown fields of an object in the field `unknown_fields`, and encoding writes the unknown fields
+back. Objects without unknown fields do not need this module, so they cost nothing.
 """
 
 import functools

@@ -101,7 +101,7 @@ class ImageFeed:
             await self._sleep(RETRY_S)
 
     async def probe(self) -> None:
-        """Ask for the store's latest revision, so that the watchdog notices a hanging feed if no document changes."""
+        """Ask the store for its latest revision, with which the watchdog notices that the feed is behind and hangs."""
         with contextlib.suppress(StoreUnavailable):
             self._known_revision = max(self._known_revision, await self._store.latest_revision())
 

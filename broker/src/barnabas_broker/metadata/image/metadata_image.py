@@ -103,7 +103,7 @@ class MetadataImage(ShownDocuments):
 
     @property
     def splits_topics(self) -> bool:
-        """True if a topic with many partitions may be stored in several documents."""
+        """True if the metadata of a topic with many partitions may be split over several keys of the metadata store."""
         return self.features.get(METADATA_LEVEL, 0) >= SPLIT_TOPICS_LEVEL
 
     def version(self, key: str) -> int:
@@ -121,7 +121,7 @@ class MetadataImage(ShownDocuments):
         return stored is not None and (stored.version, stored.text_hash) == (document.version, hash(document.value))
 
     def document(self, key: str) -> AnyDocument | None:
-        """Return the stored document, or its last known state if the document is lost."""
+        """Return the metadata object under a key; return the last known object if the store has lost the key."""
         stored = self.stored(key)
         return self.lost.get(key) if stored is None else stored
 

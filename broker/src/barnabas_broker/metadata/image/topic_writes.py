@@ -20,7 +20,7 @@ class DocumentWrites(NamedTuple):
     rest: tuple[Write, ...]
 
     def keys(self) -> Set[str]:
-        """Return the keys of all documents to write."""
+        """Return the keys of all metadata objects that are to be written to the store."""
         return {write.key for write in (*self.new_parts, *self.rest)}
 
 

@@ -1,4 +1,4 @@
-"""The comparison of a broker's incarnation with the previous one."""
+"""The comparison of a restarted broker with its previous incarnation, which shows whether records may be lost."""
 
 from uuid import UUID
 
@@ -23,7 +23,7 @@ def may_lack_records(previous: BrokerRegistration, registration: BrokerRegistrat
 
 
 def machine_ran_on(previous: BrokerRegistration, boot_id: str) -> bool:
-    """True if the previous incarnation started in the same boot of the machine, whose id is `boot_id`."""
+    """True if the machine has not rebooted since the previous incarnation started; `boot_id` is the current boot id."""
     return previous.boot_id != "" and previous.boot_id == boot_id
 
 

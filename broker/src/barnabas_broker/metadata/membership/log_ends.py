@@ -72,7 +72,7 @@ class KnownEnds:
         self._decoded: dict[tuple[str, UUID], Mapping[int, LogEnd]] = {}
 
     def find(self, broker_id: int, topic_id: UUID, partition: int) -> LogEnd | None:
-        """Return the reported end of a broker's log of a partition, or None."""
+        """Return the log end that a broker has reported for a partition, or None if there is no such report."""
         key = log_ends_key(broker_id, part_of(topic_id, partition))
         if (key, topic_id) not in self._decoded:
             self._decoded[key, topic_id] = _entries(self._image.log_ends.get(key), topic_id)
@@ -129,7 +129,10 @@ def _decoded(raw: msgspec.Raw) -> tuple[LogEnd, ...]:
 
 
 def reported_ends(image: MetadataImage) -> dict[UUID, dict[int, dict[int, LogEnd]]]:
-    """Return the log ends of all registered brokers, by topic id, partition and broker id, without missing logs."""
+    """Return the log ends that registered brokers have reported, by topic id, partition and broker id.
+
+    Entries that report a missing log (NO_LOG) are left out.
+    """
     found: dict[UUID, dict[int, dict[int, LogEnd]]] = {}
     for key, document in image.log_ends.items():
         broker_id = log_ends_owner(key)

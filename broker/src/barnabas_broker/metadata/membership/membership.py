@@ -83,7 +83,7 @@ class TellLogEnds(Protocol):
     """The function that reports the log ends of a new incarnation: `log_ends.LogEnds.begin_incarnation`."""
 
     async def __call__(self, broker_epoch: int, *, undealt_epoch: int | None) -> None:
-        """Report the log ends with this broker epoch."""
+        """Report the end offsets of this broker's logs to the controller, with the new broker epoch."""
         ...
 
 
@@ -141,8 +141,8 @@ class Membership:
     def trusts_expiry(self, now_ms: int) -> bool:
         """True if the expired lease of another broker means that the other broker is dead.
 
-        If this broker renews its own lease late, the store or the machine stood still, and other brokers may be
-        late for the same reason. This broker then trusts no expiry for one session.
+        If this broker renews its own lease late, the store or the machine probably hung, and other brokers may be late
+        for the same reason. The result is then False for one session timeout.
         """
         is_late = self._lease is None or self._lease.expires_at_ms <= now_ms
         return not is_late and now_ms >= self._punctual_from_ms
@@ -248,7 +248,7 @@ class Membership:
         self.registered_epoch = broker_epoch
 
     async def move(self, rack: str | None, listeners: tuple[Endpoint, ...]) -> None:
-        """Register a new rack and new listeners, also for later incarnations in this process.
+        """Register a new rack and new listeners. If this process ever registers again, the new values are used, too.
 
         Raises StoreUnavailable.
         """

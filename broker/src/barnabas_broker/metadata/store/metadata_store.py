@@ -8,7 +8,10 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Final, NamedTuple, Protocol
 
 ABSENT: Final = 0
-"""The version of a document that does not exist. A write that expects ABSENT only creates a document."""
+"""The version to expect of a key that does not exist.
+
+A write that expects ABSENT fails if the key exists already.
+"""
 
 
 class Document(NamedTuple):
@@ -98,7 +101,7 @@ class MetadataStore(Protocol):
         ...
 
     async def listing(self, prefix: str) -> Listing:
-        """Return all documents whose key begins with `prefix`."""
+        """Return all stored values whose key begins with `prefix`."""
         ...
 
     async def put(self, key: str, value: bytes, expected_version: int | None = None) -> int:
@@ -154,12 +157,13 @@ class MetadataStore(Protocol):
         ...
 
     async def followed_leases(self, prefix: str) -> Sequence[Lease]:
-        """Return the leases whose name begins with `prefix`, as a watch has last shown them.
+        """Return the leases whose name begins with `prefix`, as a watch last reported them.
 
-        The result is cheap, but may be stale: callers use it to see whether there is work, never to decide.
+        The call is cheap, but the leases may be out of date. Callers use the leases only to see whether there may be
+        work, and call `leases` before they decide.
         """
         ...
 
     async def close(self) -> None:
-        """End the watches; leases of this process may be released."""
+        """Close the store, and end the watches. Some stores also release the leases that this process holds."""
         ...

@@ -26,10 +26,10 @@ class SecretStore(Protocol):
         ...
 
     def follow(self) -> AsyncIterator[Secrets]:
-        """Yield the changes since the last `read`, and later changes within a minute, until `close` is called.
+        """Yield the changes since the last `read`, then the later changes, until `close` is called.
 
-        Raises HistoryCompacted if the store no longer keeps the changes since the last `read`. After an exception, the
-        caller must read all secrets again.
+        Each change is yielded at most a minute after it was made. Raises HistoryCompacted if the store no longer keeps
+        all changes since the last `read`. After an exception, the caller must read all secrets again.
         """
         ...
 

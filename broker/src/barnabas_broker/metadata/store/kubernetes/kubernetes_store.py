@@ -73,7 +73,10 @@ class KubernetesStore:
         return objects.document_of(_parse(answer, objects.StateObject))
 
     async def listing(self, prefix: str) -> Listing:
-        """Return all documents whose key begins with `prefix`, from one request for all documents of the cluster."""
+        """Return all metadata objects whose key begins with `prefix`.
+
+        One request lists all metadata objects of the cluster, because the API server cannot filter by key prefix.
+        """
         answer = await self._request("GET", self._documents, self._ours, timeout_s=BULK_S)
         found = _parse(answer, objects.StateObjectList)
         documents = [objects.document_of(each) for each in found.items if is_document(each, self._cluster)]
@@ -206,9 +209,10 @@ class KubernetesStore:
         return 0
 
     async def latest_revision(self) -> int:
-        """Return a revision that includes all earlier writes, and that every watch will soon reach.
+        """Write a marker object, and return its resourceVersion.
 
-        This method writes a marker object, because no read returns a revision that watches are sure to reach.
+        All earlier writes have lower resourceVersions, and every watch will soon reach the returned resourceVersion. No
+        read returns a resourceVersion that watches are sure to reach.
         """
         return await self._put_whatever_is_there(objects.MARK_KEY, next(self._marks))
 
@@ -240,7 +244,7 @@ class KubernetesStore:
                     raise
 
     async def _check_history(self, revision: int) -> None:
-        """Raise HistoryCompacted if the API server is behind `revision`, as after an older etcd was restored.
+        """Raise HistoryCompacted if the API server is behind `revision`, because etcd was restored from a backup.
 
         A watch from a future revision would be silent until the server reaches that revision.
         """

@@ -1,10 +1,10 @@
 """The leases as objects of coordination.k8s.io, and their expiry as this process sees it.
 
-The clocks of machines differ, so a lease lasts from the time at which this process first saw its renewal, as in
-client-go's leader election.
+The clocks of machines differ, so each process counts the duration of a lease from the time at which the process first
+saw the last renewal, as in client-go's leader election.
 
-The token of a lease is a resource version that the API server had reached before the lease changed hands. Tokens
-therefore rise with every holder, even if somebody deletes the object.
+The fencing token of a lease is a resourceVersion from just before the lease changed hands. Each new holder therefore
+has a higher token, even if somebody deletes the Lease object.
 
 A lease also names the pod of its holder, in which only one broker runs at a time. Another broker in the same pod
 therefore takes the lease at once, so that a restarted container need not wait until the lease expires.
@@ -88,7 +88,7 @@ class Observations:
         self._renewals = {name: _renewal(before.get(name), each, now_ms) for name, each in self._objects.items()}
 
     def see_one(self, changed: LeaseObject, *, is_gone: bool) -> None:
-        """Apply an event of a watch, unless a list or an event with its revision has been applied already."""
+        """Apply a watch event, unless a list or an event with the same or a later revision has been applied already."""
         name, revision = self._name(changed), int(changed.metadata.resource_version)
         if revision <= self.revision:
             return
@@ -126,7 +126,7 @@ def _renewal(known: _Renewal | None, found: LeaseObject, now_ms: int) -> _Renewa
 
 
 def token_of(found: LeaseObject) -> int:
-    """Return the token of a lease. A damaged annotation counts as token 0, which no holder has."""
+    """Return the fencing token of a lease, or 0, which no holder has, if the annotation is damaged."""
     text = found.metadata.annotations.get(TOKEN, "")
     return int(text) if text.isascii() and text.isdigit() else 0
 

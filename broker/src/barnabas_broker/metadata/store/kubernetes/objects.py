@@ -103,15 +103,15 @@ def parse_object(body: bytes | msgspec.Raw) -> StateObject:
 
 
 def revision_of(body: bytes | msgspec.Raw) -> int:
-    """Return the resource version of any object in a body. Raises msgspec.MsgspecError."""
+    """Return the resourceVersion of the object, of any kind, in a response body. Raises msgspec.MsgspecError."""
     return int(msgspec.json.decode(body, type=_OnlyMetadata).metadata.resource_version)
 
 
 def object_name(cluster: str, key: str) -> str:
-    """Return the name of the object for a key: `demo.topics.flights`, or with hashes for unusual characters.
+    """Return the object name for a key, such as `demo.topics.flights`; a hash stands for unusual characters.
 
-    The name is a DNS subdomain. Dots separate its labels, and labels have no dots, so no two keys of the clusters
-    in a namespace get the same name.
+    The name is a DNS subdomain, and its first label is the cluster. Labels have no dots, so different keys have
+    different names, even if they are keys of different clusters in a namespace.
     """
     labels = [cluster]
     for part in key.split("/"):

@@ -1,8 +1,8 @@
-"""The signals between processes on one machine that share a metadata store.
+"""The datagrams by which the processes on one machine that share a metadata store signal changes to each other.
 
-Each process has a datagram socket in a temporary directory of its own. After the process has ended, for whatever
-reason, the socket refuses connections, which proves that the process has ended. A missing socket proves nothing,
-because somebody may have removed the directory.
+Each process has a datagram socket in a temporary directory of its own. A socket that refuses datagrams proves that its
+process has ended, for whatever reason. A missing socket proves nothing, because somebody may have removed the
+directory.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ class Answer(Enum):
 
 
 class ChangeSignal:
-    """The socket on which this process receives signals.
+    """The socket on which this process receives signals, which are datagrams from other processes.
 
     Signals call `on_ring` on the event loop; several signals that have arrived together cause one call.
     """
@@ -49,7 +49,7 @@ class ChangeSignal:
         self._on_ring()
 
     def close(self) -> None:
-        """Close the socket, after which no signal reaches this process."""
+        """Close the socket; afterwards, this process no longer receives the datagrams of other processes."""
         self._loop.remove_reader(self._socket)
         self._socket.close()
         shutil.rmtree(self._directory, ignore_errors=True)

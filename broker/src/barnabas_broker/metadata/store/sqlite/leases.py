@@ -80,9 +80,10 @@ def below(connection: sqlite3.Connection, prefix: str) -> Sequence[Lease]:
 
 
 def add_watcher(connection: sqlite3.Connection, address: str, boot_id: str, clock: Clock) -> None:
-    """Add `address` to the addresses that every writer signals, and end the leases from before the machine's boot.
+    """Add `address` to the addresses that every writer signals, and end leases from before the machine's last boot.
 
-    Containers on a machine may have different boot ids, so the leases of a process that answers are kept.
+    Containers on one machine may have different boot ids, so the leases of a process are kept if its socket accepts a
+    signal.
     """
     _end_leases_of_other_uptimes(connection, clock)
     known = connection.execute("SELECT address, boot_id FROM watchers").fetchall()

@@ -119,7 +119,7 @@ class SqliteStore:
         return await self._run(leases.acquire, name, holder, duration_ms, now_ms, address)
 
     async def renew_lease(self, lease: Lease) -> Lease:
-        """Renew a lease from now on. Raises LeaseLost if another holder has had the lease since."""
+        """Renew a lease: the duration begins again now. Raises LeaseLost if another holder has acquired the lease."""
         return await self._run(leases.renew, lease, monotonic_ms(self._clock))
 
     async def release_lease(self, lease: Lease) -> None:
@@ -131,7 +131,7 @@ class SqliteStore:
         return await self._run(leases.below, prefix)
 
     async def followed_leases(self, prefix: str) -> Sequence[Lease]:
-        """Return the same leases as `leases`, because a query of SQLite is cheap."""
+        """Return the current leases (`leases`) instead of cached leases, because a query of SQLite is cheap."""
         return await self.leases(prefix)
 
     async def close(self) -> None:
