@@ -76,7 +76,7 @@ class AclIndex:
                 yield from entries.get(AclPattern(resource_type, name[:length], PatternType.PREFIXED), ())
 
     def patterns(self) -> Iterator[tuple[AclPattern, Entries]]:
-        """List all patterns with their entries."""
+        """Yield all resource patterns with the ACL entries of each pattern."""
         yield from self._entries.items()
 
     def allows(

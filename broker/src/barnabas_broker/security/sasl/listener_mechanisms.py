@@ -63,7 +63,7 @@ def has_plain_of_scram(security: ListenerSecurity) -> bool:
 
 
 def _problems_of_scram(security: ListenerSecurity, entry: JaasEntry) -> Iterator[ConfigProblem]:
-    """Yield the problems of a PLAIN that checks the passwords of SCRAM users."""
+    """Yield the problems in the settings of the mechanism PLAIN if PLAIN checks the passwords of SCRAM users."""
     if not security.protocol.has_tls:
         yield security.problem(
             PLAIN_CREDENTIALS, "needs a listener with SASL_SSL, because PLAIN sends passwords in clear"

@@ -39,9 +39,10 @@ class Login(Protocol):
         ...
 
     def next_token(self, challenge: bytes) -> bytes | None:
-        """Return the next token to send, or None at the end; the first challenge is empty.
+        """Return the next SASL token to send to the server, or None when the login is complete.
 
-        Raise LoginFailed if the server refuses the login or violates the protocol.
+        The `challenge` is empty for the first token. Raises LoginFailed if the server refuses the login or violates the
+        protocol.
         """
         ...
 

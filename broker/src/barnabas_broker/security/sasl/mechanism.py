@@ -22,7 +22,7 @@ class Identity(NamedTuple):
     expires_at_ms: int | None = None
     """The wall-clock time at which the credential expires; None if it does not expire."""
     credential: str = ""
-    """The SASL mechanism of the credential if it differs from the mechanism that the client chose; otherwise empty."""
+    """The SASL mechanism for which the credential was made, if the client chose another mechanism; otherwise empty."""
 
 
 class ServerToken(NamedTuple):

@@ -16,7 +16,10 @@ from barnabas_broker.security.sasl.tokens.token_keys import TokenKeys
 from barnabas_broker.security.sasl.tokens.token_rules import TokenRules
 
 MESSAGE_BYTES_MAX: Final = 64 * 1024
-"""The maximum bytes of a message, also in a re-authentication, where the limit for frames is larger."""
+"""The maximum bytes of a SASL message.
+
+The limit also holds for a re-authentication, where the connection would allow larger requests.
+"""
 INVALID_TOKEN: Final = '{"status":"invalid_token"}'
 _MESSAGE: Final = re.compile(
     rf"n,(?:a=(?P<authorized_as>{NAME}))?,\x01auth=[Bb][Ee][Aa][Rr][Ee][Rr] +(?P<token>[-\w.~+/]+=*)"

@@ -26,7 +26,10 @@ class OAuthSettings(NamedTuple):
 def oauth_settings(
     security: ListenerSecurity, options: Mapping[str, str], problems: list[ConfigProblem]
 ) -> OAuthSettings | None:
-    """Return the OAUTHBEARER settings of a listener and its JAAS options; None after adding errors to `problems`."""
+    """Return the OAUTHBEARER settings of a listener, from its configs and its JAAS options.
+
+    If the settings are invalid, add the errors to `problems`, and return None.
+    """
     values = {name: security.value(name, MECHANISM) for name in names.OAUTH_CONFIGS}
     found = [*_problems(security, values), *_refused_options(security, options)]
     problems += found
