@@ -212,7 +212,7 @@ class Group:
         return frozenset(topics)
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """True if a member subscribes to the topic, or if a consumer group's subscriptions cannot be read."""
+        """True if a member subscribes to the topic, or if the group's consumers have unknown subscriptions."""
         if self.subscribed_topics is None:
             return self.protocol_type == CONSUMER_PROTOCOL_TYPE and bool(self.members)
         return topic in self.subscribed_topics

@@ -54,7 +54,7 @@ def automatic_topic(name: str, config: BrokerConfig) -> NewTopic:
 def _min_isr(config: BrokerConfig) -> int:
     """Return the min.insync.replicas of `__transaction_state`.
 
-    Unless this setting is configured, it is below the replication factor if possible, so that one replica may be offline.
+    The default is below the replication factor, unless that is 1, so that one replica may be offline.
     """
     if _MIN_ISR in config.originals:
         return config.transaction_state_log_min_isr
