@@ -19,8 +19,8 @@ def handle(
 ) -> AlterReplicaLogDirsResponse:
     """Begin to move replicas to other log dirs; DescribeLogDirs shows the progress.
 
-    The error for a replica that this broker does not have yet is REPLICA_NOT_AVAILABLE, as in Kafka; the replica will
-    be created in the requested log dir.
+    A replica that this broker does not have yet gets the error REPLICA_NOT_AVAILABLE, as in Kafka. The broker still
+    remembers the requested log dir, and creates the replica there later.
     """
     topics: dict[str, list[PartitionResult]] = {}
     for log_dir in request.dirs:

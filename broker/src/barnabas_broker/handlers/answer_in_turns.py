@@ -48,5 +48,8 @@ class AnswerInTurns:
         return cast("Element", encoded)
 
     async def elements(self, array: Path, things: Iterable[Thing], make: Callable[[Thing], Element]) -> list[Element]:
-        """Make the elements of an array with `make`, and return the encoded elements."""
+        """Call `make` for each item, and return the results, encoded as elements of the array at the path `array`.
+
+        The items are spread over several turns of the event loop.
+        """
         return [self.encoded(array, make(thing)) async for thing in self.over(things)]

@@ -28,7 +28,10 @@ class Need(NamedTuple):
     first_version: int = 0
     last_version: int = LATEST
     when: tuple[str, tuple[int, ...]] | None = None
-    """A field of the element or of the request, and the values of the field for which the right is needed."""
+    """A field of the array element or of the request, and the values of the field for which the right is needed.
+
+    None if the right is always needed.
+    """
     or_on_cluster: AclOperation | None = None
     """The operation on the cluster that suffices instead of `operation` on the resource; None if no operation does."""
 

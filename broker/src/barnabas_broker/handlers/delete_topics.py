@@ -42,7 +42,7 @@ def _partitions(environment: HandlerEnvironment, topic: str | UUID) -> int:
 
 
 def _may_delete(environment: HandlerEnvironment, rights: Rights, asked: str | UUID) -> bool:
-    """True if the client may delete the topic, or if the topic id is unknown."""
+    """True if the client may delete the topic, or if the topic id is unknown, which gets a different error later."""
     name = asked if isinstance(asked, str) else environment.image.topic_name(asked)
     return (
         name is None
@@ -52,7 +52,10 @@ def _may_delete(environment: HandlerEnvironment, rights: Rights, asked: str | UU
 
 
 def _refused(environment: HandlerEnvironment, rights: Rights, asked: str | UUID) -> TopicResult:
-    """Return the refusal of a topic; a refused topic id gets the name only if the client may describe the topic."""
+    """Return the result for a topic that the client may not delete.
+
+    If the topic was requested by id, the result has its name only if the client may describe the topic.
+    """
     if isinstance(asked, str):
         return TopicResult(name=asked, topic_id=NO_ID, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     name = environment.image.topic_name(asked)

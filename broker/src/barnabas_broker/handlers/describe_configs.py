@@ -47,7 +47,10 @@ Resource = DescribeConfigsRequest.DescribeConfigsResource
 async def handle(
     environment: HandlerEnvironment, context: RequestContext, request: DescribeConfigsRequest
 ) -> DescribeConfigsResponse:
-    """Return for each resource the requested configs, all configs if the request names none, or an error."""
+    """Return for each resource either an error, or its configs.
+
+    If the request names configs of a resource, only these are returned.
+    """
     answer = AnswerInTurns(DescribeConfigsResponse, context, environment.answers)
     results = await answer.elements(("results",), request.resources, partial(_describe, environment, request))
     return DescribeConfigsResponse(throttle_time_ms=0, results=results)
@@ -135,7 +138,10 @@ def _losses(environment: HandlerEnvironment, topic: TopicDocument) -> Iterable[C
 
 
 def _of_all_brokers(environment: HandlerEnvironment) -> Iterable[ConfigEntry]:
-    """Return only the configs that were set for all brokers, because the properties files of brokers may differ."""
+    """Return the dynamic configs that are set for all brokers.
+
+    The configs in this broker's properties file are left out, because other brokers' files may differ.
+    """
     return [
         entry._replace(source=ConfigSource.DYNAMIC_DEFAULT_BROKER, value=synonym.value, synonyms=(synonym,))
         for entry in describe_broker(environment.config)

@@ -20,7 +20,10 @@ from barnabas_core.errors import ApiError, ErrorCode
 
 FIRST_WITH_NOT_FOUND: Final = 6
 NOT_ASKED: Final = frozenset({31})
-"""The authorized operations for a client that did not ask for them: as a bit field, the smallest int32."""
+"""The authorized operations of a group if the client did not ask for them, as in Kafka.
+
+Only bit 31 is set, so the encoded bit field is the smallest int32.
+"""
 
 Described = DescribeGroupsResponse.DescribedGroup
 

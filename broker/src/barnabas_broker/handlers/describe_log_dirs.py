@@ -68,7 +68,7 @@ class _Sizes:
         self._answer = answer
 
     def report(self, log_dir: str, which: TopicPartition, size_bytes: int, lag_bytes: int | None = None) -> None:
-        """Add the log of a partition; `lag_bytes` is set only for an unfinished copy, Kafka's future log."""
+        """Add a partition's log to `by_dir`; `lag_bytes` is set only for an unfinished copy, Kafka's future log."""
         result = PartitionResult(
             partition_index=which.partition,
             partition_size=size_bytes,
@@ -78,7 +78,7 @@ class _Sizes:
         self.by_dir[log_dir][which.topic].append(self._answer.encoded(("results", "topics", "partitions"), result))
 
     def report_move(self, which: TopicPartition) -> None:
-        """Add the unfinished copy of a partition, if the partition moves to another log dir."""
+        """Add the unfinished copy of a partition to `by_dir`, if the partition moves to another log dir."""
         move = self._moves.under_way.get(which)
         if move is not None:  # An unfinished copy has no log end offset, so its lag is in bytes.
             self.report(move.log_dir, which, move.log.segments.size_bytes - move.lag_bytes, move.lag_bytes)

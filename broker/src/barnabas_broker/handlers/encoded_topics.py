@@ -1,8 +1,8 @@
 """The cache of topics in the encoded form of Metadata responses.
 
 Clients request the same topics repeatedly, and encoding 2,000 partitions takes 50 ms. After a change of a topic all
-clients request the topic at once. Their requests share one encoding: each request encodes further partitions in its
-turns of the event loop.
+clients request the topic at once. Their requests share one encoding: the request that has its turn on the event loop
+continues the encoding with the next partitions.
 """
 
 from collections.abc import Callable, Iterable
@@ -21,7 +21,10 @@ BYTES_MAX: Final = 32 * 1024 * 1024
 """The maximum size of all cached topics; the oldest are dropped first. A partition with three replicas takes 50
 bytes."""
 NOT_ASKED: Final = frozenset({31})
-"""The authorized operations in a response to a client that did not ask for them: bit 31, the smallest int32."""
+"""The authorized operations of a topic if the client did not ask for them, as in Kafka.
+
+Only bit 31 is set, so the encoded bit field is the smallest int32.
+"""
 MESSAGE: Final = "MetadataResponse"
 
 TopicResponse = MetadataResponse.MetadataResponseTopic
@@ -109,7 +112,10 @@ class EncodedTopics:
         return begun.whole
 
     def _go_on(self, begun: _BegunTopic, look_up: LookUp) -> None:
-        """Encode the next partition; after the last one set `whole`, and cache the topic unless it has changed."""
+        """Encode the next partition; after the last partition, store the encoded topic in `whole`.
+
+        Cache the encoded topic, too, unless the topic or the set of live brokers has changed meanwhile.
+        """
         document, form, partitions = begun.document, begun.form, begun.partitions
         if len(partitions) < len(document.partitions):
             partitions.append(self._partition(document, form, len(partitions)))

@@ -1,4 +1,7 @@
-"""The check of the rights in `api_rights` before a handler runs, and the refusal of requests or their elements."""
+"""Check the rights in `api_rights` before a handler runs.
+
+A request is refused as a whole, or only the topics, groups or other resources in it that the client may not access.
+"""
 
 import functools
 from collections.abc import Awaitable, Callable, Iterable
@@ -35,7 +38,10 @@ class _Guard:
         self._refusals = Refusals(API_SPECS[api_key].name, row.answers, row.refused, names_each=row.names_each)
 
     def __call__(self, environment: HandlerEnvironment, context: RequestContext, request: Any) -> Any | Awaitable[Any]:
-        """Refuse the request, or the elements to which the client has no right; let the handler handle all others."""
+        """Refuse the request, or the elements of its array (such as topics) for which the client lacks a right.
+
+        The handler then gets the request with the remaining elements only.
+        """
         rights = rights_of(environment, context.client)
         needs = [each for each in self._row.needs if each.first_version <= context.api_version <= each.last_version]
         for need in needs:

@@ -1,6 +1,6 @@
-"""The large responses, which need many turns of the event loop: each turn works on one of them, with bounded memory.
+"""Build large responses over many turns of the event loop, with bounded memory.
 
-Otherwise a hundred large requests would make each turn of the event loop a hundred times as long.
+Each turn works on only one large response; otherwise a hundred of them would make each turn a hundred times as long.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from barnabas_core.fair_turns import FIRST_TURN_S, FairTurn, next_turn
 BYTES_MAX: Final = 128 * 1024 * 1024
 """The maximum size of one response in bytes.
 
-While all responses together exceed this size, only the oldest response gets turns of the event loop.
+While the unfinished responses exceed this size in total, only the oldest one is continued, and the others wait.
 """
 
 
@@ -47,7 +47,10 @@ class SharedTurn(FairTurn):
         self.held_bytes = held_bytes
 
     async def give_way(self) -> None:
-        """Wait for the next turn if this turn is used up. Raises CloseConnection if the client has disconnected."""
+        """Count an item in the turn's budget; if no budget is left, wait for the response's next turn first.
+
+        Raises CloseConnection if the client has disconnected.
+        """
         if not self.take():
             await self._wait(self)
             self.begin()

@@ -12,7 +12,10 @@ ResourceResult = ListConfigResourcesResponse.ConfigResource
 def handle(
     environment: HandlerEnvironment, context: RequestContext, request: ListConfigResourcesRequest
 ) -> ListConfigResourcesResponse:
-    """List topics, brokers and broker loggers; the error for an unknown resource type is UNSUPPORTED_VERSION."""
+    """List topics, brokers and broker loggers, or those of them that have a requested resource type.
+
+    A request with an unknown resource type gets the error UNSUPPORTED_VERSION.
+    """
     kinds = {int(kind) for kind in ConfigResourceType}
     asked = (
         set(request.resource_types or kinds) if context.api_version >= 1 else {int(ConfigResourceType.CLIENT_METRICS)}

@@ -1,4 +1,4 @@
-"""The responses that refuse a request, or some of its elements."""
+"""The error responses for a request that is refused, or for refused elements of its array, such as topics."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
@@ -15,7 +15,7 @@ _MESSAGE: Final = "error_message"
 
 
 class Refusals:
-    """The responses that refuse requests of one API, or elements of requests.
+    """The error responses for refused requests of one API, or for refused elements of an array in a request.
 
     `answers`, `fields` and `names_each` are the fields `answers`, `refused` and `names_each` of the API's ApiRights.
     """
