@@ -214,7 +214,10 @@ class Appender(msgspec.Struct):
     def _append_inspected(
         self, partition: Partition, batch: memoryview, header: BatchHeader, inspected: Inspected, place: int
     ) -> ProduceResult | None:
-        """Append a checked or recompressed batch, with the largest timestamp of its records as the max timestamp."""
+        """Append a batch that was checked or recompressed.
+
+        The max timestamp in the batch header is set to the largest timestamp of the records.
+        """
         said_ms, true_ms = header.max_timestamp_ms, inspected.max_timestamp_ms
         if inspected.batch is not None:
             batch = memoryview(bytearray(inspected.batch))

@@ -1,10 +1,10 @@
-"""The choice of the client batches whose records are checked.
+"""Choose the produced batches whose records the broker checks.
 
 Kafka checks the records of all batches. This broker checks the records of the first batches of a connection, and later
 only the records of batches with an implausible header, because a client that writes wrong headers does so repeatedly.
-After one invalid batch all batches of the connection are checked. If the helper process is busy, one of the first
-batches may be accepted unchecked; a later batch is then checked instead. Invalid batches are counted by client id, and
-logged once for each client and topic.
+After one invalid batch all batches of the connection are checked. While the helper process that checks records is busy,
+one of the first batches may be accepted unchecked; one more of the later batches is then checked in its place. Invalid
+batches are counted by client id, and logged once for each client and topic.
 """
 
 import logging
@@ -38,7 +38,7 @@ class InvalidOutcome(StrEnum):
 
 
 class BatchTrust:
-    """The counts of invalid batches of all clients."""
+    """The counts of invalid batches, one count for each client and outcome."""
 
     def __init__(self) -> None:
         self.invalid: Counter[tuple[str, InvalidOutcome]] = Counter()
@@ -67,7 +67,7 @@ class BatchTrust:
 
 
 class ConnectionTrust:
-    """The choice of the batches of one connection whose records are checked."""
+    """The state of one connection that decides which of its batches are checked."""
 
     __slots__ = ("_broker", "client_id", "doubted")
 

@@ -71,5 +71,5 @@ def check_this_broker(name: str, broker_id: int) -> None:
 
 
 def _name(level: int) -> str:
-    """Return Kafka's name of the lowest level that a logger at `level` logs."""
+    """Return Kafka's name of the Python level `level`; a level between two names gets the name of the higher one."""
     return min(LEVELS, key=lambda name: (LEVELS[name] < level, abs(LEVELS[name] - level)))

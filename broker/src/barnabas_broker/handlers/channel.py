@@ -65,9 +65,9 @@ class Channel(Protocol):
         ...
 
     def defer(self, *, reads_on: bool = False) -> Callable[[list[Part]], None]:
-        """Return a callback that sends the response later; an empty list of parts sends no response.
+        """Return a callback that takes the parts of the response and sends them; for an empty list it sends nothing.
 
-        The connection reads the next request after the call of the callback, or at once if `reads_on` is True.
+        The connection reads no further request before the callback is called, unless `reads_on` is True.
         Responses are sent in the order of the requests.
         """
         ...

@@ -87,7 +87,10 @@ class ConsumerFetch:
             self._reader = _RefusingReader(self._reader, topics)
 
     def begin(self) -> GiveUp | None:
-        """Read the partitions and respond; if the response must wait, return a callback that drops the request."""
+        """Read the partitions and respond.
+
+        If the response must wait, return the callback that drops the request if the connection closes.
+        """
         if sum(len(topic.partitions) for topic in self._request.topics) > FETCHED_PARTITIONS:
             self._respond = self._channel.defer()
             self._environment.attempt(self._read_in_slices())
@@ -318,7 +321,7 @@ def handle(
     make_fetch: Callable[..., ConsumerFetch] = ConsumerFetch,
     answer_follower: Callable[[HandlerEnvironment, Channel, int, int, FetchRequest], None] = replica_fetch.handle,
 ) -> GiveUp | None:
-    """Pass the request of a follower to `answer_follower`, and begin the fetch of a consumer."""
+    """Pass the request to `answer_follower` if a follower has sent it; begin the fetch if a consumer has sent it."""
     request = parse_fetch(buffer, body_start, end, version)
     if request.replica_id >= 0:
         answer_follower(environment, channel, version, correlation_id, request)

@@ -119,8 +119,8 @@ async def _read(
 ) -> list[_Topic]:
     """Return the requested topics, or all topics with committed offsets.
 
-    Raises ApiError if this broker does not coordinate the group. The offsets are copied at once, because they may
-    change, or may move to another broker, before a later turn of the event loop.
+    Raises ApiError if this broker does not coordinate the group. The group's offsets are copied at once, because before
+    a later turn of the event loop they may change, or another broker may become the coordinator.
     """
     rights = rights_of(environment, context.client)
     committed = dict(environment.groups.committed(group_id))

@@ -80,7 +80,7 @@ class PendingProduce:
         self._timer: Cancellable | None = environment.timers.call_later(request.timeout_ms / 1000, self._expire)
 
     def begin(self, results: ProduceResults) -> None:
-        """Store the results known so far; the other batches have been appended, or wait to be appended."""
+        """Store the results known so far; a batch without a result waits to be appended, or for its replication."""
         self._results = results
 
     def hold(self, place: int, partition: Partition) -> None:

@@ -12,5 +12,5 @@ from barnabas_core.errors import ErrorCode
 def handle(
     environment: HandlerEnvironment, context: RequestContext, request: SaslHandshakeRequest
 ) -> SaslHandshakeResponse:
-    """Respond with ILLEGAL_SASL_STATE."""
+    """Respond with ILLEGAL_SASL_STATE, because SaslHandshake is allowed only during authentication."""
     return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, mechanisms=[])

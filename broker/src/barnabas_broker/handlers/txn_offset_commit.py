@@ -89,10 +89,10 @@ async def _verify(
     request: TxnOffsetCommitRequest,
     producer: ProducerEpoch,
 ) -> None:
-    """Raise ApiError unless the group's partition is in the open transaction of the producer.
+    """Raise ApiError unless the group's `__consumer_offsets` partition is in the open transaction of the producer.
 
-    From v5 and transaction.version 2 on, the partition is added to the transaction first. The caller appends in the
-    same turn of the event loop, so that no marker comes between the check and the offsets.
+    From v5 and transaction.version 2 on, the partition is first added to the transaction. The caller must append
+    the offsets in the same turn of the event loop, so that no transaction marker can be appended before them.
     """
     partition = offsets_partition(environment, request.group_id)
     hosted = environment.replicas.lookup.find(partition.topic, None, partition.partition)

@@ -1,7 +1,7 @@
 """UnregisterBroker (64), v0: removes from the metadata a broker that will not come back (KIP-500).
 
-A broker that is alive or has replicas is refused with INVALID_REQUEST. Kafka removes such a broker, and its partitions
-then have a replica on an unknown broker.
+The removal of a broker that is alive or has replicas is refused with INVALID_REQUEST. Kafka removes even a broker that
+has replicas, and then some partitions have a replica on an unknown broker.
 """
 
 from barnabas_broker.handlers.channel import RequestContext

@@ -108,5 +108,5 @@ class _Writing:
                         code.set_result(ErrorCode.REQUEST_TIMED_OUT)
 
     def end(self) -> None:
-        """Cancel the timeout."""
+        """Cancel the timer that sets the error REQUEST_TIMED_OUT for uncommitted markers."""
         self._timer.cancel()
