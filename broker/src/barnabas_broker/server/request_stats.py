@@ -26,7 +26,10 @@ class RequestStats:
         self._waited_s = 0.0
         """The seconds from the end of the handler to the response, for deferred responses."""
         self._unanswered = 0
-        """The number of requests whose deferred response is not sent yet; some responses are never sent."""
+        """The number of requests whose deferred response is unfinished.
+
+        Requests that were dropped because their connection closed may stay in this count.
+        """
         self._answers = [0] * _BIT_LENGTHS
         """The number of responses by the bit length of their time, in units of 0.25 ms."""
 

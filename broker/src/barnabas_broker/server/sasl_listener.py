@@ -38,7 +38,7 @@ def at_once(compute: Callable[[], bytes], conclude: Conclusion, _is_gone: Callab
 
 @dataclass(slots=True)
 class AuthenticationCounts:
-    """The outcomes of authentication on one listener since the start."""
+    """The counts of successful and failed authentications and of expired sessions on one listener since the start."""
 
     succeeded_first: int = 0
     succeeded_again: int = 0

@@ -1,4 +1,4 @@
-"""Authenticate one connection by SASL, and check each of its requests if the session has an end.
+"""Authenticate one connection by SASL; if the session can expire, check at each request that it has not expired.
 
 `STEPS` is the whole protocol (KIP-43, KIP-152, KIP-368): what each frame does in each state. A frame without a step in
 the current state closes the connection without a response, because no Kafka client sends such a frame.

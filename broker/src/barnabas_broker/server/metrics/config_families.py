@@ -1,4 +1,7 @@
-"""The stored settings that have no effect, because they need a newer broker or contradict the properties file."""
+"""The metrics of stored settings that have no effect.
+
+Such settings need a newer broker, or contradict the properties file.
+"""
 
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.server.metrics.exposition import Family, Sample, labels

@@ -8,16 +8,16 @@ from barnabas_broker.server.metrics.exposition import Family, Sample, labels
 
 
 class LongTurn(Protocol):
-    """A turn of the event loop with its duration, its CPU time, and the code that took most of the time."""
+    """A turn (iteration) of the event loop with its duration, its CPU time, and the code that took most of the time."""
 
     @property
     def seconds(self) -> float:
-        """The duration of the turn in seconds."""
+        """The duration of this iteration of the event loop in seconds."""
         ...
 
     @property
     def cpu_s(self) -> float:
-        """The CPU seconds that the event loop's thread used in the turn."""
+        """The CPU seconds that the event loop's thread used in this iteration of the loop."""
         ...
 
     @property

@@ -1,6 +1,7 @@
-"""The MBean of Kafka, or the metric of kafka_exporter, that each metric corresponds to; other metrics are our own.
+"""The origin of each metric: the corresponding MBean of Kafka or metric of kafka_exporter.
 
-docs/reference/metrics.md lists these origins, and a test finds names under `kafka_` without an entry.
+Metrics without an origin are our own. docs/reference/metrics.md lists the origins, and a test fails if a metric whose
+name begins with `kafka_` has no origin.
 """
 
 from collections.abc import Mapping

@@ -12,7 +12,10 @@ from barnabas_broker.server.sasl_listener import AuthenticationCounts
 
 
 class Traffic(NamedTuple):
-    """The sources of the request metrics; `idle_share` returns the idle share of the event loop, from 0 to 1."""
+    """The objects and functions that supply the values of the request metrics.
+
+    `idle_share` returns the idle share of the event loop, from 0 to 1.
+    """
 
     requests: Collection[RequestStats]
     connections: Callable[[], int]
