@@ -38,7 +38,10 @@ class ColdReads:
         """The buffer, shared by all connections, that gathers the parts of a small response for one `send`."""
 
     def fetch(self, piece: FileSlice, done: Callable[[int], None]) -> None:
-        """Read up to PIECE_BYTES of a slice in a thread; then call `done` with the byte count, even after an error."""
+        """Read up to PIECE_BYTES of a file slice into the page cache, in a thread.
+
+        Then call `done` with the number of bytes that were to be read, even if the read has failed.
+        """
         self.reads_total += 1
         device = os.fstat(piece.file.fileno()).st_dev
         if device not in self._devices:

@@ -44,7 +44,7 @@ class Outbox:
 
     @property
     def held_bytes(self) -> int:
-        """The memory in bytes that the unsent parts hold; file slices hold none."""
+        """The memory in bytes that the unsent responses take up; file slices in the responses take up none."""
         return self._held_bytes if self.unsent else 0
 
     def clear(self) -> None:
@@ -103,7 +103,7 @@ class Outbox:
         return not self.unsent
 
     def warmed(self, size_bytes: int) -> None:
-        """Note that the first `size_bytes` of the cold slice are in the page cache."""
+        """Note that the first `size_bytes` of the file slice `cold` have been read, and are now in the page cache."""
         self.cold = None
         self._warm_bytes = size_bytes
 
@@ -138,7 +138,7 @@ class Outbox:
 
 
 def memory_bytes(parts: Iterable[Part]) -> int:
-    """Return the memory in bytes that parts of responses hold; file slices hold none."""
+    """Return the memory in bytes that parts of responses take up; file slices take up none."""
     return sum(_size_in_memory(part) for part in parts if not isinstance(part, FileSlice))
 
 

@@ -28,10 +28,10 @@ _NOTHING: Final = (0, 0)
 
 
 class PageCache:
-    """The ranges known to be cached, one for each file descriptor.
+    """The file ranges known to be in the page cache, at most one for each file descriptor.
 
-    A descriptor may be reused after its file is closed, and the kernel may evict pages. For up to a second, sending
-    such a range can therefore block the event loop.
+    A range is trusted for up to a second. If the kernel evicts pages of the range during this second, or the descriptor
+    is reused for another file, sending the range can block the event loop.
     """
 
     def __init__(self, now_s: Callable[[], float]) -> None:

@@ -1,8 +1,9 @@
 """Encrypt and decrypt the bytes of one non-blocking socket.
 
-OpenSSL works on two buffers in memory, and this module moves their bytes to and from the socket. One system call then
-receives many TLS records; OpenSSL itself would need two calls for each record. This matters because librdkafka sends
-each record's header and each value as a TLS record of its own.
+OpenSSL works on two buffers in memory, and this module moves bytes between these buffers and the socket. One system
+call can therefore receive many TLS records, whereas OpenSSL itself would make two system calls for each TLS record.
+This matters because librdkafka sends two TLS records for each Kafka record: one for the value, and one for the bytes
+before the value.
 """
 
 import socket
@@ -92,9 +93,9 @@ class TlsStream:
         return bool(self._tls.pending() or self._incoming.pending)
 
     def receive_into(self, buffer: memoryview) -> int:
-        """Decrypt received bytes into the buffer; return their number, 0 if the other side has ended.
+        """Decrypt received bytes into the buffer; return the number of bytes, or 0 if the other side has closed.
 
-        Raise BlockingIOError if nothing has arrived. A buffer that is not filled shows that the socket is empty.
+        Raise BlockingIOError if nothing has arrived. If the buffer is not full afterwards, the socket is empty.
         """
         read, have, size = self._tls.read, 0, len(buffer)
         try:

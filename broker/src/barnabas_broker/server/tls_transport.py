@@ -1,6 +1,6 @@
 """Send and receive over TLS after the handshake.
 
-TLS has no peek, so that this transport keeps the decrypted bytes that a peek has returned.
+A TlsStream cannot peek, so this transport keeps the decrypted bytes that a peek has copied, until they are received.
 """
 
 import asyncio
@@ -106,7 +106,7 @@ class TlsTransport:
         self._loop.remove_reader(self._fd)
 
     def readable_from(self, size_bytes: int) -> None:
-        """Do nothing, because SO_RCVLOWAT would count encrypted bytes."""
+        """Ignore the hint, because SO_RCVLOWAT counts encrypted bytes, and `size_bytes` counts decrypted bytes."""
 
     def call_when_writable(self, callback: Callable[[], object]) -> None:
         """Call `callback` in each turn of the loop in which something can be sent."""

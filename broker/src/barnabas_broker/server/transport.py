@@ -53,7 +53,7 @@ class Transport(Protocol):
         ...
 
     def readable_from(self, size_bytes: int) -> None:
-        """Hint that calling the callback for receiving is useless before `size_bytes` have arrived."""
+        """Hint that the callback for receiving need not be called before `size_bytes` bytes have arrived."""
         ...
 
     def call_when_writable(self, callback: Callable[[], object]) -> None:
@@ -97,7 +97,10 @@ class PlainTransport:
         return self._socket.send(part, socket.MSG_MORE)
 
     def send_file(self, part: FileSlice, bytes_max: int) -> int:
-        """Send by `sendfile`; ask the socket for its descriptor, because a closed descriptor may be reused."""
+        """Send by `sendfile`, with the descriptor that the socket has now.
+
+        After the socket is closed, `_fd` may belong to another file.
+        """
         return os.sendfile(self._socket.fileno(), part.file.fileno(), part.position, bytes_max)
 
     def call_when_readable(self, callback: Callable[[], object]) -> None:
@@ -105,7 +108,7 @@ class PlainTransport:
         self._loop.add_reader(self._fd, callback)
 
     def ignore_readable(self) -> None:
-        """Remove the callback for receiving from the event loop."""
+        """Stop the calls of the callback for a readable socket."""
         self._loop.remove_reader(self._fd)
 
     def readable_from(self, size_bytes: int) -> None:
@@ -117,7 +120,7 @@ class PlainTransport:
         self._loop.add_writer(self._fd, callback)
 
     def ignore_writable(self) -> None:
-        """Remove the callback for sending from the event loop."""
+        """Stop the calls of the callback for a writable socket."""
         self._loop.remove_writer(self._fd)
 
     def close(self) -> None:
