@@ -1,8 +1,10 @@
-"""Throttle clients that exceed a quota: the response has the throttle time, for which the connection is muted.
+"""Throttle clients that exceed a quota.
+
+The throttle time is written into the response, and the connection is muted for that time.
 
 The dispatcher calls the handlers of Produce and Fetch through this module only while quotas exist, so a cluster without
-quotas pays nothing. The response to a Produce or Fetch carries the throttle time for the time spent on earlier
-requests, because the time spent on the request itself is known only after the response is sent.
+quotas pays nothing. The time that a Produce or Fetch handler takes affects the throttle time of later requests only,
+because the time is known only after the response is sent.
 """
 
 from collections.abc import Callable, Mapping
@@ -113,7 +115,10 @@ _Answer = Callable[[Channel], GiveUp | None]
 def _produce(
     answer: _Answer, limits: ClientLimits, connection: Connection, version: int, size_bytes: int
 ) -> GiveUp | None:
-    """Run the Produce handler and throttle the client; return the handler's callback for a closed connection."""
+    """Run the Produce handler and throttle the client.
+
+    Return the callback to call if the connection closes before the response, or None.
+    """
     if limits.produced_bytes is not None:
         limits.produced_bytes.count(size_bytes)
     throttle_ms = max(_wait_ms(limits.produced_bytes), _wait_ms(limits.request_share))
@@ -133,7 +138,9 @@ def _produce(
 def _fetch(
     answer: _Answer, limits: ClientLimits, connection: Connection, version: int, correlation_id: int
 ) -> GiveUp | None:
-    """Run the Fetch handler and throttle the client; return the handler's callback for a closed connection.
+    """Run the Fetch handler and throttle the client.
+
+    Return the callback to call if the connection closes before the response, or None.
 
     A response that exceeds the byte quota is replaced by an empty response, and is not counted. If the client has
     recently used nothing of its quota, the response is sent in any case.

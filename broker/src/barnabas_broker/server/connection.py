@@ -143,7 +143,7 @@ class Connection:
 
     @property
     def waits_for_client(self) -> bool:
-        """True if the broker reads from the connection, so that only the client can delay a request."""
+        """True if the broker reads from the connection; then only the client can delay an incomplete request."""
         return self._reading
 
     def looked_at(self) -> None:
@@ -220,7 +220,7 @@ class Connection:
             self._keep(scratch[consumed:have])
 
     def _read_what_is_whole(self) -> None:
-        """Process complete requests while the pool is exhausted; leave a long incomplete one in the kernel."""
+        """Process complete requests while memory is exhausted; leave a long incomplete one in the socket's buffer."""
         scratch, kept = self._scratch, len(self._start)
         waited_bytes = self._whole_bytes
         self._wait_for_bytes(0)
@@ -260,7 +260,7 @@ class Connection:
         self._slow_clients.began(self)
 
     def _take(self, size_bytes: int) -> None:
-        """Receive bytes that a peek has already returned, so that they leave the kernel's buffer."""
+        """Receive the bytes that a peek has copied, so that the transport does not return them a second time."""
         if size_bytes:
             self._receive(self._scratch[:size_bytes])
 

@@ -43,7 +43,10 @@ class ServerTls(NamedTuple):
 
 
 class Handshake:
-    """One unfinished handshake; `done` is called at its end with the transport and the principal, or else `failed`."""
+    """One unfinished TLS handshake.
+
+    After a success `done` is called with the transport and the principal, and after a failure `failed`.
+    """
 
     __slots__ = ("began_s", "done", "failed", "is_protected", "peer", "principal_of", "tls")
 

@@ -28,7 +28,11 @@ BACKLOG_MIN: Final = 4096
 """The smallest backlog; with Kafka's 50, 5,000 clients that connect at once would wait for 40 s."""
 ACCEPT_RETRY_S: Final = 0.5
 IDLE_LOOKS: Final = 10
-"""The number of idle checks within connections.max.idle.ms; counting checks saves a clock read for each request."""
+"""The number of idle checks within connections.max.idle.ms.
+
+A connection is idle if more checks than this in a row find no activity; comparing times would need a clock read for
+each request.
+"""
 IDLE_LOOK_S_MIN: Final = 0.1
 IDLE_LOOK_S: Final = 60.0
 """The period of idle checks in seconds if connections.max.idle.ms sets no limit."""
@@ -73,10 +77,10 @@ class Listener:
         counts: Mapping[str, AuthenticationCounts] = MappingProxyType({}),
         wait_ms: Callable[[str], int] = lambda _: 0,
     ) -> None:
-        """Create the listener; `sessions` has, by listener name, the function that begins a SASL session.
+        """Create the listener; `sessions` maps a listener name to the function that begins a SASL session.
 
-        `wait_ms` counts a connection from an address, and returns the throttle time if the address exceeds its
-        connection creation quota (KIP-612).
+        `wait_ms` is called with the address of each new connection, and counts the connection. It returns the throttle
+        time if the address exceeds its connection creation quota (KIP-612), otherwise 0.
         """
         self._loop = loop
         self._tls_of = tls_of
@@ -249,9 +253,9 @@ class Listener:
             self._sessions[client.listener_name](connection)
 
     def _turn_away(self, client_socket: socket.socket, wait_s: float) -> None:
-        """Close the socket after `wait_s`, so that its client does not retry at once.
+        """Close the socket only after `wait_s`, because its client would connect again at once.
 
-        If too many sockets wait, the oldest is closed now.
+        If too many sockets wait to be closed, the oldest is closed now.
         """
         self._turned_away.append(client_socket)
         if len(self._turned_away) > TURNED_AWAY_MAX:
@@ -259,7 +263,7 @@ class Listener:
         self._loop.call_later(wait_s, client_socket.close)
 
     def _accept_failed(self, listening: socket.socket, error: OSError) -> None:
-        """Accept again later if descriptors or memory ran out; ignore other errors, because the client has gone."""
+        """Accept again later if file descriptors or memory ran out; other errors mean that the client has gone."""
         if error.errno not in OUT_OF_FILES:
             return
         log.error("cannot accept connections: %s; trying again in %s s", error, ACCEPT_RETRY_S)
@@ -297,8 +301,8 @@ class Listener:
     def _close_idle(self) -> None:
         """Close connections that are idle for connections.max.idle.ms, even if they wait for a response, as Kafka does.
 
-        Without this limit, close only muted connections whose client has closed its side and that are idle for ten
-        minutes.
+        If connections.max.idle.ms sets no limit, close only connections that are idle for ten minutes, from which the
+        broker has stopped reading, and whose client has closed its side.
         """
         is_limited = self._settings.idle_s_max is not None
         for connection in list(self.connections):
@@ -313,9 +317,9 @@ class Listener:
         self._close_excess()
 
     def _close_excess(self) -> None:
-        """Close connections above max.connections: first the oldest handshakes, then those that are idle for longest.
+        """Close connections above max.connections: first unfinished handshakes, then the connections idle for longest.
 
-        As in Kafka, the open connections of a protected listener remain.
+        As in Kafka, connections on a listener that only brokers use stay open.
         """
         limits = self._limits()
         excess = min(self._admission.excess(limits), ACCEPTED_CONNECTIONS)

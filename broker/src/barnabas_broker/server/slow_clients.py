@@ -17,9 +17,15 @@ log = logging.getLogger(__name__)
 LOOK_S: Final = 0.25
 """The period of `check` in seconds; the check skips clients that have been slow for at most PATIENCE_S."""
 REQUEST_S_MAX: Final = 30.0
-"""The seconds in which a request must arrive; the default request.timeout.ms of clients is as long."""
+"""The seconds within which a request must arrive completely; REQUEST_BYTES_A_S_MIN extends this time.
+
+Clients time out after 30 s, too, by default (request.timeout.ms).
+"""
 REQUEST_BYTES_A_S_MIN: Final = 16 * 1024
-"""The minimum rate of a request: each 16 KiB received extend its time by 1 s, so 100 MB may take about 100 minutes."""
+"""The minimum rate in bytes per second of a request that has not arrived after REQUEST_S_MAX.
+
+Each 16 KiB received add 1 s to the time limit, so a request of 100 MB may take about 100 minutes.
+"""
 PATIENCE_S: Final = 1.0
 SHORT_BYTES_A_S_MIN: Final = 128 * 1024
 """The minimum rate in bytes per second, after PATIENCE_S, of a client that holds a buffer while memory is short.
