@@ -39,7 +39,7 @@ def leader_fields(tag: int, leader: CurrentLeader) -> bytes:
 
 
 def endpoint_fields(leaders: Iterable[CurrentLeader]) -> bytes:
-    """Return the tagged fields of a response, with the endpoint of each leader once."""
+    """Return the tagged fields of a response: the endpoints of all leaders, without repetitions."""
     endpoints = dict.fromkeys(each.endpoint for each in leaders if each.endpoint is not None)
     if not endpoints:
         return NO_TAGS

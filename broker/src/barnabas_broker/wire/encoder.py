@@ -69,7 +69,10 @@ def _struct_writer(struct_: schema.Struct, version: int, flexible: bool) -> Writ
 
 
 def _steps(struct_: schema.Struct, version: int, flexible: bool) -> Iterable[tuple[Get, WriteField]]:
-    """Yield the steps that write a struct: adjacent fields of fixed size in one step, all others one by one."""
+    """Yield pairs of functions, which get the values of fields from a struct, and encode the values.
+
+    Adjacent fields of fixed size share one pair, and so do all tagged fields; each other field has a pair of its own.
+    """
     fields = [field for field in struct_.fields if field.is_in_line(version)]
     for is_fixed, neighbours in groupby(fields, lambda field: field.kind in FIXED_FORMATS and not field.is_array):
         if is_fixed:

@@ -41,7 +41,7 @@ PARTITION: Final = struct.Struct(">iiqiqi")
 REPLICA_STATE: Final = struct.Struct(">iq")
 """The follower's id and broker epoch (KIP-903)."""
 REPLICA_STATE_BYTES: Final = REPLICA_STATE.size + 1
-"""The size of the replica state with its empty tagged fields."""
+"""The size in bytes of the encoded ReplicaState, including its own empty tagged fields."""
 REPLICA_STATE_HEAD: Final = bytes((1, 1, REPLICA_STATE_TAG, REPLICA_STATE_BYTES))
 """The bytes before the replica state in a follower's request: an empty rack, and the head of one tagged field."""
 
@@ -213,7 +213,7 @@ def _check_elements(elements: int) -> None:
 
 
 def _parse_flexible_partitions(data: memoryview, position: int, count: int) -> tuple[list[FetchPartition], int]:
-    """Parse partitions; only followers send tagged fields, so the tagged fields are usually a zero byte."""
+    """Parse partitions; in requests of consumers, the empty tagged fields of a partition are a zero byte."""
     partitions = []
     for _ in range(count):
         partitions.append(FetchPartition(*PARTITION.unpack_from(data, position)))

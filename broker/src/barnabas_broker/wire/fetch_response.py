@@ -28,16 +28,19 @@ CURRENT_LEADERS_SINCE: Final = 16
 CURRENT_LEADER_TAG: Final = 1
 
 RESULT: Final = struct.Struct(">ihqqq")
-"""The fields of FetchResult up to `log_start_offset`."""
+"""The binary layout of the first fields of FetchResult, from `partition` to `log_start_offset`."""
 EPOCH_END: Final = struct.Struct(">iq")
 """An epoch, and its end offset."""
 
 _INT32: Final = struct.Struct(">i")
 _ONE_RESULT: Final = struct.Struct(">iiBihiB16sBihqqqBi")
-"""A v13 response with one result, up to the length of the records: size, correlation id, empty tagged fields, throttle
-time, error, session id, one topic id, one result, no aborted transactions, and no preferred read replica."""
+"""The start of a v13 response with one result, before the length of the records.
+
+The fields are: size, correlation id, empty tagged fields, throttle time, error, session id, one topic id, one result,
+no aborted transactions, and no preferred read replica.
+"""
 _NO_TAGS_OF_ALL: Final = bytes(3)
-"""The empty tagged fields of a partition, its topic and the response."""
+"""The end of a response with one result: the empty tagged fields of the partition, the topic and the response."""
 _ONE: Final = 2
 """The encoded length of a compact array with one element."""
 _SIZE_CORRELATION: Final = struct.Struct(">ii")
@@ -51,8 +54,10 @@ _NULL_ABORTED_NO_REPLICA_V12: Final = b"\0\xff\xff\xff\xff"
 """The bytes for null aborted transactions, and for no preferred read replica."""
 _NO_REPLICA: Final = b"\xff\xff\xff\xff"
 _DIVERGING_TAG: Final = bytes((1, DIVERGING_EPOCH_TAG, EPOCH_END.size + 1))
-"""The head of the tagged field with the diverging epoch: the count 1, the tag, and the size with empty tagged
-fields."""
+"""The bytes before the diverging epoch in a partition's tagged fields.
+
+They are the number of tagged fields (1), the tag, and the size of the value, which ends with empty tagged fields too.
+"""
 
 
 class FetchResult(msgspec.Struct, frozen=True, gc=False):

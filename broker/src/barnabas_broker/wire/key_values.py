@@ -54,9 +54,10 @@ class KeyValueReader:
         self._batch_bytes_max = batch_bytes_max
 
     def slices(self) -> Iterator[KeyValueSlice]:
-        """Yield slices that take about a millisecond each, with the last value of each key. Raises BrokenRecords.
+        """Yield the records in slices that take about a millisecond each. Raises BrokenRecords.
 
-        Records without a key are left out. Transactional records and markers are in separate slices.
+        For each key, a slice has only the last value among its records. Records without a key are left out.
+        Transactional records and markers are in separate slices.
         """
         data, position = self._data, 0
         found: _Found = {}

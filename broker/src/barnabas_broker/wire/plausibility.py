@@ -11,7 +11,10 @@ RECORD_BYTES_MIN: Final = 7
 """The minimum size of a record: one byte each for length, attributes, timestamp, offset, two lengths and header
 count."""
 COMPRESSED_TO_MAX: Final = 200
-"""The maximum compression ratio; records are usually compressed to a tenth, and rarely to a fiftieth of their size."""
+"""The largest plausible compression ratio.
+
+Records are usually compressed to a tenth of their size, and rarely to a fiftieth.
+"""
 TIMESTAMP_MS_MIN: Final = 946_684_800_000
 """The start of the year 2000; earlier timestamps are probably wrong, and retention would delete the records soon."""
 AHEAD_MS_MAX: Final = 24 * 3600 * 1000

@@ -66,9 +66,10 @@ partition."""
 _ONE_PARTITION_BYTES: Final = _ONE_PARTITION.size
 _unpack_one_partition: Final = _ONE_PARTITION.unpack_from
 _ONE_RESULT: Final = struct.Struct(">iiBB16sBihqqqB8x")
-"""The response to `_ONE_PARTITION`: size, correlation id, no tagged fields, one topic id, one result, no record errors.
+"""The response to a v13 request for one partition.
 
-The remaining bytes are zero: no message, no throttle time, and no tagged fields.
+The fields are: size, correlation id, empty tagged fields, one topic id, one result, no record errors. The other bytes
+are always zero: a null error message, no throttle time, and empty tagged fields.
 """
 _ONE_RESULT_SIZE: Final = _ONE_RESULT.size - 4
 _pack_one_result: Final = _ONE_RESULT.pack
@@ -85,7 +86,7 @@ _NO_ERRORS_NO_MESSAGE_COMPACT: Final = b"\1\0\0"
 """The encoding from v9 on of an empty array of record errors, a null error message and no tagged fields."""
 _NO_THROTTLE: Final = bytes(4)
 _NO_TAGS_OF_ALL: Final = bytes(3)
-"""The empty tagged fields of a partition, its topic and the request."""
+"""The end of a request for one partition: the empty tagged fields of the partition, the topic and the request."""
 
 
 class ProduceTopic(msgspec.Struct, frozen=True, gc=False):

@@ -92,7 +92,7 @@ def first_record_since(
 
 
 def _records_data(buffer: Buffer, position: int, header: BatchHeader, bytes_max: int) -> Buffer:
-    """Return the decompressed bytes after the header."""
+    """Return the decompressed records of a batch: the bytes after the batch header."""
     end = position + LENGTH_OFFSET + header.length
     try:
         return decompress(header.compression, memoryview(buffer)[position + HEADER_BYTES : end], bytes_max)
@@ -156,7 +156,7 @@ class _Reader:
         return value
 
     def nullable_bytes(self) -> bytes | None:
-        """Return the bytes after a length; None for the length -1."""
+        """Read a length, and return that many bytes after it; None if the length is negative."""
         length = self.varint()
         if length < 0:
             return None

@@ -8,9 +8,9 @@ from barnabas_broker.wire.record_batch import CONTROL_BIT, TRANSACTIONAL_BIT, Ba
 from barnabas_broker.wire.records import BrokenRecords, Record, decode_batch, encode_batch
 
 _KEY: Final = struct.Struct(">hh")
-"""The key: version 0, then 0 for an abort or 1 for a commit."""
+"""The key of a marker's control record: version 0, then 0 for an abort or 1 for a commit."""
 _VALUE: Final = struct.Struct(">hi")
-"""The value: version 0, then the coordinator epoch. Later versions only add fields."""
+"""The value of a marker's control record: version 0, then the coordinator epoch. Later versions only add fields."""
 _ABORT: Final = 0
 _COMMIT: Final = 1
 _BATCH_BYTES_MAX: Final = 1 << 16
