@@ -36,7 +36,7 @@ Topic = ListOffsetsRequest.ListOffsetsTopic
 
 
 class EndOffsets:
-    """The sender of requests for end offsets; `broker_id` is the id of this broker."""
+    """The sender of ListOffsets requests to the leaders of partitions; `broker_id` is the id of this broker."""
 
     def __init__(self, broker_id: int, links: Links, image: MetadataImage, timeout: Timeout) -> None:
         self._broker_id = broker_id

@@ -41,7 +41,7 @@ Key = tuple[bytes, int]
 
 
 class FetchEnvironment(NamedTuple):
-    """The dependencies that all fetchers of a broker share."""
+    """The objects and functions that all fetchers of a broker share."""
 
     broker_id: int
     broker_epoch: Callable[[], int]
@@ -85,7 +85,10 @@ def pause_s(failures: int, longest_ms: int) -> float:
 
 
 class FetchSession:
-    """The partitions fetched from one leader; `wake` is called when the pause of a partition ends."""
+    """The partitions fetched from one leader.
+
+    A partition pauses after a failure, or because of the throttle; `wake` is called when the pause ends.
+    """
 
     def __init__(
         self, leader_id: int, environment: FetchEnvironment, throttle: Throttle, wake: Callable[[], None]
@@ -159,9 +162,10 @@ class FetchSession:
         self._changed = {key: each for key, each in self._followed.items() if each.pause is None}
 
     def news(self, number: int) -> tuple[dict[bytes, list[FetchPartition]], dict[bytes, list[int]]]:
-        """Empty the queue of changes; return the partitions to name and to forget in a request, by topic id.
+        """Return the partitions that the next Fetch request adds or changes, and those that it forgets, by topic id.
 
-        A partition is not named if the throttle pauses it, or if its log has to be synced first.
+        The queue of changed partitions is emptied. A changed partition is left out if the throttle pauses it, or if its
+        log has to be synced first.
         """
         changed, self._changed = self._changed, {}
         forgotten, self._forgotten = self._forgotten, {}

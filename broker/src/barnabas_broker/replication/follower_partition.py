@@ -18,11 +18,11 @@ class Session(Protocol):
     follower_id: int
 
     def has_records(self, partition: "FollowerPartition") -> None:
-        """Record that the partition may have records or an error for the follower."""
+        """Mark the partition, because it may have records or an error for the follower."""
         ...
 
     def has_news(self, partition: "FollowerPartition") -> None:
-        """Record that the next response has to include the partition's high watermark and log start offset."""
+        """Mark the partition, because the next response has to include its high watermark and log start offset."""
         ...
 
 
@@ -111,7 +111,7 @@ class FollowerPartition:
     def sent(self, records: FileSlice) -> FetchResult:
         """Return a result with `records`, and count their bytes as sent to followers.
 
-        The partition gets no further result until the follower names it again.
+        The follower gets no further result for the partition until one of its Fetch requests lists the partition again.
         """
         self.is_waiting = False
         self.partition.sent_to_follower(records.length)

@@ -181,7 +181,10 @@ class FollowerSession:
             respond(SESSION_GONE)
 
     def has_records(self, partition: FollowerPartition) -> None:
-        """Mark a partition that may have records or an error, and schedule an attempt to answer the waiting request."""
+        """Mark a partition that may have records or an error for the follower.
+
+        If a Fetch request of the follower waits, schedule an attempt to answer the request.
+        """
         self._ready[partition] = None
         if self._respond is not None and not self._is_woken:
             self._is_woken = True

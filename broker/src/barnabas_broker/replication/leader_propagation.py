@@ -104,7 +104,7 @@ def _request(topics: Sequence[str]) -> MetadataRequest:
 
 
 def _late(response: MetadataResponse, expected: ExpectedEpochs) -> list[str]:
-    """Return the topics in a response that have older leader epochs than expected."""
+    """Return the topics for which the Metadata response has a leader epoch below the expected one."""
     return [
         topic.name
         for topic in response.topics

@@ -70,10 +70,10 @@ class LogMover:
         self._logs.moves.interrupted.clear()
 
     def move(self, topic_partition: TopicPartition, log_dir: str) -> None:
-        """End a current move of the log, and begin to move the log to `log_dir`, unless it is there already.
+        """Begin to move the log to `log_dir`, unless the log is there already; stop an earlier move of the log.
 
-        Raises ApiError if the partition or the log dir is missing or offline. If this broker does not have the
-        partition yet, the partition will be created in `log_dir`, but ApiError is raised as in Kafka.
+        Raises ApiError if the partition or the log dir is missing or offline. If only the partition is missing, its log
+        will later be created in `log_dir`; ApiError is raised nevertheless, as in Kafka.
         """
         topic, number = topic_partition
         if self._replicas.lookup.hosted(topic_partition) is None:
@@ -117,7 +117,7 @@ class LogMover:
                 await self._sleep(pause_s)
 
     def _may_swap(self, move: ReplicaMove) -> bool:
-        """True if the copy is almost complete and the log is not being truncated."""
+        """True if the copy lacks at most `swap_lag_bytes`, and the log is not being truncated."""
         return move.lag_bytes <= self._steps.swap_lag_bytes and not move.log.known_producers.are_held_back
 
     def _is_wanted(self, move: ReplicaMove) -> bool:

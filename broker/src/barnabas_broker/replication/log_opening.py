@@ -1,4 +1,4 @@
-"""The opening of a replica's log: an existing log, a new log, or no log until the metadata allows one."""
+"""The opening of a replica's log: the choice between an existing log, a new log, and no log for now."""
 
 import logging
 from typing import Final
@@ -62,10 +62,10 @@ class LogOpening:
             return Trigger.NOT_MADE, None
 
     def claim(self, record: ReplicaRecord) -> Log | None:
-        """Return the log with the replica's name and topic id, None if no log dir has such a log.
+        """Return the log with the replica's topic name, partition number and topic id, or None if there is none.
 
-        The returned log no longer counts as a stray log. A log of another topic with the same name is renamed to
-        `-stray`.
+        The returned log is removed from the list of stray logs. If the name belongs to a log of another topic, the
+        directory of that log is renamed to `-stray`.
         """
         try:
             found = self._logs.claim(record.topic_partition, record.topic_id)

@@ -1,10 +1,10 @@
 """The policy for logs of partitions that are not assigned to this broker.
 
-A log is deleted if the metadata has a tombstone with the log's topic id, or has a topic document that is not older than
-the log and assigns the partition to other brokers. An empty log without a topic id, as a power cut may leave behind, is
-deleted, too. All other logs stay in place as stray logs, because an older copy of the metadata may have been restored,
-or somebody may have deleted a document by hand. `barnabas restore-metadata` restores topics of stray logs, `barnabas
-forget-topic` writes tombstones.
+A log is deleted if the metadata has a tombstone with the log's topic id. A log is also deleted if the topic's metadata
+is not older than the log, and assigns the partition to other brokers. An empty log without a topic id, as a power cut
+may leave behind, is deleted, too. All other logs stay in place as stray logs, because an older copy of the metadata may
+have been restored, or somebody may have deleted a topic's metadata by hand. `barnabas restore-metadata` restores topics
+of stray logs, `barnabas forget-topic` writes tombstones.
 """
 
 import logging

@@ -9,7 +9,7 @@ from barnabas_core.config.log_config import LONG_MAX
 UNLIMITED: Final = LONG_MAX
 BURST_S: Final = 1.0
 PAUSE_S_MAX: Final = 1.0
-"""The maximum pause in seconds, because the rate may change during a pause."""
+"""The maximum length of a pause in seconds; after each pause the rate is read again, as it may have changed."""
 PAUSE_S_MIN: Final = 0.01
 
 
