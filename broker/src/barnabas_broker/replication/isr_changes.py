@@ -53,7 +53,7 @@ class IsrProposer(Protocol):
         ...
 
     def isr_change_refused(self, change: IsrChange) -> None:
-        """Drop the pending ISR, because the change was not written."""
+        """Drop the pending ISR, because it was refused and will not be written to the metadata."""
         ...
 
 
@@ -77,7 +77,7 @@ class IsrChanges:
         self._writes_joins = False
         self._waits_for_joins = False
         self.failed_total = 0
-        """The number of attempts to write a proposal that were refused or whose outcome is unknown."""
+        """The number of failed writes of a proposal: the write was refused, or its outcome is unknown."""
 
     def propose(self, proposer: IsrProposer) -> None:
         """Queue a proposal, to be written in the next turn of the event loop, or later if it is not urgent."""

@@ -1,8 +1,9 @@
 """The leader's knowledge of its followers, from which the leader computes the high watermark and the ISR.
 
-The high watermark depends on the maximal ISR, which includes a pending change of the ISR, so that every replica that
-may be elected has all acknowledged records. The rules are Kafka's, with KIP-903 (only the registered incarnation of a
-broker may join) and KIP-966 (the high watermark stops while fewer than `min.insync.replicas` are in sync).
+The high watermark depends on the maximal ISR: the ISR, and the replicas that a pending change would add to it. Every
+replica that may be elected therefore has all acknowledged records. The rules are Kafka's, with KIP-903 (only the
+registered incarnation of a broker may join) and KIP-966 (the high watermark stops while fewer than
+`min.insync.replicas` are in sync).
 """
 
 from collections.abc import Callable, Container, Iterable
@@ -40,7 +41,7 @@ class FollowerProgress:
         self.fetched_ms = NEVER_MS
         self.leader_end_at_fetch = UNKNOWN_OFFSET
         self.left_at = UNKNOWN_OFFSET
-        """The follower's log end offset when it was found to lag; beyond that offset, it may rejoin the ISR."""
+        """The follower's log end offset when it was found to lag; it may rejoin the ISR once its log end is higher."""
 
     def fetched(
         self, broker_epoch: int, fetch_offset: int, log_start_offset: int, leader_end_offset: int, now_ms: int
@@ -99,18 +100,21 @@ class LeaderReplica:
         }
 
     def committed(self, state: PartitionState, now_ms: int) -> None:
-        """Apply newer metadata of the same leader epoch; drop the pending proposal, which can no longer be written."""
+        """Apply newer metadata of the same leader epoch.
+
+        Drop the pending ISR: either the newer metadata has it, or it was based on older metadata and will be refused.
+        """
         self.isr = frozenset(state.isr)
         self.pending_isr, self.is_refused = None, False
         self._take_replicas(state.replicas, now_ms)
 
     def refused(self) -> None:
-        """Drop the pending proposal, because it was not written."""
+        """Drop the pending ISR, because it was refused and will not be written to the metadata."""
         self.pending_isr, self.is_refused = None, True
 
     @property
     def maximal_isr(self) -> frozenset[int]:
-        """The ISR, together with the members of a pending proposal."""
+        """The ISR, together with the members of the pending ISR, if there is one."""
         return self.isr if self.pending_isr is None else self.isr | self.pending_isr
 
     def appended(self, previous_end_offset: int, now_ms: int) -> None:
@@ -170,9 +174,9 @@ class LeaderReplica:
         return self.isr | joining if joining else None
 
     def isr_without_laggards(self, log_end_offset: int, now_ms: int, lag_ms_max: int) -> frozenset[int] | None:
-        """Return the ISR without replicas that lag too long, None if no replica lags or a proposal is pending.
+        """Return the ISR without the replicas that lag too long, or None if no replica lags or a proposal is pending.
 
-        The call also ends the effect of a refused proposal, so that replicas may join again.
+        After a refused proposal, replicas may join the ISR only after this method was called.
         """
         self.is_refused = False
         if self.pending_isr is not None:

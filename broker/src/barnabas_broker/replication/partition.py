@@ -145,7 +145,7 @@ class Partition:
         self._wake_all()
 
     def come_back(self, log: Log) -> None:
-        """Serve a reloaded log; the caller has checked that the metadata no longer relies on the failed log."""
+        """Serve a reloaded log. The caller has checked that the failure needs no more changes of the metadata."""
         config, self.failure = self.log.config, None
         log.commit_to(min(self.log.high_watermark, log.log_end_offset))
         self._use(log)
@@ -205,7 +205,7 @@ class Partition:
         self.leader = LeaderReplica(broker_id, state, self.log.log_end_offset, now_ms, is_eligible)
 
     def check_readable(self, current_leader_epoch: int) -> None:
-        """Raise ApiError if this replica is offline, or does not lead in this leader epoch (KIP-320; -1 for any)."""
+        """Raise ApiError if this replica is offline, or does not lead in this epoch (KIP-320); -1 means any epoch."""
         if self.failure is not None:
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(self.failure))
         if current_leader_epoch >= 0 and current_leader_epoch != self.leader_epoch:
@@ -225,7 +225,7 @@ class Partition:
             )
 
     def check_caught_up(self) -> None:
-        """Raise ApiError while the high watermark of a new leader is below the start of its leader epoch."""
+        """Raise ApiError if this broker leads, but the high watermark is still below the start of its leader epoch."""
         leader = self.leader
         if leader is not None and self.log.high_watermark < leader.epoch_start_offset:
             raise ApiError(
@@ -383,7 +383,7 @@ class Partition:
         return IsrChange(self.topic_partition, self.topic_id, state.leader_epoch, state.partition_epoch, epochs)
 
     def isr_change_refused(self, change: IsrChange) -> None:
-        """Drop the pending ISR, because the change was not written and never will be; advance the high watermark."""
+        """Drop the pending ISR, which was refused and will not be written; advance the high watermark if possible."""
         if self.leader is not None and self.state.partition_epoch == change.partition_epoch:
             self.leader.refused()
             self._advance_high_watermark(monotonic_ms(self._environment.clock))

@@ -1,4 +1,4 @@
-"""The dependencies of a partition on its broker, and small types for partitions."""
+"""The objects and functions that partitions get from their broker, and small types for partitions."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -11,7 +11,7 @@ from barnabas_core.clock import Clock
 
 
 class FetchPosition(NamedTuple):
-    """The position in a partition that a follower's next Fetch names."""
+    """The position in a partition that a follower sends in its next Fetch request."""
 
     offset: int
     last_fetched_epoch: int
@@ -25,7 +25,10 @@ def is_ahead(log: Log, state: PartitionState) -> bool:
 
 
 class PartitionEnvironment(NamedTuple):
-    """The dependencies that all partitions of a broker share. `lag_ms_max` returns `replica.lag.time.max.ms`."""
+    """The objects and functions that all partitions of a broker share.
+
+    The function `lag_ms_max` returns the value of `replica.lag.time.max.ms`.
+    """
 
     broker_id: int
     clock: Clock
