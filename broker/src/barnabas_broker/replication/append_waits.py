@@ -17,7 +17,10 @@ class AppendWaits:
         self._syncs: CommitQueue | None = None
 
     def wait(self, end_offset: int, done: Done, high_watermark: int, *, all_replicas: bool = True) -> None:
-        """Call `done(None)` once the high watermark or, without `all_replicas`, a sync reaches `end_offset`."""
+        """Call `done(None)` once the records below `end_offset` may be acknowledged.
+
+        With `all_replicas`, the high watermark must have reached `end_offset`; otherwise, a sync of the log is enough.
+        """
         if all_replicas:
             self.commits.wait(end_offset, done)
             self.commits.committed(high_watermark)

@@ -20,9 +20,10 @@ log = logging.getLogger(__name__)
 
 
 class OfflinePartitions:
-    """The handler of disk failures. `resign` asks the controller to replace this broker as leader or ISR member.
+    """The handler of disk failures.
 
-    The partitions of a failed log dir are taken offline in several turns of the event loop.
+    `resign` asks the controller to elect other leaders for the failed partitions, and to remove this broker from their
+    ISRs. The partitions of a failed log dir are taken offline in several turns of the event loop.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
-"""The delayed operations: a Fetch without enough bytes, and a DeleteRecords that followers have not applied yet.
+"""The delayed operations: a Fetch that waits for more bytes, a DeleteRecords that waits until followers delete, too.
 
-A change of a partition marks the partition's wait list, whose operations are tried again in the next turn of the event
-loop. A Produce that waits for its replicas is not delayed here, but in the partition's `commit_queue`.
+When a partition changes, the operations in its wait list are tried again in the next turn of the event loop. A Produce
+that waits for replicas is not delayed here, but in the partition's `commit_queue`.
 """
 
 from collections.abc import Callable, Iterable

@@ -42,8 +42,8 @@ class RecordLog:
         """Append one batch now; `producer` makes the batch a part of the producer's transaction.
 
         If nothing was written, `done(error)` is called before `append` returns. Otherwise `done(None)` is called once
-        the batch is committed, or `done(error)` if it becomes impossible to know whether the batch will be committed;
-        these calls come in the order of the appends.
+        the batch is committed, or `done(error)` once the broker cannot find out whether the batch will be committed.
+        Batches are committed in the order of their appends.
         """
         now_ms = self._clock.now_ms()
         written = [Record(delta, now_ms, key, value) for delta, (key, value) in enumerate(records)]
@@ -73,9 +73,9 @@ class RecordLog:
         hosted.waits.wait(offset + 1, done, hosted.log.high_watermark)
 
     def when_committed(self, partition: int, done: Callable[[ApiError | None], object]) -> None:
-        """Call `done(None)` once all records that are now in the log are committed.
+        """Call `done(None)` once all records that are in the log now are committed.
 
-        Call `done(error)` instead if it becomes impossible to know whether the records will be committed.
+        Call `done(error)` if the broker cannot find that out, for example because another broker becomes the leader.
         """
         try:
             hosted = self._replicas.lookup.find(self._topic, None, partition)

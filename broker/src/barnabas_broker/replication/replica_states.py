@@ -68,7 +68,7 @@ _S, _T = ReplicaState, Trigger
 WITHOUT_LOG: Final = (_S.UNMADE, _S.REFUSED, _S.AWAY, _S.DAMAGED, _S.LOST)
 _WITH_LOG: Final = (_S.ONLINE, _S.AHEAD, _S.OFFLINE)
 NOT_SERVED: Final = (_S.REFUSED, _S.AWAY, _S.DAMAGED, _S.LOST, _S.AHEAD, _S.OFFLINE)
-"""The states of assigned replicas that are not served; the broker checks these replicas every second."""
+"""The states of assigned replicas that are not served; every second, the broker checks if it can serve them."""
 
 TRANSITIONS: Final = (
     Transition((_S.NONE,), _T.ASSIGNED, _S.UNMADE, "the topic's metadata lists this broker as a replica"),
@@ -130,7 +130,7 @@ class ReplicaRecord:
         self.state = ReplicaState.NONE
         self.partition: Partition | None = None
         self.ahead_since_s = 0.0
-        """The monotonic time in seconds at which the log was first found ahead of the metadata."""
+        """The monotonic time in seconds at which the state became AHEAD."""
 
 
 class ReplicaStates:
