@@ -40,7 +40,7 @@ class BatchFilter:
         self._transactions = transactions
         self.counts = FilterCounts()
         self.aborted: list[AbortedTransaction] = []
-        """The aborted transactions that consumers still need, in the order of their markers."""
+        """The aborted transactions for the `.txnindex` of the new segment, in the order of their markers."""
 
     def cleaned(self, batch: ReadBatch, *, must_stay: bool) -> Cleaned:
         """Return the bytes to write for `batch`, or None if the batch is dropped; update `counts` and `aborted`.

@@ -235,7 +235,7 @@ class LogCleaner:
         ]
 
     async def _rewrite(self, dirty: DirtyLog, group: list[Segment], rules: RetentionRules) -> None:
-        """Have the helper write one new segment, and swap it in for `group`."""
+        """Have the helper write one compacted segment; replace the segments of `group` by the compacted segment."""
         log, settings = dirty.log, self._settings()
         self._check_unchanged(dirty, group)
         cleaned = await self._ask(
@@ -253,9 +253,10 @@ class LogCleaner:
         self._count(cleaned)
 
     async def _swap(self, dirty: DirtyLog, group: list[Segment], base_offset: int, mapped_end: int) -> None:
-        """Replace `group` by the new segment, and sync the directory in a thread.
+        """Replace the segments of `group` by the compacted segment.
 
-        The files are renamed on the event loop, so that the log cannot change meanwhile.
+        The files are renamed on the event loop, so that the log cannot change meanwhile. A thread then syncs the
+        directory.
         """
         log = dirty.log
         self._check_unchanged(dirty, group)

@@ -27,7 +27,7 @@ class DirtySection(NamedTuple):
         return self.dirty_bytes / total_bytes if total_bytes else 0.0
 
     def is_due(self, config: LogConfig) -> bool:
-        """True if the ratio is above `min.cleanable.dirty.ratio`, or a dirty segment is overdue."""
+        """True if `ratio` is above `min.cleanable.dirty.ratio`, or a dirty segment is too old (`is_overdue`)."""
         return self.dirty_bytes > 0 and (self.is_overdue or self.ratio > config.min_cleanable_dirty_ratio)
 
 
