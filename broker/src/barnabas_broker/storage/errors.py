@@ -25,7 +25,7 @@ class DiskFull(StorageError):
 class Exhausted(DiskFull):
     """A lack of file descriptors or memory in the process.
 
-    A later attempt may succeed, as on a full disk.
+    As with a full disk, a later attempt may succeed.
     """
 
 

@@ -32,7 +32,10 @@ class OpenFiles:
         return len(self._clock)
 
     def opened(self, holder: HoldsFile) -> None:
-        """Add a segment that has just opened its file; close files of other segments to have at most `files_max`."""
+        """Add a segment that has just opened its file.
+
+        If more than `files_max` files are open then, close files of other segments.
+        """
         with self._lock:
             while len(self._clock) >= self._files_max:
                 oldest = self._clock.popleft()

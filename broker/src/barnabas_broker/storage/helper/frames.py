@@ -6,7 +6,7 @@ from typing import Final
 
 LENGTH: Final = struct.Struct(">I")
 SIGN_OF_LIFE: Final = LENGTH.pack(0)
-"""An empty frame, which the helper process sends while it works on a response."""
+"""An empty frame: the helper process sends it while it works on a response, to show that it is not stuck."""
 
 
 def frame(value: object) -> bytes:

@@ -37,7 +37,7 @@ class Helper:
         self.starts = 0
         """The number of processes started."""
         self.signs_of_life = 0
-        """The number of empty frames from the helper process, which show that it is not stuck."""
+        """The number of times that the helper process has sent `SIGN_OF_LIFE`, to show that it is not stuck."""
         self._timers = timers
         self._idle_s = idle_s
         self._memory_bytes_max = memory_bytes_max

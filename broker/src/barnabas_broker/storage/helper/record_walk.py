@@ -11,7 +11,10 @@ RECORDS_BYTES_MAX: Final = 100 * 1024 * 1024
 """The largest decompressed size of a batch, equal to the default of socket.request.max.bytes."""
 
 RECORDS_MAX: Final = 1_000_000
-"""The largest number of records in a batch; more tiny records would need gigabytes of memory."""
+"""The largest number of records in a batch.
+
+RECORDS_BYTES_MAX alone would allow so many tiny records that their parsing would need gigabytes of memory.
+"""
 
 WalkedRecord = tuple[int, int, int, int, int, bytes | None, bool]
 """A record as a tuple, which is cheaper to create than an object.

@@ -106,7 +106,7 @@ class InspectBatch:
     batch: bytes
     requires_keys: bool
     codec: int | None
-    """The codec of the topic; None if the batch keeps its own codec."""
+    """The codec to which the batch is recompressed, if it has another one; None to keep the codec of the batch."""
     level: int | None
     unpacked_bytes_max: int
     size_bytes_max: int
@@ -115,7 +115,7 @@ class InspectBatch:
     keeps_times: bool
     """True if the topic keeps the timestamps of the producer (CreateTime)."""
     headers_max: int = RECORDS_BYTES_MAX
-    """The largest number of headers of all records together; checks on the event loop have a lower limit."""
+    """The largest total number of headers in the records of the batch; it is lower for a check on the event loop."""
 
 
 class Inspected(NamedTuple):

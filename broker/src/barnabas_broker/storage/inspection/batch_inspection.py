@@ -29,7 +29,7 @@ NO_TIMESTAMP: Final = -1
 NAMED_MAX: Final = 3
 """The largest number of rejected records that the error message of a batch describes."""
 MESSAGES_MAX: Final = 100
-"""The largest number of rejected records with their own messages; any others are listed without a message."""
+"""The largest number of rejected records listed with a message; further records are listed without a message."""
 RECORD_ERRORS_MAX: Final = 10_000
 """The largest number of rejected records that a response lists; if there are more, it lists none of them."""
 INT64: Final = struct.Struct(">q")
@@ -61,7 +61,7 @@ def limits_earliest_time(config: LogConfig) -> bool:
 
 
 def inspection(batch: bytes, config: LogConfig, now_ms: int) -> InspectBatch:
-    """Return the request to check a batch with the topic's settings."""
+    """Return the `InspectBatch` for a batch of a client, with the limits from the topic's settings."""
     codec = topics_codec(config)
     keeps_times = config.timestamp_type is TimestampType.CREATE_TIME
     return InspectBatch(

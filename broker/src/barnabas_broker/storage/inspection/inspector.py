@@ -60,7 +60,7 @@ class BatchRefused(ApiError):
 
 
 class CannotInspect(ApiError):
-    """A failure of the helper to check a batch, which may be valid; the error is retriable."""
+    """The error for a batch that could not be checked. The batch may be valid, so the error is retriable."""
 
 
 class BatchInspector:

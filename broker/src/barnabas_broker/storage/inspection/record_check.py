@@ -21,7 +21,7 @@ class CheckedRecords:
     """The timestamp deltas of a batch's records, and the indexes of the records without a key (`keyless`)."""
 
     headers_left: int
-    """The number of headers that the records not yet checked may have."""
+    """The number of headers that the batch may still have: the maximum minus the headers that were checked."""
     timestamp_deltas: list[int] = field(default_factory=list)
     keyless: list[int] = field(default_factory=list)
 
@@ -50,7 +50,7 @@ def check_records(
 def _check_record(data: bytes, position: int, end: int, number: int, checked: CheckedRecords) -> int:
     """Check a record, add its properties to `checked`, and return the position of the next record.
 
-    Most numbers have one byte, which is decoded without a function call for speed.
+    A varint of one byte, the most frequent length, is decoded without a function call for speed.
     """
     length, position = read_varint(data, position)
     record_end = position + length
