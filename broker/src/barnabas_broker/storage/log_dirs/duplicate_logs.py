@@ -13,7 +13,10 @@ from barnabas_core.topic_partition import TopicPartition
 
 
 def superfluous_logs(logs: Iterable[Log], assigned: Callable[[UUID, int], TopicPartition | None]) -> list[Log]:
-    """Return all logs of each partition except one: the log of the topic in the metadata, or else the longest log."""
+    """Return the logs that are not used, because their partition has several logs.
+
+    The log to use is the log whose topic id is in the metadata or, if there is none, the longest log.
+    """
 
     def worth(log: Log) -> tuple[bool, int]:
         partition = log.topic_partition

@@ -35,9 +35,10 @@ def finish_interrupted_moves(
 def _is_resumed(
     environment: LogEnvironment, topic_partition: TopicPartition, copy: str, log_dirs: Sequence[str]
 ) -> bool:
-    """Delete the copy and return True if the log still exists; otherwise use a complete copy as the log.
+    """Finish an interrupted move; return True if the log has to be moved again.
 
-    An incomplete copy becomes stray if the log no longer exists, because the copy must not count as the log.
+    If the original log still exists, the copy is deleted and the log has to be moved again. Otherwise a complete copy
+    becomes the log, and an incomplete copy is renamed to `-stray`, because it must not count as the log.
     """
     files = environment.files
     if any(files.exists(f"{each}/{topic_partition}") for each in log_dirs):

@@ -23,7 +23,7 @@ class KeptRecords:
 
     def __init__(self) -> None:
         self.may_lack_unsynced = False
-        """True if unsynced records from before this start may be lost."""
+        """True if records that an earlier process of this broker wrote without a sync may be lost."""
         self.cut: set[TopicPartition] = set()
         """The logs that became shorter when they were loaded after a failed sync, because unsynced data was lost."""
         self.promised: Container[TopicPartition] = ()

@@ -78,7 +78,7 @@ class LogDir:
         self._begun: set[TopicPartition] = set()
         """The new logs for which the checkpoint files may still list offsets of a deleted log with the same name."""
         self._gone: set[TopicPartition] = set()
-        """The logs that were removed while a checkpoint was being written, which may still contain them."""
+        """The logs that were removed while a checkpoint was being written; the checkpoint may still list them."""
 
     log_dir = property(lambda self: self.path)
     directory = property(lambda self: self.path)
@@ -259,9 +259,9 @@ class LogDir:
             self._write_offset_of_each(file_names.RECOVERY_POINTS, lambda log: log.syncs.recovery_point)
 
     def checkpoint_anew(self) -> None:
-        """Write all checkpoints after a truncation or deletion. Raises StorageError.
+        """Write all checkpoints after a truncation or deletion of logs. Raises StorageError.
 
-        A checkpoint must not count removed offsets as committed, synced, compacted or deleted.
+        After a restart, older checkpoints would present removed offsets as committed, synced, compacted or deleted.
         """
         self._lower_high_watermarks()
         self.checkpoint_recovery_points()
@@ -284,10 +284,10 @@ class LogDir:
             self._begun -= begun
 
     def _checkpoint_log_starts(self) -> None:
-        """Write the log start offsets above the first segment's base offset, if they have changed. Raises StorageError.
+        """Write the checkpoint of log start offsets, if it has changed. Raises StorageError.
 
-        When the broker starts, it empties a log that ends below its stored start offset, so truncating a log must lower
-        the stored offset.
+        It lists the logs that start above the base offset of their first segment. When the broker starts, it empties a
+        log whose end is below its listed start offset, so a truncation must also lower the listed offset.
         """
         self._checkpoint_if_changed(file_names.LOG_START_OFFSETS, raised_start)
 

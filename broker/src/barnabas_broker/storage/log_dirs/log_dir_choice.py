@@ -45,7 +45,7 @@ class LogDirChoice:
             del self._wishes[next(iter(self._wishes))]
 
     def forget(self, topic_partition: TopicPartition) -> None:
-        """Drop the preferred log dir of a partition, because the log exists now."""
+        """Remove the preference for a partition, if there is one."""
         self._wishes.pop(topic_partition, None)
 
     def choose(self, topic_partition: TopicPartition) -> LogDir:

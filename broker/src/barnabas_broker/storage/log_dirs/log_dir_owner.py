@@ -1,4 +1,4 @@
-"""The owner of a log dir: the cluster and the broker that may use it."""
+"""The owner of a log dir: the only broker that may use the log dir."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -11,7 +11,7 @@ from barnabas_broker.storage.errors import LogDirFailed, LogDirRefused
 
 
 class BrokerIdentity(NamedTuple):
-    """The broker that may use a log dir."""
+    """The cluster id and broker id of the broker to which a log dir belongs."""
 
     cluster_id: str
     node_id: int

@@ -225,7 +225,10 @@ class LogManager:
         return kafka_uuid.random_uuid(self._environment.random.getrandbits)
 
     def _truncated(self, log: TruncatedLog) -> None:
-        """Register a truncated log. If it is still being loaded, the loader completes the truncation."""
+        """Register a log whose truncation has to be completed.
+
+        If the log is still being loaded, the loader completes the truncation.
+        """
         self.truncated.add(log)
         for log_dir in self.log_dirs:
             if log_dir.logs.get(log.topic_partition) is log:
@@ -353,7 +356,7 @@ class LogManager:
         return found
 
     def checkpointed_high_watermark(self, topic_partition: TopicPartition) -> int:
-        """Return the checkpointed high watermark of a log, or 0 if there is no entry or no log."""
+        """Return the high watermark of a log in the checkpoint, or 0 if the checkpoint or this broker lacks the log."""
         log_dirs = [each for each in self.log_dirs if each.is_online and topic_partition in each.logs]
         return log_dirs[0].checkpointed(file_names.HIGH_WATERMARKS, topic_partition) if log_dirs else 0
 

@@ -1,8 +1,8 @@
 """The move of a log to another log dir while it is in use (AlterReplicaLogDirs, KIP-113), in small steps.
 
 The steps are `begin`, `copy` until the lag is small, `sync` in a thread, `copy` again, and `swap`. The copy grows in a
-`-future` directory, which takes the log's name at the end. After a crash, the broker uses the log if it still has its
-name, or else the complete copy.
+directory with the suffix `-future`, and `swap` renames this directory to the name of the log. After a crash, the broker
+uses the original log if its directory still has the name of the log, or else the complete copy.
 """
 
 from collections.abc import Iterator

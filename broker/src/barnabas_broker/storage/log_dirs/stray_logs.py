@@ -22,7 +22,7 @@ from barnabas_core.topic_partition import TopicPartition
 
 _logger: Final = logging.getLogger(__name__)
 _DELETE_DELAY_MS: Final = 60_000
-"""The default of `file.delete.delay.ms`, because the topic's own setting is lost."""
+"""The delay before a stray log is deleted, as the default of `file.delete.delay.ms`: the topic's value is unknown."""
 
 
 class StrayLog(NamedTuple):

@@ -1,8 +1,9 @@
 """The topic ids of logs (`partition.metadata`), which prevent a later topic of the same name from using a log.
 
-A sync for each new log would block the event loop, so a thread syncs the ids about a second later, unless a flush of
-the log has synced its id. A power failure before the sync may lose the id. The log's name then identifies the topic, if
-only one topic can have had that name. If the disk is full, the id is written once the disk has space.
+A thread syncs the id of a new log about a second after the log is created, because a sync for each new log would block
+the event loop. A flush of the log in the meantime syncs the id, too. If a power failure loses the id, the broker finds
+the topic by its name, but only if no other topic can have had that name. If the disk is full, the id is written once
+the disk has space.
 """
 
 import logging
