@@ -21,7 +21,10 @@ class CompactionBounds:
 
     @property
     def until(self) -> int:
-        """The offset below which a truncation may lose keys, because compaction has kept only their newest records."""
+        """The offset below which a truncation may lose all records of a key.
+
+        Compaction has removed the older records of the key, and the truncation would remove the newest one.
+        """
         return max(self.superseded_until, self.clean_until or 0)
 
     def superseded_below(self, offset: int) -> None:

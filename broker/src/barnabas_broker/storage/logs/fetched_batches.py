@@ -25,11 +25,12 @@ class AppendPosition(NamedTuple):
 def fetched_batches(records: memoryview, end: AppendPosition, leader_epoch_max: int) -> list[BatchHeader]:
     """Return the headers of the complete batches in `records`, in their order.
 
-    Offsets and epochs must rise, with gaps where compaction has removed records. In an empty log the first batch may
-    begin below the log's end, because the leader may have deleted the first records of that batch. An incomplete last
-    batch is left out. If a batch has an epoch above `leader_epoch_max`, it and all later batches are left out, because
-    a leader that has lost its epoch may send the records of its successor (KAFKA-18723). Raises ApiError
-    CORRUPT_MESSAGE if a batch has an invalid header or CRC, or does not continue the batch before it.
+    Offsets must rise, with gaps where compaction has removed records, and epochs must not fall. In an empty log the
+    first batch may begin below the log's end, because the leader may have deleted the first records of that batch. An
+    incomplete last batch is left out. If a batch has an epoch above `leader_epoch_max`, this batch and all later
+    batches are left out, because a broker that has lost the leadership may send records of the new leader
+    (KAFKA-18723). Raises ApiError CORRUPT_MESSAGE if a batch has an invalid header or CRC, or does not continue the
+    batch before it.
     """
     headers: list[BatchHeader] = []
     offset, epoch, _ = end
@@ -50,7 +51,7 @@ def fetched_batches(records: memoryview, end: AppendPosition, leader_epoch_max: 
 
 
 def has_gap(headers: Sequence[BatchHeader], offset: int) -> bool:
-    """True if compaction has removed records within or between the batches of `headers`, from `offset` on."""
+    """True if compaction has removed records at or after `offset`, within or between the batches of `headers`."""
     for header in headers:
         if header.base_offset > offset or header.record_count <= header.last_offset_delta:
             return True

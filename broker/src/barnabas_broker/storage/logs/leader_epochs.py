@@ -95,7 +95,10 @@ class LeaderEpochs:
             return []
 
     def _complete_from(self, batches: Iterator[FoundBatch], log_start_offset: int) -> None:
-        """Replace the epochs by those of the batches, unless the checkpoint begins at or before the first batch."""
+        """Replace the leader epochs from the checkpoint by the leader epochs of `batches`.
+
+        Do nothing if the checkpoint begins at or before the first batch.
+        """
         first = next(batches, None)
         if first is None or (self._saved and self._saved[0].start_offset <= first.header.base_offset):
             return
@@ -111,7 +114,7 @@ class LeaderEpochs:
         return list(self._entries)
 
     def check_may_begin(self, epoch: int) -> None:
-        """Raise ApiError if the log has a later epoch, because a leader of `epoch` must not append any more."""
+        """Raise ApiError if the log has a later epoch: the leader of `epoch` was replaced, and must not append."""
         if epoch < self.latest_epoch:
             message = f"{self._path} has leader epoch {self.latest_epoch}, so a leader of epoch {epoch} may not append"
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, message)
@@ -127,10 +130,10 @@ class LeaderEpochs:
         self._set([*kept, EpochStart(epoch, start_offset)])
 
     def recovered(self, found: Iterable[FoundEpoch]) -> None:
-        """Assign the epochs that recovery has found above the recovery point.
+        """Add the leader epochs of the batches that recovery has found above the recovery point.
 
-        An epoch that is in the checkpoint keeps its start offset. If compaction has removed all batches of some epochs,
-        the next epoch begins at the start offset of the first removed epoch.
+        An epoch that is in the checkpoint keeps its start offset. If compaction has removed all batches of the epochs
+        before a found epoch, the found epoch begins at the start offset of the first removed epoch.
         """
         saved = dict(self._saved)
         for epoch, start_min, start_max in found:

@@ -337,7 +337,7 @@ class Log:
         self._environment.truncated(self)
 
     def take_over(self, log: "Log", producers: ProducerStates) -> None:
-        """Use `producers`, and the compaction bounds of `log`, from which this log was copied."""
+        """Use `producers` and the compaction bounds of `log`, because this log was copied from `log`."""
         self.known_producers.take_over(producers)
         self.compaction = log.compaction
 

@@ -18,7 +18,7 @@ from barnabas_core.topic_partition import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class LogEnvironment:
-    """The dependencies and limits of logs. A `Segment` uses only the attributes of `SegmentEnvironment`."""
+    """The objects and settings that all logs share. A `Segment` uses only the attributes of `SegmentEnvironment`."""
 
     files: FileSystem
     open_files: OpenFiles

@@ -16,7 +16,7 @@ from barnabas_core.config.log_config import LONG_MAX, LogConfig
 
 
 class LogSyncs:
-    """The sync jobs and the recovery point of a log, below which all records are on the disk.
+    """The sync jobs and the recovery point of a log. All records below the recovery point are on the disk.
 
     The argument `log_end` of methods is the log end offset.
     """
@@ -61,7 +61,7 @@ class LogSyncs:
         self.on_disk_until = recovery_point
         """The end offset of the records that may be on the disk.
 
-        A power failure may restore these records after a truncation.
+        If a truncation removes some of these records, a power failure may bring the removed records back.
         """
         self.unsynced_from: int | None = None
         """The first offset that must be synced before its record is acknowledged; None if no sync is required."""

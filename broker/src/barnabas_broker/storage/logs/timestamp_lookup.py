@@ -86,9 +86,10 @@ async def _in_thread(log: Log, search: BatchSearch) -> TimestampOffset | None:
 
 
 async def _first_since(log: Log, timestamp_ms: int, offset: int, turn: FairTurn) -> TimestampOffset | None:
-    """Return the first record with `timestamp_ms` or later from the batch with `offset` on, or None.
+    """Return the first record with `timestamp_ms` or later, or None.
 
-    A step of the search is repeated if the log was truncated during the step.
+    The search begins with the batch that contains `offset`. A step of the search is repeated if the log was truncated
+    during the step.
     """
     while offset < log.log_end_offset:
         await turn.give_way()

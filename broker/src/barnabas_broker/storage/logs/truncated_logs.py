@@ -1,7 +1,7 @@
 """The completion of truncations; a truncated log refuses appends until then (docs/explanation/storage-guarantees.md).
 
 After a restart, everything below a checkpointed recovery point counts as synced. A log that was truncated below its
-recovery point therefore refuses appends until the truncation and the lower recovery point are on the disk. One write of
+recovery point therefore refuses appends until the truncation and the new recovery point are on the disk. One write of
 the checkpoints serves all truncated logs of a log dir. After the write, the producers of the logs are loaded from the
 last remaining snapshots.
 
@@ -48,12 +48,15 @@ class DirOfLogs(Protocol):
         ...
 
     def checkpoint_anew(self) -> None:
-        """Write the checkpoints with the lower recovery points. The call blocks. Raises StorageError."""
+        """Write all checkpoints, after truncations have lowered offsets. The call blocks. Raises StorageError."""
         ...
 
 
 class CutLog(NamedTuple):
-    """A log and its number of truncations. A sync or replay has no effect if the log was truncated again."""
+    """A log, and the number of its truncations at the time when a sync or replay of the log began.
+
+    If the log is truncated again before the sync or replay has ended, the result is ignored.
+    """
 
     log: TruncatedLog
     truncations: int
@@ -129,8 +132,8 @@ def make_durable(jobs: Sequence[FlushJob], log_dir: DirOfLogs) -> None:
 class TruncatedLogs:
     """The logs whose truncation is incomplete.
 
-    `on_added` is called with the log dir of an added log; by default it blocks until all truncations in the log dir are
-    complete.
+    When a log is added, `on_added` is called with its log dir. The default `on_added` is `complete`, which returns
+    after all truncations in the log dir are complete.
     """
 
     def __init__(self) -> None:
