@@ -57,7 +57,7 @@ class LogProducers:
         self._expiration_ms = expiration_ms
 
     def take_over(self, states: ProducerStates) -> None:
-        """Use the producers of the log from which this log was copied."""
+        """Set the producers to `states`, which belonged to the log from which this log was copied."""
         self.states = states
 
     def check_not_held_back(self) -> None:

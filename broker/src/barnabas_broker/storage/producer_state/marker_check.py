@@ -9,7 +9,10 @@ from barnabas_core.errors import ApiError, ErrorCode
 STRICT_SINCE: Final = 2
 """The first transaction.version whose transactions have their own epochs (KIP-890)."""
 EPOCH_MAX: Final = 2**15 - 1
-"""The last epoch of a producer id. A marker may repeat this epoch, because no later epoch can fence the producer."""
+"""The highest possible producer epoch.
+
+A marker with this epoch need not have a higher epoch than the producer, because there is no higher one.
+"""
 
 
 def check_marker(producer: Producer | None, marker: Marker, transaction_version: int) -> None:

@@ -122,7 +122,7 @@ class ProducerCount:
 
     @property
     def is_too_large(self) -> bool:
-        """True if a partition has to forget a producer when it adds one, because the broker has too many."""
+        """True if the broker has too many producers, so that a partition forgets an old one when it adds a new one."""
         return self.total > self._total_max
 
 

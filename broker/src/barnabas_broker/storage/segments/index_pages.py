@@ -4,9 +4,9 @@ from threading import Lock
 from typing import Final, Protocol
 
 PAGES_MAX: Final = 2_048
-"""The largest number of cached pages, which have 4 or 6 KiB each and take about 10 MiB.
+"""The largest number of cached pages: 4 or 6 KiB each, about 10 MiB in total.
 
-A lookup in an index without a cached page needs a few `pread` calls.
+A lookup in an index without a cached page reads from the index file with a few `pread` calls.
 """
 
 
@@ -30,7 +30,7 @@ class IndexPages:
         return len(self._holders)
 
     def kept(self, holder: HoldsPage) -> None:
-        """Register an index that has read a page; drop the oldest page if there are more than `pages_max`."""
+        """Register an index that has cached a page; drop the oldest page if more than `pages_max` are cached."""
         with self._lock:
             self._holders.pop(holder, None)
             self._holders[holder] = None

@@ -1,8 +1,8 @@
 """The sparse indexes of a segment, `.index` and `.timeindex`: sorted entries of fixed size.
 
-New entries stay in memory until `flush`: at a roll, close or sync, or when a page is full. A crash loses only entries
-above the recovery point, which recovery rebuilds. A lookup leaves no file open, but keeps the page that it read until
-`IndexPages` drops the page.
+New entries stay in memory until `flush` writes them: when the segment is rolled, closed or synced, or when a page is
+full. A crash loses only entries above the recovery point, and recovery rebuilds these entries. A lookup leaves no file
+open, but keeps the page that it read until `IndexPages` drops the page.
 """
 
 import struct
@@ -87,7 +87,7 @@ class SparseIndex:
         return start + self._bisect(page, target, field)
 
     def truncate(self, count: int) -> None:
-        """Keep only the first `count` entries. No entry is written, so this works on a full disk."""
+        """Keep only the first `count` entries. The file is only shortened, which works on a full disk, too."""
         if count < self._written:
             self._files.open_file(self.path).truncate(count * self._entry.size)
             self._written, self._page = count, NO_PAGE

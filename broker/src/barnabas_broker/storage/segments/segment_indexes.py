@@ -63,7 +63,11 @@ class SegmentIndexes:
         return cls(offsets, times, base_offset, interval_bytes)
 
     def observe(self, position: int, size_bytes: int, last_offset: int, max_timestamp_ms: int) -> None:
-        """Count the next batch; add an entry after `interval_bytes`, and write the entries when a page is full."""
+        """Count the next batch of the segment.
+
+        Add an index entry if the batches since the last entry have more than `interval_bytes`. Write the new entries to
+        the files when they fill a page.
+        """
         if max_timestamp_ms > self.max_timestamp_ms:
             self.max_timestamp_ms = max_timestamp_ms
             self.max_timestamp_offset = last_offset
@@ -104,7 +108,10 @@ class SegmentIndexes:
         return self._base_offset + entry[0] if entry else None
 
     def offset_before(self, timestamp_ms: int) -> int:
-        """Return an offset; all records of batches that end before this offset are earlier than `timestamp_ms`."""
+        """Return an offset at which a search for the first record with `timestamp_ms` or later can begin.
+
+        All batches that end before the returned offset have only earlier timestamps.
+        """
         entry = self.times.floor(timestamp_ms)
         return self._base_offset + (entry[1] if entry else 0)
 
