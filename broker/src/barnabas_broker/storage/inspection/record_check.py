@@ -21,7 +21,7 @@ class CheckedRecords:
     """The timestamp deltas of a batch's records, and the indexes of the records without a key (`keyless`)."""
 
     headers_left: int
-    """The number of headers that the batch may still have: the maximum minus the headers that were checked."""
+    """The number of headers that the batch may still have: the maximum minus the headers counted so far."""
     timestamp_deltas: list[int] = field(default_factory=list)
     keyless: list[int] = field(default_factory=list)
 

@@ -13,7 +13,7 @@ from barnabas_core.topic_partition import TopicPartition
 
 
 def superfluous_logs(logs: Iterable[Log], assigned: Callable[[UUID, int], TopicPartition | None]) -> list[Log]:
-    """Return the logs that are not used, because their partition has several logs.
+    """Return the logs that must not be used, where several log dirs have a log of the same partition.
 
     The log to use is the log whose topic id is in the metadata or, if there is none, the longest log.
     """

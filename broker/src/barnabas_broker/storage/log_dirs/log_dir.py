@@ -286,8 +286,8 @@ class LogDir:
     def _checkpoint_log_starts(self) -> None:
         """Write the checkpoint of log start offsets, if it has changed. Raises StorageError.
 
-        It lists the logs that start above the base offset of their first segment. When the broker starts, it empties a
-        log whose end is below its listed start offset, so a truncation must also lower the listed offset.
+        The checkpoint lists the logs that start above the base offset of their first segment. When the broker starts,
+        it empties a log whose end is below its listed start offset, so a truncation must also lower the listed offset.
         """
         self._checkpoint_if_changed(file_names.LOG_START_OFFSETS, raised_start)
 

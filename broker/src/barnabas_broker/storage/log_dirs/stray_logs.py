@@ -22,7 +22,7 @@ from barnabas_core.topic_partition import TopicPartition
 
 _logger: Final = logging.getLogger(__name__)
 _DELETE_DELAY_MS: Final = 60_000
-"""The delay before a stray log is deleted, as the default of `file.delete.delay.ms`: the topic's value is unknown."""
+"""The delay before a stray log is deleted: the default of `file.delete.delay.ms`, as the topic's value is unknown."""
 
 
 class StrayLog(NamedTuple):
