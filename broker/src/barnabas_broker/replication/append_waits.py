@@ -19,7 +19,7 @@ class AppendWaits:
     def wait(self, end_offset: int, done: Done, high_watermark: int, *, all_replicas: bool = True) -> None:
         """Call `done(None)` once the records below `end_offset` may be acknowledged.
 
-        With `all_replicas`, the high watermark must reach `end_offset`; otherwise, the log must be synced up to `end_offset`.
+        With `all_replicas`, the high watermark must reach `end_offset`; otherwise, the log must be synced up to there.
         """
         if all_replicas:
             self.commits.wait(end_offset, done)
