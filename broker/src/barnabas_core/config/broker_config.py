@@ -339,7 +339,7 @@ def _contradictions(values: Mapping[str, Value], texts: Texts) -> Iterable[Confi
 
 
 def _special_values(values: Mapping[str, Value], listeners: Listeners) -> dict[str, object]:
-    """Return the fields whose name differs from their setting, or whose value is computed."""
+    """Return the fields whose value is computed, and `broker_id`, which is not named after its setting node.id."""
     log_dirs = tuple(dict.fromkeys(_entries(values["log.dirs"])))
     return {
         "broker_id": values["node.id"],

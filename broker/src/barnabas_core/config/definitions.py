@@ -99,7 +99,7 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class OneOf:
-    """A check for one of the allowed words; each entry of a list must be one of them."""
+    """A check that a text, or each entry of a list, is one of the allowed words."""
 
     words: tuple[str, ...]
 
@@ -257,7 +257,10 @@ def parse_value(definition: ConfigDefinition, text: str) -> Value:
 
 
 def _in_digits(definition: ConfigDefinition, text: str) -> str:
-    """Return a hint with the number for a value with a unit, such as `7d`; empty if there is no valid number."""
+    """Return a hint for a number with a unit, such as `; write 7d as 604800000`.
+
+    Return "" for any other text, and for a number that the setting does not allow.
+    """
     number = written_out(definition.name, text) if definition.type in _BITS else None
     if number is None or not -(limit := 1 << (_BITS[definition.type] - 1)) <= number < limit:
         return ""

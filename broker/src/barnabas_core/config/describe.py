@@ -84,9 +84,9 @@ def _broker_entry(definition: ConfigDefinition, config: BrokerConfig) -> ConfigE
 def _broker_value(
     definition: ConfigDefinition, synonyms: tuple[ConfigSynonym, ...], config: BrokerConfig
 ) -> str | None:
-    """Return the value of the setting itself, as Kafka does: its default if only a synonym of it is set.
+    """Return the value under the setting's own name, as Kafka does; the default if only a synonym is set.
 
-    If only log.retention.hours is set, for example, log.retention.ms has its default.
+    If only log.retention.hours is set, for example, the value of log.retention.ms is its default.
     """
     if definition.name not in BROKER_CONFIGS:
         return synonyms[0].value

@@ -1,7 +1,8 @@
 """The security protocol and settings of each listener; settings of a listener override those of the broker.
 
 `listener.name.NAME.CONFIG` sets CONFIG for one listener, and `listener.name.NAME.MECHANISM.CONFIG` for one SASL
-mechanism of the listener (KIP-103). `LISTENER_CONFIGS` has the settings that accept such a prefix.
+mechanism of the listener (KIP-103). The settings for a listener are in `LISTENER_CONFIGS`, and those for a mechanism in
+`MECHANISM_CONFIGS`.
 """
 
 import re
@@ -17,9 +18,9 @@ from barnabas_core.config.ssl_definitions import RELOADED, SSL_CONFIGS
 _PREFIXED: Final = re.compile(r"listener\.name\.([^.]+)\.(.+)")
 
 LISTENER_CONFIGS: Final[Mapping[str, ConfigDefinition]] = {**SSL_CONFIGS, **SASL_CONFIGS}
-"""The settings that can have the prefix of a listener."""
+"""The settings that accept the prefix of a listener, `listener.name.NAME.`."""
 MECHANISM_CONFIGS: Final[Mapping[str, ConfigDefinition]] = SASL_MECHANISM_CONFIGS
-"""The settings that can have the prefix of a SASL mechanism of a listener."""
+"""The settings that accept the prefix of a SASL mechanism of a listener, `listener.name.NAME.MECHANISM.`."""
 
 
 class SecurityProtocol(Enum):
@@ -73,7 +74,7 @@ class ListenerSecurity:
         return definition.default if text is None else parse_value(replace(definition, name=name), text)
 
     def problem(self, config: str, allowed: str, mechanism: str = "") -> ConfigProblem:
-        """Return a problem with a setting of this listener; the value of a password is left out."""
+        """Return the ConfigProblem of an invalid setting of this listener; the value of a password is left out."""
         name = self.setting(config, mechanism)
         definition = LISTENER_CONFIGS.get(config) or MECHANISM_CONFIGS.get(config)
         is_secret = definition is None or definition.sensitive

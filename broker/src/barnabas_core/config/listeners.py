@@ -43,7 +43,7 @@ class Listeners:
 
     @property
     def only_between_brokers(self) -> str | None:
-        """The name of the listener between brokers; None if clients use it, too, because there is no other listener."""
+        """The name of the listener that only brokers use; None if brokers and clients share the only listener."""
         return self.inter_broker if len(self.bound) > 1 else None
 
 

@@ -23,7 +23,7 @@ class PrincipalRule:
     change_case: Callable[[str], str]
 
     def name_of(self, dn: str) -> str | None:
-        """Return the user name; None if the pattern does not match the whole DN."""
+        """Return the user name for a certificate's DN; None if the rule's pattern does not match the whole DN."""
         match = self.pattern.fullmatch(dn)
         if match is None:
             return None

@@ -45,10 +45,10 @@ def parse_properties(text: str) -> dict[str, Property]:
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    r"""Yield lines with their continuations joined, without leading blanks, comments and empty lines.
+    r"""Yield logical lines: continued lines are joined; blanks at the start, comments and blank lines are left out.
 
-    As in Java, a line with only a backslash may be followed by comments and blank lines. Such a line at the end of the
-    text is yielded as an empty line, unless the text ends with \r\n.
+    As in Java, comments and blank lines are also left out after a line with only a backslash. If the last line has only
+    a backslash, it is yielded as an empty line, unless it ends with \r\n.
     """
     naturals = _LINE_END.split(text)
     last = len(naturals) - (0 if text.endswith("\r\n") else 1 if naturals[-1] else 2)

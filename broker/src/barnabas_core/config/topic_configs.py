@@ -16,7 +16,7 @@ _BY_BROKER_NAME: Final = {
     synonym.name: name for name, definition in TOPIC_CONFIGS.items() for synonym in definition.synonyms
 }
 CONTRADICTED: Final = frozenset({"log.cleaner.min.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms"})
-"""The broker settings that a topic's own setting may contradict; `check_topics_under` finds such topics."""
+"""The broker settings that a topic's own configs may contradict; `check_topics_under` looks for contradictions."""
 _PLAIN: Final = {
     "segment_bytes": "segment.bytes",
     "roll_ms": "segment.ms",
@@ -106,10 +106,10 @@ def check_topic_configs(topic_overrides: Mapping[str, str], broker: BrokerConfig
 
 
 def check_topics_under(topics: Mapping[str, Mapping[str, str]], broker: BrokerConfig) -> None:
-    """Raise InvalidConfig for the first topic whose configs contradict a broker's config.
+    """Raise InvalidConfig for the first topic whose configs contradict those of the broker.
 
-    Only the bounds of the compaction lag can contradict it. An AlterConfigs request waits for this check, and there may
-    be 100,000 topics, so each pair of bounds is checked only once.
+    Only min.compaction.lag.ms and max.compaction.lag.ms can contradict the broker's configs. An AlterConfigs request
+    waits for this check, and there may be 100,000 topics, so each pair of values is checked only once.
     """
     checked: set[tuple[str | None, str | None]] = set()
     for topic, overrides in topics.items():

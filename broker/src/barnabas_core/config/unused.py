@@ -132,7 +132,7 @@ UNUSED_PREFIXES: Final[Mapping[str, str]] = {
 
 
 _OF_LISTENERS: Final = ("max.connections", "max.connection.creation.rate")
-"""The settings that in Kafka can have the prefix of a listener, but here apply only to the broker."""
+"""The settings that Kafka also accepts with the prefix of a listener; with the prefix, they have no effect here."""
 
 WITHOUT_EFFECT: Final[Mapping[str, str]] = {"log.preallocate": "segment files grow as they are written"}
 """The settings without effect that brokers must define because topics inherit them, each with the reason."""
