@@ -1,10 +1,10 @@
-"""The free space that plans of replica moves leave on the disk of a log dir."""
+"""The free space that must remain on the disk of a log dir when replica moves are planned."""
 
 from typing import Final, NamedTuple
 
 HEADROOM_BYTES_MAX: Final = 1 << 30
 HEADROOM_SHARE: Final = 10
-"""The divisor for the free space that a plan leaves on a disk: a tenth of the disk, but at most HEADROOM_BYTES_MAX."""
+"""The divisor of a disk's size for the space that must remain free: a tenth, but at most HEADROOM_BYTES_MAX."""
 
 
 class DiskSpace(NamedTuple):
@@ -15,7 +15,7 @@ class DiskSpace(NamedTuple):
 
     @property
     def room_bytes(self) -> int:
-        """The bytes that a plan may still use on the disk; 0 if the broker does not report the disk."""
+        """The bytes that planned replica moves may still use; 0 if the broker does not report the disk's space."""
         if self.usable_bytes < 0 or self.total_bytes < 0:
             return 0
         return max(0, self.usable_bytes - min(HEADROOM_BYTES_MAX, self.total_bytes // HEADROOM_SHARE))

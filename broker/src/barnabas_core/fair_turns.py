@@ -1,7 +1,7 @@
 """Spread long work over several turns of the event loop, so that other tasks run in between.
 
-A turn has limits for its time and for its number of items, because the clock of a simulation does not advance within a
-turn. Between two turns anything may change, so an item must be checked just before it is handled.
+The time of a turn is limited. The number of items is limited, too, because in a simulation the clock stands still
+during a turn. Between two turns anything may change, so an item must be checked just before it is handled.
 """
 
 from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator, Sequence
@@ -15,7 +15,7 @@ from barnabas_core.loop_turns import timed
 
 THINGS_MAX: Final = 256
 LASTS_S: Final = 0.004
-"""The time limit in seconds for a turn of long work, in which about 10,000 items can be checked."""
+"""The time limit in seconds for long work in one turn of the event loop; it is enough to check about 10,000 items."""
 CONNECTION_S: Final = 0.005
 """The time limit in seconds for the pipelined requests of one connection, before other connections have their turn."""
 FIRST_TURN_S: Final = 0.0005
@@ -30,7 +30,7 @@ MADE_PARTITIONS_S: Final = 0.002
 COUNTED_PARTITIONS: Final = 500
 METRIC_SAMPLES: Final = 500
 GROUP_OFFSETS: Final = 1_000
-"""The number of committed offsets, or of transactional ids, that one turn handles for the metrics."""
+"""The maximum number of committed offsets, or of transactional ids, read in one turn to build the metrics page."""
 REPORTED_LOGS: Final = 256
 """The number of logs whose end offsets one turn of the event loop reports."""
 WRITTEN_ITEMS: Final = 100
@@ -146,8 +146,8 @@ class FairTurn:
 class FairRounds:
     """Call `work` for each item of `things()`, as many items per turn of the event loop as a FairTurn allows.
 
-    A round goes once over all items, in callbacks of the event loop instead of a task. `begin` during a round adds one
-    further round, however often it is called.
+    `begin` starts a pass over all items, in callbacks of the event loop instead of a task. If `begin` is called once or
+    more during a pass, one more pass follows.
     """
 
     __slots__ = ("_again", "_clock", "_left", "_things", "_timers", "_work")
@@ -168,9 +168,9 @@ class FairRounds:
         return bool(self._left)
 
     def begin(self) -> None:
-        """Begin to handle all items, the first ones at once.
+        """Begin a pass over all items, and handle the first ones at once.
 
-        If items of an earlier call remain, handle all items once more after them.
+        If a pass is under way, another pass over all items follows.
         """
         if self._left:
             self._again = True
@@ -180,7 +180,7 @@ class FairRounds:
         self._slice()
 
     def stop(self) -> None:
-        """Drop the remaining items, and cancel the repetition that `begin` requested."""
+        """Drop the remaining items, and cancel the further pass that `begin` requested."""
         self._left.clear()
         self._again = False
 

@@ -12,13 +12,16 @@ from barnabas_core.topic_partition import TopicPartition
 def partitions_read(
     committed: Iterable[TopicPartition], of_topic: Callable[[str], Iterable[TopicPartition]]
 ) -> Iterator[TopicPartition]:
-    """Yield all partitions of the topics in which a group has committed offsets; `of_topic` finds those of a topic."""
+    """Yield all partitions of the topics in which a group has committed offsets.
+
+    `of_topic` returns the partitions of a topic.
+    """
     for topic in dict.fromkeys(each.topic for each in committed):
         yield from of_topic(topic)
 
 
 def by_topic(partitions: Iterable[TopicPartition]) -> Mapping[str, list[TopicPartition]]:
-    """Return the partitions of each topic, in the order of `partitions`."""
+    """Group `partitions` by topic; the partitions of a topic keep their order."""
     found: dict[str, list[TopicPartition]] = {}
     for each in partitions:
         found.setdefault(each.topic, []).append(each)

@@ -27,7 +27,7 @@ class LongestPart:
 
     def __init__(self) -> None:
         self.now_s: Callable[[], float] = float
-        """The clock in seconds, set by the selector that measures turns."""
+        """The clock in seconds; it always returns 0.0 until the broker replaces it to measure the turns."""
         self.seconds = SHORT_S
         """The seconds of the longest piece of work in this turn, or SHORT_S if none has taken longer."""
         self.what = NOTHING_NAMED

@@ -1,9 +1,9 @@
 """Place partitions on brokers: Kafka's assignReplicasToBrokers, with its two random numbers as arguments.
 
 The first replicas go round the brokers from `start_index`, so that leadership is spread. The other replicas follow at a
-distance that grows by one with each round, so that the partitions of a broker have their other replicas on many
-brokers. With racks, the brokers are ordered so that racks alternate, and no rack gets a second replica of a partition
-before each rack has one (KIP-36).
+distance. The distance grows by one each time the first replicas have gone once round all brokers, so that the
+partitions of a broker have their other replicas on many brokers. With racks, the brokers are ordered so that racks
+alternate, and no rack gets a second replica of a partition before each rack has one (KIP-36).
 """
 
 from collections.abc import Mapping, Sequence

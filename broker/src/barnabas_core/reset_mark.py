@@ -4,11 +4,14 @@ from collections.abc import Iterable
 from typing import Final
 
 RESET_MARK: Final = "barnabas.dev/reset="
-"""The prefix of the mark; ids of resets follow, the latest first, separated by commas, and a NUL at the end."""
+"""The prefix of the mark. The ids of resets follow the prefix, the latest first, separated by commas; then a NUL."""
 END: Final = "\0"
-"""The end of the mark; confluent-kafka reads metadata only up to a NUL, and ends its own metadata with a NUL."""
+"""The NUL that ends the mark of an offset reset.
+
+confluent-kafka reads metadata only up to a NUL, and ends its own metadata with a NUL.
+"""
 MARK_LENGTH_MAX: Final = 256
-"""The maximum length of a mark in characters, because each partition stores one; ids of older resets are dropped."""
+"""The maximum length of a mark in characters, because each committed offset has one; ids beyond it are left out."""
 
 
 def is_marked(metadata: str) -> bool:

@@ -42,7 +42,7 @@ class KnownNames:
         self._by_folded: dict[str, str] = {}
 
     def add(self, name: str) -> None:
-        """Add a name."""
+        """Add the name of a topic that now exists."""
         self._names.append(name)
 
     def colliding(self, name: str) -> str | None:
@@ -57,7 +57,7 @@ class KnownNames:
 
 
 def folded(name: str) -> str:
-    """Return the name as metrics show it; names that collide become equal."""
+    """Return the name as metrics show it; names that differ only in `.` and `_` become equal."""
     return name.replace(".", "_")
 
 
