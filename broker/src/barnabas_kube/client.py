@@ -42,7 +42,7 @@ class NoAnswer(Exception):
 
 
 class StreamRefused(Exception):
-    """The error that the API server answered with an error instead of a stream; the message names the request."""
+    """The error that the API server refused a stream with an HTTP error status; the message names the request."""
 
     def __init__(self, what: str, answer: Answer) -> None:
         super().__init__(f"{what}: {answer.status} {parse_status(answer.body).message}")

@@ -35,7 +35,7 @@ class Protection:
 
     @property
     def scheme(self) -> str:
-        """The scheme of the port's addresses."""
+        """The scheme of the port's URLs, `https` or `http`."""
         return "https" if self else "http"
 
     @property
