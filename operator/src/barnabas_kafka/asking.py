@@ -53,8 +53,8 @@ class Asking:
     def ask(self, requests: Mapping[int, Sequence[Request]]) -> Iterator[tuple[int, Request, Answer]]:
         """Send each broker its requests one after the other, all brokers in parallel; yield the responses.
 
-        If a request fails, the failure is recorded, and its broker gets no further request in this round, because each
-        could take the whole timeout.
+        If a request fails, the failure is recorded, and its broker gets no further request in this round of
+        requests, because each one could take the whole timeout.
         """
         brokers = list(requests)
         for wave in zip_longest(*requests.values()):
@@ -97,9 +97,10 @@ class Asking:
         return int(self.client.connections.broker_version_data.api_version(request)) >= version
 
     async def _any(self, request: Request) -> tuple[int, Answer | KafkaError]:
-        """Send the request to a broker that has not failed in this round; return its id, and its response or error.
+        """Send the request to a broker that has not failed in this round of requests.
 
-        Raise ClusterUnreachable if all known brokers have failed.
+        Return the id of the broker, and its response or the error. Raise ClusterUnreachable if all known brokers have
+        failed.
         """
         likely = self.client.connections.least_loaded_node()
         known = [likely, *(each.node_id for each in self.client.connections.cluster.brokers())]

@@ -30,7 +30,10 @@ def describe_groups(group_ids: Iterable[str]) -> list[Any]:
 
 
 def fetch_offsets(group_ids: Iterable[str], *, many: bool) -> list[Any]:
-    """Return the requests for all committed offsets of groups; each request has one group unless `many` is True."""
+    """Return the requests for all committed offsets of groups.
+
+    A request is for one group, or for up to GROUPS_A_REQUEST groups if `many` is True.
+    """
     if many:
         of_group = OffsetFetchRequest.OffsetFetchRequestGroup
         return [

@@ -40,7 +40,10 @@ class CommandConfig(NamedTuple):
 
     @property
     def authenticates(self) -> bool:
-        """True if the client presents a user or a certificate. Raise SecurityFileError if the file cannot be read."""
+        """True if the client authenticates, by SASL or by a certificate.
+
+        Raise SecurityFileError if the file cannot be read.
+        """
         found = _read(self.file)
         return found.get(PROTOCOL, "").startswith("SASL_") or KEY in found
 

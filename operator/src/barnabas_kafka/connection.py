@@ -13,7 +13,7 @@ from barnabas_kafka.security import IN_CLEAR, Credentials, SecurityFileError
 
 REQUEST_TIMEOUT_S: Final = 10.0
 Make = Callable[..., Any]
-"""The type of a constructor of kafka-python, because the library has no type hints."""
+"""The type to which constructors of kafka-python are cast, because mypy rejects calls without type hints."""
 
 
 class ClusterUnreachable(Exception):
@@ -44,7 +44,10 @@ class Connections(KafkaConnectionManager):
 
     @property
     def mover(self) -> int | None:
-        """The broker to which replica moves were last sent; before that, the controller, or None if it is unknown."""
+        """The broker to which replica moves were last sent.
+
+        If none have been sent, the controller; None if the controller is unknown.
+        """
         controller = self.cluster.controller
         return controller.node_id if self._mover is None and controller is not None else self._mover
 

@@ -16,7 +16,7 @@ class Credentials(Protocol):
 
     @property
     def authenticates(self) -> bool:
-        """True if the client presents a user or a certificate."""
+        """True if the client authenticates, by SASL or by a certificate."""
         ...
 
     def settings(self) -> Mapping[str, Any]:
@@ -56,7 +56,7 @@ class Security(NamedTuple):
 
     @property
     def authenticates(self) -> bool:
-        """True if the client presents a user or a certificate."""
+        """True if the client authenticates, by SASL or by a certificate."""
         return self.sasl is not None or (self.tls is not None and self.tls.cert_file is not None)
 
     def settings(self) -> Mapping[str, Any]:
