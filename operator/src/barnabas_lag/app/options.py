@@ -25,7 +25,7 @@ PORT_MAX: Final = 65_535
 
 
 class Listener(NamedTuple):
-    """The address of the pages; an empty host means all addresses."""
+    """The address on which /metrics and /healthz are served; an empty host means all addresses."""
 
     host: str
     port: int

@@ -54,7 +54,7 @@ class Rounds:
     connect: Callable[[], Any]
     clocks: Clocks
     begun_s: float = field(init=False)
-    """The time when the last round began, on the steady clock."""
+    """The time when the last round of requests to the cluster began, in seconds of the clock `steady_s`."""
     own: OwnMetrics = field(init=False)
     _history: History = field(init=False)
     _retention: OffsetsRetention = field(init=False)
@@ -145,7 +145,7 @@ class Rounds:
         self._cut_off = cut_off
 
     def _tell(self, text: str) -> None:
-        """Log a failure once until it changes, and log once that all requests are answered again."""
+        """Log the failures in `text` if they have changed; if `text` has become empty, log that the failures ended."""
         if text and text != self._reported:
             log.warning("%s", text)
         elif self._reported and not text:

@@ -5,7 +5,7 @@ from typing import NamedTuple, Protocol
 
 
 class Names(Protocol):
-    """A filter of names, or a set of names."""
+    """The wanted names: a Filter with regular expressions, or a set of exact names."""
 
     def __contains__(self, name: object, /) -> bool: ...
 

@@ -14,7 +14,10 @@ from barnabas_lag.evaluation.velocity import LagSum, catch_up_s, velocity, with_
 
 
 class Question(NamedTuple):
-    """A request for the first record since `time_s`, which narrows down when the record at `offset` was written."""
+    """A request for the first record with at least the timestamp `time_s`.
+
+    The response narrows down when the record at `offset` was written.
+    """
 
     offset: int
     time_s: float

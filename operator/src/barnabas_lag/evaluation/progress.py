@@ -6,7 +6,7 @@ from enum import IntEnum
 from typing import Final
 
 MOVES_KEPT: Final = 10
-"""The number of commits that are kept, the same as in Burrow."""
+"""The number of latest commits by which a group's progress in a partition is judged, the same as in Burrow."""
 
 
 class Status(IntEnum):
@@ -58,7 +58,7 @@ class Progress:
     """
     moves_since_rewind: int = 0
     reset: str = ""
-    """The id of the last declared reset in the metadata of the committed offset."""
+    """The id of a ConsumerGroup's latest reset, read from the committed offset's metadata; "" if it has none."""
 
 
 def first_look(now_s: float, committed: int, lag: int, reset: str = "") -> Progress:
@@ -72,7 +72,7 @@ def first_look(now_s: float, committed: int, lag: int, reset: str = "") -> Progr
 def next_look(before: Progress | None, now_s: float, committed: int, lag: int, reset: str = "") -> Progress:
     """Return the progress after another reading of the committed offset; `before` is None at the first reading.
 
-    `reset` is the id of the last declared reset in the metadata of the committed offset, or "".
+    `reset` is the id of a ConsumerGroup's latest reset, read from the committed offset's metadata; "" if it has none.
     """
     if before is None:
         return first_look(now_s, committed, lag, reset)
@@ -93,7 +93,7 @@ def after_silence(before: Progress, now_s: float) -> Progress:
 
 
 def _moved(before: Progress, now_s: float, committed: int, lag: int, *, was_reset: bool) -> Progress:
-    """Return the progress after a commit that moved the offset; a declared reset is no rewind."""
+    """Return the progress after a commit that moved the offset; a reset by a ConsumerGroup is not a rewind."""
     rewound_from, since = (None, 0) if was_reset else _rewind(before, committed)
     waited_s = 0.0 if before.behind_since_s is None else now_s - before.behind_since_s
     return replace(

@@ -38,7 +38,7 @@ class GroupReading(NamedTuple):
     members: int | None
     committed: Mapping[TopicPartition, int]
     resets: Mapping[TopicPartition, str] = {}
-    """The id of the last declared reset by partition, from the metadata of the committed offset."""
+    """The ids of a ConsumerGroup's latest resets by partition, read from the metadata of the committed offsets."""
     topics: frozenset[str] | None = None
     """The topics with partitions assigned to members; None if unknown, as during a rebalance."""
 

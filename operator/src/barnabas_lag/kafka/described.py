@@ -12,7 +12,7 @@ from barnabas_core.topic_partition import TopicPartition
 
 STABLE: Final = "Stable"
 CONSUMERS: Final = "consumer"
-"""The protocol type of consumers; the assignments of other types, such as Kafka Connect's, are no partitions."""
+"""The protocol type of consumers. Groups of other types, such as Kafka Connect's, do not assign partitions."""
 KEPT_BYTES_MAX: Final = 32 << 20
 """The largest size of the cache of assignments in bytes, enough for about 280,000 partitions."""
 ENTRY_BYTES: Final = 300
@@ -21,7 +21,7 @@ PARTITION_BYTES: Final = 112
 
 
 class Described(NamedTuple):
-    """The state and the protocol type of a group, and its members as in the response."""
+    """The state and the protocol type of a group, and its members as in the response to DescribeGroups."""
 
     state: str
     protocol_type: str

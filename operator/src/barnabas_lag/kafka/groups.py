@@ -34,7 +34,7 @@ class Listed(NamedTuple):
 
 
 class Committed(NamedTuple):
-    """The committed offsets of a group, and the last declared reset of each partition from their metadata."""
+    """The committed offsets of a group, and the ids of a ConsumerGroup's latest resets, read from their metadata."""
 
     offsets: dict[TopicPartition, int]
     resets: dict[TopicPartition, str]
