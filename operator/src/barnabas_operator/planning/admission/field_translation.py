@@ -33,10 +33,10 @@ _FIELDS: Final = {
 
 
 def in_declared_fields(kind: str, message: str) -> str:
-    """Return the message with field paths of the Kubernetes object replaced by fields of the Barnabas resource.
+    """Return the API server's message with the field names of the Barnabas resource.
 
-    The API server's introduction, such as `Job "a" is invalid:`, is removed. Paths of fields that only the operator
-    sets stay as they are.
+    These names replace the field paths of the Kubernetes object. The introduction, such as `Job "a" is invalid:`, is
+    removed. Paths of fields that only the operator sets stay as they are.
     """
     said = _ABOUT.sub("", message)
     for theirs, ours in _FIELDS.get(kind, ()):

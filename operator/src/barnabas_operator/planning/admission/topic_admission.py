@@ -111,9 +111,9 @@ def one_replica(wanted: Topic, _before: Topic | None, _context: AdmissionContext
 
 
 def no_spare_replica(wanted: Topic, _before: Topic | None, context: AdmissionContext) -> str | None:
-    """Return a warning if `min.insync.replicas` leaves no replica that may be offline.
+    """Return a warning if writes with acks=all fail as soon as one replica is offline.
 
-    The value of the Cluster counts if the Topic declares none.
+    If the Topic does not declare `min.insync.replicas`, the value of the Cluster is used.
     """
     own = declared_texts(wanted.spec.config).get("min.insync.replicas")
     fewest, whose = (own, "") if own is not None else (context.min_insync_replicas, " (from the Cluster)")

@@ -33,7 +33,10 @@ Data = Mapping[str, bytes]
 
 
 class AuthoritySecrets(NamedTuple):
-    """The content of both Secrets of an authority (None if missing), and the annotations of the Secret with the key."""
+    """The data of the two Secrets of a CA: `key` and `certificate`. The data is None if the Secret is missing.
+
+    `marks` are the annotations of the Secret with the key.
+    """
 
     key: Data | None
     certificate: Data | None
@@ -41,9 +44,10 @@ class AuthoritySecrets(NamedTuple):
 
 
 class AuthorityPlan(NamedTuple):
-    """The authority that signs, the trusted certificates, and the content of the two Secrets.
+    """The desired state of a CA: `signer` signs certificates, and `trusted` are the CA certificates that are trusted.
 
-    `marks` are the annotations of the Secret with the key. `given` are the names of the Secrets that the user provides.
+    `key` and `certificate` are the data of the CA's two Secrets, and `marks` the annotations of the Secret with the
+    key. `given` are the names of the Secrets that the user provides.
     """
 
     signer: Authority

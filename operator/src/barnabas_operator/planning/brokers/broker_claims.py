@@ -44,7 +44,7 @@ def brokers_holding(state: ClusterState | None, count: int) -> int:
 
 
 def claims_to_empty(claims: Iterable[BrokerClaim], broker_id: int) -> list[BrokerClaim]:
-    """Return the claims of a broker that must be marked as emptied when the broker is removed."""
+    """Return the claims to mark as emptied, because the broker holds no replicas when it is removed."""
     return [claim for claim in claims if claim.broker_id == broker_id and not claim.is_emptied]
 
 
@@ -59,7 +59,7 @@ def claims_in_use_again(claims: Iterable[BrokerClaim], places: int) -> list[Brok
 def claims_to_delete(
     cluster: Cluster, claims: Iterable[BrokerClaim], places: int, registered: Collection[int]
 ) -> list[BrokerClaim]:
-    """Return the emptied claims of removed brokers whose volume has `deleteClaim`.
+    """Return the claims to delete: the emptied claims of removed brokers, for volumes with `deleteClaim`.
 
     The claims of a registered broker are kept, because it may have received replicas of a new topic before it stopped.
     """

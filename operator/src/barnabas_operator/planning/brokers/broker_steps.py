@@ -120,16 +120,19 @@ def step_without_restarts(
 
 
 def _turn(broker_id: int) -> int:
-    """Return the number of the StatefulSet controller's batch that has the pod; batches hold 1, 2, 4, ... pods."""
+    """Return the number of the batch in which the StatefulSet controller creates the pod.
+
+    The batches contain 1, 2, 4, ... pods.
+    """
     return (broker_id + 1).bit_length()
 
 
 def _release(
     outdated: BrokerView, missing: frozenset[int], brokers: Sequence[BrokerView], state: ClusterState | None
 ) -> RestartBroker | Refusal:
-    """Return the restart of the broker that blocks the StatefulSet, or a refusal if the restart has to wait.
+    """Return the restart of the broker whose pod blocks the StatefulSet, or a refusal if the restart has to wait.
 
-    The restart does not wait for missing brokers, because their pods are not created before the restart.
+    The restart does not wait for missing brokers, because the StatefulSet creates their pods only after the restart.
     """
     there = [broker for broker in brokers if broker.is_running]
     if outdated.is_down:

@@ -14,7 +14,7 @@ from barnabas_operator.resources.quantity import quantity_value
 
 
 def same_disks(cluster: Cluster, volumes: Iterable[Volume]) -> bool:
-    """True if the volumes have the declared ids, sizes and storage classes."""
+    """True if `volumes` have the ids, sizes and storage classes that the Cluster declares."""
     return _kinds(volumes) == _kinds(cluster.spec.storage.volumes)
 
 
@@ -23,10 +23,10 @@ def _kinds(volumes: Iterable[Volume]) -> dict[int, tuple[Decimal, str | None]]:
 
 
 def refuse_disks(cluster: Cluster, volumes: Iterable[Volume], claims: Iterable[BrokerClaim]) -> Refusal | None:
-    """Refuse declared volumes that leave out or shrink claims with records, or change the storage class of such claims.
+    """Refuse to remove or shrink a volume with records, or to change its storage class.
 
-    `volumes` are the volumes before the change. A volume whose claims were never bound holds no records, so it can be
-    removed or changed.
+    `volumes` are the volumes before the change, and the Cluster declares the volumes after the change. A volume whose
+    claims were never bound holds no records, so it can be removed or changed.
     """
     bound = [claim for claim in claims if claim.is_bound]
     with_records = {claim.volume_id for claim in bound}

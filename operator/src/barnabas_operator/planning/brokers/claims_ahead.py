@@ -18,7 +18,7 @@ NOT_BOUND: Final = "ClaimNotBound"
 
 
 def added_volumes(cluster: Cluster, pod: BrokerPod) -> list[Volume]:
-    """Return the declared volumes that a pod does not have."""
+    """Return the declared volumes that the spec of the pod does not contain yet."""
     return [volume for volume in cluster.spec.storage.volumes if claim_name(volume.id) not in pod.volumes]
 
 

@@ -12,9 +12,9 @@ ChangeCheck = Callable[[Cluster, Cluster], Refusal | None]
 
 
 def refuse_change(before: Cluster, after: Cluster, *, in_pods: bool = False) -> Refusal | None:
-    """Return the first refusal of a change to a Cluster, or None.
+    """Return the first reason to refuse a change to a Cluster, or None if the change is allowed.
 
-    If the brokers run `in_pods`, changes to volumes are not checked here, but by `refuse_disks`.
+    If the brokers run in pods (`in_pods`), `refuse_disks` checks changes to volumes instead.
     """
     objections = (check(before, after) for check in (CHECKS_IN_PODS if in_pods else CHECKS))
     return next((objection for objection in objections if objection is not None), None)

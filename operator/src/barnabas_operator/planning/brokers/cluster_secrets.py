@@ -205,7 +205,7 @@ def _of_operator(cluster: Cluster, of_cluster: AuthorityPlan, moment: Moment) ->
 def _of_companion(cluster: Cluster, name: str, of_cluster: AuthorityPlan, moment: Moment) -> Data:
     """Return the content of the Secret of the lag exporter or of maintenance runs.
 
-    The certificate of a lag exporter that serves protected metrics names its Service.
+    If the Cluster has `spec.metrics`, the certificate of the lag exporter contains the DNS name of its Service.
     """
     serves = cluster.spec.metrics is not None and name == lag_exporter_name(cluster.metadata.name)
     hosts = {service_host(name, cluster.metadata.namespace)} if serves else set()

@@ -31,7 +31,10 @@ def setting_changes(cluster: Cluster, overrides: BrokerConfigs, places: Mapping[
 
 
 def place_settings(cluster: Cluster, pods: PodsState) -> dict[int, Settings]:
-    """Return, by broker, the settings that depend on the node of the broker's pod; unknown values are left out."""
+    """Return, by broker id, the settings that depend on the node of the broker's pod: its rack and advertised hosts.
+
+    A setting is left out while its value is unknown.
+    """
     old = pods.remaining()  # These brokers have to restart, and may be too old to know `advertised.hosts`.
     return {
         number: {**_rack(cluster, pod), **(_hosts(cluster, pods, pod) if pod.host_ip and number not in old else {})}

@@ -12,7 +12,10 @@ from barnabas_operator.resources.cluster import Cluster, Listener
 
 
 def given_addresses(cluster: Cluster, external: ExternalAccess) -> dict[str, str]:
-    """Return the node port or load balancer's host of each external listener's Services, by the name of the Service."""
+    """Return, by the name of the Service, the address that Kubernetes gave each Service of an external listener.
+
+    The address is a node port or the host of a load balancer.
+    """
     name, found = cluster.metadata.name, {}
     for listener in cluster.spec.listeners:
         if listener.type == "nodeport" and (port := external.bootstrap_ports.get(listener.name)):
@@ -46,6 +49,6 @@ def stale_brokers(cluster: Cluster, pods: PodsState) -> dict[int, str]:
 
 
 def stale_addresses(pods: PodsState) -> Refusal | None:
-    """Return the refusal that names the pods with an outdated address, which have to restart, or None."""
+    """Return a refusal that names the pods to restart because of an outdated address, or None if all are up to date."""
     stale = [f"{pod.name} {pod.stale}" for pod in pods.pods.values() if pod.stale]
     return Refusal(WAITING_FOR_ADDRESSES, f"{'; '.join(stale)}; brokers with an old address restart") if stale else None

@@ -120,7 +120,10 @@ def protocol_of(listener: Listener) -> str:
 
 
 def listener_settings(listener: Listener) -> dict[str, str]:
-    """Return a broker's settings for the authentication at a listener; PLAIN checks passwords by SCRAM credentials."""
+    """Return a broker's settings for the authentication at a listener.
+
+    With PLAIN, the broker checks a password against the SCRAM credentials of the user.
+    """
     prefix, mechanism = f"listener.name.{listener.name}", mechanism_of(listener)
     asked = listener.authentication is not None and listener.authentication.type == "tls"
     settings = {f"{prefix}.ssl.client.auth": "required" if asked else "none"} if listener.tls else {}

@@ -1,7 +1,7 @@
 """The level of `barnabas.metadata.version` that the brokers finalize next.
 
-Brokers that do not support a finalized level cannot start. So the operator raises the level only after a roll has
-ended, and never lowers the level.
+Brokers that do not support a finalized level cannot start. So the operator raises the level only after a rolling
+restart has ended, and never lowers the level.
 """
 
 from collections.abc import Mapping, Sequence
@@ -73,8 +73,8 @@ def next_version(
 ) -> RaiseMetadataVersion | Refusal | None:
     """Return the step that raises the level to the pinned level, or else to the highest level that all brokers support.
 
-    A pinned level that a live broker does not support is refused. The result is None if the level need not rise, and
-    until `supported` holds the levels of every live broker.
+    A pinned level that a live broker does not support is refused. The result is None if the level is high enough, or if
+    `supported` does not contain every live broker yet.
     """
     versions, pinned = state.metadata_versions, cluster.spec.metadata_version
     if versions is None or not state.racks or not supported.keys() >= state.racks.keys():

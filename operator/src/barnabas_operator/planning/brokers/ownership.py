@@ -10,8 +10,8 @@ from barnabas_operator.resources.object_meta import API_VERSION
 def is_owned(cluster: Cluster, found: Json) -> bool:
     """True if the object belongs to the Cluster, or to an earlier Cluster of the same name.
 
-    If no Cluster owns the object, for example after a restore from a backup, the labels of the object decide, unless
-    it has another controller.
+    If the object has no owner reference to a Cluster, for example after a restore from a backup, its labels decide.
+    The result is then False if another owner controls the object.
     """
     meta = found["metadata"]
     clusters = [each["name"] for each in _owners(found) if _is_cluster(each)]

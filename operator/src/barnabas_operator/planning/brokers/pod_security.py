@@ -104,7 +104,10 @@ def companion_users(cluster: Cluster) -> list[str]:
 
 
 def _super_users(cluster: Cluster) -> list[str]:
-    """Return the super users: brokers and operator, and also lag exporter and maintenance runs if they get no ACLs."""
+    """Return the super users: always the brokers and the operator.
+
+    With `allowEveryoneIfNoAclFound`, the lag exporter and maintenance runs get no ACLs, so they are super users, too.
+    """
     authorization = cluster.spec.authorization
     is_open_else = authorization is not None and authorization.allow_everyone_if_no_acl_found
     return [*own_users(cluster), *(companion_users(cluster) if is_open_else else [])]

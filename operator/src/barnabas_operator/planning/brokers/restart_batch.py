@@ -7,11 +7,11 @@ from barnabas_operator.planning.cluster_state import ClusterState
 
 
 def restart_batch(first: int, brokers: Sequence[BrokerView], state: ClusterState | None, count_max: int) -> list[int]:
-    """Return the id `first` and up to `count_max` - 1 other changed brokers that can restart at the same time.
+    """Return the ids of the brokers to restart together: `first`, and up to `count_max` - 1 others.
 
-    Each partition loses at most one replica, as when brokers restart one by one. The controller joins no batch, because
-    it restarts last. A broker restarts alone if it has no rack or is not ready, and while replicas move or volumes are
-    added.
+    The others are brokers with outdated settings. Each partition loses at most one replica, as when brokers restart one
+    by one. The controller is never one of the others, because it restarts last. A broker restarts alone if it has no
+    rack or is not ready, and while replicas move or volumes are added.
     """
     batch = [first]
     grows = any(broker.lacks_volume for broker in brokers)

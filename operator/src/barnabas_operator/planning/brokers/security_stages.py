@@ -1,9 +1,9 @@
 """The stages in which the security of a Cluster is turned on or off while it serves clients.
 
-Brokers of neighbouring stages can connect to each other, so each roll moves all brokers one stage forward or back. A
-broker connects to the listener whose name is its own inter.broker.listener.name, at the port that the other broker
-advertises. While a broker has a plaintext and a TLS listener for brokers, the TLS listener needs a name and a port of
-its own. In the last roll the plaintext listener ends, and the TLS listener gets its port, 9091.
+Brokers of neighbouring stages can connect to each other, so each rolling restart moves all brokers one stage forward or
+back. A broker connects to the listener whose name is its own inter.broker.listener.name, at the port that the other
+broker advertises. While a broker has a plaintext and a TLS listener for brokers, the TLS listener needs a name and a
+port of its own. In the last rolling restart the plaintext listener ends, and the TLS listener gets its port, 9091.
 """
 
 from collections.abc import Collection, Mapping
@@ -87,7 +87,7 @@ def is_reached_by_tls(cluster: Cluster) -> bool:
 
 
 def is_passing(cluster: Cluster) -> bool:
-    """True if the brokers have not reached the stage that the Cluster declares, so that their stages may differ."""
+    """True if the status has another stage than the Cluster declares, so that brokers may be at different stages."""
     return reported_stage(cluster) is not wanted_stage(cluster)
 
 
@@ -97,7 +97,10 @@ def ports_between_brokers(cluster: Cluster) -> tuple[int, ...]:
 
 
 def refuse_passing_port(cluster: Cluster, stage: SecurityStage) -> Refusal | None:
-    """Refuse a listener on the port that brokers need until the Cluster has gone from `stage` to its declared stage."""
+    """Refuse a listener on `PASSING_PORT` while the Cluster changes from `stage` to its declared stage.
+
+    Brokers use this port for replication during the change.
+    """
     if stage is wanted_stage(cluster):
         return None
     for index, each in enumerate(cluster.spec.listeners):

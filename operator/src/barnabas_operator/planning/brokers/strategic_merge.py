@@ -1,6 +1,6 @@
-"""The merge of a template into an object of the operator, by the rules of a strategic merge patch in Kubernetes.
+"""The merge of a user's template into a Kubernetes object, by the rules of a strategic merge patch in Kubernetes.
 
-Lists are merged by key only if the operator creates their entries and the schema of Kubernetes defines a merge key.
+A list is merged by key only if Kubernetes defines a merge key for it and the operator itself adds entries to it.
 """
 
 from collections.abc import Mapping, Sequence

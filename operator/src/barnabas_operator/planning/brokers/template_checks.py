@@ -195,7 +195,7 @@ def _entry_problems(
 
 
 def _directive_problems(entry: Entry, value: Mapping[str, object], where: Path, steps: Steps) -> Iterator[Problem]:
-    """Yield each `$patch` that is invalid or would remove a fixed field."""
+    """Yield each `$patch` that is invalid or would remove a field that a template must not change."""
     directive, place = value.get(DIRECTIVE), (*where, DIRECTIVE)
     if directive not in (None, REPLACE, DELETE):
         yield place, f"{dotted(place)} is {shown(directive)}; allowed: {REPLACE} or {DELETE}"
