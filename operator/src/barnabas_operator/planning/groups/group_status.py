@@ -41,10 +41,10 @@ WORDS: Final[Mapping[Status, Evaluated]] = {
 def group_status(
     group: ConsumerGroup, seen: GroupSeen, work: WorkStatus, objective: Judged | None, cluster: str, now: str
 ) -> ConsumerGroupStatus:
-    """Return the new status; `now` is in RFC 3339. `objective` is None if none is declared.
+    """Return the new status; `now` is in RFC 3339. `objective` is None if the spec declares no objective.
 
-    `cluster` and `groupId` identify the group to delete with the resource. Both are set only if the resource manages
-    the group.
+    `cluster` and `groupId` in the status identify the group to delete with the resource. The two fields stay empty
+    until the resource manages the group.
     """
     before = group.status or ConsumerGroupStatus()
     is_ours = work.problem is None and not group.is_paused

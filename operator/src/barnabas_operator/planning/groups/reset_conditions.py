@@ -77,7 +77,7 @@ def reset_done(group: ConsumerGroup, work: WorkStatus, done: ResetStatus, now: s
 
 
 def done_message(done: ResetStatus) -> str:
-    """Return the message about a reset that was carried out, without numbers if the plan is unknown."""
+    """Return the message that a reset was carried out; without counts if the planned offsets are unknown."""
     if not done.partitions:
         return f"the reset {done.id} was carried out before, as the committed offsets show"
     counts = (

@@ -130,7 +130,10 @@ def plan_reset(reset: Reset, group_id: str, described: GroupDescriptions, found:
 def _wanted(
     reset: Reset, group_id: str, described: GroupDescriptions, found: OffsetsOfTime
 ) -> Callable[[TopicPartition], int | None]:
-    """Return a function from a partition to its requested offset, or to None if `shiftBy` has no offset to shift."""
+    """Return a function that returns the requested offset of a partition.
+
+    The function returns None if `shiftBy` is set and the group has committed no offset in the partition.
+    """
     to, logs, committed = reset.to, described.logs, described.groups[group_id].committed
     if to.earliest is not None:
         return lambda each: logs[each].start
@@ -147,7 +150,7 @@ def _wanted(
 
 
 def refuse_size(plan: ResetPlan, group_id: str, mark: str) -> Refusal | None:
-    """Refuse a plan that is too large for one commit; `mark` is the metadata to commit for each partition."""
+    """Refuse a plan whose OffsetCommit request would be too large; `mark` is the metadata of each committed offset."""
     of_each = len(group_id.encode()) + len(mark) + OFFSET_BYTES
     size_bytes = sum(of_each + len(each.partition.topic) for each in plan.moves)
     if size_bytes <= COMMIT_BYTES_MAX:
@@ -222,7 +225,7 @@ def _of_group(reset: Reset, other: str, described: GroupDescriptions) -> Collect
 
 
 def _there(group: GroupDescription, described: GroupDescriptions) -> set[TopicPartition]:
-    """Return the partitions with committed offsets that still exist."""
+    """Return the existing partitions in which the group has committed offsets."""
     return {each for each in group.committed if each.partition < described.partitions.get(each.topic, 0)}
 
 

@@ -75,7 +75,7 @@ class Over(NamedTuple):
 
 
 class Done(NamedTuple):
-    """The step that reports a reset as carried out at the time `at`; the target is no longer scaled down."""
+    """The step that reports that the reset was carried out at the time `at`."""
 
     at: str
 
@@ -89,7 +89,10 @@ class Commit(NamedTuple):
 
 
 class Remember(NamedTuple):
-    """The step that writes the annotation `before` on the target, or removes the annotation if `before` is None."""
+    """The step that writes the replicas and progress in `before` to an annotation of the target.
+
+    If `before` is None, the step removes the annotation.
+    """
 
     before: BeforeReset | None
 

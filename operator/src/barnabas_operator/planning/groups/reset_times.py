@@ -40,5 +40,5 @@ def reset_time_ms(to: ResetTo, now: datetime) -> int | Refusal | None:
 
 
 def _milliseconds(time: datetime) -> int:
-    """Return the milliseconds since 1970, rounded up, because records of an earlier millisecond are before `time`."""
+    """Return `time` in milliseconds since 1970, rounded up so that no record from before `time` is selected."""
     return -((EPOCH - time) // MILLISECOND)

@@ -19,7 +19,7 @@ class Scalers(NamedTuple):
 
 
 def refuse_scaling(group: ConsumerGroup, scaling: Scaling, scale: TargetScale, scalers: Scalers) -> Refusal | None:
-    """Refuse to scale a target that an autoscaler, an older ConsumerGroup or a reset scales."""
+    """Refuse to scale a target that an autoscaler or an older ConsumerGroup scales, or that a reset has scaled down."""
     target = scaling.target
     before = scale.before
     if before is not None and not before.gave_up:

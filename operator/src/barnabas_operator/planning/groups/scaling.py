@@ -1,9 +1,9 @@
 """The number of consumer replicas of a group, chosen by its lag.
 
 The wanted number is computed as by KEDA and the HorizontalPodAutoscaler: the lag divided by `lagThreshold`, rounded up,
-within `min` and `max`, and at most one replica for each partition. A target is scaled up at once. It is scaled down
-after the lag has allowed fewer replicas for `WINDOW_S`, by at most half, and never to a number that was too small for
-the same load (`too_few`).
+within `min` and `max`, and at most one replica for each partition. A target is scaled up at once, but down only after
+the lag has allowed fewer replicas for `WINDOW_S`. A scale-down removes at most half of the replicas, and never
+leaves a number that was too small for the same load before (`too_few`).
 """
 
 from math import inf
@@ -33,7 +33,7 @@ class Demand(NamedTuple):
 
     lag: int | None
     written: int
-    """The sum of the log end offsets of the partitions with a known lag, which rises with every write."""
+    """The sum of the log end offsets of the partitions with a known lag. Every write increases the sum."""
     places: int
     """The number of partitions with a known lag."""
     partitions: int
@@ -70,7 +70,7 @@ class Memory(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """The number of replicas to set, and the reason if it differs from the current number."""
+    """The number of replicas to set, and the reason `why` for a change; `why` is empty if the number stays the same."""
 
     replicas: int
     memory: Memory
@@ -139,7 +139,7 @@ def _calm(calm: Calm | None, demand: Demand, wanted: int, replicas: int, now_s: 
 
 
 def _at(memory: Memory, replicas: int, now_s: float, why: str) -> Decision:
-    """Return the decision to change the replicas, with the updated state."""
+    """Return the decision to change the number of replicas, with the memory after the change."""
     down = replicas < memory.replicas
     changed = memory._replace(replicas=replicas, changed_s=now_s, went_down=down, calm=None)
     return Decision(replicas, changed, why)

@@ -44,10 +44,10 @@ def follows_lag(group: ConsumerGroup, seen: GroupSeen, decided: Decision, now: s
 
 
 def not_scaled(group: ConsumerGroup, why: Refusal, now: str) -> Condition:
-    """Return the condition of a target that is not scaled; `now` is in RFC 3339."""
+    """Return the condition that says why the operator does not scale the target; `now` is in RFC 3339."""
     return condition(group, SCALING_ACTIVE, "False", why.reason, why.message, now)
 
 
 def scaled(target: ScaleTarget, before: int, decided: Decision) -> Said:
-    """Return the Event about a change to the replicas of the target."""
+    """Return the Event that says from and to which number of replicas the target was scaled, and why."""
     return "Normal", SCALED, f"scaled {named(target)} from {before} to {decided.replicas} replicas: {decided.why}"

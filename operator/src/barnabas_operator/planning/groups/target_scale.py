@@ -1,4 +1,4 @@
-"""The scale of `spec.scaling.target`, now and before a reset."""
+"""The number of replicas of the workload in `spec.scaling.target`, now and before a reset scaled it down."""
 
 from typing import Annotated, Final, NamedTuple
 
@@ -77,5 +77,5 @@ def before_text(before: BeforeReset | None) -> str | None:
 
 
 def named(target: ScaleTarget) -> str:
-    """Return the kind and name of the target for messages."""
+    """Return the kind and name of the target as text, such as `Deployment orders`."""
     return f"{target.kind} {target.name}"

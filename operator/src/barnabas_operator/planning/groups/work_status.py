@@ -24,4 +24,4 @@ class WorkStatus:
     is_resetting: bool = False
     """True if a reset is in progress or waits; the operator then must not scale the target by its lag."""
     is_busy: bool = False
-    """True if the next observation must follow soon."""
+    """True if the operator must observe the group again soon."""
