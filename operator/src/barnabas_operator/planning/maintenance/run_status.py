@@ -33,7 +33,7 @@ DELETING: Final = "Deleting"
 REASONS: Final = {2: INVALID_OPTIONS, 3: FOUND_SOMETHING}
 """The reasons of the condition `Ready`, by the job's exit code; docs/how-to/jobs.md explains the codes."""
 OF_KUBERNETES: Final = frozenset({"DeadlineExceeded"})
-"""The reasons of failed Jobs that are reported instead of the exit code and message of the last driver."""
+"""The reasons of a failed Job for which the status ignores the exit code and message of the last driver pod."""
 ANOTHER: Final = "to run the job again, apply a MaintenanceJob with another name"
 MORE_MEMORY: Final = "apply a MaintenanceJob with another name and more spec.driver.resources.limits.memory"
 
@@ -99,7 +99,10 @@ def ended_at(run: MaintenanceJob) -> str | None:
 
 
 def without_cluster(run: MaintenanceJob, why: Refusal, now: str) -> MaintenanceJob:
-    """Return the MaintenanceJob with a status that says why it has no Cluster, or unchanged if it has finished."""
+    """Return the MaintenanceJob with a status that says why no Cluster can run it.
+
+    If the MaintenanceJob has finished, return it unchanged.
+    """
     if run.has_finished:
         return run
     before = run.status or MaintenanceJobStatus()

@@ -1,7 +1,8 @@
-"""The next step of a MaintenanceJob, which runs only once even if the operator restarts or an object is lost.
+"""The next step of a MaintenanceJob.
 
-A run begins in three writes: its Job is created suspended, the MaintenanceJob gets the annotation `MARK`, and the Job
-is resumed. So the annotation without a Job means that the run may have begun and that its Job was lost.
+A MaintenanceJob must run only once, even if the operator restarts or an object is lost. So a run begins in three
+writes: the operator creates the Job suspended, adds the annotation `MARK` to the MaintenanceJob, and resumes the Job.
+If the annotation exists without a Job, the run may have begun, and its Job was lost.
 """
 
 from typing import Final, NamedTuple
@@ -12,9 +13,10 @@ from barnabas_operator.planning.refusal import RESOURCE_CONFLICT, Refusal
 from barnabas_operator.resources.maintenance_job import FINISHED, MaintenanceJob
 
 MARK: Final = "barnabas.dev/run"
-"""The annotation that keeps the state of a run if its status is lost, as in a restore from a backup.
+"""The annotation of a MaintenanceJob with the state of its run.
 
-The annotation contains the name of the MaintenanceJob, so that a copy with another name counts as a new run.
+The operator reads the annotation if the status is lost, as in a restore from a backup. The annotation contains the
+name of the MaintenanceJob, so that a copy with another name counts as a new run.
 """
 STARTED: Final = "Started"
 
@@ -64,7 +66,7 @@ def mark_of(run: MaintenanceJob) -> str | None:
 
 
 def marked(run: MaintenanceJob, mark: str) -> str:
-    """Return the value of the annotation `MARK` for a run."""
+    """Return the value of the annotation `MARK`: the name of the MaintenanceJob, and the state `mark` of its run."""
     return f"{run.metadata.name} {mark}"
 
 

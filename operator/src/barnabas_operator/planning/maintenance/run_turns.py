@@ -1,4 +1,7 @@
-"""The order of runs: runs of the same job on the same topic or archive, or with the same report, never overlap."""
+"""The order of runs.
+
+Two runs never overlap if they run the same job on the same topic or archive, or if they write the same report.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple

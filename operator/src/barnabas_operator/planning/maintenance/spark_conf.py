@@ -65,7 +65,10 @@ OPERATOR_SETS: Final = (
 
 
 def literal(text: str) -> str:
-    """Return the text escaped, because Kubernetes replaces `$(NAME)` by variables and `$$` by `$`."""
+    """Return the text with each `$` doubled, because Kubernetes replaces `$(NAME)` by a variable's value.
+
+    Kubernetes replaces `$$` by `$`.
+    """
     return text.replace("$", "$$")
 
 
