@@ -47,14 +47,14 @@ def cluster_events(cluster: Cluster, before: Json) -> Iterator[Said]:
 
 
 def _recovered(cluster: Cluster, before: Json) -> Iterator[Said]:
-    """Yield an Event if the Cluster is ready again, with the reason why it was not, unless it was only paused."""
+    """Yield an Event with the problem that is over if the Cluster is ready again; yield none after a pause."""
     ready, was = condition_of(cluster.conditions, READY), condition_before(before, READY)
     if ready is not None and ready.status == "True" and was.get("status", "True") != "True" and was["reason"] != PAUSED:
         yield "Normal", READY, f"the Cluster is ready again; the problem was {was['reason']}: {was.get('message', '')}"
 
 
 def _rolls(cluster: Cluster, before: Json) -> Iterator[Said]:
-    """Yield an Event when a roll begins, is paused, or has ended."""
+    """Yield an Event when a rolling restart begins, is paused, or has ended."""
     rolling, was = condition_of(cluster.conditions, ROLLING), condition_before(before, ROLLING)
     if rolling is None or _phase(rolling.status, rolling.reason) == _phase(was.get("status"), was.get("reason")):
         return

@@ -9,7 +9,10 @@ CONTAINER: Final = "broker"
 QUIET: Final = frozenset({"", "ContainerCreating", "PodInitializing"})
 """The reasons for which a container waits while it starts normally."""
 BACK_OFF: Final = "CrashLoopBackOff"
-"""The reason of a container in back-off; messages report instead why its process last ended."""
+"""The reason of a container that waits before its next restart.
+
+Messages do not show this reason; they say why the process of the container last ended.
+"""
 OUT_OF_MEMORY: Final = "OOMKilled"
 KILLED: Final = 137
 """The exit code after SIGKILL: 128 plus the signal number."""

@@ -1,6 +1,6 @@
 """The conditions `Ready` and `Rolling` of a Cluster.
 
-A Cluster stays ready during a roll in which every partition keeps a leader and enough in-sync replicas.
+A Cluster stays ready during a rolling restart in which every partition keeps a leader and enough in-sync replicas.
 """
 
 from collections.abc import Sequence
@@ -92,7 +92,7 @@ def is_fault(why: Refusal | None) -> bool:
 
 
 def _away(cluster: Cluster, why: Refusal | None, pods: PodsState, rolling: RollingStatus | None) -> str:
-    """Return a message about brokers that are not ready although no roll has restarted them, or an empty text."""
+    """Return a message about brokers that a rolling restart did not stop and that are not ready, or an empty text."""
     rolls = rolling is not None and not cluster.spec.rolling.pause
     if why is not None and why.reason == NOT_READY and not rolls:
         return why.message
@@ -131,9 +131,9 @@ def _names(troubles: Sequence[Trouble]) -> str:
 
 
 def rolling_of(before: RollingStatus | None, pods: PodsState, why: Refusal | None) -> RollingStatus | None:
-    """Return the status of the roll, or None if no broker has to restart.
+    """Return the status of the rolling restart, or None if no broker has to restart.
 
-    A roll ends when its last broker is ready again.
+    A rolling restart ends when its last broker is ready again.
     """
     remaining, away = pods.remaining(), pods.unready()
     restarting = tuple(number for number in away if number not in remaining)
@@ -146,7 +146,7 @@ def rolling_of(before: RollingStatus | None, pods: PodsState, why: Refusal | Non
 
 
 def progress(rolling: RollingStatus, pods: PodsState) -> str:
-    """Return the progress of a roll and what the roll waits for, in words."""
+    """Return a sentence with the progress of a rolling restart and with what it waits for."""
     done = pods.count - len(rolling.remaining) - len(rolling.restarting)
     message = f"{done} of {pods.count} brokers run with the declared settings"
     return f"{message}; {rolling.message}" if rolling.message else message

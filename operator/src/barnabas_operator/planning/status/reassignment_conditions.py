@@ -1,4 +1,4 @@
-"""The conditions of a Cluster for reassignments in progress, named plans, and proposals to rebalance."""
+"""The conditions of a Cluster about reassignments in progress, rebalance plans, and proposed rebalances."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple

@@ -31,13 +31,16 @@ def terminating_pod(found: Json) -> TerminatingPod:
 
 
 def is_away(node: Json | None) -> bool:
-    """True if a node is not ready, or is None because it no longer exists."""
+    """True if the node is not ready, or no longer exists (`node` is None)."""
     conditions = node.get("status", {}).get("conditions", ()) if node is not None else ()
     return all(each["status"] != "True" for each in conditions if each["type"] == "Ready")
 
 
 def why_not_ended(overdue: Iterable[TerminatingPod], away: Collection[str]) -> str:
-    """Return a sentence for each overdue pod; `away` are the names of nodes that are not ready."""
+    """Return why each pod in `overdue` still exists after its grace period.
+
+    `away` are the names of the nodes that are not ready or no longer exist.
+    """
     return "; ".join(_why(pod, is_node_away=pod.node in away) for pod in overdue)
 
 
