@@ -82,7 +82,7 @@ def _replicas(spec: Section) -> int:
 
 
 def _say_of_others(pools: Sequence[StrimziResource], first: str) -> None:
-    """Add a note to each node pool but the first, because its brokers get the settings of the first node pool."""
+    """Add a note to each node pool except the first, because all brokers get the settings of the first node pool."""
     for pool in pools:
         pool.spec.skip_rest()
         pool.source.hint(f"only the field replicas is converted, because {_ALIKE.format(first)}")

@@ -16,7 +16,10 @@ _OF_LISTENERS: Final = ("ssl.", "sasl.", "listener.name.")
 
 
 def broker_config(kafka: Section) -> JsonObject:
-    """Return `spec.config` of a Cluster. The caller must move the setting `OPEN_ELSE` to `spec.authorization`."""
+    """Return `spec.config` of a Cluster, in which `allow.everyone.if.no.acl.found` may still be set.
+
+    The caller must move this setting to `spec.authorization`, where a Cluster has a field for it.
+    """
     config = kafka.take("config", dict[str, ConfigValue]) or {}
     kept = {name: value for name, value in config.items() if not _is_useless(kafka, name)}
     for name, problem in _problems(kept).items():

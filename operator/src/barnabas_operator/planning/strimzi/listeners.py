@@ -29,7 +29,10 @@ _OF_SERVICES: Final[Mapping[str, Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class ListenerContext:
-    """The facts about a Kafka that its listeners depend on: brokers, authorization, and metadata of Services."""
+    """The properties of a Kafka resource that the conversion of its listeners needs.
+
+    `bootstrap_metadata` and `broker_metadata` are labels and annotations for Services.
+    """
 
     brokers: int
     is_authorized: bool
@@ -131,7 +134,10 @@ def _is_there(broker: Section, context: ListenerContext) -> bool:
 
 
 def _advertised(brokers: list[Section], kind: str | None, context: ListenerContext) -> str | None:
-    """Return the advertised host that all brokers can share, or None and a note about each host that is left out."""
+    """Return the advertised host that all brokers can share.
+
+    If they cannot share one, add a note about each advertised host that is left out, and return None.
+    """
     hosts = {each.take("advertisedHost", str) for each in brokers}
     if len(hosts) == 1 and (kind == "nodeport" or context.brokers == 1):
         return hosts.pop()

@@ -1,4 +1,4 @@
-"""The reasons why fields of Strimzi are left out, or what the user can do instead."""
+"""The notes on fields of Strimzi resources that the conversion leaves out: why, or what the user can do instead."""
 
 from collections.abc import Mapping
 from typing import Final

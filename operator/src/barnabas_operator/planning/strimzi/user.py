@@ -34,7 +34,7 @@ def converted_user(user: StrimziResource) -> JsonObject:
 
 
 def _authentication(spec: Section) -> JsonObject:
-    """Return the authentication, which is of type external for a KafkaUser without authentication."""
+    """Return the authentication of the User; its type is external if the KafkaUser declares no authentication."""
     if "authentication" not in spec:
         return {"type": "external"}
     section = spec.section("authentication")
