@@ -43,7 +43,10 @@ def is_under_way(move: LogDirMove, disks: Disks) -> bool:
 
 
 class LogDirRoom:
-    """The free space of log dirs, where log dirs of one broker that report the same space count as one disk."""
+    """The free space of log dirs.
+
+    Log dirs of one broker that report the same free and total space are taken to be on one disk.
+    """
 
     def __init__(self, disks: Disks) -> None:
         self._disks = disks
@@ -56,7 +59,7 @@ class LogDirRoom:
             self._take(move)
 
     def why_not(self, moves: Iterable[LogDirMove]) -> str | None:
-        """Return why the moves cannot begin, or reserve their space and return None if they can."""
+        """Return why the moves cannot begin; if they can begin, reserve their disk space and return None."""
         moves = tuple(moves)
         for move in moves:
             if move.broker_id not in self._disks.log_dirs:

@@ -37,7 +37,10 @@ def is_approved(cluster: Cluster) -> bool:
 
 
 def is_asked_for(cluster: Cluster) -> bool:
-    """True if the Cluster's annotation approves a rebalance; the operator removes it after the last move."""
+    """True if an annotation of the Cluster approves a rebalance.
+
+    The operator removes the annotation after the last move.
+    """
     return cluster.metadata.annotations.get(APPROVAL) == APPROVED
 
 
@@ -49,9 +52,9 @@ def is_uneven(state: ClusterState) -> bool:
 
 
 def is_calm(state: ClusterState) -> bool:
-    """True if no broker is down, awaited, restarting or to be removed, and all replicas are in sync.
+    """True if no broker is down, awaited, restarting or to be removed, and all partitions are in order.
 
-    Partitions that are being reassigned may have replicas out of sync, but need a leader.
+    A partition that is being reassigned needs a leader. Any other partition needs all its replicas in sync.
     """
     moving = {(name, number) for name, topic in state.topics.items() for number in topic.moving}
     is_whole = all((each.topic, each.partition) in moving and not each.offline for each in state.troubles)

@@ -26,10 +26,12 @@ from barnabas_operator.planning.topics.topic_steps import AlterConfigs, DeleteTo
 
 
 class ReconcilePlan(NamedTuple):
-    """The plan of one reconciliation. `steps` are taken now; `waiting` is the number of partitions that move later.
+    """The plan of one reconciliation.
 
-    `without_room` are the partitions that no broker has enough space for. `asks_for_disks` is True if the plan should
-    be made again with the sizes of replicas and disks. `is_rebalanced` is True if the requested rebalance is done.
+    `steps` are carried out now. `waiting` is the number of partitions whose moves wait for a later reconciliation.
+    `without_room` are the partitions that no broker has enough space for. `asks_for_disks` is True if the caller must
+    read the sizes of replicas and disks, and then make the plan again. `is_rebalanced` is True if the requested
+    rebalance is done.
     """
 
     topics: tuple[TopicPlan, ...]

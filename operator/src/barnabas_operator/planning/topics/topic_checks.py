@@ -33,7 +33,10 @@ def deletion_protected(what: str, first: str = "Delete or Retain") -> Refusal:
 
 
 def refuse(topic: Topic, cluster: ClusterState, checks: Sequence[TopicCheck] | None = None) -> Refusal | None:
-    """Return the first refusal by `checks`, or None if no check refuses; None as `checks` means all checks."""
+    """Return the refusal of the first check that refuses the Topic, or None if no check refuses the Topic.
+
+    If `checks` is None, all checks run.
+    """
     objections = (check(topic, cluster) for check in (CHECKS if checks is None else checks))
     return next((objection for objection in objections if objection is not None), None)
 
@@ -75,7 +78,7 @@ def same_name_as_before(topic: Topic, _cluster: ClusterState) -> Refusal | None:
 
 
 def same_cluster_as_before(topic: Topic, _cluster: ClusterState) -> Refusal | None:
-    """Refuse a Cluster other than that in the status, because the topic exists there."""
+    """Refuse a Topic that names another Cluster than its status, because the topic exists in the earlier Cluster."""
     has_it = topic.status.cluster if topic.status else None
     if has_it is None or topic.spec.cluster in (None, has_it):
         return None
@@ -89,7 +92,7 @@ def valid_config(topic: Topic, _cluster: ClusterState) -> Refusal | None:
 
 
 def may_adopt(topic: Topic, cluster: ClusterState) -> Refusal | None:
-    """Refuse a topic that the resource has not created, as its topic id shows, unless `adopt` is set."""
+    """Refuse an existing topic that the operator has not created for the Topic, unless `spec.adopt` is true."""
     found, had = cluster.topics.get(topic.topic_name), topic.status.topic_id if topic.status else None
     if topic.spec.adopt or found is None or found.topic_id == had or was_made_by(topic, found, cluster):
         return None
@@ -152,7 +155,10 @@ def _places_replicas(topic: Topic, found: TopicState, cluster: ClusterState) -> 
 
 
 def reachable_min_insync(topic: Topic, cluster: ClusterState) -> Refusal | None:
-    """Refuse fewer replicas than `min.insync.replicas` of Topic or Cluster: every write with acks=all would fail."""
+    """Refuse fewer replicas than `min.insync.replicas`, because every write with acks=all would fail.
+
+    If the Topic does not declare `min.insync.replicas`, the value of the Cluster is used.
+    """
     text = declared_texts(topic.spec.config).get("min.insync.replicas")
     replicas = replicas_of(topic, cluster)
     if text is not None and int(text) > replicas:

@@ -122,7 +122,7 @@ def _of_drift(topic: Topic, found: TopicState, steps: tuple[TopicStep, ...], ref
 
 
 def _keeps_numbers(step: MoveReplicas, found: TopicState) -> bool:
-    """True if the move keeps the number of replicas, so that `plan_evacuation` plans it."""
+    """True if the step does not change the number of replicas, so that `plan_evacuation` carries out the step."""
     return all(len(row) == len(found.targets[number]) for number, row in step.assignments.items())
 
 
@@ -190,7 +190,10 @@ def _set_configs(topic: Topic, found: TopicState) -> Iterator[AlterConfigs]:
 
 
 def _plan_deletion(topic: Topic, still_owned: set[str], cluster: ClusterState) -> TopicPlan:
-    """Return the plan to delete a topic, unless it is paused, protected, retained, or belongs to another resource."""
+    """Return the plan to delete the topic of a Topic.
+
+    The plan has no steps if the Topic is paused, protected or retained, or if the topic belongs to another resource.
+    """
     name = claimed_name(topic)
     found = cluster.topics.get(name)
     if found is None or name in still_owned or topic.spec.pause or not _is_claimed(topic, found, cluster):
@@ -201,9 +204,10 @@ def _plan_deletion(topic: Topic, still_owned: set[str], cluster: ClusterState) -
 
 
 def _is_claimed(topic: Topic, found: TopicState, cluster: ClusterState) -> bool:
-    """True if the topic belongs to the resource and was not deleted and created again.
+    """True if the topic is the one that belongs to the resource, and not a later topic of the same name.
 
-    Without an id in the status, the topic must be exactly as the resource creates it.
+    If the status has no topic id, the replicas and configs of the topic must be those with which the operator creates
+    a topic for the resource.
     """
     status = topic.status
     if status is not None and status.topic_name is not None and status.topic_id is not None:
