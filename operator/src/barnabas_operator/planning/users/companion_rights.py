@@ -22,7 +22,7 @@ from barnabas_operator.planning.users.cluster_users import PRINCIPAL, Acl
 from barnabas_operator.resources.cluster import Cluster
 
 Rights = Mapping[ResourceType, tuple[AclOperation, ...]]
-"""The allowed operations on all topics, all groups and the cluster."""
+"""The operations that a user may carry out on all topics, on all groups and on the cluster, by resource type."""
 _O: Final = AclOperation
 LAG_EXPORTER_RIGHTS: Final[Rights] = {
     ResourceType.TOPIC: (_O.DESCRIBE,),

@@ -35,7 +35,10 @@ UserCheck = Callable[[User, UserContext], Refusal | None]
 
 
 def refuse(user: User, context: UserContext, checks: Sequence[UserCheck] | None = None) -> Refusal | None:
-    """Return the first refusal by `checks`, or None if no check refuses; None as `checks` means all checks."""
+    """Return the refusal of the first check that refuses the User, or None if no check refuses the User.
+
+    If `checks` is None, all checks run.
+    """
     objections = (check(user, context) for check in (CHECKS if checks is None else checks))
     return next((objection for objection in objections if objection is not None), None)
 

@@ -48,7 +48,10 @@ def plan_user(user: User, found: FoundUser, known: KnownPassword | None) -> User
 
 
 def _was_brought_about(user: User) -> bool:
-    """True if the declared state was reached before, so that any difference is a change by another client."""
+    """True if the status says that the user has matched the current spec before.
+
+    A difference is then a change by another client.
+    """
     status, generation = user.status, user.metadata.generation
     ready = condition_of(status.conditions, READY) if status is not None else None
     return ready is not None and ready.status == "True" and ready.observed_generation == generation
