@@ -30,7 +30,7 @@ class TopicState:
 
     @property
     def replication_factor(self) -> int:
-        """Return the number of replicas that partition 0 has after all reassignments."""
+        """Return the topic's number of replicas, taken from partition 0 as it will be after all reassignments."""
         return len(self.targets[0])
 
 

@@ -12,7 +12,7 @@ from barnabas_operator.resources.topic import ConfigValue
 LEADERS: Final = "leader.replication.throttled.replicas"
 FOLLOWERS: Final = "follower.replication.throttled.replicas"
 THROTTLED: Final = frozenset({LEADERS, FOLLOWERS})
-"""The throttle configs, which belong to the operator or the tool that moves the replicas."""
+"""The throttle configs of a topic, which are set during moves of replicas by the operator or another tool."""
 
 _DEFAULT_BROKER: Final = parse_broker_config({})
 

@@ -47,7 +47,10 @@ DIGEST_BYTES: Final = 4
 
 
 def brokers_name(cluster: str) -> str:
-    """Return the name of the StatefulSet, ServiceAccount, RoleBinding, PodDisruptionBudget and headless Service."""
+    """Return the name of the brokers' StatefulSet.
+
+    The ServiceAccount, the headless Service and the PodDisruptionBudget of the brokers have the same name.
+    """
     return f"{cluster}-broker"
 
 
@@ -77,7 +80,7 @@ def clients_authority_name(cluster: str) -> str:
 
 
 def certificate_name(authority: str) -> str:
-    """Return the name of the Secret with all certificates of an authority that clients must trust."""
+    """Return the name of the Secret from which clients read the CA certificates to trust."""
     return f"{authority}-cert"
 
 

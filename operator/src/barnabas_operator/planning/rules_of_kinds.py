@@ -30,7 +30,7 @@ RULES: Final[Mapping[str, KindRules]] = {
     CONSUMER_GROUP.name: KindRules(review_group, events=group_events, without_cluster=unheard),
     MAINTENANCE_JOB.name: KindRules(review_run, events=run_events, without_cluster=run_without_cluster),
 }
-"""The rules of each kind, by its name."""
+"""The rules for the resources of each kind, by the name of the kind."""
 
 
 def rules_of(kind: str) -> KindRules:

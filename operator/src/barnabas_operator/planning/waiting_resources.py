@@ -31,7 +31,7 @@ def with_waiting(resource: ResourceT, why: str, now: str) -> ResourceT:
 
 
 def has_news(resource: Resource) -> bool:
-    """True if the status of the resource has to be written while the resource waits for its Cluster."""
+    """True if the operator must write the status of a resource whose Cluster does not exist or is not ready."""
     if resource.metadata.deletion_timestamp is not None or resource.status is None:
         return True
     ready = condition_of(resource.status.conditions, READY)
