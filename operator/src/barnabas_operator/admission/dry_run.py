@@ -41,7 +41,7 @@ OBJECTS_MAX: Final = 24
 """The largest number of objects that are dry-run, because a thousand Services would take too long."""
 
 DryRunCall = Callable[[Cluster | MaintenanceJob, Cluster | None], Awaitable[str | None]]
-"""A function that returns the problem with the objects of a Cluster or a run, or None if none is known.
+"""A function that dry-runs the objects of a Cluster or MaintenanceJob; it returns the problem found, or None.
 
 The second argument is the stored Cluster, or None if the Cluster is new.
 """
@@ -59,7 +59,7 @@ class DryRun:
         self._image = image
 
     async def __call__(self, resource: Cluster | MaintenanceJob, before: Cluster | None = None) -> str | None:
-        """Return the problem with the objects of a resource, or None if no problem is known."""
+        """Dry-run the Kubernetes objects of a resource; return the problem found, or None."""
         runs = [resource.spec] if isinstance(resource, MaintenanceJob) else resource.spec.maintenance
         at = "spec" if isinstance(resource, MaintenanceJob) else "spec.maintenance"
         if any(run.backend == "Kubeflow" for run in runs) and await self._lacks_spark_operator():

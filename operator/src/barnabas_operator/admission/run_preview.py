@@ -1,4 +1,4 @@
-"""The preview of a maintenance run for the user who applies it."""
+"""The webhook's warnings about missing volume claims of a MaintenanceJob."""
 
 from barnabas_operator.kube.api import KubeApi, KubeRefused, KubeUnreachable
 from barnabas_operator.kube.claims import CLAIM

@@ -100,7 +100,7 @@ async def _previewed(request: Json, inventory: Inventory, preview: Preview) -> t
 
 
 def _is_to_be_applied(new: Json) -> bool:
-    """True if the resource is a Cluster or a run that is not paused, so that its objects will be applied."""
+    """True if the operator will apply objects for the resource: a Cluster or MaintenanceJob that is not paused."""
     return new["kind"] in (CLUSTER.name, MAINTENANCE_JOB.name) and not new.get("spec", {}).get("pause")
 
 

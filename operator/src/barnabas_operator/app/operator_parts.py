@@ -34,7 +34,7 @@ from barnabas_operator.watch.watches import watch_all
 AGENT: Final = "barnabas-operator"
 CONNECT_S: Final = 3.0
 PREVIEW_S_MAX: Final = 2.0
-"""The time limit of a preview, which is short because the API server waits only 5 s for the webhook."""
+"""The time limit for the webhook's warnings. It is short because the API server waits only 5 s for the webhook."""
 
 
 class Operator:
