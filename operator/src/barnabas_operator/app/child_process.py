@@ -28,7 +28,8 @@ class ChildFailed(Exception):
 class Child(NamedTuple):
     """A process to start, which is ready once GET `ready_path` on its HTTP port returns 200.
 
-    `mark` is an argument that distinguishes the process from another program with the same process id.
+    `mark` is one of the process's arguments. A process without this argument is another program, to which the system
+    has given the process id of an ended child.
     """
 
     name: str
@@ -69,7 +70,7 @@ class ChildProcess:
         return self.folder / self._child.log_name
 
     async def start(self) -> float:
-        """End any process of an earlier run, start and supervise this process; return the seconds until it was ready.
+        """End the child of an earlier run, start and supervise a new child; return the seconds until it was ready.
 
         Raises ChildFailed if the process ends before it is ready.
         """

@@ -36,7 +36,10 @@ class DataDir:
         self._written = b""
 
     def release(self) -> None:
-        """Release the lock but keep the lock file, because with a new lock file two processes could hold locks."""
+        """Release the lock, but keep the lock file.
+
+        If the file were deleted, one process could lock the deleted file, and another process a new lock file.
+        """
         self._lock.close()
 
     @property

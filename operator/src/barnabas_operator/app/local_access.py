@@ -12,7 +12,7 @@ def security_folder(data_dir: Path) -> Path:
 
 
 def user_folder(data_dir: Path, user: str) -> Path:
-    """Return the folder with the files of a user."""
+    """Return the folder with the credentials and the client settings of a Kafka user."""
     return security_folder(data_dir) / "users" / user
 
 

@@ -29,7 +29,10 @@ class LocalExporter:
         self._failure = ""
 
     async def bring(self, declared: LagExporter | None, bootstrap: str, tls: Tls | None) -> None:
-        """Start, stop or restart the exporter as declared; only print a failure, because brokers need no exporter."""
+        """Start, stop or restart the lag exporter as the Cluster declares.
+
+        If the lag exporter cannot start, only print the error, because the brokers do not need the lag exporter.
+        """
         wanted = (declared, bootstrap, tls) if declared is not None else None
         if wanted == self._started:
             return

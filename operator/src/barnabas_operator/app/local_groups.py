@@ -62,9 +62,9 @@ class LocalGroups:
     async def bring(
         self, cluster: Cluster, declared: Sequence[ConsumerGroup], removed: Sequence[ConsumerGroup]
     ) -> Groups:
-        """Reconcile each declared group once, and carry out the deletion policies of removed groups.
+        """Reconcile each declared group once; carry out the deletion policies of groups that are no longer declared.
 
-        Return the declared groups, and the removed groups whose deletion must wait, with their new statuses.
+        Return the declared groups, and the groups in `removed` whose deletion must wait, with their new statuses.
         """
         looked = await self._look(declared) if declared else Looked({}, "")
         owned = owners(declared, lambda group: group.group_id)
@@ -93,7 +93,7 @@ class LocalGroups:
         return unheard(group, why, self._now()), True
 
     async def _end(self, group: ConsumerGroup, owned: Mapping[str, ConsumerGroup]) -> ConsumerGroup | None:
-        """Carry out the deletion policy of a removed group; if it must wait, return the group with the reason."""
+        """Carry out the deletion policy of a group; if the deletion must wait, return the group with the reason."""
         try:
             why = await self._work.end(group, owned)
         except ClusterUnreachable as error:

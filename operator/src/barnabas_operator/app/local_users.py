@@ -61,9 +61,10 @@ class FileSecrets(UserSecrets):
     async def write(
         self, user: User, stored: StoredSecret | None, data: Mapping[str, bytes], marks: Mapping[str, str]
     ) -> None:
-        """Write the files of a user, and delete the files of `stored` that are not in `data`.
+        """Write the files in `data`, and delete the user's previous files (`stored`) that are not in `data`.
 
-        Raises SecretTaken if the folder of a new user exists, and SecretsRefused if a file cannot be written.
+        Raises SecretTaken if `stored` is None but the user's folder exists. Raises SecretsRefused if a file cannot be
+        written.
         """
         path = self._path(user)
         try:
@@ -109,7 +110,10 @@ class FileSecrets(UserSecrets):
 
 
 class LocalUsers:
-    """The declared users of one Cluster; threads call `connected`, which may raise ClusterUnreachable."""
+    """The reconciler of one Cluster's declared users.
+
+    `connected` returns a client, or raises ClusterUnreachable. Several threads may call `connected`.
+    """
 
     def __init__(self, data_dir: Path, connected: Callable[[], ClusterAdmin], clock: Clock) -> None:
         self._secrets: Final = FileSecrets(data_dir)

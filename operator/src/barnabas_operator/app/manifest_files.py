@@ -40,7 +40,7 @@ def _counts(file: Path) -> bool:
 
 
 async def changes(path: Path) -> AsyncIterator[None]:
-    """Yield None after each burst of changes to manifest files."""
+    """Yield None after each burst of changes to manifest files, so that the caller reads the files again."""
     is_folder = path.is_dir()
     folder = path if is_folder else path.parent
 

@@ -1,4 +1,4 @@
-"""`barnabas start-maintenance CLUSTER ENTRY`: start a run of a Cluster's maintenance, and wait until it has ended.
+"""`barnabas start-maintenance CLUSTER ENTRY`: start a run of this entry in `spec.maintenance`, and wait for its end.
 
 The pods of CronJobs run this command. If a pod dies, the next pod of the Job finds the run and waits for it.
 """

@@ -19,14 +19,14 @@ Tables = Callable[[ClusterReport], tuple[RenderableType, ...]]
 
 
 class Reports:
-    """The reports of a cluster, over a persistent connection."""
+    """The reader of the state of a cluster, over a persistent connection."""
 
     def __init__(self, connect: Callable[[], ClusterAdmin]) -> None:
         self._connect = connect
         self._admin: ClusterAdmin | None = None
 
     def next(self) -> ClusterReport | str:
-        """Return the next report, or why the cluster cannot be read; the next call then connects again."""
+        """Return the next report. If no broker answers, return the reason; the next call connects again."""
         try:
             self._admin = self._admin or self._connect()
             return gather_report(self._admin)

@@ -341,7 +341,7 @@ class Supervisor:
         self._data_dir.write_status(self._wanted)
 
     async def _take_changes(self) -> None:
-        """Read the manifests again. Invalid manifests change nothing, and a refused Cluster stays as it was."""
+        """Read the manifests again. Change nothing if they are invalid; keep the Cluster if its change is refused."""
         self._changed.clear()
         manifests = read_manifests(self._manifests_path)
         if manifests.errors:
@@ -356,7 +356,7 @@ class Supervisor:
         self._wanted = wanted
 
     def _objection(self, before: Cluster, after: Cluster) -> Refusal | None:
-        """Return why the Cluster cannot change. Otherwise choose ports, create certificates and return None."""
+        """Check the changed Cluster, choose ports and create certificates; return why this was refused, or None."""
         refusal = refuse_change(before, after) or refuse_while_running(before, after)
         if refusal is not None:
             return refusal
