@@ -81,7 +81,7 @@ class Authority:
         return self._certificate
 
     def issue(self, common_name: str, hosts: Collection[str] = (), organization: str = "") -> Pem:
-        """Return a new key with a client certificate, which is a server certificate, too, if there are `hosts`."""
+        """Return a new key and a client certificate, which is also a server certificate if `hosts` are given."""
         key = ec.generate_private_key(ec.SECP256R1())
         subject, issuer = _subject(common_name, organization), self._certificate.subject
         identifier = _key_identifier(self._certificate)
@@ -97,9 +97,9 @@ class Authority:
         return _pem(key, builder.sign(self._key, hashes.SHA256()))
 
     def _lifetime(self) -> tuple[dt.datetime, dt.datetime]:
-        """Return begin and end of a certificate that is issued now, within the lifetime of the CA's own certificate.
+        """Return notBefore and notAfter of a certificate that is issued now, within those of the CA's own certificate.
 
-        A certificate that began earlier than its CA would be renewed at once (`is_current`).
+        A certificate with an earlier notBefore than the CA's certificate would be renewed at once (`is_current`).
         """
         begin, end = self._certificate.not_valid_before_utc, self._certificate.not_valid_after_utc
         return max(self._now - EARLY, begin), min(self._now + dt.timedelta(days=LIFETIME_DAYS), end)
@@ -143,7 +143,7 @@ def hosts_of(certificate: x509.Certificate) -> frozenset[str]:
 
 
 def canonical_host(host: str) -> str:
-    """Return an IP address without brackets and in canonical form, as `hosts_of` has it, or a host name unchanged."""
+    """Return a host name unchanged, and an IP address without brackets in the canonical form of `hosts_of`."""
     try:
         return str(ipaddress.ip_address(host.strip("[]")))
     except ValueError:
