@@ -155,7 +155,7 @@ class ClusterAdmin:
         )
 
     def _broker_defaults(self, broker_ids: Sequence[int]) -> dict[str, int]:
-        """Return the defaults for new topics from any broker that answers; a dead broker may not be fenced yet."""
+        """Return the defaults for new topics from the first broker that answers; a listed broker may be dead."""
         for broker_id in broker_ids[:-1]:
             try:
                 return self._defaults_of(broker_id)

@@ -24,7 +24,7 @@ BEFORE_LEVELS: Final = Supported(1, 1)
 def metadata_versions(client: Any) -> MetadataVersions | None:
     """Return the finalized metadata version, and the highest version that the responding broker supports.
 
-    Return None if the broker does not report the feature, as in Apache Kafka.
+    Return None if the broker does not report the feature METADATA_LEVEL, which Apache Kafka's brokers do not have.
     """
     found = client.describe_features().get(METADATA_LEVEL, {})
     if not found.keys() >= {"supported", "finalized"}:

@@ -70,7 +70,10 @@ class GroupAdmin:
         self._coordinators: dict[str, int] = {}
 
     def describe(self, group_ids: Collection[str], topics: Collection[str] = ()) -> GroupDescriptions:
-        """Describe these groups, and the logs of these topics and of all topics that the groups have committed to."""
+        """Describe the given groups, and read the start and end offsets of partitions.
+
+        The partitions are those of the given topics, and of all topics for which the groups have committed offsets.
+        """
         groups = self._groups(group_ids)
         read = {partition.topic for group in groups.values() for partition in group.committed}
         metadata = self._metadata(sorted({*topics, *read}))
@@ -196,7 +199,7 @@ class GroupAdmin:
                     yield group_id, dict(_offsets(group.topics))
 
     def _metadata(self, topics: list[str]) -> list[Any]:
-        """Return the metadata of these topics. Without topics, send no request, because it would return all topics."""
+        """Return the metadata of these topics. If `topics` is empty, return an empty list without a request."""
         if not topics:
             return []
         asked = [MetadataRequest.MetadataRequestTopic(name=name) for name in topics]
@@ -213,9 +216,10 @@ class GroupAdmin:
         return self._leaders.get(partition, NOBODY)
 
     def _ask_coordinator(self, group_id: str, request: Any) -> Any:
-        """Return the response of the group's coordinator, which is found first if it is unknown.
+        """Return the response of the group's coordinator; find the coordinator first if it is unknown.
 
-        Raise ClusterUnreachable if there is no coordinator, or it does not answer; the request may have had its effect.
+        Raises ClusterUnreachable if there is no coordinator. Also raises ClusterUnreachable if the coordinator does not
+        answer, although the coordinator may have carried out the request.
         """
         if group_id not in self._coordinators:
             for _, why in self._find_coordinators([group_id]):

@@ -68,7 +68,10 @@ class GroupLooks:
         return Looked(found, "; ".join(dict.fromkeys((*map(str, asking.failures), *_away(chosen), *_missed(missed)))))
 
     def _remember(self, chosen: Chosen, group_ids: Collection[str]) -> None:
-        """Remember the topics of each group. A group that was not read keeps its topics, unless no broker lists it."""
+        """Cache the topics of each group.
+
+        A group that was not read keeps its cached topics, unless all brokers answered and none listed the group.
+        """
         now = {group_id: _topics(chosen, group_id) for group_id in chosen.readings.groups}
         before = {each: self._topics[each] for each in group_ids if each in self._topics}
         gone = set(group_ids) - now.keys() - chosen.readings.silent if chosen.readings.is_complete else set()

@@ -20,7 +20,7 @@ _LOST: Final = re.compile(r"(\d+): (.*)")
 
 
 def lost_partitions(client: Any, topics: Sequence[str]) -> dict[PartitionKey, str]:
-    """Return a description of the loss for each partition of these topics that has lost records.
+    """Ask which partitions of these topics have lost records; return a description of the loss by partition.
 
     Raises KafkaError.
     """
