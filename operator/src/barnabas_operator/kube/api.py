@@ -113,7 +113,7 @@ class KubeApi:
             raise _refusal(f"GET {path}", error.status, str(error).encode()) from error
 
     async def apply(self, item: Json, *, is_dry_run: bool = False) -> dict[str, Any]:
-        """Apply the item by server-side apply, with force; return the stored object. A dry run stores nothing."""
+        """Apply the object by server-side apply, with force; return the resulting object. A dry run stores nothing."""
         meta = item["metadata"]
         path = path_of(item["kind"], meta.get("namespace"), meta["name"])
         query = {"fieldManager": FIELD_MANAGER, "force": "true"} | ({"dryRun": "All"} if is_dry_run else {})
@@ -235,8 +235,9 @@ def _chosen(values: Selector) -> str:
 def _refusal(what: str, status: int, body: bytes) -> Exception:
     """Return the exception for an error response to the request `what`.
 
-    The statuses 429 and 500 and above become KubeUnreachable, all others KubeRefused. But the exception is KubeRefused
-    with INVALID for an object of an unknown kind, and with TOO_MANY if PodDisruptionBudgets prevent an eviction.
+    An unknown kind becomes KubeRefused with INVALID, and an eviction that PodDisruptionBudgets prevent becomes
+    KubeRefused with TOO_MANY. Any other response with status 429, or 500 and above, becomes KubeUnreachable. All
+    remaining responses become KubeRefused.
     """
     text = body.decode(errors="replace")
     try:

@@ -12,7 +12,7 @@ from barnabas_operator.resources.cluster import Cluster
 
 CLAIM: Final = "PersistentVolumeClaim"
 HAVE_OR_HAD_A_VOLUME: Final = ("Bound", "Lost")
-"""The phases of claims that have or had a volume."""
+"""The phases of claims that are bound to a volume, or whose volume no longer exists."""
 
 
 async def claims_of(api: KubeApi, cluster: Cluster) -> list[BrokerClaim]:
@@ -30,8 +30,8 @@ async def claims_there(api: KubeApi, cluster: Cluster) -> list[BrokerClaim]:
 async def storage_classes(api: KubeApi, cluster: Cluster) -> StorageClasses:
     """Return the storage classes. Raises KubeUnreachable and KubeRefused.
 
-    If the Cluster declares a class that does not exist, the class names of PersistentVolumes are added, because volumes
-    that were created manually need no StorageClass.
+    If the Cluster names a StorageClass that does not exist, the result also has each `storageClassName` of the
+    PersistentVolumes, because volumes that were created manually need no StorageClass.
     """
     classes = storage_classes_of(await api.listing("StorageClass", None, {}))
     if not any(map(classes.lacks, cluster.spec.storage.volumes)):

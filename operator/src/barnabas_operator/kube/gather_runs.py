@@ -27,7 +27,7 @@ from barnabas_operator.resources.json_types import Json
 from barnabas_operator.resources.maintenance_job import MaintenanceJob
 
 NAMES_MAX: Final = 50
-"""The most run names in one label selector. For more runs, the objects of all runs of the Cluster are listed."""
+"""The most MaintenanceJobs in a label selector. For more, the objects of all runs of the Cluster are listed."""
 
 log = logging.getLogger(__name__)
 

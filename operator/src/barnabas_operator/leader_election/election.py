@@ -79,7 +79,7 @@ class Election:
             log.warning("the lease %s/%s could not be released, and will expire: %s", *self._lease, error)
 
     async def _attempt(self) -> None:
-        """Try once to acquire or renew the lease, for at most the remaining time of leadership; log any failure."""
+        """Try once to acquire or renew the lease; log any failure. A leader stops trying when its leadership ends."""
         acts_for_s = self._leadership.acts_for_s
         try:
             async with self._clock.timeout(acts_for_s if acts_for_s > 0 else RENEW_S):
