@@ -31,9 +31,10 @@ HEALTH: Final = "/healthz"
 def lag_exporter_objects(
     cluster: Cluster, image: str, apis: Collection[str], neighbours: Neighbours
 ) -> list[KubeObject]:
-    """Return the Deployment, and a PodMonitor if `apis` has its group; nothing if the Cluster declares no lag exporter.
+    """Return the objects of the lag exporter, or an empty list if the Cluster declares no lag exporter.
 
-    `image` is the operator's image, which is used if the Cluster declares none.
+    The PodMonitor is left out if `apis` lacks the API group of PodMonitors. `image` is the operator's image, which is
+    used if the Cluster declares no image.
     """
     declared = cluster.spec.lag_exporter
     if declared is None:

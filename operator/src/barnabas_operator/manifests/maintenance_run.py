@@ -208,7 +208,7 @@ def _mount(volume: RunVolume) -> KubeObject:
 
 
 def run_meta(run: MaintenanceJob, cluster: str) -> Mapping[str, Any]:
-    """Return the metadata of an object of the run, with the MaintenanceJob as its owner."""
+    """Return the `metadata` for a Kubernetes object of a run. The MaintenanceJob owns the object."""
     meta = run.metadata
     return {
         "name": driver_name(meta.name),

@@ -80,7 +80,7 @@ def _job(cluster: Cluster, entry: MaintenanceEntry, image: str) -> KubeObject:
 
 
 def _pod(cluster: Cluster, entry: MaintenanceEntry, image: str) -> KubeObject:
-    """Return the spec of a CronJob's pod, which creates the run and waits until the run has ended."""
+    """Return the spec of a CronJob's pod. The pod creates a MaintenanceJob, and waits until the MaintenanceJob ends."""
     return {
         "restartPolicy": "Never",
         "serviceAccountName": starter_name(cluster.metadata.name),

@@ -9,7 +9,10 @@ from barnabas_operator.resources.object_meta import ObjectMeta
 
 
 def token_volumes(metrics: Metrics | None) -> list[KubeObject]:
-    """Return the volume with the bearer token, for pods with an fsGroup; none if the metrics are not protected."""
+    """Return the volume with the bearer token, or an empty list if the metrics are not protected.
+
+    The pod's fsGroup may read the token.
+    """
     if metrics is None:
         return []
     ref = metrics.token_secret

@@ -21,10 +21,11 @@ MONITORING: Final = "monitoring.coreos.com/v1"
 
 
 def disruption_budget(cluster: Cluster) -> KubeObject:
-    """Return the PodDisruptionBudget, with one unavailable broker. A broker is ready when its replicas are in sync.
+    """Return the PodDisruptionBudget, which allows one broker to be unavailable.
 
-    A broker that is not ready may be evicted only while all other brokers are ready, because it may have the only copy
-    of a record. A single broker may always be evicted, because otherwise it could never be restarted.
+    A broker is ready when its replicas are in sync. A broker that is not ready may be evicted only while all other
+    brokers are ready, because it may have the only copy of a record. A single broker may always be evicted, because
+    otherwise it could never be restarted.
     """
     name, is_single = cluster.metadata.name, cluster.spec.brokers.replicas == 1
     return kube_object(

@@ -149,7 +149,7 @@ def _fields(cluster: Cluster) -> dict[str, str]:
 
 
 def _hosts(cluster: Cluster) -> list[str]:
-    """Return the options for listeners whose advertised host is the address of the broker's node."""
+    """Return the broker's options for listeners that advertise the address of the node; empty if there are none."""
     hosts = ",".join(f"{each.name.upper()}:$(HOST_IP)" for each in cluster.spec.listeners if each.is_at_node)
     return ["--override", f"{HOSTS}={hosts}"] if hosts else []
 
