@@ -35,10 +35,10 @@ class Inventory:
             yield from self.of_kind(kind).values()
 
     def cluster_of(self, body: Json) -> Key | None:
-        """Return the Cluster that a resource belongs to, which may not exist.
+        """Return the Cluster that a resource belongs to, even if that Cluster does not exist.
 
-        The field `spec.cluster` takes precedence over `status.cluster`. A resource with neither belongs to the only
-        Cluster of its namespace, or to none (None) unless there is exactly one. A Cluster belongs to itself.
+        The field `spec.cluster` takes precedence over `status.cluster`. If both are missing, return the only Cluster of
+        the namespace, or None if the namespace has no Cluster or several. A Cluster belongs to itself.
         """
         return key_of(body) if body["kind"] == CLUSTER.name else self._cluster_at(_named(body))
 
@@ -115,7 +115,7 @@ class _Members:
         """The resources by namespace and name in Kafka, and then by name; names that collide in Kafka have one key."""
 
     def by_named(self) -> Iterable[tuple[Key, Mapping[str, Json]]]:
-        """Return the resources by the Cluster that they name, which may not exist."""
+        """Return the resources, grouped by the Cluster that they name, even if that Cluster does not exist."""
         return self._by_named.items()
 
     def naming(self, cluster: Key) -> Mapping[str, Json]:
@@ -142,7 +142,7 @@ class _Members:
 
 
 def needed(body: Json) -> Json:
-    """Return a body without managed fields and without the last manifest of kubectl, to save memory."""
+    """Return an object without managedFields and kubectl's last-applied-configuration, to save memory."""
     meta = {name: value for name, value in body["metadata"].items() if name != "managedFields"}
     if LAST_APPLIED in meta.get("annotations", {}):
         meta["annotations"] = {name: text for name, text in meta["annotations"].items() if name != LAST_APPLIED}

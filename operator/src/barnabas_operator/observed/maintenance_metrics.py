@@ -15,9 +15,9 @@ from barnabas_operator.resources.object_key import Key
 
 PREFIX: Final = "barnabas_maintenance_"
 ABOUT: Final = ("resource_namespace", "cluster", "job_name", "schedule")
-"""The labels of all metrics in this module; `schedule` is empty for a run without a schedule.
+"""The labels of all metrics in this module; `schedule` is empty for a MaintenanceJob that no CronJob created.
 
-The label is not named `job`, because Prometheus sets that label itself.
+The label `job_name` is not named `job`, because Prometheus itself sets a label `job`.
 """
 PHASES: Final[Sequence[str]] = get_args(Phase)
 NUMBERS: Final = {
@@ -58,7 +58,7 @@ class ScheduleRow(NamedTuple):
     about: tuple[str, str, str, str]
     max_age_s: float | None
     created_s: float | None = None
-    """The time when the entry's CronJob was created."""
+    """The time when the CronJob of the maintenance entry was created."""
     succeeded_s: float | None = None
     """The time of the last success, from the status of the CronJob."""
 
@@ -73,7 +73,7 @@ def run_row(body: Json, cluster: str) -> RunRow:
 
 
 def _commit_max_age_s(options: Json) -> float | None:
-    """Return the highest allowed age of the last commit; None if the job is not a continuous archive."""
+    """Return how old the last commit of a continuous archive may be; None for any other run."""
     if options.get("continuous") != "true":
         return None
     trigger = str(options.get("trigger_seconds", ""))
