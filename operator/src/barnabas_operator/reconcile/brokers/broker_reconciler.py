@@ -49,7 +49,7 @@ from barnabas_operator.resources.cluster import Cluster
 from barnabas_operator.resources.json_types import Json
 
 TELLING: Final = frozenset({"Pod", "StatefulSet", "PersistentVolumeClaim", "Service"})
-"""The kinds whose events may allow the next step, such as a pod becoming ready."""
+"""The kinds whose events cause a reconciliation, because brokers may wait for a pod, a claim or a Service."""
 MADE_ANEW: Final = Refusal(
     NOT_READY, "waiting for Kubernetes to delete the StatefulSet; a new StatefulSet takes over its pods"
 )
@@ -58,8 +58,9 @@ MADE_ANEW: Final = Refusal(
 class BrokersOutcome(NamedTuple):
     """The outcome of one reconciliation of a Cluster's brokers.
 
-    `waiting` says why the brokers are not yet as declared, and is None if they are. If `balance` is true, leaders must
-    be balanced. `trouble` is what Kubernetes reports about pods that do not run.
+    `waiting` says why the brokers are not yet as declared, and is None if they are. If `balance` is true, the preferred
+    leaders must be elected. `trouble` has the reports of Kubernetes about pods that do not start or end, and is
+    otherwise empty.
     """
 
     pods: PodsState

@@ -8,14 +8,17 @@ from barnabas_operator.resources.cluster import Cluster
 
 
 class ClaimMetadataWriter:
-    """The writer for one Cluster, which lists the claims after changes of Cluster or pods, and after `forget`."""
+    """The writer of labels and annotations on the claims of one Cluster.
+
+    To save requests, the claims are listed only after the Cluster or its pods have changed, and after `forget`.
+    """
 
     def __init__(self, api: KubeApi) -> None:
         self._api = api
         self._seen: object = None
 
     def forget(self) -> None:
-        """List the claims again, because other clients may have changed them."""
+        """Make the next call of `apply` list the claims again, because other clients may have changed the claims."""
         self._seen = None
 
     async def apply(self, cluster: Cluster, pods: PodsState) -> None:

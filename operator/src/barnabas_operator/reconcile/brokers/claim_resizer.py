@@ -1,4 +1,7 @@
-"""Grows the PersistentVolumeClaims of a Cluster as declared, and refuses changes that would leave disks unused."""
+"""Grows the PersistentVolumeClaims of a Cluster as declared.
+
+Refuses changes of volumes after which brokers would no longer mount claims with records.
+"""
 
 import asyncio
 import logging

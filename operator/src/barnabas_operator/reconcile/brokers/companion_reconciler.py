@@ -26,7 +26,7 @@ class CompanionReconciler:
         self._known = None
 
     async def reconcile(self, cluster: Cluster) -> None:
-        """Set the ACLs if the brokers have an authorizer.
+        """Set the ACLs of the lag exporter and of maintenance runs, if the brokers have an authorizer.
 
         Raises ClusterUnreachable if no broker answers, or if the brokers refuse an ACL.
         """

@@ -22,7 +22,7 @@ class DynamicConfigReconciler:
         self._set_about: object = None
         self._asked: frozenset[int] | None = None
         self.strays: tuple[StrayLog, ...] | None = None
-        """The logs that brokers report as not served; None before the first request."""
+        """The logs on disk that brokers do not serve; None until the brokers have been asked for such logs."""
 
     def forget(self) -> None:
         """Check the dynamic configs again, because other clients may have changed them."""

@@ -32,7 +32,7 @@ class GarbageCollector:
         self._seen: object = None
 
     def forget(self) -> None:
-        """List the objects again, because an earlier operator may have left objects behind."""
+        """Make the next call of `remove` list the objects again; a previous leader may have left unneeded objects."""
         self._seen = None
 
     async def remove(self, cluster: Cluster, pods: PodsState, state: ClusterState | None) -> None:

@@ -31,11 +31,14 @@ class LagExporterReconciler:
         self._is_away = False
 
     def forget(self) -> None:
-        """Check again for a lag exporter that an earlier operator may have left behind."""
+        """Make the next reconciliation look again for a removed lag exporter that a previous leader has not deleted."""
         self._is_away = False
 
     async def reconcile(self, cluster: Cluster) -> Refusal | None:
-        """Apply or delete the lag exporter; return the first refusal. Raises KubeUnreachable and KubeRefused."""
+        """Apply or delete the objects of the lag exporter; return why the first refused object was refused, or None.
+
+        Raises KubeUnreachable and KubeRefused.
+        """
         if cluster.spec.lag_exporter is None:
             await self._remove(cluster)
             return None

@@ -21,9 +21,9 @@ log = logging.getLogger(__name__)
 
 
 class VersionOutcome(NamedTuple):
-    """The step that was carried out, or the refusal that says why the metadata version is not as declared.
+    """The outcome: `done` is the step that was carried out; `refusal` says why the version is not as declared.
 
-    Both are None if the version is as declared, or the brokers are not ready for a higher version.
+    At most one field is set. Both are None if the version is as declared, or the brokers are not ready for a step.
     """
 
     done: RaiseMetadataVersion | None = None

@@ -52,7 +52,7 @@ class ScheduleReconciler:
         return refused
 
     async def _tidy(self, cluster: Cluster) -> None:
-        """Delete leftover CronJobs. Kubernetes then also deletes their Jobs, even running ones."""
+        """Delete CronJobs that are no longer declared. Kubernetes then also deletes their Jobs, even running ones."""
         if self._tidied is not None and self._tidied == cluster.metadata.generation:
             return
         namespace, name = cluster.metadata.namespace or "default", cluster.metadata.name
@@ -63,7 +63,7 @@ class ScheduleReconciler:
         self._tidied = cluster.metadata.generation
 
     async def _remove_rights(self, cluster: Cluster) -> None:
-        """Delete the ServiceAccount and RoleBinding of pods that start runs."""
+        """Delete the ServiceAccount and RoleBinding of the CronJobs' pods, which create MaintenanceJobs."""
         namespace, name = cluster.metadata.namespace or "default", starter_name(cluster.metadata.name)
         for kind in RIGHTS:
             found = await self._api.get(kind, namespace, name)

@@ -1,4 +1,4 @@
-"""Reads why Kubernetes does not start or end a broker's pod, or does not provide or grow the broker's disks."""
+"""Reads from Kubernetes why a broker's pod does not start or end, and why its disks are not provisioned or grown."""
 
 import asyncio
 import logging
@@ -66,7 +66,7 @@ class StartDiagnosis:
         return resize_failure(pods) or (Refusal(CANNOT_GROW, "; ".join(texts)) if texts else None)
 
     async def _of_starts(self, cluster: Cluster, slow: Collection[BrokerPod]) -> str:
-        """Return the kubelets' warnings about pods that are slow to start, such as a disk that cannot be mounted."""
+        """Return a report on each pod in `slow`, with its last warning, for example about a failed mount."""
         events = await self._events(cluster, {"involvedObject.kind": "Pod", "type": "Warning"}) if slow else []
         reports = ((f"{pod.name} has not started since {pod.made_at}", last_warning(pod.name, events)) for pod in slow)
         return "; ".join(": ".join(filter(None, each)) for each in reports)

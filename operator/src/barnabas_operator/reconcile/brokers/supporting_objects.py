@@ -20,7 +20,10 @@ log = logging.getLogger(__name__)
 
 
 class SupportingObjects:
-    """The supporting objects of one Cluster. External Services request their previous node ports."""
+    """The supporting objects of one Cluster, such as Services.
+
+    A deleted NodePort Service is created again with its previous node port, because clients may know that port.
+    """
 
     def __init__(self, api: KubeApi, objects: AppliedObjects, neighbours: Neighbours) -> None:
         self._api = api
