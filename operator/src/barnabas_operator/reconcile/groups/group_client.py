@@ -22,7 +22,7 @@ class GroupClient:
         self._connecting: Final = Lock()
 
     def connected(self) -> Any:
-        """Return a connected client. Raises ClusterUnreachable if no broker answers, or after `end`."""
+        """Return a connected client. Raises ClusterUnreachable if no broker answers, or if `end` was called."""
         with self._connecting:  # Threads for several groups may call this method at the same time.
             client = self._client = self._client or self._connect()
         if self._has_ended:

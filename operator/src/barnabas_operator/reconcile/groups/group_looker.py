@@ -46,7 +46,7 @@ log = logging.getLogger(__name__)
 AWAY_S: Final = 30.0
 """The time for which a group that cannot be read keeps its last status, for example while the coordinator restarts."""
 BUSY_S_MIN: Final = 2.0
-"""The shortest pause between reconciliations while a step is pending, such as a reset that waits for members."""
+"""The shortest pause between reconciliations while, for example, a reset waits until the group has no members."""
 PATIENCE_LOOKS: Final = 4
 """The number of intervals (GROUP_LOOK_SECONDS) without progress after which a group counts as stalled or stopped."""
 
@@ -91,7 +91,10 @@ class GroupLooker(Looker):
         self._cluster: Cluster | None = None
         self._before: Mapping[str, ConsumerGroupStatus | None] = {}
         self._heard_at: dict[str, float] = {}
-        """The monotonic time when each group was last read, or first declared, by name of the resource."""
+        """The monotonic time when each group was last read, by name of the ConsumerGroup.
+
+        Before a group is read for the first time, this is the time when the ConsumerGroup was first seen.
+        """
 
     def close(self) -> None:
         """Close the connection to the brokers."""
@@ -219,7 +222,7 @@ class GroupLooker(Looker):
             await self._write([with_problem(group, why, self._now())], bodies)
 
     async def _write_unheard(self, groups: Sequence[ConsumerGroup], bodies: Bodies, why: str) -> None:
-        """Write `why` into the status of groups that are new, changed, or have not been read for AWAY_S."""
+        """Write the reason `why` into the status of groups that are new or changed, or last read over AWAY_S ago."""
         late = [each for each in groups if has_news(each) or self._is_long_unheard(each)]
         await self._write(await all_ended(self._unheard(each, why) for each in late), bodies)
 

@@ -35,7 +35,7 @@ class GroupStatuses:
         """The monotonic time of the last write, by uid."""
 
     async def write(self, groups: Iterable[tuple[ConsumerGroup, ConsumerGroupStatus | None]], bodies: Bodies) -> None:
-        """Write the statuses with changed conditions, and as many with changed numbers as the limits allow.
+        """Write changed statuses. If only numbers changed, NUMBERS_EVERY_S and NUMBERS_AT_ONCE_MAX limit the writes.
 
         `groups` pairs each group with its previous status.
         """

@@ -36,7 +36,7 @@ class _Known(NamedTuple):
     memory: Memory | None = None
 
     def is_fresh(self, scaling: Scaling, now_s: float) -> bool:
-        """True if the scale belongs to the declared target, and was read less than READ_EVERY_S ago."""
+        """True if the scale was read from the declared target workload, less than READ_EVERY_S ago."""
         return self.target == scaling.target and now_s - self.read_s < READ_EVERY_S
 
     def decide(self, scaling: Scaling, demand: Demand, now_s: float) -> Decision:

@@ -84,7 +84,10 @@ class OffsetResets(GroupPart):
         return reset_refused(group, work, CHANGES, self._stamp(), holds_target=True)
 
     async def end(self, group: ConsumerGroup) -> Refusal | None:
-        """Delete the group or its offsets by its deletion policy; return why the deletion has to wait, or None."""
+        """Delete the group or the committed offsets, if the deletion policy says so.
+
+        Return why the deletion has to wait, or None if nothing remains to be deleted.
+        """
         if group.spec.deletion_policy not in ASKS_BROKERS:
             return None
         refusal, refused = await blocking(self._delete_now, group)
@@ -93,7 +96,7 @@ class OffsetResets(GroupPart):
         return still_active(group, "members") if refused.has_members else Refusal(KAFKA_ERROR, str(refused))
 
     async def _look(self, group: ConsumerGroup, reset: Reset | None, known: ResetStatus | None) -> ResetLook:
-        """Return the state of the reset, the group and its target."""
+        """Return the state of the reset, of the group, and of the workload in `spec.scaling.target`."""
         done_at = known.done_at if known is not None else None
         described = GroupDescription()
         if reset is not None and done_at is None:

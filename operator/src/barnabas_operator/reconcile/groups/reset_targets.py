@@ -20,7 +20,7 @@ from barnabas_operator.resources.consumer_group import ConsumerGroup, Reset
 log = logging.getLogger(__name__)
 
 STEPS_MAX: Final = 12
-"""The maximum number of steps in one reconciliation, enough unless other clients keep changing the target."""
+"""The maximum number of steps in one reconciliation. More are needed only while other clients change the target."""
 CHANGES: Final = Refusal(KUBERNETES_ERROR, "other clients keep changing the workload that is spec.scaling.target")
 
 
