@@ -48,7 +48,7 @@ class UserOutcome(NamedTuple):
 
 
 class UsersOutcome(NamedTuple):
-    """The outcome: the declared users, the deleted users whose deletion has to wait, and the changes as text."""
+    """The outcome: the declared users, the users whose deletion has to wait, and the changes as text."""
 
     declared: tuple[UserOutcome, ...]
     kept: tuple[User, ...]

@@ -69,7 +69,7 @@ class ReadySecret(NamedTuple):
     refusal: Refusal | None = None
     certificate: CertificateStatus | None = None
     note: str = ""
-    """A warning for the user's status."""
+    """A warning that no listener accepts the user's authentication; empty if there is none."""
 
 
 class SecretWriter:

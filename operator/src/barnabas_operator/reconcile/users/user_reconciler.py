@@ -113,7 +113,7 @@ class UserReconciler(KindReconciler):
         return users
 
     async def _tell(self, outcomes: Iterable[UserOutcome]) -> None:
-        """Send Events about undone changes of other clients, and about rotated passwords."""
+        """Send Events about changes by other clients that the operator has undone, and about rotated passwords."""
         for outcome in outcomes:
             rotated = password_rotated(outcome.user.username) if outcome.is_rotated else None
             for said in filter(None, (drift_undone(outcome.drift), rotated)):
@@ -144,7 +144,7 @@ def _needs_finalizer(user: User) -> bool:
 
 
 def _reserved(cluster: Cluster) -> Sequence[str]:
-    """Return the names that no User may have: those of internal users, and of the Cluster's own Secrets."""
+    """Return the names that no User may have, because internal users or the Cluster's own Secrets have them."""
     of_secrets = (ADMINISTRATOR, *companion_names(cluster)) if is_secured(cluster) else ()
     return (*own_users(cluster), *companion_users(cluster), *of_secrets)
 

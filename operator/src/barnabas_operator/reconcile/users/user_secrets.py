@@ -22,7 +22,7 @@ class UserSecrets(Protocol):
     """The Secrets of the users of one Cluster. Every method may raise SecretsRefused."""
 
     def folder(self, user: User) -> str:
-        """Return the prefix of the file names in the user's kcat.conf, which may be empty."""
+        """Return the folder of the files that kcat.conf names, with a slash at the end; empty if it is unknown."""
         ...
 
     async def read(self, user: User) -> StoredSecret | None:
