@@ -205,7 +205,7 @@ class ClusterWorker:
     async def _leave_alone(
         self, cluster: Cluster, body: Json, resources: BodiesByKind, problem: Refusal | None, why: str
     ) -> float:
-        """Write only statuses, because the Cluster is paused or invalid; the resources' statuses show `why`."""
+        """Write only statuses, because the Cluster is paused or invalid; resources' statuses give the reason `why`."""
         await self._resources.wait(resources, why)
         await self._write_status(cluster, body, problem)
         return self._settings.drift_s
@@ -246,7 +246,7 @@ class ClusterWorker:
     ) -> float:
         """Reconcile the Cluster once; return the seconds until the next reconciliation.
 
-        `first` is a problem that the status of the Cluster shows before any other.
+        The Cluster's status reports the problem `first`, if given, instead of any other problem.
         """
         parts = ReconcileParts("/".join(self.key))
         await parts.run(self._statuses.set_finalizer(body, wanted=_needs_finalizer(cluster)))

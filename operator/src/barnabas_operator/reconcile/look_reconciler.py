@@ -13,7 +13,7 @@ from barnabas_operator.resources.json_types import Json
 
 
 class LookReconciler(KindReconciler):
-    """The reconciler that starts a background worker with the first resource of its kind."""
+    """The reconciler of one kind, which starts a background worker when there is a first resource of this kind."""
 
     def __init__(
         self, looker_of: Callable[[ReconcilerEnvironment], Looker], environment: ReconcilerEnvironment
@@ -37,7 +37,10 @@ class LookReconciler(KindReconciler):
         self._looker.close()
 
     async def release(self, bodies: Bodies) -> None:
-        """Stop the worker, undo temporary changes, and remove the finalizers of resources no longer reconciled."""
+        """Stop the worker, and remove the finalizers of the resources.
+
+        Before that, temporary changes for the resources, such as a scaled-down workload, are undone.
+        """
         await self._worker.stopped()
         await all_ended(self._release(body) for body in bodies.values())
 

@@ -20,8 +20,9 @@ class Looker(Protocol):
     async def look(self, cluster: Cluster | None, why_resting: str, bodies: Bodies) -> bool:
         """Reconcile all resources once; return True if the next call must come soon.
 
-        `cluster` is None if nothing may be done for the Cluster. `why_resting` says why the brokers cannot be asked,
-        and is empty if they can be. The worker logs an exception, and soon calls `look` again.
+        `cluster` is None until the worker may act for the Cluster. `why_resting` says why requests to the brokers are
+        forbidden, and is empty if they are allowed. If `look` raises an exception, the worker logs the exception, and
+        soon calls `look` again.
         """
 
     def pause_s(self, took_s: float, *, is_busy: bool) -> float:
@@ -128,6 +129,6 @@ class LookWorker:
 
 
 def _asked(body: Json) -> Json:
-    """Return the facts that the worker itself does not change: uid, generation, and whether the resource is deleted."""
+    """Return what wakes the worker when it changes: uid, generation, and whether the resource is being deleted."""
     meta = body["metadata"]
     return {"uid": meta["uid"], "generation": meta.get("generation"), "goes": "deletionTimestamp" in meta}

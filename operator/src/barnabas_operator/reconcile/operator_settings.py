@@ -39,7 +39,7 @@ class OperatorSettings:
     identity: str = ""
     neighbours: Neighbours = NOBODY_ELSE
     operator_image: str = "barnabas-operator:dev"
-    """The image of lag exporters, because the brokers' image does not contain the lag exporter."""
+    """The operator's own image, which lag exporters and the pods of maintenance CronJobs also use."""
     jobs_image: str = "barnabas-jobs:dev"
     """The image of drivers and executors of maintenance jobs."""
     pull_secrets: tuple[str, ...] = ()

@@ -22,7 +22,8 @@ class ParsedResources(Generic[ResourceT]):
     def all(self, bodies: Iterable[Json]) -> tuple[list[ResourceT], list[tuple[ResourceT, str]]]:
         """Return the valid resources, and the invalid resources with their errors.
 
-        A resource that is being deleted counts as valid; fields that cannot be parsed are left out.
+        A resource that is being deleted is always returned as valid. An invalid or deleted resource lacks the fields
+        that cannot be parsed.
         """
         before, self._read = self._read, {}
         for body in bodies:

@@ -117,9 +117,10 @@ class StatusWriter:
         return self.newer_than(body) is not None
 
     async def set_finalizer(self, body: Json, *, wanted: bool) -> bool:
-        """Set or remove the operator's finalizer; return False if the object is being deleted or has just changed.
+        """Set or remove the operator's finalizer; return True if the object now is as wanted.
 
-        Raises KubeRefused and KubeUnreachable.
+        Return False, without a write, if the object has changed since it was read, or if the finalizer would be set on
+        an object that is being deleted. Raises KubeRefused and KubeUnreachable.
         """
         meta = body["metadata"]
         if has_finalizer_as(body, wanted=wanted):
@@ -206,7 +207,10 @@ def _patched(before: Any, now: Any) -> Any:
 
 
 def _bounded(status: Status | None, known: Status | None) -> Status:
-    """Return the status with messages short enough for the API server, and with the transition times of `known`."""
+    """Return the status with messages short enough for the API server.
+
+    A condition whose value is unchanged since the earlier status `known` keeps its lastTransitionTime.
+    """
     assert status is not None, "the status of a resource must be set before the write"
     short = (replace(each, message=shortened(each.message, MESSAGE_LENGTH_MAX)) for each in status.conditions)
     status = replace(status, conditions=merge_conditions(known.conditions if known is not None else (), short))

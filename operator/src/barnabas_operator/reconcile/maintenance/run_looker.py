@@ -185,7 +185,10 @@ class RunLooker(Looker):
             await self._write([with_problem(run, why, self._now())], bodies)
 
     async def _stop(self, run: MaintenanceJob, observed: ObservedRun) -> None:
-        """Delete the SparkApplication of a finished run, because Kubeflow would start another driver; log a refusal."""
+        """Delete the SparkApplication of a finished run, because Kubeflow would start another driver.
+
+        If the API server refuses, only log the error.
+        """
         try:
             await self._work.end(run, observed)
         except KubeRefused as error:
