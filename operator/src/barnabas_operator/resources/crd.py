@@ -33,7 +33,7 @@ class Version(NamedTuple):
 
 
 VERSIONS: Final = (Version(VERSION),)
-"""The served versions. The operator's version comes first, because the chart's webhook uses it."""
+"""The served versions. The first must be the operator's own, because the chart's webhook uses the first version."""
 
 
 _READY: Final = '.status.conditions[?(@.type=="Ready")]'

@@ -17,7 +17,7 @@ class Scaled(NamedTuple):
 
 
 class Kind(NamedTuple):
-    """The description of a kind, from which CRD, ClusterRoles, reference, watch, metrics and the chart's RBAC are made.
+    """The properties of a kind. They determine its CRD, ClusterRoles, reference, watch, metrics and the chart's RBAC.
 
     A resource of any kind but Cluster belongs to the Cluster in `spec.cluster`. Without `spec.cluster`, the resource
     belongs to the Cluster in `status.cluster`, or else to the only Cluster of its namespace.
@@ -39,13 +39,13 @@ class Kind(NamedTuple):
     rules: Mapping[type, list[JsonObject]] = NOTHING
     """The CEL rules, by the Struct that a rule validates. A rule's message names field, value and what is allowed."""
     list_rules: Mapping[type, list[JsonObject]] = NOTHING
-    """The CEL rules for lists, by the type of the entries."""
+    """A mapping from the type of a list's entries to the CEL rules for the list."""
     list_keys: Mapping[type, str] = NOTHING
-    """The field that identifies an entry of a list, by the type of the entries."""
+    """A mapping from the type of a list's entries to the field that identifies an entry."""
     not_filled_in: frozenset[type] = frozenset()
-    """The types whose values get no default from the CRD, neither in a field nor as the entry of a list."""
+    """The types whose values are never defaults in the CRD, neither of a field nor in the default of a list."""
     scaled: Scaled | None = None
-    """The paths of the replicas for `kubectl scale`; None if the kind has no subresource scale."""
+    """The fields with the number of replicas, for `kubectl scale`; None if the kind has no subresource `scale`."""
     name_field: str | None = None
     """The field of the spec that can set another name in Kafka than `metadata.name`; None if there is none."""
     folded: Callable[[str], str] = str
@@ -63,7 +63,7 @@ class Kind(NamedTuple):
         return self.resource.__name__
 
     def name_in_kafka(self, body: Mapping[str, Any]) -> str:
-        """Return the name in Kafka of a resource, which is given as JSON."""
+        """Return the name that the resource `body` has in Kafka."""
         named = body.get("spec", {}).get(self.name_field) if self.name_field is not None else None
         return str(named or body["metadata"]["name"])
 

@@ -40,7 +40,10 @@ def _step(step: str | int) -> str:
 
 
 def shown(value: object) -> str:
-    """Return the value, shortened if it is long, with its YAML type; only the type for a mapping, a list, or null."""
+    """Return the value with its YAML type; for a mapping, a list or null, return only the type.
+
+    A long value is shortened.
+    """
     name = next((name for kind, name in YAML_NAMES.items() if isinstance(value, kind)), "not a plain YAML value")
     if value is None or isinstance(value, Mapping | list):
         return name
@@ -68,7 +71,7 @@ def _meant(expected: inspect.Type, value: object) -> str:
 
 
 def _as_text(expected: inspect.Type, value: object) -> str:
-    """Return a hint with a comma-separated string, if the value is a list of strings where a string is allowed."""
+    """Return a hint to write a comma-separated string instead of a list of strings; empty if this would be wrong."""
     takes_text = isinstance(expected, inspect.UnionType) and any(map(_is_plain_text, expected.types))
     if not takes_text or not isinstance(value, list) or not value or not all(isinstance(each, str) for each in value):
         return ""
@@ -88,7 +91,7 @@ def _check_metadata(expected: inspect.Type, value: object, path: Path) -> Iterat
 
 
 def _is_described(kind: inspect.Type) -> bool:
-    """True if the description explains the allowed values better than type and pattern."""
+    """True if an error must quote the field's description, because the pattern for strings is hard to read."""
     if isinstance(kind, inspect.UnionType):
         return any(isinstance(each, inspect.IntType) for each in kind.types) and any(map(_is_described, kind.types))
     return isinstance(kind, inspect.StrType) and kind.pattern is not None

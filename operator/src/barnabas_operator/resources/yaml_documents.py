@@ -67,7 +67,7 @@ class Document:
 
 
 def yaml_parts(text: str) -> Iterator[tuple[int, str]]:
-    """Yield the first line number and the text of each document; text with directives is yielded undivided."""
+    """Yield the first line number and the text of each document. Text with directives (`%`) is not split."""
     starts = [0] if DIRECTIVE.search(text) else sorted({0, *(match.start() for match in MARKER.finditer(text))})
     line = 1
     for start, end in zip(starts, [*starts[1:], len(text)], strict=True):
