@@ -32,8 +32,8 @@ class Hear(Protocol):
 class CollectionWatch:
     """The watch of all objects of one kind. It lists the objects again whenever a watch request ends.
 
-    `on_listed` is called after each list, and `on_error`, with the kind, for each object on which `hear` raised an
-    exception.
+    `hear` processes an object. `on_error` is called with the kind whenever `hear` raises an exception. `on_listed` is
+    called after each list.
     """
 
     def __init__(

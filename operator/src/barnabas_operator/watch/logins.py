@@ -15,7 +15,7 @@ PAUSE_S: Final = 1.0
 class Logins:
     """The source of credentials for kopf. Each call returns a different priority, even for the same credentials.
 
-    Otherwise kopf would never accept refused credentials again, although a starting API server may refuse valid tokens.
+    A starting API server may refuse valid tokens. After a refusal, kopf never uses equal credentials again.
     """
 
     def __init__(self, clock: LoopClock) -> None:
