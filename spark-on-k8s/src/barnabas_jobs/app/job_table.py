@@ -63,7 +63,7 @@ def _given(**bounds: object) -> dict[str, object]:
 
 
 def main() -> None:
-    """Write the table to the file that the first argument names."""
+    """Write the table of jobs to the file that the first command-line argument names."""
     Path(sys.argv[1]).write_text(job_table(), encoding="utf-8")
 
 

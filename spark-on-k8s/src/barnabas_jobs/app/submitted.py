@@ -10,7 +10,10 @@ from typing import Final
 from barnabas_jobs.planning.errors import BadOption
 
 OF_SUBMISSION: Final = ("SPARK_APPLICATION_ID", "SPARK_CONF_DIR", "SPARK_DRIVER_BIND_ADDRESS", "SPARK_LOCAL_DIRS")
-"""The variables that spark-submit sets for its own JVM; executors would inherit a wrong local folder from them."""
+"""The variables that spark-submit sets for its own JVM.
+
+`forget_submission` removes them, because executors would inherit a wrong local folder from SPARK_LOCAL_DIRS.
+"""
 
 
 def submitted_words(words: Sequence[str]) -> Sequence[str]:
