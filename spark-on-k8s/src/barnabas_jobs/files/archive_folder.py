@@ -52,7 +52,7 @@ class Store(Protocol):
         """
 
     def names(self, folder: str) -> list[str]:
-        """Return the sorted names in a folder, none if the folder does not exist."""
+        """Return the sorted names in a folder, or an empty list if the folder does not exist."""
 
     def read(self, name: str) -> bytes | None:
         """Return the content of the file, or None if there is no such file."""
@@ -247,5 +247,5 @@ def _of_topic(topic_id: str) -> str:
 
 
 def _file(number: int) -> str:
-    """Return the file name of a ledger entry, or of the pack that begins with it."""
+    """Return the file name of the ledger entry with this number, or of the pack whose first entry has this number."""
     return f"{number:08d}.json"

@@ -86,7 +86,7 @@ class LocalFolder:
             yield
 
     def names(self, folder: str) -> list[str]:
-        """Return the sorted names in a folder, none if the folder does not exist."""
+        """Return the sorted names in a folder, or an empty list if the folder does not exist."""
         with self._as_job_failed(f"{folder} cannot be read"):
             try:
                 return sorted(os.listdir(self.path / folder))
@@ -104,8 +104,8 @@ class LocalFolder:
     def add(self, name: str, content: bytes) -> bool:
         """Add a file atomically and durably; return False if the name is taken.
 
-        An NFS client may repeat a request whose answer was lost, and then finds that the name is taken. If the existing
-        file is the one that this call has written, it has been added.
+        An NFS client may repeat a request whose answer was lost, and then finds that the name is taken. So return True
+        if the existing file is the one that this call has written.
         """
         final = self.path / name
         partial = final.with_suffix(f".{uuid.uuid4().hex[:12]}{PARTIAL}")

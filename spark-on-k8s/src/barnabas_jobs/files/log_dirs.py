@@ -80,9 +80,10 @@ class Looks(NamedTuple):
 
     @property
     def offsets(self) -> Offsets:
-        """Return the lower recovery point, the lower high watermark and the higher `clean_until` of the two listings.
+        """Return the recovery point, high watermark and `clean_until` that are safe to assume for both listings.
 
-        The log may have been truncated or compacted between the listings.
+        The log may have been truncated or compacted between the listings. So the result has the lower recovery point,
+        the lower high watermark and the higher `clean_until` of the two listings.
         """
         one, other = self.before.offsets, self.now.offsets
         clean = [offset for offset in (one.clean_until, other.clean_until) if offset is not None]

@@ -11,7 +11,7 @@ from typing import IO, Final
 from barnabas_jobs.planning.errors import JobFailed
 
 OF_RUN: Final = ".run"
-"""The file with the name of the run that makes the report; while a run writes the report, it locks this file."""
+"""The file with the name of the run that makes the report. The run locks the file while it writes the report."""
 BEFORE: Final = ".before"
 """The subfolder of a new report into which the report of an earlier attempt is moved before it is removed."""
 
@@ -44,9 +44,9 @@ def new_report(path: str, run: str | None) -> Iterator[Path]:
 
 @contextmanager
 def _folder_beside(final: Path) -> Iterator[Path]:
-    """Yield a folder beside the final one, locked by this process; remove it if the block fails.
+    """Yield a temporary folder next to the final folder. If the block fails, remove the temporary folder.
 
-    Raises JobFailed if another run holds the lock.
+    This process locks the temporary folder while the block runs. Raises JobFailed if another run holds the lock.
     """
     partial = final.with_name(f".{final.name}.partial")
     partial.mkdir(parents=True, exist_ok=True)

@@ -47,10 +47,10 @@ class RestoreNotes:
         return self._store.read(_plan(name, into_id))
 
     def keep_plan(self, name: str, into_id: str, plan: bytes) -> None:
-        """Store the plan for the runs that continue this restore.
+        """Store the plan of this restore, so that later runs can continue the restore.
 
-        Raises JobFailed if another run has stored a plan, because two runs may begin the same restore in a store
-        without locks.
+        Raises JobFailed if another run has stored a plan first. This can happen only in a store without locks, which
+        cannot keep two runs from beginning the same restore.
         """
         if not self._store.add(_plan(name, into_id), plan):
             raise JobFailed(f"another run of the restore name={name} has begun; wait until that run has ended")

@@ -144,7 +144,10 @@ class SegmentReader(DataSourceReader):
 def _seen_again(
     task: SegmentTask, problems: list[Problem], before: "Identity", decompress: Decompress | None
 ) -> list[Problem]:
-    """Read the segment again while its files change, up to LOOKS times in all; return the problems of the last read."""
+    """Read the segment again if its files have changed since the last read; return the problems of the last read.
+
+    The segment is read at most LOOKS times, including the read before this call.
+    """
     for _ in range(LOOKS - 1):
         now = _identity(task)
         if now == before:
@@ -261,7 +264,10 @@ class Rows:
         return self._filled(len(problems), columns)
 
     def _filled(self, count: int, columns: dict[str, Any]) -> Any:
-        """Return an Arrow record batch with these columns and those that name the segment; other columns are null."""
+        """Return an Arrow record batch of `count` rows with the given columns.
+
+        The batch also has the columns that identify the segment; all other columns are null.
+        """
         import pyarrow
 
         replica = self._task.replica

@@ -66,7 +66,7 @@ class ObjectStore:
         yield
 
     def names(self, folder: str) -> list[str]:
-        """Return the sorted names in a folder, none if the folder does not exist."""
+        """Return the sorted names in a folder, or an empty list if the folder does not exist."""
         with self._as_job_failed(f"list {folder}"):
             path = self._path(folder)
             return sorted(each.getPath().getName() for each in self._files.listStatus(path)) if self._is(path) else []
@@ -88,8 +88,8 @@ class ObjectStore:
     def add(self, name: str, content: bytes) -> bool:
         """Add an object atomically; return False if the name is taken.
 
-        Hadoop's client may repeat a request whose answer was lost, and then finds that the name is taken. If the object
-        of this name has the same content, it counts as added.
+        Hadoop's client may repeat a request whose answer was lost, and then finds that the name is taken. So return
+        True if the existing object has the same content.
         """
         try:
             self._write(self._files.createFile(self._path(name)).opt(CONDITIONAL, "true").build(), content)
