@@ -1,7 +1,7 @@
 """The continuous form of `archive`: a Structured Streaming query, each of whose batches is one commit.
 
-A query starts at the offsets where the ledger ends, without a checkpoint of an earlier query. So the next run reads a
-batch again if it was not committed, but never a committed batch.
+A query starts at the offsets where the ledger ends, and ignores the checkpoints of earlier queries. So after a stop,
+the records of an uncommitted batch are read again, and those of a committed batch are not.
 """
 
 import threading
@@ -26,8 +26,8 @@ LATE_S: Final = 3600.0
 class Stream:
     """A streaming query that archives a topic.
 
-    `ends` is the offset after the last archived offset by partition, and `number` is the number of the next ledger
-    entry.
+    `ends` has, for each partition, the offset after the last archived or lost one. `number` is the number of the next
+    ledger entry.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class Stream:
     def run(self, trigger_seconds: int, records_max: int) -> None:
         """Archive batches until `stopping` is set, and finish the running batch.
 
-        Raises JobFailed, or JobFailedLate after an hour or more.
+        Raises JobFailed on failure, or JobFailedLate if the run fails after it has run for an hour or more.
         """
         began_s = self._job.clock()
         try:

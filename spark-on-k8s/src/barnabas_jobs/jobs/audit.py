@@ -84,7 +84,7 @@ class Options(JobOptions, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
-    """The result, which is also the report's JSON.
+    """The result of the audit; the job also writes it to the report as JSON.
 
     `findings` has the first findings; `findings.parquet` has all. `uncommitted_differences` counts offsets at or above
     the high watermark of a replica, where replicas may differ until a follower truncates its log. `gone_segments`
@@ -206,7 +206,10 @@ def _key(row: Row) -> Key:
 
 
 def _clean_until(listed: Sequence[Looks]) -> dict[TopicPartition, int]:
-    """Return, for each partition, the highest offset up to which one of its replicas is compacted."""
+    """Return the offset up to which a partition may be compacted, for each partition that was compacted.
+
+    If replicas are compacted up to different offsets, this is the highest of these offsets.
+    """
     found: dict[TopicPartition, int] = {}
     for each in listed:
         if each.clean_until is not None:

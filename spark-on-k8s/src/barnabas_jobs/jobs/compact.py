@@ -40,7 +40,7 @@ class Options(JobOptions, frozen=True, kw_only=True, forbid_unknown_fields=True)
 class Result(msgspec.Struct, frozen=True, kw_only=True):
     """The result: `joined_commits` commits were joined into `commits` new ones.
 
-    `removed_runs` counts the removed run folders, whose files an earlier run of `compact` had replaced.
+    `removed_runs` counts the removed run folders. An earlier run of `compact` had joined the files of these folders.
     """
 
     topic: str

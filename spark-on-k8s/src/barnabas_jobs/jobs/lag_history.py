@@ -99,7 +99,10 @@ class Options(JobOptions, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
-    """The result, which is also the report's JSON; `records` counts the records of `__consumer_offsets` by kind."""
+    """The result of the job; the job also writes it to the report as JSON.
+
+    `records` has the number of records of each kind that were read from `__consumer_offsets`.
+    """
 
     report: str
     looked_at_ms: int
@@ -118,7 +121,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def summary(self) -> str:
-        """The number of groups and commits, and the first finding."""
+        """The numbers of groups and commits, and the first group that missed the objective, if any did."""
         counted = f"{len(self.groups):,} groups made {self.commits:,} commits"
         return summed(f"{counted}, and the lag is known for {self.commits_with_lag:,} of these commits", self.findings)
 
@@ -227,7 +230,10 @@ def _result(options: Options, records: dict[str, int], looked: _Looked, rolled: 
 
 
 def _check_there(option: str, found: Sequence[str], wanted: Sequence[str]) -> None:
-    """Raise JobFailed if a named group or topic has no commits, because otherwise the objective would count as met."""
+    """Raise JobFailed if a named group or topic has no commits.
+
+    Without commits there is no lag, so the lag objective would count as met.
+    """
     if lacking := [each for each in wanted if each not in found]:
         there = ", ".join(each for each in found if each not in wanted) or "none"
         raise JobFailed(

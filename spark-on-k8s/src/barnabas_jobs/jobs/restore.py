@@ -278,9 +278,9 @@ def _check(
     options: Options,
     clock: Callable[[], float],
 ) -> None:
-    """Raise Refused if the target is missing, or would refuse, change or delete some of the records.
+    """Raise Refused if the target topic does not exist, or if some records would be rejected, changed or deleted there.
 
-    With `create=true`, a missing target is judged by the configs that it would have.
+    With `create=true`, check a topic that does not exist yet by the configs with which it would be created.
     """
     now_ms = int(clock() * 1000)
     if cluster.has(name):

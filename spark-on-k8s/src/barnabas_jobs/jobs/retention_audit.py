@@ -54,7 +54,7 @@ class Options(JobOptions, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
-    """The result, which is also the report's JSON."""
+    """The result of the retention audit; the job also writes it to the report as JSON."""
 
     report: str
     audited_at_ms: int

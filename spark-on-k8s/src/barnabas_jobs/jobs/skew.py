@@ -62,7 +62,7 @@ class Options(JobOptions, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
-    """The result, which is also the report's JSON.
+    """The result of the job; the job also writes it to the report as JSON.
 
     plan.json has the whole plan, with `planned_partitions` partitions. `plan` is the text of a shorter file with only
     the first `plan_partitions` of these. `unread` lists topics that could not be read. For brokers and log dirs, the

@@ -57,7 +57,10 @@ class PartitionResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Difference(msgspec.Struct, frozen=True):
-    """A record that differs; `position` is its offset, or its index from 0 with `match=order`."""
+    """A record that differs between archive and topic.
+
+    `position` is the record's offset. With `match=order` it is the number of records before this one in the partition.
+    """
 
     partition: int
     position: int
