@@ -1,9 +1,9 @@
-"""A wait until nobody writes to a topic, because requests of a dead driver or executor may still arrive.
+"""A wait until nobody writes to a topic, because requests of a driver or executor that died may still arrive.
 
-A task gives up after SILENT_S without an acknowledgement, so after QUIET_S without a new record no earlier task writes
-any more. QUIET_S is also longer than the time for which a slow replica can hold back the high watermark, the end that
-consumers see. By default this time is at most 45 s: `replica.lag.time.max.ms`, and half as long again until the leader
-checks its replicas.
+A task fails after SILENT_S without an acknowledgement. So after QUIET_S without a new record, no task of that driver
+or executor writes any more. QUIET_S is also longer than a slow replica can hold back the high watermark, the end offset
+that consumers see. By default a slow replica can do so for at most 45 s: it leaves the ISR after
+`replica.lag.time.max.ms` (30 s), or up to 15 s later, because the leader checks its replicas every 15 s.
 """
 
 import time

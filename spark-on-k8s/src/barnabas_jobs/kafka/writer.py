@@ -49,17 +49,17 @@ class NotWritten(Exception):
 
 
 Record = tuple[int, int, bytes | None, bytes | None, Sequence[Mapping[str, Any]] | None]
-"""Partition, timestamp in ms, key, value, and headers with `key` and `value`.
+"""A record to write: the partition, timestamp in ms, key, value and headers; a header has the items `key` and `value`.
 
-A plain tuple, because creating a named tuple takes as long as sending a record.
+The record is a plain tuple, because creating a named tuple takes as long as sending a record.
 """
 
 
 class TopicWriter:
     """A writer that Spark sends to executors.
 
-    By partition, `bases` is the offset at which the restored records begin, and `records` is their number. `ends` is
-    the end offset, as the driver read it last, at a time when no task was writing.
+    By partition, `bases` has the offset of the first restored record, and `records` the number of records to restore.
+    `ends` has the end offset, as the driver read it last, at a time when no task was writing.
     """
 
     def __init__(
