@@ -147,7 +147,10 @@ def _torn(position: int, extent: SegmentExtent, next_offset: int, detail: str) -
 
 
 def _may_be_torn(extent: SegmentExtent, next_offset: int) -> bool:
-    """True if a torn batch at `next_offset` is no damage: in an active segment, at or above the recovery point."""
+    """True if an incomplete batch at `next_offset` can be the effect of a crash instead of damage.
+
+    A crash can leave an incomplete batch only in the active segment, at or above the recovery point.
+    """
     return extent.is_active and next_offset >= extent.flushed_until
 
 

@@ -73,7 +73,7 @@ def wrong_in_index(data: bytes, base_offset: int, batches: BatchPlaces) -> Itera
 def wrong_in_time_index(data: bytes, base_offset: int, batches: BatchPlaces) -> Iterator[Problem]:
     """Yield at most NAMED_MAX problems of a time index: wrong entries, or a wrong size.
 
-    A correct entry has the largest timestamp up to the batch with the entry's offset.
+    An entry is correct if its timestamp is the largest of the segment's batches up to the one with the entry's offset.
     """
     found = _wrong_times(_entries(data, TIME_ENTRY), base_offset, batches)
     for place, offset, detail in islice(_with_size(data, TIME_ENTRY, found), NAMED_MAX):

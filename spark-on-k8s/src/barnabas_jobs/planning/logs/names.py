@@ -67,7 +67,7 @@ def marked(name: str) -> str | None:
 
 
 def belongs_to_partition(name: str) -> bool:
-    """True if a file of this name may be in a partition's folder beside the segments."""
+    """True if a file of this name may be in a partition's folder, in addition to the files of the segments."""
     return _OTHER_FILE.fullmatch(name) is not None
 
 
@@ -86,5 +86,5 @@ def is_being_cleaned(names: Iterable[str], segments: Sequence[int], clean_until:
 
 
 def belongs_to_log_dir(name: str, *, is_folder: bool) -> bool:
-    """True if a log dir may have a file or folder of this name beside the partitions."""
+    """True if a file or folder of this name may be in a log dir, in addition to the folders of the partitions."""
     return (_LOG_DIR_FOLDER if is_folder else _LOG_DIR_FILE).fullmatch(name) is not None

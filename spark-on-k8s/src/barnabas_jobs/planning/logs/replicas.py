@@ -1,4 +1,4 @@
-"""The findings about a whole replica, rather than one segment, and about the replicas of a partition."""
+"""The problems of a replica that no single segment shows, and the differences between the replicas of a partition."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
@@ -20,7 +20,10 @@ from barnabas_jobs.planning.logs.problems import (
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """A problem with its file, byte position and offset; a field that does not apply is None."""
+    """A problem, and the file, byte position and offset at which it was found.
+
+    A field that does not apply to the problem is None.
+    """
 
     kind: str
     broker: int
@@ -70,9 +73,9 @@ class SegmentRead(NamedTuple):
 class LogRead(NamedTuple):
     """A replica as the audit read it.
 
-    `recovery_point` and `high_watermark` are the lower of the checkpoints' offsets before and after the reading.
-    `lost_sight` has the segments that vanished during the audit; the segments on both sides of a vanished one are not
-    compared with each other. `stopped` has the segments that could not be read completely.
+    The checkpoint files are read both before and after the segments; `recovery_point` and `high_watermark` are the
+    lower of the two values. `lost_sight` has the segments that vanished during the audit; the segments on both sides of
+    a vanished one are not compared with each other. `stopped` has the segments that could not be read completely.
     """
 
     place: Place
@@ -92,7 +95,7 @@ class LogRead(NamedTuple):
 
     @property
     def start(self) -> int:
-        """The offset from which on all segments were read."""
+        """The first offset after the last segment that vanished, or the log's first offset if no segment vanished."""
         whole = [each.first_offset for each in self.segments if each.segment > max(self.lost_sight, default=-1)]
         return min(whole, default=self.end)
 
@@ -158,7 +161,10 @@ def wrong_checkpoint(
 
 
 def comparable(logs: Sequence[LogRead]) -> tuple[list[LogRead], list[Finding]]:
-    """Return the replicas with the most frequent topic id or with none, and a finding for each other replica."""
+    """Return the replicas that can be compared, and a finding for each of the others.
+
+    Replicas can be compared if they have no topic id, or the topic id that is the most frequent among the replicas.
+    """
     ids = [each.topic_id for each in logs if each.topic_id is not None]
     if not ids:
         return list(logs), []
@@ -172,10 +178,11 @@ def comparable(logs: Sequence[LogRead]) -> tuple[list[LogRead], list[Finding]]:
 
 
 def comparison_spans(logs: Sequence[LogRead], clean_until: int) -> list[tuple[str, str, int, int, int, list[int]]]:
-    """Return a span to compare for each replica of a partition; none if there are fewer than two replicas.
+    """Return, for each replica of a partition, the span of offsets to compare with the other replicas.
 
-    A span has the log dir, topic, partition, the first offset to compare, the replica's `committed_until`, and a list
-    with the `committed_until` of every replica of the partition.
+    A span has the log dir, topic, partition, the first offset to compare, the replica's `LogRead.committed_until`, and
+    a list with the `committed_until` of every replica of the partition. If there are fewer than two replicas, return
+    an empty list.
     """
     if len(logs) < 2:
         return []

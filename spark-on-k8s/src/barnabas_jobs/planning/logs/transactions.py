@@ -1,4 +1,4 @@
-"""The aborted transactions of a segment by their markers, and the check of its `.txnindex` against them."""
+"""The aborted transactions of a segment, found by their abort markers, and a check that its `.txnindex` agrees."""
 
 import struct
 from collections.abc import Iterator
