@@ -79,7 +79,7 @@ def fencing_entry(number: int, last: Entry, now_ms: int) -> Entry:
 
 
 def replaced_runs(generation: Generation, now_ms: int) -> set[str]:
-    """Return the run folders whose files were replaced more than KEEP_MS ago."""
+    """Return the run folders whose data files `compact` replaced at least KEEP_MS ago."""
     old = (each for each in generation.entries if each.joins and now_ms - each.committed_at_ms >= KEEP_MS)
     numbers = {number for each in old if each.joins for number in range(*each.joins)}
     return {entry.run for entry in generation.entries if entry.number in numbers and entry.run is not None}

@@ -10,7 +10,10 @@ FINDINGS_BYTES_MAX: Final = BYTES_MAX // 2
 
 
 def summed(read: str, findings: Sequence[str]) -> str:
-    """Return a sentence with what was read, the first finding, and the number of further findings."""
+    """Return a sentence that says what the job has read, what the first finding is, and how many more there are.
+
+    A finding is a sentence about a problem that the job has found.
+    """
     if not findings:
         return f"{read}; no problem was found"
     more = f" (and {len(findings) - 1:,} more)" if len(findings) > 1 else ""

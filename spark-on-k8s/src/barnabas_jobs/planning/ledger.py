@@ -112,7 +112,7 @@ class Generation(NamedTuple):
 
     @property
     def files(self) -> list[DataFile]:
-        """The data files in the order of commits, without files that were replaced."""
+        """The data files in the order of their ledger entries, without the files that `compact` replaced."""
         joined = self.joined
         kept = (entry for entry in (*self.entries, *self.later) if entry.number not in joined)
         return [file for entry in kept for file in entry.files]
@@ -137,7 +137,7 @@ class Generation(NamedTuple):
         return {each.partition: each.end for entry in self.entries for each in entry.ranges}
 
     def spans(self) -> list[OffsetRange]:
-        """Return a range for each partition, from its first archived offset to its end in `ends`."""
+        """Return, for each partition, the range from its first archived offset to the offset that `ends` returns."""
         starts: dict[int, int] = {}
         for entry in self.entries:
             for each in entry.partitions:
@@ -188,7 +188,7 @@ class LedgerSums:
 
 
 def sums_of(entries: Iterable[Entry]) -> LedgerSums:
-    """Return the totals of entries, which must be in the order of their numbers."""
+    """Return the totals of the ledger entries, which must be sorted by number."""
     sums = LedgerSums()
     for entry in entries:
         sums.add(entry)
@@ -196,7 +196,7 @@ def sums_of(entries: Iterable[Entry]) -> LedgerSums:
 
 
 class Ledger(NamedTuple):
-    """The entries of a ledger in the order of their numbers: all of them, or those up to some commit.
+    """The entries of a ledger, sorted by number: all of them, or those up to some commit.
 
     `later` has newer entries, which were committed after `entries`, and whose files replace files of `entries`.
     """

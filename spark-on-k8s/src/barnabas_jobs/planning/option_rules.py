@@ -7,10 +7,10 @@ import msgspec
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True):
-    """A rule between two options; `allowed` says in words which values keep the rule.
+    """A rule for the values of two options; `allowed` says in words which values are permitted.
 
-    `ordered`: if both are given, `option` is less than `other`. `needs`: if `option` is given, `other` is true.
-    `excludes`: at most one of them is true.
+    `ordered`: if both options are given, `option` must be less than `other`. `needs`: if `option` is given, `other`
+    must be true. `excludes`: at most one of the two options may be true.
     """
 
     kind: Literal["ordered", "needs", "excludes"]

@@ -14,7 +14,7 @@ from barnabas_jobs.planning.placement import LogDir, Placement, Replica, by_brok
 
 ANY: Final = "any"
 UNEVEN_SHARE: Final = 0.05
-"""The deviation from the mean, as a share of the mean, below which brokers or log dirs count as even."""
+"""The largest deviation from the mean, as a share of the mean, at which brokers or log dirs count as balanced."""
 
 
 class Reassigned(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -32,7 +32,7 @@ class Reassigned(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Reassignment(msgspec.Struct, frozen=True, kw_only=True):
-    """The file for kafka-reassign-partitions, which ignores `topic_ids`."""
+    """The reassignment file for the tool kafka-reassign-partitions. The tool ignores the field `topic_ids`."""
 
     version: int
     partitions: list[Reassigned]
@@ -106,9 +106,9 @@ def bounded_json(placement: Placement, partitions: Sequence[Reassigned], bytes_m
 
 
 class _Planning:
-    """The bytes of brokers and log dirs after each planned move.
+    """The bytes of each broker and log dir, which each planned move updates.
 
-    Space that a move frees does not count as free, because a move copies the replica first.
+    The space of a moved replica is not counted as free, because a broker deletes the replica only after it was copied.
     """
 
     def __init__(self, placement: Placement) -> None:
@@ -226,7 +226,11 @@ class _Planning:
 
 
 def _movable(placement: Placement) -> Iterator[tuple[TopicPartition, Replica]]:
-    """Yield the replicas that are not empty, of partitions that are not `left_alone` and have all replicas online."""
+    """Yield the replicas that the plan may move, with their partitions.
+
+    A replica may be moved if it is not empty, and if all replicas of its partition are online. The partitions in
+    `left_alone` are not moved.
+    """
     for partition, row in placement.rows.items():
         held = placement.replicas.get(partition, {})
         if partition not in placement.left_alone and set(row) == set(held) and set(row) <= set(placement.racks):

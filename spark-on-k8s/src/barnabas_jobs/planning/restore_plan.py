@@ -45,7 +45,8 @@ class Selected(msgspec.Struct, frozen=True, kw_only=True):
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """The records to restore, from the first `entries` ledger entries.
 
-    `bases` has the offset in the target at which the records of each partition begin, and `records` their number.
+    By partition, `bases` has the offset of the first restored record in the target topic, and `records` the number of
+    records to restore.
     """
 
     into: str
@@ -82,7 +83,7 @@ class TargetTopic(NamedTuple):
 
 
 def check_target(target: TargetTopic, selected: Iterable[Selected], now_ms: int) -> None:
-    """Raise Refused if the target would refuse, change or delete some of the records."""
+    """Raise Refused if some of the records would be rejected, changed or deleted in the target topic."""
     found = [each for each in selected if each.records]
     beyond = [each.partition for each in found if each.partition >= target.partitions]
     if beyond:
@@ -146,7 +147,7 @@ def _check_future(target: TargetTopic, ahead_ms: int) -> None:
 
 
 def check_same(plan: Plan, selection: Selection, name: str) -> None:
-    """Raise Refused if the stored plan has another selection of records."""
+    """Raise Refused if the stored plan selects other records than `selection`, the options of this run."""
     if plan.selection != selection:
         begun, wanted = msgspec.json.encode(plan.selection).decode(), msgspec.json.encode(selection).decode()
         raise Refused(

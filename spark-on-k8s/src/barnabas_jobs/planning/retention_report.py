@@ -38,9 +38,10 @@ class Declared(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def oldest_allowed_ms(self) -> int | None:
-        """The largest age in ms that a record may have, or None if the topic keeps all records.
+        """The largest age in ms that a record may have, or None if the topic keeps records of any age.
 
-        A segment is deleted only when its newest record is old enough, so `segment.ms` counts, too.
+        A segment is deleted only when its newest record is older than `retention.ms`. Its oldest record may be older by
+        `segment.ms`, so the result includes `segment.ms`.
         """
         if "delete" not in self.cleanup_policy or self.retention_ms < 0:
             return None
@@ -48,9 +49,11 @@ class Declared(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Held(msgspec.Struct, frozen=True, kw_only=True):
-    """The records of one partition in one age group, and those of them that another `retention.ms` would delete.
+    """The records of one partition in one age group; `age` is the index of the age group in AGES.
 
-    Records without a timestamp, or from before 1970, count as the oldest, but no setting deletes them by time.
+    `would_go_records` counts the records that would be deleted if `retention.ms` had the value of the job's option
+    `retention_ms`. Records without a timestamp or from before 1970 are in the last age group, but retention by time
+    never deletes them.
     """
 
     partition: int

@@ -16,7 +16,7 @@ class Unread(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def unread_parts(unread: Sequence[Unread]) -> list[str]:
-    """Return the parts of an HTML page about the topics that could not be read; none if all were read."""
+    """Return the parts of an HTML page about the topics that could not be read, or an empty list if there are none."""
     if not unread:
         return []
     rows = [(each.topic, each.why) for each in unread]

@@ -1,8 +1,8 @@
 """The lag of a group at a past moment, computed from the end of the log at that moment.
 
-`Ask` returns the offset of the first record at or after a time, as ListOffsets does. The first record after a moment
-has the offset at which the log ended at that moment. The time at which the oldest unread record was written is found by
-bisection.
+The end offset of the log at a moment is the offset of the first record that was written later. `Ask`, a function that
+works like a ListOffsets request, looks up this offset. A bisection finds the time at which the oldest unread record was
+written.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -39,7 +39,10 @@ class Lag(NamedTuple):
 
 
 Ask = Callable[[Sequence[tuple[TopicPartition, int]]], list[int | None]]
-"""A function that returns the first offset at or after each time (ms), or None if there is no such record."""
+"""A function that takes partitions and times (ms), and returns the offset of the first record at or after each time.
+
+If a partition has no record at or after the time, the function returns None for it.
+"""
 
 
 def lags(moments: Sequence[Moment], ends: Mapping[TopicPartition, Ends], ask: Ask) -> list[Lag | None]:
@@ -68,7 +71,10 @@ def lags(moments: Sequence[Moment], ends: Mapping[TopicPartition, Ends], ask: As
 
 
 class _Search(NamedTuple):
-    """The search for the time when the oldest unread record was written: after `low_ms` if known, up to `high_ms`."""
+    """The search for the time when the oldest unread record was written.
+
+    The time is after `low_ms` and at most `high_ms`; `low_ms` is None until the search has found a lower bound.
+    """
 
     moment: Moment
     low_ms: int | None

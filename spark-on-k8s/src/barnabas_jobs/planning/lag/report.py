@@ -77,7 +77,7 @@ class TopicHour(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Now(msgspec.Struct, frozen=True, kw_only=True):
-    """The present lag of a group in a partition, known even if the group no longer commits."""
+    """The present lag of a group in a partition, computed from the group's last commit, however old that commit is."""
 
     group: str
     topic: str
