@@ -44,9 +44,9 @@ def chosen(records: DataFrame, groups: Sequence[str], topics: Sequence[str]) -> 
 
 
 def committed_names(records: DataFrame, column: str, wanted: Sequence[str]) -> list[str]:
-    """Return the wanted groups or topics that have commits or tombstones, and up to NAMES_MAX unwanted ones.
+    """Return which of the wanted groups or topics have commits or tombstones, and up to NAMES_MAX other names.
 
-    The unwanted ones are for an error text. Return nothing if nothing is wanted.
+    The other names are for an error text. If `wanted` is empty, return an empty list.
     """
     if not wanted:
         return []

@@ -33,15 +33,18 @@ over all nulls at its end, which is slow, so lists must not be null.
 ONE_TASK_EACH: Final = {"spark.speculation": "false", "spark.stage.maxConsecutiveAttempts": "1"}
 """The settings that keep Spark from starting a second task of a partition while the first one still writes.
 
-Spark would do so beside a slow task, or when it repeats a stage because a dead executor had shuffle data. When Spark
-repeats a stage, tasks on other executors go on, and attempt numbers begin at 0 again, so a second task could not know
-of the first one.
+Spark would start a second task if the first one were slow (speculation). Spark would also start one when it repeats a
+stage whose shuffle data was lost with an executor. Then old tasks on other executors keep running, and attempt numbers
+start at 0 again, so a second task could not know of the first one.
 """
 SPARK_DEFAULTS: Final = {"spark.speculation": "false", "spark.stage.maxConsecutiveAttempts": "4"}
 GROUP: Final = "spark.jobGroup.id"
 POLL_S: Final = 0.5
 TASK_ENDS_SECONDS_MAX: Final = 300.0
-"""The longest wait for tasks to end, longer than Spark needs to notice a lost executor (`spark.network.timeout`)."""
+"""The longest time to wait until the running Spark tasks have ended.
+
+Spark needs less time than this to notice that an executor is lost (`spark.network.timeout`).
+"""
 
 
 class Writer(Protocol):

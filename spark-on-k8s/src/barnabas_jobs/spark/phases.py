@@ -18,7 +18,10 @@ _done: Final[dict[str, Callable[[], int]]] = {}
 
 
 class Phase(NamedTuple):
-    """A phase of a job, and the number of its records if known; the name has no comma."""
+    """A phase of a job, and the number of records that the phase processes, or None if this number is unknown.
+
+    The name must not contain a comma, because Spark allows no comma in the tag of a job.
+    """
 
     name: str
     records: int | None

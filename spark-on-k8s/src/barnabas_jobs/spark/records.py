@@ -41,10 +41,10 @@ class Counted(NamedTuple):
 def of_topic(
     spark: SparkSession, bootstrap: str, topic: str, ranges: Sequence[OffsetRange], *, counted: bool = False
 ) -> DataFrame:
-    """Return the committed records of these ranges.
+    """Return the committed records in these offset ranges.
 
-    Spark fails if some of these records are deleted before Spark reads them. `counted` chooses the connector's reader
-    whose tasks report the number of records read.
+    The Spark job fails if some of these records are deleted before Spark reads them. With `counted`, Spark reads
+    through its V2 interface, because only there the connector's tasks report how many records they have read.
     """
     if not ranges:
         return spark.createDataFrame([], SCHEMA)
