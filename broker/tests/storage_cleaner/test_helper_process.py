@@ -156,7 +156,7 @@ def test_a_map_is_not_there_any_more_after_the_process_died_within_a_round(
         await helper.stop()
 
     asyncio.run(run())
-    assert "has lost the keys of the log" in one.cleaner.backoff.failed[PLANES].reason
+    assert "has lost its key map" in one.cleaner.backoff.failed[PLANES].reason
     assert len(one.records()) == 40
 
 
