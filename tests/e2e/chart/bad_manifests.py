@@ -248,7 +248,7 @@ CLUSTERS: Final[Mapping[str, Bad]] = {
     "a variable without a name": in_template(
         "webhook",
         "spec.template.brokerContainer.env[0].name is missing",
-        "the key of a list entry",
+        "allowed: a value that identifies the list entry",
         brokerContainer={"env": [{"value": "x"}]},
     ),
     "a container's field that is none": in_template(

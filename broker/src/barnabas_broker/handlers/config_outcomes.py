@@ -24,8 +24,8 @@ async def alter_each(
 ) -> list[ConfigOutcome]:
     """Alter all valid resources in one call of `alter`, and return an outcome for each resource, in order.
 
-    An item of `requests` is refused if its resource type is unknown, if an earlier item has the same resource, or if
-    the item has an error message instead of a change.
+    An item of `requests` is refused if its resource type is unknown, if an earlier valid item has the same resource,
+    or if the item has an error message instead of a change.
     """
     known = {int(kind) for kind in ConfigResourceType}
     refused: dict[int, str] = {}

@@ -256,7 +256,7 @@ class FetchSession:
     def _take_over(self, followed: Followed, result: FetchedPartition, now_ms: int) -> bool:
         """Apply the result for one partition; return True if the fetch position changed.
 
-        Raises ApiError if the partition has to pause, and StorageError.
+        Raises ApiError if the follower must pause fetching the partition, and StorageError if the disk fails.
         """
         partition = followed.partition
         follower, leader_epoch = partition.follower, partition.state.leader_epoch

@@ -38,9 +38,9 @@ class ReplicaEnvironment(NamedTuple):
     give_up: Callable[[Mapping[TopicPartition, int]], object]
     """Report to the controller in which leader epochs the logs of partitions failed, so that other brokers lead."""
     lost: Callable[[Mapping[TopicPartition, int]], object]
-    """Report to the controller partitions whose logs lack committed records, with the current leader epochs."""
+    """Tell the controller which partitions lack committed records in their log, and their current leader epochs."""
     ahead: Callable[[Mapping[TopicPartition, LogAhead]], object]
-    """Report to the controller partitions whose logs have later leader epochs than the metadata."""
+    """Tell the controller which partitions have a later leader epoch in their log than in the metadata."""
     is_awake: Callable[[], bool]
     """Return True unless this process was suspended after it last read the latest metadata."""
     turned_away: Callable[[], object]

@@ -263,7 +263,7 @@ class ReplicaManager:
         topic_partition = TopicPartition(topic.name, index)
         if self.states.get(topic_partition) is None:
             record = self.states.begin(topic_partition, topic.topic_id, Trigger.ASSIGNED)
-            if is_internal(topic.name):  # The coordinator loads the partition in the same turn of the event loop.
+            if is_internal(topic.name):  # Coordinators load it without waiting for the next turn of the event loop.
                 self._make(record)
 
     def _make_some(self) -> None:

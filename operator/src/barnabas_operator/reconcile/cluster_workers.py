@@ -163,7 +163,7 @@ class ClusterWorkers:
     async def _report_strays(self) -> float:
         """Write CLUSTER_NOT_FOUND into the status of resources without a Cluster; remove finalizers of deleted ones.
 
-        Targets that an offset reset scaled down are first scaled up.
+        A workload that an offset reset scaled down is scaled up before the finalizer of its ConsumerGroup is removed.
         """
         if self._leadership.is_held:
             await asyncio.gather(*(self._report_stray(body) for body in self._strays_now()))

@@ -11,7 +11,7 @@ from typing import IO, Final
 from barnabas_jobs.planning.errors import JobFailed
 
 OF_RUN: Final = ".run"
-"""The file with the name of the run that makes the report. The run locks the file while it writes the report."""
+"""The file that contains the name of the report's run. The run locks the file while it writes the report."""
 BEFORE: Final = ".before"
 """The subfolder of a new report into which the report of an earlier attempt is moved before it is removed."""
 

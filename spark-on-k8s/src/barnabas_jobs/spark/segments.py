@@ -46,10 +46,10 @@ def epochs(batches: DataFrame) -> list[Row]:
 def differing(batches: DataFrame, spans: Sequence[Any]) -> DataFrame:
     """Return topic, partition and base offset of each batch that differs between replicas.
 
-    `is_committed` is true if there is a difference between replicas that have committed the offset: their batches
-    differ, or one of these replicas has no batch. `spans` has a row of SPANS for each replica: `since` is the first
-    offset to compare, `committed_until` is the offset up to which the replica is committed, and `untils` is the list of
-    `committed_until` of all replicas of the partition.
+    A batch that a replica lacks is a difference only if the replica has committed its offset; `is_committed` is then
+    true, and also if the batches of such replicas differ. `spans` has a row of SPANS for each replica: `since` is the
+    first offset to compare, `committed_until` is the offset up to which the replica is committed, and `untils` is the
+    list of `committed_until` of all replicas of the partition.
     """
     table = F.broadcast(batches.sparkSession.createDataFrame(list(spans), SPANS))
     offset = F.col("base_offset")

@@ -358,7 +358,8 @@ class MetadataImage(ShownDocuments):
         if isinstance(document, AclsDocument):
             return not document.acls
         if isinstance(document, TombstoneDocument):
-            buried = self.buried.get(document.name)  # A tombstone is deleted only after the metadata of its topic.
+            # All metadata of a topic is deleted before its tombstone, so the tombstone is lost if some is left.
+            buried = self.buried.get(document.name)
             return buried is None or buried.topic_id != document.topic_id
         # Missing log ends need no restoration, because their broker writes them again.
         return isinstance(document, LogEndsDocument)

@@ -33,9 +33,9 @@ PACKED_HERE_MAX: Final = 16 * 1024
 UNPACKED_HERE_MAX: Final = 128 * 1024
 """The largest decompressed size of a batch that is checked on the event loop (0.1 ms, or 0.4 ms with gzip)."""
 HEADERS_A_RECORD_HERE: Final = 8
-"""The largest average number of headers per record in a batch that is checked on the event loop.
+"""The limit for the average number of headers per record, above which a batch is checked by the helper process.
 
-A header takes 1 us, and a record of 1 MB may have 500,000 headers.
+Checking a header takes 1 us, and a record of 1 MB may have 500,000 headers.
 """
 KEPT_BYTES_MAX: Final = 64 * 1024 * 1024
 """The largest total size of the batches that wait for the helper, which needs one to six seconds for so many bytes.

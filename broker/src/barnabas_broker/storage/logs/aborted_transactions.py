@@ -18,7 +18,7 @@ def aborted_among(log: Log, offset: int, records: FileSlice) -> list[tuple[int, 
         for aborted in segment.transactions.since(offset) if segment.transactions else ():
             if aborted.first_offset < end_offset:
                 found.append((aborted.producer_id, aborted.first_offset))
-            # If the last stable offset is here, transactions with later markers begin at or above `end_offset`.
+            # Transactions that end after this one begin at or above the last stable offset of its index entry.
             if aborted.last_stable_offset >= end_offset:
                 return sorted(found, key=_first_offset)
     return sorted(found, key=_first_offset)

@@ -97,7 +97,7 @@ class LogSyncs:
     def promise(self) -> None:
         """Sync all records before they are acknowledged, from now on.
 
-        The checkpoint of the logs that acknowledge only synced records lists the log, or may list it soon.
+        The caller has listed the log in the checkpoint of logs that acknowledge only synced records, or will do so.
         """
         self._is_promised = True
         self._bound()
@@ -105,8 +105,8 @@ class LogSyncs:
     def withdraw_promise(self) -> None:
         """Sync records only as `flush.messages` requires, from now on.
 
-        The checkpoint of the logs that acknowledge only synced records no longer lists the log. Called in a thread; the
-        next sync updates `due_at`.
+        The caller has removed the log from the checkpoint of logs that acknowledge only synced records. Called in a
+        thread; the next sync updates `due_at`.
         """
         self._is_promised = False
 

@@ -132,12 +132,12 @@ def _problems(entry: Entry, value: object, where: Path, steps: Steps, path: str)
     `where` is the path of the value in the Cluster, `steps` its path in the template, and `path` its path in the
     Kubernetes object.
     """
-    fixed = _why_fixed(entry, steps)
-    if fixed is not None:
+    because = _why_fixed(entry, steps)
+    if because is not None:
         yield (
             where,
-            f"{dotted(where)} is {shown(value)}, which is not allowed {fixed}"
-            + ("" if "instead" in fixed else LEAVE_OUT),
+            f"{dotted(where)} is {shown(value)}, which is not allowed {because}"
+            + ("" if "instead" in because else LEAVE_OUT),
         )
     elif value is None:
         yield where, f"{dotted(where)} is empty; allowed: a value, or {{{DIRECTIVE}: {DELETE}}} to remove the field"

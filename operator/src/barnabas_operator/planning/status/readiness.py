@@ -34,7 +34,7 @@ NO_RESTARTS: Final = "NoRestarts"
 WAITS: Final = frozenset({NOT_READY, UNDER_REPLICATED, ROLLING_PAUSED, EVICTION_REFUSED, BROKERS_UNREACHABLE})
 """The reasons for which a step waits; none of these reasons alone makes the Cluster unready."""
 TOLD_LAST: Final = frozenset({HOLDS_REPLICAS, CANNOT_GROW, NOT_BOUND, WAITING_FOR_ADDRESSES})
-"""The reasons for which a step may wait for hours. `Ready` first reports problems that clients notice."""
+"""The reasons for which a step may wait for hours; `Ready` names them only if clients notice no other problem."""
 
 
 class Findings(NamedTuple):

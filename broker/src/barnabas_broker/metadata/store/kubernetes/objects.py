@@ -108,8 +108,9 @@ def revision_of(body: bytes | msgspec.Raw) -> int:
 
 
 def object_name(cluster: str, key: str) -> str:
-    """Return the object name for a key, such as `demo.topics.flights`; a hash stands for unusual characters.
+    """Return the object name for a key, such as `demo.topics.flights`.
 
+    A part of the key with unusual characters becomes two labels: a readable form of the part, and its hash.
     The name is a DNS subdomain, and its first label is the cluster. Labels have no dots, so different keys have
     different names, even if they are keys of different clusters in a namespace.
     """
