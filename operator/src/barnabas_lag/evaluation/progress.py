@@ -45,7 +45,7 @@ class Progress:
     time is added, so that it does not count as time with lag.
     """
     waits_s: tuple[float, ...] = ()
-    """For each of the last commits, the seconds for which the group had lag since the previous commit."""
+    """The seconds with lag between each of the last commits and the commit before it."""
     caught_up_s: float | None = None
     """The last time when there was no lag."""
     lag_when_moved: int = 0
