@@ -1,6 +1,6 @@
-"""The wiring of compaction and of batch checks, with a helper process for each, started on first use.
+"""The wiring of log compaction and of the inspection of produced batches, with a helper process for each.
 
-Two processes are needed because a round of compaction takes long, and producers must not wait for it.
+Each process is started on first use. There are two, because producers must not wait for a long compaction.
 """
 
 import asyncio

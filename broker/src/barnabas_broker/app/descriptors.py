@@ -27,7 +27,7 @@ def share_out(total: int) -> Descriptors:
 
 
 def take_all() -> Descriptors:
-    """Raise the soft limit of open files to the hard limit; return how many segments and connections may use."""
+    """Raise the soft limit of open files to the hard limit; return the descriptors for segments and for connections."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     return share_out(UNLIMITED if hard == resource.RLIM_INFINITY else hard)

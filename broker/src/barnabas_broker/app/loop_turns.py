@@ -49,7 +49,7 @@ class LoopTurns:
         The selector adds these turns to `counts[0]` and `total_s` itself.
         """
         self._longest: deque[Turn] = deque()
-        """The turns of the last minute that no later turn has exceeded; the first turn is the longest."""
+        """The turns of the last minute that took longer than every later turn; so the first turn is the longest."""
         self._cpu_s = thread_time()
         self.cpu_at_s = 0.0
         self._collections = Collections()

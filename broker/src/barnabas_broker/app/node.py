@@ -346,7 +346,7 @@ class Node:
             await self._hand_over.run()
 
     async def stop(self) -> None:
-        """Stop the periodic tasks, undo what the start did in reverse order, and cancel the other tasks."""
+        """Stop the periodic tasks, undo the steps of the start in reverse order, and cancel the other tasks."""
         self.supervisor.stopping()
         await self._chores.stop()
         while self._takedown:

@@ -47,7 +47,10 @@ class Recovery:
         self._last: LoadProgress | None = None
 
     def advance(self, progress: LoadProgress) -> None:
-        """Store the progress after each log, and log it every PROGRESS_S seconds; called in the thread that loads."""
+        """Store the progress after each loaded log, and write a log line every PROGRESS_S seconds.
+
+        The thread that loads the logs calls this method.
+        """
         self._last = progress
         now_s = self._clock.monotonic_s()
         if now_s - self._said_s >= PROGRESS_S:

@@ -62,7 +62,7 @@ def tls_of_listener(security: ListenerSecurity) -> TlsOfListener:
 
 
 def _client_auth(security: ListenerSecurity, trusted: str | None) -> ssl.VerifyMode:
-    """Return whether clients must, may or need not present a certificate.
+    """Return whether the certificate of a client is required, requested or not requested.
 
     On a listener with SASL, `ssl.client.auth` is ignored unless it is set with the prefix of the listener.
     """
@@ -186,7 +186,10 @@ class TlsContexts:
         return None if found is None else found.client
 
     def check(self, config: BrokerConfig) -> None:
-        """Raise InvalidConfig if changed TLS settings or files are invalid; handshakes keep using the old settings."""
+        """Check changed TLS settings and files, which handshakes do not use yet.
+
+        Raises InvalidConfig if the settings or the files are invalid.
+        """
         for name in self._of:
             security = config.listener_security(name)
             if _mark(security) != self._marks[name]:
