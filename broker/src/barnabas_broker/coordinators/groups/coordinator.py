@@ -267,7 +267,7 @@ class GroupCoordinator:
 
 
 def _serve(shard: GroupShard) -> Iterator[None]:
-    """Start the sessions of the loaded groups, then remove the offsets of deleted topics."""
+    """Start the session timeouts of the members of the loaded groups, then remove the offsets of deleted topics."""
     yield from shard.serve()
     yield from removal.forget_deleted_topics(shard)
 

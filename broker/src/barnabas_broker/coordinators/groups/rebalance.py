@@ -25,13 +25,13 @@ from barnabas_broker.coordinators.groups.subscription import subscribed_topics
 from barnabas_core.errors import ErrorCode
 
 _FIRST_PAUSE_MS: Final = 100
-"""The minimum duration in ms of the join phase after an assignment could not be stored for the first time.
+"""The minimum duration in ms of the join phase after the first failure to store an assignment.
 
 The value is the default `retry.backoff.ms` of clients.
 """
 _PAUSE_MS_MAX: Final = 5_000
 _PAUSE_DOUBLINGS_MAX: Final = 6
-"""The number of doublings after which the minimum duration is limited to `_PAUSE_MS_MAX`."""
+"""The number of doublings after which the minimum duration of the join phase is at its limit, `_PAUSE_MS_MAX`."""
 
 
 def join(group: Group, request: JoinRequest, token: Token, step: Step) -> None:

@@ -118,7 +118,10 @@ class GroupShard:
         return f"{len(self.tables.groups)} groups and {sum(map(len, self.tables.offsets.values()))} committed offsets"
 
     def serve(self) -> Iterator[None]:
-        """Start the sessions of the loaded groups; begin a rebalance of each group larger than `group.max.size`."""
+        """Start the session timeouts of the members of the loaded groups.
+
+        A rebalance begins in each group that is larger than `group.max.size`.
+        """
         restored = iter(list(self.tables.groups.values()))
         while some := list(islice(restored, _SERVED_AT_ONCE)):
             for group in some:
@@ -213,7 +216,7 @@ class GroupShard:
             self.tables.groups.pop(group.group_id, None)
 
     def _append_finished(self, group: Group, append: Append, error: ErrorCode) -> None:
-        """Change a group after its record was appended or could not be appended; count completed rebalances."""
+        """Change a group's state after the append of its record has succeeded or failed; count completed rebalances."""
         if self.writer.is_closed or self.tables.groups.get(group.group_id) is not group:
             return
         before = group.state

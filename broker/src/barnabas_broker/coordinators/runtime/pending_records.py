@@ -22,7 +22,7 @@ class PendingRecords(Generic[ValueT]):
         """The records by producer id and key, each with a number that gives the order of the records in the log."""
         self._producers: dict[bytes, set[int]] = {}
         self._counting: dict[bytes, int] = {}
-        """The number, in the same order, of the newest record that has taken effect, by key.
+        """The number, as in `_by_producer`, of the newest record that has taken effect, by key.
 
         Only keys of records in open transactions have an entry.
         """

@@ -25,7 +25,11 @@ class Runtime(Generic[MachineT]):
         new_machine: Callable[[PartitionWriter[Any]], MachineT],
         serve: Callable[[MachineT], Iterator[None]],
     ) -> None:
-        """Create the runtime; after a partition is loaded, the iterator that `serve` returns is run in steps."""
+        """Create the runtime.
+
+        After a partition is loaded, the runtime calls `serve`, and runs the returned iterator to its end. Other tasks
+        may run between two items of the iterator.
+        """
         self.partition_count = partition_count
         """The number of partitions of the topic; until the topic exists, the number in the settings."""
         self._environment = environment
@@ -80,7 +84,8 @@ class Runtime(Generic[MachineT]):
     def at(self, partition: int) -> MachineT:
         """Return the state machine of a partition.
 
-        Raises ApiError with NOT_COORDINATOR, also after a suspension of the process, or COORDINATOR_LOAD_IN_PROGRESS.
+        Raises ApiError with COORDINATOR_LOAD_IN_PROGRESS or with NOT_COORDINATOR. A process that was suspended raises
+        NOT_COORDINATOR until it has read the latest metadata, because other brokers may have become leaders.
         """
         shard = self._shards.get(partition)
         if shard is None or not self._environment.is_awake():
@@ -94,12 +99,15 @@ class Runtime(Generic[MachineT]):
         return [shard.machine for shard in self._shards.values() if shard.state is ShardState.ACTIVE]
 
     def sweep(self, slices: Callable[[MachineT], Iterator[None]]) -> None:
-        """Run the iterator that `slices` returns for each loaded partition; other tasks may run between its steps."""
+        """Call `slices` for each loaded partition, and run the returned iterator to its end.
+
+        Other tasks may run between two items of the iterator.
+        """
         for machine in self.loaded():
             self._environment.turns.run(slices(machine))
 
     def sweep_every(self, interval_s: float, slices: Callable[[MachineT], Iterator[None]]) -> None:
-        """Call `sweep(slices)` after each interval."""
+        """Call `sweep(slices)` every `interval_s` seconds."""
 
         def again() -> None:
             self.sweep(slices)

@@ -47,7 +47,7 @@ class RuntimeEnvironment(NamedTuple):
 class LeftOut:
     """The number of records that were left out of the state because they could not be decoded or restored.
 
-    The first of these records is described.
+    `first` describes the first of these records and its error.
     """
 
     def __init__(self) -> None:
@@ -160,7 +160,10 @@ class Shard(Generic[MachineT]):
         return more
 
     def _read(self) -> Iterator[bool]:
-        """Read and apply the log in steps; yield False before a step that has to wait until `load` is called again."""
+        """Read and apply the log in steps.
+
+        Yield True after a step. Yield False if the next data of the log are not ready: `load` is called once they are.
+        """
         self.machine = self._new_machine(self._writer)
         self.left_out = LeftOut()
         self._keys = 0

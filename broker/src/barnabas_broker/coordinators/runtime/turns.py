@@ -75,7 +75,10 @@ class Pace:
         self._spent = 0
 
     def spent(self, items: int) -> bool:
-        """Add to the number of handled items; return True, and reset the number, if the slice should end."""
+        """Add `items` to the number of items that the job has handled in the current slice.
+
+        Return True, and start the number from 0 again, if the slice should end.
+        """
         self._spent += items
         if self._spent < _ITEMS_A_SLICE:
             return False

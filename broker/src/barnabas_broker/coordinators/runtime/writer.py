@@ -158,9 +158,9 @@ class PartitionWriter(Generic[RecordT]):
         """Append records in the next turn of the event loop.
 
         `answer(NONE)` is called once the records are committed and applied, `answer(error)` after a failure or the
-        write timeout. With a `producer`, the records belong to the transaction of the producer: they are answered once
-        they are committed, and applied when the transaction commits. Records that fit into one batch are appended
-        atomically.
+        write timeout. With a `producer`, the records belong to the transaction of the producer: `answer(NONE)` is
+        called once the records are committed, and the records are applied when the transaction commits. Records that
+        fit into one batch are appended atomically.
         """
         if self.is_closed or not records:
             answer(ErrorCode.NOT_COORDINATOR if self.is_closed else ErrorCode.NONE)
@@ -319,7 +319,10 @@ def _parts(write: _Write, records: Iterable[RecordT], producer: ProducerEpoch | 
 
 
 def _batches(parts: Iterable[_Part[RecordT]]) -> Iterator[list[_Part[RecordT]]]:
-    """Yield the parts of writes in order, grouped into batches of at most _BATCH_BYTES_MAX."""
+    """Group queued records, in order, into batches of at most _BATCH_BYTES_MAX bytes.
+
+    Records of a transaction are never in a batch with other records.
+    """
     batch: list[_Part[RecordT]] = []
     size_bytes = 0
     for part in parts:

@@ -51,7 +51,7 @@ class Exchange(Protocol[AskedT]):
         ...
 
     def answered(self, items: Sequence[AskedT], answer: Any | None) -> None:
-        """Handle the response to the request for the items; `answer` is None if the broker sent no valid response."""
+        """Handle a broker's response to the request with `items`; `answer` is None if there is no valid response."""
         ...
 
 

@@ -62,9 +62,9 @@ def _parts(one: str, times: str) -> list[_Part]:
 
 
 def _fits(parts: list[_Part], name: str) -> bool:
-    """True if the parts of a pattern match the whole name.
+    """True if a pattern, given as its parts, matches the whole transactional id `name`.
 
-    `places` has the indexes of all parts that may match the next character.
+    `places` has the indexes of the parts that may match the next character.
     """
     places = _with_lacking(parts, {0})
     for character in name:

@@ -106,7 +106,7 @@ class MarkerSender:
             self._timers.call_later(_RETRY_S, partial(self._route, ending, partitions))
 
     def request(self, items: Sequence[_Item]) -> WriteTxnMarkersRequest:
-        """Return one request with all markers for a broker, except those that are not wanted any more."""
+        """Return one request with the markers for a broker, except those for which `is_wanted` returns False."""
         return WriteTxnMarkersRequest(markers=[_wanted(*item) for item in items if item.ending.is_wanted()])
 
     def answered(self, items: Sequence[_Item], answer: WriteTxnMarkersResponse | None) -> None:

@@ -123,10 +123,10 @@ class TransactionShard:
         decide: Callable[[Transaction | None], Decision],
         answer: Callable[[Decision], object],
     ) -> None:
-        """Decide on a request, write the changed transaction, and answer once the transaction is committed.
+        """Decide on a request, write the changed transaction, and answer once the write is committed.
 
         While an earlier change of the transaction is being written, the answer is CONCURRENT_TRANSACTIONS. A fenced
-        producer gets PRODUCER_FENCED nevertheless, because a change never lifts the fencing.
+        producer gets PRODUCER_FENCED even then, because no change can make its epoch valid again.
         """
         decision = decide(self.transactions.get(transactional_id))
         if self.writer.is_writing(transactional_id):

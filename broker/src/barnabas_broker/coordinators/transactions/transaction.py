@@ -16,7 +16,7 @@ LAST_CLIENT_EPOCH: Final = FENCING_EPOCH - 1
 
 
 class TransactionState(IntEnum):
-    """The states of a transaction, with the numbers that the records store."""
+    """The states of a transaction, with their numbers in the records of __transaction_state."""
 
     EMPTY = 0
     ONGOING = 1
