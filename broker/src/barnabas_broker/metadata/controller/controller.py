@@ -85,7 +85,7 @@ class Controller:
         self._suspicious = False
         self._brokers_changed = True
         self._beat = False
-        """True if a heartbeat is due, at which the leases are checked."""
+        """True if a heartbeat is due. The controller checks the leases of brokers at every heartbeat."""
         self._changed_topics: set[str] = set()
         self._next_expiry_ms: int | None = None
         self._balance_at_s = 0.0
@@ -96,9 +96,9 @@ class Controller:
         return self._passes, self._transitions.rounds, self._partitions.rounds
 
     def suspect(self, broker_id: int) -> None:
-        """Wake `run` to fence brokers whose leases have ended.
+        """Wake `run`, which fences the brokers whose leases have ended.
 
-        A connection to the broker `broker_id` broke, so the broker may have died.
+        This broker has lost a connection to the broker `broker_id`, which may therefore have died.
         """
         registration = self._image.brokers.get(broker_id)
         if registration is not None and not registration.fenced:
@@ -204,9 +204,10 @@ class Controller:
         return known, self._by_name(await self._store.leases(BROKER_LEASES))
 
     async def _leases_tell_otherwise(self) -> bool:
-        """True if another broker is fenced but has a valid lease, or is unfenced but has no valid lease.
+        """True if a broker other than this one is fenced despite a valid lease, or unfenced without a valid lease.
 
-        The leases may be stale (`followed_leases`). Fenced brokers that are shutting down are left out.
+        The leases are those of `followed_leases`, and may be out of date. Fenced brokers that are shutting down do not
+        count.
         """
         leases = self._by_name(await self._store.followed_leases(BROKER_LEASES))
         now_ms = monotonic_ms(self._clock)

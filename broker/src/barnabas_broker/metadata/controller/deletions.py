@@ -19,7 +19,10 @@ from barnabas_core.clock import Clock, monotonic_ms
 from barnabas_core.errors import ApiError
 
 FINISHED_AFTER_MS: Final = 5_000
-"""The age of a tombstone in ms at which the controller completes the deletion, if the topic document still exists."""
+"""The age in ms of a topic's tombstone at which the controller deletes the metadata of the topic, if it still exists.
+
+Normally, the broker that wrote the tombstone deletes the metadata.
+"""
 KEPT_MS: Final = 600_000
 """The minimum age in ms at which a tombstone is removed.
 
@@ -33,11 +36,11 @@ log of the topic aside, instead of deleting the log.
 """
 
 PARTS_LOOKED_AT_EVERY_MS: Final = 60_000
-"""The interval in ms between searches for topic parts that no topic document refers to.
+"""The interval in ms between searches for topic parts (keys with some of a topic's partitions) that no topic refers to.
 
-An unused topic part is kept for KEPT_MS, because its writer may be about to write the topic document. A topic part of
-an unknown topic is kept until all brokers have been alive at the same time for KEPT_MS, because an absent broker may
-know the lost topic document.
+Such a topic part is kept for KEPT_MS, because the broker that wrote it may be about to write the topic that refers to
+it. If the store has neither the topic nor its tombstone, the topic part is kept until all brokers have been alive at
+the same time for KEPT_MS, because an absent broker may have the lost metadata of the topic in memory.
 """
 
 log = logging.getLogger(__name__)
@@ -80,9 +83,9 @@ class Deletions:
         self._parts_seen_at_ms = 0
 
     def begin(self) -> None:
-        """Restart the periods for which tombstones and unused topic parts are kept.
+        """Restart the retention periods of tombstones and of unused metadata of partitions.
 
-        This broker has just become the controller, and does not know how long all brokers have been alive.
+        This is necessary because a new controller does not know how long all brokers have been alive.
         """
         self._all_alive_since_ms = None
         self._unnamed_since_ms.clear()

@@ -101,7 +101,7 @@ class MetadataWriter(PartitionStateWriter):
             wanted = [topic for name in names for topic in by_name[name]]
             view = self._view()
             if validate_only:
-                # Nothing is written, so the image lacks the topics that earlier calls of `decide` would have created.
+                # A validation writes nothing, so add the topics that earlier calls of `decide` would have created.
                 view = replace(view, topics={**view.topics, **created})
             new = decide_create_topics(view, wanted, self._random) | refusals(self._image, names)
             created.update({name: topic for name, topic in new.items() if isinstance(topic, TopicDocument)})
@@ -253,7 +253,10 @@ class MetadataWriter(PartitionStateWriter):
         return outcome
 
     async def change_acls(self, changes: Mapping[str, AclsChange]) -> Mapping[str, ApiError | None]:
-        """Change the ACLs of resource patterns, and delete empty patterns; return the error of each key, or None."""
+        """Change the ACLs of resource patterns, and delete the patterns that have no ACLs left.
+
+        Return the error, or None, for the key of each pattern.
+        """
 
         def decide(key: str) -> Planned:
             known = self._image.document(key)

@@ -31,14 +31,17 @@ DecideState = Callable[[PartitionState, Rules], PartitionState]
 
 
 def for_each(decide: DecideState) -> DecidePartition:
-    """Return a DecidePartition that calls `decide`, which needs only the state of the partition and the rules."""
+    """Return a DecidePartition that calls `decide` with only the state of the partition and the election rules."""
     return lambda which, topic, rules: decide(topic.partitions[which.partition], rules)
 
 
 LOOKED_AT_MAX: Final = 100
 """The number of partitions that `would_change` checks before other tasks get a turn."""
 FOUND_MAX: Final = 1_000
-"""The number of partitions that are grouped by stored document, in about 2 ms, before other tasks get a turn."""
+"""The number of partitions that are grouped by their key in the metadata store before other tasks get a turn.
+
+Grouping so many partitions takes about 2 ms.
+"""
 NO_TOPIC: Final = "The topic '%s' does not exist."
 
 

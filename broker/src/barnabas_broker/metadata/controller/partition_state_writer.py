@@ -1,4 +1,7 @@
-"""The changes to partitions that any broker can write: leaders, other brokers and administrators request them."""
+"""The writer of changes to partitions that leaders, other brokers or administrators request.
+
+Any broker can write these changes.
+"""
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -196,5 +199,5 @@ def _in_sync(topic: TopicDocument, broker_id: int) -> list[int]:
 
 
 def failures_of(outcomes: Mapping[Item, object]) -> dict[Item, ApiError | None]:
-    """Return the error of each item, or None for an item without an error."""
+    """Return for each key of `outcomes` the error, or None if the outcome is not an error."""
     return {item: outcome if isinstance(outcome, ApiError) else None for item, outcome in outcomes.items()}

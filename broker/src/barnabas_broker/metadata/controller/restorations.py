@@ -1,8 +1,8 @@
 """The repair of the metadata store from the metadata image of a broker: missing or outdated documents are rewritten.
 
 A metadata document that vanished although nobody deleted the document is lost (`MetadataImage.lost`). The controller
-rewrites lost documents at once. The other brokers do so a moment later, because a controller that has just started may
-not know all documents.
+rewrites lost documents at once. The other brokers wait a moment, and then rewrite the documents that are still lost,
+which a controller that has just started may not know.
 """
 
 import asyncio

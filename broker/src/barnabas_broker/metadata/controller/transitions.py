@@ -78,7 +78,8 @@ class Transitions:
         try:
             for number, some in enumerate(slices(items, size, WRITTEN_ITEMS, WRITTEN_PARTITIONS)):
                 if number:
-                    await next_turn()  # Other tasks need a turn, because items that need no write never wait.
+                    # Without a write nothing is awaited, so many items without a write would block other tasks.
+                    await next_turn()
                 await self._carry_out_some(some, decide, outcomes)
         except StoreUnavailable as error:
             log.warning("the metadata could not be changed: %s", error)
@@ -105,9 +106,10 @@ class Transitions:
         outcomes |= dict.fromkeys(left, failure)
 
     async def _write(self, planned: Mapping[Item, Planned], outcomes: dict[Item, Planned | ApiError]) -> Sequence[Item]:
-        """Write changes, and add the written changes to `outcomes`; return the items that other brokers changed first.
+        """Write the changes in `planned`, and add the written changes to `outcomes`.
 
-        The image holds the changes of the other brokers when the call returns.
+        Return the items that were not written because another broker changed the same metadata first. When the call
+        returns, the image has the other broker's change.
         """
         if not planned:
             return ()

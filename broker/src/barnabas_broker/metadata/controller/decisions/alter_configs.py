@@ -165,7 +165,7 @@ def _usable(view: ClusterView, broker: str, overrides: Overrides) -> UsableConfi
 
 
 def _check_usable(view: ClusterView, broker: str, after: Overrides) -> None:
-    """Raise InvalidConfig if a setting of a broker that is valid with the current configs is invalid with `after`."""
+    """Raise InvalidConfig if the new configs (`after`) make a valid setting of the broker invalid."""
     known = _usable(view, broker, view.overrides).ignored
     problems = [problem for problem in _usable(view, broker, after).ignored if problem not in known]
     if problems:

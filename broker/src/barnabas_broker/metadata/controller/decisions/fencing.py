@@ -38,7 +38,7 @@ def remove_dead(state: PartitionState, rules: Rules) -> PartitionState:
 def begin_incarnation(
     state: PartitionState, broker: int, lacks_records: bool, rules: Rules, *, is_past: bool = False
 ) -> PartitionState:
-    """Return the partition for a restarted broker that is about to be unfenced: a follower outside the ISR.
+    """Return the partition with a restarted broker as a follower outside the ISR, before the broker is unfenced.
 
     The partition epoch rises, so that an earlier decision about the previous incarnation, such as adding the broker
     to the ISR, cannot take effect. With `is_past`, every broker that can write the partition knows that the previous

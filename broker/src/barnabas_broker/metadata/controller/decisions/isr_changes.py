@@ -21,8 +21,8 @@ class IsrChange:
     """A leader's proposal of a new ISR.
 
     `isr` has for each member the broker epoch of the incarnation that was in sync (KIP-903), or
-    UNKNOWN_BROKER_EPOCH if the leader has not heard from the member since it became leader. The other epochs are
-    those of the partition state on which the proposal is based.
+    UNKNOWN_BROKER_EPOCH if the leader has not heard from the member since it became leader. `leader_epoch` and
+    `partition_epoch` are those of the partition state on which the proposal is based.
     """
 
     topic_partition: TopicPartition
