@@ -82,7 +82,7 @@ def topic_key(name: str) -> str:
 
 
 def topic_part_key(name: str, part: PartReference) -> str:
-    """Return the key of a topic part, which is a stored document with some of a topic's partitions."""
+    """Return the key of a topic part, which is a metadata object with some of the partitions of a large topic."""
     return f"partitions/{name}/{part.first}-{part.part_id}"
 
 
@@ -97,7 +97,7 @@ def broker_key(broker_id: int) -> str:
 
 
 def log_ends_key(broker_id: int, part: int) -> str:
-    """Return the key of one of the stored documents over which a broker's log ends are split."""
+    """Return the key of one part of a broker's log ends, which are split over several keys of the metadata store."""
     return f"log-ends/{broker_id}/{part}"
 
 
@@ -120,7 +120,7 @@ def log_ends_owner(key: str) -> int:
 
 
 def encode(document: AnyDocument) -> bytes:
-    """Return the document as one line of JSON, including its unknown fields."""
+    """Return the metadata object as one line of JSON, including fields that this broker version does not know."""
     value = _ENCODER.encode(document)
     return with_unknown_fields(value) if MARK in value else value
 

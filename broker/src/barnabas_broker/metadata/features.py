@@ -32,11 +32,11 @@ SUPPORTED: Final[Supported] = {
     TRANSACTION_VERSION: SupportedLevels(0, 2),
 }
 BASE: Final[Supported] = {ELR: SupportedLevels(1, 1), METADATA_LEVEL: SupportedLevels(1, 1)}
-"""The levels that a broker supports if its registration has none, as in versions without feature levels."""
+"""The feature levels that a broker supports if its registration has none, as in versions without feature levels."""
 FIRST_LEVELS: Final[Mapping[str, int]] = {name: levels.lowest for name, levels in BASE.items()}
-"""The levels of a cluster whose store has no features document, because an older version created the cluster."""
+"""The feature levels of a cluster without stored levels, because an older version created the cluster."""
 NEW_LEVELS: Final[Mapping[str, int]] = {name: levels.highest for name, levels in SUPPORTED.items()}
-"""The levels of a new cluster."""
+"""The feature levels of a new cluster."""
 
 
 def transaction_version(finalized: Mapping[str, int]) -> int:

@@ -45,7 +45,7 @@ class Pending:
     touched: dict[str, None] = field(default_factory=dict)
     """The names of topics whose stored metadata or tombstone changed and has not been processed yet."""
     touched_keys: set[str] = field(default_factory=set)
-    """The keys in the metadata store, of the topics in `touched`, whose values have not been processed yet."""
+    """The keys of the topics in `touched` whose values in the metadata store have not been processed yet."""
     brokers: set[int] = field(default_factory=set)
     seen_alive: set[int] = field(default_factory=set)
     configs: set[str] = field(default_factory=set)

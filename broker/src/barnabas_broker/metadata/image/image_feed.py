@@ -32,7 +32,7 @@ async def load(image: MetadataImage, store: MetadataStore) -> None:
 
 
 class ImageFeed:
-    """The feed of one image; `passes` counts its progress for the watchdog."""
+    """The reader of the metadata store that keeps one image up to date; the watchdog sees its progress in `passes`."""
 
     def __init__(self, image: MetadataImage, store: MetadataStore, sleep: Callable[[float], Awaitable[None]]) -> None:
         self._image = image
@@ -101,7 +101,10 @@ class ImageFeed:
             await self._sleep(RETRY_S)
 
     async def probe(self) -> None:
-        """Ask the store for its latest revision, with which the watchdog notices that the feed is behind and hangs."""
+        """Ask the store for its latest revision, so that the watchdog can detect a feed that is stuck.
+
+        A feed is stuck if its image has an older revision and `passes` does not rise.
+        """
         with contextlib.suppress(StoreUnavailable):
             self._known_revision = max(self._known_revision, await self._store.latest_revision())
 

@@ -1,8 +1,8 @@
 """The image of the cluster's metadata in memory, which all parts of the broker read.
 
 `image_feed` keeps the image current. Topics with a tombstone, and brokers that were unregistered, leave the image. If
-any other document vanishes from the metadata store, or an older copy of a document is restored, the image keeps the
-last known state of the document, and `lost` contains the document until `restorations` has written the document again.
+any other value in the metadata store vanishes, or goes back to an older version (as after the restoration of a backup),
+the image keeps the last known state. `lost` contains this state until `restorations` has written it to the store again.
 The image is used only on the event loop's thread.
 """
 
@@ -74,9 +74,12 @@ class MetadataImage(ShownDocuments):
         self.buried: dict[str, TopicDocument] = {}
         """The deleted topics, by name: they have a tombstone, but the store still has some of their metadata."""
         self.lost: dict[str, AnyDocument] = {}
-        """The lost metadata to write again, by key; a topic is lost as a whole if any of its documents is lost."""
+        """The metadata that the store has lost and that must be written again, by key in the store.
+
+        If part of a topic's metadata is lost, the whole topic is included.
+        """
         self.incomplete: dict[str, TopicDocument] = {}
-        """The metadata of topics, by name, with partitions that neither the store nor this broker knows."""
+        """The topics, by name, for which neither the store nor this broker has the metadata of all partitions."""
         self.unreadable: dict[str, str] = {}
         """The reasons why values in the metadata store are unreadable, by key."""
         self.parts: dict[str, TopicPartDocument] = {}
@@ -107,7 +110,7 @@ class MetadataImage(ShownDocuments):
         return self.features.get(METADATA_LEVEL, 0) >= SPLIT_TOPICS_LEVEL
 
     def version(self, key: str) -> int:
-        """Return the version of a stored document, for a compare-and-set; ABSENT if the store lacks the document."""
+        """Return the version of the value under a key, for a compare-and-set; ABSENT if the store lacks the key."""
         stored = self._stored.get(key)
         return ABSENT if stored is None else stored.version
 
@@ -161,7 +164,8 @@ class MetadataImage(ShownDocuments):
             if not self.has(document):
                 self._put(*document, pending)
         pending.seen_alive |= pending.brokers
-        # Keys are removed last, because the tombstones in the listing tell whether a missing topic was deleted or lost.
+        # Keys are removed after the tombstones in the listing were applied, because the tombstones tell whether a topic
+        # that is missing in the listing was deleted or lost.
         for key in [key for key in self._stored if key not in present]:
             self._remove(key, pending)
         self._finish(listing.revision, pending)
@@ -203,7 +207,7 @@ class MetadataImage(ShownDocuments):
         """
         if isinstance(document, TopicPartDocument) and document.name in self.topics:
             topic, end = self.topics[document.name], document.first + len(document.partitions)
-            if topic.partitions[document.first : end] == document.partitions:  # The image has the written partitions.
+            if topic.partitions[document.first : end] == document.partitions:  # The image is not older.
                 return
             document = with_part(topic, document)
         if not isinstance(document, TopicDocument):

@@ -10,10 +10,10 @@ from barnabas_broker.metadata.model import PartitionState, TopicDocument
 
 
 def with_newer_partitions(known: TopicDocument, found: TopicDocument) -> TopicDocument:
-    """Return `found` with all partitions and configs that are newer in `known`; `found` itself if none is newer.
+    """Return `found`, in which `known` replaces the partitions and the configs that are newer in `known`.
 
-    Both arguments are states of the same topic. If the older state of a partition has the higher leader epoch, the
-    merged state gets a leader epoch above both.
+    Return `found` itself if nothing in `known` is newer. Both arguments are states of the same topic. If the replaced
+    state of a partition has the higher leader epoch, the result gets a leader epoch above both.
     """
     if not is_older(known, found):
         return found

@@ -1,4 +1,4 @@
-"""The part of the metadata image that has all metadata except topics, as the metadata is stored."""
+"""The part of the metadata image for all metadata except topics, in the form in which the store has the metadata."""
 
 from collections.abc import Mapping
 from typing import Final

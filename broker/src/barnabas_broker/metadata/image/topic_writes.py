@@ -1,4 +1,4 @@
-"""The writes to the metadata store for one document, or for the several documents over which a topic is split."""
+"""The writes that store or delete one metadata object, or a topic that is split over several keys of the store."""
 
 from collections.abc import Collection, Mapping, Sequence, Set
 from typing import NamedTuple
@@ -52,9 +52,9 @@ def _writes_of_topic(topic: TopicDocument, image: MetadataImage) -> DocumentWrit
 
 
 async def write_in_order(plans: Collection[DocumentWrites], store: MetadataStore) -> dict[str, int | VersionConflict]:
-    """Write keys of the metadata store; return the new version or the conflict of each key. Raises StoreUnavailable.
+    """Write the values in `plans` to the metadata store; return the new version or the conflict of each key.
 
-    The `rest` of a topic is not written if a write in its `new_parts` conflicts.
+    If a write in the `new_parts` of a topic conflicts, the `rest` of the topic is not written. Raises StoreUnavailable.
     """
     new_parts = [write for plan in plans for write in plan.new_parts]
     results = await _written(new_parts, store) if new_parts else {}

@@ -20,5 +20,5 @@ _MENDED_BY: Final[Mapping[str, str]] = {
 
 
 def what_to_do(key: str) -> str:
-    """Return the advice to an administrator on an unreadable document that no running broker knows."""
+    """Return what an administrator should do about an unreadable value that no running broker has in memory."""
     return _MENDED_BY[key.partition("/")[0]]
