@@ -44,8 +44,8 @@ class PartitionState(Extensible, frozen=True, gc=False):
     the ISR and still have every committed record (KIP-966). `lacking` has the replicas that are known to lack records,
     until they are in sync again. During a reassignment, `replicas` includes both added and removed replicas (KIP-455).
     `log_dirs` has the wanted log directory of each replica ("" for any); it is empty if no directories are wanted.
-    `restored_epoch` is the leader epoch in which `barnabas restore-metadata` rewrote the partition. A broker that is
-    not in `replicas` but has a log that ends in an earlier epoch was not alive when the partition was rewritten.
+    `restored_epoch` is the leader epoch in which `barnabas restore-metadata` rewrote the partition. If a broker
+    that is not in `replicas` has a log whose last epoch is lower, the broker was not alive at the time of the rewrite.
     """
 
     replicas: tuple[BrokerId, ...]
@@ -122,7 +122,7 @@ class BrokerRegistration(Extensible, frozen=True):
       partitions.
     - `is_unregistered`: True if the registration is about to be deleted.
     - `dirs_away`: True if a log directory was unavailable at the start, so that a missing log may be in it.
-    - `away_since`: the boot id at the last use of each unavailable log directory, by directory id.
+    - `away_since`: the ids of unavailable log directories, each with the machine's boot id at its last use.
     - `features`: the lowest and the highest level of each supported feature; empty for versions without levels.
     - `inter_broker_listener`: the name of the listener for other brokers; empty for older versions.
     """

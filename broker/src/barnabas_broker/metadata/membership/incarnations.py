@@ -8,12 +8,10 @@ from barnabas_broker.metadata.model import BrokerRegistration
 def may_lack_records(previous: BrokerRegistration, registration: BrokerRegistration, was_clean: bool) -> bool:
     """True if a restarted broker may have lost records that its previous incarnation acknowledged (KIP-966).
 
-    No records are lost if all log directories are available and the shutdown was clean, or if all are available and the
-    machine was not rebooted: without a reboot, the page cache still has all written data. After an unclean shutdown, a
-    log directory that was unavailable before counts as damaged if the machine was rebooted since the last use of the
-    directory. Losses of an earlier incarnation count until the controller has processed them. A log that was truncated
-    after a failed sync counts as a loss, too (`registration.may_lack_records`). `log_ends` shows which partitions lack
-    records.
+    No records are lost if all log directories are available, and either the shutdown was clean or the machine was not
+    rebooted after the last use of any log directory: without a reboot, the page cache still has all written data. The
+    result is also True until the controller has processed the losses of earlier incarnations, or if a log was truncated
+    after a failed sync (`registration.may_lack_records`). `log_ends` shows which partitions lack records.
     """
     present = set(registration.directory_ids)
     has_all_dirs = set(previous.directory_ids) <= present
@@ -33,7 +31,7 @@ def cut_dirs(previous: BrokerRegistration, boot_id: str) -> frozenset[UUID]:
 
 
 def away_since(previous: BrokerRegistration, registration: BrokerRegistration) -> dict[UUID, str]:
-    """Return the boot id at the last use of each log directory that is unavailable to the new incarnation."""
+    """Return the unavailable log directories of a restarted broker, each with the machine's boot id at its last use."""
     away = [each for each in remembered_dirs(previous, registration) if each not in registration.directory_ids]
     return {each: previous.away_since.get(each, previous.boot_id) for each in away}
 

@@ -50,7 +50,8 @@ class HeldLog(NamedTuple):
 def lacks_records(held: HeldLog, reported: LogEnd | None) -> bool:
     """True if a log may lack records after a start of the broker; `reported` is the log end from earlier reports.
 
-    A log that has all synced records ends below the reported end only if its disk was replaced by an older copy.
+    After an unclean stop, a log that acknowledged only synced records still has all of them, unless its disk was
+    replaced by an older copy: then the log ends below the reported end.
     """
     known_end = reported.known if reported is not None else 0
     return held.kept is Kept.SOME or (held.kept is Kept.SYNCED and held.offset < known_end)
@@ -221,7 +222,7 @@ class LogEnds:
                 await self._store.write(writes)
 
     def _news(self, part: int, topics: Mapping[UUID, list[LogEnd]]) -> Write | None:
-        """Return the write of one of the documents with log ends, or None if the image has the same content already."""
+        """Return the write of one part of this broker's log ends, or None if the store already has these log ends."""
         key = log_ends_key(self._broker_id, part)
         known = self._image.log_ends.get(key)
         unknown = {each: name for each, name in self._unknown_topics.items() if part_of(each, 0) == part}
@@ -239,7 +240,7 @@ class LogEnds:
         return Write(key, encode(document) if topics or unknown else None)
 
     async def _collected(self, *, starts: bool) -> dict[int, dict[UUID, list[LogEnd]]]:
-        """Return the log ends by the number of their stored document and by topic id, in no particular order."""
+        """Return the log ends by part (`part_of`), then by topic id; the lists are in no particular order."""
         known = KnownEnds(self._image)
         found: dict[tuple[UUID, int], LogEnd] = {}
         async for topic in self._in_turns(list(self._image.topics.values())):

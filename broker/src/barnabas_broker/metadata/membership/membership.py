@@ -151,7 +151,7 @@ class Membership:
         """Register this broker as fenced, and make it the controller if the controller lease is free.
 
         Waits while an earlier incarnation may still hold the broker's lease. Raises
-        ApiError(DUPLICATE_BROKER_REGISTRATION) if another process keeps the lease.
+        ApiError(DUPLICATE_BROKER_REGISTRATION) if another process goes on holding the lease.
         """
         name = f"{BROKER_LEASES}{self._registration.broker_id}"
         for _ in range(self._attempts):
@@ -180,8 +180,8 @@ class Membership:
     async def keep(self) -> None:
         """Renew the leases until `leave` is called.
 
-        If the store does not answer, the next round tries again. Raises ApiError(DUPLICATE_BROKER_REGISTRATION) if this
-        broker lost its lease, and another process keeps the lease.
+        If the store does not answer, try again at the next renewal. Raises ApiError(DUPLICATE_BROKER_REGISTRATION) if
+        this broker has lost its lease, and another process goes on holding the lease.
         """
         while True:
             self.passes += 1
@@ -273,7 +273,8 @@ class Membership:
 
     async def _renew(self) -> None:
         lease = self._lease
-        # The tokens differ if an earlier attempt to join acquired a new lease, but did not write the registration.
+        # The token differs from the registered epoch if an earlier attempt to join acquired a new lease, but did not
+        # write the registration.
         if lease is None or lease.token != self.registered_epoch:
             await self.join()
             return

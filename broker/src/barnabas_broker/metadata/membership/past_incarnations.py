@@ -1,8 +1,8 @@
 """The detection of partitions that were written after a broker was fenced or began to shut down.
 
-A partition is changed by compare-and-set, so the image of the writer must have the latest state of the partition, and
-everything that was written earlier. Therefore the next writer of one of these partitions knows that the broker was
-fenced or began to shut down.
+A partition is changed by compare-and-set, so a writer must have seen the latest state of the partition, and everything
+that was written before this state. If this state was written after a broker was fenced or began to shut down, the next
+writer of the partition therefore knows that the broker was fenced or began to shut down.
 """
 
 from barnabas_broker.metadata.documents import broker_key, topic_key
@@ -13,7 +13,10 @@ from barnabas_broker.metadata.topic_layout import key_of
 
 
 class PastIncarnations:
-    """The revision at which each fenced or stopping broker was fenced or began to shut down, tracked after `start`."""
+    """The brokers that are fenced or shutting down, each with the metadata revision at which this began.
+
+    The brokers are tracked from the call of `start` on.
+    """
 
     def __init__(self, image: MetadataImage) -> None:
         self._image = image
@@ -39,7 +42,8 @@ class PastIncarnations:
     def is_past(self, broker_id: int, topic: TopicDocument, partition: int) -> bool:
         """True if the partition was written after the broker was fenced or began to shut down.
 
-        False if the stored metadata of the topic is lost, because an older copy of the store may have been restored.
+        Also False if the stored metadata of the topic is lost: the store may then be a restored older copy, whose
+        versions prove nothing.
         """
         since = self._out_since.get(broker_id)
         if since is None or topic_key(topic.name) in self._image.lost:
