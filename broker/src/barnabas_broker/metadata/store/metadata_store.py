@@ -82,11 +82,14 @@ class VersionConflict(Exception):
 
 
 class HistoryCompacted(Exception):
-    """The error that the store no longer keeps the changes after a revision. The caller must list documents again."""
+    """The error that the store no longer has all changes since the requested revision.
+
+    The caller must list all values again.
+    """
 
 
 class LeaseLost(Exception):
-    """The error that another process has held the lease in the meantime."""
+    """The error that another process has acquired the lease since this process last renewed the lease."""
 
 
 class StoreUnavailable(Exception):

@@ -317,7 +317,10 @@ class KubernetesStore:
         return self._observed(prefix)
 
     async def followed_leases(self, prefix: str) -> Sequence[Lease]:
-        """Return the leases as last seen by the watch, which may be stale; list them if the watch is not current."""
+        """Return the leases from the watch, which may lag a little behind the API server.
+
+        If the watch has received nothing for some time, list the leases instead.
+        """
         if not self._lease_watch.is_current():
             await self._list_leases()
         return self._observed(prefix)

@@ -70,14 +70,17 @@ class Observations:
         self._objects: dict[str, LeaseObject] = {}
         self._renewals: dict[str, _Renewal] = {}
         self.revision = 0
-        """The revision up to which all changes have been seen, because lists and events may arrive out of order."""
+        """The revision of the latest list or event that was applied.
+
+        Lists and events may arrive out of order, so older events are ignored.
+        """
 
     def see_all(self, listed: LeaseList, known: int) -> None:
         """Apply a list of all Leases; a Lease that is not in the list has been deleted.
 
         `known` is the value of `revision` when the list was requested. A list with a lower revision means that an older
-        copy of etcd was restored, so the list replaces all earlier observations. Otherwise, a list that is older than
-        an event that arrived after the request is ignored.
+        copy of etcd was restored, so the list replaces all earlier observations. Otherwise, the list is ignored if a
+        newer event has arrived since the list was requested.
         """
         revision = int(listed.metadata.resource_version)
         if known <= revision < self.revision:

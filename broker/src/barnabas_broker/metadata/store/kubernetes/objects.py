@@ -125,7 +125,7 @@ def object_name(cluster: str, key: str) -> str:
 
 
 def document_of(found: StateObject) -> Document:
-    """Return the document in an object."""
+    """Return the metadata document that a Kubernetes object of the store contains."""
     return Document(found.spec.key, bytes(found.spec.document), int(found.metadata.resource_version))
 
 

@@ -54,7 +54,7 @@ def change(secrets: Secrets, expected_version: str = "") -> bytes:
 
 
 def secrets_in(found: SecretObject) -> tuple[dict[str, bytes], list[str]]:
-    """Return the brokers' secrets in a Secret by key, and the names of the entries that no broker wrote."""
+    """Return the secrets that brokers wrote into a Secret, by key, and the names of the fields that no broker wrote."""
     secrets: dict[str, bytes] = {}
     strange: list[str] = []
     for name, value in found.data.items():

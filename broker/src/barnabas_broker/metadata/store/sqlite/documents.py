@@ -31,7 +31,7 @@ def get(connection: sqlite3.Connection, key: str) -> Document | None:
 
 
 def listing(connection: sqlite3.Connection, prefix: str) -> Listing:
-    """Return all documents whose key begins with `prefix`, with the latest revision."""
+    """Return all stored values whose key begins with `prefix`, and the latest revision of the store."""
     connection.execute("BEGIN")
     try:
         latest = latest_revision(connection)

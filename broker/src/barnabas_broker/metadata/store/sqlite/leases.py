@@ -80,10 +80,10 @@ def below(connection: sqlite3.Connection, prefix: str) -> Sequence[Lease]:
 
 
 def add_watcher(connection: sqlite3.Connection, address: str, boot_id: str, clock: Clock) -> None:
-    """Add `address` to the addresses that every writer signals, and end leases from before the machine's last boot.
+    """Add `address` to the socket addresses that every writer signals.
 
-    Containers on one machine may have different boot ids, so the leases of a process are kept if its socket accepts a
-    signal.
+    End the leases from before the machine's last boot. A process with another boot id keeps its leases if its socket
+    accepts a signal, because containers on one machine may have different boot ids.
     """
     _end_leases_of_other_uptimes(connection, clock)
     known = connection.execute("SELECT address, boot_id FROM watchers").fetchall()
@@ -114,6 +114,9 @@ def watchers(connection: sqlite3.Connection) -> list[str]:
 
 
 def forget_watchers(connection: sqlite3.Connection, addresses: Iterable[str]) -> None:
-    """Send no more signals to processes that have ended or are about to end: remove their socket addresses."""
+    """Remove the socket addresses of processes that have ended or are about to end.
+
+    Writers then send no more signals to these processes.
+    """
     with transaction(connection):
         connection.executemany("DELETE FROM watchers WHERE address = ?", [(address,) for address in addresses])
