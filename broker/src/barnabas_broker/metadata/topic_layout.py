@@ -21,15 +21,15 @@ PARTITIONS_MAX: Final = 100
 """The maximum number of partitions in one stored document; a full document has 4 to 7 kB."""
 
 Stored = Callable[[str], AnyDocument | None]
-"""A function that returns the document under a key of the metadata store, as last seen, or None."""
+"""A function that returns the metadata object that this broker last saw under a key of the metadata store, or None."""
 
 
 def laid_out(topic: TopicDocument, *, splits: bool, partitions_max: int = PARTITIONS_MAX) -> TopicDocument:
-    """Split a topic into a topic document and topic parts: return the topic with references to all its parts.
+    """Return the topic with references to its topic parts, the stored documents with all but its first partitions.
 
-    The parts may be missing in the store. If `splits` is False, the topic is one document. A new document has at most
-    `partitions_max` partitions. Existing parts keep their bounds, so added partitions go into new parts or into the
-    topic document.
+    A new document has at most `partitions_max` partitions. Existing topic parts keep their ranges of partitions, so
+    added partitions go into new topic parts, or into the topic's first document. The store may lack the topic parts. If
+    `splits` is False, the topic is stored in one document, without topic parts.
     """
     if not splits:
         return topic if not topic.parts else msgspec.structs.replace(topic, parts=())
@@ -68,9 +68,9 @@ def head_of(topic: TopicDocument) -> TopicDocument:
 
 
 def pieces_of(topic: TopicDocument) -> list[range]:
-    """Return the range of partitions in each stored document of a topic, first the range in the topic document.
+    """Return the ranges of partitions that are stored under one key each, in the order of the partitions.
 
-    Partitions after the last topic part, which have no stored document yet, are a range of their own.
+    The first range is stored under the topic's own key. Partitions that have no key yet form the last range.
     """
     begins = [0, *(part.first for part in topic.parts), *([_covered(topic)] if topic.parts else ())]
     ends = [*begins[1:], len(topic.partitions)]
@@ -83,7 +83,10 @@ def _covered(topic: TopicDocument) -> int:
 
 
 def part_with(topic: TopicDocument, numbers: Collection[int], stored: Stored) -> str | None:
-    """Return the key of the topic part that has all partitions in `numbers`; None if no stored part has them all."""
+    """Return the key of the topic part (a document with further partitions of a topic) that has all of `numbers`.
+
+    Return None if the store has no such topic part.
+    """
     first, last = min(numbers, default=0), max(numbers, default=0)
     for part in topic.parts:
         if part.first <= first and last < part.first + part.count:
@@ -124,9 +127,9 @@ def joined(head: TopicDocument, stored: Stored, known: TopicDocument | None) -> 
 
 
 def _stored_pieces(head: TopicDocument, stored: Stored) -> Iterator[tuple[int, int, tuple[PartitionState, ...]]]:
-    """Yield the first partition, the number of partitions and the stored partitions of each document of a topic.
+    """Yield for each document of a topic its first partition, its number of partitions, and the partition states in it.
 
-    The stored partitions are empty if the store lacks the document.
+    There are no states if the store lacks the document.
     """
     yield 0, head.parts[0].first, head.partitions
     for part in head.parts:
@@ -135,9 +138,9 @@ def _stored_pieces(head: TopicDocument, stored: Stored) -> Iterator[tuple[int, i
 
 
 def with_part(topic: TopicDocument, part: TopicPartDocument) -> TopicDocument:
-    """Return the topic with the states of the partitions in a topic part.
+    """Return the topic, with the partition states in `part` in place of the earlier states of these partitions.
 
-    If the part belongs to another topic, the topic is returned unchanged.
+    If `part` belongs to another topic, return the topic unchanged.
     """
     if part.topic_id != topic.topic_id:
         return topic
