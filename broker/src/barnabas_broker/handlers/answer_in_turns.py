@@ -30,7 +30,7 @@ class AnswerInTurns:
         """The turns of the event loop in which the response is built; an element may need several turns."""
         self._outer_bytes = 0
         self._inner_bytes = 0
-        """The size of the encoded elements of a nested array, until the element that contains the array is encoded."""
+        """The encoded size so far of the nested arrays in the outer element that is unfinished; 0 if none is."""
 
     def over(self, things: Iterable[Thing]) -> AsyncIterator[Thing]:
         """Yield all items, spread over several turns of the event loop."""

@@ -75,7 +75,10 @@ def _cluster(operation: AclOperation, or_on_cluster: AclOperation | None = None)
 
 
 _CONFIG_KINDS: Final = ((_TOPIC, (2,)), (_GROUP, (32,)), (_CLUSTER, (4, 8, 16)))
-"""The resource types of ACLs, each with the codes of the config resource types that its ACLs protect."""
+"""The resource type on which a right is needed, and the codes of the config resource types that need the right.
+
+The codes are those of DescribeConfigs: 2 is TOPIC, 4 BROKER, 8 BROKER_LOGGER, 16 CLIENT_METRICS, and 32 GROUP.
+"""
 
 
 def _configs(operation: AclOperation) -> tuple[Need, ...]:

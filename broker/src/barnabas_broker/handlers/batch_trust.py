@@ -18,11 +18,11 @@ from barnabas_broker.wire.record_batch import BatchHeader
 log = logging.getLogger(__name__)
 
 FIRST_BATCHES: Final = 4
-"""The number of batches that are checked on a new connection. One batch with several records suffices."""
+"""The number of batches that are checked on a new connection; one checked batch with several records is enough."""
 ALL_BATCHES: Final = 1 << 62
-"""The value of `doubted` after an invalid batch. No connection has so many batches, so all batches are checked."""
+"""The value of `doubted` after an invalid batch: more batches than a connection can send, so all are checked."""
 CLIENTS_MAX: Final = 100
-"""The maximum number of client ids with a count of their own; all other clients share one count."""
+"""The maximum number of client ids whose invalid batches are counted separately; all other clients share one count."""
 OTHER_CLIENTS: Final = "others"
 LINES_MAX: Final = 1000
 """The maximum number of log lines about invalid batches until the broker restarts."""
@@ -80,12 +80,15 @@ class ConnectionTrust:
     def may_pass(self, header: BatchHeader, now_ms: int) -> bool:
         """True if the batch may be appended unchecked: its header is plausible, and no earlier batch was invalid.
 
-        `doubted` stays the same, so that a later batch is checked instead.
+        An unchecked batch does not change `doubted`, so that a later batch is checked in its place.
         """
         return 0 < self.doubted <= FIRST_BATCHES and not is_implausible(header, now_ms)
 
     def looks_into(self, header: BatchHeader) -> None:
-        """Subtract 1 from `doubted` for a checked batch, or FIRST_BATCHES if the batch has several records."""
+        """Lower `doubted`, the number of batches still to check, by 1 for a checked batch.
+
+        A batch with several records lowers `doubted` by FIRST_BATCHES, because one such check is enough.
+        """
         self.doubted = max(self.doubted - (1 if header.record_count == 1 else FIRST_BATCHES), 0)
 
     def refused(self, topic: str, reason: str) -> None:

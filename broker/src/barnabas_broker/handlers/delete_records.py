@@ -121,7 +121,10 @@ class _Wait:
         return list(self._unknown)
 
     def try_complete(self, changed: WaitList) -> bool:
-        """Check the partition that has changed. If all results are known, call the callback `over`, and return True."""
+        """Check the followers of the changed partition.
+
+        If the results of all partitions are known, call the callback `over`, and return True.
+        """
         unknown = [each for each in self._unknown.pop(changed, ()) if not each.look()]
         if unknown:
             self._unknown[changed] = unknown

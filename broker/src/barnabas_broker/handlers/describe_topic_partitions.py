@@ -25,9 +25,9 @@ NO_OPERATIONS: Final = -(2**31)
 
 
 class Place(NamedTuple):
-    """The position of a partition in the pages of responses, which are sorted by topic name and partition index.
+    """The position of a partition among all requested partitions, which are sorted by topic name and partition index.
 
-    A topic that does not exist has the position of its partition 0.
+    A page of partitions begins at a position. A missing topic has the position of its partition 0.
     """
 
     name: str
@@ -68,7 +68,7 @@ def _sees(rights: Rights, name: str) -> bool:
 def _places(
     environment: HandlerEnvironment, names: list[str], refused: Collection[str], first: Place
 ) -> Iterator[Place]:
-    """Yield the partitions from the position `first` to the end; a missing or refused topic has one partition."""
+    """Yield the positions from `first` to the end; for a missing or refused topic, yield only that of partition 0."""
     for name in names[bisect_left(names, first.name) :]:
         document = None if name in refused else environment.image.topics.get(name)
         count = 1 if document is None else len(document.partitions)

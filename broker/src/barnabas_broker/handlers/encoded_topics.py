@@ -32,7 +32,7 @@ PartitionResponse = TopicResponse.MetadataResponsePartition
 
 
 class Form(NamedTuple):
-    """The facts, besides the topic, on which the encoding of the topic depends."""
+    """The values on which the encoding of a topic depends besides the topic: API version, operations, live brokers."""
 
     version: int
     operations: frozenset[int]
@@ -64,7 +64,7 @@ class _BegunTopic:
 
 
 LookUp = Callable[[str], tuple[TopicDocument, Form] | None]
-"""A function that takes a topic name, and returns the topic and its Form; None if the topic does not exist."""
+"""A function that takes a topic name. It returns the topic and the Form of the encoding; None for a missing topic."""
 _Key = tuple[str, int, frozenset[int]]
 
 

@@ -156,7 +156,7 @@ class ConsumerFetch:
         return reader.is_urgent or not self._places or reader.bytes_read >= self._request.min_bytes
 
     def try_complete(self, changed: WaitList) -> bool:
-        """Read the partition that has changed again.
+        """Read the partition again, because it has changed.
 
         Respond and return True if the response has min_bytes of records or an error; otherwise return False.
         """
@@ -249,7 +249,7 @@ class _Reader:
 
 
 class _CommittedReader(_Reader):
-    """A reader for READ_COMMITTED: up to the last stable offset, with the aborted transactions among the records."""
+    """A reader for READ_COMMITTED. Records end at the last stable offset; results also list aborted transactions."""
 
     __slots__ = ()
 
@@ -289,7 +289,7 @@ class _RefusingReader:
         self._refused = refused
 
     is_urgent: Final = True
-    """True if the response must be sent at once: always, because the response has a refusal."""
+    """True, because a response that refuses a partition is sent at once."""
 
     @property
     def bytes_read(self) -> int:

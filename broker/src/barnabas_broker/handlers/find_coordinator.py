@@ -19,7 +19,7 @@ from barnabas_core.java_hash import coordinator_partition
 from barnabas_core.topic_name import CONSUMER_OFFSETS, TRANSACTION_STATE
 
 _TOPICS: Final[Mapping[int, str]] = {0: CONSUMER_OFFSETS, 1: TRANSACTION_STATE}
-"""The internal topic with the state of each key type: 0 for group ids, and 1 for transactional ids."""
+"""The internal topic of the coordinators for each key type: 0 is a group id, and 1 is a transactional id."""
 FIRST_BATCHED_VERSION: Final = 4
 NO_NODE: Final = -1
 

@@ -77,7 +77,7 @@ def _with(response: Any, name: str, refused: list[Any]) -> Any:
 def _code(
     rights: Rights, needs: Iterable[Need], request: Any, element: Any, environment: HandlerEnvironment
 ) -> ErrorCode:
-    """Return the error code of one element; NONE if the client has all rights that the element needs."""
+    """Return the error code for an element such as a topic; NONE if the client has all rights that it needs."""
     return next((each.code for each in needs if not _has(rights, each, request, element, environment)), ErrorCode.NONE)
 
 

@@ -74,8 +74,10 @@ class HandlerEnvironment:
     encoded_topics: EncodedTopics
     answers: LargeResponses
     metadata_answers: LargeResponses
-    """The turns of large Metadata responses. These responses do not share the turns of `answers`, because all clients
-    need Metadata after a failover."""
+    """The scheduler of large Metadata responses; `answers` schedules all other large responses.
+
+    After a failover all clients need Metadata, so Metadata responses do not wait for other large responses.
+    """
     ignored_configs: Callable[[], Iterable[IgnoredConfig]]
     """A function that returns the configs that are stored, but have no effect."""
     scram: ScramUsers | None = None

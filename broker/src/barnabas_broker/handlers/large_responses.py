@@ -86,7 +86,7 @@ class LargeResponses:
         self._wakes_soon = False
 
     def turn(self, is_gone: Callable[[], bool] = lambda: False) -> SharedTurn:
-        """Return the SharedTurn of a new response."""
+        """Return a SharedTurn, with which a new response reports its size and waits for its turns on the event loop."""
         turn = SharedTurn(self._clock, next(self._numbers), self._bytes_max, is_gone, self._next_turn)
         self._turns.add(turn)
         return turn
@@ -115,10 +115,10 @@ class LargeResponses:
         self._wake_soon()
 
     def _chosen(self, *, holds_too_much: bool) -> _Waiting | None:
-        """Remove and return the response that has waited longest; None if no response waits.
+        """Remove and return the response to continue: the one that has waited longest; None if no response waits.
 
-        If `holds_too_much` is True, choose the response that was begun first. Responses of disconnected clients end
-        with CloseConnection.
+        If the responses hold too much memory (`holds_too_much`), choose the response that was begun first. Responses of
+        disconnected clients end with CloseConnection.
         """
         while self._waiting:
             chosen = self._waiting.pop(self._oldest() if holds_too_much else 0)

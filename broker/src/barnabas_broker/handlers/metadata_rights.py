@@ -1,4 +1,4 @@
-"""The removal of topics that the client may not see or create from Metadata requests."""
+"""Remove from Metadata requests the topics that the client may not describe, or may not create."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -16,7 +16,7 @@ Wanted = MetadataRequest.MetadataRequestTopic
 
 
 def narrow(environment: HandlerEnvironment, rights: Rights, request: MetadataRequest) -> list[TopicResponse]:
-    """Remove from `request` the topics that the client may not see or create; return a refusal for each of them.
+    """Remove the topics that the client may not describe, or may not create; return a refusal for each of them.
 
     A request for all topics then names the visible topics, and gets no refusals.
     """

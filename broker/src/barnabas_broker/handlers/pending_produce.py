@@ -84,9 +84,9 @@ class PendingProduce:
         self._results = results
 
     def hold(self, place: int, partition: Partition) -> None:
-        """Hold the batch with the index `place`, which cannot be appended yet.
+        """Mark the batch with the index `place` as waiting to be appended.
 
-        The connection reads no further request while a batch is held.
+        Until the batch is appended or refused, the connection reads no further request.
         """
         self._partitions[place] = partition
         self._unappended.add(place)
@@ -127,7 +127,7 @@ class PendingProduce:
     def _settle(self, place: int) -> None:
         """Mark the batch with the index `place` as appended or refused.
 
-        If no batch is held any more, the connection reads further requests.
+        If no batch of the request waits to be appended any more, the connection reads further requests.
         """
         self._unappended.discard(place)
         self._read_on_unless_held()

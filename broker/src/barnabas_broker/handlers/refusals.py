@@ -17,7 +17,7 @@ _MESSAGE: Final = "error_message"
 class Refusals:
     """The error responses for refused requests of one API, or for refused elements of an array in a request.
 
-    `answers`, `fields` and `names_each` are the fields `answers`, `refused` and `names_each` of the API's ApiRights.
+    The constructor takes `answers`, `refused` (as `fields`) and `names_each` from the API's ApiRights.
     """
 
     def __init__(self, api: str, answers: Mapping[str, str], fields: Mapping[str, object], *, names_each: bool) -> None:

@@ -1,4 +1,4 @@
-"""The steps that the handlers of transactional requests share."""
+"""Await a coordinator's decision, and allocate a producer id, for the handlers of transactional requests."""
 
 from collections.abc import Callable
 
