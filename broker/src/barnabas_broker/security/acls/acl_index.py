@@ -47,7 +47,7 @@ class AclIndex:
         self._prefix_lengths: dict[ResourceType, Counter[int]] = {}
 
     def put(self, pattern: AclPattern, entries: Entries) -> None:
-        """Replace all entries of a pattern; without entries, remove the pattern."""
+        """Replace all ACLs of a resource pattern; if `entries` is empty, remove the pattern."""
         self._count_prefix(pattern, -1 if pattern in self._entries else 0)
         for principal in {each.principal for each in self._entries.pop(pattern, ())}:
             del self._of_principal[principal][pattern]

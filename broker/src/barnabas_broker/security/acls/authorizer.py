@@ -110,7 +110,7 @@ class Authorizer:
         return Rights(self, AclSubject(principal, plain_host(host)), is_super=principal in self._super_users)
 
     def replace(self, changes: Mapping[AclPattern, Entries]) -> None:
-        """Replace the entries of the given patterns, and drop all cached decisions."""
+        """Replace all ACLs of the given resource patterns, and drop all cached decisions."""
         for pattern, entries in changes.items():
             self.index.put(pattern, entries)
         self.rights.cache_clear()

@@ -31,7 +31,7 @@ class ServerToken(NamedTuple):
     token: bytes
     identity: Identity | None = None
     refusal: str | None = None
-    """The reason to log if the client, before it is refused, must acknowledge an error (OAUTHBEARER); else None."""
+    """The reason to log if the token is an error of OAUTHBEARER, which the client must acknowledge; otherwise None."""
 
 
 class SlowCheck(NamedTuple):

@@ -69,9 +69,10 @@ class OAuthBearerDialogue:
         self._refusal: str | None = None
 
     def respond(self, token: bytes) -> ServerToken:
-        """Return the user of a valid token; for an invalid token return INVALID_TOKEN, which is no refusal yet.
+        """Return the user of a valid token, or INVALID_TOKEN for an invalid token.
 
-        Raise AuthenticationFailed if the message is malformed, or if the token before the message was invalid.
+        The client acknowledges INVALID_TOKEN with one more message. Raise AuthenticationFailed for that message, or if
+        a message is malformed.
         """
         if self._refusal is not None:
             raise AuthenticationFailed(self._refusal, INVALID_TOKEN)

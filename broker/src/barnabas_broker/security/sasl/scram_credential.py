@@ -44,7 +44,7 @@ class SaltShape(NamedTuple):
     """The length of a salt and the iteration count, which may reveal the tool that set the password."""
 
     salt_bytes: int
-    """The length of the salt in bytes; TEXT for a salt of Kafka's tools, which is a 130-bit number in base 36."""
+    """The length of the salt in bytes, or TEXT for a salt that Kafka's tools made: a 130-bit number in base 36."""
     iterations: int
 
 

@@ -38,9 +38,10 @@ _NO_SEAL: Final = Seal(ScramCredential(b"", b"", b"", 0), b"")
 
 
 class VerifiedPlain:
-    """The mechanism PLAIN for the users of `scrams`; the mechanisms in `scrams` are in the order of preference.
+    """The mechanism PLAIN for the users of `scrams`, the SCRAM mechanisms in the order of preference.
 
-    `key` is a random key of this process; without the key the hashes of passwords reveal nothing.
+    Accepted passwords are kept as hashes with `key`, a random key of this process. Without `key` the hashes reveal
+    nothing.
     """
 
     name = "PLAIN"
@@ -91,7 +92,10 @@ class VerifiedPlain:
         return made_up
 
     def _made_up(self, user: str) -> Verifier:
-        """Return a verifier that no password matches, for a mechanism for which existing users have verifiers."""
+        """Return a verifier that no password matches, for an unknown user.
+
+        The mechanism is one that existing users have, so that hashing takes as long as for an existing user.
+        """
         used = [scram for scram in self._scrams if scram.has_users] or self._scrams[:1]
         found = [Verifier(scram, scram.made_up(user), exists=False) for scram in used]
         return max(found, key=lambda each: each.credential.stored_key)

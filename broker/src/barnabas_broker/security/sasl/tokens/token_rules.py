@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 
 class TokenRules(NamedTuple):
-    """The required values of a token's claims, the allowed clock skew in seconds, and the names of two claims."""
+    """The required values of claims, the allowed clock skew in seconds, and the names of the scope and user claims."""
 
     audiences: tuple[str, ...]
     """A token must name at least one of these audiences; an empty tuple allows any audience."""
