@@ -9,7 +9,7 @@ The bounds of the buckets are powers of two, so the bit length of a time in unit
 """
 _BUCKETS: Final = 18
 _BIT_LENGTHS: Final = 64
-"""The number of counters of responses: one for each bit length of a time in units of 0.25 ms."""
+"""The number of counters of response times. Counter N counts the times whose number of 0.25 ms units has N bits."""
 TIME_BOUNDS_MS: Final = tuple(2**number * 1000 / _UNITS_A_SECOND for number in range(_BUCKETS - 1))
 """The upper bounds of the buckets, 0.25 ms to 16 s; one more bucket counts longer times."""
 
@@ -31,7 +31,7 @@ class RequestStats:
         Requests that were dropped because their connection closed may stay in this count.
         """
         self._answers = [0] * _BIT_LENGTHS
-        """The number of responses by the bit length of their time, in units of 0.25 ms."""
+        """The counters of response times. Counter N counts the times whose number of 0.25 ms units has N bits."""
 
     def answered(self, took_s: float) -> None:
         """Count a request that the handler answered itself, and add the time of the handler in seconds."""

@@ -32,10 +32,10 @@ class Family(NamedTuple):
     """The type of the metric: `counter`, `gauge` or `histogram`."""
     help: str
     samples: Callable[[], Iterable[Sample | None]]
-    """A function that returns the samples, and None for each item without a sample.
+    """A function that yields the samples, and None for each object (such as a partition) without a sample.
 
-    The event loop runs other work after each METRIC_SAMPLES items, so the function must iterate over a copy of data
-    that can change.
+    The event loop runs other work after every METRIC_SAMPLES yielded values, None included. The function must therefore
+    iterate over a copy of data that can change.
     """
 
 

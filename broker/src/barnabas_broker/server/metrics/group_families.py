@@ -108,9 +108,9 @@ async def _lag(environment: HandlerEnvironment) -> OffsetValue:
 
 
 def _hosted(environment: HandlerEnvironment, topic_partition: TopicPartition) -> Partition | None:
-    """Return this broker's replica of a partition; None if there is no replica, or if it has failed.
+    """Return this broker's replica of a partition; None if this broker has no replica, or its replica has failed.
 
-    The replica of a follower has the high watermark of its last fetch.
+    If this broker is a follower, the high watermark of the replica is the one from the last fetch.
     """
     topic = environment.replicas.lookup.topics.get(topic_partition.topic)
     partition = topic.partitions.get(topic_partition.partition) if topic is not None else None

@@ -1,4 +1,4 @@
-"""The sums over all partitions of this broker, collected in slices, because there may be thousands of partitions."""
+"""The totals over all partitions of this broker, computed in slices, because there may be thousands of partitions."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -11,7 +11,7 @@ from barnabas_core.fair_turns import COUNTED_PARTITIONS, in_turns
 
 @dataclass(slots=True)
 class TopicTotals:
-    """The sums over the partitions of one topic on this broker."""
+    """The messages and bytes of one topic, summed over its partitions on this broker."""
 
     messages_in: int = 0
     bytes_in: int = 0
@@ -20,7 +20,7 @@ class TopicTotals:
 
 @dataclass(slots=True)
 class Totals:
-    """The sums over all partitions of this broker."""
+    """The counts of partitions, replicated bytes and ISR changes, summed over all partitions of this broker."""
 
     partitions: int = 0
     led: int = 0
@@ -35,7 +35,7 @@ class Totals:
     topics: defaultdict[str, TopicTotals] = field(default_factory=lambda: defaultdict(TopicTotals))
 
     def add(self, partition: Partition) -> None:
-        """Add one partition to the sums."""
+        """Count a partition, and add its bytes, messages and ISR changes to the totals."""
         self.partitions += 1
         self.offline += partition.failure is not None
         self.replication_bytes_in += partition.follower.replication_bytes_in

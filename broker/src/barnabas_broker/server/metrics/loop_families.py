@@ -12,17 +12,17 @@ class LongTurn(Protocol):
 
     @property
     def seconds(self) -> float:
-        """The duration of this iteration of the event loop in seconds."""
+        """The duration of the turn in seconds."""
         ...
 
     @property
     def cpu_s(self) -> float:
-        """The CPU seconds that the event loop's thread used in this iteration of the loop."""
+        """The CPU seconds that the event loop's thread used during the turn."""
         ...
 
     @property
     def what(self) -> str:
-        """The code that took most of the time of this iteration of the event loop, as a short label."""
+        """A short label of the code that took most of the turn."""
         ...
 
 
