@@ -38,7 +38,7 @@ class BufferPool:
         self._overdrawn_by: object | None = None
         self.bytes_in_use = 0
         self.is_exhausted = False
-        """True if a connection already exceeds the limit `bytes_max`, so that no other request should begin."""
+        """True while a connection has made the pool exceed `bytes_max`; no other request should begin then."""
 
     @property
     def is_short(self) -> bool:
@@ -101,7 +101,7 @@ class BufferPool:
             self._call_soon(self._wake)
 
     def _wake(self) -> None:
-        """Wake waiting connections one by one, because each may use up the free memory."""
+        """Wake at most WOKEN_CONNECTIONS waiting connections, until one of them has taken the last free memory."""
         self._wakes_soon = False
         for _ in range(WOKEN_CONNECTIONS):
             if self.is_exhausted or not self._waiting:

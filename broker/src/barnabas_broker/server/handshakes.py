@@ -139,7 +139,7 @@ class Handshakes:
             self._loop.call_soon(self._go_on)
 
     def _go_on(self) -> None:
-        """Continue queued handshakes until their share of the turn of the loop is used up."""
+        """Continue queued handshakes until LASTS_S seconds of this turn of the event loop are used up."""
         self._goes_on_soon = False
         until_s = self._loop.time() + LASTS_S
         while self._ready and self._loop.time() < until_s:

@@ -27,7 +27,8 @@ Its argument is a function that returns the computed bytes, or raises the error 
 InThread = Callable[[Callable[[], bytes], Conclusion, Callable[[], bool]], None]
 """A function that runs a computation in a thread, and then passes the outcome to a `Conclusion` on the event loop.
 
-The third argument is a function that returns True if the client is gone, so that neither has to run.
+The third argument is a function that returns True if the client is gone. Then the computation and the `Conclusion` are
+skipped.
 """
 
 

@@ -17,14 +17,14 @@ log = logging.getLogger(__name__)
 LOOK_S: Final = 0.25
 """The period of `check` in seconds; the check skips clients that have been slow for at most PATIENCE_S."""
 REQUEST_S_MAX: Final = 30.0
-"""The seconds within which a request must arrive completely; REQUEST_BYTES_A_S_MIN extends this time.
+"""The seconds within which a complete request must arrive, plus 1 s for every REQUEST_BYTES_A_S_MIN bytes received.
 
-Clients time out after 30 s, too, by default (request.timeout.ms).
+30 s is also the default of the clients' request.timeout.ms.
 """
 REQUEST_BYTES_A_S_MIN: Final = 16 * 1024
-"""The minimum rate in bytes per second of a request that has not arrived after REQUEST_S_MAX.
+"""The minimum rate, in bytes per second, of a request that is still incomplete after REQUEST_S_MAX.
 
-Each 16 KiB received add 1 s to the time limit, so a request of 100 MB may take about 100 minutes.
+The time limit grows by 1 s for every 16 KiB received, so a request of 100 MB may take about 100 minutes.
 """
 PATIENCE_S: Final = 1.0
 SHORT_BYTES_A_S_MIN: Final = 128 * 1024
@@ -39,7 +39,7 @@ NAMED_MAX: Final = 3
 
 
 class SlowClient(Protocol):
-    """The methods and properties of a connection that `SlowClients` needs."""
+    """The interface of a connection: the methods and properties that `SlowClients` uses."""
 
     @property
     def peer(self) -> str:
@@ -152,17 +152,17 @@ class SlowClients:
         )
 
     def _older(self, clients: dict[SlowClient, float], now_s: float) -> Iterable[tuple[SlowClient, float]]:
-        """Return the clients that have been in `clients` for more than PATIENCE_S, with the times of their entry.
+        """Return the clients that were added to `clients` more than PATIENCE_S ago, with the times of the additions.
 
-        The oldest entry of `clients` must be the first.
+        `clients` must be in the order of these times, oldest first.
         """
         return takewhile(lambda entry: now_s - entry[1] > PATIENCE_S, clients.items())
 
     def _is_late(self, client: SlowClient, age_s: float) -> bool:
         """True if the client took too long to send a request.
 
-        While the broker reads nothing from the connection, a request is late only if it holds a buffer and memory is
-        short.
+        While the broker has paused reading from the connection, the client is late only if it holds a buffer, memory is
+        short, and REQUEST_S_MAX is over.
         """
         is_costly = self._pool.is_short and client.holds_buffer
         if not client.waits_for_client:

@@ -93,7 +93,7 @@ class TlsStream:
         return bool(self._tls.pending() or self._incoming.pending)
 
     def receive_into(self, buffer: memoryview) -> int:
-        """Decrypt received bytes into the buffer; return the number of bytes, or 0 if the other side has closed.
+        """Decrypt received bytes into the buffer; return their number, 0 if the other side has closed the connection.
 
         Raise BlockingIOError if nothing has arrived. If the buffer is not full afterwards, the socket is empty.
         """
@@ -115,7 +115,7 @@ class TlsStream:
         return have
 
     def _receive(self) -> bool:
-        """Receive encrypted bytes; return False if the other side has ended."""
+        """Receive encrypted bytes; return False if the other side has closed the connection."""
         if self._outgoing.pending:  # OpenSSL has replied by itself, for example to a request for renegotiation.
             self._flush()
             if self._outgoing.pending > UNASKED_BYTES_MAX:

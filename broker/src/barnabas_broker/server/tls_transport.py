@@ -65,14 +65,17 @@ class TlsTransport:
         return seen
 
     def has_ended(self) -> bool:
-        """True if the other side has closed and all its bytes are received."""
+        """True if the other side has closed the connection, and all its bytes are received."""
         try:
             return not self.peek(memoryview(bytearray(1)))
         except BlockingIOError:
             return False
 
     def send(self, part: Sent) -> int:
-        """Send the first bytes; after BlockingIOError, send the same bytes again."""
+        """Send up to WRITE_BYTES from the beginning of `part`; return how many bytes were sent.
+
+        After BlockingIOError the caller must pass the same bytes again.
+        """
         return self._stream.send(memoryview(part)[:WRITE_BYTES])
 
     send_before_more = send
@@ -106,7 +109,7 @@ class TlsTransport:
         self._loop.remove_reader(self._fd)
 
     def readable_from(self, size_bytes: int) -> None:
-        """Ignore the hint, because SO_RCVLOWAT counts encrypted bytes, and `size_bytes` counts decrypted bytes."""
+        """Ignore `size_bytes`, which counts decrypted bytes, because SO_RCVLOWAT would count encrypted bytes."""
 
     def call_when_writable(self, callback: Callable[[], object]) -> None:
         """Call `callback` in each turn of the loop in which something can be sent."""

@@ -20,7 +20,7 @@ class Transport(Protocol):
 
     @property
     def receive(self) -> Callable[[memoryview], int]:
-        """Receive into a buffer; return the number of bytes, 0 if the other side has ended."""
+        """Receive into a buffer; return the number of bytes, 0 if the other side has closed the connection."""
         ...
 
     @property
@@ -33,7 +33,7 @@ class Transport(Protocol):
         ...
 
     def has_ended(self) -> bool:
-        """True if the other side has ended and all its bytes are received."""
+        """True if the other side has closed the connection, and all its bytes are received."""
         ...
 
     def send_before_more(self, part: Sent) -> int:
@@ -41,7 +41,7 @@ class Transport(Protocol):
         ...
 
     def send_file(self, part: FileSlice, bytes_max: int) -> int:
-        """Send at most `bytes_max` of a file slice; return the number of bytes, 0 if the file has ended."""
+        """Send at most `bytes_max` of a file slice; return the number of bytes, 0 at the end of the file."""
         ...
 
     def call_when_readable(self, callback: Callable[[], object]) -> None:
@@ -108,7 +108,7 @@ class PlainTransport:
         self._loop.add_reader(self._fd, callback)
 
     def ignore_readable(self) -> None:
-        """Stop the calls of the callback for a readable socket."""
+        """Remove the callback that is called when the socket is readable."""
         self._loop.remove_reader(self._fd)
 
     def readable_from(self, size_bytes: int) -> None:
@@ -120,7 +120,7 @@ class PlainTransport:
         self._loop.add_writer(self._fd, callback)
 
     def ignore_writable(self) -> None:
-        """Stop the calls of the callback for a writable socket."""
+        """Remove the callback that is called when the socket is writable."""
         self._loop.remove_writer(self._fd)
 
     def close(self) -> None:
