@@ -71,9 +71,9 @@ class Body:
         return value
 
     def take_elements(self, count: int, name: str) -> None:
-        """Count the elements of an array before they are read.
+        """Subtract the number of elements of an array from `elements_left`, before the elements are decoded.
 
-        Raises MalformedRequest if the request is too short for the elements, or has too many elements in total.
+        Raises MalformedRequest if the request is too short for the elements, or has too many elements in all arrays.
         """
         self.elements_left -= count
         if count > len(self.data) - self.position or self.elements_left < 0:

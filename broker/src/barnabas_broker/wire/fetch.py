@@ -213,7 +213,7 @@ def _check_elements(elements: int) -> None:
 
 
 def _parse_flexible_partitions(data: memoryview, position: int, count: int) -> tuple[list[FetchPartition], int]:
-    """Parse partitions; in requests of consumers, the empty tagged fields of a partition are a zero byte."""
+    """Parse partitions. Consumers send no tagged fields in a partition, so usually one zero byte is skipped."""
     partitions = []
     for _ in range(count):
         partitions.append(FetchPartition(*PARTITION.unpack_from(data, position)))

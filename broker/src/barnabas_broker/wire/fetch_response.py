@@ -56,7 +56,8 @@ _NO_REPLICA: Final = b"\xff\xff\xff\xff"
 _DIVERGING_TAG: Final = bytes((1, DIVERGING_EPOCH_TAG, EPOCH_END.size + 1))
 """The bytes before the diverging epoch in a partition's tagged fields.
 
-They are the number of tagged fields (1), the tag, and the size of the value, which ends with empty tagged fields too.
+They are the number of tagged fields (1), the tag, and the size of the value. The value includes a zero byte at its end,
+for its own empty tagged fields.
 """
 
 

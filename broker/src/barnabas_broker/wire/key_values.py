@@ -107,7 +107,7 @@ class KeyValueReader:
             yield TransactionalKeyValues(header.producer_id, found)
 
     def _large_batch(self, start: int, end: int, codec: int, count: int, base_offset: int) -> Iterator[KeyValues]:
-        """Yield the keys and values of a compressed or large batch, from _RECORDS_AT_ONCE records at a time."""
+        """Yield the keys and values of a compressed or large batch, in mappings of up to _RECORDS_AT_ONCE records."""
         data = self._data
         try:
             if codec:

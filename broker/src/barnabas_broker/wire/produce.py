@@ -61,15 +61,17 @@ _INT16: Final = struct.Struct(">h")
 _INT32: Final = struct.Struct(">i")
 _PARTITION: Final = struct.Struct(">ii")
 _ONE_PARTITION: Final = struct.Struct(">BhiB16sBi")
-"""A v13 request for one partition, up to the records: no transactional id, acks, timeout_ms, one topic id, one
-partition."""
+"""The start of a v13 request for one partition, before the length of the records.
+
+The fields are: a null transactional id, acks, timeout_ms, one topic id, and one partition.
+"""
 _ONE_PARTITION_BYTES: Final = _ONE_PARTITION.size
 _unpack_one_partition: Final = _ONE_PARTITION.unpack_from
 _ONE_RESULT: Final = struct.Struct(">iiBB16sBihqqqB8x")
 """The response to a v13 request for one partition.
 
-The fields are: size, correlation id, empty tagged fields, one topic id, one result, no record errors. The other bytes
-are always zero: a null error message, no throttle time, and empty tagged fields.
+The fields are: size, correlation id, empty tagged fields, one topic id, one result, and an empty array of record
+errors. The other bytes are always zero: a null error message, a throttle time of 0, and empty tagged fields.
 """
 _ONE_RESULT_SIZE: Final = _ONE_RESULT.size - 4
 _pack_one_result: Final = _ONE_RESULT.pack

@@ -32,7 +32,7 @@ _HEADER: Final = struct.Struct(">ihhih")
 """The size, API key, version, correlation id, and length of the client id."""
 _NO_TAGS: Final = b"\0"
 _ANSWER: Final = struct.Struct(">iBihi")
-"""The correlation id, no tagged fields, throttle_time_ms, error, and session_id."""
+"""The start of a response: correlation id, empty tagged fields, throttle_time_ms, error code and session id."""
 _ABORTED_BYTES: Final = 16
 _PREFERRED_REPLICA_BYTES: Final = 4
 _LEADER: Final = struct.Struct(">ii")

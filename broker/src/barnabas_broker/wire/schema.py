@@ -41,7 +41,7 @@ _NO_VERSIONS: Final = Versions(0, -1)
 
 
 class Field(NamedTuple):
-    """A field of a struct; `kind` is the name of a primitive type, `operations` or `struct`."""
+    """A field of a struct. `kind` is `struct`, `operations` (a set of ACL operations), or a primitive type's name."""
 
     name: str
     kind: str
