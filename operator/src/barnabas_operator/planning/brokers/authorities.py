@@ -97,7 +97,7 @@ def _read(secret: Data, now: dt.datetime) -> _Keys:
 
 
 def _as_asked(name: str, keys: _Keys, asked: Asked, now: dt.datetime) -> _Keys:
-    """Return the keys after the renewal or the replacement step that the annotations request now."""
+    """Carry out the renewal and the replacement step that the annotations request now, and return the new keys."""
     if asked.renews:
         keys = keys._replace(signer=Authority(keys.signer, now).renewed())
     match asked.step:
@@ -111,7 +111,10 @@ def _as_asked(name: str, keys: _Keys, asked: Asked, now: dt.datetime) -> _Keys:
 
 
 def _advanced(name: str, keys: _Keys, now: dt.datetime) -> _Keys:
-    """Return the keys after expired certificates are dropped and, if it is time, the signer is replaced."""
+    """Drop expired former certificates, carry out the automatic replacement step that is due, and return the new keys.
+
+    The first step creates the successor, and the second step makes the successor the signer.
+    """
     signer, others = _certificate(keys.signer), [each for each in keys.others if each.not_valid_after_utc > now]
     keys = keys._replace(others=others)
     if keys.successor is None and now >= renewed_at(signer):

@@ -36,9 +36,9 @@ DueStep = Literal["trust", "sign", "forget"]
 
 
 class Asked(NamedTuple):
-    """The requests that the operator must carry out now: to renew the certificate, and to replace the key by one step.
+    """The requests to carry out now: to renew the certificate, and to take the next step in the replacement of the key.
 
-    `marks` are the annotations of the Secret after that.
+    `marks` are the annotations of the Secret after these requests have been carried out.
     """
 
     renews: bool

@@ -30,7 +30,10 @@ class BrokerClaim(NamedTuple):
 
 
 def brokers_claimed(claims: Iterable[BrokerClaim]) -> int:
-    """Return 1 plus the highest broker id that has a claim. Claims that are emptied or being deleted do not count."""
+    """Return 1 plus the highest broker id that has a claim.
+
+    Claims whose broker was removed without replicas (`is_emptied`), and claims that are being deleted, do not count.
+    """
     return max((claim.broker_id for claim in claims if not claim.is_emptied and not claim.is_ending), default=-1) + 1
 
 
@@ -44,12 +47,12 @@ def brokers_holding(state: ClusterState | None, count: int) -> int:
 
 
 def claims_to_empty(claims: Iterable[BrokerClaim], broker_id: int) -> list[BrokerClaim]:
-    """Return the claims to mark as emptied, because the broker holds no replicas when it is removed."""
+    """Return the claims to mark as `is_emptied`, for a broker that holds no replicas and is about to be removed."""
     return [claim for claim in claims if claim.broker_id == broker_id and not claim.is_emptied]
 
 
 def claims_in_use_again(claims: Iterable[BrokerClaim], places: int) -> list[BrokerClaim]:
-    """Return the claims that are marked as emptied although their broker exists again.
+    """Return the claims that are marked as `is_emptied` although their broker exists again.
 
     The ids of the existing brokers are the numbers below `places`.
     """

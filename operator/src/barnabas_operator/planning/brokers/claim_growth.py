@@ -100,7 +100,7 @@ def _left_behind(cluster: Cluster, claims: Iterable[BrokerClaim]) -> Refusal | N
 
 
 def claims_to_grow(cluster: Cluster, claims: Iterable[BrokerClaim]) -> dict[str, str]:
-    """Return the size to request for each bound claim that is smaller than its volume declares, by claim name."""
+    """Return, by claim name, the size to request for each bound claim that is smaller than its volume in the spec."""
     sizes = {volume.id: str(volume.size) for volume in cluster.spec.storage.volumes}
     return {
         claim.name: sizes[claim.volume_id]

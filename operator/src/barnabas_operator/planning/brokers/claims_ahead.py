@@ -1,7 +1,8 @@
 """The claims that must exist before a broker restarts with more volumes, and the claims that were never bound.
 
 A broker cannot start while one of its claims is unbound. So the operator creates the new claims while the broker runs,
-and restarts the broker once the claims are bound, or if their storage class binds claims only when a pod uses them.
+and restarts the broker once the claims are bound. A claim that is bound only when a pod uses the claim is left to the
+StatefulSet and delays no restart.
 """
 
 from typing import Final
@@ -57,7 +58,10 @@ def claims_to_discard(cluster: Cluster, pods: PodsState, classes: StorageClasses
 
 
 def _is_outdated(cluster: Cluster, pods: PodsState, claim: BrokerClaim, classes: StorageClasses) -> bool:
-    """True if the claim differs from the declared volume, and the StatefulSet would not create an equal claim again."""
+    """True if the claim differs from the declared volume, and the StatefulSet no longer has the claim's old template.
+
+    With the old template, the StatefulSet would create the deleted claim again as it was.
+    """
     template = next((volume for volume in pods.volumes if volume.id == claim.volume_id), None)
     volume = next((each for each in cluster.spec.storage.volumes if each.id == claim.volume_id), None)
     if volume is None:
@@ -70,9 +74,9 @@ def _alike(one: Volume, other: Volume) -> bool:
 
 
 def _differs(claim: BrokerClaim, volume: Volume, classes: StorageClasses) -> bool:
-    """True if the size or the storage class of a claim differs from its volume.
+    """True if an existing claim has another size or storage class than the volume in the spec.
 
-    Kubernetes sets the default class on a claim without a class.
+    If the spec names no class, the claim should have the default class, which Kubernetes sets on the claim.
     """
     wanted = classes.of(volume)
     is_other = claim.storage_class is not None and claim.storage_class != wanted and (wanted or volume.storage_class)

@@ -1,7 +1,7 @@
-"""The Secrets of a secured Cluster: its authorities, and the certificates of brokers and of the Cluster's own clients.
+"""The Secrets of a secured Cluster, which hold its certificate authorities and the certificates that these have signed.
 
-The plan depends only on the current content of the Secrets, so that an operator that is killed between two writes
-continues after its restart.
+The certificates are those of the brokers and of the Cluster's own clients. What to write depends only on the current
+content of the Secrets, so that an operator that is killed between two writes continues after its restart.
 """
 
 import datetime as dt
@@ -151,7 +151,7 @@ def _ends(made: Iterable[WantedSecret]) -> Iterator[CertificateStatus]:
 
 
 def given_secrets(cluster: Cluster) -> frozenset[str]:
-    """Return the names of the Secrets that the user provides, which may have another owner."""
+    """Return the names of the Secrets that the user provides; the Cluster need not own these Secrets."""
     name, spec = cluster.metadata.name, cluster.spec
     declared = {cluster_authority_name(name): spec.cluster_ca, clients_authority_name(name): spec.clients_ca}
     given = {each for each, authority in declared.items() if not authority.generate_certificate_authority}

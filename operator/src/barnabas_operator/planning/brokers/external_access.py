@@ -61,7 +61,7 @@ class ExternalAccess:
     def lacking(self, cluster: Cluster, places: int = 0) -> list[str]:
         """Return a description of each external address that Kubernetes has not assigned yet.
 
-        Declared brokers and brokers with an id below `places` need external addresses.
+        The declared brokers need external addresses, and so do existing brokers, whose ids are below `places`.
         """
         return [
             f"an address of listener {listener.name} for broker {broker_id}"

@@ -95,7 +95,10 @@ def users_of(cluster: Cluster) -> Sequence[str]:
 
 
 def security_settings(cluster: Cluster, addresses: Mapping[str, str], secrets: BrokerSecrets) -> dict[str, str]:
-    """Return a broker's settings for its two listeners, TLS and authorization; `addresses` is by listener name."""
+    """Return a broker's settings for TLS, for authorization, and for its two listeners.
+
+    `addresses` holds the address of each listener by the name of the listener.
+    """
     (listener,) = cluster.spec.listeners
     name = listener.name.upper()
     protocols = {name: protocol_of(listener), REPLICATION: "SSL"}

@@ -16,7 +16,7 @@ from barnabas_operator.resources.cluster import Cluster
 
 
 class Supported(NamedTuple):
-    """The lowest and the highest level that a broker supports, both inclusive."""
+    """The lowest and the highest level of `barnabas.metadata.version` that a broker supports, both inclusive."""
 
     lowest: int
     highest: int
@@ -30,7 +30,7 @@ class RaiseMetadataVersion:
     after: int
 
     def __str__(self) -> str:
-        """Return the step in words for a message."""
+        """Return a text for messages that names the old and the new level."""
         return f"raise {METADATA_LEVEL} from {self.before} to {self.after}"
 
 
@@ -90,9 +90,10 @@ def next_version(
 
 
 def refuse_older_image(cluster: Cluster, state: ClusterState | None, running: str, released: str) -> Refusal | None:
-    """Refuse the image of the chart if it does not support the finalized level, because brokers could not start again.
+    """Refuse an update to the chart's image `released` if that image does not support the finalized level.
 
-    `running` is the image of the brokers, and `released` is the image of the chart. Other images are not checked.
+    Brokers with that image could not start. `running` is the image that the brokers run now. An image that
+    `spec.brokers.image` names is not checked.
     """
     finalized = reported_metadata_version(cluster, state)
     if cluster.spec.brokers.image or running in ("", released) or (finalized or 0) <= METADATA_LEVEL_MAX:

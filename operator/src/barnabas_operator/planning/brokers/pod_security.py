@@ -92,7 +92,7 @@ def own_users(cluster: Cluster) -> list[str]:
 def companion_names(cluster: Cluster) -> tuple[str, str]:
     """Return the names of the Secrets of the lag exporter and of maintenance runs.
 
-    The certificates in these Secrets have the same names as common names.
+    The name of a Secret is also the common name of the certificate in the Secret.
     """
     name = cluster.metadata.name
     return lag_exporter_name(name), maintenance_name(name)

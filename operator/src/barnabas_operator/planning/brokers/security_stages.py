@@ -87,7 +87,10 @@ def is_reached_by_tls(cluster: Cluster) -> bool:
 
 
 def is_passing(cluster: Cluster) -> bool:
-    """True if the status has another stage than the Cluster declares, so that brokers may be at different stages."""
+    """True if the security stage in the status is not the stage that the spec asks for.
+
+    The brokers may then be at different stages.
+    """
     return reported_stage(cluster) is not wanted_stage(cluster)
 
 

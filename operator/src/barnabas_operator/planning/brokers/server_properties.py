@@ -112,7 +112,7 @@ def properties_text(properties: Mapping[str, str]) -> str:
 
 
 def cluster_problems(cluster: Cluster) -> Iterator[tuple[Path, str]]:
-    """Yield field and message of each problem that the schema allows but local brokers would refuse."""
+    """Yield, as field and message, each problem of a spec that the schema allows but local brokers would refuse."""
     owned = owned_settings(cluster)
     for name, owner in owned.items():
         yield ("spec", "config", name), f"spec.config must not set {name}, because the value comes from {owner}"
@@ -164,7 +164,8 @@ def _ports_too_high(cluster: Cluster) -> Iterator[tuple[Path, str]]:
 def impossible_replicas(cluster: Cluster, config: BrokerConfig) -> Iterator[tuple[Path, str]]:
     """Yield a problem for each default that the brokers cannot fulfil.
 
-    A replication factor must not exceed the number of brokers, and `min.insync.replicas` no replication factor.
+    A replication factor must not exceed the number of brokers. `min.insync.replicas` must not exceed any replication
+    factor.
     """
     brokers = cluster.spec.brokers.replicas
     factors = {
