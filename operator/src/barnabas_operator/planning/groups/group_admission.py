@@ -7,9 +7,9 @@ from barnabas_operator.resources.consumer_group import ConsumerGroup, LagObjecti
 
 
 def review_group(wanted: ConsumerGroup, before: ConsumerGroup | None, context: AdmissionContext) -> Verdict:
-    """Refuse a change of the Cluster, and a group that another resource manages; otherwise return warnings.
+    """Refuse to move a ConsumerGroup to another Cluster, or to manage a group that another resource already manages.
 
-    A paused resource may name a group that another resource manages.
+    A paused resource may name a group that another resource manages. Without a refusal, return warnings.
     """
     if not wanted.is_paused and context.taken_by is not None:
         taken = f"group {wanted.group_id} is already managed by the ConsumerGroup {context.taken_by}"

@@ -24,7 +24,7 @@ class GroupSeen:
     lags: GroupLags
     """The lag of the group in the topics with committed offsets, without partitions whose leader does not answer."""
     silent: tuple[TopicPartition, ...] = ()
-    """The partitions of topics with committed offsets that have an unknown lag, because no leader answers."""
+    """The partitions whose lag is unknown, because no leader answers, in the topics with committed offsets."""
     partition_counts: Mapping[str, int] = field(default_factory=dict)
     """The number of partitions by topic, for topics in which the group has committed offsets or assigned partitions."""
     held_back: int = 0

@@ -26,7 +26,10 @@ from barnabas_operator.resources.consumer_group import (
 from barnabas_operator.resources.object_meta import READY, WITHIN_OBJECTIVE, Condition, merge_conditions
 
 OF_LOOKS: Final = frozenset({READY, WITHIN_OBJECTIVE})
-"""The types of the conditions that need an observation of the group; `unheard` does not keep their earlier values."""
+"""The types of the conditions that depend on an observation of the group.
+
+While the group cannot be observed, `unheard` replaces or removes the conditions of these types.
+"""
 HOUR_S: Final = 3_600
 DAY_S: Final = 24 * HOUR_S
 WORDS: Final[Mapping[Status, Evaluated]] = {
@@ -43,8 +46,8 @@ def group_status(
 ) -> ConsumerGroupStatus:
     """Return the new status; `now` is in RFC 3339. `objective` is None if the spec declares no objective.
 
-    `cluster` and `groupId` in the status identify the group to delete with the resource. The two fields stay empty
-    until the resource manages the group.
+    The fields `cluster` and `groupId` of the status name the group to delete when the resource is deleted. The two
+    fields stay empty until the resource manages the group.
     """
     before = group.status or ConsumerGroupStatus()
     is_ours = work.problem is None and not group.is_paused

@@ -47,7 +47,7 @@ def misses(objective: LagObjective, lags: Lags) -> tuple[Miss, ...]:
 
 
 def missed_since_s(before_s: float | None, missed: tuple[Miss, ...], now_s: float) -> float | None:
-    """Return since when each observation has found some limit exceeded, or None if the last one found none."""
+    """Return the time since which every observation has found an exceeded limit, or None if the last one found none."""
     if not missed:
         return None
     return now_s if before_s is None else before_s
@@ -56,7 +56,7 @@ def missed_since_s(before_s: float | None, missed: tuple[Miss, ...], now_s: floa
 def judged(
     objective: LagObjective, seen: GroupSeen, missed: tuple[Miss, ...], for_s: float, *, was_missed: bool
 ) -> Judged:
-    """Return the content of the condition WithinObjective; some limit has been exceeded for `for_s` seconds.
+    """Return the content of the condition WithinObjective; `for_s` is the time for which a limit has been exceeded.
 
     A condition that is False stays False until every partition has a leader and no limit is exceeded.
     """

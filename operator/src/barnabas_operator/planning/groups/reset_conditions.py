@@ -58,7 +58,7 @@ def may_hold_target(group: ConsumerGroup) -> bool:
 def on_hold(group: ConsumerGroup, refusal: Refusal | None, why: str, now: str) -> Condition | None:
     """Return the condition of a reset that is on hold because of `why`, or None if no reset is declared.
 
-    `refusal` says why the target could not be scaled up again, or is None. The condition then reports the refusal.
+    If the target could not be scaled up again, the condition reports `refusal` instead, even without a declared reset.
     """
     if refusal is not None:
         return condition(group, OFFSETS_RESET, "False", refusal.reason, refusal.message, now)

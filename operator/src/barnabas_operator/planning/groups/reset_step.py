@@ -118,10 +118,11 @@ def next_step(look: ResetLook) -> ResetStep:
 
 
 def without_plan(look: ResetLook, why: Refusal) -> Stop | Remember:
-    """Return the step that follows if `why` has prevented `Commit` from planning the reset.
+    """Return the next step of a reset that could not be planned for the reason `why`.
 
-    If the target is scaled down for the reset, the reset is given up, so that the target scales up again. If the
-    problem may disappear without a user, the reset is given up only after `PATIENCE`.
+    If the target is scaled down for the reset, the reset is given up, so that the target is scaled up again. If the
+    problem may disappear without a user, the reset is given up only once the target has been scaled down for
+    `PATIENCE`.
     """
     before, is_passing = look.before, why.reason in PASSING
     if before is None or before.group != look.name:
@@ -152,9 +153,9 @@ def named_members(members: Iterable[Member]) -> str:
 
 
 def _scale_up_again(look: ResetLook) -> ResetStep | None:
-    """Return the next step after a reset has ended: scale the target up, then change its annotation.
+    """Return the next of two steps at the end of a reset: scale the target up, then change its annotation.
 
-    The result is None if the reset goes on, or if no step is left.
+    Return None if the reset has not ended, or if both steps are done.
     """
     before, scale = look.before, look.scale
     if before is None or not isinstance(scale, TargetScale) or before.group != look.name:

@@ -13,7 +13,7 @@ from barnabas_operator.planning.groups.too_few import TooFew, Written, gone_down
 from barnabas_operator.resources.consumer_group import Scaling
 
 WINDOW_S: Final = 300.0
-"""The time before a target is scaled down, as in KEDA and the HorizontalPodAutoscaler."""
+"""The time for which lag must be low before a target is scaled down, as in KEDA and the HorizontalPodAutoscaler."""
 JOINING_S: Final = 30.0
 """The time after a change during which lag adds no replicas, because new consumers make the group rebalance."""
 TOLERANCE: Final = 0.1
@@ -28,7 +28,7 @@ GAP_S: Final = 120.0
 class Demand(NamedTuple):
     """The lag of a group, and the sizes of its topics, from which the number of replicas is computed.
 
-    `lag` is None if the group has no committed offset in a partition with a leader.
+    `lag` is None if the group has committed no offset in any partition that has a leader.
     """
 
     lag: int | None
@@ -102,7 +102,7 @@ def decide(scaling: Scaling, demand: Demand, replicas: int, memory: Memory | Non
 
 
 def _wanted(scaling: Scaling, demand: Demand) -> int:
-    """Return the replicas that the lag requires, within `min` and `max`; one replica if nothing is committed."""
+    """Return the number of replicas that the lag requires, within `min` and `max`; an unknown lag requires one."""
     by_lag = _by_lag(scaling, demand.lag) if demand.lag is not None else 1
     return max(scaling.min, min(scaling.max, demand.partitions or scaling.max, by_lag))
 
@@ -118,7 +118,10 @@ def _threshold(scaling: Scaling) -> int:
 
 
 def _looked(memory: Memory | None, replicas: int, now_s: float) -> Memory:
-    """Return the state with this observation. If another client has changed the replicas, drop the earlier state."""
+    """Return the state kept after this observation.
+
+    A new state begins if another client has changed the number of replicas.
+    """
     if memory is None:
         return Memory(replicas, now_s, -inf)
     if memory.replicas != replicas:
@@ -127,9 +130,9 @@ def _looked(memory: Memory | None, replicas: int, now_s: float) -> Memory:
 
 
 def _calm(calm: Calm | None, demand: Demand, wanted: int, replicas: int, now_s: float) -> Calm | None:
-    """Return the current period of low lag, or None if the lag is not low or unknown.
+    """Return the current period of low lag, or None if the lag is unknown or requires at least `replicas`.
 
-    A new period begins if the lag of fewer partitions than before is known.
+    A new period begins if the lag is known for fewer partitions than before.
     """
     if wanted >= replicas or demand.lag is None:
         return None
@@ -139,7 +142,7 @@ def _calm(calm: Calm | None, demand: Demand, wanted: int, replicas: int, now_s: 
 
 
 def _at(memory: Memory, replicas: int, now_s: float, why: str) -> Decision:
-    """Return the decision to change the number of replicas, with the memory after the change."""
+    """Return the decision to set the number of replicas to `replicas`, with the state to keep after the change."""
     down = replicas < memory.replicas
     changed = memory._replace(replicas=replicas, changed_s=now_s, went_down=down, calm=None)
     return Decision(replicas, changed, why)
@@ -164,9 +167,10 @@ def _up(scaling: Scaling, demand: Demand, wanted: int, memory: Memory, now_s: fl
 
 
 def _down(scaling: Scaling, demand: Demand, memory: Memory, now_s: float) -> Decision:
-    """Return the decision to scale down to the replicas that the lag required during `WINDOW_S`.
+    """Return the decision to scale down to the most replicas that the lag required in the current period of low lag.
 
-    One decision removes at most half of the replicas. The replicas stay as they are if the lag was not low for so long.
+    One decision removes at most half of the replicas. The number of replicas stays the same until the period has lasted
+    `WINDOW_S`.
     """
     calm = memory.calm
     if calm is None or now_s - calm.since_s < WINDOW_S:

@@ -16,7 +16,7 @@ BEFORE_RESET: Final = "barnabas.dev/before-reset"
 TARGET_NOT_FOUND: Final = "TargetNotFound"
 TARGET_REFUSED: Final = "TargetRefused"
 TARGET_BUSY: Final = "TargetBusy"
-"""The reason why a reset is refused whose target is scaled down for a reset of another group."""
+"""The reason for refusing a reset: the target is scaled down for a reset of another group."""
 
 
 class BeforeReset(Struct, frozen=True):

@@ -25,10 +25,10 @@ class Written(NamedTuple):
 
 
 class TooFew(NamedTuple):
-    """A number of `replicas` that was too small for a load of `rate` records per second (None if unknown).
+    """A number of `replicas` that could not keep up with `rate` records per second (None if the rate is unknown).
 
-    Until `until_s`, which is `hold_s` after the failure, the same load gets more replicas. Afterwards the number may be
-    tried again, and another failure doubles `hold_s`.
+    Until `until_s`, the same load gets more replicas. Afterwards a scale-down may try the number again. If the number
+    is too small again, the time until the next try (`hold_s`) doubles.
     """
 
     replicas: int
@@ -37,9 +37,10 @@ class TooFew(NamedTuple):
     hold_s: float
 
     def least(self, rate: float | None, now_s: float) -> int:
-        """Return the fewest replicas for a load of `rate`.
+        """Return the fewest replicas for a load of `rate`: one more than `replicas`, or fewer if the rate is lower.
 
-        The result is in proportion to the load for which `replicas` was too small.
+        For a lower rate, the result falls in proportion. After `until_s`, it is at most `replicas`, so that a
+        scale-down may try this number again.
         """
         share = rate / self.rate if rate is not None and self.rate else 1.0
         needed = min(self.replicas, int(self.replicas * share * (1 + ALIKE))) + 1
@@ -59,14 +60,14 @@ def grown_beyond(before: TooFew | None, replicas: int, rate: float | None, now_s
 
 
 def _is_alike(before: float | None, now: float | None) -> bool:
-    """True if the two rates are about equal or one of them is unknown."""
+    """True if the rates `before` and `now` are about equal, or one of them is unknown."""
     return before is None or now is None or abs(now - before) <= ALIKE * before
 
 
 def gone_down(before: TooFew | None, replicas: int, now_s: float) -> TooFew | None:
-    """Return what to remember after a scale-down to `replicas`.
+    """Return the number to remember as too small after a scale-down to `replicas`.
 
-    If `replicas` were too few before, one replica fewer may be tried next.
+    If the scale-down tries a number that was too small before, the next scale-down may try one replica fewer.
     """
     if before is None or replicas > before.replicas:
         return before

@@ -6,9 +6,9 @@ from typing import Final, NamedTuple
 from barnabas_lag.evaluation.readings import GroupReading
 
 KEPT_S: Final = 300.0
-"""The seconds for which the topics that members have reported count as the topics that the group reads.
+"""The seconds after a report of the members for which a group is assumed to read the reported topics.
 
-Afterwards all topics with committed offsets count as topics that the group reads.
+Afterwards the group is assumed to read all topics with committed offsets.
 """
 
 
@@ -22,7 +22,11 @@ class TopicsRead(NamedTuple):
 def with_look(
     before: Mapping[str, TopicsRead], groups: Mapping[str, GroupReading], now_s: float
 ) -> dict[str, TopicsRead]:
-    """Return the topics that each group reads: as reported in `groups`, or else less than `KEPT_S` seconds ago."""
+    """Return the topics that each group reads.
+
+    A group whose topics are missing in `groups` keeps its last reported topics if they are less than `KEPT_S` seconds
+    old.
+    """
     kept = {group_id: read for group_id, read in before.items() if now_s - read.at_s < KEPT_S}
     found = {group_id: TopicsRead(each.topics, now_s) for group_id, each in groups.items() if each.topics is not None}
     return {**kept, **found}
