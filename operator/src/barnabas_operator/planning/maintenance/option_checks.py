@@ -10,7 +10,7 @@ from barnabas_operator.resources.job_table import JOB_TABLE, JobOption, JobRule
 from barnabas_operator.resources.maintenance_run import RunSpec
 
 BOOTSTRAP: Final = "bootstrap"
-"""The option of a job with the bootstrap servers; only the operator may set the option."""
+"""The job option that names the bootstrap servers; only the operator may set the option."""
 DIGITS_MAX: Final = 20
 
 

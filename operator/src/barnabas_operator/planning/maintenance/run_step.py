@@ -22,7 +22,7 @@ STARTED: Final = "Started"
 
 
 class Wait(NamedTuple):
-    """The step of a run that has to wait; `why` is the reason."""
+    """The step that changes nothing, because the run has to wait; `why` is the reason."""
 
     why: Refusal
 
@@ -76,7 +76,7 @@ def has_begun(run: MaintenanceJob) -> bool:
 
 
 def taken(kind: str, name: str) -> Refusal:
-    """Return the Refusal to report for a run if an object that it needs already exists and has another owner."""
+    """Return the Refusal of a run that needs the object `name`, which already exists and has another owner."""
     return Refusal(
         RESOURCE_CONFLICT,
         f"{kind} {name} already exists and has another owner; delete the object, or rename the MaintenanceJob",

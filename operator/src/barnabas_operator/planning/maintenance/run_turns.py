@@ -19,7 +19,10 @@ TOPIC: Final = "topic"
 ABOUT: Final = {"topic": TOPIC, "topics": TOPIC, "into": TOPIC, "archive": "archive", REPORT: REPORT}
 """The options that name what a run works on (its subjects), with the kind of each subject."""
 OWN_REASONS: Final = frozenset({NO_SPARK_OPERATOR, RESOURCE_CONFLICT, KUBERNETES_ERROR, INTERNAL_ERROR})
-"""The reasons, other than another run, why a run could not begin. The reasons may be permanent."""
+"""The reasons that keep a run from beginning even if no other run is under way.
+
+These reasons may never go away.
+"""
 
 
 class _Subject(NamedTuple):
@@ -34,13 +37,14 @@ class _Subject(NamedTuple):
 
 
 def waiting_turns(unfinished: Iterable[MaintenanceJob]) -> Mapping[str, Refusal]:
-    """Return, by name, the refusal of each run that must wait for a started or older run that works on the same thing.
+    """Return, by name, the refusal of each run that must wait for another run.
 
-    A run that could not begin for one of `OWN_REASONS` comes last, so that no other run waits for it.
+    A run waits for a started or older run with which it must not overlap. A run whose condition Ready has one of
+    `OWN_REASONS` comes last, so that no other run waits for it.
     """
     runs = sorted(unfinished, key=_turn)
     first: dict[_Subject, int] = {}
-    """The index in `runs` of the first run that works on a subject, by subject."""
+    """The index in `runs` of the first run that works on each topic, archive or report."""
     waiting: dict[str, Refusal] = {}
     for turn, run in enumerate(runs):
         subjects = list(_subjects(run.spec))

@@ -50,7 +50,10 @@ def unsubmitted(found: Json) -> str:
 
 
 def judged(run: MaintenanceJob, observed: ObservedRun, now: str) -> ObservedRun:
-    """Return `observed`, with the Job's end set if a Kubeflow run has failed by its exit code or its deadline."""
+    """Return `observed`, with the end of the job if a run on Kubeflow has failed.
+
+    The run has failed if its last driver ended with one of `FINAL_CODES`, or if its deadline has passed.
+    """
     job = observed.job
     if run.spec.backend != "Kubeflow" or job is None or job.end is not None:
         return observed
