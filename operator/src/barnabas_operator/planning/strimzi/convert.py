@@ -60,7 +60,10 @@ def _is_pool_of(pool: StrimziResource, kafka: StrimziResource) -> bool:
 
 
 def _say_of_strays(resources: Sequence[StrimziResource]) -> None:
-    """Add an error to each node pool without its Kafka, because its brokers would be dropped silently."""
+    """Add an error to each KafkaNodePool whose Kafka resource is missing.
+
+    Without the error, the conversion would silently omit the brokers of the pool.
+    """
     kafkas = {(each.namespace, each.source.name) for each in resources if each.source.kind == "Kafka"}
     for pool in resources:
         if pool.source.kind == "KafkaNodePool" and (pool.namespace, pool.cluster) not in kafkas:

@@ -1,4 +1,8 @@
-"""The conversion of listeners. A listener whose authentication has no counterpart is left out, not opened."""
+"""The conversion of listeners.
+
+A listener whose authentication has no counterpart is left out, because without authentication it would be open to
+everyone.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

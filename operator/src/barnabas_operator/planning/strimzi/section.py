@@ -130,7 +130,7 @@ class Section:
         self.source.note((*self.path, name), message)
 
     def skip(self, *names: str) -> None:
-        """Mark fields as read without a conversion, so that no note says that the fields are left out."""
+        """Mark fields that are not converted as read, so that the conversion does not note them as left out."""
         self._read.update(names)
 
     def leave_out(self, why: str) -> None:
@@ -139,7 +139,7 @@ class Section:
         self.source.note(self.path, f"is left out: {why}")
 
     def skip_rest(self) -> None:
-        """Mark all remaining fields as read, so that no note says that the fields are left out."""
+        """Mark all remaining fields as read, so that the conversion does not note them as left out."""
         self._read.update(self._fields)
 
     def unread(self) -> Iterator[str]:
