@@ -1,4 +1,8 @@
-"""The conditions for partitions that wait until a user accepts a loss of records, and for logs of unknown topics."""
+"""The conditions `RecordsLost` and `LogsSetAside` in the status of a Cluster.
+
+`RecordsLost` reports partitions that stay offline until a user accepts the loss of records. `LogsSetAside` reports logs
+of unknown topics.
+"""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
@@ -17,10 +21,10 @@ _WAY_ON: Final = "`barnabas restore-metadata` restores the topics, and `barnabas
 def cluster_losses(
     cluster: Cluster, now: str, state: ClusterState | None, strays: Sequence[StrayLog] | None
 ) -> Iterator[Condition]:
-    """Yield a condition if records are lost, and a condition if brokers have logs of unknown topics.
+    """Yield `RecordsLost` if records are lost, and `LogsSetAside` if brokers have logs of unknown topics.
 
-    While no broker answers (`state` or `strays` is None), yield the condition that the status has. `now` is in RFC
-    3339.
+    While no broker answers (`state` or `strays` is None), yield the condition unchanged if the status already has it.
+    `now` is in RFC 3339.
     """
     if state is None:
         yield from as_before(cluster, RECORDS_LOST)

@@ -100,8 +100,9 @@ def _is_busy(broker: int, move: _Move, copies: Counter[int], under_way: Counter[
 
 
 def is_full(copies: int, size_bytes: int) -> bool:
-    """True if a broker may not begin another copy.
+    """True if a broker may not begin a further copy.
 
-    `copies` is the number of its copies in progress, and `size_bytes` their bytes together with the other copy.
+    `copies` is the number of copies in progress on the broker. `size_bytes` is the number of bytes that the broker
+    still has to copy, including the further copy.
     """
     return bool(copies) and (copies >= PARTITIONS_MAX or size_bytes > BYTES_MAX)

@@ -67,7 +67,7 @@ def progress(named: NamedRebalance, state: ClusterState, paused: Collection[str]
 class _Left:
     """The check of the planned partitions, one after the other.
 
-    A partition reserves the disk space that it needs, which partitions that are checked later cannot use.
+    A checked partition reserves the disk space that it needs. Partitions that are checked later cannot use this space.
     """
 
     def __init__(self, plan: SkewPlan, state: ClusterState, paused: Collection[str]) -> None:
@@ -89,7 +89,10 @@ class _Left:
         return self._state.disks is not None and is_under_way(move, self._state.disks)
 
     def under_way(self) -> int:
-        """Return the number of copies between log dirs in progress, even of partitions left out of the rebalance."""
+        """Return the number of copies between log dirs that are in progress.
+
+        Copies of partitions that are left out of the rebalance count, too.
+        """
         disks = self._state.disks
         if disks is None:
             return 0
@@ -139,7 +142,8 @@ class _Left:
         if self._room is None or self._state.disks is None:
             return None
         for broker in sorted({*planned.replicas, *planned.before}):
-            if broker not in self._state.disks.spaces:  # The size of the broker's replica is unknown, too.
+            # A broker that does not report its free space does not report the sizes of its replicas either.
+            if broker not in self._state.disks.spaces:
                 return f"broker {broker} does not report its free space"
         size = self._state.disks.sizes.get(partition, 0)
         for broker in sorted(takers):

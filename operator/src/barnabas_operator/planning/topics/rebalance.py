@@ -45,16 +45,17 @@ def is_asked_for(cluster: Cluster) -> bool:
 
 
 def is_uneven(state: ClusterState) -> bool:
-    """True if the cluster is calm (`is_calm`), and a broker's load is below `UNEVEN_SHARE` of the average load."""
+    """True if `is_calm` returns True, and a broker's load is below `UNEVEN_SHARE` of the average load."""
     counted = loads(state)
     mean = sum(counted[broker] for broker in state.homes) / max(1, len(state.homes))
     return is_calm(state) and min(counted[broker] for broker in state.homes) < UNEVEN_SHARE * mean
 
 
 def is_calm(state: ClusterState) -> bool:
-    """True if no broker is down, awaited, restarting or to be removed, and all partitions are in order.
+    """True if all brokers are up and stay, and all replicas are in sync.
 
-    A partition that is being reassigned needs a leader. Any other partition needs all its replicas in sync.
+    No broker may be restarting, to be removed, or about to join or to learn its rack (`awaited`). A partition that is
+    being reassigned needs only a leader.
     """
     moving = {(name, number) for name, topic in state.topics.items() for number in topic.moving}
     is_whole = all((each.topic, each.partition) in moving and not each.offline for each in state.troubles)
@@ -63,7 +64,7 @@ def is_calm(state: ClusterState) -> bool:
 
 
 def plan_rebalance(state: ClusterState, left_alone: Collection[str] = ()) -> tuple[MoveReplicas, ...]:
-    """Return the moves of a rebalance; no moves while the cluster is not calm (`is_calm`).
+    """Return the moves of a rebalance, or no moves if `is_calm` returns False.
 
     Topics in `left_alone` count towards the load of brokers, but are not moved.
     """

@@ -66,9 +66,10 @@ class ReplicaMoves:
         return tuple(row)
 
     def _surplus(self, row: Sequence[int], out_of_sync: Collection[int]) -> int:
-        """Return the replica to remove: the last one that is out of sync, shares its rack, or is on a leaving broker.
+        """Return the replica to remove, preferably one that is out of sync.
 
-        If no replica meets all these conditions, the first condition matters most.
+        Among the rest, prefer a replica that shares its rack with another replica, then a replica on a leaving broker.
+        Among equals, return the last replica.
         """
         racks, leaving = self._cluster.racks, self._cluster.leaving
         in_rack = Counter(racks.get(broker) for broker in row)

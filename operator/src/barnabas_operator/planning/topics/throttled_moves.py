@@ -20,7 +20,7 @@ def is_throttled(cluster: Cluster) -> bool:
 
 
 def throttles(topics: Iterable[Topic], begin: Iterable[MoveReplicas], state: ClusterState) -> Iterator[AlterConfigs]:
-    """Yield the change of each topic's throttle configs that makes the configs list the topic's moving replicas.
+    """Yield, for each topic, the change after which the topic's throttle configs list exactly its moving replicas.
 
     Topics whose Topic resource declares throttle configs are left alone.
     """

@@ -59,10 +59,11 @@ def plan_topics(
 def plan_evacuation(
     plans: Iterable[TopicPlan], cluster: ClusterState, factors: Mapping[str, int], moves: ReplicaMoves | None = None
 ) -> tuple[MoveReplicas, ...]:
-    """Return the moves of all replicas that `plans` leave on brokers to be removed, even of undeclared topics.
+    """Return the moves of replicas away from brokers to be removed, also for undeclared topics.
 
-    `factors` holds the internal topics with the replication factor that they should also get. A topic that needs more
-    brokers than are available is not moved. `moves` chooses the brokers for moving replicas.
+    Topics that `plans` already move are left out. The moves also give internal topics their replication factors in
+    `factors`. A topic that needs more brokers than are available is not moved. `moves` chooses the brokers for moving
+    replicas.
     """
     moved = {step.topic for plan in plans for step in plan.steps if isinstance(step, MoveReplicas)}
     moves, followed = moves or ReplicaMoves(cluster), {} if cluster.awaited else factors
@@ -79,7 +80,7 @@ def _fits(topic: TopicState, factor: int | None, cluster: ClusterState) -> bool:
 
 
 def plan_deletions(removed: Sequence[Topic], declared: Sequence[Topic], cluster: ClusterState) -> tuple[TopicPlan, ...]:
-    """Return a plan for each Topic that is no longer declared. If a plan has a refusal, the Topic resource is kept."""
+    """Return a plan for each Topic resource that a user has deleted. A refusal in the plan keeps the finalizer."""
     still_owned = {topic.topic_name for topic in declared}
     return tuple(_plan_deletion(topic, still_owned, cluster) for topic in removed)
 
