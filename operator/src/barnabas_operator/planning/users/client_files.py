@@ -44,8 +44,8 @@ class Proof(NamedTuple):
 def endpoint_of(cluster: Cluster, user: User, bootstrap: str) -> Endpoint:
     """Return the first listener with the user's authentication type.
 
-    Without one, return the first plain listener for a user with a password, or else the first listener. `bootstrap` is
-    the address if the status of the Cluster has none.
+    Without one, return the first listener with the authentication type `plain` if the user has a password, or else the
+    first listener. `bootstrap` is used while the status of the Cluster has no address for the listener.
     """
     wanted, mechanism = user.spec.authentication.type, mechanism_of(user)
     listeners, accepted = cluster.spec.listeners, (wanted, *((_PLAIN,) if mechanism is not None else ()))

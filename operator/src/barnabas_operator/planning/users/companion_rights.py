@@ -38,10 +38,10 @@ MAINTENANCE_RIGHTS: Final[Rights] = {
 
 
 def companion_acls(cluster: Cluster) -> Mapping[str, frozenset[Acl]]:
-    """Return the ACLs of the lag exporter and of maintenance runs, by user; empty without `spec.authorization`.
+    """Return, by user, the ACLs of the lag exporter and of maintenance runs, or nothing without `spec.authorization`.
 
-    With `allowEveryoneIfNoAclFound` both are super users without ACLs, because any ACL on a resource would deny access
-    to all users without an ACL.
+    With `allowEveryoneIfNoAclFound`, both users are super users and get no ACLs, because an ACL on a resource would
+    deny access to all users without an ACL.
     """
     authorization = cluster.spec.authorization
     if authorization is None:

@@ -41,7 +41,10 @@ class DeleteAcls(NamedTuple):
 
 
 class SetQuotas(NamedTuple):
-    """The step that changes quotas by Kafka's key; None removes a quota."""
+    """The step that changes quotas of a user.
+
+    `changes` holds the new value of each quota by Kafka's key, such as `producer_byte_rate`; None removes the quota.
+    """
 
     user: str
     changes: Mapping[str, float | None]
