@@ -52,7 +52,7 @@ class Trouble:
     under_min_isr: bool = False
 
     def __str__(self) -> str:
-        """Return the partition, and which brokers it lacks or that it has no leader, as text."""
+        """Return the partition and its problem as text: no leader, or the brokers that are out of sync."""
         why = "without a leader" if self.offline else f"without broker {', '.join(map(str, self.missing))}"
         return f"{self.topic}-{self.partition} ({why})"
 

@@ -26,7 +26,8 @@ def conditions_of(
 ) -> Iterator[Condition]:
     """Yield the condition `Ready` and, if the resource is paused, `ReconciliationPaused`; `now` is in RFC 3339.
 
-    If there is a `problem`, `Ready` has the status `status`. If `Ready` is True, its message is `note`.
+    With a `problem`, `Ready` has the status `status` and reports the problem. Without a problem, `Ready` is Unknown if
+    the resource is paused, and otherwise True with the message `note`.
     """
     if problem is not None:
         yield condition(resource, READY, status, problem.reason, problem.message, now)

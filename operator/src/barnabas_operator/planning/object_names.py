@@ -95,7 +95,7 @@ def operator_certificate_name(cluster: str) -> str:
 
 
 def administrator_name(cluster: str) -> str:
-    """Return the name of the Secret with the client files of the user `admin`."""
+    """Return the name of the Secret with the credentials and the `client.properties` of the user `admin`."""
     return f"{cluster}-admin"
 
 
@@ -131,7 +131,7 @@ def claim_name(volume_id: int) -> str:
 
 
 def disk_of(claim: str, cluster: str) -> tuple[int, int] | None:
-    """Return the volume id and the broker id of a claim, or None if the claim is no broker's disk of this Cluster."""
+    """Return the volume id and the broker id of a claim, or None if the name is not that of a broker's claim."""
     template, _, number = claim.partition(f"-{brokers_name(cluster)}-")
     volume = template.removeprefix("volume-")
     if not (number.isdecimal() and volume.isdecimal() and template == claim_name(int(volume))):

@@ -22,7 +22,7 @@ def owners(declared: Iterable[ResourceT], subject: Callable[[ResourceT], str]) -
 
 
 def owned_by(owner: Resource, name: str) -> Refusal:
-    """Return the Refusal to report for a resource whose topic, user or group the older resource `owner` manages.
+    """Return the Refusal for a resource that declares what the older resource `owner` already manages.
 
     `name` is the name of the topic, user or group in Kafka.
     """

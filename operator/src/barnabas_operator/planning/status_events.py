@@ -47,7 +47,7 @@ def _not_ready(resource: Resource, before: Json) -> Iterator[Said]:
     if ready is None or ready.status == "True" or ready.reason in QUIET:
         return
     if condition_of(conditions, ready.reason) is not None:
-        return  # Ready repeats another condition, which gets the Event.
+        return  # Ready repeats the problem of another condition, and that condition has its own Event.
     was = condition_before(before, READY)
     is_under_way = ready.reason in UNDER_WAY
     if was.get("reason") != ready.reason:

@@ -47,7 +47,10 @@ def cluster_events(cluster: Cluster, before: Json) -> Iterator[Said]:
 
 
 def _recovered(cluster: Cluster, before: Json) -> Iterator[Said]:
-    """Yield an Event with the problem that is over if the Cluster is ready again; yield none after a pause."""
+    """Yield an Event that names the solved problem if the Cluster has become ready again.
+
+    If only `spec.pause` had kept the Cluster from being ready, yield no Event.
+    """
     ready, was = condition_of(cluster.conditions, READY), condition_before(before, READY)
     if ready is not None and ready.status == "True" and was.get("status", "True") != "True" and was["reason"] != PAUSED:
         yield "Normal", READY, f"the Cluster is ready again; the problem was {was['reason']}: {was.get('message', '')}"
@@ -111,7 +114,7 @@ def _moves(cluster: Cluster, before: Json) -> Iterator[Said]:
 
 
 def moves_begin(cluster: Cluster, steps: Iterable[TopicStep]) -> Said | None:
-    """Return an Event if the steps begin a reassignment while no other replicas are moving; None otherwise."""
+    """Return an Event if `steps` begin a reassignment and no reassignment was in progress; otherwise return None."""
     moved = {step.topic: len(step.assignments) for step in steps if isinstance(step, MoveReplicas)}
     if not moved or condition_of(cluster.conditions, REPLICAS_MOVING) is not None:
         return None
@@ -133,7 +136,7 @@ def _plan(cluster: Cluster, before: Json) -> Iterator[Said]:
 
 
 def _is_of_another_run(cluster: Cluster, message: str, before: str) -> bool:
-    """True if `message` is about the rebalance plan that the Cluster's annotation names, and `before` is not.
+    """True if `message`, unlike `before`, is about the rebalance plan that the Cluster's annotation names.
 
     `before` is the earlier message of the condition.
     """

@@ -34,7 +34,10 @@ NO_RESTARTS: Final = "NoRestarts"
 WAITS: Final = frozenset({NOT_READY, UNDER_REPLICATED, ROLLING_PAUSED, EVICTION_REFUSED, BROKERS_UNREACHABLE})
 """The reasons for which a step waits; none of these reasons alone makes the Cluster unready."""
 TOLD_LAST: Final = frozenset({HOLDS_REPLICAS, CANNOT_GROW, NOT_BOUND, WAITING_FOR_ADDRESSES})
-"""The reasons for which a step may wait for hours; `Ready` names them only if clients notice no other problem."""
+"""The reasons for which a step may wait for hours.
+
+The condition `Ready` names one of these reasons only if there is no problem that clients notice.
+"""
 
 
 class Findings(NamedTuple):
@@ -87,7 +90,10 @@ def unready(cluster: Cluster, why: Refusal | None, found: Findings, rolling: Rol
 
 
 def is_fault(why: Refusal | None) -> bool:
-    """True if `why` is a problem that a user must fix. `Ready` reports it even before problems that clients notice."""
+    """True if `why` is a problem that a user must fix.
+
+    The condition `Ready` reports this problem rather than a problem that clients notice.
+    """
     return why is not None and why.reason not in WAITS | TOLD_LAST
 
 
@@ -102,7 +108,7 @@ def _away(cluster: Cluster, why: Refusal | None, pods: PodsState, rolling: Rolli
 
 
 def _surplus(cluster: Cluster, pods: PodsState) -> Refusal | None:
-    """Return a Refusal that names the brokers to be removed, or None if the Cluster declares all its brokers."""
+    """Return a Refusal that names the brokers to be removed, or None if no broker is to be removed."""
     leaving = [str(number) for number in range(cluster.spec.brokers.replicas, pods.count)]
     return Refusal(HOLDS_REPLICAS, f"broker {', '.join(leaving)} will be removed") if leaving else None
 
