@@ -4,7 +4,10 @@ from typing import Protocol
 
 
 class AppendWatcher(Protocol):
-    """The watcher of a partition for one follower, which the partition notifies of changes. The calls must be cheap."""
+    """The watcher of a partition, on behalf of one follower.
+
+    The partition calls these methods on every change, so they must be cheap.
+    """
 
     def changed(self) -> None:
         """Record that records were appended or the leadership changed."""

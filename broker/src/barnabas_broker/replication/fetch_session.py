@@ -256,7 +256,7 @@ class FetchSession:
     def _take_over(self, followed: Followed, result: FetchedPartition, now_ms: int) -> bool:
         """Apply the result for one partition; return True if the fetch position changed.
 
-        Raises ApiError if the follower must pause fetching the partition, and StorageError if the disk fails.
+        Raises ApiError if the follower must pause fetching the partition, and StorageError if its log fails.
         """
         partition = followed.partition
         follower, leader_epoch = partition.follower, partition.state.leader_epoch
@@ -279,7 +279,7 @@ class FetchSession:
         return False
 
     def _storage_failed(self, key: Key, followed: Followed, error: StorageError) -> None:
-        """Report a disk failure; pause the partition if it stays online, as after a failure for lack of space."""
+        """Report a disk failure. If the partition stays online, as it does on a full disk, pause fetching it."""
         self._environment.storage_failed(followed.partition, error)
         if self._followed.get(key) is followed:
             self._pause(key, followed, str(error))

@@ -18,11 +18,11 @@ class Session(Protocol):
     follower_id: int
 
     def has_records(self, partition: "FollowerPartition") -> None:
-        """Mark the partition, because it may have records or an error for the follower."""
+        """Mark the partition as one to read for the next response, because it may have records or an error."""
         ...
 
     def has_news(self, partition: "FollowerPartition") -> None:
-        """Mark the partition, because the next response has to include its high watermark and log start offset."""
+        """Include the partition's high watermark and log start offset in the next response."""
         ...
 
 

@@ -33,7 +33,7 @@ class FollowerReplica:
     ) -> None:
         """Append batches from the leader, and apply the leader's high watermark and log start offset.
 
-        Raises ApiError for invalid batches, and StorageError.
+        Raises ApiError if the log refuses the batches, and StorageError if the disk fails or the log is corrupt.
         """
         log = self.log
         if records:

@@ -181,7 +181,7 @@ class FollowerSession:
             respond(SESSION_GONE)
 
     def has_records(self, partition: FollowerPartition) -> None:
-        """Mark a partition that may have records or an error for the follower.
+        """Mark a partition as one to read for the next response, because it may have records or an error.
 
         If a Fetch request of the follower waits, schedule an attempt to answer the request.
         """

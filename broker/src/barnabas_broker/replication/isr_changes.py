@@ -5,8 +5,8 @@ at a time. An addition to an ISR that already suffices for acks=all waits `JOINS
 causes few writes of each topic. Urgent proposals and additions do not wait for each other.
 
 A partition sees in the metadata image that its proposal was written; `isr_change_refused` is called if the proposal was
-refused. If the outcome of a write is unknown, the ISR in the metadata is written again, so that the proposal can no
-longer take effect.
+refused. If the outcome of a write is unknown, the current ISR is written once more, so that the proposal can no longer
+take effect.
 """
 
 import logging
@@ -46,7 +46,7 @@ class IsrProposer(Protocol):
         ...
 
     def isr_change(self, *, confirms: bool) -> IsrChange | None:
-        """Return the proposed ISR; with `confirms=True`, return the ISR in the metadata.
+        """Return the proposed ISR, or with `confirms=True` the current ISR, which is then written once more.
 
         Return None if no proposal is pending.
         """
@@ -77,7 +77,7 @@ class IsrChanges:
         self._writes_joins = False
         self._waits_for_joins = False
         self.failed_total = 0
-        """The number of failed writes of a proposal: the write was refused, or its outcome is unknown."""
+        """The number of times that the write of an ISR was refused or had an unknown outcome."""
 
     def propose(self, proposer: IsrProposer) -> None:
         """Queue a proposal, to be written in the next turn of the event loop, or later if it is not urgent."""
@@ -133,7 +133,7 @@ class IsrChanges:
     async def _attempt(
         self, proposers: Mapping[TopicPartition, IsrProposer], *, confirms: bool
     ) -> dict[TopicPartition, IsrProposer]:
-        """Write the proposed ISRs; with `confirms=True`, write the ISRs in the metadata again.
+        """Write the proposed ISRs, or with `confirms=True` the current ISRs once more.
 
         Return the partitions for which the outcome of the write is unknown.
         """

@@ -27,9 +27,12 @@ VERSION: Final = 8
 NEWS_S: Final = 3.0
 """The maximum wait in seconds for another broker to learn the new leaders."""
 PAUSE_S: Final = 0.05
-"""The pause in seconds between two requests; on Kubernetes a broker learns new leaders within 0.1 to 0.2 s."""
+"""The pause in seconds between two Metadata requests to a broker.
+
+On Kubernetes, a broker learns new leaders within 0.1 to 0.2 s.
+"""
 TOPICS_A_REQUEST: Final = 200
-"""The maximum number of topics in a request, which the other broker answers in a few milliseconds."""
+"""The maximum number of topics in a Metadata request; a broker needs a few milliseconds to answer for so many."""
 
 ExpectedEpochs = Mapping[TopicPartition, int]
 

@@ -16,7 +16,7 @@ NEVER_MS: Final = -(2**62)
 UNKNOWN_BROKER_EPOCH: Final = -1
 
 IsEligible = Callable[[int, int], bool]
-"""A function of a broker id and a broker epoch, which returns True if this broker incarnation may join an ISR."""
+"""A function that takes a broker id and a broker epoch; True if the broker with this id and epoch may join an ISR."""
 
 
 class FollowerProgress:
@@ -176,7 +176,7 @@ class LeaderReplica:
     def isr_without_laggards(self, log_end_offset: int, now_ms: int, lag_ms_max: int) -> frozenset[int] | None:
         """Return the ISR without the replicas that lag too long, or None if no replica lags or a proposal is pending.
 
-        After a refused proposal, replicas may join the ISR only after this method was called.
+        The call also ends the pause in additions to the ISR that follows a refused proposal.
         """
         self.is_refused = False
         if self.pending_isr is not None:
@@ -196,7 +196,7 @@ class LeaderReplica:
         self.pending_isr = isr
 
     def proposal(self, own_broker_epoch: int, *, confirms: bool) -> dict[int, int] | None:
-        """Return the proposed ISR; with `confirms=True`, return the ISR in the metadata.
+        """Return the proposed ISR, or with `confirms=True` the current ISR, which is then written once more.
 
         Return None if no proposal is pending. The result maps each broker id to its broker epoch, as of the last fetch
         (KIP-903).

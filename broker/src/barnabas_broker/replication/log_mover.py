@@ -57,7 +57,7 @@ class LogMover:
         self._sleep = sleep
         self._steps = steps
         self._turn = asyncio.Lock()
-        """The lock that lets one move copy or swap at a time."""
+        """The lock that lets only one move at a time copy data or swap the logs."""
 
     def resume(self) -> None:
         """Restart the moves that a stop or a crash interrupted. The partitions must already exist."""

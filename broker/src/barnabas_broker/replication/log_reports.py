@@ -1,4 +1,4 @@
-"""The reports to the controller of lost logs, and of logs ahead of the metadata.
+"""The reports to the controller about lost logs, and about logs ahead of the metadata.
 
 A report is repeated until the metadata reflects it.
 """
@@ -14,9 +14,9 @@ from barnabas_broker.replication.replica_states import ReplicaRecord, ReplicaSta
 from barnabas_broker.storage.logs.log import Log
 
 OTHERS_COME_S: Final = 30.0
-"""The seconds in which a partition whose log is ahead of the metadata gets no leader while other replicas are down.
+"""The time in seconds for which a log ahead of the metadata waits for other replicas that are down.
 
-The other replicas may have more records.
+The partition has no leader in this time, because the other replicas may have more records.
 """
 
 AHEAD: Final = (
@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 
 class LogReports:
-    """The reporter, to the controller, of logs that are lost, may lack records, or are ahead of the metadata."""
+    """The reports to the controller about logs that are lost, may lack records, or are ahead of the metadata."""
 
     def __init__(self, broker_id: int, environment: ReplicaEnvironment, states: ReplicaStates) -> None:
         self._broker_id = broker_id

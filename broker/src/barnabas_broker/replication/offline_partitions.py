@@ -81,7 +81,10 @@ class OfflinePartitions:
             self._go_offline(partition, error)
 
     def _go_offline(self, partition: Partition, error: StorageError) -> None:
-        """Take a partition offline and resign as leader and ISR member, unless it was removed or is already offline."""
+        """Take a partition offline, and resign as its leader and ISR member.
+
+        Do nothing if the partition was removed or is already offline.
+        """
         topic_partition = partition.topic_partition
         if partition.failure is None and self._lookup.hosted(topic_partition) is partition:
             self._fetching.unfollow(partition)
@@ -119,7 +122,10 @@ class OfflinePartitions:
             self._rounds.begin()
 
     def look_at_full_dirs(self) -> None:
-        """Log each full log dir that has free space again, so that the next failure for lack of space is logged."""
+        """Log each log dir that was full and has free space again.
+
+        The next failure for lack of space in the log dir is then logged, too.
+        """
         for log_dir in self._logs.log_dirs:
             if log_dir.path in self._full and log_dir.state is LogDirState.ONLINE:
                 self._full.remove(log_dir.path)

@@ -14,7 +14,7 @@ Found = TypeVar("Found")
 
 
 class OfflineReports(Generic[Found]):
-    """The queue of reports about logs; the function `resign` writes the reports to the metadata."""
+    """The queue of one kind of report about logs. The function `resign` writes the reports to the metadata."""
 
     def __init__(
         self,

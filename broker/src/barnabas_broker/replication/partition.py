@@ -83,7 +83,10 @@ class Partition:
         self.follower = FollowerReplica(log)
         self.leader: LeaderReplica | None = None
         self._committing: LeaderReplica | None = None
-        """The value of `leader`; None to stop the high watermark: the partition is offline or has an ELR (KIP-966)."""
+        """The value of `leader`, or None to stop the high watermark.
+
+        The high watermark stops if the partition is offline or has an ELR (KIP-966).
+        """
         self.state = PartitionState(replicas=(), leader=NO_LEADER, leader_epoch=-1, isr=(), partition_epoch=-1)
         """The partition's state in the metadata."""
         self.waiters = waiters
@@ -130,7 +133,7 @@ class Partition:
         self._advance_high_watermark(monotonic_ms(self._environment.clock))
 
     def _update_accepted_acks(self) -> None:
-        """Update `accepted_acks`, which is empty for an internal topic, and `_committing`."""
+        """Compute `accepted_acks` and `_committing` again. An internal topic has no `accepted_acks`."""
         leads = self.leader is not None and self.failure is None
         acks = ANY_ACKS if self.isr_size >= self.isr_size_min else LEADER_ACKS
         self.accepted_acks = acks if leads and not is_internal(self.topic_partition.topic) else NO_ACKS
@@ -145,7 +148,7 @@ class Partition:
         self._wake_all()
 
     def come_back(self, log: Log) -> None:
-        """Serve a reloaded log. The caller has checked that the failure needs no more changes of the metadata."""
+        """Serve a reloaded log. The caller has checked that the metadata reflects the failure of the old log."""
         config, self.failure = self.log.config, None
         log.commit_to(min(self.log.high_watermark, log.log_end_offset))
         self._use(log)
@@ -371,7 +374,7 @@ class Partition:
             self._environment.propose_isr(self)
 
     def isr_change(self, *, confirms: bool) -> IsrChange | None:
-        """Return the proposed ISR; with `confirms=True`, return the ISR in the metadata.
+        """Return the proposed ISR, or with `confirms=True` the current ISR, which is then written once more.
 
         Return None if no proposal is pending.
         """

@@ -20,7 +20,7 @@ class FetchPosition(NamedTuple):
 
 
 def is_ahead(log: Log, state: PartitionState) -> bool:
-    """True if a log has a later leader epoch than the metadata, which may be a restored older copy."""
+    """True if a log has a later leader epoch than the metadata. The metadata may then be a restored older copy."""
     return log.epochs.latest_epoch > state.leader_epoch >= 0
 
 

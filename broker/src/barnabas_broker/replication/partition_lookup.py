@@ -13,7 +13,10 @@ from barnabas_core.topic_partition import TopicPartition
 
 
 class PartitionLookup:
-    """The lookup of partitions; `is_awake` returns False while a resumed process checks which brokers lead."""
+    """The lookup of partitions.
+
+    `is_awake` returns False after this process was suspended, until it knows again which brokers lead.
+    """
 
     def __init__(
         self, broker_id: int, image: MetadataImage, states: ReplicaStates, is_awake: Callable[[], bool]
@@ -29,8 +32,8 @@ class PartitionLookup:
     def find(self, name: str | None, topic_id: bytes | None, index: int) -> Partition:
         """Return a partition by topic name or, without a name, by topic id.
 
-        Raises ApiError if this broker does not have the partition, or was suspended and still checks which brokers
-        lead.
+        Raises ApiError if this broker does not have the partition. Raises ApiError also after this process was
+        suspended, until it knows again which brokers lead.
         """
         if not self._is_awake():
             raise ApiError(

@@ -38,7 +38,7 @@ class ReplicaEnvironment(NamedTuple):
     give_up: Callable[[Mapping[TopicPartition, int]], object]
     """Report to the controller in which leader epochs the logs of partitions failed, so that other brokers lead."""
     lost: Callable[[Mapping[TopicPartition, int]], object]
-    """Tell the controller which partitions lack committed records in their log, and their current leader epochs."""
+    """Report partitions whose logs lack committed records to the controller, with their current leader epochs."""
     ahead: Callable[[Mapping[TopicPartition, LogAhead]], object]
     """Tell the controller which partitions have a later leader epoch in their log than in the metadata."""
     is_awake: Callable[[], bool]

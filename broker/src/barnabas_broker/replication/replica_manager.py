@@ -102,7 +102,10 @@ class ReplicaManager:
         self._returns.begin()
 
     def _look_again(self, record: ReplicaRecord) -> None:
-        """Try to serve a replica, or repeat its report, unless a newer `ReplicaRecord` has replaced `record`."""
+        """Try to serve a replica, or repeat the report about it to the controller.
+
+        Do nothing after `stop`, or if a newer `ReplicaRecord` has replaced `record`.
+        """
         if self._has_stopped or self.states.get(record.topic_partition) is not record:
             return
         if record.partition is None:
@@ -113,7 +116,11 @@ class ReplicaManager:
             self._reports.is_ahead(record, record.partition)
 
     def _look_after(self, partition: Partition) -> None:
-        """Report an offline partition to the controller until the metadata has changed; then try to reload the log."""
+        """Report an offline partition to the controller, or try to reload the log if the metadata reflects the report.
+
+        The metadata reflects the report if the leader epoch has risen, and the replica has left the ISR and the ELR or
+        is their only member.
+        """
         topic_partition = partition.topic_partition
         if counts_on(partition.state, self._broker_id, partition.failed_epoch):
             self.failures.give_up({topic_partition: partition.failed_epoch})
@@ -181,7 +188,10 @@ class ReplicaManager:
         await self._policy.sweep(turn)  # Replicas may have been unassigned since the first sweep.
 
     async def sweep(self, *, is_due: bool = True) -> None:
-        """Delete or keep the logs of unassigned partitions, if `is_due` is True or an earlier deletion failed."""
+        """Delete the logs of unassigned partitions, or keep them as stray logs, as `StrayLogPolicy` says.
+
+        Do nothing unless `is_due` is True or an earlier deletion failed.
+        """
         if is_due or self._policy.is_sweep_due:
             await self._policy.sweep(FairTurn(self._environment.clock))
 

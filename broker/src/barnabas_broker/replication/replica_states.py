@@ -134,7 +134,10 @@ class ReplicaRecord:
 
 
 class ReplicaStates:
-    """The `ReplicaRecord` of each replica. A partition has at most one that is GOING, and one that is assigned."""
+    """The `ReplicaRecord` of each replica.
+
+    A partition has at most two: one for a replica that is being removed (GOING), and one for the assigned replica.
+    """
 
     def __init__(self) -> None:
         self._by_state: dict[ReplicaState, dict[TopicPartition, ReplicaRecord]] = {each: {} for each in ReplicaState}
