@@ -13,7 +13,7 @@ from barnabas_broker.wire.records import BrokenRecords
 
 
 def map_keys(files: FileSystem, request: MapKeys, pace: Pacer) -> tuple[OffsetMap, KeysMapped]:
-    """Map each key to its newest offset; return the map and the response.
+    """Build a map from each key to its newest offset; return the map and the response to `request`.
 
     The map has all keys below the `end_offset` of the response. Raises OSError and InvalidBatch.
     """

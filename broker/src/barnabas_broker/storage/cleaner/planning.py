@@ -1,4 +1,4 @@
-"""The plan of a compaction: a log's dirty section, whether it is due, and the segments to merge."""
+"""The plan of a compaction: a log's dirty section, whether the log is due for compaction, and the segments to merge."""
 
 from collections.abc import Iterable, Sequence
 from itertools import pairwise

@@ -28,7 +28,10 @@ class RoundTransactions:
     def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
         self._coming = sorted(aborted, key=_first_offset, reverse=True)
         self._aborted: dict[int, AbortedTransaction] = {}
-        """The last aborted transaction of each producer that begins at or below the current batch, by producer id."""
+        """The last aborted transaction of each producer, by producer id.
+
+        Transactions that begin after the current batch are not included yet.
+        """
         self._met: set[int] = set()
         """The ids of producers with a transactional batch after their last marker."""
 

@@ -10,7 +10,7 @@ class HoldsFile(Protocol):
     """A segment with an open file."""
 
     used: bool
-    """True if the file was used since `OpenFiles` last cleared this flag, so that other files are closed first."""
+    """True if the file was used since `OpenFiles` last cleared this flag. Files without the flag are closed first."""
 
     def release_file(self) -> None:
         """Drop the reference to the open file. Responses in flight keep their own references."""

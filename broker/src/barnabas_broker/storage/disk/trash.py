@@ -16,7 +16,7 @@ class Trash:
         return len(self._due)
 
     def add(self, path: str, due_ms: int) -> None:
-        """Schedule the removal of a file or directory for `due_ms`."""
+        """Schedule the removal of a file or directory at the time `due_ms`."""
         heappush(self._due, (due_ms, path))
 
     def take(self, now_ms: int) -> list[str]:

@@ -115,7 +115,7 @@ class InspectBatch:
     keeps_times: bool
     """True if the topic keeps the timestamps of the producer (CreateTime)."""
     headers_max: int = RECORDS_BYTES_MAX
-    """The largest total number of headers in the records of the batch; it is lower for a check on the event loop."""
+    """The largest total number of record headers in the batch; lower if the event loop, not the helper, checks it."""
 
 
 class Inspected(NamedTuple):

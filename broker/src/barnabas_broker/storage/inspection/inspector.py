@@ -64,7 +64,10 @@ class CannotInspect(ApiError):
 
 
 class BatchInspector:
-    """The checks of clients' batches. They have their own helper process, because a compaction takes long."""
+    """The checks of clients' batches.
+
+    They have a helper process of their own, so that they need not wait for a compaction in the other helper process.
+    """
 
     def __init__(self, helper: Helper, clock: Clock, timeout: Timeout) -> None:
         self._helper = helper
@@ -98,8 +101,8 @@ class BatchInspector:
     def keep(self, batch: memoryview) -> bytes:
         """Return a copy of the batch, which counts towards KEPT_BYTES_MAX until `release`.
 
-        Raises CannotInspect if all copies together would have more than KEPT_BYTES_MAX bytes. A single copy may have
-        more.
+        Raises CannotInspect if there are other copies, and all copies together would have more than KEPT_BYTES_MAX
+        bytes. A batch that is the only copy may have any size.
         """
         if self._bytes_kept and self._bytes_kept + len(batch) > KEPT_BYTES_MAX:
             message = (

@@ -227,7 +227,10 @@ class LogDir:
         return [partial(self._call_online, call) for call in calls]
 
     def _call_online(self, call: Callable[[], None]) -> None:
-        """Run `call`, or raise the failure if the log dir is offline, because the checkpoints would lack its logs."""
+        """Run `call` if the log dir is online. Raise the failure if the log dir is offline.
+
+        The logs of an offline log dir are not loaded, so its checkpoints would be written without them.
+        """
         if (failure := self.failure) is not None:
             raise failure
         call()
@@ -313,7 +316,7 @@ class LogDir:
     def _checkpoint_if_changed(
         self, file_name: str, offset_of: Callable[[Log], int | None]
     ) -> Mapping[TopicPartition, int]:
-        """Write the current offset of each log to a checkpoint file, unless the file has them; return the offsets."""
+        """Write `offset_of(log)` of all logs to a checkpoint file, if it differs from the file; return the offsets."""
         with self._writing:
             offsets = self._offsets_to_write(file_name, offset_of)
             if offsets != self._written.get(file_name, {}):

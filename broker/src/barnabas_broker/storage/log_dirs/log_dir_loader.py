@@ -103,8 +103,10 @@ class LogDirLoader:
         """Write the checkpoints of the loaded logs; if the disk is full, they are written later.
 
         Truncated logs refuse appends until the checkpoints are written. A full disk does not stop the start of the
-        broker, because retention and deletions can free space. `is_rewritten` is True if no log is damaged, so that all
-        data was written again after a failed sync; the file that marks the failed sync is then removed.
+        broker, because retention and deletions can free space.
+
+        `is_rewritten` is True if no log is damaged. All data has then been written again after a failed sync, and the
+        file that marks the failed sync is removed.
         """
         try:
             log_dir.checkpoint_clean_offsets()

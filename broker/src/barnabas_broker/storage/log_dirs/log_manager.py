@@ -91,7 +91,7 @@ class LogManager:
 
     @property
     def files(self) -> FileSystem:
-        """The file system of all log dirs."""
+        """The interface to the files of all log dirs."""
         return self._environment.files
 
     @property
@@ -167,9 +167,9 @@ class LogManager:
             self._forget(log)
 
     def _forget(self, log: Log) -> None:
-        """Drop a log whose directory has been renamed.
+        """Remove a log from the loaded logs, because its directory has been renamed.
 
-        An older log of the same name may be in a log dir that is still being loaded; that log stays.
+        A log dir that is still being loaded may have an older log of the partition, which is not removed.
         """
         for log_dir in self.log_dirs:
             if log_dir.logs.get(log.topic_partition) is log:
@@ -292,7 +292,7 @@ class LogManager:
             self._environment.trash.add(log.directory, self._clock.now_ms() + log.config.file_delete_delay_ms)
 
     def _delete_damaged(self, topic_partition: TopicPartition) -> None:
-        """Delete the files of a damaged log, so that they are not loaded as a later log with the same name."""
+        """Delete the files of a damaged log, because a later log with the same name would load them."""
         for log_dir in [each for each in self.log_dirs if topic_partition in each.damaged]:
             deleted = marked_directory(self._environment, log_dir.path, topic_partition, file_names.DELETED_DIR)
             log_dir.rename_damaged(topic_partition, deleted)
@@ -347,7 +347,7 @@ class LogManager:
             )
 
     def checkpointed_high_watermarks(self) -> dict[TopicPartition, int]:
-        """Return the high watermark of each log in the last checkpoints.
+        """Return the high watermarks of all logs, as listed in the last checkpoints of the log dirs.
 
         A log dir that cannot be read goes offline.
         """

@@ -23,7 +23,8 @@ _logger: Final = logging.getLogger(__name__)
 class TopicIds:
     """The topic ids of logs.
 
-    `only_topic` returns the id of the topic with a name, or None if an earlier topic may have had the name.
+    `only_topic(name)` returns the id of the topic `name`. The function returns None if there is no topic `name`, or if
+    a deleted topic may have had the same name.
     """
 
     def __init__(self, only_topic: Callable[[str], UUID | None]) -> None:
@@ -68,7 +69,10 @@ class TopicIds:
         self._unsynced[log] = None
 
     def take_unsynced(self, log_dir: str) -> list[Log]:
-        """Return the logs of a log dir whose topic ids must be synced with `sync_call`, and clear the list of these."""
+        """Return the logs of a log dir with a scheduled sync of the topic id, and clear this part of the schedule.
+
+        The caller syncs the topic ids with `sync_call`.
+        """
         unsynced = [log for log in self._unsynced if log.log_dir == log_dir]
         for log in unsynced:
             del self._unsynced[log]
