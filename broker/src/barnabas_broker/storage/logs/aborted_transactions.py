@@ -18,14 +18,14 @@ def aborted_among(log: Log, offset: int, records: FileSlice) -> list[tuple[int, 
         for aborted in segment.transactions.since(offset) if segment.transactions else ():
             if aborted.first_offset < end_offset:
                 found.append((aborted.producer_id, aborted.first_offset))
-            # Transactions that end after this one begin at or above the last stable offset of its index entry.
+            # Transactions with later markers begin at or above the last stable offset in this index entry.
             if aborted.last_stable_offset >= end_offset:
                 return sorted(found, key=_first_offset)
     return sorted(found, key=_first_offset)
 
 
 def _end_offset(log: Log, offset: int, records: FileSlice) -> int:
-    """Return an offset at or above the end of the fetched records, as close to their end as the index allows."""
+    """Return an upper bound for the end offset of the fetched records, as low as the index allows."""
     for segment in log.segments.starting_at(offset):
         if segment.has_open(records.file):
             indexed = segment.indexes.offset_behind(records.position + records.length)

@@ -4,8 +4,8 @@
 class CompactionBounds:
     """The offsets below which compaction has, or may have, removed records of a log.
 
-    The segments below `clean_until` are compacted. Below `superseded_until`, an unfinished compaction or a leader may
-    have removed records, too.
+    The segments below `clean_until` are compacted. Records below `superseded_until` may be missing, too: an unfinished
+    compaction has removed them, or the leader had removed them before this broker fetched its log.
     """
 
     __slots__ = ("clean_until", "superseded_until")
@@ -28,11 +28,11 @@ class CompactionBounds:
         return max(self.superseded_until, self.clean_until or 0)
 
     def superseded_below(self, offset: int) -> None:
-        """Record that compaction may have removed records whose newer records with the same keys are below `offset`."""
+        """Record that compaction may have removed records, because newer records below `offset` have the same keys."""
         self.superseded_until = max(self.superseded_until, offset)
 
     def ended(self, offset: int) -> None:
-        """Set the end offset of the log's last finished compaction, possibly before the broker's last start."""
+        """Set the end offset of a compaction that has just finished, or the one in the checkpoint."""
         self.clean_until = offset
 
     def lower_to(self, log_end_offset: int) -> bool:

@@ -40,7 +40,7 @@ def append_as_follower(
             log.append_fetched(records[:position], headers, leader_high_watermark)
         else:
             _append_rolling(log, records, headers, leader_high_watermark, now_ms)
-    finally:  # After an error, the log may have some of the batches.
+    finally:  # Batches that were appended before an error need a sync, too.
         if log.log_end_offset >= log.syncs.due_at:
             log.await_sync(end_offset)
     log.increment_log_start_offset(start_offset)

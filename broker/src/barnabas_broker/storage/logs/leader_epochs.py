@@ -56,7 +56,7 @@ class LeaderEpochs:
         self._files = files
         self.moved_to(directory)
         self._saved: list[EpochStart] = []
-        """The entries in the checkpoint on the disk."""
+        """The leader epochs and start offsets in the checkpoint on the disk."""
         self._set([])
         self._saving = Lock()
         self._begun = self._done = self._cleared = self._abandoned = 0
@@ -120,9 +120,9 @@ class LeaderEpochs:
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, message)
 
     def assign(self, epoch: int, start_offset: int) -> None:
-        """Begin `epoch` at `start_offset`, unless it is the latest epoch.
+        """Begin `epoch` at `start_offset`, unless it is already the latest epoch.
 
-        Remove the epochs that are not below `epoch`, or do not begin below `start_offset`.
+        Remove the epochs that are equal to `epoch` or later, or that begin at `start_offset` or later.
         """
         if epoch == self.latest_epoch or epoch < 0:
             return
@@ -133,7 +133,7 @@ class LeaderEpochs:
         """Add the leader epochs of the batches that recovery has found above the recovery point.
 
         An epoch that is in the checkpoint keeps its start offset. If compaction has removed all batches of the epochs
-        before a found epoch, the found epoch begins at the start offset of the first removed epoch.
+        directly before this epoch, this epoch begins at the start offset of the first of them.
         """
         saved = dict(self._saved)
         for epoch, start_min, start_max in found:
@@ -146,7 +146,7 @@ class LeaderEpochs:
         self._set([entry for entry in self._entries if entry.start_offset < end_offset])
 
     def truncate_from_start(self, start_offset: int) -> None:
-        """Remove the epochs that end at or before `start_offset`; the epoch that has this offset begins at it now."""
+        """Remove the epochs before the epoch of `start_offset`, and set the start of that epoch to `start_offset`."""
         first = bisect_right(self._entries, start_offset, key=lambda entry: entry.start_offset) - 1
         if first >= 0:
             self._set([EpochStart(self._entries[first].epoch, start_offset), *self._entries[first + 1 :]])

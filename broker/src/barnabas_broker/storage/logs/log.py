@@ -204,7 +204,7 @@ class Log:
         latest_epoch = epochs.latest_epoch
         for header in headers:
             if header.leader_epoch != latest_epoch:
-                # The epoch begins at the end of the last batch, because compaction may have removed its first batches.
+                # The epoch begins where the previous batch ends: compaction may have removed the epoch's first batches.
                 epochs.assign(header.leader_epoch, end_offset)
                 latest_epoch = header.leader_epoch
             end_offset = header.last_offset + 1
@@ -311,7 +311,7 @@ class Log:
         self._mark_unflushed()
 
     def ends_at(self, offset: int) -> None:
-        """Lower all offsets of the log to its new end, and drop caches.
+        """Set the log end offset, lower all higher offsets except the high watermark, and drop caches.
 
         If a checkpoint may have a higher offset, the log refuses appends until the checkpoints are rewritten.
         """

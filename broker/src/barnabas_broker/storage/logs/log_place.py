@@ -26,6 +26,6 @@ class LogPlace:
     high_watermark: int | None = None
     """The high watermark; None if the checkpoint does not have the log."""
     is_promised: bool = False
-    """True if the checkpoint of the logs that acknowledge only synced records lists the log."""
+    """True if the log is listed in the checkpoint of logs that acknowledge only synced records."""
     has_failed: bool = False
     """True if a sync in the log dir has failed. A later sync skips the failed pages, so the data must be rewritten."""

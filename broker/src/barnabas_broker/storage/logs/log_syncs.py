@@ -72,7 +72,7 @@ class LogSyncs:
         self._flush_messages = self._flush_ms = LONG_MAX
         self._is_promised = place.is_promised
         self._synced_segment: Segment | None = None
-        """The segment that was active when a running sync of the segment began; None if there is no such sync."""
+        """The segment that was active when a running sync began, if the sync includes it; otherwise None."""
         self._under_way = self._flushed_ms = self._renames = 0
 
     def configure(self, config: LogConfig) -> None:
@@ -95,18 +95,18 @@ class LogSyncs:
         self.due_at = self.recovery_point + (1 if is_bound else self._flush_messages)
 
     def promise(self) -> None:
-        """Sync all records before they are acknowledged, from now on.
+        """Promise to sync all records before they are acknowledged, from now on.
 
-        The caller has listed the log in the checkpoint of logs that acknowledge only synced records, or will do so.
+        Call this method before the log is listed in the checkpoint of logs that acknowledge only synced records.
         """
         self._is_promised = True
         self._bound()
 
     def withdraw_promise(self) -> None:
-        """Sync records only as `flush.messages` requires, from now on.
+        """End the promise to sync all records before they are acknowledged; only `flush.messages` counts from now on.
 
-        The caller has removed the log from the checkpoint of logs that acknowledge only synced records. Called in a
-        thread; the next sync updates `due_at`.
+        The checkpoint of logs that acknowledge only synced records must no longer list the log. Another thread calls
+        this method, and the next sync updates `due_at`.
         """
         self._is_promised = False
 
@@ -219,7 +219,7 @@ class LogSyncs:
         self._moved(log_end)
 
     def recovered(self, recovery_point: int, log_end: int) -> None:
-        """Set the recovery point after a crash. All records up to the log's end may be on the disk without a sync."""
+        """Set the recovery point after a crash, and record that everything up to the log's end may be on the disk."""
         self.recovery_point, self.on_disk_until, self.was_recovered = recovery_point, log_end, True
 
     def end_at(self, offset: int, log_end: int) -> bool:

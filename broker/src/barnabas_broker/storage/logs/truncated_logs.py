@@ -2,8 +2,8 @@
 
 After a restart, everything below a checkpointed recovery point counts as synced. A log that was truncated below its
 recovery point therefore refuses appends until the truncation and the new recovery point are on the disk. One write of
-the checkpoints serves all truncated logs of a log dir. After the write, the producers of the logs are loaded from the
-last remaining snapshots.
+the checkpoints serves all truncated logs of a log dir. After the write, the producer states of the logs are loaded from
+the last remaining snapshots.
 
 A new log also refuses appends until the checkpoints no longer list an earlier log with the same name.
 """
@@ -35,7 +35,7 @@ class TruncatedLog(Protocol):
     known_producers: LogProducers
 
     def producer_replay(self) -> ProducerReplay:
-        """Return an object whose `run` rebuilds the producers in a thread. Raises StorageError."""
+        """Return an object whose method `run` rebuilds the producer states, also in a thread. Raises StorageError."""
         ...
 
 
@@ -77,15 +77,15 @@ class CutLog(NamedTuple):
         return self.log.known_producers.await_checkpoint
 
     def reloaded(self, replay: ProducerReplay) -> None:
-        """Give the log the rebuilt producers and let it accept appends, unless it was truncated again."""
+        """Give the log the rebuilt producer states and let it accept appends, unless it was truncated again."""
         if self.is_current:
             self.log.known_producers.reloaded(replay)
 
 
 def complete_truncation(log: TruncatedLog) -> None:
-    """Rebuild the producers of a truncated log and let the log accept appends. The call blocks. Raises StorageError.
+    """Rebuild the producer states of a truncated log, and let the log accept appends. Raises StorageError.
 
-    The checkpoints must have been written.
+    The caller has written the checkpoints. The call blocks.
     """
     _reload(CutLog.now(log))
 
@@ -104,9 +104,9 @@ def cut_jobs(logs: Sequence[CutLog]) -> list[FlushJob]:
 def _cut_job(log: TruncatedLog) -> FlushJob | None:
     """Return a job that syncs the truncated file and its directory, or None for a new log without files.
 
-    Without this sync, a power failure could restore truncated records that the next segment has replaced. The power
-    failure could also restore the files of a log that was emptied, although the checkpoints no longer say up to which
-    offset these files were compacted.
+    Without this sync, a power failure could bring back truncated records whose offsets the next segment has again. The
+    power failure could also bring back the segments of a log that was emptied, and the checkpoints would no longer say
+    up to which offset these segments are compacted.
     """
     active = log.segments.active
     if not log.files.exists(active.path(file_names.LOG)):
@@ -160,13 +160,13 @@ class TruncatedLogs:
         return [CutLog.now(log) for log in here]
 
     def put_back(self, logs: list[CutLog]) -> None:
-        """Store again the logs whose truncation is still incomplete."""
+        """Put back the logs whose truncation is still incomplete, so that `take` returns them again."""
         self._waiting.update({cut.log: None for cut in logs if cut.log.known_producers.are_held_back})
 
     def complete(self, log_dir: DirOfLogs) -> None:
         """Complete the truncations of a log dir's logs, and let the logs accept appends.
 
-        Syncs the logs, rewrites the checkpoints and rebuilds the producers. The call blocks. Raises StorageError.
+        Syncs the logs, rewrites the checkpoints and rebuilds the producer states. The call blocks. Raises StorageError.
         """
         taken = self.take(log_dir)
         try:

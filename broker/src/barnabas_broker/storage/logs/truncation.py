@@ -52,7 +52,11 @@ def _dropping_the_end(log: Log) -> Iterator[None]:
 
 
 def _cut_at(log: Log, offset: int) -> None:
-    """Drop the producer state above `offset`, where the files end, and lower all offsets of the log to it."""
+    """Drop the producer state above `offset`, where the files end, and make `offset` the log end offset.
+
+    Other offsets of the log that are higher, such as the recovery point, are lowered to `offset`. The high watermark
+    stays.
+    """
     log.known_producers.truncate(offset)
     log.ends_at(offset)
 

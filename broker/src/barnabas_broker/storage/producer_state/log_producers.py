@@ -1,7 +1,7 @@
-"""The producers of one log, which are loaded at their first use and again after a truncation.
+"""The producer states of one log, which are loaded at their first use and again after a truncation.
 
-A truncated log refuses appends until its lower recovery point is in the checkpoint and its producers are loaded from
-the last remaining snapshot (docs/explanation/storage-guarantees.md).
+A truncated log refuses appends until its lower recovery point is in the checkpoint and its producer states are loaded
+from the last remaining snapshot (docs/explanation/storage-guarantees.md).
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -21,7 +21,7 @@ Replayed = tuple[Segment, Iterable[FoundBatch]]
 
 
 class ProducerReplay:
-    """The producers of a snapshot, and the batches after the snapshot. `run` applies these batches to the producers."""
+    """The producer states of a snapshot, and the log's batches after it, which `run` applies to these states."""
 
     def __init__(self, log_dir: str, directory: str, states: ProducerStates, segments: Sequence[Replayed]) -> None:
         self.log_dir = log_dir
@@ -36,7 +36,7 @@ class ProducerReplay:
 
 
 class LogProducers:
-    """The producers of a log. `states` is None while they are not loaded.
+    """The producer states of a log. `states` is None while they are not loaded.
 
     Methods raise OSError, InvalidBatch and ApiError.
     """
@@ -81,7 +81,7 @@ class LogProducers:
         return self.states
 
     def replay(self, log_dir: str, directory: str, log_start_offset: int, log_end_offset: int) -> ProducerReplay:
-        """Return a `ProducerReplay`, which rebuilds the producers in a thread; call `reloaded` afterwards."""
+        """Return a `ProducerReplay`, which rebuilds the producer states in a thread; call `reloaded` afterwards."""
         offset, states = self._from_snapshot(log_start_offset, log_end_offset)
         return ProducerReplay(log_dir, directory, states, list(self._batches_from(offset)))
 
@@ -123,7 +123,10 @@ class LogProducers:
         self.await_checkpoint |= until_checkpointed
 
     def reloaded(self, replay: ProducerReplay) -> None:
-        """Use the rebuilt producers, and accept appends again. The checkpoints must have been written."""
+        """Use the producer states that `replay` has rebuilt, and accept appends again.
+
+        If `await_checkpoint` is True, the caller has already rewritten the checkpoints.
+        """
         self.states, self.are_held_back, self.await_checkpoint = replay.states, False, False
 
 

@@ -44,12 +44,12 @@ class ProducedBatch(NamedTuple):
 
     @property
     def base_offset(self) -> int:
-        """The offset of the first record."""
+        """The offset of the batch's first record."""
         return self.last_offset - self.offset_delta
 
     @property
     def base_sequence(self) -> int:
-        """The sequence of the first record; sequences wrap from 2^31 - 1 to 0."""
+        """The sequence of the batch's first record; sequences wrap from 2^31 - 1 to 0."""
         return (self.last_sequence - self.offset_delta) & SEQUENCE_MAX
 
 

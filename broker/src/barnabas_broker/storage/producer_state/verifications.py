@@ -1,7 +1,8 @@
-"""The requests to the coordinator to verify that a transaction is open, for which a producer's first batch waits.
+"""The requests that ask the coordinator whether a transaction is open.
 
-Without a verification, a batch that arrives after the end of its transaction could open the transaction again, and no
-marker would ever end it (KIP-890). A transaction marker removes the verification.
+The first batch of a transaction in a log waits for the response. Without a verification, a batch that arrives after the
+end of its transaction could open the transaction again, and no marker would ever end it (KIP-890). A transaction marker
+removes the verification.
 """
 
 from dataclasses import dataclass

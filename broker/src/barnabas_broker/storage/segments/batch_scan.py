@@ -59,9 +59,9 @@ def _read(file: LogFile, position: int, length: int, end: int) -> memoryview:
 
 
 def valid_header(chunk: bytes | memoryview, place: int, position: int, end: int, offset_min: int) -> BatchHeader:
-    """Return the header of the batch at byte `place` of `chunk`, which is at byte `position` of its segment.
+    """Return the header of the batch at byte `place` of `chunk`; this batch is at byte `position` of its segment.
 
-    Raises InvalidBatch if the header is invalid, or if the batch does not end at or before byte `end`.
+    Raises InvalidBatch if the header is invalid, or if the batch extends beyond byte `end` of the segment.
     """
     if len(chunk) - place < HEADER_BYTES:
         raise InvalidBatch(

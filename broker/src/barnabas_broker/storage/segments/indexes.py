@@ -65,12 +65,18 @@ class SparseIndex:
         return self._read(self.count - 1) if self.count else None
 
     def floor(self, target: int) -> tuple[int, int] | None:
-        """Return the last entry whose first number is at most `target`, or None if there is no such entry."""
+        """Return the last entry whose first number (offset or timestamp) is at most `target`.
+
+        Return None if there is no such entry.
+        """
         count = self.count_up_to(target)
         return self._read(count - 1) if count else None
 
     def ceiling(self, target: int) -> tuple[int, int] | None:
-        """Return the first entry whose second number is at least `target`, or None if there is no such entry."""
+        """Return the first entry whose second number (position or, in a time index, offset) is at least `target`.
+
+        Return None if there is no such entry.
+        """
         count = self.count_up_to(target - 1, field=1)
         return self._read(count) if count < self.count else None
 

@@ -86,10 +86,11 @@ class Segment:
         self.transactions = TransactionIndex(environment.files, path, sizes.transaction_index_bytes)
 
     def make(self, then: Callable[[], None] = lambda: None) -> None:
-        """Create the `.log` file now, because its name gives the log's end offset if all other segments are deleted.
+        """Create the `.log` file now, then call `then`.
 
-        If the creation or the call of `then` raises an OSError, the file is removed. Otherwise the next start would
-        take the empty file for a segment, which would hide later records of the segment before it.
+        The file must exist even while it is empty: if all other segments are deleted, only its name gives the log end
+        offset. If the creation or `then` raises an OSError, the file is removed. Otherwise the next start would take
+        the empty file for a segment, which would hide later records of the segment before it.
         """
         try:
             self.file.truncate(0)
@@ -297,7 +298,7 @@ class Segment:
         return self._file is file
 
     def earliest_offset(self, timestamp_ms: int, offset_min: int) -> int:
-        """Return the offset from which to search for `timestamp_ms` or later, at least `offset_min`."""
+        """Return the offset at which to begin the search for `timestamp_ms` or later, never below `offset_min`."""
         return max(self.indexes.offset_before(timestamp_ms), offset_min, self.base_offset)
 
     def batch_at(self, position: int) -> BatchHeader:
@@ -306,13 +307,13 @@ class Segment:
 
     @property
     def first_timestamp_ms(self) -> int:
-        """The largest timestamp of the first batch, or -1 if there is none."""
+        """The largest timestamp of the first batch, or -1 if the segment is empty or the batch has no timestamp."""
         _ = self._looked_into or self.file
         return self._first_timestamp_ms
 
     @property
     def index_bytes(self) -> int:
-        """The bytes of the larger of the two indexes."""
+        """The size in bytes of the larger of the two indexes."""
         return self.indexes.size_bytes
 
     def largest_timestamp(self) -> tuple[int, int]:
@@ -333,10 +334,10 @@ class Segment:
         self._write_indexes()
 
     def recover(self, recovery_point: int) -> Iterator[BatchHeader]:
-        """Check the batches from the recovery point on, including the CRC, and yield their headers.
+        """Check the batches from the recovery point on, including the CRC, and yield the headers of the valid batches.
 
-        The file is truncated before the first invalid batch. Batches below the recovery point were synced, so an
-        invalid one raises InvalidBatch instead, unless the file ends inside the batch.
+        The file is truncated before the first invalid batch. The check may begin at a batch below the recovery point.
+        That batch was synced, so InvalidBatch is raised if it is invalid, unless the file ends inside the batch.
         """
         self._looked_into = True
         self._clear_wrong_indexes()

@@ -121,7 +121,7 @@ class SegmentIndexes:
 
     @property
     def size_bytes(self) -> int:
-        """The bytes of the larger of the two indexes."""
+        """The size in bytes of the larger of the two indexes."""
         return max(self.offsets.count * _OFFSET_BYTES, self.times.count * _TIME_BYTES)
 
     def are_full(self, bytes_max: int) -> bool:

@@ -6,9 +6,9 @@ from barnabas_core.config.log_config import LogConfig
 
 
 class SegmentRoom(NamedTuple):
-    """The limits within which a batch fits into the segment under `config`.
+    """The limits within which every batch fits into the segment, as computed from `config`.
 
-    For a batch beyond these limits, all rules for rolling are checked.
+    A batch beyond a limit may fit nevertheless, so all rules for rolling the segment are checked for it.
     """
 
     config: LogConfig | None
@@ -18,4 +18,4 @@ class SegmentRoom(NamedTuple):
 
 
 NO_ROOM: Final = SegmentRoom(None, 0, 0, 0)
-"""The limits that no batch fulfils, so that all rules for rolling are checked at the next append."""
+"""A `SegmentRoom` without any room, so that the next append checks all rules for rolling the segment."""
