@@ -4,7 +4,10 @@ from typing import Final, NamedTuple
 
 HEADROOM_BYTES_MAX: Final = 1 << 30
 HEADROOM_SHARE: Final = 10
-"""The divisor of a disk's size for the space that must remain free: a tenth, but at most HEADROOM_BYTES_MAX."""
+"""The number by which a disk's size is divided to get the space that must remain free.
+
+At most HEADROOM_BYTES_MAX must remain free.
+"""
 
 
 class DiskSpace(NamedTuple):

@@ -44,12 +44,12 @@ WRITTEN_PARTITIONS: Final = 2_000
 A single topic with more partitions is still changed in one transaction.
 """
 IMAGE_DOCUMENTS: Final = 200
-"""The maximum number of stored documents that one turn of the event loop applies to the metadata image.
+"""The maximum number of documents from the store that one turn of the event loop applies to the metadata image.
 
-The turn takes about 10 ms if each document has one partition.
+The turn takes about 10 ms if each document describes a single partition.
 """
 IMAGE_BYTES: Final = 32 * 1024
-"""The maximum bytes of stored documents that one turn of the event loop applies to the metadata image.
+"""The maximum bytes of documents from the store that one turn of the event loop applies to the metadata image.
 
 The limit corresponds to 500 to 800 partitions. A single document may be larger.
 """
@@ -146,8 +146,8 @@ class FairTurn:
 class FairRounds:
     """Call `work` for each item of `things()`, as many items per turn of the event loop as a FairTurn allows.
 
-    `begin` starts a pass over all items, in callbacks of the event loop instead of a task. If `begin` is called once or
-    more during a pass, one more pass follows.
+    `begin` starts a pass over all items. The passes run in callbacks of the event loop, not in a task. However often
+    `begin` is called during a pass, only one more pass follows.
     """
 
     __slots__ = ("_again", "_clock", "_left", "_things", "_timers", "_work")
@@ -180,7 +180,7 @@ class FairRounds:
         self._slice()
 
     def stop(self) -> None:
-        """Drop the remaining items, and cancel the further pass that `begin` requested."""
+        """Drop the remaining items of the pass, and the next pass if a call of `begin` requested one."""
         self._left.clear()
         self._again = False
 

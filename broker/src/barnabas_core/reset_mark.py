@@ -4,14 +4,20 @@ from collections.abc import Iterable
 from typing import Final
 
 RESET_MARK: Final = "barnabas.dev/reset="
-"""The prefix of the mark. The ids of resets follow the prefix, the latest first, separated by commas; then a NUL."""
+"""The beginning of the mark, which an offset reset puts before other metadata of a committed offset.
+
+The ids of resets follow, the latest first, separated by commas; then a NUL.
+"""
 END: Final = "\0"
 """The NUL that ends the mark of an offset reset.
 
 confluent-kafka reads metadata only up to a NUL, and ends its own metadata with a NUL.
 """
 MARK_LENGTH_MAX: Final = 256
-"""The maximum length of a mark in characters, because each committed offset has one; ids beyond it are left out."""
+"""The maximum length of a mark in characters.
+
+Marks are short because each committed offset has one. Ids of resets that do not fit are left out.
+"""
 
 
 def is_marked(metadata: str) -> bool:

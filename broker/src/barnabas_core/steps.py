@@ -9,18 +9,21 @@ R = TypeVar("R")
 
 
 class Steps:
-    """The number of times that the work continued after waiting for a thread, a store or its next turn."""
+    """The number of times that coroutines were resumed, such as after waiting for a thread, a store or their turn."""
 
     def __init__(self) -> None:
         self._taken = 0
         self._under_way = 0
 
     def progress(self) -> object:
-        """Return a value that changes with each step of the work, and at each call while no work is under way."""
+        """Return a value that changes each time a counted coroutine is resumed.
+
+        While no coroutine is counted, the value changes at each call, because then nothing can hang.
+        """
         return self._taken if self._under_way else object()
 
     async def count(self, work: Awaitable[R]) -> R:
-        """Await the work, and count each time that the work continues; return its result or raise its error."""
+        """Await `work`, and count each time that the event loop resumes it; return its result or raise its error."""
         self._under_way += 1
         try:
             return await self._each_step(work)
@@ -39,7 +42,7 @@ class Steps:
                 return end.value  # type: ignore[no-any-return]
             try:
                 yield awaited
-            except BaseException as error:  # The work must receive errors such as CancelledError.
+            except BaseException as error:  # Pass on errors such as CancelledError, which `work` may handle.
                 go_on = partial(steps.throw, error)
             else:
                 go_on = steps.__next__

@@ -4,7 +4,10 @@ from barnabas_core.sampled_rate import SAMPLES, WINDOW_MS
 
 
 class TokenBucket:
-    """A bucket for at most eleven times the limit per second; a request may make the number of tokens negative."""
+    """A bucket that gets `limit` tokens each second, and holds at most the tokens of eleven seconds.
+
+    A request may take more tokens than there are, so that their number becomes negative.
+    """
 
     __slots__ = ("_filled_ms", "_tokens")
 

@@ -16,7 +16,7 @@ import msgspec
 from barnabas_kube.access import Access, NoAccess
 
 CONNECT_S: Final = 3.0
-"""The longest time in seconds until a stream begins."""
+"""The timeout in seconds for the headers of the response that begins a stream."""
 SILENCE_S: Final = 90.0
 """The seconds without data after which a watch fails; the API server sends a bookmark every minute."""
 KEPT_S: Final = 30.0

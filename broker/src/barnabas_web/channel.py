@@ -13,7 +13,7 @@ READ_BYTES: Final = 16 * 1024
 
 
 class PlainChannel:
-    """A connection in clear."""
+    """A connection without TLS."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer

@@ -1,4 +1,4 @@
-"""Small files that settings name, read again when they change."""
+"""Small files whose paths are given in settings. A file is read again when it changes."""
 
 import logging
 import os

@@ -24,7 +24,7 @@ Texts = Mapping[str, str]
 WEB_FILES: Final = WebFiles(
     certificate="http.ssl.certificate.location", key="http.ssl.key.location", token="http.bearer.token.location"
 )
-"""The settings with the files that protect the HTTP listener."""
+"""The names of the settings for the paths of the files that protect the HTTP listener."""
 _MAY_BE_SECRET: Final = ("listener.name.", "ssl.", "sasl.")
 """The prefixes of unknown settings whose values are never shown, because the setting may be a misspelt password."""
 _BY_TOPIC_NAME: Final = {
@@ -171,7 +171,7 @@ class BrokerConfig:
                 problems = [_set_by(problem, own.keys() | cluster.keys()) for problem in error.problems]
             ignored += problems
             named = {problem.name for problem in problems} & (own.keys() | cluster.keys())
-            # The file alone is valid. If no problem names an override, the cause is unknown, so all are dropped.
+            # The file is valid, so an override is at fault. If no problem names an override, all overrides are ignored.
             for name in named or own.keys() | cluster.keys():
                 (own if name in own else cluster).pop(name)
 

@@ -278,7 +278,7 @@ def format_value(value: Value) -> str | None:
 
 
 def table(*definitions: ConfigDefinition) -> Mapping[str, ConfigDefinition]:
-    """Return the definitions by name; a duplicate name is a bug."""
+    """Return the definitions by name. Raises AssertionError if two definitions have the same name."""
     by_name = {definition.name: definition for definition in definitions}
     assert len(by_name) == len(definitions), "two settings have the same name"
     return by_name

@@ -84,9 +84,10 @@ def _broker_entry(definition: ConfigDefinition, config: BrokerConfig) -> ConfigE
 def _broker_value(
     definition: ConfigDefinition, synonyms: tuple[ConfigSynonym, ...], config: BrokerConfig
 ) -> str | None:
-    """Return the value under the setting's own name, as Kafka does; the default if only a synonym is set.
+    """Return the value that is set under the setting's own name, or else the default.
 
-    If only log.retention.hours is set, for example, the value of log.retention.ms is its default.
+    As in Kafka, values under synonyms do not count. If only log.retention.hours is set, for example, log.retention.ms
+    is described with its default.
     """
     if definition.name not in BROKER_CONFIGS:
         return synonyms[0].value
@@ -140,7 +141,7 @@ def _broker_synonyms(names: tuple[str, ...], config: BrokerConfig) -> Iterator[C
         yield from (ConfigSynonym(name, texts[name], source) for name in names if name in texts)
         if source is ConfigSource.DYNAMIC_DEFAULT_BROKER and _OF_ALL in names and _OF_ALL not in texts:
             yield ConfigSynonym(_OF_ALL, format_value(config.value(_OF_ALL)), source)
-    # As in Kafka, only the first name is listed with its default, and only if the default is not null.
+    # As in Kafka, the default is listed only for the first name, and only if it is not null.
     for name in names[:1]:
         default = format_value(BROKER_CONFIGS[name].default) if name in BROKER_CONFIGS else None
         if default is not None:

@@ -40,7 +40,7 @@ class TimestampType(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogConfig:
-    """The effective settings of a topic. Comments give the names of settings that are not clear from the fields."""
+    """The effective settings of a topic. A comment names the setting where the field's name is not clear enough."""
 
     segment_bytes: int = 1024**3
     roll_ms: int = 168 * 3600 * 1000  # The setting is segment.ms.

@@ -32,7 +32,10 @@ _UNITS: Final[Mapping[str, tuple[Mapping[str, int], int]]] = {
     ".hours": (_MILLISECONDS, 3_600 * _SECOND),
     ".bytes": (_BYTES, 1),
 }
-"""A map from the suffix of a config's name to the units that users may write by mistake, and the config's own unit."""
+"""A map from the unit suffix of a config's name, such as `.ms`, to a pair.
+
+The first item has the units that users may write by mistake, and the second item is the unit of the config.
+"""
 
 
 def did_you_mean(name: str, known: Mapping[str, object], aliases: Mapping[str, str]) -> str:

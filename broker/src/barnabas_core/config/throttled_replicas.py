@@ -20,7 +20,10 @@ class ThrottledReplicas:
 
 
 def parse_throttled_replicas(entries: Sequence[str]) -> ThrottledReplicas:
-    """Parse the entries of the setting, which have already been validated."""
+    """Parse the entries of a topic's throttled replicas: `PARTITION:BROKER`, or `*` for all replicas.
+
+    The entries have already been validated.
+    """
     if ALL_REPLICAS in entries:
         return ThrottledReplicas(all=True)
     pairs = (entry.split(":") for entry in entries)
