@@ -33,7 +33,10 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def serve(options: Options, rounds: Rounds) -> int:
-    """Run rounds and serve pages until SIGINT or SIGTERM, or until a round fails or hangs; return the exit code."""
+    """Evaluate the lag at intervals, and serve the HTTP pages, until SIGINT or SIGTERM; return the exit code.
+
+    Stop also if an evaluation fails or hangs.
+    """
     supervised = Supervised(rounds.run, lambda: rounds.begun_s)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: supervised.stop.set())

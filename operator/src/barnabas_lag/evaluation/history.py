@@ -150,7 +150,7 @@ class History:
         }
 
     def questions(self, now_s: float) -> dict[TopicPartition, Question]:
-        """Return requests that narrow down when the next record of each partition with lag was written."""
+        """Return requests that narrow down when a group's first unread record was written, one for each partition."""
         asked: dict[TopicPartition, Question] = {}
         for places in self._places.values():
             for partition, place in places.items():
@@ -190,7 +190,10 @@ class History:
         return GroupLags(reading.members, lags, topics, self._offsets_expire_s(group_id, now_s))
 
     def _status(self, progress: Progress | None, now_s: float, *, has_members: bool) -> Status:
-        """Return the status of a group in a partition: OK without a commit, because Burrow's rules judge commits."""
+        """Return the status of a group in a partition.
+
+        The status is OK if the group has no committed offset there, because Burrow's rules apply only to commits.
+        """
         return Status.OK if progress is None else status(progress, now_s, self._patience_s, has_members=has_members)
 
     def _offsets_expire_s(self, group_id: str, now_s: float) -> float | None:

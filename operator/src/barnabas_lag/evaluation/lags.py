@@ -45,7 +45,7 @@ class GroupLags(NamedTuple):
     partitions: Mapping[TopicPartition, PartitionLag]
     topics: Mapping[str, TopicLag]
     offsets_expire_s: float | None = None
-    """The longest time in seconds until the committed offsets expire; None if unknown, or if the group has members."""
+    """The time in seconds within which all committed offsets expire; None if unknown, or if the group has members."""
 
 
 class Evaluation(NamedTuple):

@@ -15,7 +15,7 @@ def may_expire(group: GroupReading) -> bool:
 
 
 def expire_s(retention_s: float, seen_since_s: float, moves_s: Iterable[float], now_s: float) -> float:
-    """Return the longest time in seconds until the offsets expire, between 0 and `retention_s`.
+    """Return the time in seconds within which all committed offsets expire, between 0 and `retention_s`.
 
     `seen_since_s` is when the exporter first saw the group without members, and `moves_s` when it saw each partition's
     last commit, both in seconds since the epoch. A commit restarts the retention time, because a member may have

@@ -45,7 +45,7 @@ class Progress:
     time is added, so that it does not count as time with lag.
     """
     waits_s: tuple[float, ...] = ()
-    """The seconds with lag between each of the last commits and the commit before it."""
+    """The seconds for which the group had lag before each of the last commits, counted from the previous commit."""
     caught_up_s: float | None = None
     """The last time when there was no lag."""
     lag_when_moved: int = 0
@@ -93,7 +93,10 @@ def after_silence(before: Progress, now_s: float) -> Progress:
 
 
 def _moved(before: Progress, now_s: float, committed: int, lag: int, *, was_reset: bool) -> Progress:
-    """Return the progress after a commit that moved the offset; a reset by a ConsumerGroup is not a rewind."""
+    """Return the progress after a commit that moved the offset.
+
+    A move to a lower offset is a rewind, unless a reset by a ConsumerGroup made it.
+    """
     rewound_from, since = (None, 0) if was_reset else _rewind(before, committed)
     waited_s = 0.0 if before.behind_since_s is None else now_s - before.behind_since_s
     return replace(
@@ -122,9 +125,10 @@ def _rewind(before: Progress, committed: int) -> tuple[int | None, int]:
 def status(progress: Progress, now_s: float, patience_s: float, *, has_members: bool) -> Status:
     """Return the status by the first of Burrow's rules that applies.
 
-    A group without progress has the status STALL if members read the partition (`has_members`), and STOP otherwise,
-    because commits that do not move the offset cannot be seen. `patience_s` is the shortest time without progress
-    before STALL or STOP. Time without unread records, or in which the offset was not read, does not count.
+    A group without progress has the status STALL if members read the partition (`has_members`), and STOP otherwise.
+    Burrow asks whether commits continue, but here a commit of the same offset cannot be seen. `patience_s` is the
+    shortest time without progress before STALL or STOP. Time without unread records, or in which the offset was not
+    read, does not count.
     """
     if progress.behind_since_s is None:
         return Status.OK

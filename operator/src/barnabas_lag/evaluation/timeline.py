@@ -12,11 +12,14 @@ from typing import Final, NamedTuple
 POINTS_MAX: Final = 128
 POINTS_KEPT: Final = 96
 KEPT_GAP: Final = 0.2
-"""The longest time between the neighbours of a removed point, as a fraction of the older neighbour's age."""
-ASKED_GAP: Final = 0.05
-"""The longest time between the points before and after a record at which no request is sent to date the record.
+"""The longest time between the points before and after a point that is removed.
 
-The time is given as a fraction of the age of the point before the record.
+The time is given as a fraction of the age of the older of the two points.
+"""
+ASKED_GAP: Final = 0.05
+"""The longest time between two points for which no request is needed to date the records between them.
+
+The time is given as a fraction of the age of the older point.
 """
 GAP_MIN_S: Final = 1.0
 
@@ -88,9 +91,10 @@ class Timeline:
         return (low + high) / 2
 
     def answered(self, offset: int, asked_s: float, found: Found | None) -> None:
-        """Add points from the response to a ListOffsets request for `asked_s`, which `question(offset)` returned.
+        """Add points from the response to a ListOffsets request.
 
-        `found` is the first record with at least the timestamp `asked_s`; None if the log has no such record.
+        `asked_s` is the timestamp in the request, which `question(offset)` returned. `found` is the first record with
+        this timestamp or a later one; None if the log has no such record.
         """
         after = bisect_right(self._offsets, offset)
         if not self or after == len(self):
@@ -113,7 +117,10 @@ class Timeline:
             self._insert(index + 1, found + 1, time_s)
 
     def _answered_first(self, offset: int, found: Found | None) -> None:
-        """Add points for a record that is older than all points; `found` is None if the response has no record."""
+        """Add points for a record that is older than all points.
+
+        `found` is the record that the leader returned, or None if it returned none.
+        """
         oldest = min(found.offset, offset) if found else offset
         time_s = found.time_s if found else self._times[0]
         self._insert_found(0, oldest, min(time_s, self._times[0]), offset)

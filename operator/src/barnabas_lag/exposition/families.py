@@ -44,7 +44,7 @@ OF_GROUP_TOPIC: Final[Mapping[Metric, Callable[[TopicLag], float]]] = {
 
 
 class ClusterMetrics(Collector):
-    """The metrics of one evaluation, without the series above the limits on their number."""
+    """The metrics of one evaluation. Series that would exceed the limits on the number of series are left out."""
 
     def __init__(self, evaluation: Evaluation, limits: Limits) -> None:
         self._readings = evaluation.readings

@@ -43,7 +43,10 @@ class OwnMetrics:
         return Counter(f"{PREFIX}_{name}", text, labels, registry=self.registry)
 
     def round_ended(self, seconds: float, *, is_answered: bool) -> None:
-        """Count a round of requests, also as failed if no broker answered; set its duration and the metric `up`."""
+        """Count one evaluation of the lag, and set its duration and the metric `up`.
+
+        If no broker answered, count the evaluation as failed, too.
+        """
         self._rounds.inc()
         self._seconds.set(seconds)
         self._up.set(is_answered)
@@ -55,6 +58,6 @@ class OwnMetrics:
         self._failures.labels(request).inc()
 
     def tell_cut_off(self, names: Mapping[str, int]) -> None:
-        """Set the number of topics or groups that each option for a limit leaves out now."""
+        """Set, for each option that limits the series, how many topics or groups are now not exported in full."""
         for option, count in names.items():
             self._cut_off.labels(option).set(count)

@@ -16,7 +16,7 @@ from barnabas_lag.kafka.offsets_retention import OffsetsRetention
 from barnabas_lag.kafka.partitions import partitions_of
 
 CONSUMERS_MAX: Final = 20
-"""The number of members of each group whose assignments are read; other members are left out."""
+"""The maximum number of members for each group; further members, and their assignments, are left out."""
 
 
 class Chosen(NamedTuple):

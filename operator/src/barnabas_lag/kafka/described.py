@@ -17,7 +17,7 @@ KEPT_BYTES_MAX: Final = 32 << 20
 """The largest size of the cache of assignments in bytes, enough for about 280,000 partitions."""
 ENTRY_BYTES: Final = 300
 PARTITION_BYTES: Final = 112
-"""The measured bytes of an assignment and of each of its partitions."""
+"""The memory in bytes, as measured, of an assignment in the cache, and of each partition of the assignment."""
 
 
 class Described(NamedTuple):

@@ -9,7 +9,7 @@ from barnabas_lag.evaluation.readings import Readings
 from barnabas_lag.kafka.offsets import answers
 
 QUESTIONS_A_ROUND: Final = 8
-"""The largest number of times that one evaluation asks leaders for write times; the next evaluation continues."""
+"""The maximum rounds of ListOffsets requests in one evaluation; the next evaluation asks what is still unknown."""
 
 
 def evaluate(asking: Asking, readings: Readings, history: History, now_s: float) -> Evaluation:

@@ -34,7 +34,10 @@ class Listed(NamedTuple):
 
 
 class Committed(NamedTuple):
-    """The committed offsets of a group, and the ids of a ConsumerGroup's latest resets, read from their metadata."""
+    """The committed offsets of a group, and the ids of the resets by a ConsumerGroup.
+
+    Each id is that of the latest reset in the metadata of the committed offset.
+    """
 
     offsets: dict[TopicPartition, int]
     resets: dict[TopicPartition, str]
@@ -93,7 +96,7 @@ def described_groups(asking: Asking, listed: Mapping[str, Listed]) -> dict[str, 
 
 
 def committed_offsets(asking: Asking, listed: Mapping[str, Listed], known: Known) -> Iterator[tuple[str, Committed]]:
-    """Yield each group with its committed offsets, without partitions that `known` skips.
+    """Yield each group with its committed offsets, without the partitions for which `known` returns None.
 
     Groups whose offsets could not be read are left out.
     """
@@ -113,7 +116,7 @@ def _answered(request: Any, answer: Any, *, many: bool) -> Sequence[tuple[str, A
 
 
 def _committed(topics: Iterable[Any], known: Known) -> Committed:
-    """Collect committed offsets by the partition objects that `known` returns, which all groups share."""
+    """Collect committed offsets by partition. To save memory, the keys are the shared objects that `known` returns."""
     found = Committed({}, {})
     for topic in topics:
         for part in topic.partitions:

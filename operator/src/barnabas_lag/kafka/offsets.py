@@ -1,4 +1,4 @@
-"""The start and end offsets of logs, and the first records since a time, for the evaluation."""
+"""The requests for the start, end and last stable offsets of logs, and for the first record at or after a time."""
 
 from collections.abc import Mapping
 
@@ -42,7 +42,7 @@ def with_ends(asking: Asking, partitions: Partitions) -> dict[TopicPartition, Pa
 def answers(
     asking: Asking, partitions: Partitions, questions: Mapping[TopicPartition, Question]
 ) -> dict[TopicPartition, Found | None]:
-    """Return the first record at or after `time_s` of each question; None if the log has no such record.
+    """Return, for each partition in `questions`, the first record at or after `time_s`; None if there is none.
 
     Partitions whose leader does not answer are left out.
     """
