@@ -57,7 +57,7 @@ class Field(ProgressColumn):
         self._name = name
 
     def render(self, task: Task) -> Text:
-        """Return the text of the column for the bar of `task`."""
+        """Return the text that this column shows beside the bar of `task`."""
         return Text(str(task.fields.get(self._name, "")), style="cyan")
 
 

@@ -109,7 +109,7 @@ class ArchiveFolder:
         files = {name for name in self.store.names(LEDGER) if name.endswith(".json")}
         for name in sorted(packs | files):
             if name < _file(first):
-                continue  # A pack that was read before holds the entries of this file.
+                continue  # The entries were already read from a pack, which is a file with copies of many entries.
             if name in packs:
                 found = self._read(
                     f"{PACKS}/{name}", list[Entry], "remove the file, which is only a copy of ledger files"
@@ -149,7 +149,7 @@ class ArchiveFolder:
         return [f"{topic}/{run}" for topic in topics for run in self.store.names(topic)]
 
     def runs_of(self, topic_id: str) -> list[str]:
-        """Return the run folders of the topic id."""
+        """Return the folders that runs wrote for the topic id, each with the data files of one commit."""
         return [f"{_of_topic(topic_id)}/{run}" for run in self.store.names(_of_topic(topic_id))]
 
     def _left(self, folders: Iterable[str], ledger: LedgerSums) -> Leftovers:
@@ -168,10 +168,10 @@ class ArchiveFolder:
         return any(entry.run == run for entry in self._entries(ledger.count))
 
     def sweep(self, runs: Iterable[str], entries: int) -> None:
-        """Remove these run folders and all partly written files, and write the missing packs.
+        """Remove the folders of interrupted `runs` and all partly written files, and write the missing packs.
 
-        `entries` is the number of ledger entries; a pack is a copy of 1,000 entries in one file. The caller must be in
-        a `written_by_us` block, and must have committed an empty entry if `Leftovers.fence` is true.
+        A pack is one file with copies of 1,000 ledger entries; `entries` is the number of ledger entries. Call this
+        function in a `written_by_us` block. If `Leftovers.fence` is true, first commit a ledger entry without files.
         """
         for run in runs:
             self.store.remove(run)

@@ -80,10 +80,9 @@ class Looks(NamedTuple):
 
     @property
     def offsets(self) -> Offsets:
-        """Return the recovery point, high watermark and `clean_until` that are safe to assume for both listings.
+        """Return the lower recovery point, the lower high watermark and the higher `clean_until` of the two listings.
 
-        The log may have been truncated or compacted between the listings. So the result has the lower recovery point,
-        the lower high watermark and the higher `clean_until` of the two listings.
+        These offsets are safe although the log may have been truncated or compacted between the listings.
         """
         one, other = self.before.offsets, self.now.offsets
         clean = [offset for offset in (one.clean_until, other.clean_until) if offset is not None]
@@ -173,7 +172,7 @@ def replicas(log_dirs: Sequence[LogDir], topics: Collection[str]) -> list[Replic
 
 
 def looked_at_again(log_dirs: Sequence[LogDir], listed: Sequence[Replica]) -> list[Looks]:
-    """List the segments and checkpointed offsets of each replica again, and return each with both listings."""
+    """List the segments and checkpointed offsets of each replica again; return its first and second listing."""
     topics = {each.partition.topic for each in listed}
     now = {(each.log_dir, each.partition): each for each in replicas(log_dirs, topics)}
     gone = Offsets(0, 0, None)
@@ -184,7 +183,7 @@ def looked_at_again(log_dirs: Sequence[LogDir], listed: Sequence[Replica]) -> li
 
 
 def looked_at_alone(listed: Replica) -> Looks:
-    """List the segments and checkpointed offsets of the replica again, and return both listings.
+    """List the segments and checkpointed offsets of the replica again; return its first and second listing.
 
     Raises OSError if the replica's folder cannot be read.
     """

@@ -11,9 +11,15 @@ from typing import IO, Final
 from barnabas_jobs.planning.errors import JobFailed
 
 OF_RUN: Final = ".run"
-"""The file that contains the name of the report's run. The run locks the file while it writes the report."""
+"""The file whose content is the name of the run that makes the report.
+
+The run locks the file while it writes the report.
+"""
 BEFORE: Final = ".before"
-"""The subfolder of a new report into which the report of an earlier attempt is moved before it is removed."""
+"""The subfolder of a new report that holds the report of an earlier attempt of the run.
+
+The subfolder is removed once the new report is complete.
+"""
 
 
 @contextmanager

@@ -82,11 +82,11 @@ class SegmentSource(DataSource):
         return "kafka-segments"
 
     def schema(self) -> str:
-        """Return the columns."""
+        """Return the columns of the rows that the source yields, as a schema string of Spark."""
         return SCHEMA
 
     def reader(self, schema: Any) -> "SegmentReader":  # noqa: ARG002  # Spark passes the argument by name.
-        """Return a reader with the options of this read."""
+        """Return a reader with the options that `spark.read` was given."""
         listed = {name: self.options.get(name, "").split(",") for name in ("log_dirs", "topics", "compacted")}
         return SegmentReader(
             listed["log_dirs"], listed["topics"], listed["compacted"], self.options.get("deep") == "true"
@@ -144,9 +144,9 @@ class SegmentReader(DataSourceReader):
 def _seen_again(
     task: SegmentTask, problems: list[Problem], before: "Identity", decompress: Decompress | None
 ) -> list[Problem]:
-    """Read the segment again if its files have changed since the last read; return the problems of the last read.
+    """Read the segment again as long as its files change between two reads; return the problems of the final read.
 
-    The segment is read at most LOOKS times, including the read before this call.
+    The segment is read at most LOOKS times, including the first read, which found `problems`.
     """
     for _ in range(LOOKS - 1):
         now = _identity(task)
