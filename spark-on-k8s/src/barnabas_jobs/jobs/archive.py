@@ -137,7 +137,8 @@ class Begun(NamedTuple):
 def _begun(job: Run, options: Options) -> Begun:
     """Remove the files that interrupted runs left in the archive, and return the totals of the ledger.
 
-    If an interrupted run might still commit, first commit an empty entry with the number that it would use.
+    If an interrupted run might still commit an entry, first commit an empty entry with the same number, so that the
+    commit of the interrupted run fails.
     """
     ledger, left = job.folder.survey_sums()
     check_topic(ledger, options.topic, options.archive)

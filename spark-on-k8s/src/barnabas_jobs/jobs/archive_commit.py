@@ -91,7 +91,7 @@ def commit(job: Run, number: int, written: Written, ranges: list[OffsetRange], l
 
 
 def fence(job: Run, number: int) -> None:
-    """Commit an empty ledger entry with this number, so that no interrupted run can commit one under it."""
+    """Commit an empty ledger entry, so that no interrupted run can commit an entry with the same number."""
     job.folder.commit(entry(job, number, job.topic, partitions=[], files=[]))
 
 

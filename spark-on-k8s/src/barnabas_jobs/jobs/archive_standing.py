@@ -16,9 +16,9 @@ ASK_S: Final = 5.0
 class ArchiveStanding:
     """The lag of this run's archive behind its topic.
 
-    `ends` holds the offset after the last archived offset by partition; each commit of the run updates it. `read` holds
-    by partition the offset up to which a continuous run has read. `read` may be higher than `ends`, because transaction
-    markers are read but not archived.
+    For each partition, `ends` has the offset after the last archived offset; each commit of the run updates `ends`. For
+    each partition, `read` has the offset up to which a continuous run has read. Offsets in `read` may be higher than
+    those in `ends`, because transaction markers are read but not archived.
     """
 
     def __init__(self, job: Run, ends: Mapping[int, int], committed: Committed) -> None:
@@ -30,9 +30,9 @@ class ArchiveStanding:
         self.read: Mapping[int, int] = {}
 
     def now(self) -> Standing:
-        """Return the time of the last commit, and the lag.
+        """Return the time of the archive's last commit, and the archive's lag behind the topic.
 
-        The lag is at most ASK_S seconds old, or older if no broker answers.
+        The lag was measured at most ASK_S seconds ago, or earlier if no broker has answered since.
         """
         now_s = self._job.clock()
         if now_s - self._asked_s >= ASK_S:

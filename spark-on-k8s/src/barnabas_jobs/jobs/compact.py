@@ -99,7 +99,8 @@ def run(spark: SparkSession, options: Options, clock: Callable[[], float] = time
 def _begun(job: Compaction, options: Options) -> Ledger:
     """Remove the files that interrupted runs left in the archive, and return the ledger.
 
-    If an interrupted run might still commit, first commit an empty entry with the number that it would use.
+    If an interrupted run might still commit an entry, first commit an empty entry with the same number, so that the
+    commit of the interrupted run fails.
     """
     ledger, left = job.folder.survey()
     check_topic(sums_of(ledger.entries), options.topic, options.archive)
@@ -127,7 +128,7 @@ def _remove_replaced(job: Compaction, generation: Generation) -> int:
 
 
 def _joined(job: Compaction, number: int, generation: Generation, group: Sequence[Entry]) -> Entry:
-    """Join the files of these entries, and commit an entry with the new files.
+    """Join the data files of a group of ledger entries into new files, and commit a ledger entry with the new files.
 
     If joining fails, remove the new files and raise JobFailed.
     """

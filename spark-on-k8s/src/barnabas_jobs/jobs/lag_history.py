@@ -1,4 +1,4 @@
-"""`lag-history`: report the lag of groups at their commits by hour and day, and whether they met the objective."""
+"""`lag-history`: report, by hour and day, the lag of groups when they committed, and whether it met the objective."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence

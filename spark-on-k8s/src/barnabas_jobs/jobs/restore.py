@@ -250,10 +250,10 @@ def _plan(options: Options, target: _Target, entries: int, selected: list[Select
 
 
 def _write(records: DataFrame, bootstrap: str, plan: Plan, target: _Target) -> list[Row]:
-    """Write the records. If shuffle data is lost with an executor, wait until all tasks have ended, and write the rest.
+    """Write the records in a Spark job. If an executor is lost with shuffle data, write the rest in another Spark job.
 
-    Each start is a new Spark job. Raises JobFailed after STARTS_MAX Spark jobs; by default Spark also makes this many
-    attempts of a stage.
+    Before another Spark job, wait until all tasks have ended. Raises JobFailed after STARTS_MAX Spark jobs, which is
+    also Spark's default for the attempts of a stage.
     """
     for start in range(1, STARTS_MAX + 1):
         try:
@@ -313,7 +313,7 @@ def _selection(options: Options, topic_id: str) -> Selection:
 def _records(spark: SparkSession, folder: ArchiveFolder, generation: Generation, selection: Selection) -> DataFrame:
     """Return the selected records, with their timestamp in the column `timestamp_ms`."""
     archived = of_files(spark, folder.data, folder.paths(generation))
-    # `compact` may have joined files since, so files can also hold records that were archived after `generation`.
+    # `compact` may have joined files of `generation` with newer files, so the joined files also hold newer records.
     if generation.later:
         archived = in_ranges(archived, generation.spans())
     records = archived.withColumn("timestamp_ms", F.unix_millis("timestamp"))

@@ -148,9 +148,9 @@ def compare(
     *,
     only_shared: bool = False,
 ) -> Result:
-    """Compare the records at offsets that both archive and topic have, and count the records in all archived files.
+    """Compare the records at the offsets that both archive and topic have, and count the records in all archived files.
 
-    With `match=order`, compare all records in order. With `only_shared`, only count archived records at other offsets.
+    With `match=order`, compare all records in order. With `only_shared`, only count archived records not in the topic.
     """
     spans = generation.spans()
     archived = of_files(spark, folder.data, folder.paths(generation))

@@ -1,4 +1,4 @@
-"""The admin client of kafka-python, for requests that librdkafka lacks or answers only in part."""
+"""The admin client of kafka-python, for requests that librdkafka lacks, or whose responses it returns only in part."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

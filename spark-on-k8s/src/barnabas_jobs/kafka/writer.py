@@ -1,12 +1,12 @@
 """The writer in the tasks of a restore. It writes records into one topic: to their partitions, in order, exactly once.
 
-A task first asks for the end offset of the partition. Records from the start offset of the restore on were written by
-an earlier run or task, so the task skips as many of its records. Requests of an earlier task may still arrive if an
-earlier task of this run had to write the same records, or if the end offset differs from the one that the driver saw.
-Then the task waits until nobody writes.
+A task first asks for the end offset of the partition. Records at or above the start offset of the restore were
+written by an earlier run or task, so the task skips the same number of its own records. Requests of an earlier task may
+still arrive if an earlier task of this run had to write the same records, or if the end offset differs from the one
+that the driver saw. Then the task waits until nobody writes.
 
 A failed task drops its unsent records, and its idempotent producer stops at the first failure. So the written records
-are always the first of the planned records, without a gap.
+are always a prefix of the planned records, without a gap.
 """
 
 import time
