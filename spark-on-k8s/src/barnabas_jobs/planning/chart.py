@@ -17,7 +17,10 @@ Point = tuple[int, float]
 
 
 def lines(title: str, series: Mapping[str, Sequence[Point]], bound: float | None = None) -> str:
-    """Return an SVG chart: a line for each name, and a dashed line at `bound`. Without points, return a sentence."""
+    """Return an SVG chart with a line for each series, and a dashed line at `bound`.
+
+    If no series has points, return a sentence that says so.
+    """
     points = [point for each in series.values() for point in each]
     if not points:
         return f"<h2>{escape(title)}</h2><p>There is nothing to draw.</p>"

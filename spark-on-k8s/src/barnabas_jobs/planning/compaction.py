@@ -1,4 +1,4 @@
-"""The choice of ledger entries whose files are joined, and of run folders that go because their files were replaced."""
+"""The choice of the ledger entries whose files `compact` joins, and of the folders with files that it has replaced."""
 
 from collections.abc import Iterator, Sequence
 from typing import Final
@@ -65,7 +65,10 @@ def joining_entry(number: int, group: Sequence[Entry], last: Entry, files: list[
 
 
 def fencing_entry(number: int, last: Entry, now_ms: int) -> Entry:
-    """Return an empty ledger entry. Once it is committed, interrupted runs cannot commit an entry with its number."""
+    """Return an empty ledger entry.
+
+    Its commit uses up `number`, so that an interrupted run can no longer commit an entry with this number.
+    """
     return Entry(
         number=number,
         topic=last.topic,

@@ -29,11 +29,11 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     ledger: str | None = None
 
     def shortened(self) -> bytes:
-        """Return JSON of at most BYTES_MAX bytes.
+        """Return the termination message as JSON of at most BYTES_MAX bytes.
 
-        If the JSON is too long, leave out findings until they take at most half of BYTES_MAX. If that is not enough,
-        leave out the largest lists and objects of the result, then the whole result, then the end of the message, and
-        last the ledger.
+        If the JSON is too long, shorten the list `findings` in `result` to half of BYTES_MAX. If the JSON is still too
+        long, leave out in this order: the largest lists and objects of `result`, the whole `result`, the end of
+        `message`, and `ledger`.
         """
         ending = self
         while len(written := msgspec.json.encode(ending)) > BYTES_MAX:
@@ -55,9 +55,9 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return msgspec.structs.replace(self, result={**(self.result or {}), "findings": [*kept, more]})
 
     def _without_largest(self) -> "Ending | None":
-        """Return a copy in which the number of items replaces the largest list or object of the result.
+        """Return a copy in which the largest list or object of `result` is replaced by its number of items.
 
-        `findings` stays. Return None if the result has no other list or object.
+        The list `findings` is not replaced. Return None if `result` has no other list or object.
         """
         parts = {
             name: value
@@ -71,10 +71,11 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return msgspec.structs.replace(self, result={**(self.result or {}), largest: count})
 
     def _with_less_to_say(self, bytes_over: int) -> "Ending":
-        """Return a copy without the result; else with a shorter message; else without the ledger.
+        """Return a copy without `result`; if there is no result, with a shorter message.
 
-        The message loses only one character for every 6 bytes of `bytes_over`, because a character takes up to 6 bytes
-        in JSON. `shortened` repeats this until the JSON fits.
+        If the message has at most one character, return a copy without `ledger`. The message loses only one character
+        for every 6 bytes of `bytes_over`, because a character takes up to 6 bytes in JSON. `shortened` calls this
+        function until the JSON fits.
         """
         if self.result is not None:
             return msgspec.structs.replace(self, result=None)

@@ -10,9 +10,9 @@ from barnabas_jobs.planning.ranges import OffsetRange
 
 FORMAT: Final = 1
 JOINED_FORMAT: Final = 2
-"""The format of entries with `joins`, whose files replace files of earlier entries.
+"""The format of ledger entries with `joins`, whose files replace files of earlier entries.
 
-A reader that knows only FORMAT fails, because it would read the records of the old and of the new files.
+The format differs from FORMAT so that older readers fail instead of reading records twice, from old and new files.
 """
 
 
@@ -94,10 +94,10 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Generation(NamedTuple):
-    """The ledger entries of one topic id.
+    """The ledger entries of one topic id: all entries, or only those up to some commit.
 
-    `later` has newer entries, which were committed after `entries`, and whose files replace files of `entries`. The
-    files of `later` may also hold records that were archived after `entries`.
+    `later` has the entries after that commit whose files replace files of `entries`. The files of `later` may also hold
+    records that were archived after that commit.
     """
 
     topic: str
@@ -196,9 +196,9 @@ def sums_of(entries: Iterable[Entry]) -> LedgerSums:
 
 
 class Ledger(NamedTuple):
-    """The entries of a ledger, sorted by number: all of them, or those up to some commit.
+    """The entries of a ledger, sorted by number: all entries, or only those up to some commit.
 
-    `later` has newer entries, which were committed after `entries`, and whose files replace files of `entries`.
+    `later` has the entries after that commit whose files replace files of `entries`.
     """
 
     entries: tuple[Entry, ...]

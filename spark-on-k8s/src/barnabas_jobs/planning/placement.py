@@ -58,7 +58,10 @@ class BrokerLoad(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LogDirLoad(msgspec.Struct, frozen=True, kw_only=True):
-    """The load of a log dir now and after a rebalance; the disk's bytes are -1 if the broker does not report them."""
+    """The load of a log dir now and after a rebalance.
+
+    `usable_bytes` and `total_bytes` of the disk are -1 if the broker does not report them.
+    """
 
     broker: int
     log_dir: str

@@ -30,9 +30,9 @@ class Bounds(NamedTuple):
 
 
 def offsets_behind(ends: Sequence[Mapping[int, int]], log: Mapping[int, Bounds]) -> int:
-    """Return the number of offsets that the log holds at or above the end offset of their partition.
+    """Return the number of offsets in `log` that are at or above the offset reached in their partition.
 
-    The end offset of a partition is the highest that `ends` has for it.
+    The offset reached in a partition is the highest that `ends` has for the partition.
     """
     found = 0
     for partition, bounds in log.items():
@@ -82,7 +82,7 @@ def check_log_holds(topic: str, archived_ends: Mapping[int, int], log: Mapping[i
 
 
 def first_of(ranges: list[OffsetRange], offsets_max: int) -> list[OffsetRange]:
-    """Shorten the ranges until they have about `offsets_max` offsets in all, each to the same share of its length."""
+    """Shorten all ranges by the same factor, to about `offsets_max` offsets in all, if they have more."""
     total = sum(each.offsets for each in ranges)
     if total <= offsets_max:
         return ranges

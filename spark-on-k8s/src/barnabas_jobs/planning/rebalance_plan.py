@@ -20,8 +20,8 @@ UNEVEN_SHARE: Final = 0.05
 class Reassigned(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A partition in the form of kafka-reassign-partitions.
 
-    `log_dirs` is as long as `replicas`, or None for any log dir. `before` has the replicas at the time of the plan;
-    Kafka's tool ignores it.
+    `log_dirs` has one log dir for each replica, or is None if every replica may be in any log dir. `before` has the
+    replicas at the time of the plan; Kafka's tool ignores `before`.
     """
 
     topic: str
@@ -59,9 +59,10 @@ class _Move(NamedTuple):
 class _Pair(NamedTuple):
     """Two log dirs between which a replica may move.
 
-    A move of s bytes from `giver` to `taker` reduces the weighted sum of the squared bytes of log dirs and brokers by
-    s * (2 * pull - s * brake). `pull` is the difference of the weighted bytes of giver and taker, and `brake` the sum
-    of the weights. `bound` is the largest reduction for any s.
+    A plan reduces the sum of the squared bytes of all log dirs and brokers, with the weights from `_pairs`. `pull` is
+    the weighted bytes of `giver` and its broker minus those of `taker` and its broker. `brake` is the sum of the
+    weights of these log dirs and brokers. If both log dirs are on one broker, the broker is left out of `pull` and
+    `brake`. A move of s bytes reduces the sum by s * (2 * pull - s * brake). `bound` is the largest reduction.
     """
 
     bound: float
@@ -170,8 +171,8 @@ class _Planning:
         """Yield the pairs of log dirs between which a move can reduce the weighted sum of squared bytes.
 
         The squared bytes of a log dir have the weight 1, and those of a broker with n log dirs the weight 1 - 1/n. If n
-        log dirs are filled evenly, their squares add up to 1/n of the square of their broker. The weighted sum is then
-        the square of the broker, whatever its number of log dirs.
+        log dirs are filled evenly, their squared bytes add up to 1/n of the broker's squared bytes. The weighted sum
+        then equals the broker's squared bytes, whatever n is.
         """
         share = {broker: 1 - 1 / len(dirs) for broker, dirs in self._dirs_of.items() if dirs}
         for giver, more in self._dirs.items():

@@ -101,7 +101,7 @@ class _Search(NamedTuple):
     def answered(self, asked_ms: int, end: int | None) -> "_Search":
         """Return the search with a smaller range of time.
 
-        `end` is the end offset of the log at `asked_ms`, or None if this is still the end offset.
+        `end` is the end offset that the log had at `asked_ms`, or None if the log has not grown since then.
         """
         was_written = end is None or end > self.moment.committed
         if was_written and asked_ms > 0:
@@ -110,7 +110,7 @@ class _Search(NamedTuple):
 
 
 def _written(moments: Iterable[Moment], ask: Ask) -> list[int]:
-    """Return, for each moment, when the oldest record that the group had not read yet was written, in ms."""
+    """Return, for each moment, the write time (ms) of the oldest record that the group had not read at that moment."""
     searches = [_Search(each, None, each.time_ms) for each in moments]
     while open_ones := [number for number, each in enumerate(searches) if not each.is_done]:
         asked = [searches[number].next_ms for number in open_ones]

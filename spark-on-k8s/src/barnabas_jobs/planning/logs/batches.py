@@ -1,4 +1,4 @@
-"""The batches of a `.log` file by their headers, in message format 2, which Kafka has written since 0.11."""
+"""The batches of a `.log` file, read from their headers, in message format 2, which Kafka has written since 0.11."""
 
 import struct
 from collections.abc import Callable, Iterator, Sequence
@@ -81,8 +81,8 @@ class Window:
 def walk(window: Window, extent: SegmentExtent, index_positions: Sequence[int]) -> Iterator[Batch | Problem]:
     """Yield the batches and their problems.
 
-    An incomplete batch at the end is left out if it need not be damage; see SegmentExtent. After damage, continue at
-    the next position in `index_positions`, or end if there is none.
+    An incomplete batch at the end is not reported if it can be an unfinished write; see SegmentExtent. After damage,
+    continue at the next position in `index_positions`, or end if there is none.
     """
     position, next_offset, epoch = 0, extent.base_offset, -1
     while position < extent.size_bytes:

@@ -20,7 +20,7 @@ NAMED_MAX: Final = 10
 
 
 class Entry(NamedTuple):
-    """An index entry: its position in the index file (`place`), and its two numbers, such as offset and position."""
+    """An entry of an index: `place` is its position in the index file, and the other fields are its two numbers."""
 
     place: int
     first: int

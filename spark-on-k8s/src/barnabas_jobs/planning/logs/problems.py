@@ -1,4 +1,4 @@
-"""The kinds of problems that an audit can find, and a problem in the files of a segment."""
+"""The kinds of problems that an audit can find, and the class of a problem in the files of a segment."""
 
 from typing import Final, NamedTuple
 

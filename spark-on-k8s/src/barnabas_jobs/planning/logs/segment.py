@@ -32,9 +32,9 @@ PROBLEMS_NAMED_MAX: Final = 100
 
 
 class SegmentFiles(NamedTuple):
-    """The files of a segment: a function that reads the `.log`, and the indexes, None if missing.
+    """The files of a segment.
 
-    The indexes were read before the `.log`.
+    `read` reads the `.log`. The content of each index was read before the `.log`; None if the index is missing.
     """
 
     extent: SegmentExtent
@@ -67,9 +67,10 @@ class _Named:
 
 
 def audited(files: SegmentFiles, decompress: Decompress | None) -> Iterator[Batch | Problem]:
-    """Yield the batches and the problems of a segment; after PROBLEMS_NAMED_MAX of a kind, yield the number of others.
+    """Yield the batches and the problems of a segment.
 
-    Records are checked only with `decompress`. Indexes are checked only if the batches are sound but for offset gaps.
+    After PROBLEMS_NAMED_MAX problems of a kind, only the number of further ones is yielded. Records are checked only
+    with `decompress`. Indexes are checked only if the batches have no problems except offset gaps.
     """
     window, places, transactions = Window(files.read), BatchPlaces(), SegmentTransactions()
     index = _used(files, files.offset_index, OFFSET_ENTRY)
