@@ -77,11 +77,11 @@ def with_lags(commits: DataFrame, lags: Sequence[tuple[int, int, int | None, flo
 
 
 def with_group_lags(commits: DataFrame) -> DataFrame:
-    """Return the commits with two more lags at the time of the commit: of the group, and of the group in the topic.
+    """Return the commits with two more columns, `group_lag` and `topic_lag`: lags of the group when it committed.
 
-    Both are the sum of the last known lags of the group's partitions (in the topic), or null if the lag in the
-    committed partition is unknown. All commits of a group are in one partition of `__consumer_offsets`, so their
-    offsets give their order.
+    `group_lag` is the sum of the last known lags of all partitions of the group, and `topic_lag` is the sum for the
+    partitions of the committed topic. Both are null if the lag in the committed partition is unknown. All commits of a
+    group are in one partition of `__consumer_offsets`, so their offsets there give their order.
     """
     own = Window.partitionBy(*KEY).orderBy(*PLACE)
     last = F.coalesce(F.last("lag", ignorenulls=True).over(own.rowsBetween(Window.unboundedPreceding, -1)), F.lit(0))
@@ -151,7 +151,7 @@ def _period(name: str, length_ms: int) -> Column:
 
 
 def _missed(objective: Objective) -> Any:
-    """Return the condition of `Objective.is_missed` as a column."""
+    """Return a column that is true where the lag is above a limit of the objective, as in `Objective.is_missed`."""
     found = F.lit(False)
     for name, bound in (("group_lag", objective.max_records), ("seconds", objective.max_seconds)):
         found = found if bound is None else found | F.coalesce(F.col(name) > bound, F.lit(False))

@@ -89,7 +89,10 @@ def _text(error: Exception) -> str:
 
 
 def _cause(text: str) -> str:
-    """Return the text of an exception of this package, or else the last cause in Spark's text without stack traces."""
+    """Return the message of this package's exception in Spark's text.
+
+    If Spark's text has no such exception, return the last causes that it names, without the stack traces.
+    """
     if ours := OURS.search(text):
         return ours[1]
     lines = [

@@ -24,7 +24,7 @@ class SparkJob(msgspec.Struct, frozen=True):
 
 
 class JobSums:
-    """The totals over all Spark jobs of one session. Of a single ended job only the number is kept, to save memory."""
+    """The totals over all Spark jobs of one session. To save memory, only the ids of ended jobs are kept."""
 
     def __init__(self) -> None:
         self._ended: set[int] = set()

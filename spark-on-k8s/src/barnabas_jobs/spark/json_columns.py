@@ -40,14 +40,15 @@ class JsonColumns(NamedTuple):
 
     @property
     def ddl(self) -> str:
-        """The schema in Spark's DDL, the form in which ledger entries have the schema."""
+        """The schema as a DDL string of Spark, as ledger entries store it."""
         return self.schema.toDDL()
 
     def added(self, records: DataFrame) -> DataFrame:
-        """Return the records with two more columns: `json` is the parsed value, and `json_fits` is true if it fits.
+        """Return the records with two more columns, `json` and `json_fits`.
 
-        `json_fits` is null if the record has no value. `json` is null unless the value fits the schema. With
-        `on_mismatch=fail`, Spark fails at the first value that does not fit.
+        `json` is the parsed value, or null if the value does not fit the schema. `json_fits` is true if the value fits
+        the schema, and null if the record has no value. With `on_mismatch=fail`, Spark fails at the first value that
+        does not fit.
         """
         whole = StructType([*self.schema.fields, StructField(CORRUPT, StringType())])
         options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}

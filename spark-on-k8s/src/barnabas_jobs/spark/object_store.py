@@ -86,10 +86,10 @@ class ObjectStore:
                 stream.close()
 
     def add(self, name: str, content: bytes) -> bool:
-        """Add an object atomically; return False if the name is taken.
+        """Add an object atomically; return False if an object with this name and other content exists.
 
-        Hadoop's client may repeat a request whose answer was lost, and then finds that the name is taken. So return
-        True if the existing object has the same content.
+        An existing object with the same content counts as added, because Hadoop's client may have repeated a request
+        whose response was lost.
         """
         try:
             self._write(self._files.createFile(self._path(name)).opt(CONDITIONAL, "true").build(), content)

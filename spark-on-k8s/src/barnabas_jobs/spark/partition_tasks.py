@@ -51,9 +51,10 @@ class Writer(Protocol):
     """The function that writes the records of a task; Spark sends it to the executors."""
 
     def __call__(self, records: Iterable[Any], *, is_again: bool = False) -> Iterator[tuple[int, int, int]]:
-        """Write records, which are tuples of COLUMNS sorted by offset, and yield the COUNTS of their partition.
+        """Write the records of one partition, and yield one row with the columns COUNTS.
 
-        `is_again` is true if an earlier attempt of the task has begun to write the same records.
+        The records are tuples of COLUMNS, sorted by offset. `is_again` is true if an earlier attempt of the task may
+        have written some of the records.
         """
 
 

@@ -1,7 +1,7 @@
-"""The phases of a job, which the descriptions and tags of its Spark jobs name.
+"""The phases of a job. The description and the tag of a Spark job say to which phase the Spark job belongs.
 
-Usually the progress of a phase is the number of records that Spark's tasks have read. A phase with another progress,
-such as the number of records written to Kafka, counts these records itself.
+Usually the progress of a phase is the number of records that Spark's tasks have read. If a phase measures its progress
+by other records, such as those written to Kafka, the phase counts these records itself.
 """
 
 from collections.abc import Callable, Iterator

@@ -25,7 +25,10 @@ EARLIEST_MS: Final = -2_208_988_800_000  # The time is 1900-01-01T00:00:00Z.
 TASK_RECORDS: Final = 500_000
 """The largest number of offsets in a task; a long partition would otherwise keep one core busy alone."""
 FIRST_READERS: Final = "spark.sql.sources.useV1SourceList"
-"""The setting that lists the sources to read through Spark's V1 interface; Kafka's V1 reader counts no records."""
+"""The setting that lists the sources that Spark reads through its V1 interface.
+
+Kafka must not be in the list if Spark is to count the records that it reads, because Kafka's V1 reader counts none.
+"""
 TOO_OLD: Final = "timestamp before the year 1900"
 
 
@@ -98,9 +101,9 @@ def _offsets(topic: str, offsets: Mapping[int, int]) -> str:
 
 @contextmanager
 def reading(spark: SparkSession, topic: str) -> Iterator[None]:
-    """Make data frames of this topic readable while the block runs.
+    """Let Spark read data frames of this topic while the `with` block runs.
 
-    For internal topics, Spark finds the partitions only through a consumer, not through its admin client.
+    For an internal topic, make Spark list the partitions with a consumer, because its admin client does not find them.
     """
     chosen = {"spark.sql.streaming.kafka.useDeprecatedOffsetFetching": "true"} if topic.startswith("__") else {}
     with settings(spark, chosen):
@@ -161,9 +164,9 @@ def write_parquet(records: DataFrame, folder: str) -> int:
 
 
 def counts(spark: SparkSession, data: str, paths: Sequence[str]) -> dict[int, Counted]:
-    """Return, for each partition in the files, the number of records and the other facts in Counted.
+    """Count, for each partition in the files, the records and those that do not fit the schema.
 
-    Keys and values are not read.
+    Return also the first and the last offset of the partition. Keys and values are not read.
     """
     if not paths:
         return {}
@@ -189,7 +192,7 @@ def fingerprint(*more: str) -> Column:
 
 
 def size() -> Column:
-    """Return the bytes of key, value and headers."""
+    """Return a column with the total size in bytes of key, value and headers."""
     headers = F.aggregate(
         F.coalesce("headers", F.array()),
         F.lit(0).cast("long"),

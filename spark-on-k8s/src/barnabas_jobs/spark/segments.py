@@ -46,10 +46,10 @@ def epochs(batches: DataFrame) -> list[Row]:
 def differing(batches: DataFrame, spans: Sequence[Any]) -> DataFrame:
     """Return topic, partition and base offset of each batch that differs between replicas.
 
-    A batch that a replica lacks is a difference only if the replica has committed its offset; `is_committed` is then
-    true, and also if the batches of such replicas differ. `spans` has a row of SPANS for each replica: `since` is the
-    first offset to compare, `committed_until` is the offset up to which the replica is committed, and `untils` is the
-    list of `committed_until` of all replicas of the partition.
+    `is_committed` is true if the replicas that have committed the offset differ: their batches differ, or one of them
+    lacks the batch. A batch is no difference if only other replicas lack it. `spans` has a row of SPANS for each
+    replica: `since` is the first offset to compare, the replica has committed all offsets below `committed_until`, and
+    `untils` is the list of `committed_until` of all replicas of the partition.
     """
     table = F.broadcast(batches.sparkSession.createDataFrame(list(spans), SPANS))
     offset = F.col("base_offset")

@@ -24,9 +24,9 @@ def standing() -> Standing:
 
 @contextmanager
 def reported(ask: Callable[[], Standing]) -> Iterator[None]:
-    """Make `standing` call `ask` while the `with` block runs.
+    """Let `standing` return the state of the archive, as `ask` returns it, while the `with` block runs.
 
-    The thread that watches the progress of the job calls `standing`.
+    The thread that reports the progress of the job calls `standing`.
     """
     _asked.append(ask)
     try:
