@@ -150,7 +150,7 @@ def compare(
 ) -> Result:
     """Compare the records at the offsets that both archive and topic have, and count the records in all archived files.
 
-    With `match=order`, compare all records in order. With `only_shared`, only count archived records not in the topic.
+    `match=order` compares all records in order. `only_shared` only counts archived records at offsets the topic lacks.
     """
     spans = generation.spans()
     archived = of_files(spark, folder.data, folder.paths(generation))

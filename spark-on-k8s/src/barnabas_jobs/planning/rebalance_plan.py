@@ -62,7 +62,7 @@ class _Pair(NamedTuple):
     A plan reduces the sum of the squared bytes of all log dirs and brokers, with the weights from `_pairs`. `pull` is
     the weighted bytes of `giver` and its broker minus those of `taker` and its broker. `brake` is the sum of the
     weights of these log dirs and brokers. If both log dirs are on one broker, the broker is left out of `pull` and
-    `brake`. A move of s bytes reduces the sum by s * (2 * pull - s * brake). `bound` is the largest reduction.
+    `brake`. A move of s bytes reduces the sum by s * (2 * pull - s * brake), and `bound` is the maximum over all s.
     """
 
     bound: float
