@@ -25,7 +25,7 @@ StateOf = Callable[[Key], ClusterState | None]
 """A function that returns the last known state of a Cluster's brokers, or None."""
 Previewed = ConsumerGroup | MaintenanceJob
 Preview = Callable[[Cluster, Previewed], Awaitable[tuple[str, ...]]]
-"""A function that returns warnings about the effect of a resource, or about missing objects, within a time limit."""
+"""A function that warns, within a time limit, about an offset reset's effect or a run's missing volume claims."""
 PREVIEWED: Final[Mapping[str, type[Previewed]]] = {
     CONSUMER_GROUP.name: ConsumerGroup,
     MAINTENANCE_JOB.name: MaintenanceJob,
@@ -78,7 +78,7 @@ async def _judged(request: Json, inventory: Inventory, state_of: StateOf, dry_ru
 
 
 def _with_news(cluster: Cluster, old: Json | None) -> Cluster:
-    """Return the Cluster without unchanged maintenance entries, because an old entry must not block a change."""
+    """Return the Cluster with only new and changed maintenance entries; an invalid old entry must not block a change."""
     known = readable_part(Cluster, old).spec.maintenance if old is not None else ()
     fresh = tuple(each for each in cluster.spec.maintenance if each not in known)
     return replace(cluster, spec=replace(cluster.spec, maintenance=fresh))

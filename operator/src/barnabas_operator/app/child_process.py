@@ -28,8 +28,8 @@ class ChildFailed(Exception):
 class Child(NamedTuple):
     """A process to start, which is ready once GET `ready_path` on its HTTP port returns 200.
 
-    `mark` is one of the process's arguments. A process without this argument is another program, to which the system
-    has given the process id of an ended child.
+    `mark` is one of the process's arguments. If a running process lacks this argument, the process is another program,
+    which the system has started with the process id of an ended child.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""The data directory of `barnabas up`, locked by one process, with the brokers' folders and the last run's state."""
+"""The data directory of `barnabas up`, locked by one process, with the brokers' folders and the resources."""
 
 import fcntl
 import os
@@ -22,7 +22,7 @@ class DataDirHeld(Exception):
 
 
 class MemoryBroken(Exception):
-    """The error that the stored state of the last run cannot be read; the message has the reason."""
+    """The error that the resources of the last `barnabas up` cannot be read; the message has the reason."""
 
 
 class DataDir:
@@ -52,7 +52,7 @@ class DataDir:
         return self.path / f"broker-{broker_id}"
 
     def write_status(self, wanted: DesiredState) -> None:
-        """Write the state, if it has changed, as JSON for the next run, and as YAML for people and scripts."""
+        """Write the resources, if they have changed, as JSON for the next `barnabas up` and as YAML for users."""
         memory = msgspec.json.encode(wanted)
         if memory == self._written:
             return
@@ -61,7 +61,10 @@ class DataDir:
         self._written = memory
 
     def read_status(self) -> DesiredState | None:
-        """Read the state of the last run; None if there was no run. Raises MemoryBroken if the file cannot be read."""
+        """Return the resources that the last `barnabas up` wrote; None if there are none.
+
+        Raises MemoryBroken if the file cannot be read.
+        """
         return read_status(self.path)
 
 
@@ -81,7 +84,7 @@ def _take_lock(path: Path) -> TextIO:
 
 
 def read_status(path: Path) -> DesiredState | None:
-    """Read the state of the last `barnabas up` in this data directory; None if there was no run.
+    """Return the resources that the last `barnabas up` wrote to this data directory; None if there are none.
 
     Raises MemoryBroken if the file cannot be read.
     """

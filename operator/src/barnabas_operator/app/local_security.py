@@ -79,7 +79,7 @@ class LocalSecurity:
                 replace_secret_file(Path(path), properties_text(of_client(listener, files, bootstrap, password)))
 
     def bring_users(self, client: Any, cluster: Cluster) -> None:
-        """Set the passwords in the brokers after a change; delete passwords and files of users no longer declared.
+        """Set passwords in the brokers if any has changed; delete passwords and files of users that are not declared.
 
         Raises ClusterUnreachable if no broker answers, or if the brokers refuse a password.
         """
@@ -111,7 +111,7 @@ class LocalSecurity:
             ) from error
 
     def _issue(self, authority: Authority, name: str, folder: Path, hosts: tuple[str, ...] = ()) -> None:
-        """Issue a certificate, unless this run has already issued it; certificates of earlier runs are replaced."""
+        """Issue a certificate at most once in this process; a certificate from an earlier `barnabas up` is replaced."""
         if folder in self._issued:
             return
         folder.mkdir(mode=_PRIVATE, parents=True, exist_ok=True)

@@ -119,7 +119,7 @@ def group_rows(groups: Iterable[ConsumerGroup]) -> list[tuple[str, ...]]:
 
 
 def without_numbers(row: tuple[str, ...]) -> tuple[str, ...]:
-    """Return a group's row without numbers. The table is printed again only if rows without numbers have changed."""
+    """Return a group's row with the numbers left out. The table is printed again only if other parts have changed."""
     return (*row[: GROUP_NUMBERS.start], *row[GROUP_NUMBERS.stop : -1], NUMBERS.sub("", row[-1]))
 
 

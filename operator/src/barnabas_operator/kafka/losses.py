@@ -47,7 +47,7 @@ def stray_logs(client: Any, broker_ids: Sequence[int]) -> tuple[StrayLog, ...]:
 
 
 def _set_aside(broker_id: int, configs: Mapping[str, Any]) -> Iterator[StrayLog]:
-    """Yield the stray logs in a broker's response to DescribeConfigs."""
+    """Yield the stray logs that a broker lists under STRAY_LOGS in its response to DescribeConfigs."""
     logs, offline = (configs.get(name, {}).get("value") or "" for name in (STRAY_LOGS, STRAY_LOGS_OFFLINE))
     offline_dirs = set(offline.split(","))
     for directory, size_bytes in parse_stray_logs(logs):

@@ -91,7 +91,7 @@ def operations(changes: Mapping[str, str | None]) -> dict[str, tuple[str, str | 
 
 
 def _move(client: Any, steps: Sequence[MoveReplicas]) -> Answers:
-    """Start reassignments; yield each topic with the error of its first refused partition; None if none was refused."""
+    """Start reassignments; yield each topic with the error of its first refused partition, or with None."""
     wanted = {TopicPartition(step.topic, number): row for step in steps for number, row in step.assignments.items()}
     answers = client.alter_partition_reassignments(wanted)
     for step in steps:
@@ -101,7 +101,7 @@ def _move(client: Any, steps: Sequence[MoveReplicas]) -> Answers:
 
 
 def _delete(client: Any, steps: Sequence[DeleteTopic]) -> Answers:
-    """Delete topics by id; yield each topic with the error; None if it was deleted or its id is unknown."""
+    """Delete topics by id; yield each topic with its error, or with None if the topic was deleted or its id is unknown."""
     names = {kafka_uuid.from_text(step.topic_id): step.topic for step in steps}
     for answer in client.delete_topics(list(names), raise_errors=False)["topics"]:
         is_gone = answer["error_code"] == ErrorCode.UNKNOWN_TOPIC_ID

@@ -9,7 +9,7 @@ from barnabas_operator.kafka.step_requests import TOPICS_A_REQUEST_MAX
 
 Value = TypeVar("Value")
 Ask = Callable[[Any, Sequence[str]], Mapping[str, Value]]
-"""A function that asks the brokers, by a kafka-python admin client, for a value of each named topic."""
+"""A function that reads, with a kafka-python admin client, a value such as `min.insync.replicas` of each named topic."""
 
 _SET_ON_TOPIC: Final = "DYNAMIC_TOPIC_CONFIG"
 _MIN_ISR: Final = "min.insync.replicas"
@@ -32,10 +32,10 @@ class TopicAnswers(Generic[Value]):
         self._heard: dict[str, _Heard[Value]] = {}
 
     def of(self, ids: Mapping[str, str]) -> dict[str, Value]:
-        """Return the value of each topic in `ids`, which maps topic names to topic ids.
+        """Return the cached value, or the value that `ask` reads, of each topic in `ids`.
 
-        A cached value is not used for a topic that was deleted and created again. Topics that are not in `ids` are
-        dropped from the cache.
+        `ids` maps topic names to topic ids. A cached value is not used if the topic was deleted and created again.
+        Topics that are not in `ids` are dropped from the cache.
         """
         now_s = self._now_s()
         kept = {

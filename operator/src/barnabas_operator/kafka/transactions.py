@@ -101,7 +101,7 @@ def _transactions(client: Any, states: Sequence[str] | None) -> tuple[Transactio
 
 
 def _held_back(client: Any) -> Mapping[Any, int]:
-    """Return the partitions with open transactions, each with the number of offsets that the transactions hold back."""
+    """Return how many offsets `read_committed` consumers cannot read yet, by partition with open transactions."""
     led = [
         structs.TopicPartition(topic["name"], partition["partition_index"])
         for topic in client.describe_topics()

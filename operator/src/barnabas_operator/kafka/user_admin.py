@@ -119,10 +119,10 @@ def _quotas(client: Any) -> Mapping[str, dict[str, float]]:
 def apply_user_steps(
     client: Any, steps: Sequence[UserStep], writing: Callable[[], AbstractContextManager[object]]
 ) -> dict[str, tuple[UserStep, StepRefused]]:
-    """Make planned changes of users, one kind after the other; return the refused change of each user, with the error.
+    """Make planned changes of users in the order of `_SENDERS`; return the refused change and its error, by user.
 
-    After a refused change, a user gets no changes of later kinds. Each request runs in the context manager `writing()`.
-    Raises ClusterUnreachable if no broker answers.
+    If a change of a user is refused, the kinds of changes that come later in `_SENDERS` are skipped for that user. Each
+    request runs in the context manager `writing()`. Raises ClusterUnreachable if no broker answers.
     """
     refused: dict[str, tuple[UserStep, StepRefused]] = {}
     with reachable():

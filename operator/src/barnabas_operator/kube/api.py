@@ -10,7 +10,7 @@ from barnabas_operator.kube.api_resources import api_resource_of, path_of
 from barnabas_operator.planning.object_names import FIELD_MANAGER
 from barnabas_operator.resources.json_types import Json
 
-APPLY: Final = "application/apply-patch+yaml"  # Every JSON text is also valid YAML.
+APPLY: Final = "application/apply-patch+yaml"  # The JSON of the bodies is also valid YAML.
 MERGE: Final = "application/merge-patch+json"
 REQUEST_S_MAX: Final = 15.0
 PAGE: Final = 500
@@ -197,9 +197,10 @@ class KubeApi:
         body: Json | None = None,
         content_type: str = "application/json",
     ) -> dict[str, Any]:
-        """Send a request and return the JSON body of the response; a write runs in the context manager `writing`.
+        """Send a request and return the JSON body of the response.
 
-        Raise KubeRefused for an error response, and KubeUnreachable if the API server does not answer in time.
+        A request that changes objects is sent inside the context manager `writing`. Raises KubeRefused for an error
+        response, and KubeUnreachable if the API server does not answer in time.
         """
         is_write = method != "GET" and "dryRun" not in (query or {})
         with self._writing() if is_write else _always() as seconds_max:

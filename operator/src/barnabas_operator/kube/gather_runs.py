@@ -76,7 +76,7 @@ async def _applications(
 
 
 def _with_reason(run: ObservedRun, job_name: str, events: Iterable[Json]) -> ObservedRun:
-    """Return the run with the last warning Event about its Job in `unmade`; Events of an earlier Job are ignored."""
+    """Return the run with `unmade` set to the last warning Event about the run's Job, not about an earlier Job."""
     uid = run.job.uid if run.job is not None else ""
     own = [event for event in events if event["involvedObject"].get("uid") == uid]
     return run._replace(unmade=last_warning(job_name, own))

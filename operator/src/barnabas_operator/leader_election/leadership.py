@@ -10,7 +10,7 @@ from barnabas_operator.planning.lease import DURATION_S, RENEW_S
 
 
 class NotLeading(Exception):
-    """The error that a write was not sent, because this operator does not hold the lease for long enough."""
+    """The error that a write was not sent, because the lease is not held, or may expire before the write ends."""
 
 
 class Leadership:

@@ -25,7 +25,7 @@ def supporting_objects(
     """Return the objects that do not depend on the brokers' external addresses, such as Services.
 
     `apis` has the optional API groups of the API server; without the PodMonitor's group, no PodMonitor is returned.
-    External Services are made for at least `places` brokers, so that a broker keeps its Services until it is removed.
+    At least the first `places` brokers get external Services, because a broker needs them until it is removed.
     """
     reached_by = services(cluster, max(places, cluster.spec.brokers.replicas))
     access = (*broker_access(cluster), *credential_objects(cluster))

@@ -45,7 +45,7 @@ END_S_MAX: Final = 60
 
 
 def run_client(run: MaintenanceJob, cluster: Cluster) -> ClientAccess:
-    """Return a run's access to the brokers, without credentials if the job only reads files."""
+    """Return the brokers' address and the Secret for a run's pods, without the Secret if the job only reads files."""
     access = client_access(cluster, maintenance_name(cluster.metadata.name))
     return access if _asks_brokers(run) else access._replace(secret="")
 

@@ -1,4 +1,4 @@
-"""The CronJobs of a Cluster's maintenance entries, whose pods create MaintenanceJobs, and their ServiceAccount."""
+"""The CronJobs of a Cluster's maintenance entries, and the ServiceAccount of the pods that create MaintenanceJobs."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final

@@ -12,7 +12,7 @@ from barnabas_operator.resources.template import TemplateMetadata
 
 
 def as_the_cluster_says(run: MaintenanceJob, cluster: Cluster) -> MaintenanceJob:
-    """Return the MaintenanceJob with the labels and annotations of the Cluster's template added to its pod template."""
+    """Return the MaintenanceJob with labels and annotations of the Cluster's template added to `spec.template.pod`."""
     template = RunTemplate(pod=pod_template(run.spec.template.pod, cluster))
     return replace(run, spec=replace(run.spec, template=template))
 

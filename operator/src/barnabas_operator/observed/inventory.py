@@ -110,9 +110,12 @@ class _Members:
         self._kind = kind
         self.all: Final[dict[Key, Json]] = {}
         self._by_named: Final[defaultdict[Key, dict[str, Json]]] = defaultdict(dict)
-        """The resources by their namespace and the Cluster that they name, and then by their own name."""
+        """The resources by namespace and named Cluster, and below these keys by `metadata.name`."""
         self._by_subject: Final[defaultdict[Key, dict[str, Json]]] = defaultdict(dict)
-        """The resources by namespace and name in Kafka, and then by name; names that collide in Kafka have one key."""
+        """The resources by namespace and name in Kafka, and below these keys by `metadata.name`.
+
+        Names that collide in Kafka have the same key.
+        """
 
     def by_named(self) -> Iterable[tuple[Key, Mapping[str, Json]]]:
         """Return the resources, grouped by the Cluster that they name, even if that Cluster does not exist."""

@@ -176,7 +176,7 @@ def _last(rows: Iterable[RunRow]) -> Iterable[RunRow]:
 
 
 def _last_success_s(runs: Iterable[RunRow], schedules: Iterable[ScheduleRow]) -> Mapping[tuple[str, ...], float]:
-    """Return the time of the last success in seconds since the epoch, by the values of the labels ABOUT."""
+    """Return the last success in seconds since the epoch. The keys of the mapping are values of the labels ABOUT."""
     kept = ((row.about, _seconds(row.status.get("completionTime"))) for row in runs if _has_succeeded(row))
     found = [*kept, *((each.about, each.succeeded_s) for each in schedules)]
     latest: dict[tuple[str, ...], float] = {}

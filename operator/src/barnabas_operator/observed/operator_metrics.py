@@ -29,7 +29,7 @@ from barnabas_operator.resources.object_meta import READY
 
 SECONDS: Final = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
 CLUSTER: Final = ("resource_namespace", "cluster")
-"""The labels of a Cluster, as in Strimzi. Prometheus uses the label `namespace` for the namespace of the operator."""
+"""The labels of a Cluster, as in Strimzi. Prometheus itself sets the label `namespace`, to the operator's namespace."""
 STRIMZI: Final = (
     "barnabas_reconciliations_total",
     "barnabas_reconciliations_successful_total",
