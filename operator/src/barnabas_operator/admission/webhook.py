@@ -78,7 +78,7 @@ async def _judged(request: Json, inventory: Inventory, state_of: StateOf, dry_ru
 
 
 def _with_news(cluster: Cluster, old: Json | None) -> Cluster:
-    """Return the Cluster with only new and changed maintenance entries; an invalid old entry must not block a change."""
+    """Return the Cluster with only new or changed maintenance entries; an invalid old entry must not block changes."""
     known = readable_part(Cluster, old).spec.maintenance if old is not None else ()
     fresh = tuple(each for each in cluster.spec.maintenance if each not in known)
     return replace(cluster, spec=replace(cluster.spec, maintenance=fresh))

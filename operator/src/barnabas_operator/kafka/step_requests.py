@@ -101,7 +101,7 @@ def _move(client: Any, steps: Sequence[MoveReplicas]) -> Answers:
 
 
 def _delete(client: Any, steps: Sequence[DeleteTopic]) -> Answers:
-    """Delete topics by id; yield each topic with its error, or with None if the topic was deleted or its id is unknown."""
+    """Delete topics by id; yield each topic with its error, or with None if it was deleted or its id is unknown."""
     names = {kafka_uuid.from_text(step.topic_id): step.topic for step in steps}
     for answer in client.delete_topics(list(names), raise_errors=False)["topics"]:
         is_gone = answer["error_code"] == ErrorCode.UNKNOWN_TOPIC_ID

@@ -9,7 +9,7 @@ from barnabas_operator.kafka.step_requests import TOPICS_A_REQUEST_MAX
 
 Value = TypeVar("Value")
 Ask = Callable[[Any, Sequence[str]], Mapping[str, Value]]
-"""A function that reads, with a kafka-python admin client, a value such as `min.insync.replicas` of each named topic."""
+"""A function that reads, with kafka-python's admin client, a value such as `min.insync.replicas` of each topic."""
 
 _SET_ON_TOPIC: Final = "DYNAMIC_TOPIC_CONFIG"
 _MIN_ISR: Final = "min.insync.replicas"

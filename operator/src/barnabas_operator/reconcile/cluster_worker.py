@@ -271,7 +271,7 @@ class ClusterWorker:
             cluster, body, first or first_problem(beside or waiting, problem) or version.refusal, found
         )
         if ahead is not None and ahead.is_rebalanced:
-            self._statuses.check()  # The annotation APPROVAL must stay if the status was not written.
+            self._statuses.check()  # If the status was refused, `check` raises, so that APPROVAL is kept.
             await parts.run(self._statuses.take_annotation(body, APPROVAL))
         parts.check()
         for refusal in (waiting, beside):
@@ -311,10 +311,10 @@ class ClusterWorker:
         )
 
     async def _maintain_brokers(self, cluster: Cluster, brokers: BrokersOutcome, state: ClusterState) -> None:
-        """Set configs and find stray logs; do what else is due now.
+        """Set dynamic configs and find stray logs. Also balance leaders if `brokers` says that a balance is due.
 
-        Leaders are balanced if `brokers` asks for it. ACLs and `admin`'s password wait for restarts, and removed
-        brokers are unregistered unless a step of the roll waits.
+        ACLs and the password of `admin` are set if no broker still has to restart. Removed brokers are unregistered if
+        `brokers` has no reason to wait.
         """
         if brokers.balance:
             await self._running.balance(cluster)
@@ -365,9 +365,9 @@ class ClusterWorker:
         await self._statuses.write([(replace(cluster, status=status), body)])
 
     def _connected(self, cluster: Cluster) -> ClusterAdmin:
-        """Return the connection to the brokers, which is made if needed; called in threads.
+        """Return the connection to the brokers; connect if there is none. Call this method in a thread.
 
-        Raises ClusterUnreachable if no broker answers, or the worker has ended.
+        Raises ClusterUnreachable if no broker answers, or if the worker has ended.
         """
         admin = self._admin
         if admin is None:

@@ -161,9 +161,10 @@ class ClusterWorkers:
         self._strays_changed.clear()
 
     async def _report_strays(self) -> float:
-        """Write CLUSTER_NOT_FOUND into the status of resources without a Cluster; remove finalizers of deleted ones.
+        """Write CLUSTER_NOT_FOUND into the status of resources without a Cluster.
 
-        A workload that an offset reset scaled down is scaled up before the finalizer of its ConsumerGroup is removed.
+        If the resource is being deleted, its finalizer is removed instead. Before either, the workload that an offset
+        reset scaled down is scaled up.
         """
         if self._leadership.is_held:
             await asyncio.gather(*(self._report_stray(body) for body in self._strays_now()))

@@ -27,7 +27,7 @@ class Seen(NamedTuple):
     restarting: Collection[int] = ()
     """The ids of the brokers that are restarting or still have to restart."""
     ahead: PendingMoves | None = None
-    """The pending and planned reassignments."""
+    """The reassignments that the status of the Cluster reports; None before the Topics are reconciled."""
 
 
 class ReconcilerEnvironment(NamedTuple):
@@ -56,9 +56,9 @@ class KindReconciler(Protocol):
         """Remove the finalizers of resources that are no longer reconciled."""
 
     async def wait(self, bodies: Bodies, why: str) -> None:
-        """Remove finalizers if the deletion needs no broker; write `why` into the status of every other resource.
+        """Remove the finalizers of deleted resources whose deletion needs no broker.
 
-        `why` is the reason why the resources cannot be reconciled.
+        Write `why`, the reason why nothing can be reconciled, into the status of all other resources.
         """
 
     async def reconcile(self, cluster: Cluster, bodies: Bodies, seen: Seen) -> Seen:

@@ -129,6 +129,6 @@ class LookWorker:
 
 
 def _asked(body: Json) -> Json:
-    """Return what wakes the worker when it changes: uid, generation, and whether the resource is being deleted."""
+    """Return the data whose change wakes the worker: uid, generation, and whether the resource is being deleted."""
     meta = body["metadata"]
     return {"uid": meta["uid"], "generation": meta.get("generation"), "goes": "deletionTimestamp" in meta}

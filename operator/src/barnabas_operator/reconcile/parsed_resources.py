@@ -14,9 +14,9 @@ class ParsedResources(Generic[ResourceT]):
     def __init__(self, kind: type[ResourceT]) -> None:
         self._kind: Final = kind
         self._read: dict[str, tuple[str, ResourceT, str | None]] = {}
-        """The resourceVersion, the parsed resource, and the error or None, by name of the resource.
+        """A mapping from the resource's name to the resourceVersion, the parsed resource, and the error of parsing.
 
-        A parsed resource that is invalid lacks the fields that cannot be parsed.
+        The error is None if the resource is valid or being deleted. A parsed resource lacks its invalid fields.
         """
 
     def all(self, bodies: Iterable[Json]) -> tuple[list[ResourceT], list[tuple[ResourceT, str]]]:

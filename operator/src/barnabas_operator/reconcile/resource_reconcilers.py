@@ -60,12 +60,18 @@ class ResourceReconcilers:
         return {kind: self._environment.found(kind) for kind in self._reconcilers}
 
     async def release(self, found: BodiesByKind) -> None:
-        """Undo temporary changes, and remove the finalizers of resources that are no longer reconciled."""
+        """Remove the finalizers of resources that are no longer reconciled.
+
+        Before that, undo temporary changes, such as the scaling down of a workload for an offset reset.
+        """
         for kind, reconciler in self._reconcilers.items():
             await reconciler.release(found[kind])
 
     async def wait(self, found: BodiesByKind, why: str) -> None:
-        """Remove finalizers if the deletion needs no broker; write `why` into the status of every other resource."""
+        """Remove the finalizers of deleted resources whose deletion needs no broker.
+
+        Write `why`, the reason why nothing can be reconciled, into the status of all other resources.
+        """
         for kind, reconciler in self._reconcilers.items():
             await reconciler.wait(found[kind], why)
 

@@ -75,7 +75,10 @@ class RetryingLoop:
         return self.idle_s(0.0)
 
     def idle_s(self, acted_at: float) -> float:
-        """Return the seconds since `acted_at`, or since the attempt began if that is later; 0 between attempts."""
+        """Return the seconds without progress in the running attempt; 0 between attempts.
+
+        `acted_at` is the monotonic time of the last progress, which may be before the start of the attempt.
+        """
         if self._began_at is None:
             return 0.0
         return self._clock.monotonic_s() - max(self._began_at, acted_at)

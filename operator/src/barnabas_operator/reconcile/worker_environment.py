@@ -13,10 +13,11 @@ from barnabas_operator.planning.users.user_secret import NewPassword
 from barnabas_operator.reconcile.operator_settings import OperatorSettings
 
 Connect = Callable[[str, float, TimedWrite, Credentials], ClusterAdmin]
-"""A function that blocks until it is connected to the brokers at `host:port[,host:port]`, its first argument.
+"""A function that connects to brokers, and blocks until it is connected.
 
-The other arguments are the seconds for which topic configs are cached, a function that returns a context manager for
-each write, and the credentials. Raises ClusterUnreachable if no broker answers.
+The first argument is the brokers' addresses, `host:port[,host:port]`. The other arguments are the seconds for which
+topic configs are cached, a function that returns a context manager for each write, and the credentials. Raises
+ClusterUnreachable if no broker answers.
 """
 
 

@@ -83,7 +83,7 @@ _RULES: Final[Mapping[type, list[JsonObject]]] = {
 
 _TAKEN_PORTS: Final = [9091, 9404]
 LISTENERS_OF_BROKERS: Final = ["http", "replication"]
-"""The names of the brokers' own ports, in pods and Services."""
+"""The names, in pods and Services, of the brokers' ports that no listener declares."""
 
 _LIST_RULES: Final[Mapping[type, list[JsonObject]]] = {
     Listener: [

@@ -17,7 +17,9 @@ class Scaled(NamedTuple):
 
 
 class Kind(NamedTuple):
-    """The properties of a kind. They determine its CRD, ClusterRoles, reference, watch, metrics and the chart's RBAC.
+    """The properties of a kind.
+
+    The properties determine the kind's CRD, ClusterRoles, reference page, watch, metrics and RBAC rules in the chart.
 
     A resource of any kind but Cluster belongs to the Cluster in `spec.cluster`. Without `spec.cluster`, the resource
     belongs to the Cluster in `status.cluster`, or else to the only Cluster of its namespace.
@@ -43,7 +45,7 @@ class Kind(NamedTuple):
     list_keys: Mapping[type, str] = NOTHING
     """A mapping from the type of a list's entries to the field that identifies an entry."""
     not_filled_in: frozenset[type] = frozenset()
-    """The types whose values are never defaults in the CRD, neither of a field nor in the default of a list."""
+    """The types of values that the CRD never has as a default, neither as the whole default nor in a default list."""
     scaled: Scaled | None = None
     """The fields with the number of replicas, for `kubectl scale`; None if the kind has no subresource `scale`."""
     name_field: str | None = None

@@ -58,7 +58,7 @@ def _rows(schema: Json, path: str) -> Iterator[str]:
 
 
 def _description(field: Json) -> str:
-    """Return the description of a field without default and bounds, which other columns show."""
+    """Return a field's description without the default and bounds, because the table has other columns for both."""
     described: str = field.get("description", "")
     return described.partition(". Default: ")[0].partition(". Allowed: ")[0]
 
@@ -81,7 +81,7 @@ def _type(field: Json) -> str:
 
 
 def _partial(field: Json) -> str | None:
-    """Return the type that the reference page shows for a field with a part of a Kubernetes object, or else None."""
+    """Return the type to show for a field whose value is a partial Kubernetes object, such as a pod; otherwise None."""
     properties = field.get("properties", {})
     if "metadata" in properties and "brokerId" not in properties and "pod" not in properties:
         return "partial object" if "spec" in properties else "labels"

@@ -12,7 +12,7 @@ SHOWN_CHARACTERS_MAX: Final = 60
 
 
 class Finding(NamedTuple):
-    """An error in a document. `at_key` is true if the key is wrong, false if the value is wrong."""
+    """An error in a resource. `at_key` is true if a key is wrong, false if the value of a key is wrong."""
 
     path: tuple[str | int, ...]
     message: str

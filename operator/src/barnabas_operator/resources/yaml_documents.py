@@ -58,7 +58,8 @@ class Document:
         node = self.nodes
         for depth, step in enumerate(path, start=1):
             inner = _entry(node, step)
-            here = depth == len(path) and (at_key or inner is None)  # Use the key of an empty value, which has no line.
+            # An empty value has no position of its own, so that the position of its key is returned.
+            here = depth == len(path) and (at_key or inner is None)
             position = _entry_position(node, step, at_key=here)
             if position is not None:
                 line, column = position

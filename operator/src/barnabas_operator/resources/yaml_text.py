@@ -9,7 +9,7 @@ import msgspec
 
 from barnabas_operator.resources.resource import Resource
 
-# Such a text is a string even without quotes, in both YAML 1.1 and 1.2.
+# A text that matches PLAIN and is not in WORDS is a string even without quotes, in both YAML 1.1 and 1.2.
 PLAIN: Final = re.compile(r"[A-Za-z][A-Za-z0-9_./-]*( [A-Za-z0-9_./-]+)*")
 WORDS: Final = frozenset({"true", "false", "null", "yes", "no", "on", "off", "y", "n"})
 

@@ -13,9 +13,10 @@ PAUSE_S: Final = 1.0
 
 
 class Logins:
-    """The source of credentials for kopf. Each call returns a different priority, even for the same credentials.
+    """The source of credentials for kopf.
 
-    A starting API server may refuse valid tokens. After a refusal, kopf never uses equal credentials again.
+    An API server that is starting may refuse valid tokens, and kopf never uses refused credentials again. So each call
+    of `next` returns the credentials with a different priority, which makes them unequal to all earlier ones.
     """
 
     def __init__(self, clock: LoopClock) -> None:

@@ -28,7 +28,10 @@ def _has_password(admin: ClusterAdmin) -> bool:
 
 
 class AdministratorReconciler:
-    """The reconciler of the user `admin` in one Cluster, which asks the brokers only once until `forget` is called."""
+    """The reconciler of the user `admin` in one Cluster.
+
+    Once the brokers have a password, that password is not checked again until `forget` is called.
+    """
 
     def __init__(self, api: KubeApi, connected: Callable[[Cluster], ClusterAdmin]) -> None:
         self._api = api
@@ -44,8 +47,8 @@ class AdministratorReconciler:
     async def reconcile(self, cluster: Cluster, secrets: Mapping[str, Data]) -> None:
         """Set the ACLs of lag exporter and maintenance runs, and the password of `admin` unless it is already set.
 
-        Raises ClusterUnreachable if no broker answers, or the brokers refuse a change. May also raise KubeUnreachable
-        and KubeRefused.
+        Raises ClusterUnreachable if no broker answers, or if the brokers refuse a change. May also raise
+        KubeUnreachable and KubeRefused.
         """
         await self._companions.reconcile(cluster)
         name, namespace = administrator_name(cluster.metadata.name), cluster.metadata.namespace or "default"

@@ -113,7 +113,7 @@ class BrokerReconciler:
         return self._objects.object_event(found, is_gone=is_gone) or found["kind"] in TELLING
 
     async def advance(self, cluster: Cluster, state: ClusterState | None) -> BrokersOutcome:
-        """Apply the brokers' Kubernetes objects, and then start, restart or remove brokers in at most one step.
+        """Apply the brokers' Kubernetes objects; then take at most one step: start, restart or remove brokers.
 
         `state` is None if no broker answers.
         """
@@ -122,7 +122,8 @@ class BrokerReconciler:
         stage = pods.next_stage(cluster)
         pods = pods.at_stage(stage)
         self._places = brokers_holding(state, max(pods.count, cluster.spec.brokers.replicas))
-        begins = pods.broker_set is None  # A new StatefulSet also starts the brokers that are to be removed.
+        # A new StatefulSet also starts brokers that are to be removed, so that these too need external addresses.
+        begins = pods.broker_set is None
         lacking = pods.external.lacking(cluster, self._places if begins else 0)
         if lacking:
             return BrokersOutcome(pods, refused or Refusal(WAITING_FOR_ADDRESSES, f"waiting for {lacking[0]}"))

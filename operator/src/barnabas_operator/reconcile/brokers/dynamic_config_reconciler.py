@@ -1,4 +1,4 @@
-"""Sets the dynamic configs of a Cluster's brokers, balances leaders, and reads which logs are not served."""
+"""Sets the dynamic configs of a Cluster's brokers, balances leaders, and finds logs that no broker serves."""
 
 import logging
 from collections.abc import Callable
@@ -15,7 +15,10 @@ log = logging.getLogger(__name__)
 
 
 class DynamicConfigReconciler:
-    """The reconciler of one Cluster's running brokers. Every method may raise ClusterUnreachable."""
+    """The reconciler of dynamic configs, leaders, stray logs and registrations of one Cluster's brokers.
+
+    All methods but `forget` may raise ClusterUnreachable.
+    """
 
     def __init__(self, connected: Callable[[Cluster], ClusterAdmin]) -> None:
         self._connected: Final = connected

@@ -22,7 +22,8 @@ CHOSEN: Final[Mapping[str, Choose]] = {"Service": leftover_services, "ConfigMap"
 class GarbageCollector:
     """The garbage collector of one Cluster.
 
-    It lists objects when the Cluster, its StatefulSet or the registered brokers have changed, and after `forget`.
+    `remove` does nothing if the Cluster, its StatefulSet and the registered brokers are the same as in the last call,
+    unless `forget` has been called.
     """
 
     def __init__(self, api: KubeApi, objects: AppliedObjects) -> None:

@@ -31,7 +31,7 @@ class LagExporterReconciler:
         self._is_away = False
 
     def forget(self) -> None:
-        """Make the next reconciliation look again for a removed lag exporter that a previous leader has not deleted."""
+        """Make the next reconciliation check for an undeclared lag exporter, which another operator may have left."""
         self._is_away = False
 
     async def reconcile(self, cluster: Cluster) -> Refusal | None:

@@ -14,8 +14,8 @@ log = logging.getLogger(__name__)
 class RemovedBrokers:
     """The claims of one Cluster's removed brokers. Both methods may raise KubeUnreachable and KubeRefused.
 
-    A label marks each claim whose volume holds no needed data. A Cluster that is deleted and created again starts the
-    brokers of all claims without this label.
+    A label marks each claim whose volume holds no needed data. When a deleted Cluster is created again, the operator
+    starts each broker that has a claim without this label.
     """
 
     def __init__(self, api: KubeApi) -> None:
@@ -27,7 +27,7 @@ class RemovedBrokers:
             await mark_emptied(self._api, cluster, claim, is_emptied=True)
 
     async def tidy(self, cluster: Cluster, places: int, registered: Collection[int] | None) -> None:
-        """Delete the claims of removed brokers for volumes with `deleteClaim`; remove the label from claims in use.
+        """Delete removed brokers' claims for volumes with `deleteClaim`; remove the label from claims of other brokers.
 
         `registered` are the ids of the registered brokers. If `registered` is None (unknown), no claim is deleted.
         """

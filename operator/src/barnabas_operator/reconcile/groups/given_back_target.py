@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 async def give_back_target(api: KubeApi, clock: Clock, body: Mapping[str, Any]) -> None:
     """Scale up the workload that a reset of this ConsumerGroup scaled down. Raises KubeUnreachable.
 
-    A refusal is only logged, because it must not block the deletion of a namespace.
+    If the workload cannot be scaled up, the reason is only logged, so that a namespace can be deleted nevertheless.
     """
     group = readable_part(ConsumerGroup, body)
     goes = group.metadata.deletion_timestamp is not None

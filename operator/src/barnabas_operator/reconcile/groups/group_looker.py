@@ -205,7 +205,10 @@ class GroupLooker(Looker):
         return why is not None and why.reason != DELETION_PROTECTED
 
     async def _wait(self, groups: Sequence[ConsumerGroup], bodies: Bodies, why: str) -> None:
-        """Remove finalizers if the deletion needs no broker; write `why` into the status of every other resource."""
+        """Remove the finalizers of deleted ConsumerGroups whose deletion needs no broker.
+
+        Write `why`, the reason why nothing can be reconciled, into the status of all other ConsumerGroups.
+        """
         going = [each for each in groups if each.metadata.deletion_timestamp is not None and _may_go(each)]
         await all_ended(self._go(each, bodies) for each in going)
         await self._write_unheard([each for each in groups if each not in going], bodies, why)

@@ -37,9 +37,10 @@ class GroupPart(Protocol):
         """
 
     async def hold(self, group: ConsumerGroup, why: str, work: WorkStatus) -> WorkStatus:
-        """Undo this GroupPart's temporary changes in Kubernetes while the group is not reconciled, because of `why`.
+        """Undo this GroupPart's temporary changes in Kubernetes while the group is not reconciled.
 
-        Sends no request to brokers. Returns `work` with the conditions of this GroupPart added.
+        `why` says why the group is not reconciled. Sends no request to brokers. Returns `work` with the conditions of
+        this GroupPart added.
         """
 
     async def clean_up(self, group: ConsumerGroup) -> Refusal | None:

@@ -1,4 +1,4 @@
-"""Carries out declared offset resets of a group, and deletes the group or its offsets by its deletion policy."""
+"""Carries out offset resets, and deletes the group or its offsets if the ConsumerGroup is deleted and declares so."""
 
 import logging
 from dataclasses import replace
@@ -96,7 +96,7 @@ class OffsetResets(GroupPart):
         return still_active(group, "members") if refused.has_members else Refusal(KAFKA_ERROR, str(refused))
 
     async def _look(self, group: ConsumerGroup, reset: Reset | None, known: ResetStatus | None) -> ResetLook:
-        """Return the state of the reset, of the group, and of the workload in `spec.scaling.target`."""
+        """Return the state of the reset, of the group, and of the workload that `spec.scaling.target` names."""
         done_at = known.done_at if known is not None else None
         described = GroupDescription()
         if reset is not None and done_at is None:
@@ -186,7 +186,7 @@ class OffsetResets(GroupPart):
         return await self._targets.give_back(group, None)
 
     def _delete_now(self, group: ConsumerGroup) -> tuple[Refusal | None, Refused | None]:
-        """Delete the group or its offsets; return why the deletion must wait, and the brokers' error, or None for each.
+        """Delete the group or its offsets; return why the deletion must wait, or None, and the brokers' error, or None.
 
         Call this method in a thread.
         """

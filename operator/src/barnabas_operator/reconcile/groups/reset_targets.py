@@ -44,7 +44,7 @@ class ResetTargets:
         *,
         is_on_hold: bool = False,
     ) -> ResetLook:
-        """Return the state of the reset, with the current scale of the workload in `spec.scaling.target`."""
+        """Return the state of the reset, with the replicas of the workload that `spec.scaling.target` names."""
         target = group.spec.scaling.target if group.spec.scaling is not None else None
         scale = await self._scales.read(target) if target is not None else None
         now = utc_time(self._clock.now_ms())
@@ -84,7 +84,8 @@ class ResetTargets:
     async def give_back(self, group: ConsumerGroup, reset: Reset | None) -> Refusal | None:
         """Scale up the workload that a reset of this ConsumerGroup scaled down; return why this failed, or None.
 
-        `reset` is the declared reset that begins again when the group is reconciled again, or None.
+        `reset` is the declared reset, which will begin again at the next reconciliation. `reset` is None if no reset is
+        declared, or if the ConsumerGroup is being deleted.
         """
         try:
             return await self._given_back(group, reset)

@@ -115,7 +115,10 @@ class RunLooker(Looker):
         return await gather_runs(self._api, self._key.namespace, self._key.name, asked) if asked else {}
 
     async def _readable(self, bodies: Bodies) -> Sequence[MaintenanceJob]:
-        """Return valid runs, and invalid runs that have begun or ended; write the error into the others' status."""
+        """Return the valid runs, and the invalid runs that have begun or ended.
+
+        The error of any other invalid run is written into the status of that run.
+        """
         runs, unread = self._read.all(bodies.values())
         runs += [run for run, _ in unread if _is_past_its_spec(run)]
         invalid = [(run, why) for run, why in unread if not _is_past_its_spec(run)]
@@ -130,9 +133,9 @@ class RunLooker(Looker):
         observed: ObservedRuns,
         bodies: Bodies,
     ) -> None:
-        """Begin or follow the runs in `declared`, each after earlier runs with the same subject, such as a topic.
+        """Start or observe the runs in `declared`. A run waits for earlier runs on the same subject, such as a topic.
 
-        The runs in `not_gone` are deleted or finished, but may still have pods, so that other runs wait for them.
+        Runs also wait for the runs in `not_gone`, which are finished or being deleted, but may still have pods.
         """
         wrong = {run.metadata.name: "; ".join(run_problems(run.spec)) for run in declared if not has_begun(run)}
         cluster, now = self._key.name, self._now()

@@ -57,7 +57,7 @@ class Outcome(NamedTuple):
 def reconcile_topics(admin: ClusterAdmin, wanted: DesiredState, now: str, seen: Seen) -> Outcome:
     """Reconcile topics once, from the state in `seen`. A broker's error is written into the status of the Topic.
 
-    The outcome's `wanted.removed` contains only the deleted Topics whose deletion has to wait. Raises
+    In the returned outcome, `wanted.removed` has only the deleted Topics whose deletion has to wait. Raises
     ClusterUnreachable.
     """
     state = admin.with_overrides(seen.state, _names_with_configs(wanted, seen.state))
@@ -95,7 +95,7 @@ def _names_with_configs(wanted: DesiredState, state: ClusterState) -> set[str]:
 
 
 def _about(state: ClusterState, wanted: DesiredState, seen: Seen) -> ClusterState:
-    """Return the state with the declared number of brokers, and with the ids of the brokers to wait for."""
+    """Return the cluster's state with the declared number of brokers, and with the brokers that have to register."""
     count = wanted.cluster.spec.brokers.replicas
     state = state.with_brokers(count)
     return state if seen.informed is None else state.awaiting(count, seen.informed)
@@ -104,7 +104,7 @@ def _about(state: ClusterState, wanted: DesiredState, seen: Seen) -> ClusterStat
 def _choose_log_dirs(admin: ClusterAdmin, cluster: Cluster, steps: Sequence[TopicStep], state: ClusterState) -> None:
     """Choose the log dirs of new replicas on brokers with several log dirs.
 
-    A broker that does not answer now chooses the log dirs of its new replicas itself.
+    A broker that cannot be reached chooses the log dirs of its new replicas itself.
     """
     if len(cluster.spec.storage.volumes) == 1:
         return

@@ -44,7 +44,10 @@ class TopicReconciler(KindReconciler):
         await asyncio.gather(*(self._statuses.release(body) for body in bodies.values()))
 
     async def wait(self, bodies: Bodies, why: str) -> None:
-        """Remove finalizers if the deletion needs no broker; write `why` into the status of every other Topic."""
+        """Remove the finalizers of deleted Topics whose deletion needs no broker.
+
+        Write `why`, the reason why no Topic can be reconciled, into the status of all other Topics.
+        """
         topics, now = await self._readable(bodies), self._now()
         going = {each.metadata.name for each in topics if each.metadata.deletion_timestamp is not None and may_go(each)}
         await self._write_statuses(

@@ -42,7 +42,7 @@ class UserOutcome(NamedTuple):
 
     user: User
     drift: tuple[UserStep, ...] = ()
-    """The changes to the user in Kafka that reverted changes by other clients."""
+    """The changes to the user in Kafka by which the operator undid changes by other clients."""
     is_rotated: bool = False
     """True if the user's previous password was replaced."""
 
@@ -131,7 +131,7 @@ class UsersWork:
         return plan_user(user, round_.context.found.of(user.username), ready.known), ready
 
     async def _end(self, plan: UserPlan, refused: RefusedSteps, now: str) -> User | None:
-        """Give up a deleted user's Secret, or return the user with an error status if the deletion has to wait."""
+        """Call `dismiss` for a deleted user, or return the user with an error status if the deletion has to wait."""
         problem = plan.refusal or _problem(plan, refused)
         if problem is not None:
             return with_problem(plan.resource, problem, now)

@@ -61,7 +61,10 @@ class UserReconciler(KindReconciler):
         await asyncio.gather(*(self._statuses.release(body) for body in bodies.values()))
 
     async def wait(self, bodies: Bodies, why: str) -> None:
-        """Remove finalizers if the deletion needs no broker; write the reason `why` into every other User's status."""
+        """Remove the finalizers of deleted Users whose deletion needs no broker.
+
+        Write `why`, the reason why no User can be reconciled, into the status of all other Users.
+        """
         users, now = await self._readable(bodies), self._now()
         going = {each.metadata.name for each in users if each.metadata.deletion_timestamp is not None and may_go(each)}
         await self._write_statuses(
