@@ -34,7 +34,7 @@ def bounds_words(schema: Json, prefix: str = "") -> str:
 
 
 def _bounds(schema: Json) -> tuple[int | None, int | None]:
-    """Return the minimum and maximum of an integer, or of a list's length; None for a list without `minItems`."""
+    """Return the minimum and maximum of an integer, or of a list's length. A list without `minItems` has no bounds."""
     if schema.get("type") == "integer":
         return schema.get("minimum"), schema.get("maximum")
     return (schema["minItems"], schema["maxItems"]) if "minItems" in schema else (None, None)

@@ -27,7 +27,7 @@ class RemovedBrokers:
             await mark_emptied(self._api, cluster, claim, is_emptied=True)
 
     async def tidy(self, cluster: Cluster, places: int, registered: Collection[int] | None) -> None:
-        """Delete removed brokers' claims for volumes with `deleteClaim`; remove the label from claims of other brokers.
+        """Delete removed brokers' claims of volumes with `deleteClaim`; remove the label from existing brokers' claims.
 
         `registered` are the ids of the registered brokers. If `registered` is None (unknown), no claim is deleted.
         """

@@ -84,8 +84,8 @@ class ResetTargets:
     async def give_back(self, group: ConsumerGroup, reset: Reset | None) -> Refusal | None:
         """Scale up the workload that a reset of this ConsumerGroup scaled down; return why this failed, or None.
 
-        `reset` is the declared reset, which will begin again at the next reconciliation. `reset` is None if no reset is
-        declared, or if the ConsumerGroup is being deleted.
+        `reset` is the declared reset, which will begin again when the ConsumerGroup is reconciled again. `reset` is
+        None if no reset is declared, or if the ConsumerGroup is being deleted.
         """
         try:
             return await self._given_back(group, reset)

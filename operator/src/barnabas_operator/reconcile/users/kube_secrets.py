@@ -29,7 +29,7 @@ _GIVEN_KEY: Final = "tls.key"
 
 
 class _Kept(NamedTuple):
-    """A User's Secret in the cache, the time `at_s` when it was read, and the fields that the User declared then."""
+    """A User's Secret in the cache, the time `at_s` when it was read, and the User's fields that affect the Secret."""
 
     declared: tuple[object, ...]
     at_s: float

@@ -131,7 +131,7 @@ class UsersWork:
         return plan_user(user, round_.context.found.of(user.username), ready.known), ready
 
     async def _end(self, plan: UserPlan, refused: RefusedSteps, now: str) -> User | None:
-        """Call `dismiss` for a deleted user, or return the user with an error status if the deletion has to wait."""
+        """Delete a deleted user's Secret with `dismiss`, or return the user with an error if the deletion must wait."""
         problem = plan.refusal or _problem(plan, refused)
         if problem is not None:
             return with_problem(plan.resource, problem, now)
