@@ -271,7 +271,7 @@ class ClusterWorker:
             cluster, body, first or first_problem(beside or waiting, problem) or version.refusal, found
         )
         if ahead is not None and ahead.is_rebalanced:
-            self._statuses.check()  # If the status was refused, `check` raises, so that APPROVAL is kept.
+            self._statuses.check()  # After a temporary refusal, `check` raises, so that APPROVAL is kept.
             await parts.run(self._statuses.take_annotation(body, APPROVAL))
         parts.check()
         for refusal in (waiting, beside):
