@@ -146,7 +146,7 @@ class LogChores:
         if not self._replicas.failures.are_going_offline:
             failed_dirs = [each for each in self._logs.log_dirs if not each.is_online]
             is_back = bool(failed_dirs) and await self._probe(failed_dirs)
-            await self._replicas.sweep(is_due=is_back)  # Topics may have been deleted since the failure.
+            await self._replicas.sweep(is_due=is_back)  # Topics may have been deleted while the log dirs were offline.
         self._replicas.bring_back()
 
     async def _probe(self, failed_dirs: Sequence[LogDir]) -> bool:

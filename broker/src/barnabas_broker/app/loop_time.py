@@ -12,7 +12,7 @@ long."""
 
 
 def interrupt_threads_soon() -> None:
-    """Shorten the switch interval of the process, so that threads delay the event loop less."""
+    """Shorten Python's thread switch interval, so that other threads delay the event loop less."""
     sys.setswitchinterval(SWITCH_S)
 
 

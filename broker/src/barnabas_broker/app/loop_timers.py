@@ -12,7 +12,7 @@ from math import inf
 from typing import Final
 
 KEPT_MIN: Final = 100
-"""The number of deadlines in the heap up to which cancelled deadlines are never removed from the heap."""
+"""The number of deadlines up to which the heap is not searched for cancelled deadlines."""
 
 
 class Deadline:

@@ -111,5 +111,5 @@ class LoopTurns:
             self._longest.popleft()
         if self._longest:
             return self._longest[0]
-        self.noted_s = 0.0  # `_longest` is empty, so the next turn is remembered even if it is short.
+        self.noted_s = 0.0  # With a threshold of 0, the next turn is remembered even if it is short.
         return None

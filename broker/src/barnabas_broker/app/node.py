@@ -296,7 +296,10 @@ class Node:
             self.supervisor.fail(str(error))
 
     async def host(self) -> None:
-        """Host the partitions of the image, and start coordinators and chores. Clients are served only afterwards."""
+        """Host the partitions that the metadata image assigns to this broker; start coordinators and periodic tasks.
+
+        Clients are served only afterwards.
+        """
         environment = self.handler_environment
         self.pause_detection.start()
         log_chores = LogChores(environment.logs, environment.replicas, self._environment.clock, self.supervisor.spawn)

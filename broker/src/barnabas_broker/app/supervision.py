@@ -44,8 +44,8 @@ class Supervisor:
     ) -> asyncio.Task[object]:
         """Run a task that must not end as long as the broker lives.
 
-        `progress` must return a different value whenever the task has finished a step, and at every call while the task
-        has nothing to do. The task counts as hanging if the value stays the same for `hang_s`.
+        `progress` is called regularly. It must return a new value after each step of the task, and on every call while
+        the task is idle. The task counts as hanging if the value stays the same for `hang_s`.
         """
         if progress is not None:
             self._watched.append(Watched(name, progress, hang_s))
