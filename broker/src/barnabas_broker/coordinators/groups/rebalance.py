@@ -151,9 +151,10 @@ def _update(group: Group, member: Member, request: JoinRequest, token: Token, st
 
 
 def _replace_static(group: Group, old_member_id: str, request: JoinRequest, token: Token, step: Step) -> None:
-    """Replace and fence the member id of a restarted static member; rebalance if its assignment may change.
+    """Give a restarted static member a new member id, and fence the old member id.
 
-    Without a rebalance, answer the JoinGroup once a group record with the new member id is committed.
+    Rebalance if the member's assignment may change. Otherwise answer the member's JoinGroup once a group record with
+    the new member id is committed.
     """
     old_leader = group.leader
     member = group.replace_static(old_member_id, request)

@@ -170,7 +170,7 @@ def decode_group(data: bytes) -> GroupMetadata:
 
 
 def _decode(name: str, data: bytes) -> Any:
-    """Return the decoded message that follows the version in a value."""
+    """Decode a record value, which consists of a version and a message in this version; return the message."""
     try:
         (version,) = _INT16.unpack_from(data)
         if not 0 <= version <= _VALUE_VERSION_MAX:

@@ -82,9 +82,9 @@ def delete_offsets(
     partitions: Sequence[TopicPartition],
     answer: Callable[[ErrorCode, list[ErrorCode]], object],
 ) -> None:
-    """Delete the offsets of those `partitions` to whose topics no member subscribes.
+    """Delete the offsets of `partitions`, except for topics that a member subscribes to.
 
-    The answer has an error code for the request, and one for each partition.
+    `answer` is called with an error code for the request, and an error code for each partition.
     """
     group = shard.tables.groups.get(group_id)
     error = ErrorCode.GROUP_ID_NOT_FOUND if group is None else check_delete_offsets(group)

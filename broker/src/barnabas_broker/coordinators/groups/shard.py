@@ -176,10 +176,10 @@ class GroupShard:
         self.run(group, partial(decide, token))
 
     def run(self, group: Group, decide: Callable[[Step], object]) -> None:
-        """Change the state of a group, then write the record and send the replies of the state change.
+        """Change the state of a group, then write the record and send the replies that are in the Step.
 
-        Remove a group that has no members, offsets and records. An exception in a state change is a bug. The group may
-        then be inconsistent, so its members have to join again.
+        Remove the group if it has no members, offsets or records. An exception in a state change is a bug. The group
+        may then be inconsistent, so its members have to join again.
         """
         step = Step(self.now(), self.environment.config)
         try:

@@ -87,5 +87,5 @@ class Pace:
 
 
 def portions(items: Sequence[T]) -> Iterator[Sequence[T]]:
-    """Split a sequence into portions that are each small enough for one slice of a job."""
+    """Split a sequence into parts that are each small enough for one call of a `Job`."""
     return (items[start : start + _ITEMS_A_SLICE] for start in range(0, len(items), _ITEMS_A_SLICE))

@@ -99,7 +99,7 @@ class _Write:
     """The number of parts (`_Part`) of the write that are not committed yet."""
 
     def finish(self, error: ErrorCode) -> None:
-        """Answer the request of the write; later calls of this method do nothing."""
+        """Call the callback of the write with the error code; later calls of `finish` do nothing."""
         answer, self.answer = self.answer, None
         if answer is not None:
             answer(error)

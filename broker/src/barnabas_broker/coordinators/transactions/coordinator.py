@@ -72,7 +72,10 @@ class TransactionCoordinator:
         client_version: int,
         answer: OnDecision,
     ) -> None:
-        """Add partitions to a transaction, for AddPartitionsToTxn, AddOffsetsToTxn, or a Produce of TV2 clients."""
+        """Add partitions to a transaction.
+
+        The request is AddPartitionsToTxn, AddOffsetsToTxn, or a Produce of a client with transaction.version 2.
+        """
 
         def decide(shard: TransactionShard, found: Transaction | None) -> Decision:
             return decisions.add_partitions(found, by, partitions, client_version, shard.now_ms())

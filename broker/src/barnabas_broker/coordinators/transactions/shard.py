@@ -1,6 +1,7 @@
-"""The transactional ids of one partition of `__transaction_state`: a `StateMachine` that stores each decision.
+"""The state of the transactional ids whose records are in one partition of `__transaction_state`.
 
-Once a decision is committed it takes effect, the request is answered, and the markers of an ended transaction are sent.
+Each state change is first written to the partition. Once the record is committed, the state change takes effect, the
+request is answered, and the markers of an ended transaction are sent.
 """
 
 import logging
@@ -59,7 +60,7 @@ class TransactionEnvironment(NamedTuple):
     expiration_ms: int
     """The time in ms for which an unused transactional id is kept."""
     ask_new_id: Callable[[Callable[[int], object]], object]
-    """Call the callback with an unused producer id, or never if no producer id can be allocated."""
+    """Allocate a producer id, and call the callback with the id; if the allocation fails, never call the callback."""
     counts: TransactionCounts
 
 
