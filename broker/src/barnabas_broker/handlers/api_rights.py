@@ -23,8 +23,8 @@ class Need(NamedTuple):
     resource_type: ResourceType
     field: str = ""
     """The path of the field with the resource's name; empty for the cluster. `topics.name` is the field `name` of each
-    element of `topics`. `groups[]` is the array `groups`, whose elements are names. `resources.` names no field: the
-    right on the cluster is checked for each element of `resources`."""
+    element of `topics`. `groups[]` is the array `groups`, whose elements are names. `resources.` has no
+    field name after the dot: the right on the cluster is checked for each element of `resources`."""
     first_version: int = 0
     last_version: int = LATEST
     when: tuple[str, tuple[int, ...]] | None = None
@@ -65,7 +65,7 @@ class ApiRights(NamedTuple):
     names_each: bool = False
     """True if the refusal of a whole request also has the error for every element of the request, as in Kafka."""
     refused: Mapping[str, object] = {}
-    """The field values of the response to a refused element that replace the protocol's defaults, by field name."""
+    """The values, by field name, that differ from the protocol's defaults in the response for a refused element."""
     in_handler: str = ""
     """A description of the rights that the handler itself checks."""
 

@@ -40,7 +40,8 @@ class AuthorizedFetch(ConsumerFetch):
     def try_complete(self, changed: WaitList) -> bool:
         """Check the client's rights again, and read the partition that has changed.
 
-        Respond and return True if the response has min_bytes of records or an error; otherwise return False.
+        If the response now has at least min_bytes of records, or an error, send it and return True. Otherwise return
+        False.
         """
         self._take_back()
         return super().try_complete(changed)

@@ -32,9 +32,9 @@ class InvalidOutcome(StrEnum):
     """The broker's handling of an invalid batch: refused or corrected."""
 
     REFUSED = "refused"
-    """The batch was refused, because its records do not match its header."""
+    """The outcome for a batch that was refused because its records do not match its header."""
     CORRECTED = "corrected"
-    """The batch was appended with a corrected max timestamp."""
+    """The outcome for a batch that was appended with a corrected max timestamp."""
 
 
 class BatchTrust:

@@ -78,7 +78,7 @@ class Channel(Protocol):
 
 
 class RequestContext(NamedTuple):
-    """The facts about a request, except for its body."""
+    """The API key and version of a request, its client, and a check whether the connection was closed."""
 
     api_key: int
     api_version: int

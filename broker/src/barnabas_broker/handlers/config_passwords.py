@@ -11,7 +11,10 @@ from barnabas_core.errors import ApiError, ErrorCode
 async def sealed(
     environment: HandlerEnvironment, resource: ConfigResource, configs: Mapping[str, str | None]
 ) -> Mapping[str, str | None]:
-    """Return the configs; a broker's passwords are encrypted. Raises ApiError if the encryption key cannot be read."""
+    """Return the configs; encrypt the passwords if `resource` is a broker.
+
+    Raises ApiError if the encryption key cannot be read.
+    """
     if resource.type is not ConfigResourceType.BROKER or environment.passwords is None:
         return configs
     try:

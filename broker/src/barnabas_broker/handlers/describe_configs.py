@@ -104,7 +104,10 @@ def _logger(name: str, level: str) -> ConfigEntry:
 
 
 def _stray_logs(environment: HandlerEnvironment) -> Iterable[ConfigEntry]:
-    """Yield the read-only configs that name this broker's stray logs and their offline log dirs, if there are any."""
+    """Yield a read-only config with this broker's stray logs, and one with the offline log dirs that have stray logs.
+
+    A config without values is left out.
+    """
     strays = environment.logs.strays
     named = sorted(f"{each.directory}:{each.size_bytes}" for each in strays)
     yield from _report(STRAY_LOGS, named[:STRAY_LOGS_NAMED_MAX], STRAY_LOGS_TEXT)

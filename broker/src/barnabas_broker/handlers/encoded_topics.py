@@ -59,7 +59,7 @@ class _BegunTopic:
         self.whole: EncodedTopic | None = None
 
     def is_of(self, document: TopicDocument, form: Form) -> bool:
-        """True if the encoding began with the given topic and the given Form."""
+        """True if this object encodes exactly `document` with `form`, not an older version of the topic."""
         return self.document is document and self.form == form
 
 

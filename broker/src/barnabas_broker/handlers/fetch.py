@@ -38,7 +38,7 @@ _Place = tuple[Partition, int, int]
 
 
 class ConsumerFetch:
-    """A consumer's Fetch request with the results so far; a DelayedOperation while the request waits.
+    """A consumer's Fetch request with the results so far; the DelayedOperation of the request while the request waits.
 
     Every partition is read once, in several turns of the event loop if the request is large. Later only partitions that
     change are read again.
@@ -81,7 +81,7 @@ class ConsumerFetch:
         self._places: dict[WaitList, list[_Place]] = {}
 
     def refuse(self, topics: Collection[str | bytes | None]) -> None:
-        """Answer TOPIC_AUTHORIZATION_FAILED for the given topics, each a topic name or the bytes of a topic id."""
+        """Respond with TOPIC_AUTHORIZATION_FAILED for `topics`, which are topic names or the bytes of topic ids."""
         if topics:
             assert isinstance(self._reader, _Reader), "refuse may be called only once per request"
             self._reader = _RefusingReader(self._reader, topics)
@@ -293,7 +293,7 @@ class _RefusingReader:
 
     @property
     def bytes_read(self) -> int:
-        """The number of bytes read from the topics that are not refused."""
+        """The number of bytes read so far; refused topics are not read."""
         return self._reader.bytes_read
 
     def put_back(self, result: FetchResult) -> None:

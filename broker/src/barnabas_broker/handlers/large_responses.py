@@ -47,7 +47,7 @@ class SharedTurn(FairTurn):
         self.held_bytes = held_bytes
 
     async def give_way(self) -> None:
-        """Count an item in the turn's budget; if no budget is left, wait for the response's next turn first.
+        """Count an item of the response in the current turn; if the turn is used up, first wait for the next turn.
 
         Raises CloseConnection if the client has disconnected.
         """

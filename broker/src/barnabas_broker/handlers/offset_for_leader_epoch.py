@@ -15,12 +15,11 @@ EpochEndOffset = TopicResult.EpochEndOffset
 async def handle(
     environment: HandlerEnvironment, context: RequestContext, request: OffsetForLeaderEpochRequest
 ) -> OffsetForLeaderEpochResponse:
-    """Return for each partition the largest epoch up to the requested epoch, and the end offset of that epoch.
+    """Return for each partition the largest known epoch that is at most the requested epoch, and its end offset.
 
-    Both are -1 if no such epoch exists.
-
-    If compaction has left a gap after the epoch, the end offset is the first offset after the gap, because the next
-    epoch may have begun anywhere in the gap.
+    Both are -1 if the requested epoch is above the latest epoch. If all known epochs are above the requested epoch, the
+    result is the requested epoch, with the start offset of the first known epoch. If compaction has removed the records
+    at the end offset, the result has the offset of the next remaining record instead.
     """
     answer = AnswerInTurns(OffsetForLeaderEpochResponse, context, environment.answers)
     topics = []

@@ -30,7 +30,7 @@ def refused(number: int, error: ApiError, leader: CurrentLeader | None = None) -
 
 
 def check_unanswered(results: list[ProduceResult]) -> None:
-    """Raise CloseConnection if a batch was refused, because there is no response with acks=0."""
+    """Raise CloseConnection if a batch of a request with acks=0 was refused, because there is no response."""
     for _, error, _, _, _, refusal in results:
         if refusal is not None:
             raise CloseConnection(
@@ -84,9 +84,9 @@ class PendingProduce:
         self._results = results
 
     def hold(self, place: int, partition: Partition) -> None:
-        """Mark the batch with the index `place` as waiting to be appended.
+        """Note that the batch at index `place` in the request is not appended yet.
 
-        Until the batch is appended or refused, the connection reads no further request.
+        The connection reads no further request until the batch is appended or refused.
         """
         self._partitions[place] = partition
         self._unappended.add(place)
