@@ -79,7 +79,7 @@ class Deletions:
         self._clock = clock
         self._all_alive_since_ms: int | None = None
         self._unnamed_since_ms: dict[str, int] = {}
-        """The monotonic time in ms at which a topic part without a topic document was first found, by key."""
+        """The keys of topic parts that no topic refers to, each with the monotonic time in ms of its discovery."""
         self._parts_seen_at_ms = 0
 
     def begin(self) -> None:

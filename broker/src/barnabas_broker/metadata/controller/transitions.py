@@ -36,7 +36,10 @@ The function must not wait. Items that do not change are left out of the result.
 
 
 def each(decide: Callable[[Item], Planned]) -> Decide[Item]:
-    """Return a function that calls `decide` for each item, such as a topic; an ApiError is the result for its item."""
+    """Return a function that calls `decide` for each item, such as a topic.
+
+    If `decide` raises an ApiError, the error is the result for that item.
+    """
 
     def decide_one(item: Item) -> Planned | ApiError:
         try:
@@ -127,10 +130,10 @@ class Transitions:
         return left
 
     async def _catch_up(self, conflicts: Sequence[VersionConflict]) -> None:
-        """Wait until the image has the versions in the store that caused the conflicts.
+        """Wait until the image has the stored versions with which the writes were in conflict.
 
-        If somebody deleted a document in the store's file by hand, the watch reports no deletion, so the document is
-        removed from the image here.
+        If somebody deleted a value in the store's file by hand, the watch reports no deletion, so the value is removed
+        from the image here.
         """
         await self._image.reached(max(conflict.actual for conflict in conflicts))
         absent = [each for each in conflicts if each.actual == ABSENT]

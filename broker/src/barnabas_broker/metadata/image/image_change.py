@@ -56,7 +56,7 @@ class Pending:
     lost: bool = False
 
     def difference(self, topics: Mapping[str, TopicDocument]) -> ImageChange:
-        """Return the differences that the batch of changes has made; `topics` has the topics after the batch."""
+        """Return what the batch of changes altered; `topics` has the image's topics after the batch."""
         pairs = [(before, topics.get(name)) for name, before in self.topics.items()]
         return ImageChange(
             created=tuple(now for before, now in pairs if now is not None and not _same_topic(before, now)),

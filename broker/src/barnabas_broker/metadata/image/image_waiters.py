@@ -27,9 +27,10 @@ class ImageWaiters:
         await waiter
 
     def wake(self, revision: int, *, is_put_back: bool) -> None:
-        """Wake the callers that wait for revisions up to `revision`, and the callers whose condition holds.
+        """Wake the callers that wait for `revision` or an earlier one, and the callers whose condition is now true.
 
-        If an older copy of the store was restored (`is_put_back`), wake all callers that wait for revisions.
+        `is_put_back` is True if an older copy of the store was restored. Then the revisions have gone back, so all
+        callers that wait for any revision are woken.
         """
         while self._for_revisions and (is_put_back or self._for_revisions[0][0] <= revision):
             waiter = heapq.heappop(self._for_revisions)[2]

@@ -129,7 +129,7 @@ class MetadataImage(ShownDocuments):
         return self.lost.get(key) if stored is None else stored
 
     def configs_of_broker(self, broker: str) -> Mapping[str, str]:
-        """Return the dynamic configs of a broker by its id as text, or of all brokers (ALL_BROKERS)."""
+        """Return the dynamic configs of one broker (its id as text), or the defaults for all brokers (ALL_BROKERS)."""
         return self.broker_configs.get(broker, NO_CONFIGS)
 
     def registered_epoch(self, broker_id: int) -> int | None:

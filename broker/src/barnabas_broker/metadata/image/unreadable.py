@@ -1,4 +1,4 @@
-"""The advice on how to replace unreadable documents of the metadata store."""
+"""The advice on how to replace values in the metadata store that cannot be read."""
 
 from collections.abc import Mapping
 from typing import Final

@@ -18,12 +18,12 @@ from barnabas_broker.storage.log_dirs.kept_records import Kept
 from barnabas_core.fair_turns import REPORTED_LOGS
 
 PARTS: Final = 32
-"""The number of stored documents over which the log ends of a broker are split.
+"""The number of values in the metadata store over which the log ends of a broker are split.
 
-With 30,000 partitions, a document stays below 100 kB.
+With 30,000 partitions, each value stays below 100 kB.
 """
 PARTITIONS_TOGETHER: Final = 500
-"""The number of consecutive partitions of a topic whose log ends are stored in the same document."""
+"""The number of consecutive partitions of a topic whose log ends are stored in the same value."""
 NO_LOG: Final = -1
 """The offset that a broker reports if the broker no longer has the log."""
 
@@ -58,14 +58,14 @@ def lacks_records(held: HeldLog, reported: LogEnd | None) -> bool:
 
 
 def part_of(topic_id: UUID, partition: int) -> int:
-    """Return the number (0 to PARTS - 1) of the stored document that has the log end of a partition."""
+    """Return the number (0 to PARTS - 1) of the value in the metadata store that has the log end of a partition."""
     return (topic_id.int + partition // PARTITIONS_TOGETHER) % PARTS
 
 
 class KnownEnds:
     """The log ends that all brokers have reported, from the current metadata image.
 
-    The log ends of a topic in a stored document are decoded only once.
+    The log ends of a topic in one value of the metadata store are decoded only once.
     """
 
     def __init__(self, image: MetadataImage) -> None:
@@ -271,9 +271,9 @@ class LogEnds:
             yield thing
 
     def _not_found_again(self, topic: TopicDocument, known: KnownEnds) -> Iterator[LogEnd]:
-        """Yield a log end with the offset NO_LOG for each partition whose log end this broker has reported earlier.
+        """Yield a log end with the offset NO_LOG for each partition for which this broker reported a log end earlier.
 
-        The caller overwrites the log ends of logs that the broker still has, so that NO_LOG stays for missing logs.
+        The caller then replaces the log ends of logs that still exist, so that only missing logs keep NO_LOG.
         """
         for number, state in enumerate(topic.partitions):
             end = known.find(self._broker_id, topic.topic_id, number) if self._broker_id in state.replicas else None

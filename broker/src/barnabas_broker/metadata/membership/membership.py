@@ -80,7 +80,7 @@ async def ensure_cluster_id(store: MetadataStore, random: Random, of_log_dirs: s
 
 
 class TellLogEnds(Protocol):
-    """The function that reports the log ends of a new incarnation: `log_ends.LogEnds.begin_incarnation`."""
+    """The function that reports the log ends before the broker registers: `log_ends.LogEnds.begin_incarnation`."""
 
     async def __call__(self, broker_epoch: int, *, undealt_epoch: int | None) -> None:
         """Report the end offsets of this broker's logs to the controller, with the new broker epoch."""
@@ -319,7 +319,7 @@ class Membership:
             await self._is_uncontrolled()
 
     async def _announce(self, lease: Lease) -> None:
-        """Store that this broker is the controller, unless a controller with a higher lease token has stored itself."""
+        """Store that this broker is the controller, unless the stored controller has a higher lease token."""
         found = await self._store.get(CONTROLLER_KEY)
         known = decode_if_readable(CONTROLLER_KEY, found.value) if found is not None else None
         document = ControllerDocument(self._registration.broker_id, lease.token)

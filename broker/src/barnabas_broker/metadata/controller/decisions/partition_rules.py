@@ -18,7 +18,7 @@ class Rules:
     """The brokers and topic settings that a decision on a partition uses.
 
     `brokers` has all registered brokers. `log_ends` has the log ends that the replicas have reported; only
-    elections that may be unclean, and `overtake`, need them.
+    `overtake`, and elections with `unclean`, need these log ends.
     """
 
     brokers: Mapping[int, BrokerRegistration]

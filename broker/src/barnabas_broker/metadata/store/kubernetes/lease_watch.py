@@ -37,7 +37,8 @@ _LEASES: Final = msgspec.json.Decoder(LeaseObject)
 class LeaseWatch:
     """The watch of a cluster's leases, which the first call of `is_current` starts.
 
-    `see` lists all leases and puts them into `observations`, or raises StoreUnavailable.
+    The watch calls `see`, which lists all leases and puts them into `observations`, before the watch follows changes.
+    `see` raises StoreUnavailable.
     """
 
     def __init__(
@@ -59,7 +60,7 @@ class LeaseWatch:
         self._task: asyncio.Task[None] | None = None
 
     def is_current(self) -> bool:
-        """True if the leases are current, except for events on their way. The first call starts the watch."""
+        """True if the watch has received an event within CURRENT_MS. The first call starts the watch."""
         if self._task is None:
             self._task = asyncio.create_task(self._run())
         return self._heard_at_ms is not None and monotonic_ms(self._clock) < self._heard_at_ms + CURRENT_MS

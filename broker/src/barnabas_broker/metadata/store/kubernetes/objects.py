@@ -46,7 +46,7 @@ class Columns(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Spec(msgspec.Struct, frozen=True):
-    """The spec of a custom resource: a metadata document, its key, and the values of kubectl's columns."""
+    """The spec of a custom resource, which stores one metadata value: the value, its key, and kubectl's columns."""
 
     key: str
     document: msgspec.Raw
@@ -111,8 +111,8 @@ def object_name(cluster: str, key: str) -> str:
     """Return the object name for a key, such as `demo.topics.flights`.
 
     A part of the key with unusual characters becomes two labels: a readable form of the part, and its hash.
-    The name is a DNS subdomain, and its first label is the cluster. Labels have no dots, so different keys have
-    different names, even if they are keys of different clusters in a namespace.
+    The name is a DNS subdomain. Its first label is the name of the cluster, so keys of different clusters in a
+    namespace have different names. Labels have no dots, so different keys have different names.
     """
     labels = [cluster]
     for part in key.split("/"):
