@@ -134,7 +134,7 @@ def _context_of(body: Json, inventory: Inventory, state_of: StateOf) -> Admissio
     if cluster is None:
         return AdmissionContext()
     state, spec = state_of(cluster), inventory.clusters.get(cluster, {}).get("spec")
-    if state is not None and spec is not None:  # The state may be older and have fewer brokers than the spec.
+    if state is not None and spec is not None:  # The state may predate a change of `brokers.replicas`.
         state = state.with_brokers(spec.get("brokers", {}).get("replicas", Brokers().replicas))
     fewest = declared_texts((spec or {}).get("config", {})).get("min.insync.replicas")
     return AdmissionContext(

@@ -38,7 +38,7 @@ class Log:
         self.out = out
 
     def say(self, text: str) -> None:
-        """Print a line; further lines of the text are indented."""
+        """Print a text; indent all its lines except the first."""
         first, *others = text.splitlines() or [""]
         self.out.print(f"[dim]{time.strftime('%H:%M:%S')}[/dim] {escape(first)}")
         for line in others:

@@ -1,4 +1,4 @@
-"""The rollout of a Cluster's brokers, one step at a time; it waits for replicas to be in sync between steps."""
+"""The rollout of a Cluster's brokers, one step at a time; a broker restarts only if enough replicas are in sync."""
 
 import asyncio
 import time

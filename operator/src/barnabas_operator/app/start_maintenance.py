@@ -26,12 +26,15 @@ LOOK_S: Final = 5.0
 EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
 EXIT_TRY_AGAIN: Final = 75
-"""The exit code after which Kubernetes starts another pod. If the run was already created, that pod waits for it."""
+"""The exit code after which Kubernetes starts another pod.
+
+If this pod has already created the run, the new pod waits for the end of the run.
+"""
 NEEDED: Final = ("POD_NAMESPACE", "JOB_NAME", "JOB_UID")
 
 
 class Started(NamedTuple):
-    """The maintenance entry to start, and the Job of this pod."""
+    """The entry in the Cluster's `spec.maintenance` to start, and the Job that created this pod."""
 
     cluster: str
     entry: str

@@ -341,7 +341,10 @@ class Supervisor:
         self._data_dir.write_status(self._wanted)
 
     async def _take_changes(self) -> None:
-        """Read the manifests again. Change nothing if they are invalid; keep the Cluster if its change is refused."""
+        """Read the manifests again; change nothing if they are invalid.
+
+        If the change of the Cluster is refused, keep the previous Cluster, but take the changes of other resources.
+        """
         self._changed.clear()
         manifests = read_manifests(self._manifests_path)
         if manifests.errors:

@@ -56,7 +56,7 @@ def _set_aside(broker_id: int, configs: Mapping[str, Any]) -> Iterator[StrayLog]
 
 
 def parsed(topic: str, value: str) -> dict[PartitionKey, str]:
-    """Return the lost records of each partition in words, from the value of a topic's config LACKING_RECORDS."""
+    """Parse the value of a topic's config LACKING_RECORDS; return a description of the loss by partition."""
     found = (_LOST.fullmatch(each) for each in value.split("; "))
     return {(topic, int(each[1])): each[2] for each in found if each is not None}
 

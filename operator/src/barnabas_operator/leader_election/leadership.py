@@ -40,7 +40,7 @@ class Leadership:
 
     @property
     def acts_for_s(self) -> float:
-        """The seconds for which this operator may begin writes unless it renews the lease; negative if it may not."""
+        """The seconds left in which writes may begin if the lease is not renewed; negative if no write may begin."""
         return self._acts_until_s - self._clock()
 
     @property

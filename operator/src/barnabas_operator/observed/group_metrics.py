@@ -27,7 +27,7 @@ class GroupRow(NamedTuple):
 
 
 class _GroupMetric(NamedTuple):
-    """A metric, with the function that returns its value for a group, or None."""
+    """A metric; the function `value` returns the value for a group, or None if the group has no value."""
 
     name: str
     text: str

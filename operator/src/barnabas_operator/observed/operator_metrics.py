@@ -43,7 +43,7 @@ STRIMZI: Final = (
 
 
 class OperatorMetrics:
-    """The operator's metrics. Metrics that Strimzi also has differ only in the prefix of the name."""
+    """The operator's metrics. Metrics that Strimzi also has keep Strimzi's names, except for the prefix."""
 
     def __init__(self, inventory: Inventory) -> None:
         self.registry = CollectorRegistry()

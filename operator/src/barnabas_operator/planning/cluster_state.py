@@ -75,7 +75,7 @@ class StrayLog:
 
 
 class MetadataVersions(NamedTuple):
-    """The levels of `barnabas.metadata.version`: the finalized level, and the highest that the broker supports."""
+    """The finalized level of `barnabas.metadata.version`, and the highest level that the responding broker supports."""
 
     finalized: int
     offered: int

@@ -219,9 +219,9 @@ def fully_replicated(broker_id: int, _brokers: Sequence[BrokerView], state: Clus
 
 
 def _replicas_to_be(trouble: Trouble, state: ClusterState) -> float:
-    """Return the size of the ISR that the partition needs: the number of its target replicas in a reassignment.
+    """Return how many in-sync replicas the partition needs: during a reassignment, the number of target replicas.
 
-    Without a reassignment, a partition with a `Trouble` lacks in-sync replicas, and the result is infinity.
+    Otherwise return infinity, because a partition with a `Trouble` lacks in-sync replicas.
     """
     topic = state.topics.get(trouble.topic)
     target = topic.moving.get(trouble.partition) if topic is not None else None

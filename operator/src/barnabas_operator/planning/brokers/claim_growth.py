@@ -51,7 +51,7 @@ def refuse_smaller(cluster: Cluster, claims: Iterable[BrokerClaim]) -> Refusal |
 
 
 def refuse_growth(cluster: Cluster, claims: Iterable[BrokerClaim], rigid: Collection[str]) -> Refusal | None:
-    """Refuse a larger size for claims of the storage classes in `rigid`, whose volumes cannot grow."""
+    """Refuse a larger size for a claim whose storage class is in `rigid`, because its volumes cannot be expanded."""
     for index, volume, of_volume in _volumes_with_claims(cluster, claims):
         for claim in of_volume:
             if claim.storage_class in rigid and quantity_value(claim.size) < quantity_value(volume.size):
@@ -65,7 +65,7 @@ def refuse_growth(cluster: Cluster, claims: Iterable[BrokerClaim], rigid: Collec
 
 
 def ungrown(name: str, asked: str, said: str) -> Refusal:
-    """Return the Refusal to report if Kubernetes rejects the size `asked` of the claim `name` with the error `said`."""
+    """Return the Refusal to report if Kubernetes rejects a claim's new size `asked`; `said` is the error message."""
     message = f"the claim {name} cannot grow to {asked}: {said}"
     allowed = (
         "set the volume's size back to the size of the claims, or set allowVolumeExpansion to true in the storage class"

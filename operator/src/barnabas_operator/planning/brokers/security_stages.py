@@ -29,7 +29,7 @@ class SecurityStage(IntEnum):
 
 
 class StageRow(NamedTuple):
-    """The listeners between brokers at one stage of turning security on or off, and whether the stage authorizes."""
+    """The listeners between brokers at one stage of turning security on or off, and whether brokers enforce ACLs."""
 
     in_clear: bool
     tls_port: int | None

@@ -226,7 +226,7 @@ def _strange_ports(entry: Entry) -> Iterator[Problem]:
 
 
 def _strange_brokers(cluster: Cluster) -> Iterator[Problem]:
-    """Yield a problem for each template of a Service that the Cluster lacks, and for each broker with two templates."""
+    """Yield a problem for each template whose Service does not exist, and for each broker with two templates."""
     for index, listener in enumerate(cluster.spec.listeners):
         where = ("spec", "listeners", index, "template")
         if listener.type == "internal" and listener.template != type(listener.template)():
