@@ -349,7 +349,7 @@ CONSUMER_GROUP: Final = Kind(
                     " + (has(oldSelf.spec.cluster) ? '' : ', or no value')"
                 ),
             },
-            {  # If the target were replaced during a reset, the old workload would stay scaled to 0.
+            {  # If a reset has scaled the old target to 0, a new target would leave it at 0.
                 "rule": (
                     "!has(self.status) || !has(self.status.conditions) || !has(oldSelf.spec.scaling)"
                     f" || !self.status.conditions.exists(each, each.type == '{OFFSETS_RESET}' && each.reason =="

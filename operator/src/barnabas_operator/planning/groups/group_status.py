@@ -82,7 +82,7 @@ def is_worth_a_write(before: ConsumerGroupStatus | None, after: ConsumerGroupSta
 def unheard(group: ConsumerGroup, why: Refusal, now: str, work: WorkStatus | None = None) -> ConsumerGroup:
     """Return the resource with the status of a group that cannot be observed now; the status has no lag or members.
 
-    `work` holds the results of reset and scaling. If `work` is None, the conditions of reset and scaling are kept.
+    `work` holds the results of the offset reset and of scaling. If `work` is None, the conditions of both are kept.
     """
     before = group.status or ConsumerGroupStatus()
     current = [*conditions_of(group, why, now)]

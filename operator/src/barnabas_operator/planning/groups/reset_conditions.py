@@ -69,7 +69,7 @@ def on_hold(group: ConsumerGroup, refusal: Refusal | None, why: str, now: str) -
 
 
 def reset_done(group: ConsumerGroup, work: WorkStatus, done: ResetStatus, now: str) -> WorkStatus:
-    """Return the status `work` with a condition that says that the reset was carried out; `now` is in RFC 3339."""
+    """Return a copy of `work` with a condition that says that the reset was carried out; `now` is in RFC 3339."""
     before = condition_of(group.conditions, OFFSETS_RESET)
     is_known = before is not None and before.status == "True" and known_reset(group) is not None
     message = before.message if before is not None and is_known else done_message(done)
@@ -88,7 +88,7 @@ def done_message(done: ResetStatus) -> str:
 
 
 def reset_planned(group: ConsumerGroup, work: WorkStatus, plan: ResetPlan, now: str) -> WorkStatus:
-    """Return the status `work` with a condition and a `status.reset` that show the plan of a dry run."""
+    """Return a copy of `work` in which the condition and `status.reset` show what the reset would do."""
     reset = group.spec.offsets.reset
     assert reset is not None
     message = f"spec.offsets.reset.dryRun is true; the plan at {now} is: {plan}"
@@ -96,7 +96,7 @@ def reset_planned(group: ConsumerGroup, work: WorkStatus, plan: ResetPlan, now: 
 
 
 def reset_refused(group: ConsumerGroup, work: WorkStatus, why: Refusal, now: str, *, holds_target: bool) -> WorkStatus:
-    """Return the status `work` with a condition that says why a reset was refused or has to wait.
+    """Return a copy of `work` with a condition that says why a reset was refused or has to wait.
 
     `holds_target` is True if the target is scaled down for the reset; the next observation then follows soon.
     """

@@ -32,8 +32,8 @@ NAMED_MAX: Final = 5
 class ResetLook(NamedTuple):
     """The observed state on which the next step of a reset depends.
 
-    `reset` is None if no reset is declared any more. `done_at` is the time in the status at which the reset was carried
-    out. `scale` is None if no target is declared.
+    `reset` is None if no reset is declared any more. `done_at` is the time of the reset according to the status, or
+    None. `scale` is None if no target is declared.
     """
 
     name: str

@@ -13,7 +13,7 @@ class Scalers(NamedTuple):
     """The objects in a namespace that may scale a target, as JSON from the API server."""
 
     autoscalers: Sequence[Json]
-    """The HorizontalPodAutoscalers; KEDA creates one for each ScaledObject."""
+    """The HorizontalPodAutoscalers, including those that KEDA creates for ScaledObjects."""
     groups: Sequence[Json]
     """The ConsumerGroups of all Clusters."""
 

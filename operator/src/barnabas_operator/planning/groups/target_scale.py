@@ -20,7 +20,7 @@ TARGET_BUSY: Final = "TargetBusy"
 
 
 class BeforeReset(Struct, frozen=True):
-    """The content of the annotation `BEFORE_RESET`: the replicas to scale up to, and the progress of the reset."""
+    """The content of the annotation `BEFORE_RESET`: the replicas to restore after a reset, and its progress."""
 
     group: str
     """The name of the ConsumerGroup, which may differ from the group id."""

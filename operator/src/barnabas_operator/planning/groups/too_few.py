@@ -50,8 +50,8 @@ class TooFew(NamedTuple):
 def grown_beyond(before: TooFew | None, replicas: int, rate: float | None, now_s: float, *, was_try: bool) -> TooFew:
     """Return a `TooFew` that says that `replicas` did not keep up with `rate` records per second.
 
-    If the rate is about the rate in `before`, the new `hold_s` is the former, or twice the former if a scale-down had
-    led to `replicas` (`was_try`).
+    If `rate` is close to the rate in `before`, the result has the `hold_s` of `before`. The `hold_s` is doubled, up to
+    HOLD_MAX_S, if a scale-down had led to `replicas` (`was_try`).
     """
     hold_s = HOLD_MIN_S
     if before is not None and _is_alike(before.rate, rate):

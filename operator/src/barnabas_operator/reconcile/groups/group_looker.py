@@ -230,9 +230,9 @@ class GroupLooker(Looker):
         await self._write(await all_ended(self._unheard(each, why) for each in late), bodies)
 
     async def _unheard(self, group: ConsumerGroup, why: str) -> ConsumerGroup:
-        """Return the group with `why` in its status.
+        """Return the group with the reason `why` in its status.
 
-        If the group could not be read for AWAY_S, the workload that an offset reset scaled down is scaled up again.
+        If the group was last read more than AWAY_S seconds ago, scale up the workload that an offset reset scaled down.
         """
         reason = why_waiting(group, why) or Refusal(CLUSTER_NOT_READY, why)
         work = await self._work.hold(group, reason.message) if self._is_long_unheard(group) else None

@@ -13,9 +13,9 @@ from barnabas_operator.resources.json_types import Json
 NUMBERS_EVERY_S: Final = 60.0
 """The shortest time between two writes of a status in which only numbers have changed."""
 NUMBERS_AT_ONCE_MAX: Final = 30
-"""The maximum number of statuses per write in which only numbers, such as the lag, have changed.
+"""The maximum number of statuses to write at a time if only their numbers, such as the lag, have changed.
 
-The statuses that were written longest ago come first.
+The statuses that were written longest ago are chosen first.
 """
 
 

@@ -118,7 +118,7 @@ class GroupWork:
         return None
 
     def forget(self, there: Collection[str]) -> None:
-        """Forget since when objectives are missed, except for the existing resources, whose names are `there`."""
+        """Remove the data about ConsumerGroups that no longer exist; `there` are the names of those that exist."""
         self._missed_since_s = {name: at for name, at in self._missed_since_s.items() if name in there}
 
     async def _acted(self, cluster: Cluster, group: ConsumerGroup, seen: GroupSeen) -> WorkStatus:
