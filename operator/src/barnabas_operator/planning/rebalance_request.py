@@ -45,7 +45,9 @@ class SkewPlan(msgspec.Struct, frozen=True):
 
 
 class NamedRebalance(NamedTuple):
-    """The MaintenanceJob that the annotation names, with its plan or the reason why there is no valid plan.
+    """The MaintenanceJob that the Cluster's annotation names, and its rebalance plan.
+
+    If the MaintenanceJob has no valid plan, `plan` is None, and `refusal` says why.
 
     `unlisted` is the number of planned partitions that did not fit into the status of the MaintenanceJob.
     """

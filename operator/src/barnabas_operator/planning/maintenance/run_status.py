@@ -33,7 +33,7 @@ DELETING: Final = "Deleting"
 REASONS: Final = {2: INVALID_OPTIONS, 3: FOUND_SOMETHING}
 """The reasons of the condition `Ready`, by the job's exit code; docs/how-to/jobs.md explains the codes."""
 OF_KUBERNETES: Final = frozenset({"DeadlineExceeded"})
-"""The reasons of a failed Job for which the status ignores the exit code and message of the last driver pod."""
+"""The reasons of failed Jobs that the status reports instead of the exit code and message of the last driver pod."""
 ANOTHER: Final = "to run the job again, apply a MaintenanceJob with another name"
 MORE_MEMORY: Final = "apply a MaintenanceJob with another name and more spec.driver.resources.limits.memory"
 
@@ -91,7 +91,10 @@ def recalled(run: MaintenanceJob, cluster: str, mark: str, now: str) -> Maintena
 
 
 def ended_at(run: MaintenanceJob) -> str | None:
-    """Return the completion time of the run, or else the last transition time of `Ready`, or None without a status."""
+    """Return the completion time of the run, or the last transition time of `Ready` if no completion time is set.
+
+    The result is None if the status has neither time.
+    """
     if run.status is None:
         return None
     ready = condition_of(run.status.conditions, READY)

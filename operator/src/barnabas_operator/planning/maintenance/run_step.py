@@ -66,7 +66,7 @@ def mark_of(run: MaintenanceJob) -> str | None:
 
 
 def marked(run: MaintenanceJob, mark: str) -> str:
-    """Return the value of the annotation `MARK`: the name of the MaintenanceJob, and the state `mark` of its run."""
+    """Return a value for the annotation `MARK`: the name of the MaintenanceJob, and `mark`, the state of its run."""
     return f"{run.metadata.name} {mark}"
 
 

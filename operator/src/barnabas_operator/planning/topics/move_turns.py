@@ -17,7 +17,7 @@ BYTES_MAX: Final = 1 << 30
 
 
 class Turns(NamedTuple):
-    """The moves that begin now, and the number of partitions that wait for moves in progress."""
+    """The moves that may begin now, and the number of partitions that must wait until other moves have ended."""
 
     begin: tuple[MoveReplicas, ...]
     waiting: int

@@ -20,9 +20,9 @@ class NamedProgress(NamedTuple):
     """The progress of a rebalance plan: `done` of `total` partitions have been moved.
 
     `moves` are the next moves between brokers, and `log_dir_moves` the next moves between log dirs of one broker.
-    `within` is the number of moves between log dirs that are in progress or can follow. `left_out` names the partitions
-    that are not moved, with the reasons. `unlisted` partitions were planned but did not fit into the status of
-    the MaintenanceJob. `is_held_up` is True if moves remain but none may begin now. `is_done` is True if no moves
+    `within` is the number of moves between log dirs that are in progress or ready to begin. `left_out` names the
+    partitions that are not moved, with the reasons. `unlisted` partitions were planned but did not fit into the status
+    of the MaintenanceJob. `is_held_up` is True if moves remain but none may begin now. `is_done` is True if no moves
     remain or are in progress.
     """
 

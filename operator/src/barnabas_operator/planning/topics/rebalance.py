@@ -45,7 +45,7 @@ def is_asked_for(cluster: Cluster) -> bool:
 
 
 def is_uneven(state: ClusterState) -> bool:
-    """True if `is_calm` returns True, and a broker's load is below `UNEVEN_SHARE` of the average load."""
+    """True if moves may begin (`is_calm`), and a broker's load is below `UNEVEN_SHARE` of the average load."""
     counted = loads(state)
     mean = sum(counted[broker] for broker in state.homes) / max(1, len(state.homes))
     return is_calm(state) and min(counted[broker] for broker in state.homes) < UNEVEN_SHARE * mean

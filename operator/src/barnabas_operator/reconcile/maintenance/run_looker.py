@@ -143,7 +143,7 @@ class RunLooker(Looker):
         good = [run for run in declared if not wrong.get(run.metadata.name)]
         await self._write((refused(run, cluster, wrong[run.metadata.name], now) for run in bad), bodies)
         turns = waiting_turns([*good, *not_gone])
-        if not self._why_not:  # A MaintenanceJob needs its finalizer before its run begins.
+        if not self._why_not:  # Runs may begin, and a MaintenanceJob needs its finalizer before its run.
             good = await with_finalizers(self._statuses, good, bodies, lambda run: _begins(run, turns), now)
 
         async def step(run: MaintenanceJob) -> None:
@@ -241,5 +241,5 @@ def _may_do_something(observed: ObservedRun) -> bool:
 
 
 def _begins(run: MaintenanceJob, turns: Mapping[str, Refusal]) -> bool:
-    """True if the run has begun or begins now, so that it needs a finalizer."""
+    """True if the run has begun, or if it may begin because `turns` has no refusal of the run."""
     return has_begun(run) or run.metadata.name not in turns

@@ -112,7 +112,7 @@ class RunWork:
         else:
             starter = driver_job(run, name, access, image)
             if run.spec.template != RunTemplate():
-                await self._api.dry_run(starter)  # Only the dry run reports unknown fields.
+                await self._api.dry_run(starter)  # The creation below drops unknown fields silently.
         await self._give_rights(cluster)
         await self._create(run, driver_service(run, name))
         await self._create(run, starter)
