@@ -102,7 +102,7 @@ class ClusterWorker:
         what, retry_s = "/".join(key), self._settings.busy_s
         self._loop = RetryingLoop(what, self._pause, self._round, self._clock, retry_s, self._round_ended)
         self.state: ClusterState | None = None
-        """The state that the brokers last reported."""
+        """The state of the cluster when the operator last asked the brokers, or None if no broker answered."""
 
     def wake(self) -> None:
         """Ask for a reconciliation soon."""

@@ -39,7 +39,7 @@ class LastKnownState:
 
     @property
     def silence(self) -> str:
-        """Return the last error if the brokers never answered or the grace period is over, or else an empty string."""
+        """Return the last error if `state` is None because of failed requests; otherwise return an empty string."""
         return self._failure if self._is_silent else ""
 
     @property

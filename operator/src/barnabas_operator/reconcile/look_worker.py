@@ -61,16 +61,16 @@ class LookWorker:
         self._loop: Final = RetryingLoop(what, self._pause, self._attempt, self._clock, retry_s, self._look_ended)
 
     def begin(self, cluster: Cluster, bodies: Bodies) -> None:
-        """Allow requests to brokers from now on; wake the worker if they were forbidden, or resources have changed."""
+        """Allow requests to brokers from now on; wake the worker if they were stopped or if resources changed."""
         if self._cluster is None or self._why_resting:
             self._woken.set()
         self._cluster, self._why_resting = cluster, ""
         self._hear(bodies)
 
     def rest(self, bodies: Bodies, why: str) -> None:
-        """Forbid requests to brokers from now on, for the reason `why`.
+        """Stop the requests of this worker to brokers from now on, for the reason `why`.
 
-        Wakes the worker if the reason is new, or resources have changed.
+        Wakes the worker if the reason is new or if resources have changed.
         """
         if why != self._why_resting:
             self._woken.set()

@@ -56,7 +56,7 @@ class Resources(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknow
 
 
 class Rack(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """The node label by which brokers are spread over racks. Its value at a broker's node is the `broker.rack`."""
+    """The node label by which brokers are spread over racks. The label's value on a node is the `broker.rack` there."""
 
     topology_key: Annotated[
         str,

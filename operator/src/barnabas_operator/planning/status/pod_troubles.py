@@ -51,7 +51,10 @@ def _was_ready_since(pod: Json, container: Json) -> bool:
 
 
 def _end(pod: Json, ended: Json) -> str:
-    """Return how the process ended: that it was killed, or its exit code and last log line; "" if it logged nothing."""
+    """Return how the process ended: that it was killed, or its exit code and last log line.
+
+    Return "" if the process was not killed and logged nothing.
+    """
     code = ended.get("exitCode", 0)
     if ended.get("reason") == OUT_OF_MEMORY:
         return f"was OOMKilled (exit {code}){_at_limit(pod)}"

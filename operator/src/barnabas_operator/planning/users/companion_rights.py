@@ -22,7 +22,10 @@ from barnabas_operator.planning.users.cluster_users import PRINCIPAL, Acl
 from barnabas_operator.resources.cluster import Cluster
 
 Rights = Mapping[ResourceType, tuple[AclOperation, ...]]
-"""The operations that a user may carry out on all topics, on all groups and on the cluster, by resource type."""
+"""The operations that the lag exporter or a maintenance run may carry out, by resource type.
+
+The operations are allowed on all topics and all groups.
+"""
 _O: Final = AclOperation
 LAG_EXPORTER_RIGHTS: Final[Rights] = {
     ResourceType.TOPIC: (_O.DESCRIBE,),

@@ -35,9 +35,9 @@ class UserCertificate(NamedTuple):
 
 
 def clients_authority(key: str, trusted: str) -> ClientsAuthority:
-    """Return the authority; the certificate that belongs to the private key `key` comes first in `trusted`.
+    """Return the authority with `trusted` reordered, so that the certificate of the private key `key` comes first.
 
-    If `key` or `trusted` is invalid, the order of the certificates is unchanged.
+    The order is unchanged if `key` or `trusted` is invalid, or if no certificate belongs to `key`.
     """
     try:
         return ClientsAuthority(key, pem_of(signer_first(key, certificates_in(trusted))))

@@ -11,9 +11,10 @@ from barnabas_operator.planning.users.user_plan import KnownPassword
 from barnabas_operator.resources.user import User
 
 ROTATE: Final = "barnabas.dev/rotate-password"
-"""The annotation of a User whose value requests a new password if the Secret has another value or none.
+"""The annotation of a User that requests a new password.
 
-The operator writes the value to the Secret together with the new password.
+The operator makes a new password if the Secret's annotation of the same name is missing or has another value. The
+operator copies the value to the Secret together with the new password.
 """
 SALT: Final = "barnabas.dev/password-salt"
 """The annotation of a Secret with a salt.

@@ -55,7 +55,7 @@ class AppliedObjects:
         self._said.clear()
 
     def forget_one(self, kind: str, name: str) -> None:
-        """Forget this applied object, so that it is applied again, unless it was refused as invalid."""
+        """Forget this applied object, so that it is applied again; do nothing if the object was refused as invalid."""
         said = self._said.get((kind, name))
         if said is not None and said.refusal is None:
             del self._said[kind, name]

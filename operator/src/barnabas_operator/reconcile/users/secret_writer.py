@@ -93,7 +93,7 @@ class SecretWriter:
             return await self._without(user)
         try:
             if user.status is None:
-                with suppress(SecretTaken):  # If the Secret exists, read it below.
+                with suppress(SecretTaken):  # A Secret that already exists is read below.
                     return await self._change(user, None, round_)
             return await self._change(user, await self._secrets.read(user), round_)
         except SecretsRefused as error:
