@@ -104,9 +104,9 @@ async def in_turns(things: Iterable[T], a_turn: int) -> AsyncIterator[T]:
 
 
 class FairTurn:
-    """The budget of a turn of the event loop: at most `things_max` items, none begun after `lasts_s` seconds.
+    """The budget of one turn of the event loop: at most `things_max` items, and no new item after `lasts_s` seconds.
 
-    The first item of a turn always fits.
+    The first item of a turn is always allowed.
     """
 
     __slots__ = ("_clock", "_ends_s", "_lasts_s", "_left", "_things_max")
@@ -123,7 +123,7 @@ class FairTurn:
         self._ends_s = self._clock.monotonic_s() + self._lasts_s
 
     def take(self) -> bool:
-        """True if another item fits into this turn; the item is then counted."""
+        """True if the budget allows another item in this turn; the item is then counted."""
         if self._left <= 0 or (self._left < self._things_max and self._clock.monotonic_s() >= self._ends_s):
             return False
         self._left -= 1

@@ -392,5 +392,5 @@ BROKER_CONFIGS: Final[Mapping[str, ConfigDefinition]] = table(
 
 
 def broker_definition(name: str) -> ConfigDefinition | None:
-    """Return the definition of a broker setting, or of a listener's setting with its prefix; None if it is unknown."""
+    """Return the definition of a broker setting, also of one with a listener's prefix; None if the name is unknown."""
     return BROKER_CONFIGS.get(name) or prefixed_definition(name)
