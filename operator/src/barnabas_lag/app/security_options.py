@@ -107,7 +107,10 @@ def _check(parser: argparse.ArgumentParser, given: argparse.Namespace) -> None:
 
 
 def mechanism(text: str) -> str:
-    """Return Kafka's name of a mechanism, also for kafka_exporter's name. Raises argparse.ArgumentTypeError."""
+    """Return Kafka's name of a SASL mechanism. Raises argparse.ArgumentTypeError.
+
+    `text` is the name that Kafka or kafka_exporter gives the mechanism.
+    """
     found = next((each for each in MECHANISMS if _plain(each) == _plain(text)), None)
     if found is None:
         raise argparse.ArgumentTypeError(f"{text!r}; allowed: {', '.join(MECHANISMS)}")

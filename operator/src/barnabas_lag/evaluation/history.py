@@ -125,8 +125,8 @@ class History:
     ) -> None:
         """Record the progress of a group.
 
-        `heard` has the partitions of the group that were also read in the previous round. For other partitions, the
-        time since the last reading does not count as time with lag.
+        `heard` has the partitions of the group that were also read in the previous round. For all others,
+        the time since their last reading does not count as time with lag, because the lag in that time is unknown.
         """
         before = {
             each: known if each in heard else after_silence(known, now_s)

@@ -1,7 +1,8 @@
 """The time until a group without members loses its committed offsets (KIP-211).
 
-The protocol reports neither the time of a commit nor the time at which the last member left. So the time counts from
-what the exporter saw, and the result is an upper bound.
+The protocol reports neither the time of a commit nor the time at which the last member left. The exporter therefore
+counts from the moment at which it first saw the group without members or last saw a new commit, whichever is later.
+The true moment may be earlier, so the result is an upper bound.
 """
 
 from collections.abc import Iterable

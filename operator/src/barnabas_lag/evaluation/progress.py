@@ -41,8 +41,8 @@ class Progress:
     behind_since_s: float | None
     """The time when the present period with lag began; None without lag.
 
-    A commit that moves the offset begins a new period. If the offset could not be read for a time, the length of that
-    time is added, so that it does not count as time with lag.
+    A commit that moves the offset begins a new period. If the offset could not be read for some seconds, the beginning
+    of the period is moved later by these seconds, so that they do not count as time with lag.
     """
     waits_s: tuple[float, ...] = ()
     """The seconds for which the group had lag before each of the last commits, counted from the previous commit."""

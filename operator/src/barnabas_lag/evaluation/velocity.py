@@ -16,9 +16,9 @@ class LagSum(NamedTuple):
 
 
 def with_sum(before: Sequence[LagSum], latest: LagSum) -> tuple[LagSum, ...]:
-    """Return the sums with `latest` appended, at most the last SUMS_KEPT.
+    """Return the earlier sums and `latest`, at most the last SUMS_KEPT.
 
-    Sums over another number of partitions are dropped, because they cannot be compared with `latest`.
+    Earlier sums that cover more or fewer partitions than `latest` are dropped, because the lags cannot be compared.
     """
     return (*(each for each in before if each.partitions == latest.partitions), latest)[-SUMS_KEPT:]
 

@@ -49,7 +49,7 @@ class OffsetsRetention:
 
 
 def _request(broker_id: int) -> Any:
-    """Return the request for one broker, because a broker reports only its own settings."""
+    """Return the request for the offsets retention of one broker; a broker reports only its own settings."""
     of_broker = DescribeConfigsRequest.DescribeConfigsResource(
         resource_type=BROKER_RESOURCE, resource_name=str(broker_id), configuration_keys=[SETTING]
     )
