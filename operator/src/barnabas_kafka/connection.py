@@ -44,9 +44,9 @@ class Connections(KafkaConnectionManager):
 
     @property
     def mover(self) -> int | None:
-        """The broker to which replica moves were last sent.
+        """The broker to which replica moves were last sent, or the controller before any were sent.
 
-        If none have been sent, the controller; None if the controller is unknown.
+        None if no moves were sent and the controller is unknown.
         """
         controller = self.cluster.controller
         return controller.node_id if self._mover is None and controller is not None else self._mover

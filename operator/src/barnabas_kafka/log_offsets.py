@@ -33,9 +33,9 @@ def log_offsets(
 ) -> dict[TopicPartition, LogOffset]:
     """Return the offset of the first record at or after the timestamp of each partition; NO_OFFSET if none exists.
 
-    The timestamp EARLIEST stands for the log start offset, and LATEST for the log end offset or, with `committed`, the
-    last stable offset, below which no transaction is open. Partitions without a leader, and those whose leader fails to
-    respond or responds with an error, are left out; the failures are recorded.
+    The timestamp EARLIEST stands for the log start offset, and LATEST for the log end offset. If `committed` is true,
+    LATEST stands for the last stable offset, below which no transaction is open. The result lacks partitions without a
+    leader, and partitions whose leader does not respond or responds with an error. `asking` records failures.
     """
     known = {each: each for each in timestamps_ms}
     found: dict[TopicPartition, LogOffset] = {}
