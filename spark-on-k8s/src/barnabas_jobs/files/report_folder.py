@@ -84,7 +84,7 @@ def _is_ours(lock: IO[str], path: Path) -> bool:
 
 
 def _empty(partial: Path) -> None:
-    """Remove the files that a killed driver left, except for the locked file."""
+    """Remove the files that a killed driver left, except for OF_RUN, which this process has locked."""
     for each in partial.iterdir():
         if each.is_dir():
             shutil.rmtree(each)

@@ -44,7 +44,8 @@ KEYS = "topic string, key string, partition int, records long, bytes long, share
 BROKERS = "broker int, rack string, replicas int, leaders int, bytes long, bytes_after long, records_per_s double"
 LOG_DIRS = "broker int, log_dir string, replicas int, bytes long, bytes_after long, usable_bytes long, total_bytes long"
 PLAN_BYTES_MAX: Final = 2560
-"""The maximum size of `plan` in bytes: the whole result must fit into a termination message of 4,096 bytes."""
+"""The maximum size of `Result.plan` in bytes, because the whole result must fit into a termination message of 4,096
+bytes."""
 
 
 class Options(JobOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):

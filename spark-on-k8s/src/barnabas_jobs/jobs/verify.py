@@ -205,7 +205,7 @@ def _sides(
 def _placed(records: DataFrame, side: str, match: Match) -> DataFrame:
     """Return a row for each record, with `side` ("archive" or "topic"), its partition, position and content hash.
 
-    `inside` is true if the record is compared.
+    The column `inside` of `records` is kept: it is true for records that take part in the comparison.
     """
     if match == "offset":
         position, content = F.col("offset"), fingerprint("timestampType")

@@ -1,9 +1,9 @@
 """A wait until nobody writes to a topic, because requests of a driver or executor that died may still arrive.
 
-A task fails after SILENT_S without an acknowledgement. So after QUIET_S without a new record, no task of that driver
-or executor writes any more. QUIET_S is also longer than a slow replica can hold back the high watermark, the end offset
-that consumers see. By default a slow replica can do so for at most 45 s: it leaves the ISR after
-`replica.lag.time.max.ms` (30 s), or up to 15 s later, because the leader checks its replicas every 15 s.
+After QUIET_S without a new record, no task of that driver or executor writes any more, because a task fails after
+SILENT_S without an acknowledgement. New records may stay unseen while a slow replica keeps the high watermark, the end
+offset that consumers see, from rising. By default this lasts at most 45 s, which is less than QUIET_S: every 15 s, the
+leader removes replicas from the ISR that have been behind for `replica.lag.time.max.ms` (30 s).
 """
 
 import time

@@ -44,8 +44,8 @@ def offsets_behind(ends: Sequence[Mapping[int, int]], log: Mapping[int, Bounds])
 def pending(archived_ends: Mapping[int, int], log: Mapping[int, Bounds]) -> list[OffsetRange]:
     """Return the ranges of offsets that the log holds and the archive does not, at most one for each partition.
 
-    If there is anything to archive, each partition that is not in the archive yet gets a range, which may be empty. The
-    archive needs this range, because it records the start offset of the partition.
+    If any partition has records to archive, each partition that is not in the archive yet gets a range, even an empty
+    one. From that range, the archive learns the start offset of the partition.
     """
     starts = {partition: max(archived_ends.get(partition, 0), bounds.earliest) for partition, bounds in log.items()}
     ranges = [OffsetRange(partition, starts[partition], bounds.latest) for partition, bounds in sorted(log.items())]

@@ -44,9 +44,9 @@ def chosen(records: DataFrame, groups: Sequence[str], topics: Sequence[str]) -> 
 
 
 def committed_names(records: DataFrame, column: str, wanted: Sequence[str]) -> list[str]:
-    """Return which of the wanted groups or topics have commits or tombstones, and up to NAMES_MAX other names.
+    """Return the wanted groups or topics with commits or tombstones, and up to NAMES_MAX that are not wanted.
 
-    The other names are for an error text. If `wanted` is empty, return an empty list.
+    An error text shows the groups or topics that are not wanted. If `wanted` is empty, return an empty list.
     """
     if not wanted:
         return []

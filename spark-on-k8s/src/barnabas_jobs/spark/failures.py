@@ -72,7 +72,7 @@ def spark_failures(doing: str) -> Iterator[None]:
 def _is_of_lost_java(error: Exception) -> bool:
     """True if the error shows that Spark's Java process has ended.
 
-    The first call after this end raises an error without a Java stack trace, and later calls fail to connect.
+    The first call after the process has ended raises an error without a Java stack trace. Later calls fail to connect.
     """
     is_lost = type(error) is Py4JError and LOST.fullmatch(str(error)) is not None
     return is_lost or isinstance(error, Py4JNetworkError | ConnectionError)

@@ -37,11 +37,10 @@ class JobSums:
         return number in self._ended
 
     def seen(self, jobs: Sequence[SparkJob], listed: Collection[int]) -> Seen:
-        """Return the stages of all Spark jobs of the session, the present phase, and the records of this phase.
+        """Return the stages of all Spark jobs, the phase of the newest Spark job with a phase, and the phase's records.
 
-        The present phase is that of the newest Spark job with a phase. `jobs` are the Spark jobs that are not in the
-        totals yet. Those that have ended are added to the totals. `listed` has the numbers of the Spark jobs that Spark
-        still lists. Other numbers are forgotten, because Spark never lists these Spark jobs again.
+        `jobs` are the Spark jobs that are not in the totals yet; ended jobs are added to the totals. `listed` are the
+        ids of the jobs that Spark still lists. The ids of jobs that Spark no longer lists are forgotten.
         """
         running = [job for job in jobs if not job.ended]
         for job in jobs:

@@ -18,7 +18,7 @@ _asked: Final[list[Callable[[], Standing]]] = []
 
 
 def standing() -> Standing:
-    """Return the last commit and the lag of the archive that this process writes; UNKNOWN if it writes none."""
+    """Return the last commit and the lag of the archive that this process writes; UNKNOWN if it writes no archive."""
     return _asked[-1]() if _asked else UNKNOWN
 
 

@@ -148,8 +148,8 @@ def wrong_checkpoint(
 ) -> Iterator[Finding]:
     """Yield a finding for each contradiction between `leader-epoch-checkpoint` and the batches.
 
-    `checkpoint` is None if there is no such file. If the file cannot be read, `checkpoint` is the reason as a text, and
-    the reason is the only finding.
+    `checkpoint` is the parsed file, or None if the file does not exist. If the file cannot be read, `checkpoint` is an
+    error text, and the only finding has that text.
     """
     if isinstance(checkpoint, str):
         yield log.place.finding(CHECKPOINT_CONTRADICTS, LEADER_EPOCHS, checkpoint)

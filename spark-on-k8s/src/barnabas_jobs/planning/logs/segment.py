@@ -89,7 +89,8 @@ def audited(files: SegmentFiles, decompress: Decompress | None) -> Iterator[Batc
     yield from named.summaries()
     if is_sound and places.positions:
         yield from _wrong_indexes(files, index, places)
-    if is_sound and not files.extent.has_gaps:  # Compaction leaves gaps, and may have removed a transaction marker.
+    # After a compaction, the transaction index may list transactions whose markers have been removed.
+    if is_sound and not files.extent.has_gaps:
         yield from transactions.wrong_in_index(files.transaction_index or b"", is_active=files.extent.is_active)
 
 
