@@ -46,7 +46,7 @@ def _new_parts(topic: TopicDocument, begin: int, partitions_max: int) -> Iterato
 
 
 def documents_of(topic: TopicDocument, stored: Stored) -> dict[str, TopicDocument | TopicPartDocument]:
-    """Return the documents that the store should have for a topic, by key: the topic parts, then the topic document."""
+    """Return the documents to store for a topic, by key: first every TopicPartDocument, then the TopicDocument."""
     found: dict[str, TopicDocument | TopicPartDocument] = {}
     for part in topic.parts:
         key, states = topic_part_key(topic.name, part), topic.partitions[part.first : part.first + part.count]
@@ -61,7 +61,7 @@ def documents_of(topic: TopicDocument, stored: Stored) -> dict[str, TopicDocumen
 
 
 def head_of(topic: TopicDocument) -> TopicDocument:
-    """Return the topic document as it is stored under the key of the topic: without the partitions in topic parts."""
+    """Return the TopicDocument as it is stored: without the partitions that a TopicPartDocument contains."""
     if not topic.parts:
         return topic
     return msgspec.structs.replace(topic, partitions=topic.partitions[: topic.parts[0].first])
@@ -78,7 +78,7 @@ def pieces_of(topic: TopicDocument) -> list[range]:
 
 
 def _covered(topic: TopicDocument) -> int:
-    """Return the number of the first partition that lies after all topic parts."""
+    """Return the partition number that follows the last number in `topic.parts`."""
     return topic.parts[-1].first + topic.parts[-1].count
 
 

@@ -29,7 +29,7 @@ _EVENTS: Final = msgspec.json.Decoder(_Event)
 
 
 def changes_in(lines: Sequence[bytes], cluster: str, prefix: str) -> Changes | None:
-    """Return the changes below `prefix` in lines of a watch, or None if the lines have no event.
+    """Return the changes to keys with a prefix, from the lines of a watch response; None if no line is an event.
 
     Raises HistoryCompacted if the API server no longer keeps the watched revision, and StoreUnavailable for other
     errors.
