@@ -27,10 +27,10 @@ class AppendWatchers:
         self.by_follower: dict[int, AppendWatcher] = {}
 
     def watch(self, follower_id: int, watcher: AppendWatcher) -> None:
-        """Register the watcher of a follower, instead of the follower's previous watcher."""
+        """Register the watcher to notify for a follower; the new watcher replaces the follower's previous one."""
         self.by_follower[follower_id] = watcher
 
     def unwatch(self, follower_id: int, watcher: AppendWatcher) -> None:
-        """Unregister the watcher of a follower, unless another watcher has replaced it."""
+        """Unregister the watcher of a follower, unless the follower has another watcher now."""
         if self.by_follower.get(follower_id) is watcher:
             del self.by_follower[follower_id]

@@ -101,7 +101,7 @@ class FetchSession:
         self._changed: dict[Key, Followed] = {}
         self._forgotten: dict[Key, None] = {}
         self._arrived: deque[tuple[int, Key, FetchedPartition]] = deque()
-        """The results of partitions that have not been applied yet, each with the number of its Fetch request."""
+        """The results that have not been applied to their partitions yet, each with the number of its Fetch request."""
         self._first_number = 0
         """The number of the session's first request; responses to requests with lower numbers are ignored."""
         self.session_id = NO_SESSION

@@ -46,7 +46,7 @@ class FollowerPartition:
             self._session.has_records(self)
 
     def high_watermark_advanced(self) -> None:
-        """Notify the session, if the follower waits for records, of a new high watermark or log start offset."""
+        """Notify the session of a new high watermark or log start offset if the follower waits for records."""
         if self.is_waiting:
             self._session.has_news(self)
 
@@ -165,7 +165,10 @@ def refusal(index: int, error: ApiError) -> FetchResult:
 
 
 def diverging_epoch(partition: Partition, wanted: FetchPartition) -> tuple[int, int] | None:
-    """Return the leader's epoch and end offset at which a follower's log diverges, None if the logs agree (KIP-595)."""
+    """Return the leader's last epoch up to the last fetched epoch of a follower, and the end offset of that epoch.
+
+    The logs are known to diverge from that offset on (KIP-595). Return None if the logs agree.
+    """
     if wanted.last_fetched_epoch < 0:
         return None
     epoch, end_offset = partition.end_offset_for_epoch(wanted.last_fetched_epoch)

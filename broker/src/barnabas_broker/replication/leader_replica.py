@@ -87,7 +87,10 @@ class LeaderReplica:
         self.pending_isr: frozenset[int] | None = None
         """The proposed ISR, which the metadata may already have; None if no proposal is pending."""
         self.is_refused = False
-        """True if the last proposed ISR was refused; the next one waits for new metadata or for a check of lags."""
+        """True if the last proposed ISR was refused.
+
+        No replica may join the ISR then, until new metadata arrives or the lags are checked.
+        """
         self.followers: dict[int, FollowerProgress] = {}
         self._is_eligible = is_eligible
         self._take_replicas(state.replicas, now_ms)
@@ -196,10 +199,10 @@ class LeaderReplica:
         self.pending_isr = isr
 
     def proposal(self, own_broker_epoch: int, *, confirms: bool) -> dict[int, int] | None:
-        """Return the proposed ISR, or with `confirms=True` the current ISR, which is then written once more.
+        """Return the pending ISR, or with `confirms=True` the ISR in the metadata; None if no proposal is pending.
 
-        Return None if no proposal is pending. The result maps each broker id to its broker epoch, as of the last fetch
-        (KIP-903).
+        The result maps the broker id of each member to a broker epoch (KIP-903). The epoch of a follower is the one in
+        its last Fetch request.
         """
         if self.pending_isr is None:
             return None

@@ -10,7 +10,10 @@ from barnabas_core.errors import ApiError, ErrorCode
 def why_missing(
     image: MetadataImage, broker_id: int, name: str | None, topic_id: UUID | None, index: int, *, is_unmade: bool
 ) -> ApiError:
-    """Return the error for a partition that this broker does not have, or has not created yet (`is_unmade`)."""
+    """Return the error for a partition that this broker does not have.
+
+    `is_unmade` is True if the metadata assigns the partition to this broker, and the broker has yet to create it.
+    """
     if name is None:
         name = image.topic_name(topic_id) if topic_id is not None else None
         if name is None:
