@@ -46,9 +46,9 @@ class StoredPasswords:
         return {**configs, **{name: self._seal(cipher, broker, name, text) for name, text in passwords.items()}}
 
     async def opened(self, config: BrokerConfig) -> BrokerConfig:
-        """Return the config with this broker's passwords decrypted; those that cannot be decrypted are left out.
+        """Return the config with the passwords in `broker_overrides` decrypted.
 
-        Raise StoreUnavailable if the encryption key cannot be read.
+        Leave out passwords that cannot be decrypted. Raise StoreUnavailable if the encryption key cannot be read.
         """
         own = config.broker_overrides
         sealed = {name: text for name, text in own.items() if text.startswith(_SEALED) and _is_password(name)}

@@ -37,13 +37,14 @@ class AclIndex:
     """The ACL entries by resource pattern.
 
     The cost of finding the ACLs of a resource grows with the number of different prefix lengths, not with the number of
-    ACLs. The cost of `allows_any` grows with the number of patterns that name the principal or User:*.
+    ACLs. The cost of `allows_any` grows with the number of resource patterns that have an ACL for the principal or
+    User:*.
     """
 
     def __init__(self) -> None:
         self._entries: dict[AclPattern, Entries] = {}
         self._of_principal: dict[str, dict[AclPattern, None]] = {}
-        """The patterns of the ACLs that name each principal."""
+        """The resource patterns that have an ACL for a principal, by principal."""
         self._prefix_lengths: dict[ResourceType, Counter[int]] = {}
 
     def put(self, pattern: AclPattern, entries: Entries) -> None:
@@ -102,7 +103,7 @@ class AclIndex:
     def allows_any(self, asker: AclSubject, operation: AclOperation, resource_type: ResourceType) -> bool:
         """True if an ALLOW ACL permits the operation on at least one resource of the type.
 
-        An ALLOW ACL does not count if one DENY ACL covers all its resources.
+        An ALLOW ACL is ignored if a single DENY ACL covers all resources of the ALLOW ACL.
         """
         denied = set(self._of(asker, operation, resource_type, Permission.DENY))
         if AclPattern(resource_type, ANY_NAME, PatternType.LITERAL) in denied:

@@ -124,7 +124,8 @@ class Authorizer:
     def decide_any(self, asker: AclSubject, operation: AclOperation, resource_type: ResourceType) -> bool:
         """True if the ACLs allow the operation on some resource of the type.
 
-        Like Kafka, check a resource named "hardcode" first, which shows whether resources without ACLs are open.
+        Like Kafka, first check a resource named "hardcode". Usually the resource has no ACLs, so it is allowed if
+        resources without ACLs are open to everybody.
         """
         if self._lacks_acls():
             return False

@@ -37,7 +37,8 @@ class Scram:
     """The mechanism SCRAM with one hash function.
 
     `credential_of` returns the credential of a user. The salts of unknown users are derived from `secret`. `new_nonce`
-    returns a different text at each call. `shapes` returns each pair of salt length and iteration count of the users.
+    returns a different text at each call. `shapes` returns the pairs of salt length and iteration count that the
+    credentials of the users have.
     """
 
     def __init__(

@@ -46,7 +46,7 @@ class ScramUsers:
         return self._credentials
 
     def shapes(self, mechanism: str) -> Collection[SaltShape]:
-        """Return each pair of salt length and iteration count among the users of a mechanism."""
+        """Return the pairs of salt length and iteration count that the users' credentials for a mechanism have."""
         return self._shapes.get(mechanism, Counter[SaltShape]()).keys()
 
     async def load(self, new_secret: bytes) -> None:
