@@ -87,7 +87,7 @@ class BufferPool:
         self._wake_soon()
 
     def when_free(self, owner: object, wake: Callable[[], None]) -> None:
-        """Call `wake` once, when memory for a buffer is free."""
+        """Schedule a single call of `wake`, for when memory for a buffer is free."""
         self._waiting[owner] = wake
         self._wake_soon()
 
@@ -116,7 +116,7 @@ class BufferPool:
 
 
 def _size_for(needed_bytes: int, have_bytes: int) -> int:
-    """Return the size of a new buffer: `needed_bytes`, or less while few bytes have arrived.
+    """Return the size of a new buffer: `needed_bytes`, or `max(FIRST_BUFFER_BYTES, 2 * have_bytes)` if this is less.
 
     The size is rounded up to a multiple of STEP_BYTES.
     """

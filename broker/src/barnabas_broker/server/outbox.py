@@ -103,7 +103,7 @@ class Outbox:
         return not self.unsent
 
     def warmed(self, size_bytes: int) -> None:
-        """Note that the first `size_bytes` of the file slice `cold` have been read, and are now in the page cache."""
+        """Record that the first `size_bytes` of the file slice `cold` were read from the disk into the page cache."""
         self.cold = None
         self._warm_bytes = size_bytes
 

@@ -131,7 +131,7 @@ class SaslSession:
         }
 
     def begin(self, connection: Connection) -> None:
-        """Handle the requests of a new connection in place of its dispatcher, until the client has authenticated."""
+        """Become the dispatcher of a new connection until the client has authenticated."""
         connection.dispatch = self
         connection.request_bytes_max = min(self._listener.frame_bytes_max, FIRST_FRAMES_BYTES_MAX)
         self._listener.timers.call_later(self._listener.deadline_s, lambda: self._check_in_time(connection))
@@ -310,7 +310,7 @@ class SaslSession:
 
 
 def _deferred(connection: Connection) -> SendAnswer:
-    """Return a function that sends the response; before the call, nothing is read from the connection."""
+    """Return a function that sends the response; until its call, no request is read from the connection."""
     respond = connection.defer()
     connection.deferred.clear()
     return respond

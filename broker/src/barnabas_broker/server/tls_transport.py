@@ -1,6 +1,6 @@
 """Send and receive over TLS after the handshake.
 
-A TlsStream cannot peek, so this transport keeps the decrypted bytes that a peek has copied, until they are received.
+A TlsStream cannot peek, so a peek of this transport decrypts bytes and keeps them until they are received.
 """
 
 import asyncio

@@ -32,9 +32,9 @@ class _Ids(NamedTuple):
 
     counts: Counter[TransactionState]
     overdue_ms: list[tuple[int, str]]
-    """The NAMED_MAX transactions that have exceeded their timeout the longest, the longest first.
+    """The NAMED_MAX most overdue transactions, the most overdue first.
 
-    An item has the ms since the timeout, and the transactional id.
+    An item has the ms since the transaction's timeout, and the transactional id.
     """
 
 
