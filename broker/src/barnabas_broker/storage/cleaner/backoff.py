@@ -26,7 +26,7 @@ class Backoff:
         self.failures_total = 0
 
     def may_try(self, topic_partition: TopicPartition, now_ms: int) -> bool:
-        """True if the last compaction of the partition has not failed, or its retry is due."""
+        """True if the last compaction of the partition did not fail, or if the time of the retry has come."""
         failed = self.failed.get(topic_partition)
         return failed is None or now_ms >= failed.retry_ms
 

@@ -145,7 +145,7 @@ def rebuilt(header: BatchHeader, data: bytes, kept: Sequence[WalkedRecord], hori
     """Return the batch with only the records in `kept`, compressed with the same codec.
 
     The delete horizon `horizon_ms` is stored in place of the base timestamp, so the timestamp deltas are encoded again
-    (KIP-534). If `horizon_ms` is None, the batch gets no new delete horizon.
+    (KIP-534). If `horizon_ms` is None, the batch keeps its base timestamp, which may be an earlier delete horizon.
     """
     base_ms, attributes = header.base_timestamp_ms, header.attributes
     if horizon_ms is None:

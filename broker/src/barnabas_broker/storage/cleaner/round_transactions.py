@@ -36,7 +36,7 @@ class RoundTransactions:
         """The ids of producers with a transactional batch after their last marker."""
 
     def is_aborted(self, header: BatchHeader) -> bool:
-        """Process the next batch of the section; return True if the batch belongs to an aborted transaction."""
+        """Process the next batch of the compaction; return True if the batch belongs to an aborted transaction."""
         self._begin_until(header)
         if not header.is_transactional:
             return False

@@ -12,8 +12,8 @@ def offset_of_each(
     """Return the offset of each log, without logs for which `offset_of` returns None.
 
     A thread may call this function while the event loop adds and removes logs, so the function copies the dictionary
-    first, which is atomic. `list(logs.items())` is not atomic: it allocates tuples, so the garbage collector may run
-    and let the event loop change the dictionary.
+    first, which is atomic. `list(logs.items())` is not atomic: its new tuples may start the garbage collector, during
+    which the thread of the event loop may change the dictionary.
     """
     return {key: offset for key, log in logs.copy().items() if (offset := offset_of(log)) is not None}
 

@@ -273,7 +273,7 @@ class LogDir:
         self._checkpoint_log_starts()
 
     def _lower_high_watermarks(self) -> None:
-        """Lower the checkpointed high watermarks of truncated logs; drop those of deleted logs with reused names."""
+        """Lower checkpointed high watermarks of truncated logs; remove those of deleted logs that new logs replace."""
         with self._writing:
             begun, logs = self._begun.copy(), self.logs.copy()
             offsets = self._written.get(file_names.HIGH_WATERMARKS, {})
@@ -304,7 +304,7 @@ class LogDir:
     def _checkpoint_synced_logs(self) -> None:
         """Write the list of logs that acknowledge only synced records, if it has changed. Raises StorageError.
 
-        A log that is not in the list may acknowledge unsynced records only after the list has been written.
+        A log that the list no longer contains may acknowledge unsynced records only after the list has been written.
         """
         before = self._written.get(file_names.SYNCED_LOGS, {})
         now = self._checkpoint_if_changed(
@@ -349,7 +349,7 @@ class LogDir:
         self._written[file_name] = offsets
 
     def _check_complete(self) -> None:
-        """Raise the failure if the log dir went offline during the write, because the checkpoint may lack logs."""
+        """Raise the error that took the log dir offline, if a checkpoint written now may lack logs."""
         if (failure := self.failure) is not None and not self.has_all_logs:
             raise failure
 

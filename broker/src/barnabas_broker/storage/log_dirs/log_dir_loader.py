@@ -141,9 +141,9 @@ class LogDirLoader:
     def _is_of_a_topic(self, log: Log) -> bool:
         """Return True if the log belongs to a topic; remove or set aside the directory of any other log.
 
-        An empty directory is removed, because it is left over from a failed creation, and another log dir may have the
-        log. A log without records needs no topic id, because any topic of that name can use it. A log with records and
-        without a topic id is renamed to `-stray`, unless its name identifies the topic.
+        An empty directory is removed, because it is left over from a failed creation. The log may have been created in
+        another log dir since. A log without records needs no topic id, because any topic of that name can use it. A log
+        with records and without a topic id is renamed to `-stray`, unless its name identifies the topic.
         """
         if log.topic_id is None and self._is_removed(log):
             return False

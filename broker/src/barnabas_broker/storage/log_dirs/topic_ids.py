@@ -23,8 +23,8 @@ _logger: Final = logging.getLogger(__name__)
 class TopicIds:
     """The topic ids of logs.
 
-    `only_topic(name)` returns the id of the topic `name`. The function returns None if there is no topic `name`, or if
-    a deleted topic may have had the same name.
+    `only_topic` returns the id of the topic with a name, or None if a log with that name may belong to a
+    deleted topic.
     """
 
     def __init__(self, only_topic: Callable[[str], UUID | None]) -> None:

@@ -11,7 +11,7 @@ class TopicLookup(NamedTuple):
     """The functions that find the topic of a log in the metadata.
 
     `assigned` returns this broker's partition for a topic id and a partition number, or None. `only_topic` returns the
-    id of the topic with a name, or None if an earlier topic may have had that name.
+    id of the topic with a name, or None if a log with that name may belong to a deleted topic.
     """
 
     assigned: Callable[[UUID, int], TopicPartition | None] = lambda *_: None

@@ -60,10 +60,10 @@ class LeaderEpochs:
         self._set([])
         self._saving = Lock()
         self._begun = self._done = self._cleared = self._abandoned = 0
-        """The numbers of four saves of the checkpoint.
+        """The numbers of saves of the checkpoint: `_begun` of the newest one, and `_done` of the newest written one.
 
-        They are the last save begun, the last one written, the last one begun before `clear`, and the last one begun
-        before `abandon`. A save is skipped unless its number is above the last three numbers.
+        `_cleared` and `_abandoned` are copies of `_begun` from the last call of `clear` and of `abandon`. A save is
+        skipped unless its number is above `_done`, `_cleared` and `_abandoned`.
         """
 
     def moved_to(self, directory: str) -> None:

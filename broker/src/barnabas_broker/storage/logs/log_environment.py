@@ -29,14 +29,14 @@ class LogEnvironment:
     """The largest size of a segment, even if `segment.bytes` is higher; a larger batch gets its own segment."""
     index_pages: IndexPages = field(default_factory=IndexPages)
     unflushed: dict[TopicPartition, None] = field(default_factory=dict)
-    """The logs that have rolled a segment or have a `flush.ms`; no other log can be due for a sync."""
+    """The logs that may be due for a sync, because they have rolled a segment or have a `flush.ms`."""
     producer_count: ProducerCount = field(default_factory=ProducerCount)
     truncated: Callable[[TruncatedLog], object] = complete_truncation
     """A function to call with each log that refuses appends until its truncation is complete (`truncated_logs`)."""
     disk_threads: DiskThreads = field(default_factory=DiskThreads)
     """The threads for blocking disk calls, by log dir."""
     sync_due: Callable[[UnsyncedLog], object] = sync_now
-    """A function to call with a log that has reached `flush.messages`.
+    """A function that requests a sync of a log that has reached `flush.messages`.
 
-    Each append calls it until the records are synced.
+    Each append to the log calls the function, until the records are synced.
     """

@@ -32,9 +32,9 @@ _logger: Final = logging.getLogger(__name__)
 def open_log(
     environment: LogEnvironment, place: LogPlace, now_ms: int, on_recovered: Callable[[int], None] = lambda _: None
 ) -> Log:
-    """Load or create the log in `place.directory`. Raises StorageError.
+    """Load the log in the directory of `place`, or create a new log there. Raises StorageError.
 
-    `on_recovered` is called for each checked segment with the number of checked bytes.
+    `on_recovered` is called after the check of each segment, with the number of checked bytes.
     """
     try:
         return _load(environment, place, now_ms, on_recovered)

@@ -59,7 +59,7 @@ class LogSyncs:
         self._epochs = epochs
         self.recovery_point = recovery_point
         self.on_disk_until = recovery_point
-        """The end offset of the records that may be on the disk.
+        """The end offset of the records that may be on the disk, because their sync has begun or the broker crashed.
 
         If a truncation removes some of these records, a power failure may bring the removed records back.
         """
@@ -115,7 +115,7 @@ class LogSyncs:
         self.was_recovered = True
 
     def wait_from(self, offset: int) -> None:
-        """Acknowledge no record from `offset` on before the next sync has ended."""
+        """Require a sync before records from `offset` on are acknowledged."""
         if self.unsynced_from is None:
             self.unsynced_from = offset
 
@@ -154,12 +154,16 @@ class LogSyncs:
     def _unsynced_segments(self) -> list[Segment]:
         """Return the segments with unsynced data.
 
-        The segment that ends at the recovery point is included if its truncation may be unsynced.
+        If the log may have been truncated, the segment that ends at the recovery point is included, because its new
+        size may be unsynced.
         """
         return self._segments.starting_at(self.recovery_point - 1 if self._may_be_cut else self.recovery_point)
 
     def due_flush(self, log_end: int, now_ms: int) -> FlushJob | None:
-        """Return a job that syncs the rolled segments, or the whole log after `flush.ms`; None if no sync is due."""
+        """Return a job that syncs the whole log if `flush.ms` has passed, and otherwise the rolled segments.
+
+        Return None if the job would have nothing to sync.
+        """
         if self.recovery_point == log_end:
             self._flushed_ms = now_ms
         elif now_ms - self._flushed_ms >= self._flush_ms:
@@ -223,7 +227,7 @@ class LogSyncs:
         self.recovery_point, self.on_disk_until, self.was_recovered = recovery_point, log_end, True
 
     def end_at(self, offset: int, log_end: int) -> bool:
-        """Lower offsets above the new log end `offset` to it; return True if the removed records may be on the disk."""
+        """Apply a truncation of the log to `offset`; return True if the removed records may be on the disk."""
         may_be_on_disk = offset < max(self.recovery_point, self._may_be_on_disk_until(log_end))
         self.recovery_point = min(offset, self.recovery_point)
         self.on_disk_until = min(offset, self.on_disk_until)

@@ -252,7 +252,8 @@ class ProducerStates:
     def snapshot(self) -> list[SnapshotEntry]:
         """Return the entries of a `.snapshot` file: one for each remembered batch, the newest batch of a producer last.
 
-        Kafka writes one entry for a producer, with the newest batch; from a file it reads only a producer's last entry.
+        Kafka writes only the newest batch of a producer. Kafka can read the file, because it uses the last entry of a
+        producer.
         """
         return [entry for producer in self.producers.values() for entry in _snapshot_entries(producer)]
 

@@ -40,7 +40,7 @@ def _names(files: FileSystem, directory: str, offsets: Iterable[int], old: str, 
 
 
 def finish_interrupted_swap(files: FileSystem, directory: str) -> list[FileEntry]:
-    """Remove unfinished and deleted files, and finish an interrupted swap; return the remaining directory entries."""
+    """Remove files marked as unfinished or deleted, finish an interrupted swap, and return the remaining entries."""
     entries = files.scan(directory)
     marked = [entry.name for entry in entries if entry.name.endswith(_MARKS)]
     if not marked:
