@@ -51,7 +51,7 @@ _ABORTED: Final = struct.Struct(">qq")
 """The producer id and first offset of an aborted transaction."""
 _NULL_ABORTED: Final = b"\xff\xff\xff\xff"
 _NULL_ABORTED_NO_REPLICA_V12: Final = b"\0\xff\xff\xff\xff"
-"""The bytes for null aborted transactions, and for no preferred read replica."""
+"""The encoded bytes of two fields: a null list of aborted transactions, and no preferred read replica."""
 _NO_REPLICA: Final = b"\xff\xff\xff\xff"
 _DIVERGING_TAG: Final = bytes((1, DIVERGING_EPOCH_TAG, EPOCH_END.size + 1))
 """The bytes before the diverging epoch in a partition's tagged fields.

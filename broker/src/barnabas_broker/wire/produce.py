@@ -53,7 +53,10 @@ class ProduceRefusal(NamedTuple):
 
 
 ProduceResult = tuple[int, int, int, int, int, ProduceRefusal | None]
-"""The partition number, error, base offset, log append time in ms, log start offset, and details; -1 means unknown."""
+"""The partition number, error code, base offset, log append time in ms, log start offset, and details of an error.
+
+An unknown offset or time is -1.
+"""
 
 _ACKS_TIMEOUT_COUNT: Final = struct.Struct(">hii")
 _ACKS_TIMEOUT: Final = struct.Struct(">hi")
@@ -113,7 +116,7 @@ class ProduceRequest(msgspec.Struct, frozen=True, gc=False):
     """The batches of all topics, in the order of the request."""
     transactional_id: str | None = None
     only_topic_id: bytes | None = None
-    """The topic id of the usual request for one partition, for a faster encoding of the response; otherwise None."""
+    """The topic id if the request fits _ONE_PARTITION, so that the response is encoded faster; otherwise None."""
 
 
 def parse_produce(buffer: memoryview, start: int, end: int, version: int) -> ProduceRequest:
@@ -256,7 +259,8 @@ def _by_topic(
 def tell_throttle_time(response: bytearray, version: int, throttle_ms: int) -> None:
     """Write the throttle time into an encoded response.
 
-    Do nothing if the response has endpoints of new leaders, because the endpoints follow the throttle time.
+    Do nothing if the response has endpoints of new leaders: the throttle time is then not at the response's end, where
+    this function looks for it.
     """
     tail = _NO_THROTTLE if version < FLEXIBLE_SINCE else _NO_THROTTLE + NO_TAGS
     if response.endswith(tail):
