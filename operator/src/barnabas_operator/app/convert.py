@@ -49,7 +49,10 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _texts(names: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Yield the name and text of each manifest file, and of standard input. Raises OSError, UnicodeDecodeError."""
+    """Yield the name and text of each manifest file; the name STANDARD_INPUT stands for standard input.
+
+    Raises OSError, UnicodeDecodeError.
+    """
     for name in names:
         if name == STANDARD_INPUT:
             yield name, sys.stdin.read()

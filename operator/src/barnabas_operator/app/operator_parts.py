@@ -63,7 +63,7 @@ class Operator:
         return self.workers.why_dead if self.workers is not None else None
 
     async def start(self) -> None:
-        """Connect to the API server, and start watching and the election."""
+        """Create the API client, and start the watches and, if a lease is configured, the leader election."""
         self._client = ApiClient(self._access, AGENT)
         api = KubeApi(self._client, self.leadership.writing)
         environment = WorkerEnvironment(

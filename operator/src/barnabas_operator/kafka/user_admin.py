@@ -136,7 +136,10 @@ def apply_user_steps(
 
 
 def _requests(steps: Iterable[UserStep]) -> Iterator[list[UserStep]]:
-    """Yield lists of changes of one kind, each small enough for one request, and with at most one change for a user."""
+    """Split changes of one kind into lists that are small enough for one request.
+
+    A list has at most one change for a user.
+    """
     request: dict[str, UserStep] = {}
     entries = 0
     for step in steps:

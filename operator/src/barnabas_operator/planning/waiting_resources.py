@@ -40,7 +40,10 @@ def has_news(resource: Resource) -> bool:
 
 
 def why_waiting(resource: Resource, why: str) -> Refusal | None:
-    """Return why a resource waits for its Cluster; None for a paused resource, unless the resource is being deleted."""
+    """Return the refusal for a resource whose Cluster is not ready because of `why`; None if the resource is paused.
+
+    For a resource that is being deleted, paused or not, the refusal also explains its deletion policy.
+    """
     if resource.metadata.deletion_timestamp is None:
         return None if resource.is_paused else Refusal(CLUSTER_NOT_READY, why)
     thing, policy = KINDS[resource.kind].thing, resource.spec.deletion_policy

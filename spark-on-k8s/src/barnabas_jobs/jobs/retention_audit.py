@@ -116,7 +116,7 @@ def run(spark: SparkSession, options: Options, clock: Callable[[], float] = time
 def _audit(records: DataFrame, topic: Topic, kept: Declared, options: Options, now_ms: int) -> TopicRetention:
     name = topic.name
     any_ms = F.unix_millis("timestamp")
-    time_ms = F.when(any_ms >= 0, any_ms)  # Retention ignores timestamps before 1970, as brokers do.
+    time_ms = F.when(any_ms >= 0, any_ms)  # Brokers ignore timestamps before 1970, too.
     would_go = F.lit(False) if options.retention_ms is None else time_ms < now_ms - options.retention_ms
     with reading(records.sparkSession, name), spark_failures(f"reading {name}"):
         rows = (

@@ -125,7 +125,10 @@ def check_partition(partition: int) -> None:
 
 
 def read_string(data: bytes, position: int) -> tuple[str, int]:
-    """Return a string with a 16-bit length, and the position after the string. Raises MalformedRecord."""
+    """Return a string with a 16-bit length, and the position after the string.
+
+    Raises MalformedRecord, or struct.error or UnicodeDecodeError for a length or text that cannot be decoded.
+    """
     (length,) = _INT16.unpack_from(data, position)
     end = position + 2 + length
     if length < 0 or end > len(data):

@@ -362,7 +362,7 @@ class MetadataImage(ShownDocuments):
         if isinstance(document, AclsDocument):
             return not document.acls
         if isinstance(document, TombstoneDocument):
-            # All metadata of a topic is deleted before its tombstone, so the tombstone is lost if some is left.
+            # A tombstone is deleted after all other metadata of its topic. If some is left, the tombstone was lost.
             buried = self.buried.get(document.name)
             return buried is None or buried.topic_id != document.topic_id
         # Missing log ends need no restoration, because their broker writes them again.

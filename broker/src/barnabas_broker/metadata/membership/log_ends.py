@@ -190,7 +190,8 @@ class LogEnds:
     def _lacked(self, known: KnownEnds, held: HeldLog, undealt_epoch: int) -> bool:
         """True if an earlier incarnation reported lost records of a log, and the metadata does not show the loss yet.
 
-        The report may be newer than `undealt_epoch`, because an incarnation may report and die before it registers.
+        The report may have a later broker epoch than `undealt_epoch`, because a broker process may report its logs and
+        die before it registers.
         """
         document = self._image.log_ends.get(log_ends_key(self._broker_id, part_of(held.topic_id, held.partition)))
         if document is None or document.broker_epoch < undealt_epoch:
@@ -222,7 +223,7 @@ class LogEnds:
                 await self._store.write(writes)
 
     def _news(self, part: int, topics: Mapping[UUID, list[LogEnd]]) -> Write | None:
-        """Return the write of one part of this broker's log ends, or None if the store already has these log ends."""
+        """Return the write of one document with log end offsets of this broker; None if the stored one is the same."""
         key = log_ends_key(self._broker_id, part)
         known = self._image.log_ends.get(key)
         unknown = {each: name for each, name in self._unknown_topics.items() if part_of(each, 0) == part}

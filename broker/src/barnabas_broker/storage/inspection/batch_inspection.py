@@ -53,7 +53,7 @@ def must_inspect(config: LogConfig, header: BatchHeader) -> bool:
 
 
 def limits_earliest_time(config: LogConfig) -> bool:
-    """True if the topic limits the age of records.
+    """True if the topic refuses records with old timestamps (message.timestamp.before.max.ms).
 
     A batch header shows only the latest timestamp, so the records must be read.
     """

@@ -387,7 +387,7 @@ class Segment:
         return [*calls, self.transactions.sync] if self.transactions else calls
 
     def deleted_names(self) -> list[tuple[str, str]]:
-        """Close the files, and return the path of each file with its `.deleted` name."""
+        """Close the files; return the path of each file, and the path with the suffix `.deleted` to rename it to."""
         self.close_file()
         paths = map(self.path, file_names.SEGMENT_SUFFIXES)
         return [(path, path + file_names.DELETED) for path in paths if self._environment.files.exists(path)]

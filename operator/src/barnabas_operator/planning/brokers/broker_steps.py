@@ -91,7 +91,7 @@ def next_step(
     down = next((broker.broker_id for broker in changed if broker.is_down), None)
     if down is not None:  # To restart a broker that is down interrupts nothing, and new settings may repair it.
         return nothing_ends(down, brokers, state) or RestartBroker(down)
-    if missing:  # A pod that is down may use up the namespace's quota, so it restarts before missing pods are created.
+    if missing:  # These pods may need the quota that a pod uses which is down; such a pod is restarted first.
         return StartBrokers(missing)
     if changed:
         return _one_of(changed, brokers, state)
