@@ -8,11 +8,11 @@ from typing import Any, Final, NamedTuple
 from unittest.mock import patch
 from uuid import UUID
 
+from barnabas_broker.replication.follower_replica import FollowerReplica
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.storage.disk.files import FileSystem
 from barnabas_broker.storage.logs import log_loader
 from barnabas_broker.storage.logs.compaction_bounds import CompactionBounds
-from barnabas_broker.storage.logs.follower_append import append_as_follower
 from barnabas_broker.storage.logs.log import Log
 from barnabas_broker.wire.messages import message_class
 from barnabas_broker.wire.record_batch import HEADER_BYTES, parse_header
@@ -203,27 +203,52 @@ class Compaction:
 
 
 @contextmanager
-def crashes_forget_no_gaps() -> Iterator[None]:
-    """Keep over a crash what a follower fetched with gaps (brokers forget: docs/explanation/storage-guarantees.md)."""
-    load, found = log_loader._load, dict[tuple[FileSystem, str], tuple[CompactionBounds, int]]()
+def gaps_are_never_forgotten() -> Iterator[None]:
+    """Have followers remember what they fetched with gaps (brokers forget: docs/explanation/storage-guarantees.md).
 
-    def append(log: Log, records: memoryview, epoch_max: int, high_watermark: int, now_ms: int) -> int:
-        before = log.compaction.superseded_until
-        size_bytes = append_as_follower(log, records, epoch_max, high_watermark, now_ms)
+    A follower remembers it over a crash. If the leader changes before the follower has caught up, it fetches all again.
+    """
+    load, append, gaps = log_loader._load, FollowerReplica.append, dict[tuple[FileSystem, str], _Gap]()
+
+    def append_with_gaps(
+        follower: FollowerReplica, records: memoryview, epoch: int, high_watermark: int, start_offset: int, now_ms: int
+    ) -> None:
+        log, begin = follower.log, follower.log.log_start_offset
+        before, gap = log.compaction.superseded_until, gaps.get((log.files, log.directory))
+        if gap is not None and gap.bounds is log.compaction and gap.is_left_open(log.log_end_offset, epoch):
+            follower.out_of_range(begin, begin, now_ms)
+            return
+        append(follower, records, epoch, high_watermark, start_offset, now_ms)
         if log.compaction.superseded_until > before:
-            found[log.files, log.directory] = log.compaction, high_watermark
-        return size_bytes
+            gaps[log.files, log.directory] = _Gap(log.compaction, high_watermark, epoch)
 
     def load_with_gaps(*arguments: Any) -> Log:
         log = load(*arguments)
-        bounds, until = found.get((log.files, log.directory), (log.compaction, 0))
-        if log.segments.size_bytes:
-            log.compaction.superseded_below(min(bounds.superseded_until, until))
+        gap = gaps.get((log.files, log.directory))
+        if gap is not None and log.segments.size_bytes:
+            log.compaction.superseded_below(gap.end_offset)
+            gaps[log.files, log.directory] = gap._replace(bounds=log.compaction)
         return log
 
-    appending = patch("barnabas_broker.replication.follower_replica.append_as_follower", append)
-    with appending, patch.object(log_loader, "_load", load_with_gaps):
+    with patch.object(FollowerReplica, "append", append_with_gaps), patch.object(log_loader, "_load", load_with_gaps):
         yield
+
+
+class _Gap(NamedTuple):
+    """What a follower fetched with gaps: it lacks records that newer ones below `until` supersede on the leader."""
+
+    bounds: CompactionBounds
+    until: int
+    leader_epoch: int
+
+    @property
+    def end_offset(self) -> int:
+        """Return the end of the gap; a truncation of the log has lowered it."""
+        return min(self.bounds.superseded_until, self.until)
+
+    def is_left_open(self, log_end_offset: int, leader_epoch: int) -> bool:
+        """True if a later leader, which may lack the newer records, sends to a log that has not caught up."""
+        return leader_epoch > self.leader_epoch and log_end_offset < self.end_offset
 
 
 def _produce(topic_id: UUID, acks: int, records: bytes) -> Any:

@@ -17,7 +17,7 @@ from simulation import group_members, log_dir_moves
 from simulation.broker_changes import BrokerChanges, alters_brokers
 from simulation.clients import Client, Committer, Failed, Producer, Reader
 from simulation.cluster import SimulatedCluster
-from simulation.compaction import CLEANER_SETTINGS, WILD, Compaction, crashes_forget_no_gaps
+from simulation.compaction import CLEANER_SETTINGS, WILD, Compaction, gaps_are_never_forgotten
 from simulation.consumer_group import ConsumerGroup
 from simulation.faults import Faults
 from simulation.history import History
@@ -83,7 +83,7 @@ def run(seed: int) -> Outcome:
             unhandled_exceptions_fail(loop, simulation.history),
             garbage_at_the_end(),
             ending(loop),
-            crashes_forget_no_gaps(),
+            gaps_are_never_forgotten(),
         ):
             loop.run_until_complete(simulation.run())
     except Deadlock:

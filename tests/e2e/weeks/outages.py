@@ -64,8 +64,15 @@ def _lose_the_api_server(site: Site, tenant: Tenant, chance: random.Random) -> N
 
 
 def _restore_etcd(site: Site, tenant: Tenant, chance: random.Random) -> None:
-    """Restore etcd, and apply again what was declared since the backup. Nodes end the pods that it does not know."""
+    """Restore etcd, the Clusters, the metadata of topics made since the backup, and at last everything declared since.
+
+    Brokers that have restarted since the backup have forgotten the newer metadata, so their topics are restored before
+    the Topics are applied, as the guide says. Nodes end the pods that the restored etcd does not know.
+    """
     site.restore()
+    for each in site.tenants:
+        each.apply_cluster()
+        each.restore_metadata(if_missing=True)
     site.apply()
 
 

@@ -7,6 +7,7 @@ import json
 import socket
 import subprocess
 from copy import deepcopy
+from functools import partial
 from typing import Final
 
 from confluent_kafka import KafkaException
@@ -31,6 +32,7 @@ NODE_PORTS: Final = 32_001
 PORTS_OF_A_TENANT: Final = 8
 VIEW_SECONDS_MAX: Final = 10.0
 BROKERS_MAX: Final = 4
+NOTHING_MISSING: Final = "There is no topic to restore."
 
 
 class Tenant:
@@ -90,6 +92,10 @@ class Tenant:
         """Apply all manifests, as the user has them."""
         self.castle.kubectl("apply", "-f-", stdin=_listing(self.manifest, *self.topics.values()))
 
+    def apply_cluster(self) -> None:
+        """Apply the Cluster's manifest without those of its Topics."""
+        self.castle.kubectl("apply", "-f-", stdin=_listing(self.manifest))
+
     def declare(self, name: str, partitions: int, **spec: object) -> None:
         """Add a Topic of three replicas to the manifests."""
         self.topics[name] = _topic(name, {"cluster": NAME, "partitions": partitions, "replicas": BROKERS, **spec})
@@ -123,17 +129,18 @@ class Tenant:
         names = [f"topic/{name}" for name in self.topics]
         self.castle.kubectl("wait", "--for=condition=Ready", *names, f"--timeout={SECONDS_MAX:.0f}s")
 
-    def restore_metadata(self) -> None:
+    def restore_metadata(self, *, if_missing: bool = False) -> None:
         """Restore all topics from the brokers' logs, as the guide says, once every broker has started.
 
-        What a broker that starts later has would be kept, and not served.
+        The logs of a broker that starts later would be kept, and not served. With `if_missing`, nothing may be missing.
         """
         self.await_pods(self.castle.brokers)
         pods = f"--selector=barnabas.dev/cluster={NAME}"
         self.castle.kubectl("wait", "--for=condition=Ready", "pod", pods, f"--timeout={SECONDS_MAX:.0f}s")
         pod = f"{NAME}-broker-0"
         command = ("exec", pod, "--", "barnabas", "restore-metadata", f"/etc/barnabas/{pod}.properties", "--execute")
-        wait_for(lambda: self.castle.ask(*command), _has_restored, SECONDS_MAX, LOOK_S)
+        expected = ("Restored", NOTHING_MISSING) if if_missing else ("Restored",)
+        wait_for(lambda: self.castle.ask(*command), partial(_has_printed, expected), SECONDS_MAX, LOOK_S)
 
     def client(self) -> StockClient:
         """Return a client with the addresses that clients had at the beginning."""
@@ -208,8 +215,8 @@ def _listing(*items: JsonObject) -> str:
     return json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
 
 
-def _has_restored(answer: subprocess.CompletedProcess[str]) -> bool:
-    return answer.returncode == 0 and "Restored" in answer.stdout
+def _has_printed(expected: tuple[str, ...], answer: subprocess.CompletedProcess[str]) -> bool:
+    return answer.returncode == 0 and any(words in answer.stdout for words in expected)
 
 
 def _reached(host: str, port: int) -> str:
