@@ -4,13 +4,15 @@ import random
 import socket
 import ssl
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
-from barnabas_broker.server.tls_stream import RECEIVED_BYTES, UNASKED_BYTES_MAX, TlsStream
+from barnabas_broker.server.tls_stream import ENCRYPTED_BYTES, UNASKED_BYTES_MAX, TlsStream
 from harness.certificates import Authority
 
 SOCKET_BYTES = 4096
+LARGE_SOCKET_BYTES = 1 << 20
 
 
 @pytest.fixture(scope="module")
@@ -23,11 +25,19 @@ def contexts(tmp_path_factory: pytest.TempPathFactory) -> tuple[ssl.SSLContext, 
 
 @pytest.fixture
 def streams(contexts: tuple[ssl.SSLContext, ssl.SSLContext]) -> Iterator[tuple[TlsStream, TlsStream]]:
+    with connected(contexts, SOCKET_BYTES) as pair:
+        yield pair
+
+
+@contextmanager
+def connected(
+    contexts: tuple[ssl.SSLContext, ssl.SSLContext], socket_bytes: int
+) -> Iterator[tuple[TlsStream, TlsStream]]:
     server_context, client_context = contexts
     pair = socket.socketpair()
     for each in pair:
         each.setblocking(False)
-        each.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SOCKET_BYTES)
+        each.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, socket_bytes)
     server = TlsStream(pair[0], server_context, server_side=True)
     client = TlsStream(pair[1], client_context, server_hostname="localhost")
     unfinished = [client, server]
@@ -81,6 +91,24 @@ def test_bytes_arrive_in_order_whatever_the_sizes_of_parts_and_buffers(
     assert received == b"".join(parts)
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_many_tls_records_that_arrive_together_are_decrypted_in_place(
+    contexts: tuple[ssl.SSLContext, ssl.SSLContext], seed: int
+) -> None:
+    chance = random.Random(seed)
+    with connected(contexts, LARGE_SOCKET_BYTES) as (server, client):
+        expected = received = b""
+        for _ in range(20):
+            parts = [chance.randbytes(chance.choice((100, 16_384, 20_000))) for _ in range(8)]
+            for part in parts:
+                assert sent_by(client, part) == len(part)
+            expected += b"".join(parts)
+            received += received_by(server, chance.choice((40_000, 100_000, 300_000)))
+            while received != expected:
+                received += received_by(server, chance.choice((1_000, 29_000, 300_000)))
+        assert not server.has_received
+
+
 def test_bytes_that_left_the_socket_are_reported_until_they_are_received(
     streams: tuple[TlsStream, TlsStream],
 ) -> None:
@@ -88,7 +116,7 @@ def test_bytes_that_left_the_socket_are_reported_until_they_are_received(
     assert client.send(memoryview(b"first second")) == len(b"first second")
     assert received_by(server, len(b"first")) == b"first"
     assert server.has_received
-    assert received_by(server, RECEIVED_BYTES) == b" second"
+    assert received_by(server, ENCRYPTED_BYTES) == b" second"
     assert not server.has_received
 
 

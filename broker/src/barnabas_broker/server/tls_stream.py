@@ -11,11 +11,13 @@ import ssl
 from contextlib import suppress
 from typing import Final
 
-RECEIVED_BYTES: Final = 12 * 1024 - 3
-"""The maximum bytes of one receive, chosen so that OpenSSL's buffer stays at 16 KiB.
+ENCRYPTED_BYTES: Final = 12 * 1024 - 3
+"""The maximum encrypted bytes that OpenSSL gets at a time, chosen so that its buffer stays at 16 KiB.
 
 The buffer keeps the size of its largest content plus a third.
 """
+RECEIVED_BYTES: Final = 128 * 1024
+"""The maximum encrypted bytes of one receive."""
 RECORD_BYTES: Final = 16 * 1024
 """The maximum plaintext of a TLS record. One record is encrypted at a time, so that the buffer needs only 22 KiB."""
 SENT_BYTES: Final = 64 * 1024
@@ -25,6 +27,7 @@ A blocked connection holds at most this many bytes encrypted.
 """
 UNASKED_BYTES_MAX: Final = 64 * 1024
 """The limit for unsent bytes that OpenSSL has produced by itself, such as alerts."""
+NO_ROOM: Final = memoryview(b"")
 
 
 class TlsStream:
@@ -82,10 +85,13 @@ class TlsStream:
 
     def _receive_handshake(self) -> None:
         try:
-            if not self._receive():
-                self._incoming.write_eof()
+            received = self._receive(NO_ROOM)
         except BlockingIOError:
             raise ssl.SSLWantReadError from None
+        if received:
+            self._incoming.write(received)
+        else:
+            self._incoming.write_eof()
 
     @property
     def has_received(self) -> bool:
@@ -97,7 +103,7 @@ class TlsStream:
 
         Raise BlockingIOError if nothing has arrived. If the buffer is not full afterwards, the socket is empty.
         """
-        read, have, size = self._tls.read, 0, len(buffer)
+        read, have, size, encrypted = self._tls.read, 0, len(buffer), NO_ROOM
         try:
             while have < size:
                 try:
@@ -107,22 +113,30 @@ class TlsStream:
                             return have
                         have += received  # type: ignore[operator]  # a number, because `read` was given a buffer
                 except ssl.SSLWantReadError:
-                    if not self._receive():
+                    encrypted = encrypted or self._receive(buffer[have:])
+                    if not encrypted:
                         return have
+                    self._incoming.write(encrypted[:ENCRYPTED_BYTES])
+                    encrypted = encrypted[ENCRYPTED_BYTES:]
         except BlockingIOError:
             if not have:
                 raise
         return have
 
-    def _receive(self) -> bool:
-        """Receive encrypted bytes; return False if the other side has closed the connection."""
+    def _receive(self, room: memoryview) -> memoryview:
+        """Receive encrypted bytes and return them; return no bytes if the other side has closed the connection.
+
+        A large `room` contains them until they are decrypted to its beginning. Decrypted bytes are fewer than encrypted
+        ones, but one TLS record may be incomplete in OpenSSL, so its RECORD_BYTES stay free before the encrypted bytes.
+        """
         if self._outgoing.pending:  # OpenSSL has replied by itself, for example to a request for renegotiation.
             self._flush()
             if self._outgoing.pending > UNASKED_BYTES_MAX:
                 raise ConnectionAbortedError("the other side does not read the replies to its TLS messages")
-        received = self._socket.recv(RECEIVED_BYTES)
-        self._incoming.write(received)
-        return bool(received)
+        if len(room) < RECORD_BYTES + ENCRYPTED_BYTES:
+            return memoryview(self._socket.recv(ENCRYPTED_BYTES))
+        behind = room[RECORD_BYTES : RECORD_BYTES + RECEIVED_BYTES]
+        return behind[: self._socket.recv_into(behind)]
 
     def send(self, part: memoryview) -> int:
         """Encrypt and send the first bytes of a buffer; return their number.
