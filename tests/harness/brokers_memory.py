@@ -57,6 +57,7 @@ class BrokersMemory:
         self.topics: dict[str, TopicState] = {}
         self.bug: Exception | None = None
         self.refused_move: StepRefused | None = None
+        self.refused_configs: StepRefused | None = None
         self.troubles: tuple[Trouble, ...] = ()
         self.strays: tuple[StrayLog, ...] = ()
         self.log_dirs: dict[str, LogDirContent] = {}
@@ -153,8 +154,9 @@ class BrokersMemory:
         """Return the logs that are set aside now."""
         return self.strays
 
-    def alter_brokers(self, _changes: object) -> None:
-        """Accept any change."""
+    def alter_brokers(self, changes: Mapping[int, object]) -> dict[int, StepRefused]:
+        """Accept any change, unless `refused_configs` is set."""
+        return {} if self.refused_configs is None else dict.fromkeys(changes, self.refused_configs)
 
     def supported_metadata_versions(self, broker_ids: Sequence[int]) -> dict[int, Supported]:
         """Return the levels that each broker supports."""

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from barnabas_operator.kafka.step_requests import StepRefused
 from barnabas_operator.kube.api import KubeRefused, KubeUnreachable
 from barnabas_operator.leader_election.leadership import NotLeading
 from barnabas_operator.planning.cluster_state import StrayLog, Trouble
@@ -63,6 +64,19 @@ def test_what_is_refused_for_want_of_rights_is_tried_again_soon(play: Play, part
         assert here.api.found("StatefulSet", "one-broker") is not None
         assert here.said("Cluster", "one")[1] != "KubernetesError"
         assert here.said("Topic", "flights")[0] == "True"
+
+    play(scenario)
+
+
+def test_dynamic_configs_that_a_broker_refuses_are_logged_with_its_reason(
+    play: Play, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario(here: World) -> None:
+        here.brokers.refused_configs = StepRefused(40, "the certificate has expired")
+        here.api.put(resource("Cluster", "one", config={"log.retention.ms": 1000}))
+        await here.round()
+        refusal = "one: broker 0 refused the dynamic configs: INVALID_CONFIG (40): the certificate has expired"
+        assert refusal in caplog.text
 
     play(scenario)
 

@@ -86,8 +86,9 @@ class MortalAdmin(ClusterAdmin):
     def apply(self, steps: Sequence[TopicStep]) -> dict[str, StepRefused]:
         return self._write(lambda: super(MortalAdmin, self).apply(steps)) if steps else {}
 
-    def alter_brokers(self, changes: Mapping[int, Mapping[str, str | None]]) -> None:
-        self._write(lambda: super(MortalAdmin, self).alter_brokers(changes))
+    def alter_brokers(self, changes: Mapping[int, Mapping[str, str | None]]) -> dict[int, StepRefused]:
+        refused: dict[int, StepRefused] = self._write(lambda: super(MortalAdmin, self).alter_brokers(changes))
+        return refused
 
     def raise_metadata_version(self, level: int) -> StepRefused | None:
         refused: StepRefused | None = self._write(lambda: super(MortalAdmin, self).raise_metadata_version(level))

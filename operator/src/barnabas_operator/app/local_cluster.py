@@ -89,9 +89,10 @@ class LocalCluster:
         secured = is_secured(cluster)
         running = {number: broker.place for number, broker in self.brokers.items()}
         kept = {**remembered_places(cluster), **running}
-        chosen: set[int] = set()
+        numbers = sorted({*range(cluster.spec.brokers.replicas), *kept})
+        chosen = {listener.port + number for number in numbers} if listener.port else set()
         places: dict[int, BrokerPlace] = {}
-        for number in sorted({*range(cluster.spec.brokers.replicas), *kept}):
+        for number in numbers:
             old, in_use = kept.get(number), number in running
             declared = listener.port and listener.port + number
             port = _port(declared, old.port if old else 0, chosen, in_use=in_use)
@@ -228,10 +229,11 @@ def remembered_places(cluster: Cluster) -> dict[int, BrokerPlace]:
 def _port(wanted: int, before: int, chosen: set[int], *, in_use: bool) -> int:
     """Return the declared port `wanted`, or else the broker's previous port `before`, or else a free port.
 
-    Adds the returned port to `chosen`. Raises PortTaken if another program uses the declared port, or if no port is
-    free.
+    `chosen` contains all declared ports and the ports returned so far; this call adds its result. Raises PortTaken if
+    another program uses the declared port, or if no port is free.
     """
-    keeps = before and (in_use or is_free(before)) and wanted in (0, before)
+    is_allowed = before == wanted if wanted else before not in chosen
+    keeps = before and is_allowed and (in_use or is_free(before))
     if wanted and not keeps and not is_free(wanted):
         raise PortTaken(
             f"another program uses port {wanted}; choose another port in spec.listeners[0].port, or 0 for any free port"

@@ -27,7 +27,7 @@ from barnabas_operator.kafka import features
 from barnabas_operator.kafka.blocking_clock import BlockingClock
 from barnabas_operator.kafka.losses import lost_partitions, stray_logs
 from barnabas_operator.kafka.reassignments import reassignments, topics_and_moves
-from barnabas_operator.kafka.step_requests import StepRefused, operations, requests_of, send
+from barnabas_operator.kafka.step_requests import StepRefused, alter_configs, requests_of, send
 from barnabas_operator.kafka.topic_configs import TopicAnswers, min_isr, overrides
 from barnabas_operator.kafka.unregister_broker import unregistration
 from barnabas_operator.kafka.user_admin import apply_user_steps, cluster_users
@@ -258,11 +258,12 @@ class ClusterAdmin:
         with reachable():
             return stray_logs(self.client, broker_ids)
 
-    def alter_brokers(self, changes: Mapping[int, Mapping[str, str | None]]) -> None:
-        """Set dynamic configs of brokers; None resets a config to its default. Refusals of the brokers are ignored."""
-        resources = [ConfigResource("BROKER", str(broker), operations(each)) for broker, each in changes.items()]
+    def alter_brokers(self, changes: Mapping[int, Mapping[str, str | None]]) -> dict[int, StepRefused]:
+        """Set dynamic configs of brokers; None resets a config to its default. Return the errors by broker."""
+        by_name = {str(broker): each for broker, each in changes.items()}
         with reachable(), self._writing(REQUEST_TIMEOUT_S):
-            self.client.alter_configs(resources, raise_on_unknown=False)
+            answers = dict(alter_configs(self.client, "broker", by_name))
+        return {int(broker): refusal for broker, refusal in answers.items() if refusal is not None}
 
     def balance_leaders(self) -> None:
         """Elect the preferred replica as leader of each partition, if it is in sync. Failed elections are ignored."""

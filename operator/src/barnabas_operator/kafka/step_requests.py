@@ -80,12 +80,20 @@ def _increase(client: Any, steps: Sequence[IncreasePartitions]) -> Answers:
 
 
 def _alter(client: Any, steps: Sequence[AlterConfigs]) -> Answers:
-    resources = [ConfigResource("TOPIC", step.topic, operations(step.changes)) for step in steps]
-    for topic, answer in client.alter_configs(resources, raise_on_unknown=False)["topic"].items():
-        yield topic, _alteration_refusal(answer)
+    return alter_configs(client, "topic", {step.topic: step.changes for step in steps})
 
 
-def operations(changes: Mapping[str, str | None]) -> dict[str, tuple[str, str | None]]:
+def alter_configs(client: Any, kind: str, changes: Mapping[str, Mapping[str, str | None]]) -> Answers:
+    """Change the dynamic configs of topics or brokers; yield each name with its error, or with None.
+
+    `kind` is "topic" or "broker". The value None resets a config to its default.
+    """
+    resources = [ConfigResource(kind.upper(), name, _operations(each)) for name, each in changes.items()]
+    for name, answer in client.alter_configs(resources, raise_on_unknown=False)[kind].items():
+        yield name, _alteration_refusal(answer)
+
+
+def _operations(changes: Mapping[str, str | None]) -> dict[str, tuple[str, str | None]]:
     """Return changes of configs in the form of kafka-python."""
     return {name: ("DELETE", None) if value is None else ("SET", value) for name, value in changes.items()}
 

@@ -47,7 +47,14 @@ class DynamicConfigReconciler:
                 cluster.metadata.name,
                 changes,
             )
-            await blocking(admin.alter_brokers, changes)
+            for broker, refusal in (await blocking(admin.alter_brokers, changes)).items():
+                log.warning(
+                    "%s/%s: broker %d refused the dynamic configs: %s",
+                    cluster.metadata.namespace,
+                    cluster.metadata.name,
+                    broker,
+                    refusal,
+                )
         self._set_about = about
 
     async def look_for_strays(self, cluster: Cluster, state: ClusterState) -> None:
