@@ -20,8 +20,9 @@ The partition has no leader in this time, because the other replicas may have mo
 """
 
 AHEAD: Final = (
-    "the log of %s has records of leader epoch %d, but the metadata has leader epoch %d: was an older copy of the "
-    "metadata restored? The partition has no leader until the leader epoch in the metadata is higher than in all logs"
+    "the log of %s has records of leader epoch %d, but the metadata has only leader epoch %d, probably because an "
+    "older copy of the metadata was restored. The partition has no leader until the controller has raised the leader "
+    "epoch in the metadata above those in all logs"
 )
 GONE: Final = (
     "the log is missing: its log dir is gone, or the log was renamed to -stray (`barnabas status` lists stray logs)"

@@ -69,8 +69,8 @@ def check_count(count: int, data: memoryview, position: int) -> int:
     """
     if count > len(data) - position or count > ELEMENTS_MAX:
         raise MalformedRequest(
-            f"an array has {count} elements, but {len(data) - position} bytes are left, and "
-            f"{ELEMENTS_MAX} elements are allowed"
+            f"an array claims {count} elements; allowed are at most {ELEMENTS_MAX}, and at most one for each of the "
+            f"{len(data) - position} bytes left"
         )
     return count if count > 0 else 0
 

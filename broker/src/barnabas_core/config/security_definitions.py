@@ -13,7 +13,7 @@ ACCESS_CONTROL: Final = (
         ConfigType.STRING,
         "",
         OneOf(("", STANDARD_AUTHORIZER, ACL_AUTHORIZER)),
-        "The class of the authorizer that enforces ACLs; both classes have the same effect. If empty, all "
+        "The class of the authorizer that enforces ACLs; the two allowed classes have the same effect. If empty, all "
         "clients may do everything.",
     ),
     ConfigDefinition(

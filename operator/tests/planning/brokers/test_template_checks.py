@@ -246,10 +246,7 @@ OF_LISTENERS: dict[str, tuple[Any, list[str]]] = {
     "one broker twice": (
         {**OUTSIDE, "template": {"brokerServices": [{"brokerId": 0}, {"brokerId": 0}]}},
         [
-            (
-                "spec.listeners[1].template.brokerServices[1].brokerId is 0 for the second time; "
-                "list each broker only once"
-            ),
+            ("spec.listeners[1].template.brokerServices[1].brokerId is 0 a second time; list each broker only once"),
         ],
     ),
     "a port of the nodes": (

@@ -6,7 +6,7 @@ from typing import Final
 _MENDED_BY: Final[Mapping[str, str]] = {
     "topics": "`barnabas restore-metadata` restores the topic from the brokers' logs",
     "partitions": "`barnabas restore-metadata` restores the partitions from the brokers' logs",
-    "tombstones": "`barnabas forget-topic` writes the tombstone again",
+    "tombstones": "`barnabas forget-topic` marks the topic as deleted again",
     "brokers": "the broker with this id writes its registration again at its next start",
     "log-ends": "the broker writes its log ends again",
     "broker-configs": "`kafka-configs.sh --alter` writes the configs again",

@@ -66,7 +66,9 @@ class ScramUsers:
                     self._apply(secrets)
                 return
             except HistoryCompacted:
-                log.info("reading all credentials again, because the store has dropped the changes since the last read")
+                log.info(
+                    "reading all credentials again, because the metadata store keeps no changes as old as the last read"
+                )
             except StoreUnavailable as error:
                 await self._later(error)
             await self._read_all_when_it_answers()

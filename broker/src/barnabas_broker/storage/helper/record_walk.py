@@ -87,7 +87,7 @@ def walk_records(data: bytes, position: int, end: int, count: int) -> list[Walke
         raise BrokenRecords(f"record {len(walked)} ends after the end of the batch") from None
     if position != end or len(walked) != count:
         raise BrokenRecords(
-            f"the batch has {len(walked)} records, which end {position - end} bytes after the end of "
-            f"the batch; the batch header announces {count} records"
+            f"the batch header announces {count} records, but {len(walked)} records were found, which end "
+            f"{position - end} bytes after the end of the batch"
         )
     return walked

@@ -236,7 +236,7 @@ def _strange_brokers(cluster: Cluster) -> Iterator[Problem]:
         for number, broker_id in enumerate(ids):
             if broker_id in ids[:number]:
                 path = (*where, "brokerServices", number, "brokerId")
-                yield path, f"{dotted(path)} is {broker_id} for the second time; list each broker only once"
+                yield path, f"{dotted(path)} is {broker_id} a second time; list each broker only once"
 
 
 def _unguarded(cluster: Cluster) -> Iterator[Problem]:

@@ -59,7 +59,7 @@ def running(run: MaintenanceJob, cluster: str, observed: ObservedRun, now: str) 
 def ended(run: MaintenanceJob, cluster: str, observed: ObservedRun, now: str) -> MaintenanceJob:
     """Return the MaintenanceJob with its final status; its Job has ended and must be in `observed`."""
     assert observed.job is not None, "a run that has ended must have a Job"
-    assert observed.job.end is not None, "the Job of a run that has ended must have ended"
+    assert observed.job.end is not None, "the Job has no end, so the run cannot have ended"
     end = observed.job.end
     last = next((each for each in reversed(observed.drivers) if each.exit_code is not None), None)
     run = _with_numbers(run, observed, end.at or now)

@@ -103,7 +103,7 @@ class ReplicaMoves:
         for broker in row:
             self._loads[broker] += weight
         for broker in set(row).difference(now).intersection(self._room):
-            assert self._disks is not None, "free space must not be known without the brokers' disks"
+            assert self._disks is not None, "the free space is known, so the brokers' disks must be known, too"
             self._room[broker] -= self._disks.sizes.get(partition, 0)
 
 

@@ -198,7 +198,9 @@ class OffsetResets(GroupPart):
             refused = admin.delete(group.group_id)
         else:
             refused = admin.delete_offsets(group.group_id, step.partitions)
-        self._log(group, f"deletion policy {type(step).__name__} for the group {group.group_id}: {refused or 'done'}")
+        self._log(
+            group, f"{type(step).__name__} for the group {group.group_id}, by its deletionPolicy: {refused or 'done'}"
+        )
         return None, refused
 
     def _status_after(
