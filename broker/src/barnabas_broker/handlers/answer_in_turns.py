@@ -30,7 +30,7 @@ class AnswerInTurns:
         """The turns of the event loop in which the response is built; an element may need several turns."""
         self._outer_bytes = 0
         self._inner_bytes = 0
-        """The encoded size so far of the nested arrays in the outer element that is unfinished; 0 if none is."""
+        """The bytes encoded so far for nested arrays of the unfinished outer element; 0 if no element is unfinished."""
 
     def over(self, things: Iterable[Thing]) -> AsyncIterator[Thing]:
         """Yield all items, spread over several turns of the event loop."""

@@ -22,15 +22,18 @@ class Need(NamedTuple):
     operation: AclOperation
     resource_type: ResourceType
     field: str = ""
-    """The path of the field with the resource's name; empty for the cluster. `topics.name` is the field `name` of each
-    element of `topics`. `groups[]` is the array `groups`, whose elements are names. `resources.` has no
-    field name after the dot: the right on the cluster is checked for each element of `resources`."""
+    """The path of the request field that has the resource's name; empty for the cluster.
+
+    `topics.name` is the field `name` of each element of `topics`. `groups[]` is each element of `groups`, which is
+    itself a name. The path `resources.` has no field after the dot, because the cluster needs no name: the right on the
+    cluster is checked for each element of `resources`.
+    """
     first_version: int = 0
     last_version: int = LATEST
     when: tuple[str, tuple[int, ...]] | None = None
-    """A field of the array element or of the request, and the values of the field for which the right is needed.
+    """The field name and the field values with which the right is needed; None if the right is always needed.
 
-    None if the right is always needed.
+    The field belongs to the array element or to the request.
     """
     or_on_cluster: AclOperation | None = None
     """The operation on the cluster that suffices instead of `operation` on the resource; None if no operation does."""
@@ -59,13 +62,15 @@ class ApiRights(NamedTuple):
 
     needs: tuple[Need, ...] = ()
     answers: Mapping[str, str] = {}
-    """The names of arrays in the response, each with the name of the matching array in the request, if the two names
-    differ. `outer.inner` is the array `inner` in each element of `outer`, and `a+b` stands for both arrays `a` and `b`.
+    """The name of a response array, mapped to the name of the request array that it answers; equal names are left out.
+
+    `outer.inner` is the array `inner` in each element of `outer`. `a+b` is all elements of `a`, then all elements of
+    `b`.
     """
     names_each: bool = False
-    """True if the refusal of a whole request also has the error for every element of the request, as in Kafka."""
+    """True if the response to a refused request has the error both for the request and in each element, as in Kafka."""
     refused: Mapping[str, object] = {}
-    """The values, by field name, that differ from the protocol's defaults in the response for a refused element."""
+    """The values, by field name, that an error response must have instead of the protocol's defaults."""
     in_handler: str = ""
     """A description of the rights that the handler itself checks."""
 
@@ -75,7 +80,7 @@ def _cluster(operation: AclOperation, or_on_cluster: AclOperation | None = None)
 
 
 _CONFIG_KINDS: Final = ((_TOPIC, (2,)), (_GROUP, (32,)), (_CLUSTER, (4, 8, 16)))
-"""The resource type on which a right is needed, and the codes of the config resource types that need the right.
+"""The ACL resource types, each with the codes of the config resource types that its ACLs protect.
 
 The codes are those of DescribeConfigs: 2 is TOPIC, 4 BROKER, 8 BROKER_LOGGER, 16 CLIENT_METRICS, and 32 GROUP.
 """
@@ -219,4 +224,4 @@ API_RIGHTS: Final[Mapping[int, ApiRights]] = {
         "id). A request for all topics returns the topics that the client may describe."
     ),
 }
-"""The rights by API key."""
+"""The rights that a client needs for each API, by API key."""

@@ -3,7 +3,7 @@
 Kafka checks the records of all batches. This broker checks the records of the first batches of a connection, and later
 only the records of batches with an implausible header, because a client that writes wrong headers does so repeatedly.
 After one invalid batch all batches of the connection are checked. While the helper process that checks records is busy,
-one of the first batches may be accepted unchecked; one more of the later batches is then checked in its place. Invalid
+one of the first batches may be accepted unchecked; one more of the later batches is then checked instead. Invalid
 batches are counted by client id, and logged once for each client and topic.
 """
 
@@ -18,9 +18,15 @@ from barnabas_broker.wire.record_batch import BatchHeader
 log = logging.getLogger(__name__)
 
 FIRST_BATCHES: Final = 4
-"""The number of batches that are checked on a new connection; one checked batch with several records is enough."""
+"""The number of batches that are checked on a new connection if each of them has a single record.
+
+The check of one batch with several records is enough.
+"""
 ALL_BATCHES: Final = 1 << 62
-"""The value of `doubted` after an invalid batch: more batches than a connection can send, so all are checked."""
+"""The number of batches still to check (`doubted`) after an invalid batch.
+
+No connection sends so many batches, so all later batches of the connection are checked.
+"""
 CLIENTS_MAX: Final = 100
 """The maximum number of client ids whose invalid batches are counted separately; all other clients share one count."""
 OTHER_CLIENTS: Final = "others"
@@ -78,9 +84,10 @@ class ConnectionTrust:
         """The number of batches of the connection that must still be checked, even if their headers are plausible."""
 
     def may_pass(self, header: BatchHeader, now_ms: int) -> bool:
-        """True if the batch may be appended unchecked: its header is plausible, and no earlier batch was invalid.
+        """True if one of the connection's first batches may be appended unchecked, because its header is plausible.
 
-        An unchecked batch does not change `doubted`, so that a later batch is checked in its place.
+        The number of batches still to check (`doubted`) is not lowered for an unchecked batch. After an invalid batch
+        the result is always False.
         """
         return 0 < self.doubted <= FIRST_BATCHES and not is_implausible(header, now_ms)
 

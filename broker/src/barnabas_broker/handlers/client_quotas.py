@@ -29,7 +29,7 @@ from barnabas_core.token_bucket import TokenBucket
 COUNTERS_MAX: Final = 10_000
 """The maximum number of counters; without a limit, clients could create any number with new client ids."""
 COUNTERS_LOOKED_AT: Final = 16
-"""The maximum number of counters to examine for an unused counter, which is dropped to make room for a new one."""
+"""The maximum number of counters to examine when a new counter needs room; the first unused one is dropped."""
 CLIENT_ID_CHARS_MAX: Final = 200
 """The number of characters at the beginning of a client id by which quotas distinguish clients."""
 FULL_WINDOW_S: Final = (SAMPLES - 1) * WINDOW_MS / 1000

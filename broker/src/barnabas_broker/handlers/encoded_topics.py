@@ -1,8 +1,8 @@
 """The cache of topics in the encoded form of Metadata responses.
 
 Clients request the same topics repeatedly, and encoding 2,000 partitions takes 50 ms. After a change of a topic all
-clients request the topic at once. Their requests share one encoding: the request that has its turn on the event loop
-continues the encoding with the next partitions.
+clients request the topic at once. Their requests share one encoding: each request, in its turn on the event loop,
+encodes the next partitions, until the topic is complete.
 """
 
 from collections.abc import Callable, Iterable
@@ -50,7 +50,7 @@ class EncodedTopic(NamedTuple):
 
 
 class _BegunTopic:
-    """A topic whose encoding has begun; all requests that wait for the encoding share the object."""
+    """A topic that is being encoded; all requests that need the encoded topic work on the same object."""
 
     def __init__(self, document: TopicDocument, form: Form) -> None:
         self.document = document
@@ -64,7 +64,10 @@ class _BegunTopic:
 
 
 LookUp = Callable[[str], tuple[TopicDocument, Form] | None]
-"""A function that takes a topic name. It returns the topic and the Form of the encoding; None for a missing topic."""
+"""A function that takes a topic name, and returns the topic and the values on which its encoding depends (`Form`).
+
+The function returns None if the topic does not exist.
+"""
 _Key = tuple[str, int, frozenset[int]]
 
 

@@ -38,10 +38,10 @@ _Place = tuple[Partition, int, int]
 
 
 class ConsumerFetch:
-    """A consumer's Fetch request with the results so far; the DelayedOperation of the request while the request waits.
+    """A consumer's Fetch request with the results so far.
 
-    Every partition is read once, in several turns of the event loop if the request is large. Later only partitions that
-    change are read again.
+    Every partition is read once, in several turns of the event loop if the request is large. Later, only partitions
+    that have changed are read again. While the request waits for records, this object is its DelayedOperation.
     """
 
     __slots__ = (
@@ -212,7 +212,7 @@ class _Reader:
             return self._refused(topic, wanted.partition, refusal), partition
 
     def put_back(self, result: FetchResult) -> None:
-        """Give the bytes of a result back to the byte limits of the request, because the partition is read again."""
+        """Subtract the size of a result from the bytes read for the request, because the partition is read again."""
         if result.records is not None:
             self.bytes_read -= result.records.length
             self._bytes_left += result.records.length

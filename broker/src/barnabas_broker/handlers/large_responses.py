@@ -21,7 +21,7 @@ While the unfinished responses exceed this size in total, only the oldest one is
 
 
 class SharedTurn(FairTurn):
-    """The turns of one large response on the event loop, which alternate with the turns of other large responses."""
+    """The turns of the event loop in which one large response is built; other large responses are built in between."""
 
     def __init__(
         self,

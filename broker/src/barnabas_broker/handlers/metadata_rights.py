@@ -16,9 +16,9 @@ Wanted = MetadataRequest.MetadataRequestTopic
 
 
 def narrow(environment: HandlerEnvironment, rights: Rights, request: MetadataRequest) -> list[TopicResponse]:
-    """Remove the topics that the client may not describe, or may not create; return a refusal for each of them.
+    """Remove from the request the topics that the client may not describe or create; return an error for each of them.
 
-    A request for all topics then names the visible topics, and gets no refusals.
+    If the request asks for all topics, change it to ask for the topics that the client may describe; return no errors.
     """
     if request.topics is None:
         names = [
@@ -53,7 +53,7 @@ def _may_create(environment: HandlerEnvironment, rights: Rights, wanted: Wanted)
 
 
 def _refusals(refused: Iterable[Wanted]) -> Iterable[TopicResponse]:
-    """Yield a refusal for each topic, which does not reveal whether the topic exists."""
+    """Yield an authorization error for each topic; the error does not reveal whether the topic exists."""
     for wanted in refused:
         yield TopicResponse(
             error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,

@@ -34,7 +34,7 @@ TopicResponse = GroupResponse.OffsetFetchResponseTopics
 PartitionResponse = TopicResponse.OffsetFetchResponsePartitions
 TOPICS: Final[Path] = ("groups", "topics")
 OLD_TOPICS: Final[Path] = ("topics",)
-"""The path of the array of topics in an OffsetFetch response before v8."""
+"""The array of topics in an OffsetFetch response before v8, as a path of field names."""
 
 
 class _Wanted(NamedTuple):

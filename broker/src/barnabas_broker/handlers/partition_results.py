@@ -25,7 +25,7 @@ def by_topic(outcomes: Mapping[TopicPartition, Outcome]) -> Iterable[tuple[str, 
 
 
 def error_fields(error: ApiError | None) -> ErrorFields:
-    """Return the error fields of a partition in a response; None means success."""
+    """Return the error fields of a partition in a response; `error` is None if the partition has no error."""
     if error is None:
         return {"error_code": ErrorCode.NONE, "error_message": None}
     return {"error_code": error.code, "error_message": error.message}

@@ -17,7 +17,8 @@ _MESSAGE: Final = "error_message"
 class Refusals:
     """The error responses for refused requests of one API, or for refused elements of an array in a request.
 
-    The constructor takes `answers`, `refused` (as `fields`) and `names_each` from the API's ApiRights.
+    The constructor's arguments `answers` and `names_each` are the fields of ApiRights with these names; `fields` is the
+    field `refused` of ApiRights.
     """
 
     def __init__(self, api: str, answers: Mapping[str, str], fields: Mapping[str, object], *, names_each: bool) -> None:
@@ -41,9 +42,9 @@ class Refusals:
         return self._response(**values, **self._own_fields(self._struct))
 
     def of_elements(self, array: str, refused: Iterable[tuple[object, ErrorCode]]) -> tuple[str, list[Any]]:
-        """Return the name of the array in the response, and its elements for the refused elements of the request.
+        """Return the response array that answers the request's array `array`: its name, and its elements.
 
-        `array` is the name of the array in the request.
+        The response array has one element for each pair of request element and error code in `refused`.
         """
         field = next(each for each in self._arrays(self._struct) if self._source(each) == array)
         assert field.struct is not None, "the elements of the array must be structs"
@@ -81,7 +82,7 @@ class Refusals:
         return {each.name: self._fields[each.name] for each in struct.fields if each.name in self._fields}
 
     def _arrays(self, struct: schema.Struct) -> list[schema.Field]:
-        """Return the arrays whose elements have an error field, or have inner elements with an error field."""
+        """Return the array fields of `struct` whose elements have an error code, directly or in a nested array."""
         return [
             each for each in struct.fields if each.is_array and each.struct is not None and self._tells(each.struct)
         ]

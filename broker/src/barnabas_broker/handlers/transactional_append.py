@@ -122,7 +122,11 @@ async def _verify(appender: BatchAppender, partition: Partition, header: BatchHe
     code = await appender.environment.gate.ask(transactional_id, by, partition.topic_partition, adds=adds)
     if code is not ErrorCode.NONE:
         error = _produce_error(code, appender.version)
-        raise ApiError(error, f"the coordinator of {transactional_id} refused {partition.topic_partition}: {code.name}")
+        raise ApiError(
+            error,
+            f"the coordinator of transactional id {transactional_id} did not confirm that "
+            f"{partition.topic_partition} is in the transaction: {code.name}",
+        )
 
 
 def _check_not_ended(producers: ProducerStates, header: BatchHeader, verification: Verification) -> None:
