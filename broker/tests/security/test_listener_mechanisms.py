@@ -54,7 +54,12 @@ def test_plain_needs_no_line_where_the_users_of_scram_count() -> None:
     ("line", "protocol", "setting", "says"),
     [
         (None, SecurityProtocol.SASL_PLAINTEXT, "sasl.plain.credentials", "needs a listener with SASL_SSL"),
-        (PLAIN, SecurityProtocol.SASL_SSL, "plain.sasl.jaas.config", "must not have users with sasl.plain.credentials"),
+        (
+            PLAIN,
+            SecurityProtocol.SASL_SSL,
+            "plain.sasl.jaas.config",
+            "must not declare users if sasl.plain.credentials",
+        ),
     ],
 )
 def test_passwords_of_scram_are_sent_over_tls_only_and_have_no_others_beside_them(

@@ -122,10 +122,10 @@ class Authorizer:
         )
 
     def decide_any(self, asker: AclSubject, operation: AclOperation, resource_type: ResourceType) -> bool:
-        """True if the ACLs allow the operation on some resource of the type.
+        """True if the ACLs allow the operation on at least one resource of the type.
 
-        Like Kafka, first check a resource named "hardcode". Usually the resource has no ACLs, so it is allowed if
-        resources without ACLs are open to everybody.
+        Like Kafka, first check the operation on a resource named "hardcode". Usually no ACL applies to that name, so
+        the result is True if `allow.everyone.if.no.acl.found` is true.
         """
         if self._lacks_acls():
             return False

@@ -70,7 +70,7 @@ def _problems_of_scram(security: ListenerSecurity, entry: JaasEntry) -> Iterator
         )
     if entry.users:
         allowed = (
-            f"must not have users with {PLAIN_CREDENTIALS}={OF_SCRAM}, because PLAIN then accepts the users of SCRAM"
+            f"must not declare users if {PLAIN_CREDENTIALS}={OF_SCRAM} is set, because PLAIN then accepts SCRAM users"
         )
         yield security.problem(JAAS, allowed, _PLAIN)
 

@@ -22,7 +22,10 @@ class Identity(NamedTuple):
     expires_at_ms: int | None = None
     """The wall-clock time at which the credential expires; None if it does not expire."""
     credential: str = ""
-    """The SASL mechanism for which the credential was made, if the client chose another mechanism; otherwise empty."""
+    """The mechanism of the stored credential (such as SCRAM-SHA-512) if the client used another mechanism (PLAIN).
+
+    Empty if the client used the mechanism of the credential.
+    """
 
 
 class ServerToken(NamedTuple):
@@ -31,7 +34,7 @@ class ServerToken(NamedTuple):
     token: bytes
     identity: Identity | None = None
     refusal: str | None = None
-    """The reason to log if the token is an error of OAUTHBEARER, which the client must acknowledge; otherwise None."""
+    """The reason for the log if the client is refused, and `token` is OAUTHBEARER's error message; otherwise None."""
 
 
 class SlowCheck(NamedTuple):

@@ -67,7 +67,7 @@ class ScramUsers:
                 return
             except HistoryCompacted:
                 log.info(
-                    "reading all credentials again, because the metadata store keeps no changes as old as the last read"
+                    "reading all credentials again: the secret store no longer lists every change since the last read"
                 )
             except StoreUnavailable as error:
                 await self._later(error)

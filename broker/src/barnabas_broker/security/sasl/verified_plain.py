@@ -38,10 +38,10 @@ _NO_SEAL: Final = Seal(ScramCredential(b"", b"", b"", 0), b"")
 
 
 class VerifiedPlain:
-    """The mechanism PLAIN for the users of `scrams`, the SCRAM mechanisms in the order of preference.
+    """The mechanism PLAIN, which checks passwords against the SCRAM credentials of `scrams`, in order of preference.
 
-    Accepted passwords are kept as hashes with `key`, a random key of this process. Without `key` the hashes reveal
-    nothing.
+    Accepted passwords are cached as keyed hashes. The random `key` exists only in this process, and without it the
+    hashes reveal nothing.
     """
 
     name = "PLAIN"
@@ -52,7 +52,7 @@ class VerifiedPlain:
         self._seals: dict[str, Seal] = {}
 
     def begin(self) -> "VerifiedPlain":
-        """Begin an attempt; all attempts share one object, because PLAIN has one step."""
+        """Return this object, which all authentications share: PLAIN has a single step, so no state must be kept."""
         return self
 
     def respond(self, token: bytes) -> ServerToken | SlowCheck:
