@@ -26,10 +26,10 @@ class ApiSpec(NamedTuple):
 
     @property
     def advertised_min_version(self) -> int:
-        """The minimum version in responses to ApiVersions.
+        """The minimum version of the API that ApiVersions responses list.
 
-        Produce v0 to v2 are listed although the broker refuses them, because librdkafka does not compress for a broker
-        that does not list them (KAFKA-18659).
+        It differs from `min_version` only for Produce: v0 to v2 are listed although the broker refuses them, because
+        librdkafka does not compress for a broker that does not list them (KAFKA-18659).
         """
         return 0 if self.key == PRODUCE else self.min_version
 

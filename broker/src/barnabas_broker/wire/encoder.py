@@ -42,9 +42,9 @@ def encoder(name: str, version: int) -> WriteField:
 
 @functools.cache
 def element_encoder(name: str, path: tuple[str, ...], version: int) -> WriteField:
-    """Return a function that encodes an element of an array, and appends the bytes to a buffer.
+    """Return a function that encodes an element of an array in the message, and appends the bytes to a buffer.
 
-    `path` leads to the array in the message.
+    `path` has the names of the fields that lead to the array, such as ("topics", "partitions").
     """
     definition = schema.message(name)
     struct_ = definition.struct
@@ -69,9 +69,10 @@ def _struct_writer(struct_: schema.Struct, version: int, flexible: bool) -> Writ
 
 
 def _steps(struct_: schema.Struct, version: int, flexible: bool) -> Iterable[tuple[Get, WriteField]]:
-    """Yield pairs of functions, which get the values of fields from a struct, and encode the values.
+    """Yield pairs of functions: the first gets values from a struct, the second appends the encoded values to a buffer.
 
-    Adjacent fields of fixed size share one pair, and so do all tagged fields; each other field has a pair of its own.
+    There is one pair for each series of adjacent fields of fixed size, one for all tagged fields, and one for each
+    other field.
     """
     fields = [field for field in struct_.fields if field.is_in_line(version)]
     for is_fixed, neighbours in groupby(fields, lambda field: field.kind in FIXED_FORMATS and not field.is_array):

@@ -52,7 +52,7 @@ fields."""
 _NOTHING_ELSE: Final = b"\0\0\1\1\0"
 """The end of a request that has no forgotten topics, no rack and no tagged fields."""
 _ONE: Final = 2
-"""The encoded length of a compact array with one element."""
+"""The encoded length prefix of a compact array with one element: the number of elements plus 1."""
 _PARTITION_V4: Final = struct.Struct(">iqi")
 _PARTITION_V5: Final = struct.Struct(">iqqi")
 _PARTITION_V9: Final = struct.Struct(">iiqqi")

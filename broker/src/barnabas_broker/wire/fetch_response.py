@@ -42,7 +42,7 @@ no aborted transactions, and no preferred read replica.
 _NO_TAGS_OF_ALL: Final = bytes(3)
 """The end of a response with one result: the empty tagged fields of the partition, the topic and the response."""
 _ONE: Final = 2
-"""The encoded length of a compact array with one element."""
+"""The encoded length prefix of a compact array with one element: the number of elements plus 1."""
 _SIZE_CORRELATION: Final = struct.Struct(">ii")
 _THROTTLE: Final = bytes(4)
 _THROTTLE_ERROR_SESSION: Final = struct.Struct(">ihi")

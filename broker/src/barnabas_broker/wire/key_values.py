@@ -74,8 +74,8 @@ class KeyValueReader:
                 break
             if last_delta < 0 or base_offset < (self.next_offset or 0):  # Offsets must increase.
                 raise BrokenRecords(
-                    f"the batch at offset {base_offset} has last offset delta {last_delta}, and the "
-                    f"next expected offset is {self.next_offset}, but offsets must increase"
+                    f"the batch at offset {base_offset} has last offset delta {last_delta}; the delta must not be "
+                    f"negative, and the batch must not begin before the next expected offset, {self.next_offset}"
                 )
             if attributes & (CONTROL_BIT | TRANSACTIONAL_BIT):
                 yield found

@@ -79,9 +79,9 @@ errors. The other bytes are always zero: a null error message, a throttle time o
 _ONE_RESULT_SIZE: Final = _ONE_RESULT.size - 4
 _pack_one_result: Final = _ONE_RESULT.pack
 _NONE: Final = 1
-"""The encoded length of an empty compact array."""
+"""The encoded length prefix of an empty compact array: the number of elements plus 1."""
 _ONE: Final = 2
-"""The encoded length of a compact array with one element."""
+"""The encoded length prefix of a compact array with one element: the number of elements plus 1."""
 _RESULT: Final = struct.Struct(">ihqqq")
 _RESULT_V3: Final = struct.Struct(">ihqq")
 _SIZE_CORRELATION: Final = struct.Struct(">ii")
@@ -116,7 +116,10 @@ class ProduceRequest(msgspec.Struct, frozen=True, gc=False):
     """The batches of all topics, in the order of the request."""
     transactional_id: str | None = None
     only_topic_id: bytes | None = None
-    """The topic id if the request fits _ONE_PARTITION, so that the response is encoded faster; otherwise None."""
+    """The topic id if `parse_produce` took the fast path for requests with one batch; otherwise None.
+
+    With the topic id the response is encoded faster, too.
+    """
 
 
 def parse_produce(buffer: memoryview, start: int, end: int, version: int) -> ProduceRequest:

@@ -125,9 +125,9 @@ def sealed_batch(header: BatchHeader, records: bytes) -> bytearray:
 
 
 class TransactionalBatch(ApiError):
-    """The error for a transactional batch, if the caller of `validate_produced` allows no transactional batches.
+    """The error for a transactional batch if the argument `attributes` of `validate_produced` does not allow one.
 
-    The caller validates the batch again with TRANSACTIONAL_ATTRIBUTES.
+    The caller then validates the batch again with TRANSACTIONAL_ATTRIBUTES, and checks the transaction.
     """
 
 

@@ -29,7 +29,7 @@ READ_UNCOMMITTED: Final = 0
 CURRENT_LEADER_TAG: Final = 1
 
 _HEADER: Final = struct.Struct(">ihhih")
-"""The size, API key, version, correlation id, and length of the client id."""
+"""The start of a request: the request's size, API key, version, correlation id, and the length of the client id."""
 _NO_TAGS: Final = b"\0"
 _ANSWER: Final = struct.Struct(">iBihi")
 """The start of a response: correlation id, empty tagged fields, throttle_time_ms, error code and session id."""

@@ -44,7 +44,10 @@ def encode_marker(marker: Marker, now_ms: int) -> bytearray:
 
 
 def decode_marker(batch: Buffer, header: BatchHeader) -> Marker | None:
-    """Return the marker in a control batch; None for other control batches, or if the marker is removed or invalid."""
+    """Return the transaction marker in a control batch.
+
+    Return None if compaction has removed the marker, or the batch has another control record or is invalid.
+    """
     if header.producer_id < 0 or not header.record_count:
         return None
     try:
