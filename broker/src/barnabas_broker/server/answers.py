@@ -163,7 +163,7 @@ class Answers:
                 self._transport.call_when_writable(self._writable)
 
     def defer(self, *, reads_on: bool = False) -> Callable[[list[Part]], None]:
-        """Return the callback for a response that is not finished yet; for an empty list, the callback sends nothing.
+        """Return a callback that takes a response once it is complete, and sends it; the callback sends nothing for [].
 
         The connection reads no further request before the callback is called, unless `reads_on` is True.
         """

@@ -51,12 +51,13 @@ class BufferPool:
         return self.bytes_in_use < self._bytes_max + RESERVE_BYTES
 
     def acquire(self, needed_bytes: int, have_bytes: int, owner: object, *, must: bool = False) -> bytearray | None:
-        """Return a buffer for a request of `needed_bytes`; `have_bytes` have arrived.
+        """Return a buffer for a request of `needed_bytes`; `have_bytes` of the request have arrived.
 
-        Return None if the connection `owner` has to wait. The first connection that exceeds `bytes_max` gets its
-        buffer, and later ones have to wait. With `must=True` the connection never waits, because its received bytes
-        would be lost. A free buffer that is large enough is used at its full size. A new buffer has at most twice the
-        bytes received, or FIRST_BUFFER_BYTES if this is more.
+        Only one connection at a time may exceed `bytes_max`, the limit of the pool. Return None if `owner` has to wait
+        because another connection exceeds the limit. With `must=True` the connection never waits, because bytes that it
+        has received would be lost.
+
+        A free buffer is used again if the whole request fits into it; a new buffer may be smaller than the request.
         """
         index = next((index for index, each in enumerate(self._free) if len(each) >= needed_bytes), None)
         size = _size_for(needed_bytes, have_bytes) if index is None else len(self._free[index])
@@ -74,7 +75,8 @@ class BufferPool:
     def release(self, buffer: bytearray, owner: object, *, has_another: bool = False) -> None:
         """Take back a buffer of the connection `owner`; wake waiting connections after this turn of the event loop.
 
-        With `has_another=True` the connection has moved its data to a larger buffer, and may still exceed the limit.
+        With `has_another=True` the connection has moved its data to a larger buffer. A connection that exceeds the
+        limit of the pool may then continue to exceed it.
         """
         self.bytes_in_use -= len(buffer)
         if (self._overdrawn_by is owner and not has_another) or self.bytes_in_use <= self._bytes_max:

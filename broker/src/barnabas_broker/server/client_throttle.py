@@ -3,8 +3,8 @@
 The throttle time is written into the response, and the connection is muted for that time.
 
 The dispatcher calls the handlers of Produce and Fetch through this module only while quotas exist, so a cluster without
-quotas pays nothing. The time that a Produce or Fetch handler takes affects the throttle time of later requests only,
-because the time is known only after the response is sent.
+quotas pays nothing. The time that a handler takes counts towards the quota request_percentage. The time is known only
+after the response is sent, so it affects only the throttle times of later requests.
 """
 
 from collections.abc import Callable, Mapping
@@ -117,7 +117,7 @@ def _produce(
 ) -> GiveUp | None:
     """Run the Produce handler and throttle the client.
 
-    Return the callback to call if the connection closes before the response, or None.
+    Return the callback to call if the connection closes before the response is sent, or None.
     """
     if limits.produced_bytes is not None:
         limits.produced_bytes.count(size_bytes)
@@ -140,13 +140,13 @@ def _fetch(
 ) -> GiveUp | None:
     """Run the Fetch handler and throttle the client.
 
-    Return the callback to call if the connection closes before the response, or None.
+    Return the callback to call if the connection closes before the response is sent, or None.
 
-    A response that exceeds the byte quota is replaced by an empty response, and is not counted. If the client has
-    recently used nothing of its quota, the response is sent in any case.
+    A response that exceeds the byte quota is replaced by an empty response, which is not counted against the quota.
+    Only if the client has recently used nothing of the quota, the response is sent all the same.
 
-    `handle` limits a response to the bytes that the quota allows in a full window, because a larger response would
-    never be allowed. Only a single batch may be larger.
+    The caller limits a response to the bytes that the quota allows in a full quota window, because a larger response
+    would exceed the quota by itself. Only a response with a single batch may be larger.
     """
 
     def telling(parts: list[Part]) -> list[Part]:
@@ -167,9 +167,10 @@ def _fetch(
 
 
 def _consumed(limited: Limited | None, size_bytes: int) -> tuple[int, bool]:
-    """Count the bytes of a response against the quota, unless the response has to be replaced by an empty one.
+    """Return the throttle time in ms, and True if the response must be replaced by an empty one.
 
-    Return the throttle time in ms, and True if the response has to be replaced.
+    A response that exceeds the quota must be replaced, unless the client has recently used nothing of the quota. The
+    bytes of all other responses are counted against the quota.
     """
     if limited is None:
         return 0, False
@@ -207,6 +208,6 @@ class _ThrottledChannel:
         self._connection.respond(self._telling(parts))
 
     def defer(self, *, reads_on: bool = False) -> Callable[[list[Part]], None]:
-        """Return a callback that sends the response with the throttle time; an empty list as response sends nothing."""
+        """Return a callback that writes the throttle time into the response, and sends it; it sends nothing for []."""
         respond = self._connection.defer(reads_on=reads_on)
         return lambda parts: respond(self._telling(parts) if parts else parts)

@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 SCRATCH_BYTES: Final = 256 * 1024
 KEPT_BYTES_MAX: Final = 1024
-"""The maximum size of an incomplete request that is kept without a buffer of the pool, which has 64 KiB or more."""
+"""The maximum size of an incomplete request that is kept outside the buffer pool, whose buffers have 64 KiB or more."""
 SIZE_BYTES: Final = 4
 _unpack_size: Final = struct.Struct(">i").unpack_from
 
@@ -200,7 +200,7 @@ class Connection:
         return 0
 
     def _read_after_start(self) -> None:
-        """Receive bytes, append them to the kept part of an incomplete request, and process the result."""
+        """Receive more bytes of the incomplete request in `_start`, and process the requests that are now complete."""
         self._wait_for_bytes(0)
         scratch, start = self._scratch, self._start
         kept = len(start)
@@ -296,7 +296,7 @@ class Connection:
             self._keep(view[consumed:have])
 
     def _process_start(self) -> None:
-        """Process the bytes in `_start` without the scratch buffer, which may hold another connection's request."""
+        """Process the requests in `_start` where they are: the scratch buffer may hold another connection's request."""
         start = self._start
         consumed = self._process(memoryview(start), len(start))
         if consumed and not self.is_closed:

@@ -90,8 +90,8 @@ class Dispatcher:
     def _answer_message(self, connection: Connection, header: RequestHeader, body: memoryview) -> GiveUp | None:
         """Decode and handle a request; return a callback to call if the connection closes before the response is sent.
 
-        The callback cancels the future that the handler returned, as for JoinGroup. Return None for other handlers: to
-        cancel a coroutine would interrupt its work.
+        The callback cancels the future that a handler such as JoinGroup returns. Return None if the handler returns a
+        response, or a coroutine, whose work must not be interrupted.
         """
         if not API_SPECS[header.api_key].supports(header.api_version):
             self._refuse_version(connection, header)

@@ -48,7 +48,7 @@ class Outbox:
         return self._held_bytes if self.unsent else 0
 
     def clear(self) -> None:
-        """Drop all unsent parts."""
+        """Drop all parts of responses that are not sent yet."""
         self.unsent.clear()
 
     def add(self, parts: list[Part]) -> None:
@@ -143,7 +143,7 @@ def memory_bytes(parts: Iterable[Part]) -> int:
 
 
 def _size_in_memory(part: bytes | bytearray | memoryview) -> int:
-    """Return the size of the whole buffer, because a view of its last bytes keeps the whole buffer alive."""
+    """Return the size of the whole buffer of a part, because even a view of its last bytes keeps it all in memory."""
     return len(part.obj) if isinstance(part, memoryview) else len(part)  # type: ignore[arg-type]  # bytes, all of them
 
 

@@ -9,7 +9,7 @@ The bounds of the buckets are powers of two, so the bit length of a time in unit
 """
 _BUCKETS: Final = 18
 _BIT_LENGTHS: Final = 64
-"""The number of counters of response times. Counter N counts the times whose number of 0.25 ms units has N bits."""
+"""The number of counters of response times, one for each bit length of a time in units of 0.25 ms."""
 TIME_BOUNDS_MS: Final = tuple(2**number * 1000 / _UNITS_A_SECOND for number in range(_BUCKETS - 1))
 """The upper bounds of the buckets, 0.25 ms to 16 s; one more bucket counts longer times."""
 
@@ -31,10 +31,13 @@ class RequestStats:
         Requests that were dropped because their connection closed may stay in this count.
         """
         self._answers = [0] * _BIT_LENGTHS
-        """The counters of response times. Counter N counts the times whose number of 0.25 ms units has N bits."""
+        """The counters of response times, in units of 0.25 ms.
+
+        Counter 0 counts times below 1 unit; counter N counts times from 2**(N-1) units to just below 2**N units.
+        """
 
     def answered(self, took_s: float) -> None:
-        """Count a request that the handler answered itself, and add the time of the handler in seconds."""
+        """Count a request that got its response before the handler returned; add the seconds that the handler took."""
         self.busy_s += took_s
         self._answers[int(took_s * _UNITS_A_SECOND).bit_length()] += 1
 

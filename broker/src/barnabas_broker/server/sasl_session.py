@@ -72,8 +72,8 @@ class SessionStep(Enum):
 
     TELL_VERSIONS = "tell versions"
     CHOOSE = "choose a mechanism"
-    TAKE_BARE_TOKEN = "take a token without a request header"
-    TAKE_TOKEN = "take a token"
+    TAKE_BARE_TOKEN = "handle a token that has no request header"
+    TAKE_TOKEN = "handle a token in a SaslAuthenticate request"
     BEGIN_AGAIN = "begin a re-authentication"
     SERVE = "serve the request"
 
@@ -102,10 +102,10 @@ def begin_session(listener: SaslListener, connection: Connection) -> None:
 
 
 class SaslSession:
-    """The dispatch of a connection until the client has authenticated.
+    """The handler of a connection's requests until the client has authenticated.
 
-    Later requests go directly to the dispatcher, unless the session has a limited lifetime. SaslSession then checks
-    before each request whether the session has expired.
+    Later requests go directly to the dispatcher if the session never expires. Otherwise SaslSession still gets each
+    request first, and closes the connection once the session has expired.
     """
 
     def __init__(self, listener: SaslListener, dispatch: Dispatch, request_bytes_max: int) -> None:
@@ -235,9 +235,9 @@ class SaslSession:
         return [_encoded(header, answer)]
 
     def _refusal(self, header: RequestHeader | None, failure: AuthenticationFailed) -> list[Part]:
-        """Return the parts of the response to a refused client.
+        """Return the error response to a client whose token is refused.
 
-        There are none if the token came without a request header, because such clients read no error response.
+        The list is empty if the client sent the token without a request header: such a client reads no error response.
         """
         if header is None:
             return []

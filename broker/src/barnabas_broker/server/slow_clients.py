@@ -22,9 +22,9 @@ REQUEST_S_MAX: Final = 30.0
 30 s is also the default of the clients' request.timeout.ms.
 """
 REQUEST_BYTES_A_S_MIN: Final = 16 * 1024
-"""The minimum rate, in bytes per second, of a request that is still incomplete after REQUEST_S_MAX.
+"""The minimum rate, in bytes per second, at which a request must arrive.
 
-The time limit grows by 1 s for every 16 KiB received, so a request of 100 MB may take about 100 minutes.
+A request may take REQUEST_S_MAX, plus 1 s for every 16 KiB received; a request of 100 MB may take about 100 minutes.
 """
 PATIENCE_S: Final = 1.0
 SHORT_BYTES_A_S_MIN: Final = 128 * 1024
@@ -171,10 +171,10 @@ class SlowClients:
         return age_s > allowed_s + client.begun_bytes / rate
 
     def _look_who_reads(self, now_s: float) -> None:
-        """Reset the time since the last read for clients that have read since the last check.
+        """Record the current time for each client that has read responses since the last check for slow clients.
 
-        If the unsent responses exceed ANSWER_BYTES_MAX, check all clients, otherwise only clients that have read
-        nothing for more than PATIENCE_S.
+        Examine all clients if the unsent responses exceed ANSWER_BYTES_MAX. Otherwise examine only the clients whose
+        recorded time is more than PATIENCE_S ago.
         """
         is_much = self.answer_bytes > ANSWER_BYTES_MAX
         looked_at = takewhile(lambda entry: is_much or now_s - entry[1].since_s > PATIENCE_S, self._unread.items())

@@ -9,7 +9,7 @@ _PREFIX = "kafka_server_socket_server_metrics_"
 
 
 def authentication_families(by_listener: Mapping[str, AuthenticationCounts]) -> list[Family]:
-    """Return the counters by listener; the counters of a listener without SASL and TLS stay 0."""
+    """Return the authentication counters by listener; for a listener with neither SASL nor TLS they stay 0."""
 
     def family(name: str, help_text: str, value: Callable[[AuthenticationCounts], int]) -> Family:
         return Family(

@@ -66,7 +66,7 @@ def _offset(each: GroupPlace) -> int | None:
 
 
 def _places(environment: HandlerEnvironment) -> Iterator[GroupPlace]:
-    """Yield the partitions with committed offsets of each group, then the other partitions of the same topics."""
+    """Yield, for each group, the partitions with committed offsets, then the other partitions of the same topics."""
     for group_id, offsets in groupby(environment.groups.group_offsets(), key=attrgetter("group_id")):
         committed = set()
         for each in offsets:

@@ -32,7 +32,10 @@ def loop_families(
     total_s: Callable[[], float],
     longest: Callable[[], LongTurn | None],
 ) -> list[Family]:
-    """Return the metric families; `counts` has a count for each bound, and one for longer iterations."""
+    """Return the metric families of the event loop's turns.
+
+    `counts` has the number of turns in each bucket of `bounds_s`, and at its end the number of longer turns.
+    """
 
     def buckets() -> Iterator[Sample]:
         sums = list(accumulate(counts))

@@ -1,7 +1,7 @@
-"""The metrics of stray logs, and of unreadable or missing documents in the metadata store.
+"""The metrics of stray logs, and of JSON documents in the metadata store that are unreadable or had to be restored.
 
-For an offline log dir the number of stray logs is exported, but not their size, because the size was read before the
-disk failed. The other metrics of disk space leave out offline log dirs, too.
+For an offline log dir the number of stray logs is exported, but neither their size nor any other metric of disk space,
+because these values were read before the disk failed.
 """
 
 from collections.abc import Callable

@@ -72,7 +72,7 @@ _CONTROL: Final = {
     "kafka_controller_kafkacontroller_offlinepartitionscount": f"{_CONTROLLER}OfflinePartitionsCount",
     "kafka_controller_kafkacontroller_preferredreplicaimbalancecount": f"{_CONTROLLER}PreferredReplicaImbalanceCount",
     "kafka_controller_controllerstats_leaderelections_total": (
-        "kafka.controller:type=ControllerStats,name=LeaderElectionRateAndTimeMs: up to Kafka 3"
+        "kafka.controller:type=ControllerStats,name=LeaderElectionRateAndTimeMs: this MBean exists only up to Kafka 3"
     ),
 }
 _QUOTAS: Final = {
