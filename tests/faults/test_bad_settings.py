@@ -125,7 +125,7 @@ def test_log_dirs_of_another_broker_are_refused_with_an_empty_store(start_broker
         status, output = run_broker(tmp_path, {"broker.id": "2", "log.dirs": str(broker.log_dirs[0])})
         assert status == CANNOT_START
         assert "the log dir belongs to node.id=1 of cluster.id=" in output
-        assert "must belong to node.id=2 and to the same cluster" in output
+        assert "must belong to node.id=2 and to one cluster" in output
         assert "metadata.sqlite has no cluster id" in output
 
 

@@ -68,7 +68,7 @@ def make_groups(world: CoordinatorWorld) -> GroupCoordinator:
 
 
 class TransactionParts(NamedTuple):
-    """The transaction coordinator, the gate that adds partitions to transactions, and the sender of markers."""
+    """The transaction coordinator, the check before transactional appends (`gate`), and the sender of markers."""
 
     coordinator: TransactionCoordinator
     gate: TransactionGate

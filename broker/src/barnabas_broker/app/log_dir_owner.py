@@ -20,8 +20,9 @@ _WAY_ON: Final = (
 def cluster_of_log_dirs(config: BrokerConfig, files: FileSystem) -> str:
     """Return the cluster id in the `meta.properties` of the log dirs, or "" if no log dir has a cluster id.
 
-    If there is a cluster id, log that the metadata store has no metadata of this cluster. Raises LogDirRefused if a log
-    dir belongs to another broker or cluster.
+    The function is called if the metadata store has no cluster id. A cluster id in a log dir then shows that the store
+    is the wrong one or has lost its content, which is logged. Raises LogDirRefused if a log dir belongs to another
+    broker, or the log dirs belong to several clusters.
     """
     cluster_id = ""
     for log_dir in config.log_dirs:
@@ -31,10 +32,10 @@ def cluster_of_log_dirs(config: BrokerConfig, files: FileSystem) -> str:
         cluster_id = cluster_id or owner.cluster_id
         if owner[:2] != (cluster_id, config.broker_id):
             message = (
-                f"the log dir belongs to node.id={owner.node_id} of cluster.id={owner.cluster_id}, but every log dir "
-                f"of this broker must belong to node.id={config.broker_id} and to the same cluster "
-                f"(metadata.store={config.metadata_store} has no cluster id yet); correct node.id, log.dirs or "
-                "metadata.store"
+                f"the log dir belongs to node.id={owner.node_id} of cluster.id={owner.cluster_id}, but all log dirs "
+                f"of this broker must belong to node.id={config.broker_id} and to one cluster. "
+                f"metadata.store={config.metadata_store} has no cluster id yet, so it may be the wrong store. Correct "
+                "node.id, log.dirs or metadata.store"
             )
             raise LogDirRefused(log_dir, message)
     if cluster_id:

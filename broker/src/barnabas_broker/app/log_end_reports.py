@@ -63,9 +63,9 @@ class LogEndReports:
         return frozenset(n for n, state in states if state.leader == NO_LEADER and self._broker_id in state.replicas)
 
     async def tell_of_leaderless(self) -> None:
-        """Report the log ends to the controller if a partition has lost its leader since the last call.
+        """Report the log ends to the controller if a report is necessary.
 
-        A change of the count of stray logs since the last call is another reason.
+        That is so if a partition has lost its leader or the number of stray logs has changed since the last call.
         """
         if self._is_due or self._strays_told != len(self._strays):
             self._strays_told = len(self._strays)

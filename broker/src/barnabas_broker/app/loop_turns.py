@@ -20,7 +20,10 @@ BOUNDS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0,
 LONG_S: Final = 0.5
 """The duration in seconds above which an event loop turn is logged: longer turns may let leases expire."""
 CPU_CHECK_S: Final = 0.01
-"""The interval in seconds at which CPU time is measured, because measuring costs more than a short turn."""
+"""The minimum interval in seconds between measurements of CPU time.
+
+A measurement takes longer than a short turn, so most turns are not measured.
+"""
 WINDOW_S: Final = 60.0
 
 
@@ -44,9 +47,9 @@ class LoopTurns:
         """The number of turns by upper bound of the duration; the last count is for turns above all bounds."""
         self.total_s = 0.0
         self.noted_s = 0.0
-        """The duration in seconds up to which the selector need not call `ended` for a turn.
+        """The duration in seconds above which the selector calls `ended` for a turn.
 
-        The selector adds these turns to `counts[0]` and `total_s` itself.
+        The selector adds all other turns to `counts[0]` and `total_s` itself.
         """
         self._longest: deque[Turn] = deque()
         """The turns of the last minute that took longer than every later turn; so the first turn is the longest."""

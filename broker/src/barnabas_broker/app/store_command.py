@@ -78,7 +78,7 @@ def run(options: argparse.Namespace, work: Callable[[OpenMetadata], Awaitable[in
 
 async def _with_metadata(config: BrokerConfig, work: Callable[[OpenMetadata], Awaitable[int]]) -> int:
     clock, stopping = SystemClock(), asyncio.Event()
-    stopping.set()  # The command does not wait for a store that does not respond.
+    stopping.set()  # If the store does not respond, `open_store` then fails instead of waiting.
     store = await open_store(config.metadata_store, clock, boot_id(), stopping)
     try:
         image = MetadataImage()

@@ -80,7 +80,7 @@ class Supervisor:
         self.fail(f"{what}: {type(error).__name__}: {error}")
 
     def fail(self, reason: str) -> None:
-        """End the process with `on_failure`, unless it is already stopping or has failed before."""
+        """Call `on_failure`, which ends the process, unless the process is stopping or has already failed."""
         if self.failure is None and not self._is_stopping:
             self.failure = reason
             self._on_failure(reason)

@@ -34,7 +34,10 @@ class Truncations:
         logs.truncated.on_added = lambda _: self.begin()
 
     def begin(self) -> None:
-        """Start a task for each log dir that completes its truncations; called after a truncation and every second."""
+        """Start one task per log dir to complete its unfinished truncations.
+
+        The method is called after every truncation, and every second.
+        """
         if len(self._logs.truncated):
             for log_dir in self._logs.log_dirs:
                 if log_dir.is_online and log_dir not in self._under_way:
