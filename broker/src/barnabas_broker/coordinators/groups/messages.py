@@ -11,7 +11,7 @@ from barnabas_core.errors import ErrorCode
 from barnabas_core.topic_partition import TopicPartition
 
 Token = NewType("Token", int)
-"""The id of a request to a group; `Step.replies` names the request of each reply by the request's id."""
+"""The id of a request to a group; each reply in `Step.replies` has the id of its request."""
 
 NO_MEMBER_ID: Final = ""
 NO_GENERATION: Final = -1

@@ -38,7 +38,10 @@ def check_commit(group: Group, member_id: str, instance_id: str | None, generati
 
 
 def check_transactional_commit(group: Group, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
-    """Return the error code for a TxnOffsetCommit; NONE if the request names a current member or none (KIP-447)."""
+    """Return the error code for a TxnOffsetCommit.
+
+    The code is NONE if the request names no member, or names a current member and the current generation (KIP-447).
+    """
     if group.state is GroupState.DEAD:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     is_named = generation >= 0 or member_id != NO_MEMBER_ID or instance_id is not None

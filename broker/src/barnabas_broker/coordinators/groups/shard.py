@@ -39,7 +39,7 @@ _logger = logging.getLogger(__name__)
 ReplyT = TypeVar("ReplyT", JoinReply, SyncReply)
 
 _SERVED_AT_ONCE: Final = 100
-"""The number of groups whose session timeouts are started, in about a millisecond, before other tasks may run."""
+"""The number of groups whose session timeouts are started before other tasks may run: about a millisecond of work."""
 
 
 class GroupEnvironment(NamedTuple):

@@ -80,6 +80,6 @@ def _check_restorable(stored: GroupMetadata) -> None:
     for ids in (member_ids, instance_ids):
         if len(set(ids)) < len(ids):
             raise MalformedRecord(
-                "two members have the same member id or group.instance.id; the first 10 of these ids in the group, "
-                f"sorted, are {', '.join(sorted(ids)[:10])}"
+                "two members have the same member id or the same group.instance.id; the sorted ids of all members "
+                f"(at most 10 are shown) are {', '.join(sorted(ids)[:10])}"
             )

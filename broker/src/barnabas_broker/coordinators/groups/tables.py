@@ -1,7 +1,7 @@
 """The groups and offsets that the records of one partition of `__consumer_offsets` define.
 
-Only records change the durable state: `apply` handles a record that was just committed and a record that was read from
-the log in the same way. State that is not stored, such as the deadlines of a group, is in `groups`.
+Only records change the durable state: `apply` is called for each record that is committed, and for the records that are
+loaded from the log. State that is not stored, such as the deadlines of a group, is in `groups`.
 """
 
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from barnabas_broker.coordinators.runtime.shard import LeftOut
 from barnabas_core.topic_partition import TopicPartition
 
 _RESTORED_AT_ONCE = 20
-"""The number of groups that are restored, in about a millisecond, before other tasks may run."""
+"""The number of groups that are restored before other tasks may run: about a millisecond of work."""
 
 _new = tuple.__new__
 """The constructor of `tuple`, which creates a NamedTuple in half the time of the NamedTuple's own constructor."""

@@ -19,12 +19,12 @@ class PendingRecords(Generic[ValueT]):
 
     def __init__(self) -> None:
         self._by_producer: dict[int, dict[bytes, tuple[int, ValueT]]] = {}
-        """The records by producer id and key, each with a number that gives the order of the records in the log."""
+        """The records by producer id and key, each with its order number, which is higher for later records."""
         self._producers: dict[bytes, set[int]] = {}
         self._counting: dict[bytes, int] = {}
-        """The number, as in `_by_producer`, of the newest record that has taken effect, by key.
+        """The order number of the newest record of each key that is not pending.
 
-        Only keys of records in open transactions have an entry.
+        Only keys that also have pending records are listed.
         """
         self._last = 0
 
@@ -96,7 +96,10 @@ class LoadedRecords:
         self.pending: PendingRecords[bytes] = PendingRecords()
 
     def add(self, some: KeyValueSlice) -> int:
-        """Add the records that were read next from the log, or handle a marker; return the number of records."""
+        """Add the records that were read next from the log, or end a transaction if a transaction marker was read.
+
+        Return the number of records, which is 0 for a marker.
+        """
         if isinstance(some, Marker):
             self.newest.update(self.pending.end(some.producer_id, is_commit=some.is_commit))
             return 0

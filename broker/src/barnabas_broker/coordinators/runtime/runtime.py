@@ -107,7 +107,7 @@ class Runtime(Generic[MachineT]):
             self._environment.turns.run(slices(machine))
 
     def sweep_every(self, interval_s: float, slices: Callable[[MachineT], Iterator[None]]) -> None:
-        """Call `sweep(slices)` every `interval_s` seconds."""
+        """Every `interval_s` seconds, call `slices` for each loaded partition, and run the returned iterator."""
 
         def again() -> None:
             self.sweep(slices)

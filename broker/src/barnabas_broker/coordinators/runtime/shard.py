@@ -27,7 +27,7 @@ _DAMAGED_RETRY_S: Final = 30.0
 """The pause in seconds before a damaged log is read again; it is long, because reading again seldom succeeds."""
 _PROGRESS_S: Final = 2.0
 _APPLIED_AT_ONCE: Final = 500
-"""The number of records that are applied, in about a millisecond, before other tasks may run."""
+"""The number of records that are applied before other tasks may run: about a millisecond of work."""
 _KEY_BYTES_SHOWN: Final = 64
 
 
@@ -162,7 +162,8 @@ class Shard(Generic[MachineT]):
     def _read(self) -> Iterator[bool]:
         """Read and apply the log in steps.
 
-        Yield True after a step. Yield False if the next data of the log are not ready: `load` is called once they are.
+        Yield True after a step. Yield False while the next data of the log is being read; the log calls `load` again
+        when the data is ready.
         """
         self.machine = self._new_machine(self._writer)
         self.left_out = LeftOut()

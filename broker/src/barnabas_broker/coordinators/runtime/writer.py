@@ -111,7 +111,7 @@ class _Part(Generic[RecordT]):
 
     write: _Write
     producer: ProducerEpoch | None = None
-    """The producer whose transaction contains the records, or None; with a producer, the part is a separate batch."""
+    """The producer whose transaction contains the records, or None. Transactional records get a batch of their own."""
     records: list[RecordT] = field(default_factory=list)
     encoded: list[KeyValue] = field(default_factory=list)
     size_bytes: int = 0
@@ -146,7 +146,7 @@ class PartitionWriter(Generic[RecordT]):
         """The batches that are appended but not committed, in the order of the log."""
         self.is_closed = False
         self.transactions: PendingRecords[RecordT] = PendingRecords()
-        """The committed records of open transactions, which are applied when their transaction commits."""
+        """The records of open transactions; they are applied only when their transaction commits."""
 
     def submit(
         self,

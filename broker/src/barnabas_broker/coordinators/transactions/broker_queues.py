@@ -51,7 +51,7 @@ class Exchange(Protocol[AskedT]):
         ...
 
     def answered(self, items: Sequence[AskedT], answer: Any | None) -> None:
-        """Handle a broker's response to the request with `items`; `answer` is None if there is no valid response."""
+        """Handle the response to the request that sent `items`; `answer` is None if there is no valid response."""
         ...
 
 

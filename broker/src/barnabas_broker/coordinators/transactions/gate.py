@@ -24,7 +24,7 @@ from barnabas_core.topic_partition import TopicPartition
 
 _ATTEMPTS: Final = 5
 _PAUSE_S: Final = 0.02
-"""The pause in seconds between attempts while the previous transaction is ending."""
+"""The pause in seconds before the coordinator is asked again, while the producer's previous transaction is ending."""
 
 IMPLICIT_VERSION: Final = 2
 """The first transaction.version in which a Produce adds its partitions to the transaction."""
@@ -164,7 +164,7 @@ class TransactionGate:
         return AddPartitionsToTxnRequest(transactions=[_transaction(*item.question, item.partitions) for item in items])
 
     def answered(self, items: Sequence[_Asked], answer: AddPartitionsToTxnResponse | None) -> None:
-        """Pass the error codes in the response, which has the order of the request, to the waiting futures."""
+        """Give each waiting future its error codes; the response lists the transactions in the order of the request."""
         results = [] if answer is None else [_codes(each) for each in answer.results_by_transaction]
         if len(results) != len(items):
             results = [{} for _ in items]

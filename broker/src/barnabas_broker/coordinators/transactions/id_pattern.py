@@ -64,7 +64,7 @@ def _parts(one: str, times: str) -> list[_Part]:
 def _fits(parts: list[_Part], name: str) -> bool:
     """True if a pattern, given as its parts, matches the whole transactional id `name`.
 
-    `places` has the indexes of the parts that may match the next character.
+    The loop reads the name by character. `places` has the index of every part that may match the next character.
     """
     places = _with_lacking(parts, {0})
     for character in name:

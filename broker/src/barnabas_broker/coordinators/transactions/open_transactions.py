@@ -50,7 +50,7 @@ class OpenTransactions:
         return ListTransactionsRequest(state_filters=list(_OPEN), producer_id_filters=[])
 
     def answered(self, items: Sequence[ListedAnswer], answer: ListTransactionsResponse | None) -> None:
-        """Pass the response to all waiting `items`, because all of them asked for the same list of transactions."""
+        """Pass the response to all waiting futures (`items`): all of them asked for the same list of transactions."""
         for item in items:
             if not item.done():
                 item.set_result(answer)

@@ -34,7 +34,7 @@ class TransactionRecord(NamedTuple):
     """The version of the encoded value: 0 below transaction.version 1, because older brokers read only version 0."""
 
     def encode(self) -> tuple[bytes, bytes | None]:
-        """Return the encoded key and the encoded value."""
+        """Return the encoded key and value of the record; the value of a tombstone is None."""
         key = _encoded(_KEY, _KEY_VERSION, {"transactional_id": self.transactional_id})
         if self.transaction is None:
             return key, None
