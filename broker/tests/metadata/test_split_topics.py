@@ -138,7 +138,7 @@ async def test_below_its_level_a_topic_is_one_document_and_at_it_the_next_change
     assert await sizes(node) == [100, 50, 100]
     assert node.image.topics["t"].partitions[:249] == before.partitions[:249]
     with pytest.raises(
-        ApiError, match=r"the metadata of topics has several parts \(t\), which this level does not support"
+        ApiError, match=r"level does not support topics whose metadata is split over several keys \(t\)"
     ):
         await node.writer.update_features([FeatureUpdate(METADATA_LEVEL, 1, UpgradeType.SAFE_DOWNGRADE)])
 

@@ -44,7 +44,7 @@ class QuotaChange(NamedTuple):
 
 
 def checked_entity(parts: Sequence[tuple[str, str | None]]) -> QuotaEntity:
-    """Return the entity of these types and names. Raises ApiError if the entity is invalid."""
+    """Return the quota entity with these pairs of entity type and name. Raises ApiError if the entity is invalid."""
     types = [kind for kind, _ in parts]
     if not parts:
         raise _invalid("the entity is empty; name a user, a client-id or an ip")

@@ -76,7 +76,7 @@ class MalformedDocument(ValueError):
 def topic_key(name: str) -> str:
     """Return the key of a topic's metadata.
 
-    A large topic has more partitions in topic parts, which are under the keys of `topic_part_key`.
+    The other partitions of a large topic are stored under the keys that `topic_part_key` returns.
     """
     return f"topics/{name}"
 

@@ -192,10 +192,10 @@ class Controller:
         await self._admit(known, leases)
 
     async def _registrations_and_leases(self) -> tuple[Sequence[Known], Mapping[str, Lease]]:
-        """Read the registrations, and then the leases.
+        """Read the registrations first, and then the leases, so that the leases are not older than the registrations.
 
-        In the opposite order, a broker could be unfenced because of a lease that was read before the broker was
-        fenced, or be fenced because of an outdated lease.
+        With older leases, a broker could be unfenced because of the lease that it had before it was fenced, or be
+        fenced although it has renewed its lease.
         """
         known = [
             Known(broker_id, self._image.version(broker_key(broker_id)), registration)

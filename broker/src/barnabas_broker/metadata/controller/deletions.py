@@ -36,11 +36,11 @@ log of the topic aside, instead of deleting the log.
 """
 
 PARTS_LOOKED_AT_EVERY_MS: Final = 60_000
-"""The interval in ms between searches for topic parts (keys with some of a topic's partitions) that no topic refers to.
+"""The interval in ms between searches for unused topic parts: stored partitions to which no topic document refers.
 
-Such a topic part is kept for KEPT_MS, because the broker that wrote it may be about to write the topic that refers to
-it. If the store has neither the topic nor its tombstone, the topic part is kept until all brokers have been alive at
-the same time for KEPT_MS, because an absent broker may have the lost metadata of the topic in memory.
+An unused topic part is kept for KEPT_MS, because a broker may be about to write the topic document that refers to it.
+If the store has neither a topic document nor a tombstone, a broker that is down may have the lost topic document in
+memory. The topic part is then kept until all brokers have been alive at the same time for KEPT_MS.
 """
 
 log = logging.getLogger(__name__)
@@ -128,7 +128,7 @@ class Deletions:
         due = [key for key in old if all_alive or self._image.parts[key].topic_id in known]
 
         def decide(left: Sequence[str]) -> dict[str, Planned | ApiError]:
-            # A topic document that was written in the meantime may refer to one of the topic parts in `due`.
+            # Search again, because a topic document that was written in the meantime may refer to a part in `due`.
             unnamed = self._unnamed()
             return {key: Planned(key, None) for key in left if key in unnamed}
 

@@ -60,7 +60,10 @@ async def decided(items: Sequence[Item], decide: Decide[Item]) -> dict[Item, Pla
 
 
 class Transitions:
-    """The writing of decided metadata changes; a change is decided again if another broker has written first."""
+    """The writer of metadata changes.
+
+    If another broker changes the same metadata before a change is written, the change is decided again.
+    """
 
     def __init__(self, store: MetadataStore, image: MetadataImage) -> None:
         self._store = store

@@ -165,7 +165,7 @@ def _usable(view: ClusterView, broker: str, overrides: Overrides) -> UsableConfi
 
 
 def _check_usable(view: ClusterView, broker: str, after: Overrides) -> None:
-    """Raise InvalidConfig if the new configs (`after`) make a valid setting of the broker invalid."""
+    """Raise InvalidConfig if a broker setting is valid now, but would be invalid with the new configs (`after`)."""
     known = _usable(view, broker, view.overrides).ignored
     problems = [problem for problem in _usable(view, broker, after).ignored if problem not in known]
     if problems:

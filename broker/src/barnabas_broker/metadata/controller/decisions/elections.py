@@ -54,9 +54,10 @@ def is_lost(state: PartitionState) -> bool:
 
 
 def _first(candidates: Sequence[int], leader: int, rules: Rules) -> int:
-    """Return the first candidate that may lead.
+    """Return the first candidate that is alive and not shutting down.
 
-    If no candidate may lead, return a live candidate, preferably `leader`; NO_LEADER if no candidate is alive.
+    If all live candidates are shutting down, return one of them, preferably `leader`. Return NO_LEADER if no candidate
+    is alive.
     """
     staying = [broker for broker in candidates if rules.may_lead(broker)]
     if staying:
@@ -71,8 +72,8 @@ def led_by(state: PartitionState, leader: int, rules: Rules) -> PartitionState:
     """Return `state` with this leader in the next leader epoch; a leader outside the ISR becomes the only ISR member.
 
     If the leader was in the ISR or the ELR, the other ELR members stay in the ELR as long as the ISR is below
-    min.insync.replicas. Otherwise the election is unclean: the ELR becomes empty, and so does the list of replicas that
-    may lack records (`lacking`), because all replicas then copy the log of the new leader.
+    min.insync.replicas. If the leader was in neither, the election is unclean: all replicas have to copy the log of the
+    new leader, so the ELR and the list of replicas that may lack records (`lacking`) become empty.
     """
     if leader == NO_LEADER:
         last_known = state.last_known_leader if state.leader == NO_LEADER else state.leader

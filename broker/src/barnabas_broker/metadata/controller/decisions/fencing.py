@@ -24,11 +24,10 @@ def remove_fenced(state: PartitionState, rules: Rules) -> PartitionState:
 
 
 def remove_dead(state: PartitionState, rules: Rules) -> PartitionState:
-    """Return the result of `remove_fenced`.
+    """Return the result of `remove_fenced`, unless the leader and all ISR members are alive and the ELR is empty.
 
-    If the leader and all members of the ISR are alive and the ELR is empty, return `state` unchanged.
-    A broker in a controlled shutdown moves its partitions itself, and a write by the controller could only conflict
-    with the writes of that broker.
+    In that case, return `state` unchanged, even if a broker is in a controlled shutdown: the broker moves its
+    partitions itself, and a write by the controller could only conflict with the broker's writes.
     """
     if state.leader in state.isr and not state.elr and all(map(rules.is_alive, state.isr)):
         return state
@@ -40,10 +39,10 @@ def begin_incarnation(
 ) -> PartitionState:
     """Return the partition with a restarted broker as a follower outside the ISR, before the broker is unfenced.
 
-    The partition epoch rises, so that an earlier decision about the previous incarnation, such as adding the broker
-    to the ISR, cannot take effect. With `is_past`, every broker that can write the partition knows that the previous
-    incarnation has ended, so the partition stays unchanged unless the broker is the leader or in the ISR. A partition
-    whose only replica is the broker stays unchanged, too. If the broker lacks records, return the result of `lose`.
+    The partition epoch rises, so that a decision from before the restart, such as adding the broker to the ISR, cannot
+    take effect. If `is_past` is True, no such decision could take effect anyway, so the partition stays unchanged
+    unless the broker is the leader or in the ISR. A partition whose only replica is the broker stays unchanged, too. If
+    the broker's log lacks records (`lacks_records`), return the result of `lose` instead.
     """
     if lacks_records:
         return lose(state, broker, rules)
@@ -71,7 +70,10 @@ def _lacking_with(state: PartitionState, broker: int) -> tuple[int, ...]:
 
 
 def relies_on(state: PartitionState, broker: int) -> bool:
-    """True if a broker leads the partition or is a candidate in clean elections, so its log must not start empty."""
+    """True if a broker leads the partition, or could be elected leader by a clean election.
+
+    If the log of such a broker is missing, the broker must not create an empty log in place of the missing one.
+    """
     is_last_known = broker == state.last_known_leader and broker not in state.lacking
     return broker in (state.leader, *state.isr, *state.elr) or is_last_known
 

@@ -23,7 +23,10 @@ NOT_COMPACTED: Final = (
 
 
 def automatic_topic(name: str, config: BrokerConfig) -> NewTopic:
-    """Return the topic to create on first use; internal topics get the configs that coordinators need."""
+    """Return the topic that the broker creates when a client first uses a topic with this name.
+
+    An internal topic gets the configs that its coordinators need.
+    """
     if name == CONSUMER_OFFSETS:
         return NewTopic(
             name,

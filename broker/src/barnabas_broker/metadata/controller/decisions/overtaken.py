@@ -26,10 +26,10 @@ class LogAhead(NamedTuple):
 def overtake(state: PartitionState, ahead: LogAhead, rules: Rules) -> PartitionState:
     """Return the partition led by the replica with the longest log, in a leader epoch above the epochs of all logs.
 
-    `rules.log_ends` must come from the registered incarnations. Replicas whose logs end where the leader's log ends are
-    in sync; all others have to fetch first. Replicas that lack records cannot lead. Returns `state` itself if the
-    leader epoch in the metadata is at least `ahead.epoch`, if no live replica can lead, or while `ahead.waits` and a
-    registered replica is not alive.
+    Replicas whose logs end where the leader's log ends are in sync; all others have to fetch first. Replicas that lack
+    records cannot lead. Returns `state` itself in three cases: the leader epoch in the metadata is at least
+    `ahead.epoch`; no live replica can lead; `ahead.waits` is True, and a registered replica is not alive.
+    `rules.log_ends` must come from the registered incarnations of the brokers.
     """
     if ahead.epoch <= state.leader_epoch:
         return state

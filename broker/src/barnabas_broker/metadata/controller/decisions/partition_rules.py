@@ -47,7 +47,7 @@ class Rules:
 
 
 def rules_of(configs: Mapping[str, str], brokers: Mapping[int, BrokerRegistration], config: BrokerConfig) -> Rules:
-    """Return what decides about leaders and ISRs of a topic's partitions.
+    """Return the settings and brokers that determine the leaders and ISRs of a topic's partitions.
 
     `configs` has the topic's own settings, and `config` provides the defaults.
     """

@@ -32,9 +32,10 @@ def place(view: ClusterView, partitions: int, replication_factor: int, random: R
 
 
 def place_added(view: ClusterView, existing: Sequence[PartitionState], added: int) -> list[PartitionState]:
-    """Return more partitions of a topic, placed in continuation of the existing partitions.
+    """Return additional partitions of a topic.
 
-    Raises ApiError(INVALID_REPLICATION_FACTOR) if there are too few brokers.
+    The round-robin assignment of replicas to brokers continues after the existing partitions. Raises
+    ApiError(INVALID_REPLICATION_FACTOR) if there are too few brokers.
     """
     replication_factor = replication_factor_of(existing[0])
     brokers = _candidates(view, replication_factor)

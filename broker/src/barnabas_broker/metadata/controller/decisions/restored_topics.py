@@ -1,7 +1,7 @@
 """The functions that restore the lost metadata of topics from the log ends that brokers have reported.
 
-The reports show the logs of each broker, and where each log ends. The log with the latest leader
-epoch, and the longest of several such logs, becomes the leader's log; replicas with equal log ends are in sync. If the
+The reports show the logs of each broker, and where each log ends. The replicas whose logs have the latest leader epoch
+and, among these logs, the highest end offset are in sync; a live one of these replicas becomes the leader. If the
 configs of a topic are lost, no record expires or is compacted until an administrator sets configs.
 """
 
@@ -27,7 +27,7 @@ Ends = Mapping[int, Mapping[int, LogEnd]]
 
 
 class Restored(NamedTuple):
-    """The restored metadata of a topic, and the reported log ends from which lost partitions are restored."""
+    """The restored metadata of a topic, and the reported log ends of the partitions whose metadata was lost."""
 
     document: TopicDocument
     ends: Ends

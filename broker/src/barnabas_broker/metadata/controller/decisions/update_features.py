@@ -38,8 +38,8 @@ class FeatureUpdate(NamedTuple):
 def with_implied(finalized: Mapping[str, int], updates: Sequence[FeatureUpdate]) -> Sequence[FeatureUpdate]:
     """Return the updates, plus an update of `transaction.version` if a change of the metadata level implies one.
 
-    No update is added if `updates` has one of `transaction.version`. A lower metadata level may imply that the level of
-    `transaction.version` becomes 0, because a broker version without transactions could not start at any other level.
+    No update is added if `updates` itself changes `transaction.version`. A metadata level of a broker version without
+    transactions implies `transaction.version` 0, because such a broker could not start with a higher one.
     """
     named = {update.name: update for update in updates}
     change = named.get(METADATA_LEVEL)
@@ -68,10 +68,10 @@ def decide_update_features(
     """Return the finalized levels after the updates. Raises ApiError(INVALID_UPDATE_VERSION) if an update is refused.
 
     `registered` includes brokers that are not alive, because a broker that does not support a finalized level could not
-    start again. The metadata of each topic in `split_topics` has several parts. While there are such topics, a metadata
-    level below SPLIT_TOPICS_LEVEL is refused, because brokers at that level would see fewer partitions. A downgrade of
-    `transaction.version` is refused while there are `open_transactions`, because the lower version ends transactions by
-    other rules. A feature at level 0 is left out of the result.
+    start again. The metadata of each topic in `split_topics` is split over several keys. While there are such topics, a
+    metadata level below SPLIT_TOPICS_LEVEL is refused, because brokers at that level would see fewer partitions. A
+    downgrade of `transaction.version` is refused while there are `open_transactions`, because the lower version ends
+    transactions by other rules. A feature at level 0 is left out of the result.
     """
     levels = dict(finalized)
     for update in with_implied(finalized, updates):
@@ -84,7 +84,7 @@ def decide_update_features(
             named = ", ".join(split_topics[:NAMED_MAX])
             raise _refusal(
                 update,
-                f"the metadata of topics has several parts ({named}), which this level does not support; "
+                f"the requested level does not support topics whose metadata is split over several keys ({named}); "
                 "delete these topics first",
             )
         if update.name == TRANSACTION_VERSION and update.level < known and open_transactions:
