@@ -44,8 +44,8 @@ class PartitionState(Extensible, frozen=True, gc=False):
     the ISR and still have every committed record (KIP-966). `lacking` has the replicas that are known to lack records,
     until they are in sync again. During a reassignment, `replicas` includes both added and removed replicas (KIP-455).
     `log_dirs` has the wanted log directory of each replica ("" for any); it is empty if no directories are wanted.
-    `restored_epoch` is the leader epoch in which `barnabas restore-metadata` rewrote the partition. If a broker
-    that is not in `replicas` has a log whose last epoch is lower, the broker was not alive at the time of the rewrite.
+    `restored_epoch` is the leader epoch in which `barnabas restore-metadata` rewrote the partition. A broker
+    outside `replicas` keeps a log that ends in a lower epoch, because the command did not know of that log.
     """
 
     replicas: tuple[BrokerId, ...]
@@ -231,7 +231,7 @@ class StoredAcl(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 class AclsDocument(Extensible, frozen=True):
-    """All ACLs of one resource pattern. The document is deleted with its last ACL."""
+    """All ACLs of one resource pattern, stored as one document, which is deleted when its last ACL is removed."""
 
     resource_type: str
     pattern_type: str

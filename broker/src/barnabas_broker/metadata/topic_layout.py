@@ -25,11 +25,11 @@ Stored = Callable[[str], AnyDocument | None]
 
 
 def laid_out(topic: TopicDocument, *, splits: bool, partitions_max: int = PARTITIONS_MAX) -> TopicDocument:
-    """Return the topic with references to its topic parts, the stored documents with all but its first partitions.
+    """Return the topic with references to its topic parts, which are the documents for the later partitions.
 
-    A new document has at most `partitions_max` partitions. Existing topic parts keep their ranges of partitions, so
-    added partitions go into new topic parts, or into the topic's first document. The store may lack the topic parts. If
-    `splits` is False, the topic is stored in one document, without topic parts.
+    The topic document has the first partitions. A new document has at most `partitions_max` partitions. Existing topic
+    parts keep their ranges of partitions, so added partitions go into new topic parts or the topic document. The caller
+    has to store new topic parts. If `splits` is False, the topic document has all partitions.
     """
     if not splits:
         return topic if not topic.parts else msgspec.structs.replace(topic, parts=())
@@ -127,9 +127,9 @@ def joined(head: TopicDocument, stored: Stored, known: TopicDocument | None) -> 
 
 
 def _stored_pieces(head: TopicDocument, stored: Stored) -> Iterator[tuple[int, int, tuple[PartitionState, ...]]]:
-    """Yield for each document of a topic its first partition, its number of partitions, and the partition states in it.
+    """Yield the first partition, the number of partitions, and the partition states of each piece of a topic.
 
-    There are no states if the store lacks the document.
+    The pieces are the topic document and the topic parts. The states are empty if the store lacks the topic part.
     """
     yield 0, head.parts[0].first, head.partitions
     for part in head.parts:

@@ -19,9 +19,9 @@ class ImageChange:
     deleted: tuple[TopicDocument, ...] = ()
     brokers: frozenset[int] = frozenset()
     seen_alive: frozenset[int] = frozenset()
-    """The changed brokers that were alive at some time between the two states.
+    """The changed brokers that were neither fenced nor shutting down at some time during the change.
 
-    After the store was listed, these are all changed brokers, because a listing hides the states in between.
+    A listing of the store hides intermediate states, so after a listing, `seen_alive` has all changed brokers.
     """
     configs: frozenset[str] = frozenset()
     """The ids, as text, of brokers whose dynamic configs changed; "" stands for the defaults of all brokers."""
@@ -32,7 +32,7 @@ class ImageChange:
     quotas: bool = False
     """True if client quotas changed."""
     buried: frozenset[UUID] = frozenset()
-    """The ids of topics with a new tombstone."""
+    """The ids of topics for which a tombstone, the record of their deletion, was stored."""
     lost: bool = False
     """True if the store has lost a metadata document, so that a broker has to write the document again."""
 
@@ -45,7 +45,7 @@ class Pending:
     touched: dict[str, None] = field(default_factory=dict)
     """The names of topics whose stored metadata or tombstone changed and has not been processed yet."""
     touched_keys: set[str] = field(default_factory=set)
-    """The keys of the topics in `touched` whose values in the metadata store have not been processed yet."""
+    """The keys of topics and topic parts whose values changed and have not been processed yet."""
     brokers: set[int] = field(default_factory=set)
     seen_alive: set[int] = field(default_factory=set)
     configs: set[str] = field(default_factory=set)

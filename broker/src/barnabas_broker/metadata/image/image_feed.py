@@ -103,7 +103,7 @@ class ImageFeed:
     async def probe(self) -> None:
         """Ask the store for its latest revision, so that the watchdog can detect a feed that is stuck.
 
-        A feed is stuck if its image has an older revision and `passes` does not rise.
+        A feed is stuck if its image stays behind that revision and `passes`, the count of its steps, does not rise.
         """
         with contextlib.suppress(StoreUnavailable):
             self._known_revision = max(self._known_revision, await self._store.latest_revision())

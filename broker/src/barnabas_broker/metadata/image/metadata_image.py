@@ -207,7 +207,7 @@ class MetadataImage(ShownDocuments):
         """
         if isinstance(document, TopicPartDocument) and document.name in self.topics:
             topic, end = self.topics[document.name], document.first + len(document.partitions)
-            if topic.partitions[document.first : end] == document.partitions:  # The image is not older.
+            if topic.partitions[document.first : end] == document.partitions:  # The image shows the write.
                 return
             document = with_part(topic, document)
         if not isinstance(document, TopicDocument):
@@ -300,7 +300,7 @@ class MetadataImage(ShownDocuments):
         self._show_topic(newest, pending)
 
     def _look_at_absence(self, name: str, pending: Pending) -> None:
-        """Remove a topic without a topic document if the topic has a tombstone; otherwise mark the topic as lost."""
+        """Remove a topic whose topic document is missing if there is a tombstone; otherwise mark the topic as lost."""
         self.incomplete.pop(name, None)
         self.buried.pop(name, None)
         known = self.topics.get(name)
@@ -362,7 +362,7 @@ class MetadataImage(ShownDocuments):
         if isinstance(document, AclsDocument):
             return not document.acls
         if isinstance(document, TombstoneDocument):
-            # A tombstone is deleted after all other metadata of its topic. If some is left, the tombstone was lost.
+            # A tombstone is deleted after all other metadata of its topic, so it was lost if other metadata remains.
             buried = self.buried.get(document.name)
             return buried is None or buried.topic_id != document.topic_id
         # Missing log ends need no restoration, because their broker writes them again.

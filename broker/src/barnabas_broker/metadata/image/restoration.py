@@ -10,10 +10,10 @@ from barnabas_broker.metadata.model import PartitionState, TopicDocument
 
 
 def with_newer_partitions(known: TopicDocument, found: TopicDocument) -> TopicDocument:
-    """Return `found`, in which `known` replaces the partitions and the configs that are newer in `known`.
+    """Return `found`, but with the partitions and the configs from `known` that are newer in `known`.
 
-    Return `found` itself if nothing in `known` is newer. Both arguments are states of the same topic. If the replaced
-    state of a partition has the higher leader epoch, the result gets a leader epoch above both.
+    Both arguments are states of the same topic. Return `found` itself if nothing in `known` is newer. If a partition of
+    `known` is newer but has the lower leader epoch, the result gets a leader epoch above both.
     """
     if not is_older(known, found):
         return found

@@ -54,7 +54,8 @@ def _writes_of_topic(topic: TopicDocument, image: MetadataImage) -> DocumentWrit
 async def write_in_order(plans: Collection[DocumentWrites], store: MetadataStore) -> dict[str, int | VersionConflict]:
     """Write the values in `plans` to the metadata store; return the new version or the conflict of each key.
 
-    If a write in the `new_parts` of a topic conflicts, the `rest` of the topic is not written. Raises StoreUnavailable.
+    The `new_parts` of all plans are written first. If one of these writes conflicts, the `rest` of its plan is not
+    written. Raises StoreUnavailable.
     """
     new_parts = [write for plan in plans for write in plan.new_parts]
     results = await _written(new_parts, store) if new_parts else {}

@@ -8,7 +8,7 @@ _MENDED_BY: Final[Mapping[str, str]] = {
     "partitions": "`barnabas restore-metadata` restores the partitions from the brokers' logs",
     "tombstones": "`barnabas forget-topic` marks the topic as deleted again",
     "brokers": "the broker with this id writes its registration again at its next start",
-    "log-ends": "the broker writes its log ends again",
+    "log-ends": "the broker with this id writes the end offsets of its logs again",
     "broker-configs": "`kafka-configs.sh --alter` writes the configs again",
     "controller": "the next broker that becomes controller writes a new value",
     "producer-ids": "the next allocation of producer ids writes a new value, higher than all allocated ids",
