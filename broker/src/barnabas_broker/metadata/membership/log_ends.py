@@ -48,24 +48,27 @@ class HeldLog(NamedTuple):
 
 
 def lacks_records(held: HeldLog, reported: LogEnd | None) -> bool:
-    """True if a log may lack records after a start of the broker; `reported` is the log end from earlier reports.
+    """True if a log may lack acknowledged records when the broker starts.
 
-    After an unclean stop, a log that acknowledged only synced records still has all of them, unless its disk was
-    replaced by an older copy: then the log ends below the reported end.
+    A log that acknowledged only synced records lacks records only if its disk was replaced by an older copy. The log
+    then ends below `reported`, the log end that was reported earlier.
     """
     known_end = reported.known if reported is not None else 0
     return held.kept is Kept.SOME or (held.kept is Kept.SYNCED and held.offset < known_end)
 
 
 def part_of(topic_id: UUID, partition: int) -> int:
-    """Return the number (0 to PARTS - 1) of the value in the metadata store that has the log end of a partition."""
+    """Return the number of the stored value that contains a partition's log end.
+
+    The log ends of a broker are split over PARTS values in the metadata store, with the numbers 0 to PARTS - 1.
+    """
     return (topic_id.int + partition // PARTITIONS_TOGETHER) % PARTS
 
 
 class KnownEnds:
     """The log ends that all brokers have reported, from the current metadata image.
 
-    The log ends of a topic in one value of the metadata store are decoded only once.
+    Each list of log ends, which has the log ends of some of a topic's partitions, is decoded only once.
     """
 
     def __init__(self, image: MetadataImage) -> None:
@@ -190,8 +193,8 @@ class LogEnds:
     def _lacked(self, known: KnownEnds, held: HeldLog, undealt_epoch: int) -> bool:
         """True if an earlier incarnation reported lost records of a log, and the metadata does not show the loss yet.
 
-        The report may have a later broker epoch than `undealt_epoch`, because a broker process may report its logs and
-        die before it registers.
+        `undealt_epoch` is the broker epoch of the registration that says that records may be lost. The report may have
+        a later broker epoch, because a broker process may report its logs and die before it registers.
         """
         document = self._image.log_ends.get(log_ends_key(self._broker_id, part_of(held.topic_id, held.partition)))
         if document is None or document.broker_epoch < undealt_epoch:
@@ -223,7 +226,7 @@ class LogEnds:
                 await self._store.write(writes)
 
     def _news(self, part: int, topics: Mapping[UUID, list[LogEnd]]) -> Write | None:
-        """Return the write of one document with log end offsets of this broker; None if the stored one is the same."""
+        """Return the write of one value with log ends of this broker, or None if the stored value is the same."""
         key = log_ends_key(self._broker_id, part)
         known = self._image.log_ends.get(key)
         unknown = {each: name for each, name in self._unknown_topics.items() if part_of(each, 0) == part}
@@ -241,7 +244,7 @@ class LogEnds:
         return Write(key, encode(document) if topics or unknown else None)
 
     async def _collected(self, *, starts: bool) -> dict[int, dict[UUID, list[LogEnd]]]:
-        """Return the log ends by part (`part_of`), then by topic id; the lists are in no particular order."""
+        """Return unordered lists of log ends, by the number of the stored value (`part_of`) and by topic id."""
         known = KnownEnds(self._image)
         found: dict[tuple[UUID, int], LogEnd] = {}
         async for topic in self._in_turns(list(self._image.topics.values())):

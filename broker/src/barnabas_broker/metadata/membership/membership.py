@@ -53,10 +53,11 @@ log = logging.getLogger(__name__)
 
 
 async def ensure_cluster_id(store: MetadataStore, random: Random, of_log_dirs: str = "") -> str:
-    """Return the cluster id; the first broker stores the id of its log dirs (`of_log_dirs`), or a new cluster id.
+    """Return the cluster id in the store; if the store has none, first store a cluster id and the feature levels.
 
-    The first broker also stores the feature levels, and the first producer id if its log dirs have no cluster id.
-    Raises StoreUnavailable, and MalformedDocument if the stored cluster id is unreadable and no log dir has one.
+    The cluster id to store is that of the log dirs (`of_log_dirs`). If the log dirs have none, a new cluster id is
+    stored, and also the first producer id. Raises StoreUnavailable, and MalformedDocument if the stored cluster
+    id is unreadable and no log dir has one.
     """
     while True:
         found = await store.get(CLUSTER_KEY)
@@ -71,7 +72,8 @@ async def ensure_cluster_id(store: MetadataStore, random: Random, of_log_dirs: s
         made = ClusterDocument(of_log_dirs or kafka_uuid.to_text(kafka_uuid.random_uuid(random.getrandbits)))
         try:
             await store.put(CLUSTER_KEY, encode(made), ABSENT if found is None else found.version)
-            # If a log dir has a cluster id, the metadata store was lost, and producer ids must not start at 0 again.
+            # A cluster with an id in a log dir is not new: its metadata store was lost, and its earlier producer ids
+            # must not be allocated again.
             if not of_log_dirs:
                 await store.put(PRODUCER_IDS_KEY, encode(ProducerIdsDocument(0)), ABSENT)
             await store.put(FEATURES_KEY, encode(FeaturesDocument(levels=dict(NEW_LEVELS))), ABSENT)

@@ -1,8 +1,8 @@
 """The detection of partitions that were written after a broker was fenced or began to shut down.
 
-A partition is changed by compare-and-set, so a writer must have seen the latest state of the partition, and everything
-that was written before this state. If this state was written after a broker was fenced or began to shut down, the next
-writer of the partition therefore knows that the broker was fenced or began to shut down.
+A partition is changed by compare-and-set, so a writer must have seen the partition's latest state and all metadata that
+was written before that state. Therefore, if the latest state was written after a broker was fenced, the next writer of
+the partition knows that the broker was fenced. The same is true for the beginning of a shutdown.
 """
 
 from barnabas_broker.metadata.documents import broker_key, topic_key
@@ -40,10 +40,10 @@ class PastIncarnations:
                 self._out_since.pop(broker_id, None)
 
     def is_past(self, broker_id: int, topic: TopicDocument, partition: int) -> bool:
-        """True if the partition was written after the broker was fenced or began to shut down.
+        """True if the metadata of the partition was written after the broker was fenced or began to shut down.
 
-        Also False if the stored metadata of the topic is lost: the store may then be a restored older copy, whose
-        versions prove nothing.
+        The result is False if the stored metadata of the topic is lost, because the store may then be a restored older
+        copy, whose versions prove nothing.
         """
         since = self._out_since.get(broker_id)
         if since is None or topic_key(topic.name) in self._image.lost:

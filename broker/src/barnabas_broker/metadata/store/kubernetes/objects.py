@@ -27,7 +27,10 @@ PLURAL: Final = "statedocuments"
 KIND: Final = "StateDocument"
 CLUSTER_LABEL: Final = "barnabas.dev/cluster"
 MARK_KEY: Final = "mark"
-"""The key of the marker: an object without metadata, which is written only so that every watch reports its revision."""
+"""The key of the marker, an object that holds no metadata of the cluster.
+
+A write of the marker makes every watch report the revision of the write.
+"""
 JSON_PATCH: Final = "application/json-patch+json"
 MERGE_PATCH: Final = "application/merge-patch+json"
 

@@ -18,10 +18,10 @@ _COLUMNS = "name, holder, token, duration_ms, expires_at_ms"
 def acquire(
     connection: sqlite3.Connection, name: str, holder: str, duration_ms: int, now_ms: int, address: str
 ) -> Lease | None:
-    """Acquire or renew a lease for `holder`; return None if another holder has it.
+    """Acquire or renew a lease for `holder`; return None if another holder has the lease.
 
-    `address` is the socket address of the holder's process (`change_signal`); the socket refuses connections after the
-    process has ended.
+    `address` is the address of the socket on which the holder's process receives signals of changes. A refused signal
+    shows that the process has ended, so that another holder may acquire the lease.
     """
     with transaction(connection):
         row = connection.execute(f"SELECT {_COLUMNS}, address FROM leases WHERE name = ?", (name,)).fetchone()
@@ -96,10 +96,11 @@ def add_watcher(connection: sqlite3.Connection, address: str, boot_id: str, cloc
 
 
 def _end_leases_of_other_uptimes(connection: sqlite3.Connection, clock: Clock) -> None:
-    """End the leases from before the last boot: they expire later than a lease that was renewed right now.
+    """End the leases from before the last boot of the machine.
 
-    The clock is read within the write transaction. If it was read earlier, a lease that was renewed in the meantime
-    would look like a lease from before the boot.
+    The monotonic clock starts again at each boot. A lease that expires later than a lease that is renewed now is
+    therefore from before the boot. The clock is read within the write transaction, because otherwise a lease that is
+    renewed between the reading and the transaction would look like a lease from before the boot.
     """
     with transaction(connection):
         connection.execute(

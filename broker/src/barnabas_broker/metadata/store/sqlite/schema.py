@@ -92,7 +92,7 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
 
 @contextmanager
 def unsynced(connection: sqlite3.Connection) -> Iterator[None]:
-    """Do not sync the commits of a block; the next synced commit writes them to the disk, in order."""
+    """Leave the commits in the `with` block unsynced; the next synced commit writes them to the disk, in order."""
     connection.execute("PRAGMA synchronous = NORMAL")
     try:
         yield
