@@ -61,7 +61,10 @@ def _idle_addresses(wanted: Cluster, before: Cluster | None) -> Iterator[str]:
 
 
 def cluster_warnings(old: Json | None, new: Json | None) -> Iterator[str]:
-    """Yield a warning if a new Cluster has no spec.storage, or if disks are deleted despite the policy Retain."""
+    """Yield a warning if a new Cluster has no spec.storage, or if `deleteClaim` deletes disks of a deleted Cluster.
+
+    The second warning is for Clusters with the deletion policy Retain.
+    """
     if new is None:
         yield from _lost_disks(old or {})
     else:
@@ -79,7 +82,7 @@ def _lost_disks(old: Json) -> Iterator[str]:
 
 
 def _unasked_disks(old: Json | None, new: Json) -> Iterator[str]:
-    """Yield a warning if a new Cluster declares no storage, because disks cost money and never shrink."""
+    """Yield a warning if a new Cluster declares no storage, because it then gets default disks, which can never shrink."""
     if old is None and "storage" not in new.get("spec", {}):
         disk = ClusterSpec().storage.volumes[0]
         yield f"spec.storage is missing, so each broker gets a disk of {disk.size}, which can grow but never shrink"

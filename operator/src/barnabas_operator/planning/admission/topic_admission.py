@@ -134,9 +134,9 @@ def no_spare_replica(wanted: Topic, _before: Topic | None, context: AdmissionCon
 
 
 def lost_nulls(wanted: Topic, _before: Topic | None, _context: AdmissionContext) -> str | None:
-    """Return a warning if `kubectl apply` has removed configs with the value null.
+    """Return a warning if `kubectl apply` has removed configs that the user's manifest sets to null.
 
-    The annotation in which kubectl stores the applied manifest still contains the null values.
+    kubectl's annotation last-applied-configuration still contains these configs.
     """
     applied = foreign_json(wanted.metadata.annotations.get(APPLIED, "{}"), _Applied) or _Applied()
     lost = [name for name, value in applied.spec.config.items() if value is None and name not in wanted.spec.config]
