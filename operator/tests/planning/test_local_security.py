@@ -44,7 +44,7 @@ SECRETS = BrokerSecrets("/data/security/broker/user.pem", "/data/security/ca.crt
             "  authorization: {}\n",
             (
                 "spec.listeners[0].authentication is missing, but spec.authorization is set;"
-                " set its type to tls, scram-sha-512 or plain, or remove spec.authorization"
+                " set authentication.type of the listener to tls, scram-sha-512 or plain, or remove spec.authorization"
             ),
         ),
         (

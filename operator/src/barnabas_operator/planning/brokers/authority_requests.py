@@ -69,9 +69,9 @@ def _step(replace: str, now: dt.datetime) -> DueStep | None:
 
 
 def _is_over(replace: str, since: str, now: dt.datetime) -> bool:
-    """True if the annotation value `replace` consists of the text `since` and a time at least `STEP` ago.
+    """True if the annotation value `replace` is `since` followed by a time, and `STEP` has passed since that time.
 
-    An invalid time counts as long ago.
+    A time that cannot be parsed counts as long ago.
     """
     if not replace.startswith(since):
         return False

@@ -32,7 +32,8 @@ class BrokerClaim(NamedTuple):
 def brokers_claimed(claims: Iterable[BrokerClaim]) -> int:
     """Return 1 plus the highest broker id that has a claim.
 
-    Claims whose broker was removed without replicas (`is_emptied`), and claims that are being deleted, do not count.
+    Claims that are being deleted, and claims of a broker that held no replicas when it was removed (`is_emptied`), do
+    not count.
     """
     return max((claim.broker_id for claim in claims if not claim.is_emptied and not claim.is_ending), default=-1) + 1
 

@@ -91,7 +91,7 @@ def next_step(
     down = next((broker.broker_id for broker in changed if broker.is_down), None)
     if down is not None:  # To restart a broker that is down interrupts nothing, and new settings may repair it.
         return nothing_ends(down, brokers, state) or RestartBroker(down)
-    if missing:  # These pods may need the quota that a pod uses which is down; such a pod is restarted first.
+    if missing:  # Brokers that are down restart first, because they may use quota that the missing pods need.
         return StartBrokers(missing)
     if changed:
         return _one_of(changed, brokers, state)
@@ -130,7 +130,7 @@ def _turn(broker_id: int) -> int:
 def _release(
     outdated: BrokerView, missing: frozenset[int], brokers: Sequence[BrokerView], state: ClusterState | None
 ) -> RestartBroker | Refusal:
-    """Return the restart of the broker whose pod blocks the StatefulSet, or a refusal if the restart has to wait.
+    """Return the step that restarts the broker `outdated`, or a refusal if the restart has to wait.
 
     The restart does not wait for missing brokers, because the StatefulSet creates their pods only after the restart.
     """
@@ -219,9 +219,9 @@ def fully_replicated(broker_id: int, _brokers: Sequence[BrokerView], state: Clus
 
 
 def _replicas_to_be(trouble: Trouble, state: ClusterState) -> float:
-    """Return how many in-sync replicas the partition needs: during a reassignment, the number of target replicas.
+    """Return how many in-sync replicas are enough: during a reassignment, the number of target replicas.
 
-    Otherwise return infinity, because a partition with a `Trouble` lacks in-sync replicas.
+    Without a reassignment, return infinity, because some replica of a partition with a `Trouble` is out of sync.
     """
     topic = state.topics.get(trouble.topic)
     target = topic.moving.get(trouble.partition) if topic is not None else None

@@ -85,9 +85,9 @@ def _volumes_with_claims(
 
 
 def _left_behind(cluster: Cluster, claims: Iterable[BrokerClaim]) -> Refusal | None:
-    """Refuse a Cluster that does not declare the volume of a claim with records.
+    """Refuse a Cluster that does not declare the volume of a PersistentVolumeClaim that still holds records.
 
-    The claim may be left by an earlier Cluster of the same name.
+    An earlier Cluster of the same name may have left the claim.
     """
     declared = {volume.id for volume in cluster.spec.storage.volumes}
     left = [claim for claim in claims if claim.volume_id not in declared and not claim.is_emptied]

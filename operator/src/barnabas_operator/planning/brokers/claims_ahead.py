@@ -58,9 +58,9 @@ def claims_to_discard(cluster: Cluster, pods: PodsState, classes: StorageClasses
 
 
 def _is_outdated(cluster: Cluster, pods: PodsState, claim: BrokerClaim, classes: StorageClasses) -> bool:
-    """True if the claim differs from the declared volume, and the StatefulSet no longer has the claim's old template.
+    """True if the claim differs from the declared volume, and the StatefulSet has no outdated template of the claim.
 
-    With the old template, the StatefulSet would create the deleted claim again as it was.
+    With an outdated template, the StatefulSet would create the same claim again after its deletion.
     """
     template = next((volume for volume in pods.volumes if volume.id == claim.volume_id), None)
     volume = next((each for each in cluster.spec.storage.volumes if each.id == claim.volume_id), None)

@@ -217,7 +217,9 @@ def security_problems(cluster: Cluster) -> Iterator[tuple[Path, str]]:
                 f"spec.listeners[{index}].name is replication; allowed: {allowed}",
             )
         if kind is None and cluster.spec.authorization is not None:
-            allowed = "set its type to tls, scram-sha-512 or plain, or remove spec.authorization"
+            allowed = (
+                "set authentication.type of the listener to tls, scram-sha-512 or plain, or remove spec.authorization"
+            )
             yield ("spec", "authorization"), f"{dotted(path)} is missing, but spec.authorization is set; {allowed}"
     for index, name in enumerate(cluster.spec.authorization.super_users if cluster.spec.authorization else ()):
         if name in OWN_USERS:

@@ -58,7 +58,7 @@ def wanted_stage(cluster: Cluster) -> SecurityStage:
 
 
 def next_stage(present: SecurityStage, wanted: SecurityStage, of_pods: Collection[SecurityStage]) -> SecurityStage:
-    """Return the next stage on the way from `present` to `wanted`, or `present` until every pod has reached `present`.
+    """Return the next stage on the way from `present` to `wanted`, or `present` if some pod has not reached `present`.
 
     Brokers can connect to each other only if their stages differ by at most one.
     """

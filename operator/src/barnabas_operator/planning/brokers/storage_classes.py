@@ -42,7 +42,10 @@ class StorageClasses(NamedTuple):
         return bool(volume.storage_class) and volume.storage_class not in self.by_name
 
     def with_names(self, names: Iterable[str]) -> "StorageClasses":
-        """Return a copy in which each unknown name has a class that binds claims at once and cannot expand volumes."""
+        """Return a copy that also contains a class for each new name in `names`.
+
+        An added class binds claims at once and cannot expand volumes.
+        """
         return self._replace(by_name={**dict.fromkeys(names, StorageClass(False, False)), **self.by_name})
 
     @property
