@@ -188,12 +188,12 @@ def test_offsets_that_no_log_has_are_refused_where_kafkas_tool_takes_the_next_be
 
 def test_records_that_are_skipped_and_read_again_are_counted_and_ends_of_logs_are_told(plan: Plan) -> None:
     assert str(plan(declared(CASES["forward beyond the end"]), READER)) == (
-        f"it sets the offsets of 3 partitions; the group skips 30 records and reads 0 again; partitions "
-        f"whose log lacks the requested offset are set to an end of the log: {FLIGHTS}-0 at 20, "
+        f"the offsets of 3 partitions are set; the group skips 30 records and reads 0 again; the requested offset "
+        f"is outside the log of some partitions, which get the log start or log end offset: {FLIGHTS}-0 at 20, "
         f"{FLIGHTS}-1 at 20, {PLANES}-1 at 20"
     )
     assert str(plan(declared(CASES["datetime of a record"]), READER)) == (
-        "it sets the offsets of 3 partitions; the group skips 8 records and reads 11 again"
+        "the offsets of 3 partitions are set; the group skips 8 records and reads 11 again"
     )
 
 

@@ -65,7 +65,7 @@ def world(new_world: NewWorld) -> ResetWorld:
 
 def test_a_reset_is_carried_out_once_whatever_becomes_of_its_resource(world: ResetWorld) -> None:
     world.declare(BACK)
-    numbers = "it set the offsets of 1 partition; the group skips 0 records and reads 3 again"
+    numbers = "the offsets of 1 partition were set; the group skips 0 records and reads 3 again"
     told = ("True", "ResetDone", f"the reset 2026-11-a was carried out: {numbers}")
     assert world.look() == told
     assert world.committed() == ONCE
@@ -170,7 +170,7 @@ def test_an_apply_and_its_dry_run_warn_with_what_the_reset_would_do(world: Reset
 
     with webhook(world.plane, lambda asked: asyncio.run(answered(asked))):
         where = f"{world.name}-0 from {COMMITTED} to {COMMITTED - 3}"
-        numbers = "it sets the offsets of 1 partition; the group skips 0 records and reads 3 again"
+        numbers = "the offsets of 1 partition are set; the group skips 0 records and reads 3 again"
         told = f"the effect of the reset 2026-11-a of group {world.name} now: {numbers}"
         assert warnings_of(world, BACK) == [told, where]
         assert world.committed() == (COMMITTED, "")

@@ -188,8 +188,8 @@ def test_a_plan_is_told_when_it_begins_also_in_the_place_of_another_one_and_when
         (12, 6, 9, "the number of partitions rose from 6 to 9"),
         (12, 12, 12, ""),
         (6, None, 6, ""),
-        (6, 6, 9, "the number of partitions rose from 6 to 9, because another client raised it"),
-        (None, 6, 9, "the number of partitions rose from 6 to 9, because another client raised it"),
+        (6, 6, 9, "the number of partitions rose from 6 to 9, because another client added partitions"),
+        (None, 6, 9, "the number of partitions rose from 6 to 9, because another client added partitions"),
     ],
 )
 def test_more_partitions_are_told_with_who_made_them_and_a_new_topic_is_not(
@@ -237,7 +237,7 @@ def test_a_reset_is_told_when_it_was_carried_out(before: ResetStatus | None, aft
     old = {"reset": msgspec.to_builtins(before)} if before is not None else {}
     group = ConsumerGroup(metadata=META, spec=ConsumerGroupSpec(), status=ConsumerGroupStatus(reset=after))
     found = [(each["reason"], each["message"]) for each in status_events(group, old, NOW)]
-    numbers = "it set the offsets of 3 partitions; the group skips 0 records and reads 0 again"
+    numbers = "the offsets of 3 partitions were set; the group skips 0 records and reads 0 again"
     assert found == [("OffsetsReset", f"the reset {after.id} was carried out: {numbers}")] * is_told
 
 

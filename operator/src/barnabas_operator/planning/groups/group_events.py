@@ -42,7 +42,7 @@ def _reset(status: ConsumerGroupStatus, before: Json) -> Iterator[Said]:
     if done is None or done.done_at is None or (was.get("id") == done.id and "doneAt" in was):
         return
     numbers = (
-        f"it set the offsets of {done.partitions} partitions; "
+        f"the offsets of {done.partitions} partitions were set; "
         f"the group skips {done.skipped} records and reads {done.again} again"
     )
     yield "Normal", RESET, f"the reset {done.id} was carried out: {numbers}"

@@ -129,7 +129,10 @@ def _ready(
 
 
 def _expiry(seconds: float | None) -> str:
-    """Return the warning about offsets that expire within a day, in whole hours, so that the status seldom changes."""
+    """Return the warning that the group's offsets expire within a day, or "" if they do not.
+
+    The time left is rounded up to whole hours, so that the status seldom changes.
+    """
     if seconds is None or seconds >= DAY_S:
         return ""
     hours = max(1, ceil(seconds / HOUR_S))

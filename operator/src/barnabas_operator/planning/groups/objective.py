@@ -47,7 +47,7 @@ def misses(objective: LagObjective, lags: Lags) -> tuple[Miss, ...]:
 
 
 def missed_since_s(before_s: float | None, missed: tuple[Miss, ...], now_s: float) -> float | None:
-    """Return the time since which every observation has found an exceeded limit, or None if the last one found none."""
+    """Return since when a limit has been exceeded without a break, or None if no limit is exceeded now."""
     if not missed:
         return None
     return now_s if before_s is None else before_s

@@ -81,14 +81,14 @@ def done_message(done: ResetStatus) -> str:
     if not done.partitions:
         return f"the reset {done.id} was carried out before, as the committed offsets show"
     counts = (
-        f"it set the offsets of {counted(done.partitions, 'partition')}; "
+        f"the offsets of {counted(done.partitions, 'partition')} were set; "
         f"the group skips {counted(done.skipped, 'record')}"
     )
     return f"the reset {done.id} was carried out: {counts} and reads {done.again:,} again"
 
 
 def reset_planned(group: ConsumerGroup, work: WorkStatus, plan: ResetPlan, now: str) -> WorkStatus:
-    """Return a copy of `work` in which the condition and `status.reset` show what the reset would do."""
+    """Return a copy of `work` with the plan of a dry run in `status.reset` and in the condition OffsetsReset."""
     reset = group.spec.offsets.reset
     assert reset is not None
     message = f"spec.offsets.reset.dryRun is true; the plan at {now} is: {plan}"

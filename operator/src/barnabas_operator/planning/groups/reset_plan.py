@@ -85,7 +85,7 @@ class ResetPlan(NamedTuple):
 
     def __str__(self) -> str:
         counts = (
-            f"it sets the offsets of {counted(len(self.moves), 'partition')}; "
+            f"the offsets of {counted(len(self.moves), 'partition')} are set; "
             f"the group skips {counted(self.skipped, 'record')}"
         )
         said = f"{counts} and reads {self.again:,} again"
@@ -93,7 +93,10 @@ class ResetPlan(NamedTuple):
             return said
         at_end = ", ".join(f"{each.partition} at {each.to}" for each in self.clamped[:NAMED_MAX])
         more = f" and {len(self.clamped) - NAMED_MAX} more" if len(self.clamped) > NAMED_MAX else ""
-        return f"{said}; partitions whose log lacks the requested offset are set to an end of the log: {at_end}{more}"
+        return (
+            f"{said}; the requested offset is outside the log of some partitions, which get the log start or log end "
+            f"offset: {at_end}{more}"
+        )
 
 
 def counted(count: int, noun: str) -> str:

@@ -113,7 +113,7 @@ ResetStep = Over | Done | Plan | Commit | Remember | Scale | Stop
 
 
 def next_step(look: ResetLook) -> ResetStep:
-    """Return the step of the first rule in `RULES` that returns a step."""
+    """Return the next step of a reset: the result of the first rule in `RULES` that does not return None."""
     return next(step for rule in RULES if (step := rule(look)) is not None)
 
 

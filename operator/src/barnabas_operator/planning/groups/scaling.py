@@ -80,7 +80,7 @@ class Decision(NamedTuple):
 
     @property
     def is_change(self) -> bool:
-        """True if the number of replicas differs from the current number."""
+        """True if `replicas` differs from the target's current number of replicas."""
         return self.why != ""
 
 
@@ -102,7 +102,10 @@ def decide(scaling: Scaling, demand: Demand, replicas: int, memory: Memory | Non
 
 
 def _wanted(scaling: Scaling, demand: Demand) -> int:
-    """Return the number of replicas that the lag requires, within `min` and `max`; an unknown lag requires one."""
+    """Return the number of replicas that the lag requires, or 1 if the lag is unknown.
+
+    The result is limited by `max` and by the number of partitions, but is at least `min`.
+    """
     by_lag = _by_lag(scaling, demand.lag) if demand.lag is not None else 1
     return max(scaling.min, min(scaling.max, demand.partitions or scaling.max, by_lag))
 
@@ -118,10 +121,7 @@ def _threshold(scaling: Scaling) -> int:
 
 
 def _looked(memory: Memory | None, replicas: int, now_s: float) -> Memory:
-    """Return the state kept after this observation.
-
-    A new state begins if another client has changed the number of replicas.
-    """
+    """Return the `Memory` after an observation; a new `Memory` if another client has changed the number of replicas."""
     if memory is None:
         return Memory(replicas, now_s, -inf)
     if memory.replicas != replicas:
@@ -130,9 +130,10 @@ def _looked(memory: Memory | None, replicas: int, now_s: float) -> Memory:
 
 
 def _calm(calm: Calm | None, demand: Demand, wanted: int, replicas: int, now_s: float) -> Calm | None:
-    """Return the current period of low lag, or None if the lag is unknown or requires at least `replicas`.
+    """Return the current period of low lag, in which the lag requires fewer than `replicas` replicas.
 
-    A new period begins if the lag is known for fewer partitions than before.
+    Return None if the lag is unknown or not low. If the lag is known for fewer partitions than when the period began,
+    return a new period.
     """
     if wanted >= replicas or demand.lag is None:
         return None
@@ -154,7 +155,7 @@ def _stay(memory: Memory) -> Decision:
 
 def _up(scaling: Scaling, demand: Demand, wanted: int, memory: Memory, now_s: float) -> Decision:
     before = memory.replicas
-    if before == 0:  # If no consumer runs, lag does not show how many consumers would be too few.
+    if before == 0:  # Without replicas, lag grows under any load, so 0 is not remembered as too few.
         return _at(memory, wanted, now_s, _why(scaling, demand))
     is_beyond = (demand.lag or 0) > _threshold(scaling) * before * (1 + TOLERANCE)
     if not is_beyond or now_s - memory.changed_s < JOINING_S:

@@ -25,7 +25,7 @@ class BeforeReset(Struct, frozen=True):
     group: str
     """The name of the ConsumerGroup, which may differ from the group id."""
     reset: str
-    """The `spec.offsets.reset.id`."""
+    """The id of the reset for which the target was scaled down."""
     replicas: Annotated[int, Meta(ge=0)]
     since: str = ""
     """The time in RFC 3339 at which the target was first seen at 0 replicas, or empty."""

@@ -37,10 +37,11 @@ class TooFew(NamedTuple):
     hold_s: float
 
     def least(self, rate: float | None, now_s: float) -> int:
-        """Return the fewest replicas for a load of `rate`: one more than `replicas`, or fewer if the rate is lower.
+        """Return the fewest replicas that a scale-down may leave at a load of `rate` records per second.
 
-        For a lower rate, the result falls in proportion. After `until_s`, it is at most `replicas`, so that a
-        scale-down may try this number again.
+        At the load that `replicas` could not serve, the result is `replicas` + 1; for a lower load, the result is lower
+        in proportion. After the time `until_s`, the result is at most `replicas`, so that a scale-down may try this
+        number again.
         """
         share = rate / self.rate if rate is not None and self.rate else 1.0
         needed = min(self.replicas, int(self.replicas * share * (1 + ALIKE))) + 1
@@ -50,8 +51,8 @@ class TooFew(NamedTuple):
 def grown_beyond(before: TooFew | None, replicas: int, rate: float | None, now_s: float, *, was_try: bool) -> TooFew:
     """Return a `TooFew` that says that `replicas` did not keep up with `rate` records per second.
 
-    If `rate` is close to the rate in `before`, the result has the `hold_s` of `before`. The `hold_s` is doubled, up to
-    HOLD_MAX_S, if a scale-down had led to `replicas` (`was_try`).
+    A scale-down may try the number again after `hold_s` seconds: HOLD_MIN_S, or the `hold_s` of `before` if the rates
+    are alike. The `hold_s` of `before` is doubled, up to HOLD_MAX_S, if the last change was a scale-down (`was_try`).
     """
     hold_s = HOLD_MIN_S
     if before is not None and _is_alike(before.rate, rate):
@@ -65,9 +66,10 @@ def _is_alike(before: float | None, now: float | None) -> bool:
 
 
 def gone_down(before: TooFew | None, replicas: int, now_s: float) -> TooFew | None:
-    """Return the number to remember as too small after a scale-down to `replicas`.
+    """Return the number of replicas to remember as too small after a scale-down to `replicas`.
 
-    If the scale-down tries a number that was too small before, the next scale-down may try one replica fewer.
+    If `replicas` was too small before and is tried again, the remembered number becomes `replicas` - 1, and the next
+    scale-down may try that number.
     """
     if before is None or replicas > before.replicas:
         return before
@@ -77,7 +79,8 @@ def gone_down(before: TooFew | None, replicas: int, now_s: float) -> TooFew | No
 def with_look(before: tuple[Written, ...], look: Written) -> tuple[Written, ...]:
     """Return the observations of the last `RATE_S` seconds, including the new observation `look`.
 
-    Return only `look` if `places` changed or `total` fell, because these make a rate meaningless.
+    If the number of partitions (`places`) has changed or the sum of offsets (`total`) has fallen, return only `look`,
+    because no rate can be computed from the earlier observations.
     """
     if before and (before[-1].places != look.places or before[-1].total > look.total):
         return (look,)

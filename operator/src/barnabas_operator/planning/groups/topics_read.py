@@ -6,9 +6,9 @@ from typing import Final, NamedTuple
 from barnabas_lag.evaluation.readings import GroupReading
 
 KEPT_S: Final = 300.0
-"""The seconds after a report of the members for which a group is assumed to read the reported topics.
+"""The time in seconds for which a group is assumed to read the topics that its members have last reported.
 
-Afterwards the group is assumed to read all topics with committed offsets.
+Afterwards the group is assumed to read all topics for which it has committed offsets.
 """
 
 

@@ -18,7 +18,10 @@ class WorkStatus:
     problem: Refusal | None = None
     """The reason why `Ready` is False, or None if `Ready` is True."""
     conditions: tuple[Condition, ...] = ()
-    """The conditions of the new status, except Ready and WithinObjective. The status keeps no other conditions."""
+    """The conditions of the new status besides Ready and WithinObjective.
+
+    Conditions of the old status that are not in this tuple are dropped.
+    """
     reset: ResetStatus | None = None
     replicas: int | None = None
     is_resetting: bool = False

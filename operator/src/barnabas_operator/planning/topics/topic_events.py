@@ -21,7 +21,7 @@ def topic_events(topic: Topic, before: Json) -> Iterator[Said]:
     if count is None or had is None or count <= had:
         return
     declared = topic.spec.partitions
-    by_whom = "" if declared is not None and count <= declared else ", because another client raised it"
+    by_whom = "" if declared is not None and count <= declared else ", because another client added partitions"
     yield "Normal", PARTITIONS_RAISED, f"the number of partitions rose from {had} to {count}{by_whom}"
 
 
