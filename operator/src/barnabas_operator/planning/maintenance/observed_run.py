@@ -91,7 +91,7 @@ class ObservedRun(NamedTuple):
     unmade: str = ""
     """The reason that Kubernetes reports for creating no driver pod, or ""."""
     executor_trouble: str = ""
-    """The name of an executor that does not run, and the reason, or "" if there is none."""
+    """The name of an executor that does not run, with the reason, or "" if no executor has a problem."""
     unknown: str = ""
     """The reason why the state of the run could not be read, or ""."""
 

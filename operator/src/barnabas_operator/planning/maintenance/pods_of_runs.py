@@ -13,9 +13,9 @@ def is_driver(pod: Json) -> bool:
 def is_of_run(pod: Json, run: str, job_uid: str | None) -> bool:
     """True if a pod is a driver or an executor of the MaintenanceJob `run`.
 
-    The controller of an executor is a driver of the run, and the controller of a driver is the run's Job or
-    SparkApplication. Without that controller, a driver is recognized by its name. `job_uid` is None if the Job does not
-    exist; then the pods of a deleted Job count as pods of the run.
+    The owner of an executor must be a driver of the run. The owner of a driver must be the run's Job or
+    SparkApplication; a driver without an owner is recognized by its name. `job_uid` is None if the Job no longer
+    exists; then the owner may be any Job with the name of the run's Job.
     """
     owners = (each for each in pod["metadata"].get("ownerReferences", ()) if each.get("controller"))
     owner: Json = next(owners, {"kind": "", "name": "", "uid": ""})

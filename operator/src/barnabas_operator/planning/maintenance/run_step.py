@@ -28,7 +28,7 @@ class Wait(NamedTuple):
 
 
 class MakeJob(NamedTuple):
-    """The step that creates the Job of a run, suspended."""
+    """The step that creates the run's Job with `suspend: true`."""
 
 
 class MarkStarted(NamedTuple):
@@ -66,7 +66,10 @@ def mark_of(run: MaintenanceJob) -> str | None:
 
 
 def marked(run: MaintenanceJob, mark: str) -> str:
-    """Return a value for the annotation `MARK`: the name of the MaintenanceJob, and `mark`, the state of its run."""
+    """Return the value of the annotation `MARK`: the name of the MaintenanceJob and the state of its run.
+
+    The argument `mark` is the state.
+    """
     return f"{run.metadata.name} {mark}"
 
 

@@ -26,9 +26,9 @@ These reasons may never go away.
 
 
 class _Subject(NamedTuple):
-    """A topic, an archive or a report that a run works on.
+    """A topic, an archive or a report that a run works on. Runs with an equal subject do not overlap.
 
-    `job` is empty for a report, because even runs of different jobs must not write the same report at the same time.
+    `job` is empty for a report, so that runs of different jobs that write the same report have an equal subject.
     """
 
     job: str
