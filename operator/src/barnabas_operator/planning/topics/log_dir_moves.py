@@ -13,7 +13,7 @@ from barnabas_operator.planning.rebalance_request import PlannedPartition
 from barnabas_operator.planning.topics.move_turns import is_full
 
 ANY: Final = "any"
-"""The word that stands for a path if a replica may stay in any log dir."""
+"""The word that a plan has in place of a log dir's path if the broker may choose the log dir."""
 
 
 class LogDirMove(NamedTuple):

@@ -70,6 +70,6 @@ def _set_aside(strays: Sequence[StrayLog]) -> str:
 
 
 def as_before(cluster: Cluster, kind: str) -> Iterable[Condition]:
-    """Return the current condition of type `kind`, for use while brokers report nothing."""
+    """Return the condition of type `kind` in the status, which is kept while the current state is unknown."""
     reported = condition_of(cluster.status.conditions, kind) if cluster.status is not None else None
     return () if reported is None else (reported,)

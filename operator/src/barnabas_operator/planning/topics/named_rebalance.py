@@ -1,7 +1,8 @@
 """The progress of a rebalance plan that the job `skew` has made and that the annotation of a Cluster names.
 
-Each reconciliation compares the plan with the current replicas. A partition has moved, or still has the replicas that
-it had when the plan was made, or is left out of the rebalance. So an operator that restarts continues the rebalance.
+Each reconciliation compares the plan with the current replicas: a partition has moved if it has the planned replicas.
+A partition that has neither the planned replicas nor its replicas from before the plan is left out of the rebalance.
+The operator stores no progress, and can continue the rebalance after a restart.
 """
 
 from collections.abc import Collection, Iterator

@@ -64,7 +64,7 @@ def is_calm(state: ClusterState) -> bool:
 
 
 def plan_rebalance(state: ClusterState, left_alone: Collection[str] = ()) -> tuple[MoveReplicas, ...]:
-    """Return the moves of a rebalance, or no moves if `is_calm` returns False.
+    """Return the moves of a rebalance, but none unless all brokers are up and all replicas are in sync (`is_calm`).
 
     Topics in `left_alone` count towards the load of brokers, but are not moved.
     """

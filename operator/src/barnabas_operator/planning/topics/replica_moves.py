@@ -58,7 +58,8 @@ class ReplicaMoves:
                     self.without_room.add(partition)
                 return now
             row[index : index + 1] = [picked]
-        # Fewer racks remain if the brokers of a rack lack free space, or if a removed replica was alone in its rack.
+        # The new replicas may be in fewer racks than now, because the brokers in a rack lack space, or because a
+        # removed replica was the only replica in its rack.
         if not self._keeps_racks(now, row):
             self.without_room.add(partition)
             return now
@@ -86,7 +87,7 @@ class ReplicaMoves:
         return len(after) >= min(len(before), len(set(homes.values())), len(row))
 
     def _pick(self, row: Collection[int], partition: TopicPartition) -> int | None:
-        """Return a broker for another replica besides the replicas in `row`, or None if no broker has enough space.
+        """Return a broker that is not in `row` for a new replica of the partition, or None if none has enough space.
 
         A broker in the rack with the fewest replicas in `row` is preferred, then a broker with the least load.
         """

@@ -24,9 +24,9 @@ TopicCheck = Callable[[Topic, ClusterState], Refusal | None]
 
 
 def deletion_protected(what: str, first: str = "Delete or Retain") -> Refusal:
-    """Return the refusal to delete `what`, such as `Topic flights`, whose deletion policy is Protect.
+    """Return the refusal to delete `what`, such as `Topic flights`, because its deletion policy is Protect.
 
-    `first` names the deletion policies that allow the deletion.
+    `first` names the deletion policies that the user may set instead, such as `Delete or Retain`.
     """
     message = f"{what} and its resource are kept, because spec.deletionPolicy is Protect; first set {first}"
     return Refusal(DELETION_PROTECTED, message)
@@ -188,5 +188,5 @@ OF_THE_RESOURCE: Final[tuple[TopicCheck, ...]] = (
     may_adopt,
 )
 OF_NUMBERS: Final[tuple[TopicCheck, ...]] = (no_fewer_partitions, reachable_min_insync, enough_brokers)
-"""The checks of numbers, which may also fail because another client has changed the topic or the cluster."""
+"""The checks of the numbers of partitions and replicas; a change by another client may also make a check fail."""
 CHECKS: Final = (*OF_THE_RESOURCE, *OF_NUMBERS)

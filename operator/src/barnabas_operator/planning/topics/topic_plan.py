@@ -59,11 +59,10 @@ def plan_topics(
 def plan_evacuation(
     plans: Iterable[TopicPlan], cluster: ClusterState, factors: Mapping[str, int], moves: ReplicaMoves | None = None
 ) -> tuple[MoveReplicas, ...]:
-    """Return the moves of replicas away from brokers to be removed, also for undeclared topics.
+    """Return the moves of replicas away from brokers to be removed, also for topics without a Topic resource.
 
-    Topics that `plans` already move are left out. The moves also give internal topics their replication factors in
-    `factors`. A topic that needs more brokers than are available is not moved. `moves` chooses the brokers for moving
-    replicas.
+    Internal topics also get their replication factors in `factors`. Topics that `plans` already move, and topics that
+    need more brokers than are available, are left out. `moves` chooses the brokers that get replicas.
     """
     moved = {step.topic for plan in plans for step in plan.steps if isinstance(step, MoveReplicas)}
     moves, followed = moves or ReplicaMoves(cluster), {} if cluster.awaited else factors
