@@ -121,11 +121,12 @@ class ClusterState:
         return replace(self, topics={**self.topics, **changed})
 
     def awaiting(self, count: int, informed: Mapping[int, str | None]) -> Self:
-        """Return the state with `awaited`: brokers that have not joined, or whose rack differs from `informed`.
+        """Return a copy of the state with `awaited`: the ids of the brokers for which the operator has to wait.
 
-        `informed` holds the rack of each broker's pod, or None if any rack is right. Brokers that are missing in
-        `informed` are awaited. Brokers that have not joined, with ids below `count`, are awaited only while the cluster
-        has no topics, so that its first topics are spread over all brokers.
+        `informed` holds the rack of each broker's pod, or None if the broker may have any rack. A live broker is
+        awaited if its rack differs from its rack in `informed`, or if `informed` lacks the broker. If the cluster has
+        no topics, brokers with ids below `count` that have never joined are also awaited, so that the first topics are
+        spread over all brokers.
         """
         behind = (broker for broker, rack in self.racks.items() if informed.get(broker, "") not in (None, rack))
         new = frozenset[int]() if self.topics else frozenset(range(count)) - self.registered
@@ -133,7 +134,7 @@ class ClusterState:
 
     @property
     def complete(self) -> Self:
-        """The state in which dead brokers, and brokers that are `awaited`, count as live brokers."""
+        """A copy of the state that counts dead brokers and the brokers in `awaited` as live brokers."""
         away = self.registered | self.awaited
         return replace(self, racks={**dict.fromkeys(away), **self.racks})
 

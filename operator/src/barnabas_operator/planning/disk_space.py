@@ -45,7 +45,7 @@ class Disks:
     def room_bytes(self, broker: int) -> int:
         """Return the free bytes of the broker's log dir with the most free bytes, or 0 if the broker did not answer.
 
-        The space that unfinished moves between log dirs still need counts as used.
+        Space that unfinished moves between log dirs will still fill is not counted as free.
         """
         spaces = self.spaces.get(broker, ())
         return max((space.room_bytes - self._coming_bytes(broker, space) for space in spaces), default=0)

@@ -19,7 +19,7 @@ If the ServiceAccount is recreated, it has another uid, and the pod's token is i
 SECURITY_STAGE: Final = "barnabas.dev/security-stage"
 """The annotation of pods with the broker's `securityStage`, absent in a Cluster without security."""
 EMPTIED_LABEL: Final = "barnabas.dev/emptied"
-"""The label of the PersistentVolumeClaims of a removed broker; the broker held no replicas when it was removed."""
+"""The label that marks the PersistentVolumeClaims of a broker that held no replicas when it was removed."""
 NAME_LABEL: Final = "app.kubernetes.io/name"
 MANAGED_BY_LABEL: Final = "app.kubernetes.io/managed-by"
 MANAGED_BY: Final = "barnabas-operator"
@@ -90,7 +90,7 @@ def broker_certificates_name(cluster: str) -> str:
 
 
 def operator_certificate_name(cluster: str) -> str:
-    """Return the name of the Secret and the certificate with which the operator connects to the brokers."""
+    """Return the common name of the operator's client certificate, which is also the name of its Secret."""
     return f"{cluster}-operator"
 
 

@@ -64,7 +64,7 @@ def named_run(cluster: Cluster) -> str | None:
 
 
 def names_another_run(old: Json | None, new: Json) -> bool:
-    """True if a change to a Cluster names a MaintenanceJob that the annotation did not name before."""
+    """True if a change sets the annotation `APPROVAL` of a Cluster to the name of another MaintenanceJob."""
     name, before = (_run_of(each["metadata"].get("annotations") or {}) for each in (new, old or {"metadata": {}}))
     return new["kind"] == Cluster.__name__ and name is not None and name != before
 

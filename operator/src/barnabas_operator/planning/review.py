@@ -37,7 +37,7 @@ def changes(old: Json | None, new: Json) -> bool:
 
 
 def _before(kind: type[ResourceT], old: Json | None) -> ResourceT | None:
-    """Return the stored resource, or None if it is new or this version of the operator cannot read it."""
+    """Return the resource before the change, or None if the resource is new or this operator cannot read it."""
     try:
         return resource_of(kind, old) if old is not None else None
     except InvalidResource:

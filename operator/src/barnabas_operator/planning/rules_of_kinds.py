@@ -34,5 +34,5 @@ RULES: Final[Mapping[str, KindRules]] = {
 
 
 def rules_of(kind: str) -> KindRules:
-    """Return the rules of a kind, which are the defaults if the kind has no entry in `RULES`."""
+    """Return the `KindRules` of a kind, or the default `KindRules` if `RULES` has no entry for the kind."""
     return RULES.get(kind, KindRules())

@@ -40,9 +40,10 @@ def has_news(resource: Resource) -> bool:
 
 
 def why_waiting(resource: Resource, why: str) -> Refusal | None:
-    """Return the refusal for a resource whose Cluster is not ready because of `why`; None if the resource is paused.
+    """Return the refusal for a resource whose Cluster is not ready; `why` is the reason.
 
-    For a resource that is being deleted, paused or not, the refusal also explains its deletion policy.
+    Return None for a paused resource that is not being deleted. The refusal for a resource that is being deleted also
+    explains the deletion policy.
     """
     if resource.metadata.deletion_timestamp is None:
         return None if resource.is_paused else Refusal(CLUSTER_NOT_READY, why)

@@ -47,6 +47,6 @@ def _deleted(claims: Sequence[BrokerClaim]) -> str:
     names = named([claim.name for claim in claims])
     return (
         f"claims were deleted while in use: {names}. Their records are lost when the broker's pod ends, "
-        "so the operator restarts no broker now. When every partition has other replicas in sync, delete the pod "
-        "to get a new disk"
+        "so the operator restarts no broker now. When every partition on these claims has an in-sync replica on "
+        "another broker, delete the broker's pod to get a new disk"
     )

@@ -91,7 +91,8 @@ def _say_of_others(pools: Sequence[StrimziResource], first: str) -> None:
 def _template_of_pool(first: Section, spec: Section) -> Section | None:
     """Return the template of the KafkaNodePool, or None if it has none.
 
-    The template replaces fields of the Kafka resource's template, which are then skipped without a note.
+    The template replaces the fields `OF_POOLS` in the template of the Kafka resource. The conversion does not note
+    these fields as left out.
     """
     if first is spec or "template" not in first:
         return None

@@ -125,7 +125,7 @@ class Section:
         return None
 
     def note(self, name: str, message: str) -> None:
-        """Add a note about a field, which then counts as read."""
+        """Add a note about a field; the conversion then does not note the field as left out."""
         self._read.add(name)
         self.source.note((*self.path, name), message)
 

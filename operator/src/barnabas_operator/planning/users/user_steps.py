@@ -34,7 +34,7 @@ class CreateAcls(NamedTuple):
 
 
 class DeleteAcls(NamedTuple):
-    """The step that deletes ACLs of a user that are not declared."""
+    """The step that deletes the undeclared ACLs of a user."""
 
     user: str
     acls: tuple[Acl, ...]
