@@ -210,8 +210,8 @@ class ClusterSpec(Struct, frozen=True, kw_only=True, rename="camel", forbid_unkn
     insecure: Annotated[
         bool,
         Meta(
-            description="if true, listeners may have neither tls nor authentication; has no effect with `barnabas up`,"
-            " where brokers listen only on this machine"
+            description="if true, listeners with neither tls nor authentication are allowed; has no effect with"
+            " `barnabas up`, where brokers listen only on this machine"
         ),
     ] = False
     listeners: Annotated[

@@ -21,7 +21,7 @@ WRITE: Final = ("create", "update", "patch", "delete", "deletecollection")
 
 
 def cluster_roles() -> list[JsonObject]:
-    """Return all roles. Kubernetes aggregates the roles for users into its roles view, edit and admin."""
+    """Return all ClusterRoles. Kubernetes aggregates the ClusterRoles for users into `view`, `edit` and `admin`."""
     return [
         _role(BROKER_ROLE, broker_rules()),
         _role(DRIVER_ROLE, _driven()),

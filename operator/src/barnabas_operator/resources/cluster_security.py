@@ -9,7 +9,7 @@ from barnabas_operator.resources.json_types import Json
 
 OPEN_LISTENER: Final[Json] = {"name": "plain"}
 SECURED_LISTENER: Final[Json] = {"name": "secure", "tls": True, "authentication": {"type": "scram-sha-512"}}
-"""The default listener of a secured Cluster. Both default listeners are internal, and have port 9092."""
+"""The default listener of a secured Cluster. Like `OPEN_LISTENER`, it is internal and has port 9092."""
 
 
 def with_security(body: Json) -> Json:
@@ -29,7 +29,7 @@ def with_security(body: Json) -> Json:
 
 
 def is_made_insecure(body: Json) -> bool:
-    """True if `with_security` sets `insecure` to true, although the stored spec does not."""
+    """True if `insecure` is true in the result of `with_security`, but not in the stored spec."""
     return bool(with_security(body).get("insecure")) and not (body.get("spec") or {}).get("insecure")
 
 

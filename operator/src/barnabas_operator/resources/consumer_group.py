@@ -16,7 +16,7 @@ SHOWN_MAX: Final = 20
 SHOWN_PLAN_MAX: Final = 50
 """The maximum number of partitions of a reset that a status lists."""
 OFFSET_MAX: Final = 2**53 - 1
-"""The highest offset, because JSON represents larger integers inexactly."""
+"""The largest allowed integer, because JSON parsers that use doubles round larger integers."""
 REPLICAS_MAX: Final = 10_000
 SCALED_DOWN: Final = "ScaledDown"
 """The reason of the condition OffsetsReset while the target is scaled to 0 for a reset."""
@@ -349,7 +349,7 @@ CONSUMER_GROUP: Final = Kind(
                     " + (has(oldSelf.spec.cluster) ? '' : ', or no value')"
                 ),
             },
-            {  # If a reset has scaled the old target to 0, a new target would leave it at 0.
+            {  # If the target changed while a reset keeps it at 0, nothing would scale the old target up again.
                 "rule": (
                     "!has(self.status) || !has(self.status.conditions) || !has(oldSelf.spec.scaling)"
                     f" || !self.status.conditions.exists(each, each.type == '{OFFSETS_RESET}' && each.reason =="

@@ -183,7 +183,7 @@ def _list(of: Kind, kind: inspect.Type) -> JsonObject:
 
 
 def _union(of: Kind, kind: inspect.Type) -> JsonObject:
-    """Return the schema of an optional value, of a Kubernetes quantity, or of a value that may have any type."""
+    """Return the schema of a union: an integer or a string (a Kubernetes quantity), an optional type, or any value."""
     assert isinstance(kind, inspect.UnionType)
     choices = [each for each in kind.types if not isinstance(each, inspect.NoneType)]
     if {type(each) for each in choices} == {inspect.IntType, inspect.StrType}:

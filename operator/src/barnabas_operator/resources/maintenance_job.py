@@ -18,7 +18,7 @@ FINISHED: Final = ("Succeeded", "Failed")
 class MaintenanceJobSpec(
     RunSpec, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True
 ):
-    """A run of a maintenance job, which cannot be changed."""
+    """The spec of one run of a maintenance job. The spec of an existing MaintenanceJob cannot be changed."""
 
     cluster: Annotated[
         str | None, Meta(description="the name of the Cluster; may be left out if the namespace has only one Cluster")

@@ -218,4 +218,4 @@ RUN_RULES: Final[Mapping[type, list[JsonObject]]] = {
         }
     ]
 }
-"""The CEL rules for the fields of a run."""
+"""The CEL rules for the fields that a MaintenanceJob and an entry of `spec.maintenance` share, by type."""

@@ -8,7 +8,7 @@ from barnabas_operator.resources.maintenance_run import SecretKeyRef
 
 
 class Metrics(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """The protection of `/metrics` in the pods of brokers and lag exporter, which then serve `/metrics` over TLS."""
+    """The settings with which brokers and lag exporter serve `/metrics` over TLS, and only with a bearer token."""
 
     token_secret: Annotated[
         SecretKeyRef,

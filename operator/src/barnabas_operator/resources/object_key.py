@@ -13,5 +13,5 @@ class Key(NamedTuple):
 
 
 def key_of(body: Json) -> Key:
-    """Return the key of a resource, which is given as JSON."""
+    """Return the namespace and name in `body`, a resource as JSON."""
     return Key(body["metadata"]["namespace"], body["metadata"]["name"])

@@ -44,7 +44,9 @@ def shown(value: object) -> str:
 
     A long value is shortened.
     """
-    name = next((name for kind, name in YAML_NAMES.items() if isinstance(value, kind)), "not a plain YAML value")
+    name = next(
+        (name for kind, name in YAML_NAMES.items() if isinstance(value, kind)), "a type that JSON does not have"
+    )
     if value is None or isinstance(value, Mapping | list):
         return name
     text = str(value).lower() if isinstance(value, bool) else str(value)

@@ -55,7 +55,7 @@ class ListenerTemplate(Struct, frozen=True, kw_only=True, rename="camel", forbid
         tuple[BrokerServiceTemplate, ...],
         Meta(
             max_length=BROKER_IDS_MAX,
-            description="changes to the Services of individual brokers; they take precedence over brokerService",
+            description="changes to the Services of individual brokers, applied after the changes in brokerService",
         ),
     ] = ()
 

@@ -28,7 +28,10 @@ class Place(NamedTuple):
         return f"{self.file}:{self.line}:{self.column}"
 
     def within(self, file: str, first_line: int) -> "Place":
-        """Return the position in `file` of a place in the YAML document that begins at line `first_line` of `file`."""
+        """Return the place with its line counted from the beginning of `file` instead of the YAML document.
+
+        The document begins at line `first_line` of the file.
+        """
         return Place(file, self.line + first_line - 1, self.column)
 
 
