@@ -82,7 +82,7 @@ def _lost_disks(old: Json) -> Iterator[str]:
 
 
 def _unasked_disks(old: Json | None, new: Json) -> Iterator[str]:
-    """Yield a warning if a new Cluster declares no storage, because it then gets default disks, which can never shrink."""
+    """Yield a warning if a new Cluster declares no storage and so gets default disks, which can never shrink."""
     if old is None and "storage" not in new.get("spec", {}):
         disk = ClusterSpec().storage.volumes[0]
         yield f"spec.storage is missing, so each broker gets a disk of {disk.size}, which can grow but never shrink"
