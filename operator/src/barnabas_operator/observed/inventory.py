@@ -110,19 +110,19 @@ class _Members:
         self._kind = kind
         self.all: Final[dict[Key, Json]] = {}
         self._by_named: Final[defaultdict[Key, dict[str, Json]]] = defaultdict(dict)
-        """The resources by namespace and named Cluster, and below these keys by `metadata.name`."""
+        """A mapping from namespace and Cluster to the resources that refer to that Cluster, by `metadata.name`."""
         self._by_subject: Final[defaultdict[Key, dict[str, Json]]] = defaultdict(dict)
-        """The resources by namespace and name in Kafka, and below these keys by `metadata.name`.
+        """A mapping from namespace and name in Kafka to the resources with that name, by `metadata.name`.
 
-        Names that collide in Kafka have the same key.
+        Resources whose names collide in Kafka have the same key.
         """
 
     def by_named(self) -> Iterable[tuple[Key, Mapping[str, Json]]]:
-        """Return the resources, grouped by the Cluster that they name, even if that Cluster does not exist."""
+        """Return the resources, grouped by the Cluster that they refer to, even if that Cluster does not exist."""
         return self._by_named.items()
 
     def naming(self, cluster: Key) -> Mapping[str, Json]:
-        """Return the resources that name this Cluster, by name."""
+        """Return the resources that refer to this Cluster, by `metadata.name`."""
         return self._by_named.get(cluster, {})
 
     def alike(self, body: Json) -> Mapping[str, Json]:

@@ -155,7 +155,7 @@ def _under_way(runs: Iterable[RunRow]) -> Iterator[GaugeMetricFamily]:
     )
     yield _family(
         "run_commit_max_age_seconds",
-        "Age in seconds of the last commit above which a continuous archive counts as stalled.",
+        "Limit in seconds for the age of a continuous archive's last commit; beyond it, the archive counts as stalled.",
         labels,
         ((*about, row.commit_max_age_s) for row, about in archives),
     )
@@ -170,13 +170,13 @@ def _counts(rows: Iterable[RunRow]) -> GaugeMetricFamily:
 
 
 def _last(rows: Iterable[RunRow]) -> Iterable[RunRow]:
-    """Return the ended runs without a schedule, and for each schedule the last of its runs in `rows` that has ended."""
+    """Return all ended runs that have no schedule, and the last ended run of each schedule."""
     ended = [row for row in rows if row.status.get("phase") in FINISHED]
     return {(row.about, "" if row.about[-1] else row.name): row for row in ended}.values()
 
 
 def _last_success_s(runs: Iterable[RunRow], schedules: Iterable[ScheduleRow]) -> Mapping[tuple[str, ...], float]:
-    """Return the last success in seconds since the epoch. The keys of the mapping are values of the labels ABOUT."""
+    """Return the times of the last successful runs in seconds since the epoch, by the values of the labels ABOUT."""
     kept = ((row.about, _seconds(row.status.get("completionTime"))) for row in runs if _has_succeeded(row))
     found = [*kept, *((each.about, each.succeeded_s) for each in schedules)]
     latest: dict[tuple[str, ...], float] = {}

@@ -178,7 +178,7 @@ class _Resources(Collector):
         for cluster, is_declared in self._lag_exporters.items():
             exporters.add_metric(cluster, float(is_declared))
         yield exporters
-        text = "Unix time at which a Cluster's certificate expires; of User certificates, only the first to expire."
+        text = "Unix time of expiry of a Cluster's own certificates, and of the User certificate that expires first."
         ends = GaugeMetricFamily(
             "barnabas_certificate_expiration_timestamp_seconds", text, labels=[*CLUSTER, "certificate"]
         )
