@@ -1,8 +1,9 @@
-"""The dry run of a resource's objects by the API server, before the resource is stored.
+"""Dry-runs the objects of a Cluster or MaintenanceJob on the API server, before the resource is stored.
 
-A MaintenanceJob is refused if Kubeflow's operator is its backend and is not installed; its Job is dry-run if it has a
-template. The maintenance entries of a Cluster are checked in the same way. The Cluster's StatefulSet, its CronJobs and
-its objects with a template are also dry-run, and the storage classes must allow the declared volume claims.
+A MaintenanceJob is refused if its backend is Kubeflow and Kubeflow's operator is not installed. If the MaintenanceJob
+has a template, its Job is dry-run. The entries of a Cluster's `spec.maintenance` are checked like MaintenanceJobs. The
+Cluster's StatefulSet, CronJobs and objects with a template are dry-run, too, and the storage classes must allow the
+declared volume claims.
 """
 
 import asyncio
@@ -70,9 +71,9 @@ class DryRun:
         return of_cluster or of_runs
 
     async def _of_run(self, run: MaintenanceJob) -> str | None:
-        """Return the problem that a dry run of a run's Job finds; None if there is none, or the run has no template.
+        """Dry-run the Job of a MaintenanceJob that has a template; return the API server's error, or None.
 
-        A run with a SparkApplication is checked by the same Job, because its driver has the same pod.
+        For the backend Kubeflow, which creates no Job, the dry run of a Job checks the same driver pod.
         """
         if run.spec.template == RunTemplate():
             return None

@@ -29,7 +29,7 @@ class NoKubeApi(KubeApi):
     """A stand-in for the client of the Kubernetes API, for a machine without Kubernetes; it refuses every request."""
 
     def __init__(self) -> None:
-        """Create the stand-in, which connects to no API server."""
+        """Create a client that connects to no API server."""
 
     async def request(self, *_: Any, **__: Any) -> dict[str, Any]:
         """Raise KubeRefused for every request."""

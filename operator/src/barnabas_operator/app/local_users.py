@@ -98,7 +98,7 @@ class FileSecrets(UserSecrets):
         return ClientsAuthority(key, trusted) if key and trusted else None
 
     def missing_authority(self, _cluster: Cluster) -> str:
-        """Return a clause that says why there is no CA."""
+        """Return the part of a status message that says why the Cluster has no CA."""
         return "no listener of the Cluster has tls: true"
 
     def _path(self, user: User) -> Path:

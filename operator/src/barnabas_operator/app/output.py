@@ -119,7 +119,7 @@ def group_rows(groups: Iterable[ConsumerGroup]) -> list[tuple[str, ...]]:
 
 
 def without_numbers(row: tuple[str, ...]) -> tuple[str, ...]:
-    """Return a group's row with the numbers left out. The table is printed again only if other parts have changed."""
+    """Return a group's row without its numbers, so that a comparison with an earlier row ignores changed numbers."""
     return (*row[: GROUP_NUMBERS.start], *row[GROUP_NUMBERS.stop : -1], NUMBERS.sub("", row[-1]))
 
 

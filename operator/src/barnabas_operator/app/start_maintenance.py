@@ -26,9 +26,9 @@ LOOK_S: Final = 5.0
 EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
 EXIT_TRY_AGAIN: Final = 75
-"""The exit code after which Kubernetes starts another pod.
+"""The exit code after which Kubernetes starts another pod of the Job.
 
-If this pod has already created the run, the new pod waits for the end of the run.
+If an earlier pod of the Job has created the MaintenanceJob, the new pod only waits for the end of the MaintenanceJob.
 """
 NEEDED: Final = ("POD_NAMESPACE", "JOB_NAME", "JOB_UID")
 

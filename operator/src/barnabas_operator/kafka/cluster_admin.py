@@ -305,10 +305,7 @@ class ClusterAdmin:
             self._wait(lambda: self._all_led(partitions), "some new partitions have no leader")
         moved = [step for step in steps if isinstance(step, MoveReplicas)]
         if moved:
-            self._wait(
-                lambda: self._all_moving(moved),
-                "the brokers' metadata does not show some of the accepted replica moves",
-            )
+            self._wait(lambda: self._all_moving(moved), "some accepted replica moves are not yet in the metadata")
         deleted = {step.topic_id: step.topic for step in steps if isinstance(step, DeleteTopic)}
         if deleted:
             self._wait(lambda: not self._has_any(deleted), "some deleted topics still exist")

@@ -48,7 +48,7 @@ def topics_and_moves(client: Any) -> tuple[Topics, Moves]:
 
 
 def _of_mover(client: Any, ask: Callable[[int | None], T]) -> T:
-    """Ask the broker to which reassignment requests were last sent, or another broker if that broker fails."""
+    """Call `ask` for the broker that last got a reassignment request, or for another broker if that broker fails."""
     connections = client.connections
     mover = connections.mover
     if mover is not None and mover not in connections.failing:

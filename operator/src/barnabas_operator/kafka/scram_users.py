@@ -11,7 +11,7 @@ MECHANISM: Final = ScramMechanism.SCRAM_SHA_512
 
 
 def set_passwords(client: Any, passwords: Mapping[str, str], gone: Collection[str]) -> None:
-    """Delete the SCRAM passwords of the users in `gone`, and then set these passwords.
+    """Delete the SCRAM passwords of the users in `gone`; then set `passwords`, a mapping from user to password.
 
     Raise ClusterUnreachable if no broker answers, or if the brokers refuse to set a password.
     """

@@ -1,4 +1,4 @@
-"""The message classes of UnregisterBroker, which kafka-python lacks, from Barnabas's definitions."""
+"""The UnregisterBroker request and response, which kafka-python lacks; `barnabas_core.definitions` has the schemas."""
 
 from typing import Any
 

@@ -16,12 +16,18 @@ HAVE_OR_HAD_A_VOLUME: Final = ("Bound", "Lost")
 
 
 async def claims_of(api: KubeApi, cluster: Cluster) -> list[BrokerClaim]:
-    """Return the claims of a Cluster's brokers, except those in deletion. Raises KubeUnreachable and KubeRefused."""
+    """Return the claims of a Cluster's brokers, except claims that are being deleted.
+
+    Raises KubeUnreachable and KubeRefused.
+    """
     return [claim for claim in await claims_there(api, cluster) if not claim.is_ending]
 
 
 async def claims_there(api: KubeApi, cluster: Cluster) -> list[BrokerClaim]:
-    """Return all claims of a Cluster's brokers, even those in deletion. Raises KubeUnreachable and KubeRefused."""
+    """Return all claims of a Cluster's brokers, even claims that are being deleted.
+
+    Raises KubeUnreachable and KubeRefused.
+    """
     namespace, name = cluster.metadata.namespace or "default", cluster.metadata.name
     listed = await api.listing(CLAIM, namespace, {CLUSTER_LABEL: name})
     return [claim for each in listed for claim in _claims(each, name)]

@@ -27,7 +27,10 @@ from barnabas_operator.resources.json_types import Json
 from barnabas_operator.resources.maintenance_job import MaintenanceJob
 
 NAMES_MAX: Final = 50
-"""The most MaintenanceJobs in a label selector. For more, the objects of all runs of the Cluster are listed."""
+"""The highest number of MaintenanceJobs that a label selector names.
+
+For more MaintenanceJobs, the objects of all MaintenanceJobs of the Cluster are listed.
+"""
 
 log = logging.getLogger(__name__)
 
@@ -76,7 +79,10 @@ async def _applications(
 
 
 def _with_reason(run: ObservedRun, job_name: str, events: Iterable[Json]) -> ObservedRun:
-    """Return the run with `unmade` set to the last warning Event about the run's Job, not about an earlier Job."""
+    """Return the run with `unmade` set to the last warning Event about the run's Job.
+
+    `unmade` is the reason why the driver pod is missing. Events about an earlier Job of the same name are ignored.
+    """
     uid = run.job.uid if run.job is not None else ""
     own = [event for event in events if event["involvedObject"].get("uid") == uid]
     return run._replace(unmade=last_warning(job_name, own))

@@ -25,7 +25,8 @@ def supporting_objects(
     """Return the objects that do not depend on the brokers' external addresses, such as Services.
 
     `apis` has the optional API groups of the API server; without the PodMonitor's group, no PodMonitor is returned.
-    At least the first `places` brokers get external Services, because a broker needs them until it is removed.
+    A broker with an id below `places` gets external Services even if it is no longer declared, because clients may
+    connect to the broker until it is removed.
     """
     reached_by = services(cluster, max(places, cluster.spec.brokers.replicas))
     access = (*broker_access(cluster), *credential_objects(cluster))

@@ -51,7 +51,7 @@ def run_client(run: MaintenanceJob, cluster: Cluster) -> ClientAccess:
 
 
 def run_access(cluster: Cluster, pull_secrets: Sequence[str]) -> list[KubeObject]:
-    """Return the ServiceAccount of the pods of a Cluster's runs, and its RoleBinding."""
+    """Return the ServiceAccount and the RoleBinding for the pods of a Cluster's MaintenanceJobs."""
     patches = pulling_with(pull_secrets)
     return account_with_role(cluster, maintenance_name(cluster.metadata.name), DRIVER_ROLE, patches)
 

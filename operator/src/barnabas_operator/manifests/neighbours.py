@@ -1,4 +1,4 @@
-"""The operator's pods and Prometheus, which connect to the pods of all Clusters."""
+"""The NetworkPolicy peers for the operator's pods, and the labels by which Prometheus selects PodMonitors."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
