@@ -271,7 +271,7 @@ class ClusterWorker:
             cluster, body, first or first_problem(beside or waiting, problem) or version.refusal, found
         )
         if ahead is not None and ahead.is_rebalanced:
-            self._statuses.check()  # After a temporary refusal, `check` raises, so that APPROVAL is kept.
+            self._statuses.check()  # This raises after a temporary refusal of the status; APPROVAL is then kept.
             await parts.run(self._statuses.take_annotation(body, APPROVAL))
         parts.check()
         for refusal in (waiting, beside):
@@ -311,10 +311,10 @@ class ClusterWorker:
         )
 
     async def _maintain_brokers(self, cluster: Cluster, brokers: BrokersOutcome, state: ClusterState) -> None:
-        """Set dynamic configs and find stray logs. Also balance leaders if `brokers` says that a balance is due.
+        """Set dynamic configs and find stray logs. Also elect the preferred leaders if `brokers.balance` is True.
 
-        ACLs and the password of `admin` are set if no broker still has to restart. Removed brokers are unregistered if
-        `brokers` has no reason to wait.
+        ACLs and the password of `admin` are set once no broker has to restart. Removed brokers are unregistered once
+        `brokers.waiting` is None.
         """
         if brokers.balance:
             await self._running.balance(cluster)
@@ -390,7 +390,10 @@ def _needs_finalizer(cluster: Cluster) -> bool:
 
 
 def first_problem(waiting: Refusal | None, problem: Refusal | None) -> Refusal | None:
-    """Return the error to report. `waiting` comes before BROKERS_UNREACHABLE, but after any other `problem`."""
+    """Return the error to report: `waiting`, or `problem` if `waiting` is None.
+
+    If both are given, return `problem` unless its reason is BROKERS_UNREACHABLE.
+    """
     if waiting is not None and (problem is None or problem.reason == BROKERS_UNREACHABLE):
         return waiting
     return problem

@@ -203,7 +203,7 @@ class ClusterWorkers:
 
 
 def _is_own_work(known: Json, body: Json) -> bool:
-    """True if only the status has changed, in a kind whose changed statuses need no reconciliation."""
+    """True if only the status has changed, and resources of this kind are not reconciled after a change of status."""
     return not KINDS[body["kind"]].status_is_news and _without_status(known) == _without_status(needed(body))
 
 

@@ -20,7 +20,7 @@ DECLARED_OF_META: Final = ("labels", "annotations", "ownerReferences", "deletion
 
 
 class _Said(NamedTuple):
-    """An object as it was last sent, with the API server's refusal, or with a digest of the object as stored."""
+    """An object as it was last sent, and the API server's answer: a refusal, or a digest of the stored object."""
 
     item: Json
     refusal: Refusal | None = None

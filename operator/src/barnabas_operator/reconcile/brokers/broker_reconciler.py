@@ -58,9 +58,9 @@ MADE_ANEW: Final = Refusal(
 class BrokersOutcome(NamedTuple):
     """The outcome of one reconciliation of a Cluster's brokers.
 
-    `waiting` says why the brokers are not yet as declared, and is None if they are. If `balance` is true, the preferred
-    leaders must be elected. `trouble` has the reports of Kubernetes about pods that do not start or end, and is
-    otherwise empty.
+    `waiting` says why the brokers are not yet as declared, and is None if they are. `balance` is True if the caller
+    must elect the preferred leaders. `trouble` says why pods do not start or do not end, and is empty if there are no
+    such pods.
     """
 
     pods: PodsState

@@ -41,7 +41,8 @@ If there are more nodes, certificates contain only the addresses of the nodes th
 class ClusterSecretsReconciler:
     """The reconciler of one Cluster's Secrets.
 
-    The Secrets are read after a change of the Cluster or of an address in its certificates, and after `forget`.
+    `reconcile` reads and renews the Secrets only if the Cluster or an address in its certificates has changed, or if
+    `forget` was called.
     """
 
     def __init__(

@@ -22,8 +22,8 @@ CHOSEN: Final[Mapping[str, Choose]] = {"Service": leftover_services, "ConfigMap"
 class GarbageCollector:
     """The garbage collector of one Cluster.
 
-    `remove` does nothing if the Cluster, its StatefulSet, the registered brokers, and whether a rolling restart has
-    ended, are as in the last call, unless `forget` was called.
+    `remove` does nothing unless the Cluster, its StatefulSet or the set of registered brokers has changed, a rolling
+    restart has begun or ended, or `forget` was called.
     """
 
     def __init__(self, api: KubeApi, objects: AppliedObjects) -> None:

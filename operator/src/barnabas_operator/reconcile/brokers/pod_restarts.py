@@ -44,9 +44,10 @@ class PodRestarts:
         return None
 
     async def _end(self, cluster: Cluster, pod: BrokerPod, *, asks: bool) -> bool:
-        """Evict the pod; but delete it if `asks` is false, or if its broker is down or cannot read the metadata.
+        """Evict the pod if `asks` is True, which a PodDisruptionBudget may forbid; otherwise delete the pod.
 
-        Returns False if another pod already has the name of this pod.
+        A pod whose broker is down or cannot read the metadata is always deleted. Returns False if a new pod already
+        has the name of this pod.
         """
         namespace = cluster.metadata.namespace
         try:

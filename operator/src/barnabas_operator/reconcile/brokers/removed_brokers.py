@@ -14,8 +14,8 @@ log = logging.getLogger(__name__)
 class RemovedBrokers:
     """The claims of one Cluster's removed brokers. Both methods may raise KubeUnreachable and KubeRefused.
 
-    A label marks each claim whose volume holds no needed data. When a deleted Cluster is created again, the operator
-    starts each broker that has a claim without this label.
+    EMPTIED_LABEL marks each claim whose volume holds no needed data. When a deleted Cluster is created again, the
+    operator starts each broker that has a claim without EMPTIED_LABEL.
     """
 
     def __init__(self, api: KubeApi) -> None:
@@ -27,9 +27,10 @@ class RemovedBrokers:
             await mark_emptied(self._api, cluster, claim, is_emptied=True)
 
     async def tidy(self, cluster: Cluster, places: int, registered: Collection[int] | None) -> None:
-        """Delete removed brokers' claims of volumes with `deleteClaim`; remove the label from existing brokers' claims.
+        """Delete the claims of removed brokers, but only for volumes with `deleteClaim`.
 
-        `registered` are the ids of the registered brokers. If `registered` is None (unknown), no claim is deleted.
+        Brokers with an id below `places` exist; EMPTIED_LABEL is removed from their claims. `registered` are the ids of
+        the registered brokers; if `registered` is None (unknown), no claim is deleted.
         """
         claims = await claims_of(self._api, cluster)
         for claim in claims_in_use_again(claims, places):

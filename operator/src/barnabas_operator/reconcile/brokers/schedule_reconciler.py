@@ -1,4 +1,4 @@
-"""Applies the CronJobs of `spec.maintenance`, and deletes CronJobs that no longer have an entry."""
+"""Applies the CronJobs that `spec.maintenance` declares, and deletes CronJobs that it no longer declares."""
 
 from typing import Final
 
