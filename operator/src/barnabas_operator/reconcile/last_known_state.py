@@ -7,7 +7,10 @@ from typing import Final
 from barnabas_operator.planning.cluster_state import ClusterState
 
 PATIENCE_S: Final = 15.0
-"""The time for which failed requests are ignored. A request to a broker that has just stopped fails after 10 s."""
+"""The time for which failed requests to brokers are ignored.
+
+The time exceeds 10 s, because a request to a broker that has just stopped fails only after 10 s.
+"""
 
 
 class LastKnownState:

@@ -20,9 +20,9 @@ class Looker(Protocol):
     async def look(self, cluster: Cluster | None, why_resting: str, bodies: Bodies) -> bool:
         """Reconcile all resources once; return True if the next call must come soon.
 
-        `cluster` is None until the worker may act for the Cluster. `why_resting` says why requests to the brokers are
-        forbidden, and is empty if they are allowed. If `look` raises an exception, the worker logs the exception, and
-        soon calls `look` again.
+        `cluster` is None until the operator has reached the Cluster's brokers. `why_resting` says why requests to the
+        brokers are forbidden, and is empty if requests are allowed. After an exception, which the worker logs, `look`
+        is soon called again.
         """
 
     def pause_s(self, took_s: float, *, is_busy: bool) -> float:
@@ -61,14 +61,14 @@ class LookWorker:
         self._loop: Final = RetryingLoop(what, self._pause, self._attempt, self._clock, retry_s, self._look_ended)
 
     def begin(self, cluster: Cluster, bodies: Bodies) -> None:
-        """Allow requests to brokers from now on; wake the worker if they were stopped or if resources changed."""
+        """Allow requests to brokers; wake the worker if requests were forbidden or if resources have changed."""
         if self._cluster is None or self._why_resting:
             self._woken.set()
         self._cluster, self._why_resting = cluster, ""
         self._hear(bodies)
 
     def rest(self, bodies: Bodies, why: str) -> None:
-        """Stop the requests of this worker to brokers from now on, for the reason `why`.
+        """Forbid requests to brokers, for the reason `why`.
 
         Wakes the worker if the reason is new or if resources have changed.
         """

@@ -59,7 +59,7 @@ class StatusWriter:
             raise self._refused
 
     def forget(self) -> None:
-        """Forget the written statuses, to free the memory for objects that have been deleted."""
+        """Forget the written statuses, so that the statuses of deleted objects do not fill the memory."""
         self._written.clear()
 
     async def write(self, changed: Iterable[tuple[ResourceT, Json]]) -> list[ResourceT]:
@@ -211,7 +211,7 @@ def _bounded(status: Status | None, known: Status | None) -> Status:
 
     A condition whose value is unchanged since the earlier status `known` keeps its lastTransitionTime.
     """
-    assert status is not None, "the status of a resource must be set before the write"
+    assert status is not None, "the status of a resource must be set before the status is written"
     short = (replace(each, message=shortened(each.message, MESSAGE_LENGTH_MAX)) for each in status.conditions)
     status = replace(status, conditions=merge_conditions(known.conditions if known is not None else (), short))
     if not isinstance(status, ClusterStatus) or status.rolling is None:

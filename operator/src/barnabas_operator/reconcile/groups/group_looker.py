@@ -114,7 +114,7 @@ class GroupLooker(Looker):
         self._client.drop()
 
     def pause_s(self, took_s: float, *, is_busy: bool) -> float:
-        """Return the pause in seconds, at least as long as the last call of `look` took."""
+        """Return the seconds to wait before the next call of `look`: at least `took_s`, which the last call took."""
         every_s = self._settings.group_look_s
         return max(took_s, min(every_s, BUSY_S_MIN) if is_busy else every_s - took_s)
 

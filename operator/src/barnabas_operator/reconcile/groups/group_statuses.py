@@ -49,7 +49,7 @@ class GroupStatuses:
 
     def _change(self, group: ConsumerGroup, before: ConsumerGroupStatus | None, bodies: Bodies) -> _Change | None:
         body = bodies[group.metadata.name]
-        assert group.status is not None, "the status of a group must be set before the write"
+        assert group.status is not None, "the status of a group must be set before the status is written"
         if group.status == before:
             return None
         if is_worth_a_write(before, group.status):

@@ -130,7 +130,8 @@ class GroupWork:
                 raise
             except Exception as error:  # An error in one group must not stop the other groups.
                 log.warning("%s: %s", _name(group), error, exc_info=not is_expected(error))
-                known = condition_of(group.conditions, OFFSETS_RESET)  # Keep the state of a reset.
+                # The condition OffsetsReset is reported unchanged, because a reset may be in progress.
+                known = condition_of(group.conditions, OFFSETS_RESET)
                 return WorkStatus(problem=refusal_of(error), conditions=(known,) if known is not None else ())
             self.acted_at = self._clock.monotonic_s()
         return work

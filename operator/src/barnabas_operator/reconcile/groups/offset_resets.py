@@ -115,9 +115,9 @@ class OffsetResets(GroupPart):
         return await blocking(lambda: plan_now(self._admin(), reset, look.group_id, look.now))
 
     async def _commit(self, group: ConsumerGroup, look: ResetLook) -> tuple[ResetStatus | None, Stop | None]:
-        """Commit the offsets of the reset; return the new status of the reset, or why the reset was refused.
+        """Commit the offsets of the reset; return the reset's new status and None, or None and the reason of a refusal.
 
-        Both are None if the group or the target workload has changed, so that the caller must read them again.
+        Return None and None if the group or the target workload has changed; the caller must then read both again.
         """
         reset = look.reset
         assert reset is not None

@@ -43,7 +43,7 @@ from barnabas_operator.resources.maintenance_job import MAINTENANCE_JOB, Mainten
 log = logging.getLogger(__name__)
 
 ObservedRuns = Mapping[str, ObservedRun]
-"""The observed runs by name."""
+"""The observed state of each MaintenanceJob, by the name of the MaintenanceJob."""
 AT_ONCE_MAX: Final = 16
 NOT_YET: Final = "the Cluster has not been reconciled yet"
 
@@ -74,7 +74,10 @@ class RunLooker(Looker):
         return self._statuses.wrote_at
 
     def pause_s(self, took_s: float, *, is_busy: bool) -> float:
-        """Return the pause in seconds: shorter while runs are active, but at least `took_s`, the last duration."""
+        """Return the seconds to wait before the next call of `look`: fewer while `is_busy`, but at least `took_s`.
+
+        `took_s` is the duration of the last call.
+        """
         return max(took_s, self._settings.run_look_s if is_busy else self._settings.drift_s)
 
     async def give_back(self, body: Json) -> None:
@@ -143,7 +146,7 @@ class RunLooker(Looker):
         good = [run for run in declared if not wrong.get(run.metadata.name)]
         await self._write((refused(run, cluster, wrong[run.metadata.name], now) for run in bad), bodies)
         turns = waiting_turns([*good, *not_gone])
-        if not self._why_not:  # Runs may begin, and a MaintenanceJob needs its finalizer before its run.
+        if not self._why_not:  # Runs may begin, and a MaintenanceJob must have its finalizer before its run begins.
             good = await with_finalizers(self._statuses, good, bodies, lambda run: _begins(run, turns), now)
 
         async def step(run: MaintenanceJob) -> None:

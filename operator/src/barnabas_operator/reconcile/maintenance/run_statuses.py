@@ -35,7 +35,7 @@ class RunStatuses:
         await self._statuses.write((run, bodies[run.metadata.name]) for run in due)
 
     def _is_due(self, run: MaintenanceJob, bodies: Bodies) -> bool:
-        assert run.status is not None, "the status of a run must be set before the write"
+        assert run.status is not None, "the status of a run must be set before the status is written"
         before = self._before(run, bodies)
         if before == run.status:
             return False

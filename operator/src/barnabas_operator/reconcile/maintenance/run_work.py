@@ -112,7 +112,8 @@ class RunWork:
         else:
             starter = driver_job(run, name, access, image)
             if run.spec.template != RunTemplate():
-                await self._api.dry_run(starter)  # The creation below drops unknown fields silently.
+                # The dry run refuses unknown fields in the template, which the creation below would silently drop.
+                await self._api.dry_run(starter)
         await self._give_rights(cluster)
         await self._create(run, driver_service(run, name))
         await self._create(run, starter)

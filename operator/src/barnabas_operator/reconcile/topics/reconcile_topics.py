@@ -95,7 +95,7 @@ def _names_with_configs(wanted: DesiredState, state: ClusterState) -> set[str]:
 
 
 def _about(state: ClusterState, wanted: DesiredState, seen: Seen) -> ClusterState:
-    """Return the cluster's state with the declared number of brokers, and the brokers that still have to register."""
+    """Add to `state` the declared number of brokers and the brokers that still have to register; return the result."""
     count = wanted.cluster.spec.brokers.replicas
     state = state.with_brokers(count)
     return state if seen.informed is None else state.awaiting(count, seen.informed)

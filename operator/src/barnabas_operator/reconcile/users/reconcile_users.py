@@ -42,7 +42,7 @@ class UserOutcome(NamedTuple):
 
     user: User
     drift: tuple[UserStep, ...] = ()
-    """The changes to the user in Kafka by which the operator undid changes by other clients."""
+    """The steps that restored the user in Kafka after other clients had changed the user."""
     is_rotated: bool = False
     """True if the user's previous password was replaced."""
 
