@@ -14,7 +14,7 @@ LATEST: Final = -1
 EARLIEST: Final = -2
 NO_OFFSET: Final = -1
 NOBODY: Final = -1
-"""The broker id that stands for no broker, such as the leader of a partition without a leader."""
+"""The broker id if there is no broker, for example if a partition has no leader."""
 
 
 class LogOffset(NamedTuple):
@@ -31,11 +31,11 @@ def log_offsets(
     *,
     committed: bool = False,
 ) -> dict[TopicPartition, LogOffset]:
-    """Return the offset of the first record at or after the timestamp of each partition; NO_OFFSET if none exists.
+    """Return for each partition the offset of the first record at or after its timestamp; NO_OFFSET if there is none.
 
     The timestamp EARLIEST stands for the log start offset, and LATEST for the log end offset. If `committed` is true,
     LATEST stands for the last stable offset, below which no transaction is open. The result lacks partitions without a
-    leader, and partitions whose leader does not respond or responds with an error. `asking` records failures.
+    leader, and partitions whose leader does not respond or responds with an error. Failures are recorded in `asking`.
     """
     known = {each: each for each in timestamps_ms}
     found: dict[TopicPartition, LogOffset] = {}

@@ -45,7 +45,7 @@ class GroupLags(NamedTuple):
     partitions: Mapping[TopicPartition, PartitionLag]
     topics: Mapping[str, TopicLag]
     offsets_expire_s: float | None = None
-    """The time in seconds within which all committed offsets expire; None if unknown, or if the group has members."""
+    """The seconds until all committed offsets have expired; None if unknown, or if the group has members."""
 
 
 class Evaluation(NamedTuple):

@@ -16,11 +16,11 @@ def may_expire(group: GroupReading) -> bool:
 
 
 def expire_s(retention_s: float, seen_since_s: float, moves_s: Iterable[float], now_s: float) -> float:
-    """Return the time in seconds within which all committed offsets expire, between 0 and `retention_s`.
+    """Return the seconds until all committed offsets have expired, between 0 and `retention_s`.
 
-    `seen_since_s` is when the exporter first saw the group without members, and `moves_s` when it saw each partition's
-    last commit, both in seconds since the epoch. A commit restarts the retention time, because a member may have
-    joined, committed and left since the exporter last read the group.
+    `seen_since_s` is the time at which the exporter first saw the group without members. `moves_s` has, for each
+    partition, the time at which the exporter saw the last commit. These times are in seconds since the epoch. A commit
+    restarts the retention time, because a member may have joined, committed and left between two readings of the group.
     """
     idle_s = now_s - max((seen_since_s, *moves_s))
     return min(max(0.0, retention_s - idle_s), retention_s)

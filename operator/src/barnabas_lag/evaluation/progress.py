@@ -45,7 +45,7 @@ class Progress:
     of the period is moved later by these seconds, so that they do not count as time with lag.
     """
     waits_s: tuple[float, ...] = ()
-    """The seconds for which the group had lag before each of the last commits, counted from the previous commit."""
+    """The seconds with lag between each of the last commits that moved the offset and the commit before it."""
     caught_up_s: float | None = None
     """The last time when there was no lag."""
     lag_when_moved: int = 0
@@ -113,7 +113,11 @@ def _moved(before: Progress, now_s: float, committed: int, lag: int, *, was_rese
 
 
 def _rewind(before: Progress, committed: int) -> tuple[int | None, int]:
-    """Return `rewound_from` and `moves_since_rewind` after a commit; None and 0 if no rewind is to be reported."""
+    """Return the `rewound_from` and `moves_since_rewind` of Progress after a commit that moved the offset.
+
+    Return None and 0 if there was no rewind, or if the group has since reached `rewound_from` or committed MOVES_KEPT
+    times.
+    """
     if committed < before.committed:
         return max(before.committed, before.rewound_from or 0), 0
     since = before.moves_since_rewind + 1

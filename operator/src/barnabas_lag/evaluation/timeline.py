@@ -12,14 +12,11 @@ from typing import Final, NamedTuple
 POINTS_MAX: Final = 128
 POINTS_KEPT: Final = 96
 KEPT_GAP: Final = 0.2
-"""The longest time between the points before and after a point that is removed.
-
-The time is given as a fraction of the age of the older of the two points.
-"""
+"""A point may be removed if the time between its two neighbours is at most this fraction of the older one's age."""
 ASKED_GAP: Final = 0.05
-"""The longest time between two points for which no request is needed to date the records between them.
+"""A record between two points is dated without a request if the points are close together in time.
 
-The time is given as a fraction of the age of the older point.
+The time between the points may be at most this fraction of the older point's age.
 """
 GAP_MIN_S: Final = 1.0
 
@@ -91,9 +88,9 @@ class Timeline:
         return (low + high) / 2
 
     def answered(self, offset: int, asked_s: float, found: Found | None) -> None:
-        """Add points from the response to a ListOffsets request.
+        """Add (offset, time) points from the response to a ListOffsets request about the record at `offset`.
 
-        `asked_s` is the timestamp in the request, which `question(offset)` returned. `found` is the first record with
+        `asked_s` is the timestamp in the request, as returned by `question(offset)`. `found` is the first record with
         this timestamp or a later one; None if the log has no such record.
         """
         after = bisect_right(self._offsets, offset)
@@ -108,18 +105,19 @@ class Timeline:
         self._insert_found(after, at, min(max(time_s, low), high), offset)
 
     def _insert_found(self, index: int, found: int, time_s: float, asked: int) -> None:
-        """Insert a point at the offset `found`.
+        """Insert the point (`found`, `time_s`).
 
-        If `found` equals `asked`, insert another point with the same time at the next offset.
+        If `found` equals `asked`, also insert the point (`found` + 1, `time_s`), so that the record at `asked` has
+        exactly this time.
         """
         self._insert(index, found, time_s)
         if found == asked:
             self._insert(index + 1, found + 1, time_s)
 
     def _answered_first(self, offset: int, found: Found | None) -> None:
-        """Add points for a record that is older than all points.
+        """Add (offset, time) points for the record at `offset`, which is below the offsets of all points.
 
-        `found` is the record that the leader returned, or None if it returned none.
+        `found` is the first record of the log, or None if the leader returned no record.
         """
         oldest = min(found.offset, offset) if found else offset
         time_s = found.time_s if found else self._times[0]

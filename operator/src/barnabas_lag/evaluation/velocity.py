@@ -16,9 +16,9 @@ class LagSum(NamedTuple):
 
 
 def with_sum(before: Sequence[LagSum], latest: LagSum) -> tuple[LagSum, ...]:
-    """Return the earlier sums and `latest`, at most the last SUMS_KEPT.
+    """Return the last SUMS_KEPT sums of a group's lag in a topic: those in `before`, and then `latest`.
 
-    Earlier sums that cover more or fewer partitions than `latest` are dropped, because the lags cannot be compared.
+    Sums over more or fewer partitions than in `latest` are dropped, because they cannot be compared with `latest`.
     """
     return (*(each for each in before if each.partitions == latest.partitions), latest)[-SUMS_KEPT:]
 

@@ -13,7 +13,7 @@ class Metric(NamedTuple):
     text: str
     labels: tuple[str, ...]
     origin: str = KAFKA_EXPORTER
-    """The other exporter with this metric, or the MBean or setting of Kafka with the same value."""
+    """The origin of the metric: another exporter that has it, or Kafka's MBean or setting with the same value."""
 
 
 PARTITION: Final = ("topic", "partition")

@@ -21,8 +21,8 @@ class Limits(NamedTuple):
 class Shown(NamedTuple):
     """The topics and groups that are exported.
 
-    A group that is not in `detailed_groups` has only its series by topic. A topic that is not in `detailed_topics` has
-    only its number of partitions.
+    The values of single partitions are left out for groups that are not in `detailed_groups`, and for topics that are
+    not in `detailed_topics`.
     """
 
     detailed_topics: frozenset[str]

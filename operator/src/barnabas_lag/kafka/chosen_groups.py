@@ -34,10 +34,10 @@ def read_chosen(
     topics_before: Mapping[str, Collection[str]],
     retention: OffsetsRetention,
 ) -> Chosen:
-    """Read the committed offsets and members of the groups in `group_ids`, and the partitions of their topics.
+    """Read the committed offsets and members of the groups in `group_ids`, and all partitions of the groups' topics.
 
-    `topics_before` has the topics of each group in the previous round. Their partitions are read if the group itself
-    cannot be read now. Raises ClusterUnreachable if no broker answers.
+    If a group cannot be read, its topics are those of the previous round, which `topics_before` has for each group.
+    Raises ClusterUnreachable if no broker answers.
     """
     metadata = asking.ask_any(MetadataRequest(topics=[ASKED], allow_auto_topic_creation=False))
     broker_ids = [each.node_id for each in metadata.brokers]

@@ -13,9 +13,10 @@ QUESTIONS_A_ROUND: Final = 8
 
 
 def evaluate(asking: Asking, readings: Readings, history: History, now_s: float) -> Evaluation:
-    """Add `readings` to the history, ask leaders when the next records were written, and return the lags of all groups.
+    """Add `readings` to the history, and return the lags of all groups.
 
-    `now_s` is in seconds since the epoch. Raises ClusterUnreachable if no request can be sent.
+    To learn the age of the lag, ask the leaders when the first unread records of the groups were written. `now_s` is in
+    seconds since the epoch. Raises ClusterUnreachable if no request can be sent.
     """
     history.look(readings, now_s)
     for _ in range(QUESTIONS_A_ROUND):

@@ -22,7 +22,10 @@ DESCRIBED: Final = frozenset({"", "classic"})
 """The group types that DescribeGroups describes; KIP-848 needs another request, which the client library lacks."""
 
 Known = Callable[[TopicPartition], TopicPartition | None]
-"""A function that returns the shared object for a partition, which saves memory; None if the partition is skipped."""
+"""A function that returns one shared object for all equal partitions, to save memory.
+
+The function returns None for a partition that is to be skipped.
+"""
 
 
 class Listed(NamedTuple):
@@ -34,9 +37,9 @@ class Listed(NamedTuple):
 
 
 class Committed(NamedTuple):
-    """The committed offsets of a group, and the ids of the resets by a ConsumerGroup.
+    """The committed offsets of a group, and the ids of the latest resets by a ConsumerGroup, both by partition.
 
-    Each id is that of the latest reset in the metadata of the committed offset.
+    A reset stores its id in the metadata of the committed offset.
     """
 
     offsets: dict[TopicPartition, int]

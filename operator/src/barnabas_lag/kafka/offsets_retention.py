@@ -13,7 +13,7 @@ from barnabas_kafka.asking import Asking
 SETTING: Final = "offsets.retention.minutes"
 BROKER_RESOURCE: Final = 4
 ASKED_EVERY_S: Final = 600.0
-"""The seconds between two requests; brokers read the setting only when they start."""
+"""The seconds between two requests for the setting, which changes only when brokers restart."""
 MINUTE_S: Final = 60.0
 
 
