@@ -95,7 +95,7 @@ def for_spark() -> dict[str, str]:
 
 
 def for_executors() -> dict[str, str]:
-    """Return the settings of Spark that pass the path of the file to executors."""
+    """Return the Spark settings that give executors the path of the file with Kafka's client properties."""
     file = os.environ.get(VARIABLE)
     return {} if file is None else {f"spark.executorEnv.{VARIABLE}": file}
 

@@ -14,7 +14,7 @@ from barnabas_jobs.app.catalog import JOBS
 from barnabas_jobs.planning.options import allowed
 
 TYPES: Final[dict[type[inspect.Type], str]] = {inspect.BoolType: "boolean", inspect.DateTimeType: "time"}
-"""The names of the types for which `_schema` has no case; a type that is not named here is a string."""
+"""The names that the table has for booleans and times; a type that `_schema` does not know is a string."""
 
 
 def job_table() -> str:
@@ -36,9 +36,9 @@ def _option(field: Any) -> dict[str, Any]:
 
 
 def _schema(kind: inspect.Type) -> dict[str, Any]:
-    """Return the type of an option's value and what restricts it: bounds, a pattern or choices.
+    """Return the type of an option's value, and its restrictions: bounds, a pattern or choices.
 
-    For a list, return these of its items.
+    For a list, return the type and the restrictions of its items.
     """
     match kind:
         case inspect.Metadata(type=inner):

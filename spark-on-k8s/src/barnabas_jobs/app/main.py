@@ -146,9 +146,9 @@ def _parser() -> argparse.ArgumentParser:
     fetch = commands.add_parser("fetch-jars", help="fetch Spark's Kafka connector before the first run")
     fetch.add_argument("--s3", action="store_true", help="also fetch the jars for archives in S3 (700 MB)")
     fetch.set_defaults(command=_fetch_jars)
-    executor = commands.add_parser("executor", help="the command of Spark's executor pods; only Spark starts it")
+    executor = commands.add_parser("executor", help="the command of Spark's executor pods; do not run it yourself")
     executor.set_defaults(command=_executor)
-    driver = commands.add_parser("driver", help="the command of driver pods of spark-submit; only Spark starts it")
+    driver = commands.add_parser("driver", help="the command of spark-submit's driver pods; do not run it yourself")
     for name in ("--properties-file", "--class"):
         driver.add_argument(name, help="an argument that spark-submit passes; the value is ignored")
     driver.add_argument("file", help="an argument that spark-submit passes; the value is ignored")

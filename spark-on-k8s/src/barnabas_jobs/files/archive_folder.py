@@ -193,7 +193,10 @@ class ArchiveFolder:
                 self.store.add(f"{PACKS}/{_file(first)}", b"[%b]" % b",".join(filter(None, contents)))
 
     def pack_all(self, entries: Sequence[Entry]) -> None:
-        """Copy all ledger entries into one file, which replaces the first pack, so that readers open only this file."""
+        """Replace the archive's first pack by one with all ledger entries, so that readers open only this file.
+
+        A pack is a file with copies of ledger entries.
+        """
         self.store.replace(f"{PACKS}/{_file(0)}", msgspec.json.encode(entries))
 
     def new_run(self, topic_id: str, number: int) -> str:

@@ -38,7 +38,7 @@ def new_report(path: str, run: str | None) -> Iterator[Path]:
             (partial / OF_RUN).write_text(run or "", encoding="utf-8")
             yield partial
             if _is_of(run, final):
-                # A rename is atomic. An interrupted removal might leave a report that no longer names its run.
+                # A rename is atomic; an interrupted removal might leave a part of the report without the file OF_RUN.
                 final.rename(partial / BEFORE)
             partial.rename(final)
             shutil.rmtree(final / BEFORE, ignore_errors=True)
@@ -84,7 +84,7 @@ def _is_ours(lock: IO[str], path: Path) -> bool:
 
 
 def _empty(partial: Path) -> None:
-    """Remove the files that a killed driver left, except for OF_RUN, which this process has locked."""
+    """Remove the files that a killed driver left, but keep the file OF_RUN, which this process has locked."""
     for each in partial.iterdir():
         if each.is_dir():
             shutil.rmtree(each)

@@ -1,4 +1,4 @@
-"""The configs that a new topic would have.
+"""The configs that a new topic would have, from the response to a CreateTopics request that only validates.
 
 The request is sent with kafka-python, because librdkafka drops the configs from the response.
 """

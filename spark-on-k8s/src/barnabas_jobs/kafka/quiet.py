@@ -1,9 +1,11 @@
-"""A wait until nobody writes to a topic, because requests of a driver or executor that died may still arrive.
+"""A wait until nobody writes to a topic, because requests of a dead driver or executor may still arrive.
 
-After QUIET_S without a new record, no task of that driver or executor writes any more, because a task fails after
-SILENT_S without an acknowledgement. New records may stay unseen while a slow replica keeps the high watermark, the end
-offset that consumers see, from rising. By default this lasts at most 45 s, which is less than QUIET_S: every 15 s, the
-leader removes replicas from the ISR that have been behind for `replica.lag.time.max.ms` (30 s).
+A task fails after SILENT_S without an acknowledgement. After QUIET_S without a new record, no task of the dead driver
+or executor therefore writes any more.
+
+A slow replica can hide new records, because it holds back the high watermark, up to which consumers read. By default it
+can do so for at most 45 s, which is less than QUIET_S: every 15 s, the leader removes replicas from the ISR that have
+been behind for `replica.lag.time.max.ms` (30 s).
 """
 
 import time

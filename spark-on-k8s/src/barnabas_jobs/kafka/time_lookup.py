@@ -16,7 +16,7 @@ from barnabas_jobs.planning.lag.end_offsets import Ends
 
 TIMEOUT_S: Final = 30.0
 IN_FLIGHT: Final = 50
-"""The largest number of unanswered requests; each request asks for at most one time of a partition."""
+"""The largest number of requests in flight. A request has at most one timestamp for each partition."""
 
 
 class TimeLookup:

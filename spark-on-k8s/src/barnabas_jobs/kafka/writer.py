@@ -1,9 +1,10 @@
 """The writer in the tasks of a restore. It writes records into one topic: to their partitions, in order, exactly once.
 
-A task first asks for the end offset of the partition. Records at or above the start offset of the restore were
-written by an earlier run or task, so the task skips the same number of its own records. Requests of an earlier task may
-still arrive if an earlier task of this run had to write the same records, or if the end offset differs from the one
-that the driver saw. Then the task waits until nobody writes.
+A task first asks for the end offset of the partition. Records at or above the start offset of the restore were written
+by an earlier run or task, so the task skips the same number of its own records.
+
+Requests of an earlier task may still be on their way. Therefore the task waits until nobody writes if it is not the
+first attempt, or if the end offset differs from the one that the driver read.
 
 A failed task drops its unsent records, and its idempotent producer stops at the first failure. So the written records
 are always a prefix of the planned records, without a gap.
@@ -58,8 +59,8 @@ The record is a plain tuple, because creating a named tuple takes as long as sen
 class TopicWriter:
     """A writer that Spark sends to executors.
 
-    By partition, `bases` has the offset of the first restored record, and `records` the number of records to restore.
-    `ends` has the end offset, as the driver read it last, at a time when no task was writing.
+    For each partition, `bases` has the offset of the first restored record, `records` the number of records to restore,
+    and `ends` the end offset that the driver read before it started the tasks.
     """
 
     def __init__(
