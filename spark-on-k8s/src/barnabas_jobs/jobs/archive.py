@@ -43,7 +43,8 @@ class Options(JobOptions, frozen=True, kw_only=True, forbid_unknown_fields=True)
             kind="excludes",
             option="delete_archived",
             other="continuous",
-            allowed="true for only one of these options; delete archived records in separate runs",
+            allowed="true for only one of these options; to delete archived records, run the job again with "
+            "continuous=false",
         ),
     )
 
@@ -124,7 +125,8 @@ def run(
 class Begun(NamedTuple):
     """The totals of the ledger at the beginning of the run; the ledger entries themselves would take too much memory.
 
-    `ends` holds the offset after the last archived or lost offset by partition; each commit of the run updates it.
+    Only `ends` is updated by each commit of the run: for each partition, it has the offset after the last one that was
+    archived or lost.
     """
 
     entries: int
@@ -207,7 +209,7 @@ def _delete_archived(job: Run) -> dict[int, int]:
         job.folder,
         generation,
         verify.Live(job.cluster, job.topic, job.cluster.bounds(job.topic)),
-        only_shared=True,  # Only records that the topic still has are deleted, so only these are compared.
+        only_shared=True,  # The topic no longer has the other archived records, so only shared ones are compared.
     )
     if not compared.fine:
         raise JobFailed(

@@ -45,9 +45,9 @@ class Stream:
         self._number = number
         self._ends = ends
         self._unknown: set[int] = set()
-        """The partitions that no ledger entry names yet.
+        """The partitions that appear in no ledger entry yet.
 
-        The next ledger entry contains their start offsets, even if the batch has no records of these partitions.
+        The next ledger entry has the start offsets of these partitions, even if it has none of their records.
         """
         self._stopping = stopping
         self._busy = threading.Lock()

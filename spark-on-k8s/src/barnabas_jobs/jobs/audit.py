@@ -137,8 +137,8 @@ def run(
 ) -> Result:
     """Read every file of the log dirs once, and write the report.
 
-    A file that cannot be read is a finding. Raises JobFailed if a log dir cannot be listed or is not the named
-    broker's, or if the report cannot be written.
+    A file that cannot be read becomes a finding. Raises JobFailed if a log dir cannot be listed or belongs to another
+    broker than the option `log_dirs` says, or if the report cannot be written.
     """
     log_dirs = parse_log_dirs(options.log_dirs)
     check(log_dirs)
@@ -206,9 +206,9 @@ def _key(row: Row) -> Key:
 
 
 def _clean_until(listed: Sequence[Looks]) -> dict[TopicPartition, int]:
-    """Return the offset up to which a partition may be compacted, for each partition that was compacted.
+    """Return, for each partition that was compacted, the offset below which some replica may have been compacted.
 
-    If replicas are compacted up to different offsets, this is the highest of these offsets.
+    The offset is the highest `clean_until` of the partition's replicas.
     """
     found: dict[TopicPartition, int] = {}
     for each in listed:

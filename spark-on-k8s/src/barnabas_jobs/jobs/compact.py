@@ -30,7 +30,7 @@ from barnabas_jobs.spark.records import PAGE_CHECKSUMS, counts, write_parquet
 
 
 class Options(JobOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The options of `compact`; commits are joined into new commits of at most `commit_records` records each."""
+    """The options of `compact`, which joins commits of an archive into new ones of at most `commit_records` records."""
 
     topic: TopicName
     archive: Location
@@ -40,7 +40,8 @@ class Options(JobOptions, frozen=True, kw_only=True, forbid_unknown_fields=True)
 class Result(msgspec.Struct, frozen=True, kw_only=True):
     """The result: `joined_commits` commits were joined into `commits` new ones.
 
-    `removed_runs` counts the removed run folders. An earlier run of `compact` had joined the files of these folders.
+    `removed_runs` is the number of run folders that were removed, because an earlier run of `compact` had replaced
+    their files by joined ones.
     """
 
     topic: str

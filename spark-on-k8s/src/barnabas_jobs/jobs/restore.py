@@ -231,13 +231,12 @@ def _restore(
 
 
 def _plan(options: Options, target: _Target, entries: int, selected: list[Selected]) -> Plan:
-    """Return a new plan of the restore. Raises Refused if the target topic is not empty and `append` is false."""
+    """Return a new plan of the restore. Raises Refused if the target topic ever had records and `append` is false."""
     ends = target.ends()
     if any(ends.values()) and not options.append:
         raise Refused(
-            f"into={target.topic.name} is not empty, because it has had {sum(ends.values())} records. Restore into an"
-            " empty topic, or set "
-            "append=true to add the restored records at the end"
+            f"into={target.topic.name}: the topic has had {sum(ends.values())} records, even if they were "
+            "deleted since. Restore into a new topic, or set append=true to add the restored records at the end"
         )
     return Plan(
         into=target.topic.name,

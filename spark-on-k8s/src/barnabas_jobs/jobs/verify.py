@@ -148,9 +148,9 @@ def compare(
     *,
     only_shared: bool = False,
 ) -> Result:
-    """Compare the records at the offsets that both archive and topic have, and count the records in all archived files.
+    """Compare the records at the offsets that both archive and topic have; `match=order` compares all records in order.
 
-    `match=order` compares all records in order. `only_shared` only counts archived records at offsets the topic lacks.
+    All archived records are counted; with `only_shared`, those at offsets that the topic lacks are not read in full.
     """
     spans = generation.spans()
     archived = of_files(spark, folder.data, folder.paths(generation))
