@@ -331,5 +331,5 @@ def test_a_plan_of_a_restore_is_kept_once(tmp_path: Path) -> None:
 
 
 def test_leftovers_beyond_the_ledger_show_that_it_lost_entries() -> None:
-    with pytest.raises(JobFailed, match="the ledger ends before entry 0: the files of the last entries are missing"):
+    with pytest.raises(JobFailed, match="the ledger ends before entry 0: the ledger files of the last"):
         leftovers(sums_of([]), ["data/topic_id=one/run=00000001-0123456789ab"], "/archive")

@@ -71,11 +71,13 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return msgspec.structs.replace(self, result={**(self.result or {}), largest: count})
 
     def _with_less_to_say(self, bytes_over: int) -> "Ending":
-        """Return a copy without `result`; if there is no result, with a shorter message.
+        """Return a smaller copy of an ending whose JSON is `bytes_over` bytes too long.
 
-        If the message has at most one character, return a copy without `ledger`. The message loses only one character
-        for every 6 bytes of `bytes_over`, because a character takes up to 6 bytes in JSON. `shortened` calls this
-        function until the JSON fits.
+        The copy lacks `result`. If there is no `result`, its `message` is shorter, and if the message has at most one
+        character, the copy lacks `ledger`.
+
+        `shortened` calls this function until the JSON fits. Therefore the message loses only one character for every 6
+        bytes of `bytes_over`, because a character takes up to 6 bytes in JSON.
         """
         if self.result is not None:
             return msgspec.structs.replace(self, result=None)

@@ -39,7 +39,7 @@ def leftovers(ledger: LedgerSums, folders: Iterable[str], archive: str) -> Lefto
         if number > following:
             raise JobFailed(
                 f"archive={archive}: {folder} belongs to entry {number} of the archive's ledger, but the ledger ends "
-                f"before entry {following}: the files of the last entries are missing. Restore these files from a "
-                "backup, or from `_entry.json` in the run folders of the archive. The job removed no files."
+                f"before entry {following}: the ledger files of the last entries are missing. Restore these files from "
+                "a backup, or copy `_entry.json` from the run folders to the ledger. The job removed no files."
             )
     return Leftovers(sorted(numbers), following in numbers.values())

@@ -120,7 +120,7 @@ def allowed(kind: Any) -> str:
 
 
 def _description(described: inspect.Type) -> str | None:
-    """Return the `description` in the annotation of the type, or None if there is none."""
+    """Return the `description` in the `msgspec.Meta` of a type, or None if there is none."""
     while isinstance(described, inspect.Metadata | inspect.UnionType):
         if isinstance(described, inspect.UnionType):
             described = described.types[0]

@@ -4,7 +4,7 @@ import msgspec
 
 
 class Amount(msgspec.Struct, frozen=True):
-    """The finished amount; `total` is None if it is unknown."""
+    """The finished amount (`done`), and the total amount, which is None if unknown."""
 
     done: int
     total: int | None

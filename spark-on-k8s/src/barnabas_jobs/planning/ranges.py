@@ -30,9 +30,10 @@ class Bounds(NamedTuple):
 
 
 def offsets_behind(ends: Sequence[Mapping[int, int]], log: Mapping[int, Bounds]) -> int:
-    """Return the number of offsets in `log` that are at or above the offset reached in their partition.
+    """Return the number of offsets in `log` that an archive still lacks.
 
-    The offset reached in a partition is the highest that `ends` has for the partition.
+    Each mapping in `ends` has, for some partitions, the offset up to which their records were archived or read. The
+    highest one of a partition counts.
     """
     found = 0
     for partition, bounds in log.items():

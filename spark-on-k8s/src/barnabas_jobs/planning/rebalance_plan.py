@@ -57,12 +57,14 @@ class _Move(NamedTuple):
 
 
 class _Pair(NamedTuple):
-    """Two log dirs between which a replica may move.
+    """Two log dirs: a replica may move from `giver` to `taker`.
 
-    A plan reduces the sum of the squared bytes of all log dirs and brokers, with the weights from `_pairs`. `pull` is
-    the weighted bytes of `giver` and its broker minus those of `taker` and its broker. `brake` is the sum of the
-    weights of these log dirs and brokers. If both log dirs are on one broker, the broker is left out of `pull` and
-    `brake`. A move of s bytes reduces the sum by s * (2 * pull - s * brake), and `bound` is the maximum over all s.
+    A plan reduces a sum: the squared bytes of each log dir and broker, times the weight that `_pairs` gives to the log
+    dir or broker. A move of s bytes reduces the sum by s * (2 * pull - s * brake), which is at most `bound`.
+
+    `pull` is the weighted bytes of `giver` and its broker minus those of `taker` and its broker. `brake` is the sum of
+    the weights of these log dirs and brokers. If both log dirs are on one broker, `pull` and `brake` leave the broker
+    out.
     """
 
     bound: float
@@ -125,7 +127,10 @@ class _Planning:
         self._moves: list[_Move] = []
 
     def best(self) -> _Move | None:
-        """Return the move that reduces the weighted sum of squared bytes most, or None if no move reduces it."""
+        """Return the move that makes the load most even, or None if no move makes it more even.
+
+        The load is more even if the sum that `_pairs` describes is smaller.
+        """
         found: _Move | None = None
         for pair in sorted(self._pairs(), key=lambda pair: -pair.bound):
             if found is not None and pair.bound <= found.gain:
@@ -168,11 +173,11 @@ class _Planning:
         )
 
     def _pairs(self) -> Iterator[_Pair]:
-        """Yield the pairs of log dirs between which a move can reduce the weighted sum of squared bytes.
+        """Yield the pairs of log dirs between which a move can make the load more even, so that a sum becomes smaller.
 
-        The squared bytes of a log dir have the weight 1, and those of a broker with n log dirs the weight 1 - 1/n. If n
-        log dirs are filled evenly, their squared bytes add up to 1/n of the broker's squared bytes. The weighted sum
-        then equals the broker's squared bytes, whatever n is.
+        The sum adds up the squared bytes of each log dir, and for each broker with n log dirs its squared bytes times 1
+        - 1/n. With these weights, a broker with evenly filled log dirs adds exactly the square of its bytes, whatever n
+        is.
         """
         share = {broker: 1 - 1 / len(dirs) for broker, dirs in self._dirs_of.items() if dirs}
         for giver, more in self._dirs.items():
@@ -206,9 +211,9 @@ class _Planning:
         return self._racks(self._row(partition, giver, taker)) >= self._racks(row)
 
     def _fill(self, taker: LogDir, size: int) -> None:
-        """Subtract the size from the free space of the log dir, and of all log dirs on the same disk.
+        """Subtract the size of a moved replica from the free space of `taker`, and of all log dirs on the same disk.
 
-        Log dirs of a broker are taken to be on the same disk if their disks report the same sizes.
+        Two log dirs of a broker are taken to be on the same disk if their disks report the same sizes.
         """
         space = self._placement.spaces[taker]
         for each in self._dirs_of[taker.broker]:

@@ -99,7 +99,7 @@ class _Search(NamedTuple):
         return (self.low_ms + self.high_ms) // 2
 
     def answered(self, asked_ms: int, end: int | None) -> "_Search":
-        """Return the search with a smaller range of time.
+        """Return the search after an answer, which narrows the range of times between `low_ms` and `high_ms`.
 
         `end` is the end offset that the log had at `asked_ms`, or None if the log has not grown since then.
         """

@@ -64,10 +64,10 @@ def decode_owner(text: str) -> Owner:
 def contradictions(
     checkpoint: Sequence[EpochStart], batches: Sequence[EpochBatch], checked_until: int
 ) -> list[tuple[str, EpochBatch | None]]:
-    """Return each batch below `checked_until` to which the checkpoint gives another epoch, with a text about the epoch.
+    """Return the batches below `checked_until` whose epochs differ from the checkpoint, each with a text.
 
-    If the lines of the checkpoint are out of order, return only a text that says so. Batches below the first offset of
-    the checkpoint are not compared.
+    The text names the epoch that the checkpoint has for the batch. If the lines of the checkpoint are out of order,
+    return only a text that says so. Batches below the first offset of the checkpoint are not compared.
     """
     if any(one.epoch >= two.epoch or one.start_offset >= two.start_offset for one, two in pairwise(checkpoint)):
         return [("the epochs or offsets do not increase from line to line", None)]

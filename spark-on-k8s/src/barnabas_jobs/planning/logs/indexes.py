@@ -12,9 +12,15 @@ from barnabas_jobs.planning.logs.names import INDEX, TIME_INDEX
 from barnabas_jobs.planning.logs.problems import INDEX_DAMAGED, TIME_INDEX_DAMAGED, Problem
 
 OFFSET_ENTRY: Final = struct.Struct(">ii")
-"""An offset relative to the segment's base offset, and the position of a batch at or before that offset."""
+"""An entry of an offset index: an offset, and the position of a batch at or before that offset.
+
+The offset is relative to the segment's base offset.
+"""
 TIME_ENTRY: Final = struct.Struct(">qi")
-"""The largest timestamp (ms) up to a batch, and an offset of that batch relative to the segment's base offset."""
+"""An entry of a time index: the largest timestamp (ms) up to the end of a batch, and an offset in that batch.
+
+The offset is relative to the segment's base offset.
+"""
 NAMED_MAX: Final = 10
 """The largest number of wrong entries that are reported for each index file."""
 
@@ -111,8 +117,8 @@ def _wrong_offsets(listed: Sequence[Entry], base_offset: int, batches: BatchPlac
                 place,
                 offset,
                 (
-                    f"the index entries do not rise: offset {offset} at byte {position} comes after offset"
-                    f" {base_offset + before.first} at byte {before.second}"
+                    f"the index entries are not in ascending order: offset {offset} at byte {position} comes after "
+                    f"offset {base_offset + before.first} at byte {before.second}"
                 ),
             )
         elif position >= batches.end_position or offset > batches.last_offset:
@@ -140,8 +146,8 @@ def _wrong_times(listed: Sequence[Entry], base_offset: int, batches: BatchPlaces
         number = bisect_right(batches.base_offsets, offset) - 1
         if before is not None and (timestamp_ms <= before.first or relative < before.second):
             detail = (
-                f"the index entries do not rise: time {timestamp_ms} at offset {offset} comes after time "
-                f"{before.first} at offset {base_offset + before.second}"
+                f"the index entries are not in ascending order: time {timestamp_ms} at offset {offset} comes after "
+                f"time {before.first} at offset {base_offset + before.second}"
             )
             yield place, offset, detail
         elif relative < 0 or offset > batches.last_offset:

@@ -58,7 +58,10 @@ class _Named:
         return self._counts[problem.kind] <= PROBLEMS_NAMED_MAX
 
     def summaries(self) -> Iterator[Problem]:
-        """Yield one more problem for each kind with unreported problems; the text says how many were not reported."""
+        """Yield one more problem for each kind that has more than PROBLEMS_NAMED_MAX problems.
+
+        The text of this problem says how many problems of the kind come after the first PROBLEMS_NAMED_MAX.
+        """
         for kind, last in self._last.items():
             more = self._counts[kind] - PROBLEMS_NAMED_MAX
             if more > 0:

@@ -64,7 +64,8 @@ class SegmentTransactions:
             wrong = self._wrong_entry(version, producer_id, first, last, stable)
             if last <= before:
                 wrong = (
-                    f"the entries do not rise: the marker at offset {last} comes after the marker at offset {before}"
+                    f"the index entries are not in ascending order: the marker at offset {last} comes after the marker "
+                    f"at offset {before}"
                 )
             if wrong is not None:
                 yield number * ENTRY.size, last, wrong
