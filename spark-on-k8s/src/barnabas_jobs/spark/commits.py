@@ -44,9 +44,10 @@ def chosen(records: DataFrame, groups: Sequence[str], topics: Sequence[str]) -> 
 
 
 def committed_names(records: DataFrame, column: str, wanted: Sequence[str]) -> list[str]:
-    """Return the wanted groups or topics with commits or tombstones, and up to NAMES_MAX that are not wanted.
+    """Return the groups or topics with commits or tombstones: all that are in `wanted`, and up to NAMES_MAX others.
 
-    An error text shows the groups or topics that are not wanted. If `wanted` is empty, return an empty list.
+    The others are for an error text, which shows what there is if a wanted one is missing. If `wanted` is empty, return
+    an empty list.
     """
     if not wanted:
         return []
@@ -80,8 +81,8 @@ def with_group_lags(commits: DataFrame) -> DataFrame:
     """Return the commits with two more columns, `group_lag` and `topic_lag`: lags of the group when it committed.
 
     `group_lag` is the sum of the last known lags of all partitions of the group, and `topic_lag` is the sum for the
-    partitions of the committed topic. Both are null if the lag in the committed partition is unknown. All commits of a
-    group are in one partition of `__consumer_offsets`, so their offsets there give their order.
+    partitions of the committed topic. Both are null if the lag in the committed partition is unknown. Commits are
+    ordered by their offsets in `__consumer_offsets`, where all commits of a group are in one partition.
     """
     own = Window.partitionBy(*KEY).orderBy(*PLACE)
     last = F.coalesce(F.last("lag", ignorenulls=True).over(own.rowsBetween(Window.unboundedPreceding, -1)), F.lit(0))

@@ -89,9 +89,10 @@ def _text(error: Exception) -> str:
 
 
 def _cause(text: str) -> str:
-    """Return the message of this package's exception in Spark's text.
+    """Return the message of this package's exception that Spark's error text contains.
 
-    If Spark's text has no such exception, return the last causes that it names, without the stack traces.
+    If there is none, return the last lines that KNOWN explains, or the last lines of the text if KNOWN explains none.
+    Stack traces are left out.
     """
     if ours := OURS.search(text):
         return ours[1]

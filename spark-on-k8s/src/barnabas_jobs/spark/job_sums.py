@@ -37,10 +37,11 @@ class JobSums:
         return number in self._ended
 
     def seen(self, jobs: Sequence[SparkJob], listed: Collection[int]) -> Seen:
-        """Return the stages of all Spark jobs, the phase of the newest Spark job with a phase, and the phase's records.
+        """Return the stages of all Spark jobs, the present phase, and the number of records of this phase.
 
-        `jobs` are the Spark jobs that are not in the totals yet; ended jobs are added to the totals. `listed` are the
-        ids of the jobs that Spark still lists. The ids of jobs that Spark no longer lists are forgotten.
+        The present phase is that of the newest Spark job that belongs to a phase. `jobs` are the Spark jobs that are
+        not in the totals yet; ended jobs are added to the totals. `listed` are the ids of the jobs that Spark still
+        lists. The ids of jobs that Spark no longer lists are forgotten.
         """
         running = [job for job in jobs if not job.ended]
         for job in jobs:

@@ -54,8 +54,8 @@ def phase(
 ) -> Iterator[None]:
     """Mark the Spark jobs that this thread starts in the `with` block as part of the phase.
 
-    Several blocks may belong to one phase. `done` returns the number of finished records, if Spark's own count does not
-    show them. The thread that watches the job calls `done`.
+    Several blocks may belong to one phase. If Spark's own count does not show the finished records, pass as `done` a
+    function that returns their number. The thread that watches the job calls `done`.
     """
     if done is not None:
         _done[name] = done

@@ -46,10 +46,12 @@ def epochs(batches: DataFrame) -> list[Row]:
 def differing(batches: DataFrame, spans: Sequence[Any]) -> DataFrame:
     """Return topic, partition and base offset of each batch that differs between replicas.
 
-    `is_committed` is true if the replicas that have committed the offset differ: their batches differ, or one of them
-    lacks the batch. A batch is no difference if only other replicas lack it. `spans` has a row of SPANS for each
-    replica: `since` is the first offset to compare, the replica has committed all offsets below `committed_until`, and
-    `untils` is the list of `committed_until` of all replicas of the partition.
+    `is_committed` is true if the difference is between replicas that have committed the offset: their batches differ,
+    or one of them lacks the batch. A batch that is missing only on replicas that have not committed its offset does not
+    count as a difference.
+
+    `spans` has a row of SPANS for each replica: `since` is the first offset to compare, the replica has committed all
+    offsets below `committed_until`, and `untils` is the list of `committed_until` of all replicas of the partition.
     """
     table = F.broadcast(batches.sparkSession.createDataFrame(list(spans), SPANS))
     offset = F.col("base_offset")

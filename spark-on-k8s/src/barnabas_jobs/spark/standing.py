@@ -14,7 +14,10 @@ class Standing(NamedTuple):
 
 UNKNOWN: Final = Standing()
 _asked: Final[list[Callable[[], Standing]]] = []
-"""The functions that `reported` has added; `standing` calls the one that was added last."""
+"""The functions that return the state of an archive, one for each running `with reported(...)` block.
+
+`standing` calls the function of the block that began last.
+"""
 
 
 def standing() -> Standing:
@@ -24,7 +27,7 @@ def standing() -> Standing:
 
 @contextmanager
 def reported(ask: Callable[[], Standing]) -> Iterator[None]:
-    """Let `standing` return the state of the archive, as `ask` returns it, while the `with` block runs.
+    """Let `standing` return the result of `ask`, the state of the archive, while the `with` block runs.
 
     The thread that reports the progress of the job calls `standing`.
     """
