@@ -235,8 +235,8 @@ def _plan(options: Options, target: _Target, entries: int, selected: list[Select
     ends = target.ends()
     if any(ends.values()) and not options.append:
         raise Refused(
-            f"into={target.topic.name}: the topic has had {sum(ends.values())} records, even if they were "
-            "deleted since. Restore into a new topic, or set append=true to add the restored records at the end"
+            f"into={target.topic.name}: the topic uses {sum(ends.values())} offsets already; its records may have "
+            "been deleted. Restore into a new topic, or set append=true to add the restored records at the end"
         )
     return Plan(
         into=target.topic.name,

@@ -6,6 +6,7 @@ from typing import Final
 from barnabas_operator.planning.conditions import condition_before
 from barnabas_operator.planning.groups.group_seen import NOT_FOUND
 from barnabas_operator.planning.groups.objective import MISSED
+from barnabas_operator.planning.groups.reset_conditions import done_message
 from barnabas_operator.planning.kube_event import Said
 from barnabas_operator.resources.consumer_group import ConsumerGroup, ConsumerGroupStatus
 from barnabas_operator.resources.json_types import Json
@@ -41,11 +42,7 @@ def _reset(status: ConsumerGroupStatus, before: Json) -> Iterator[Said]:
     done, was = status.reset, before.get("reset") or {}
     if done is None or done.done_at is None or (was.get("id") == done.id and "doneAt" in was):
         return
-    numbers = (
-        f"the offsets of {done.partitions} partitions were set; "
-        f"the group skips {done.skipped} records and reads {done.again} again"
-    )
-    yield "Normal", RESET, f"the reset {done.id} was carried out: {numbers}"
+    yield "Normal", RESET, done_message(done)
 
 
 def _objective(status: ConsumerGroupStatus, before: Json) -> Iterator[Said]:
