@@ -27,7 +27,10 @@ class AppendWatchers:
         self.by_follower: dict[int, AppendWatcher] = {}
 
     def watch(self, follower_id: int, watcher: AppendWatcher) -> None:
-        """Register the watcher to notify for a follower; the new watcher replaces the follower's previous one."""
+        """Register a follower's watcher, which gets a call for each change of the partition.
+
+        The new watcher replaces an earlier watcher of the same follower.
+        """
         self.by_follower[follower_id] = watcher
 
     def unwatch(self, follower_id: int, watcher: AppendWatcher) -> None:

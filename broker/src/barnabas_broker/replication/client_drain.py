@@ -30,7 +30,7 @@ class ClientDrain:
         self._turned_away_s = clock.monotonic_s()
 
     def turned_away(self) -> None:
-        """Record the time of a request that was refused because of its leader epoch or because another broker leads."""
+        """Record that a request was refused now: its leader epoch is wrong, or another broker leads the partition."""
         self._turned_away_s = self._clock.monotonic_s()
 
     async def until_all_left(self) -> None:

@@ -32,7 +32,10 @@ DOUBLINGS_MAX: Final = 20
 FAILURES_TOLD: Final = 7
 """The number of consecutive failures, over about a second, after which a warning is logged."""
 FAILURES_TOLD_EACH: Final = 3600
-"""The number of further failures after which the warning is logged again, about an hour with pauses of 1 s."""
+"""The number of further failures after which the warning is logged again.
+
+The pause between two failures is then 1 s, so the warning is logged about once an hour.
+"""
 NOT_ASKED: Final = -1
 UNKNOWN_LAG: Final = -1
 

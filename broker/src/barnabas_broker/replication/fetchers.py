@@ -43,7 +43,7 @@ class Fetchers:
         fetcher.follow(partition)
 
     def go_on(self, partition: Partition) -> None:
-        """Fetch a partition again after a sync of its log; do nothing if this broker does not follow the partition."""
+        """Resume the fetches of a partition after a sync of its log; do nothing if this broker is not a follower."""
         fetcher = self._fetched_from.get((partition.topic_id, partition.topic_partition.partition))
         if fetcher is not None:
             fetcher.follow(partition)

@@ -41,7 +41,7 @@ class FollowerPartition:
         self.is_waiting = False
 
     def changed(self) -> None:
-        """Notify the session, if the follower waits for records, of appended records or a new leader."""
+        """Notify the session of appended records or of a new leader if the follower waits for records."""
         if self.is_waiting:
             self._session.has_records(self)
 

@@ -277,9 +277,9 @@ class FollowerSession:
         self._answer_if_due(_Attempt(is_urgent=True))
 
     def _answer_if_due(self, attempt: _Attempt) -> bool:
-        """Read the partitions that may have records; respond if they have `min_bytes`, or if the attempt is urgent.
+        """Read the partitions that may have records, and respond if they have at least `min_bytes`.
 
-        Return True if the response was sent.
+        If the attempt is urgent, respond in any case. Return True if the response was sent.
         """
         for each in list(self._ready):
             if not self._read(each, attempt):

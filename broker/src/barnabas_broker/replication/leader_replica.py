@@ -179,7 +179,7 @@ class LeaderReplica:
     def isr_without_laggards(self, log_end_offset: int, now_ms: int, lag_ms_max: int) -> frozenset[int] | None:
         """Return the ISR without the replicas that lag too long, or None if no replica lags or a proposal is pending.
 
-        The call also ends the pause in additions to the ISR that follows a refused proposal.
+        After a refused proposal, no replica may join the ISR until this method is called.
         """
         self.is_refused = False
         if self.pending_isr is not None:

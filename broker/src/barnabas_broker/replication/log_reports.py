@@ -14,9 +14,10 @@ from barnabas_broker.replication.replica_states import ReplicaRecord, ReplicaSta
 from barnabas_broker.storage.logs.log import Log
 
 OTHERS_COME_S: Final = 30.0
-"""The time in seconds for which a log ahead of the metadata waits for other replicas that are down.
+"""The time in seconds after which a partition gets a leader even if some of its replicas are down.
 
-The partition has no leader in this time, because the other replicas may have more records.
+Until then, a partition with a log ahead of the metadata has no leader, because replicas that are down may have more
+records.
 """
 
 AHEAD: Final = (
@@ -53,7 +54,10 @@ class LogReports:
         return True
 
     def lost(self, record: ReplicaRecord, leader_epoch: int, what: str) -> None:
-        """Report a log that may lack records although the replica leads, or may be elected, in this leader epoch."""
+        """Report that the log of a leader, or of a replica that may be elected leader, may lack records.
+
+        The report has no effect once the partition has another leader epoch than `leader_epoch`.
+        """
         if record.state is not ReplicaState.LOST:
             log.error("%s: %s", record.topic_partition, what)
         self._states.change(record, Trigger.LACKING)

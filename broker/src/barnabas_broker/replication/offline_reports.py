@@ -10,11 +10,15 @@ from typing import Generic, TypeVar
 from barnabas_core.topic_partition import TopicPartition
 
 Found = TypeVar("Found")
-"""The content of a report about one partition: a leader epoch, or a `LogAhead`."""
+"""The content of a report about one partition: a `LogAhead`, or the leader epoch to which the report applies."""
 
 
 class OfflineReports(Generic[Found]):
-    """The queue of one kind of report about logs. The function `resign` writes the reports to the metadata."""
+    """The queue of one kind of report, for example the reports about failed logs.
+
+    The function `resign` changes the metadata as the reports require. For example, it ends the leadership of a broker
+    over the partitions whose logs failed.
+    """
 
     def __init__(
         self,

@@ -83,9 +83,9 @@ class Partition:
         self.follower = FollowerReplica(log)
         self.leader: LeaderReplica | None = None
         self._committing: LeaderReplica | None = None
-        """The value of `leader`, or None to stop the high watermark.
+        """The same as `leader`, but None while the high watermark must not advance.
 
-        The high watermark stops if the partition is offline or has an ELR (KIP-966).
+        The high watermark must not advance while the partition is offline or has an ELR (KIP-966).
         """
         self.state = PartitionState(replicas=(), leader=NO_LEADER, leader_epoch=-1, isr=(), partition_epoch=-1)
         """The partition's state in the metadata."""
@@ -133,7 +133,10 @@ class Partition:
         self._advance_high_watermark(monotonic_ms(self._environment.clock))
 
     def _update_accepted_acks(self) -> None:
-        """Compute `accepted_acks` and `_committing` again. An internal topic has no `accepted_acks`."""
+        """Compute `accepted_acks` and `_committing` again.
+
+        For an internal topic, `accepted_acks` is empty, because most clients may not write to the topic.
+        """
         leads = self.leader is not None and self.failure is None
         acks = ANY_ACKS if self.isr_size >= self.isr_size_min else LEADER_ACKS
         self.accepted_acks = acks if leads and not is_internal(self.topic_partition.topic) else NO_ACKS
@@ -203,7 +206,7 @@ class Partition:
 
     def _lead(self, state: PartitionState, now_ms: int) -> None:
         broker_id, is_eligible = self._environment.broker_id, self._environment.is_eligible
-        # The high watermark of an earlier leader may have raised the bounds above this log's end.
+        # The log may have stored the high watermark of an earlier leader, beyond its own end, as a compaction bound.
         self.log.compaction.lower_to(self.log.log_end_offset)
         self.leader = LeaderReplica(broker_id, state, self.log.log_end_offset, now_ms, is_eligible)
 

@@ -1,4 +1,4 @@
-"""The objects and functions that partitions get from their broker, and small types for partitions."""
+"""The objects and functions that partitions get from their broker, and the fetch position of a follower."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -37,4 +37,4 @@ class PartitionEnvironment(NamedTuple):
     propose_isr: Callable[[IsrProposer], object]
     own_broker_epoch: Callable[[], int]
     turned_away: Callable[[], object]
-    """Record the time of a request that was refused because of its leader epoch or because another broker leads."""
+    """Record that a request was refused now: its leader epoch is wrong, or another broker leads the partition."""

@@ -19,7 +19,7 @@ class Fetching(Protocol):
         ...
 
     def go_on(self, partition: Partition) -> None:
-        """Fetch a partition again after a sync of its log; do nothing if this broker does not follow the partition."""
+        """Resume the fetches of a partition after a sync of its log; do nothing if this broker is not a follower."""
         ...
 
     def unfollow(self, partition: Partition) -> None:
@@ -38,10 +38,10 @@ class ReplicaEnvironment(NamedTuple):
     give_up: Callable[[Mapping[TopicPartition, int]], object]
     """Report to the controller in which leader epochs the logs of partitions failed, so that other brokers lead."""
     lost: Callable[[Mapping[TopicPartition, int]], object]
-    """Report partitions whose logs lack committed records to the controller, with their current leader epochs."""
+    """Report to the controller which logs lack committed records, with the leader epochs of their partitions."""
     ahead: Callable[[Mapping[TopicPartition, LogAhead]], object]
     """Tell the controller which partitions have a later leader epoch in their log than in the metadata."""
     is_awake: Callable[[], bool]
     """Return True unless this process was suspended after it last read the latest metadata."""
     turned_away: Callable[[], object]
-    """Record the time of a request that was refused because of its leader epoch or because another broker leads."""
+    """Record that a request was refused now: its leader epoch is wrong, or another broker leads the partition."""

@@ -102,7 +102,7 @@ class ReplicaManager:
         self._returns.begin()
 
     def _look_again(self, record: ReplicaRecord) -> None:
-        """Try to serve a replica, or repeat the report about it to the controller.
+        """Try to serve a replica, or report to the controller again that the replica cannot be served.
 
         Do nothing after `stop`, or if a newer `ReplicaRecord` has replaced `record`.
         """

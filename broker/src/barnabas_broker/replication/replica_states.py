@@ -91,14 +91,14 @@ TRANSITIONS: Final = (
         (*WITHOUT_LOG, _S.OFFLINE),
         _T.LACKING,
         _S.LOST,
-        "no new log is created until the replica neither leads nor may be elected leader",
+        "no new log is created while the replica leads or may be elected leader",
     ),
-    Transition((_S.ONLINE, _S.AHEAD), _T.FAILED, _S.OFFLINE, "no request waits for the failed log"),
+    Transition((_S.ONLINE, _S.AHEAD), _T.FAILED, _S.OFFLINE, "no Produce or Fetch request waits for the failed log"),
     Transition(
         (_S.OFFLINE, _S.LOST),
         _T.RETURNED,
         _S.ONLINE,
-        "the partition's metadata needs no more changes because of the failed log",
+        "the partition's metadata already reflects the failure of the log",
     ),
     Transition((_S.ONLINE,), _T.OVERTOOK, _S.AHEAD, "nothing"),
     Transition((_S.AHEAD,), _T.OVERTAKEN, _S.ONLINE, "the metadata image has the partition's new leader epoch"),
@@ -134,9 +134,9 @@ class ReplicaRecord:
 
 
 class ReplicaStates:
-    """The `ReplicaRecord` of each replica.
+    """The `ReplicaRecord` of each replica on this broker.
 
-    A partition has at most two: one for a replica that is being removed (GOING), and one for the assigned replica.
+    This broker has at most two replicas of a partition: an old one that is being removed (GOING), and an assigned one.
     """
 
     def __init__(self) -> None:

@@ -4,7 +4,7 @@ from barnabas_broker.storage.logs.log import Log
 
 
 def last_stable_offset(log: Log) -> int:
-    """Return the last stable offset: the high watermark, or below it the start of the first undecided transaction.
+    """Return the high watermark, or the first offset of the oldest undecided transaction if that offset is lower.
 
     Raises ApiError and StorageError while the transactions in the log are not known.
     """

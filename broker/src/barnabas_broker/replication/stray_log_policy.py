@@ -155,9 +155,10 @@ class StrayLogPolicy:
             self._is_refused(stray.directory, error)
 
     def remove(self, topic_partition: TopicPartition, topic_id: UUID | None) -> None:
-        """Delete the log of a partition that left this broker, or keep it as a stray log, as `why_kept` says.
+        """Remove the log of a partition that left this broker.
 
-        Do nothing if the log belongs to another topic of the same name.
+        Keep it as a stray log if `why_kept` returns a reason; otherwise delete it. Do nothing if the log belongs to
+        another topic of the same name.
         """
         try:
             found = self._logs.get(topic_partition)
