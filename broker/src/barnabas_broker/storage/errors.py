@@ -57,7 +57,7 @@ class HalfDone(OSError):
 
 @contextmanager
 def half_done() -> Iterator[None]:
-    """Turn an OSError of the `with` block into HalfDone."""
+    """Replace an OSError of the `with` block by HalfDone, after which the log must be loaded again."""
     try:
         yield
     except OSError as error:

@@ -13,9 +13,9 @@ from barnabas_broker.wire.records import BrokenRecords
 
 
 def map_keys(files: FileSystem, request: MapKeys, pace: Pacer) -> tuple[OffsetMap, KeysMapped]:
-    """Build a map from each key to its newest offset; return the map and the response to `request`.
+    """Build a map from each key to the offset of its newest record; return the map and the response to `request`.
 
-    The map has all keys below the `end_offset` of the response. Raises OSError and InvalidBatch.
+    The map covers the records of the request below the `end_offset` of the response. Raises OSError and InvalidBatch.
     """
     keys_max = request.end_offset - request.start_offset
     offsets = OffsetMap(request.map_bytes_max, keys_max, request.load_factor)

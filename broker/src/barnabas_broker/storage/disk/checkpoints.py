@@ -103,11 +103,11 @@ def decode_clean_mark(data: bytes) -> int:
 
 
 class LastIncarnation(NamedTuple):
-    """The facts about the broker's previous run that show at the next start whether unsynced data may be lost.
+    """The facts about a broker's previous run by which the next start decides whether unsynced data may be lost.
 
-    A clean shutdown marker counts only if its broker epoch is in `mark_epochs`. `machine_ran_on` is True if the machine
-    has not been rebooted since the previous run began. `cut_dirs` are log dirs that were offline in the previous run
-    and were last used before a reboot. They may have lost unsynced data even if `machine_ran_on` is True.
+    `mark_epochs` has the broker epochs for which a clean shutdown marker is valid. `machine_ran_on` is True if the
+    machine has not been rebooted since the previous run began. Even then, the log dirs in `cut_dirs` may have lost
+    unsynced data: they were offline in the previous run, and the machine was rebooted after their last use.
     """
 
     mark_epochs: tuple[int, ...] = (NO_EPOCH,)

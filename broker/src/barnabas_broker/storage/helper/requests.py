@@ -23,9 +23,9 @@ class RetentionRules:
     The batch with this offset stays, because its sequence is needed to detect duplicates after a restart.
     """
     epochs: Mapping[int, int] = field(default_factory=dict)
-    """The current epoch of each active producer that has only a transaction marker in that epoch, by producer id.
+    """The current epoch, by producer id, of each active producer without a batch in its current epoch.
 
-    Compaction keeps the marker, because recovery reads the epoch from it.
+    Compaction keeps the last transaction marker of the producer, because recovery reads the epoch from the marker.
     """
     unpacked_bytes_max: int
 
@@ -79,7 +79,7 @@ class KeysMapped(NamedTuple):
 class CleanSegments:
     """A request to copy the records that compaction keeps from `segments` to one new segment.
 
-    The helper uses the key map of the last `MapKeys`.
+    The helper uses the map of keys that it built for the last `MapKeys` request.
     """
 
     directory: str
@@ -106,7 +106,7 @@ class InspectBatch:
     batch: bytes
     requires_keys: bool
     codec: int | None
-    """The codec to which the batch is recompressed, if it has another one; None to keep the codec of the batch."""
+    """The codec to which a batch with a different codec is recompressed; None to leave the batch as it is."""
     level: int | None
     unpacked_bytes_max: int
     size_bytes_max: int

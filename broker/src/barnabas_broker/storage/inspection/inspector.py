@@ -43,7 +43,10 @@ KEPT_BYTES_MAX: Final = 64 * 1024 * 1024
 A single batch may be larger.
 """
 ANSWER_S_MAX: Final = 25.0
-"""The longest wait for the helper in seconds, below the producers' default request.timeout.ms of 30 s."""
+"""The longest time in seconds to wait until the helper process has checked a batch.
+
+Producers wait longer for the response to a Produce request: 30 s by the default of request.timeout.ms.
+"""
 _ATTEMPTS: Final = 2
 
 

@@ -201,7 +201,7 @@ class LogDir:
 
         The new log must then refuse appends until `checkpoint_anew` has removed the entries of the earlier log.
         """
-        # `_gone` is read before `_written`, because a thread may clear `_gone` in between.
+        # Read `_gone` first: a thread can add the log to `_written`, and then clear `_gone`, between the two reads.
         is_gone = topic_partition in self._gone
         is_known = is_gone or any(topic_partition in offsets for offsets in self._written.copy().values())
         if is_known:
@@ -227,9 +227,9 @@ class LogDir:
         return [partial(self._call_online, call) for call in calls]
 
     def _call_online(self, call: Callable[[], None]) -> None:
-        """Run `call` if the log dir is online. Raise the failure if the log dir is offline.
+        """Run `call` if the log dir is online; otherwise raise the error that took the log dir offline.
 
-        The logs of an offline log dir are not loaded, so its checkpoints would be written without them.
+        The logs of an offline log dir are not loaded, so `call` would write a checkpoint without their entries.
         """
         if (failure := self.failure) is not None:
             raise failure
@@ -273,7 +273,7 @@ class LogDir:
         self._checkpoint_log_starts()
 
     def _lower_high_watermarks(self) -> None:
-        """Lower checkpointed high watermarks of truncated logs; remove those of deleted logs that new logs replace."""
+        """Lower stored high watermarks of truncated logs; remove those of deleted logs whose names new logs have."""
         with self._writing:
             begun, logs = self._begun.copy(), self.logs.copy()
             offsets = self._written.get(file_names.HIGH_WATERMARKS, {})
@@ -316,7 +316,7 @@ class LogDir:
     def _checkpoint_if_changed(
         self, file_name: str, offset_of: Callable[[Log], int | None]
     ) -> Mapping[TopicPartition, int]:
-        """Write `offset_of(log)` of all logs to a checkpoint file, if it differs from the file; return the offsets."""
+        """Return `offset_of(log)` of all logs; write the offsets to a checkpoint file if they have changed."""
         with self._writing:
             offsets = self._offsets_to_write(file_name, offset_of)
             if offsets != self._written.get(file_name, {}):
@@ -349,7 +349,7 @@ class LogDir:
         self._written[file_name] = offsets
 
     def _check_complete(self) -> None:
-        """Raise the error that took the log dir offline, if a checkpoint written now may lack logs."""
+        """Raise the error of an offline log dir unless all its logs are loaded: a checkpoint would lack the others."""
         if (failure := self.failure) is not None and not self.has_all_logs:
             raise failure
 

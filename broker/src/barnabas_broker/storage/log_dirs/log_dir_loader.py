@@ -91,7 +91,7 @@ class LogDirLoader:
         log_dir.has_all_logs = True
         for log in log_dir.take_clean_offsets():
             self._truncated.add(log)
-        # After a failed sync, damaged logs were not written again, so the marker file of the failure has to stay.
+        # While a log is damaged, the file that marks a failed sync has to stay: damaged logs were not written again.
         self._write_what_is_found(log_dir, is_rewritten=not log_dir.damaged)
         on_progress(LoadProgress(log_dir.path, len(found), len(found), recovered_bytes))
         after = "a clean shutdown" if clean_shutdown_ns is not None else "a crash, or at the first start of the broker"
@@ -105,8 +105,8 @@ class LogDirLoader:
         Truncated logs refuse appends until the checkpoints are written. A full disk does not stop the start of the
         broker, because retention and deletions can free space.
 
-        `is_rewritten` is True if no log is damaged. All data has then been written again after a failed sync, and the
-        file that marks the failed sync is removed.
+        `is_rewritten` is True if all data that a failed sync may have lost has been written again; the file that marks
+        the failed sync is then removed.
         """
         try:
             log_dir.checkpoint_clean_offsets()
@@ -141,9 +141,9 @@ class LogDirLoader:
     def _is_of_a_topic(self, log: Log) -> bool:
         """Return True if the log belongs to a topic; remove or set aside the directory of any other log.
 
-        An empty directory is removed, because it is left over from a failed creation. The log may have been created in
-        another log dir since. A log without records needs no topic id, because any topic of that name can use it. A log
-        with records and without a topic id is renamed to `-stray`, unless its name identifies the topic.
+        An empty directory is removed: the creation of the log failed there, and may have succeeded later in another log
+        dir. A log without records needs no topic id, because any topic of that name can use it. A log with records but
+        without a topic id is renamed to `-stray`, unless its name identifies the topic.
         """
         if log.topic_id is None and self._is_removed(log):
             return False

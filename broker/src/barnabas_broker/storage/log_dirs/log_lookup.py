@@ -13,13 +13,14 @@ def online_log(log_dirs: Iterable[LogDir], topic_partition: TopicPartition) -> L
     """Return the log of a partition, or None if no online log dir has it."""
     for log_dir in log_dirs:
         log = log_dir.logs.get(topic_partition)
-        if log is not None and log_dir.is_online:  # A thread may be loading the logs of an offline log dir.
+        # An offline log dir may list logs that a thread is still loading; they must not be used yet.
+        if log is not None and log_dir.is_online:
             return log
     return None
 
 
 def kept_by(log_dirs: Iterable[LogDir], log: Log) -> Kept:
-    """Return a `Kept`: whether the log may have lost records that were acknowledged before it was loaded."""
+    """Return SOME if the log may have lost records acknowledged before it was loaded, otherwise ALL or SYNCED."""
     log_dir = next(each for each in log_dirs if each.path == log.log_dir)
     return log_dir.kept.of(log.topic_partition, log.log_end_offset)
 

@@ -108,7 +108,7 @@ class LogManager:
         unflushed, all_are_here = self._environment.unflushed, all(each.is_online for each in self.log_dirs)
         logs = {each: self.get(each) for each in list(unflushed)}
         for topic_partition in [each for each, log in logs.items() if log is None and all_are_here]:
-            unflushed.pop(topic_partition, None)  # All log dirs are online, so the log no longer exists.
+            unflushed.pop(topic_partition, None)  # No log dir has the log, and all are online, so it was deleted.
         return [log for log in logs.values() if log is not None]
 
     @property
@@ -242,10 +242,10 @@ class LogManager:
     ) -> Log:
         """Create a log in `log_dir` (a path), or in the preferred log dir, or else by `log.dirs.placement`.
 
-        The log of another topic with the same name is renamed to `-stray`. The new log refuses appends until the
-        checkpoints are rewritten (`truncated_logs`), if they may list an earlier log with the same name or if
-        `flush.messages` is 1. Raises StorageError if the disk fails, or if the log exists but could not be loaded.
-        Raises ApiError if no log dir can take the log.
+        The log of another topic with the same name is renamed to `-stray`. If the checkpoint files may list an earlier
+        log with the same name, or if `flush.messages` is 1, the new log refuses appends until `truncated_logs` has
+        rewritten the files. Raises StorageError if the disk fails, or if the log exists but could not be loaded. Raises
+        ApiError if no log dir can take the log.
         """
         damage = self.damage_of(topic_partition)
         if damage is not None:
@@ -332,7 +332,7 @@ class LogManager:
     def _set_aside_replaced(self, log_dir: LogDir) -> None:
         """Rename logs of a reloaded log dir to `-stray` if other log dirs got logs of the partitions meanwhile."""
         for topic_partition in [each for each in log_dir.logs if self.get(each) is not None]:
-            self.strays.set_aside(log_dir.logs.pop(topic_partition), "another log dir has a new log of the partition")
+            self.strays.set_aside(log_dir.logs.pop(topic_partition), "another log dir has a log of the partition")
 
     def due_deletions(self, now_ms: int) -> list[str]:
         """Return the paths whose deletion is due, and drop them from the list; the caller calls `remove_files`."""

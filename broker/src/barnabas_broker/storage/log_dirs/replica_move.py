@@ -179,10 +179,10 @@ class ReplicaMove:
         return moved
 
     def _go_back(self, home: str) -> None:
-        """Rename the log from its `-delete` name back to its own name.
+        """Rename the log from its `-delete` name back to its own name. Raises LogDirFailed if the rename fails.
 
-        If the rename fails, the copy is kept and the log counts as deleted. Raises LogDirFailed in this case, even if
-        the disk is only full, so that the log dir goes offline and the deleted log gets no more records.
+        After LogDirFailed, the log dir goes offline, even if its disk is only full: the log still has its `-delete`
+        name, and must get no more records. The copy in the other log dir is kept.
         """
         self.is_kept = True
         try:

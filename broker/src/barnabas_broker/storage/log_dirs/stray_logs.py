@@ -1,8 +1,9 @@
 """Stray logs, which are not served because the metadata lacks their topics.
 
-The directory of a stray log stays until the metadata has the topic again, or the tombstone of a deleted topic, which
-allows the deletion of the log. If another log needs the directory's name, the stray log is renamed to `-stray`. The
-broker never uses a renamed log again by itself: `docs/explanation/storage-guarantees.md` says what to do.
+The broker keeps a stray log until the metadata decides about it: the log can be served if the metadata has the topic
+again, and deleted if the metadata has a tombstone of the topic. If another log needs the directory's name, the stray
+log is renamed to `-stray`. The broker never uses a renamed log again by itself:
+`docs/explanation/storage-guarantees.md` says what to do.
 """
 
 import logging

@@ -23,8 +23,8 @@ _logger: Final = logging.getLogger(__name__)
 class TopicIds:
     """The topic ids of logs.
 
-    `only_topic` returns the id of the topic with a name, or None if a log with that name may belong to a
-    deleted topic.
+    `only_topic` returns the id of the topic that has the given name now. It returns None if there is no such topic, or
+    if a deleted topic with this name may still have logs.
     """
 
     def __init__(self, only_topic: Callable[[str], UUID | None]) -> None:
@@ -34,7 +34,10 @@ class TopicIds:
         """The logs whose topic ids could not be written because the disk was full."""
 
     def give(self, log: Log, topic_id: UUID) -> None:
-        """Write the topic id of a new log, and schedule a sync of the file. Raises StorageError."""
+        """Write the topic id of a new log to `partition.metadata`, and schedule a sync of the file.
+
+        Raises StorageError.
+        """
         _write(log, topic_id)
         log.belongs_to(topic_id)
         self._unsynced[log] = None
@@ -69,7 +72,7 @@ class TopicIds:
         self._unsynced[log] = None
 
     def take_unsynced(self, log_dir: str) -> list[Log]:
-        """Return the logs of a log dir with a scheduled sync of the topic id, and clear this part of the schedule.
+        """Cancel the scheduled syncs of topic ids in a log dir, and return the logs whose topic ids were to be synced.
 
         The caller syncs the topic ids with `sync_call`.
         """

@@ -11,7 +11,8 @@ class TopicLookup(NamedTuple):
     """The functions that find the topic of a log in the metadata.
 
     `assigned` returns this broker's partition for a topic id and a partition number, or None. `only_topic` returns the
-    id of the topic with a name, or None if a log with that name may belong to a deleted topic.
+    id of the topic that has the given name now. It returns None if there is no such topic, or if a deleted topic with
+    this name may still have logs.
     """
 
     assigned: Callable[[UUID, int], TopicPartition | None] = lambda *_: None
