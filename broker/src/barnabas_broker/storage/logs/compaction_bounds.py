@@ -28,15 +28,18 @@ class CompactionBounds:
         return max(self.superseded_until, self.clean_until or 0)
 
     def superseded_below(self, offset: int) -> None:
-        """Record that compaction may have removed records, because newer records below `offset` have the same keys."""
+        """Record that compaction may have removed records that are superseded by newer records below `offset`."""
         self.superseded_until = max(self.superseded_until, offset)
 
     def ended(self, offset: int) -> None:
-        """Set the end offset of a compaction that has just finished, or the one in the checkpoint."""
+        """Set `clean_until` to the end offset of a compaction that has finished now, or to the checkpointed offset."""
         self.clean_until = offset
 
     def lower_to(self, log_end_offset: int) -> bool:
-        """Lower both offsets to the new log end; return True if `clean_until` in the checkpoint may be too high now."""
+        """Lower `superseded_until` and `clean_until` to the log end offset.
+
+        Return True if `clean_until` was lowered, so that the checkpoint may have a higher offset.
+        """
         self.superseded_until = min(log_end_offset, self.superseded_until)
         is_lowered = self.clean_until is not None and log_end_offset < self.clean_until
         if is_lowered:

@@ -15,10 +15,10 @@ def append_as_follower(
 ) -> int:
     """Append the complete batches that the leader sent, and return their size in bytes (see `fetched_batches`).
 
-    Compaction on the leader may have removed records, if newer records with the same keys are below the leader's high
-    watermark. After a gap in the offsets, the log keeps this high watermark in `compaction`: a later truncation below
-    it empties the log, because some keys would be left without a record. An in-sync replica is never truncated that
-    far. A crash of the broker loses this high watermark (`docs/explanation/storage-guarantees.md`).
+    A gap in the offsets shows that compaction on the leader has removed records. Newer records with the same keys are
+    below the leader's high watermark, which is stored in `compaction`. If the log is later truncated below the stored
+    high watermark, the newer records may be lost, too, so the log is emptied and fetched again. This never happens to
+    an in-sync replica. A crash loses the stored high watermark (`docs/explanation/storage-guarantees.md`).
 
     Raises ApiError CORRUPT_MESSAGE before any change if a batch does not continue the log, and another ApiError while a
     truncation is incomplete. After a StorageError the log has only the batches before the failed write.

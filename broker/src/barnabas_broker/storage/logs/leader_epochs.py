@@ -60,10 +60,11 @@ class LeaderEpochs:
         self._set([])
         self._saving = Lock()
         self._begun = self._done = self._cleared = self._abandoned = 0
-        """The numbers of saves of the checkpoint: `_begun` of the newest one, and `_done` of the newest written one.
+        """The numbers of saves of the checkpoint.
 
-        `_cleared` and `_abandoned` are copies of `_begun` from the last call of `clear` and of `abandon`. A save is
-        skipped unless its number is above `_done`, `_cleared` and `_abandoned`.
+        `_begun` counts the saves; the count is the number of the newest save. `_done` is the number of the newest save
+        that was written. `clear` copies `_begun` to `_cleared`, and `abandon` copies it to `_abandoned`. A save is
+        skipped if its number is not above all of `_done`, `_cleared` and `_abandoned`.
         """
 
     def moved_to(self, directory: str) -> None:
@@ -120,9 +121,9 @@ class LeaderEpochs:
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, message)
 
     def assign(self, epoch: int, start_offset: int) -> None:
-        """Begin `epoch` at `start_offset`, unless it is already the latest epoch.
+        """Add `epoch` as the latest epoch, with its start offset; do nothing if it already is the latest epoch.
 
-        Remove the epochs that are equal to `epoch` or later, or that begin at `start_offset` or later.
+        Before `epoch` is added, all epochs that are not earlier, or begin at `start_offset` or later, are removed.
         """
         if epoch == self.latest_epoch or epoch < 0:
             return
@@ -132,8 +133,8 @@ class LeaderEpochs:
     def recovered(self, found: Iterable[FoundEpoch]) -> None:
         """Add the leader epochs of the batches that recovery has found above the recovery point.
 
-        An epoch that is in the checkpoint keeps its start offset. If compaction has removed all batches of the epochs
-        directly before this epoch, this epoch begins at the start offset of the first of them.
+        An epoch that is in the checkpoint keeps its start offset, with one exception: if compaction has removed all
+        batches of one or more epochs just before it, it gets the start offset of the first of these empty epochs.
         """
         saved = dict(self._saved)
         for epoch, start_min, start_max in found:

@@ -106,12 +106,12 @@ class Log:
             self._mark_unflushed()
 
     def promises_synced(self, *, before: bool) -> bool:
-        """True if the log acknowledges only synced records and continues to do so; a checkpoint may then list the log.
+        """True if a checkpoint may list the log among those that acknowledge only synced records.
 
         `before` is True if the checkpoint already lists the log. A thread calls this method, while the event loop may
-        raise `flush.messages`. The thread sets a flag (`LogSyncs.promise`) before it reads `flush.messages`, and the
-        event loop sets `flush.messages` before it reads the flag. At least one of the two therefore sees the change of
-        the other.
+        raise `flush.messages`. The thread sets a flag (`LogSyncs.promise`), and then reads `flush.messages`. The event
+        loop sets `flush.messages`, and then reads the flag. So the thread sees the new value of `flush.messages`, or
+        the event loop sees the flag.
         """
         if self.config.flush_messages != 1:
             return False
@@ -330,8 +330,8 @@ class Log:
     def await_checkpoint(self) -> None:
         """Refuse appends until the checkpoints are rewritten.
 
-        The checkpoints may list an earlier log with the same name, or not yet list this log as one with only synced
-        records.
+        Until then, the checkpoints may still list an earlier log with the same name, or may not list yet that this log
+        acknowledges only synced records.
         """
         self.known_producers.hold_back(until_checkpointed=True)
         self._environment.truncated(self)

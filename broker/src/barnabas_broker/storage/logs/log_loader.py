@@ -84,9 +84,9 @@ def _has_earlier(place: LogPlace) -> bool:
 def _superseded_until(log: Log, place: LogPlace) -> int:
     """Return the offset below which an interrupted compaction may have removed superseded records.
 
-    Compaction removes a record only if the newer record of its key is below the checkpointed high watermark. A later
-    truncation below the returned offset could remove the newer records, too, so it empties the log. No in-sync replica
-    is truncated that far.
+    Compaction removes a record only if a newer record of its key is below the checkpointed high watermark. If the log
+    is later truncated below the returned offset, the newer records may be lost, too, so the log is emptied and fetched
+    again. This never happens to an in-sync replica.
     """
     active_base = log.segments.active.base_offset
     return active_base if place.high_watermark is None else min(place.high_watermark, log.log_end_offset)
@@ -181,8 +181,8 @@ def _rewrite(log: Log) -> None:
 def _sync_as_asked(log: Log) -> None:
     """Sync the records that a crash has left unsynced, if records must be synced before they are acknowledged.
 
-    Otherwise a fetch or a producer's retry would acknowledge unsynced records. If the disk is full, the next append
-    syncs them.
+    Otherwise the broker would acknowledge unsynced records: to the leader by its next Fetch request, or to a producer
+    that retries a batch. If the disk is full, the next append syncs the records.
     """
     if log.log_end_offset >= log.syncs.due_at:
         with suppress(DiskFull):

@@ -81,7 +81,7 @@ class LogSyncs:
         self._bound()
 
     def moved_to(self, directory: str) -> None:
-        """Set the new directory of the log. Running syncs no longer raise the recovery point."""
+        """Set the log's new directory. Syncs that began in the old directory no longer raise the recovery point."""
         self.directory = directory
         self._renames += 1
 
@@ -103,10 +103,10 @@ class LogSyncs:
         self._bound()
 
     def withdraw_promise(self) -> None:
-        """End the promise to sync all records before they are acknowledged; only `flush.messages` counts from now on.
+        """Withdraw the promise to sync all records before they are acknowledged: from now on `flush.messages` decides.
 
-        The checkpoint of logs that acknowledge only synced records must no longer list the log. Another thread calls
-        this method, and the next sync updates `due_at`.
+        Call this method after the log has left the checkpoint of logs that acknowledge only synced records. It runs in
+        a thread and leaves `due_at` unchanged; the next sync updates `due_at`.
         """
         self._is_promised = False
 
@@ -125,9 +125,9 @@ class LogSyncs:
 
     @disk_access
     def flush_job(self, end: int) -> FlushJob | None:
-        """Return a job that syncs the log below `end`, which is the end of a batch; None if these records are synced.
+        """Return a job that syncs all records below `end`, the end of a batch; None if they are already synced.
 
-        The caller runs the job and passes it to `flushed`.
+        The caller runs the job, and then calls `flushed` with the job.
         """
         if end <= self.recovery_point:
             return None

@@ -67,9 +67,9 @@ def _too_old(retention_ms: int, now_ms: int) -> Callable[[Segment], bool]:
 
 
 def _too_much(size_bytes: int, retention_bytes: int) -> Callable[[Segment], bool]:
-    """Return a rule that is true for a segment if the log has `retention_bytes` without this and all older segments.
+    """Return a rule that is true for a segment if the newer segments together have at least `retention_bytes`.
 
-    The rule has to be called for one segment after the other, the oldest first.
+    Call the rule for one segment after the other, the oldest first.
     """
     excess = size_bytes - retention_bytes if retention_bytes >= 0 else 0
 

@@ -52,7 +52,10 @@ class SegmentRemoval:
         self._drop_snapshots()
 
     def _rename(self, promoted: list[tuple[str, str]], deleted: list[tuple[str, str]]) -> None:
-        """Rename all files; after an error, undo all renames, so that the next start does not complete the swap."""
+        """Rename the files of the new and of the replaced segments.
+
+        After an error, undo all renames: the next start would otherwise replace the segments.
+        """
         files = self._environment.files
         try:
             rename_all(files, [*promoted, *deleted])

@@ -63,7 +63,7 @@ class CutLog(NamedTuple):
 
     @classmethod
     def now(cls, log: TruncatedLog) -> "CutLog":
-        """Return a `CutLog` with the log's current number of truncations."""
+        """Return a `CutLog` with the log's current number of truncations, for `is_current` to compare."""
         return cls(log, log.segments.truncations)
 
     @property
@@ -104,9 +104,9 @@ def cut_jobs(logs: Sequence[CutLog]) -> list[FlushJob]:
 def _cut_job(log: TruncatedLog) -> FlushJob | None:
     """Return a job that syncs the truncated file and its directory, or None for a new log without files.
 
-    Without this sync, a power failure could bring back truncated records whose offsets the next segment has again. The
-    power failure could also bring back the segments of a log that was emptied, and the checkpoints would no longer say
-    up to which offset these segments are compacted.
+    Without this sync, truncated records could be back after a power failure, and the next segment could have new
+    records with the same offsets. The old segments of an emptied log could be back, too, after the checkpoints have
+    lost the offset up to which these segments are compacted.
     """
     active = log.segments.active
     if not log.files.exists(active.path(file_names.LOG)):
@@ -148,10 +148,10 @@ class TruncatedLogs:
         self._waiting[log] = None
 
     def take(self, log_dir: DirOfLogs) -> list[CutLog]:
-        """Remove and return the logs of a log dir whose truncation is incomplete.
+        """Remove and return the logs that are in `log_dir`.
 
-        The caller passes logs that it cannot complete to `put_back`. A log that a thread is still loading is not
-        returned yet. Deleted logs are garbage-collected, because only weak references to logs are stored.
+        If the caller cannot complete the truncation of a log, it calls `put_back`. A log that a thread is still loading
+        is not returned yet. Deleted logs disappear by themselves, because only weak references to logs are stored.
         """
         waiting = [log for ref in self._waiting.keyrefs() if (log := ref()) is not None]
         here = [log for log in waiting if log_dir.logs.get(log.topic_partition) is log]

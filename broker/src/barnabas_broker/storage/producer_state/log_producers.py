@@ -125,7 +125,7 @@ class LogProducers:
     def reloaded(self, replay: ProducerReplay) -> None:
         """Use the producer states that `replay` has rebuilt, and accept appends again.
 
-        If `await_checkpoint` is True, the caller has already rewritten the checkpoints.
+        If `await_checkpoint` is True, the caller must rewrite the checkpoints before this call.
         """
         self.states, self.are_held_back, self.await_checkpoint = replay.states, False, False
 

@@ -16,10 +16,11 @@ A marker with this epoch need not have a higher epoch than the producer, because
 
 
 def check_marker(producer: Producer | None, marker: Marker, transaction_version: int) -> None:
-    """Raise ApiError unless the marker may follow the state of its producer.
+    """Raise ApiError if the marker is invalid, or too old for the current state of its producer.
 
-    A late marker must not end the producer's next transaction. With transaction.version 2 each transaction has its own
-    epoch, which identifies a late marker. A repeated marker is harmless, because its transaction has ended already.
+    An old marker must not end the producer's next transaction. With transaction.version 2, each transaction has an
+    epoch of its own, so an old marker has an old epoch. A repetition of the last marker is accepted, because its
+    transaction has already ended.
     """
     epoch = marker.producer_epoch
     if min(marker.producer_id, epoch) < 0:

@@ -79,7 +79,7 @@ class Producer:
 
     @property
     def batches(self) -> list[ProducedBatch]:
-        """The last five batches at most, oldest first."""
+        """The last batches of the producer, at most five, oldest first."""
         return [ProducedBatch(*fields) for fields in _BATCH.iter_unpack(self.packed)]
 
     @property
@@ -246,7 +246,7 @@ class ProducerStates:
         return {producer_id: kept[-1].last_offset for producer_id, kept in batches if kept}
 
     def epochs_without_batches(self) -> dict[int, int]:
-        """Return, by producer id, the epoch of each producer that has only a transaction marker in that epoch."""
+        """Return, by producer id, the current epoch of each producer without a batch in its current epoch."""
         return {each.producer_id: each.epoch for each in self.producers.values() if not each.packed}
 
     def snapshot(self) -> list[SnapshotEntry]:

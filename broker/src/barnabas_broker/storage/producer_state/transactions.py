@@ -20,7 +20,7 @@ class EndedTransaction(NamedTuple):
 class Transactions:
     """The transactions of a partition.
 
-    The end of a transaction does not raise `first_unstable_offset`; only `stable_until` raises it.
+    `first_unstable_offset` does not rise when a transaction ends, but in the next call of `stable_until`.
     """
 
     __slots__ = ("_ended", "_open", "first_unstable_offset")

@@ -76,7 +76,7 @@ def valid_header(chunk: bytes | memoryview, place: int, position: int, end: int,
         raise InvalidBatch(
             position,
             f"the batch has base offset {header.base_offset} and last offset delta "
-            f"{header.last_offset_delta}, but a batch from offset {offset_min} on was expected",
+            f"{header.last_offset_delta}, but the lowest valid values are {offset_min} and 0",
         )
     if position + header.length + LENGTH_OFFSET > end:
         raise InvalidBatch(

@@ -81,7 +81,7 @@ class SparseIndex:
         return self._read(count) if count < self.count else None
 
     def count_up_to(self, target: int, field: int = 0) -> int:
-        """Return how many entries have a first number (`field` 0) or second number (`field` 1) of at most `target`."""
+        """Count the entries whose first number (`field` 0) or second number (`field` 1) is not above `target`."""
         entry = self._entry
         if self._tail and entry.unpack_from(self._tail)[field] <= target:
             return self._written + self._bisect(self._tail, target, field)
@@ -145,7 +145,7 @@ class SparseIndex:
         return bisect_right(range(len(entries) // size), target, key=value)
 
     def _covers(self, start: int, page: bytes, target: int, field: int) -> bool:
-        """True if the page, which begins with entry `start`, has the last entry whose `field` is at most `target`."""
+        """True if `count_up_to` has to look only into `page`, whose first entry has the number `start` in the file."""
         size = self._entry.size
         if not page:
             return False
@@ -154,7 +154,7 @@ class SparseIndex:
         return bool(starts and (is_last or self._entry.unpack_from(page, len(page) - size)[field] > target))
 
     def _load_page(self, target: int, field: int) -> tuple[int, bytes]:
-        """Find, read and cache the page that has the last entry whose `field` is at most `target`."""
+        """Read, cache and return the page that `count_up_to` has to look into, with the number of its first entry."""
         file, size = self._files.open_file(self.path), self._entry.size
 
         def first_value(page: int) -> int:

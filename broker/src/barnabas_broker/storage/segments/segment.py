@@ -130,7 +130,7 @@ class Segment:
             self._environment.open_files.closed(self)
 
     def _look_into(self) -> None:
-        """Check a segment of an earlier run at its first use: rebuild wrong indexes, and read its timestamps."""
+        """Check a segment of an earlier process at its first use: rebuild wrong indexes, and read the timestamps."""
         self._looked_into = True
         are_anew = self._clear_wrong_indexes()
         for _ in self._observe_from(_ALL_OFFSETS, SCAN_CHUNK_BYTES if are_anew else LOOKUP_CHUNK_BYTES):

@@ -116,7 +116,10 @@ class SegmentIndexes:
         return self._base_offset + (entry[1] if entry else 0)
 
     def are_sane(self, log_bytes: int) -> bool:
-        """True if the sizes and the first and last entries of both files are plausible for a log of `log_bytes`."""
+        """True if the offset index and the time index are plausible for a `.log` file of `log_bytes`.
+
+        Only the sizes of the indexes and their first and last entries are checked.
+        """
         return self.offsets.is_sane(log_bytes - 1) and self.times.is_sane(RELATIVE_OFFSET_MAX)
 
     @property
@@ -136,8 +139,8 @@ class SegmentIndexes:
     def truncate_to(self, offset: int) -> IndexedBatch | None:
         """Remove the entries of batches that end at `offset` or later; return the last remaining entry, or None.
 
-        The caller has to call `observe` for the batches from that entry on, or for all batches if no entry remains. The
-        time index has the largest timestamp up to that entry, so no timestamp is missed.
+        The caller has to call `observe` for the batches from the returned entry on, or for all batches if no entry
+        remains. Earlier batches are not needed, because the time index has their largest timestamp.
         """
         relative = offset - self._base_offset - 1
         self.offsets.truncate(self.offsets.count_up_to(relative))

@@ -43,7 +43,7 @@ class Segments:
         self.active = segment
 
     def truncated(self) -> None:
-        """Raise the number of truncations at the start of a truncation."""
+        """Count a truncation that begins now; syncs that began earlier will then not raise the recovery point."""
         self.truncations += 1
 
     def close_files(self) -> None:

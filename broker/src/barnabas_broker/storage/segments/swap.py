@@ -40,7 +40,10 @@ def _names(files: FileSystem, directory: str, offsets: Iterable[int], old: str, 
 
 
 def finish_interrupted_swap(files: FileSystem, directory: str) -> list[FileEntry]:
-    """Remove files marked as unfinished or deleted, finish an interrupted swap, and return the remaining entries."""
+    """Finish an interrupted swap of segments, and return the files that are then in `directory`.
+
+    Files that are marked as unfinished or deleted are removed.
+    """
     entries = files.scan(directory)
     marked = [entry.name for entry in entries if entry.name.endswith(_MARKS)]
     if not marked:

@@ -41,7 +41,10 @@ class TransactionIndex:
         return bool(self._written_bytes or self._entries)
 
     def add(self, aborted: AbortedTransaction) -> None:
-        """Add a transaction in memory, unless the index has it. Markers must come in the order of their offsets."""
+        """Add an aborted transaction in memory, unless the index already has the transaction.
+
+        Transactions must be added in the order of their markers.
+        """
         entries = self._load()
         if not entries or _last_offset(entries, -1) < aborted.last_offset:
             entries += index_entry(aborted)
