@@ -1,7 +1,7 @@
 """The bytes of one connection, in clear or over TLS.
 
-TLS runs over buffers in memory instead of asyncio's TLS. Each handshake is then a part of its connection's task, which
-has one deadline, and counts as an open connection from the first byte on.
+TLS runs over buffers in memory instead of asyncio's TLS, so that the connection's task also runs the handshake. The
+task's deadline then covers the handshake, and the connection counts as open from its first byte on.
 """
 
 import asyncio

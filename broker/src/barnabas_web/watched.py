@@ -54,7 +54,8 @@ def mark_of_file(location: str) -> object:
 def content_of_file(location: str) -> bytes | None:
     """Return the first FILE_BYTES_MAX + 1 bytes of a regular file; None for another kind of file. Raise OSError.
 
-    Clients that may alter configs choose some locations: reading from a device would never end, and a pipe would block.
+    Clients that may alter configs can choose some of the paths. Other kinds of files are not read, because reading a
+    device might never end, and reading a pipe would block.
     """
     with os.fdopen(os.open(location, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
         is_regular = stat.S_ISREG(os.fstat(file.fileno()).st_mode)
