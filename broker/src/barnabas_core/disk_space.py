@@ -6,7 +6,7 @@ HEADROOM_BYTES_MAX: Final = 1 << 30
 HEADROOM_SHARE: Final = 10
 """The number by which a disk's size is divided to get the space that must remain free.
 
-At most HEADROOM_BYTES_MAX must remain free.
+If the result is above HEADROOM_BYTES_MAX, only HEADROOM_BYTES_MAX must remain free.
 """
 
 

@@ -137,7 +137,7 @@ class FairTurn:
             self.take()
 
     async def over(self, things: Iterable[T]) -> AsyncIterator[T]:
-        """Yield all items, over as many turns as they need."""
+        """Yield all items; wait for the next turn of the event loop each time that the budget of a turn is used up."""
         for thing in list(things):
             await self.give_way()
             yield thing

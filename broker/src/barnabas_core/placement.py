@@ -38,10 +38,10 @@ def assign_replicas(
 
 
 def start_index_for_added(brokers: Sequence[int], first_replica: int) -> int:
-    """Return the index of `first_replica` in `brokers`, which is both start index and shift for added partitions.
+    """Return the `start_index` with which `assign_replicas` places the added partitions of a topic.
 
-    `first_replica` is the first replica of the topic's partition 0. If that broker is missing, return the index of the
-    next higher id, or 0 if there is none.
+    The index is also their `shift`. It is the index of `first_replica`, the first replica of the topic's partition 0,
+    in `brokers`. If that broker is missing, it is the index of the next higher id, or 0 if there is none.
     """
     return next((index for index, broker in enumerate(brokers) if broker >= first_replica), 0)
 

@@ -26,7 +26,10 @@ def is_marked(metadata: str) -> bool:
 
 
 def says_nothing(metadata: str, member_id: str) -> bool:
-    """True if the metadata has no information: it is empty, or the member id, which franz-go commits by default."""
+    """True if the metadata of a committed offset has no content of the application.
+
+    The metadata is then empty, or is the id of the group member, which franz-go commits by default.
+    """
     return metadata in ("", END, member_id)
 
 
@@ -38,9 +41,9 @@ def reset_ids(metadata: str) -> tuple[str, ...]:
 
 
 def reset_mark(reset_id: str, before: Iterable[str]) -> str:
-    """Return the metadata with the mark of a reset: `reset_id`, and then the ids of earlier resets from `before`.
+    """Return the metadata of an offset that is committed by a reset: `reset_id`, then the ids of earlier resets.
 
-    Ids that would exceed MARK_LENGTH_MAX are left out.
+    `before` has the ids of earlier resets; those that would exceed MARK_LENGTH_MAX are left out.
     """
     mark = RESET_MARK + reset_id
     for each in before:

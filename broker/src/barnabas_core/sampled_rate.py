@@ -16,7 +16,7 @@ class SampledRate:
 
     def __init__(self) -> None:
         self._samples: deque[tuple[int, float]] = deque()
-        """The start in ms and the sum of the amounts of each sample, oldest first."""
+        """The samples, oldest first: the start of the sample in ms, and the sum of the amounts counted in it."""
         self._sum = 0.0
 
     def is_unused(self, _limit: float, now_ms: int) -> bool:
@@ -35,7 +35,7 @@ class SampledRate:
         self._sum += amount
 
     def wait_ms(self, limit: float, now_ms: int) -> int:
-        """Return the ms until the rate falls to `limit` per second without new amounts; 0 below the limit."""
+        """Return the ms until the rate falls to `limit` per second if nothing more is counted; 0 if it is not above."""
         self._forget(now_ms)
         if not self._samples:
             return 0

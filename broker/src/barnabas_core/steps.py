@@ -16,9 +16,9 @@ class Steps:
         self._under_way = 0
 
     def progress(self) -> object:
-        """Return a value that changes each time a counted coroutine is resumed.
+        """Return a value that changes each time the event loop resumes an awaitable that was passed to `count`.
 
-        While no coroutine is counted, the value changes at each call, because then nothing can hang.
+        While no call of `count` is running, the value changes at each call, so that nothing appears to hang.
         """
         return self._taken if self._under_way else object()
 

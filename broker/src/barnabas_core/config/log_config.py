@@ -25,7 +25,7 @@ class Compression(Enum):
 
 
 class CleanupPolicy(Enum):
-    """A policy for old segments; `cleanup.policy` may list both."""
+    """A policy for old segments; `cleanup.policy` may list both policies."""
 
     DELETE = "delete"
     COMPACT = "compact"

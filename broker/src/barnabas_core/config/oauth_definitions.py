@@ -58,14 +58,14 @@ OAUTH_CONFIGS: Final[Mapping[str, ConfigDefinition]] = table(
         _LONG,
         100,
         Range(1),
-        "The first wait in milliseconds after the keys could not be fetched; each further wait is twice as long.",
+        "The first wait in milliseconds before a failed fetch of keys is retried; each further wait is twice as long.",
     ),
     _D(
         RETRY_BACKOFF_MAX_MS,
         _LONG,
         10_000,
         Range(1),
-        "The maximum wait in milliseconds after the keys could not be fetched.",
+        "The maximum wait in milliseconds before a failed fetch of keys is retried.",
     ),
     _D(
         CLOCK_SKEW_SECONDS,

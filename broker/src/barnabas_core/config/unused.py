@@ -29,7 +29,7 @@ _CLASSIC_ONLY: Final = "groups use only the classic rebalance protocol"
 _NO_QUOTAS: Final = "quotas of this kind are not supported"
 _FIXED_WINDOWS: Final = "quotas are measured over 11 windows of one second, which is Kafka's default"
 _HTTP_METRICS: Final = "the broker serves its metrics at /metrics of http.listener"
-_NO_OLD_VERSIONS: Final = "Kafka has removed this setting, and its old record and request formats are not supported"
+_NO_OLD_VERSIONS: Final = "Kafka has removed this setting; old record and request formats are not supported"
 _PURGATORY: Final = "delayed requests are removed as soon as they are completed"
 
 UNUSED_CONFIGS: Final[Mapping[str, str]] = {
