@@ -35,7 +35,7 @@ class SampledRate:
         self._sum += amount
 
     def wait_ms(self, limit: float, now_ms: int) -> int:
-        """Return the ms until the rate falls to `limit` per second if nothing more is counted; 0 if it is not above."""
+        """Return the ms until the rate falls to `limit` per second if nothing is counted, or 0 if the rate is lower."""
         self._forget(now_ms)
         if not self._samples:
             return 0

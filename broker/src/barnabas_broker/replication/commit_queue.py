@@ -37,7 +37,7 @@ class CommitQueue:
         waiting = self.waiting
         if not waiting or waiting[-1][0] <= end_offset:
             waiting.append((end_offset, done))
-        else:  # A retried batch is already in the log, so appends of later batches may wait, and come after it.
+        else:  # A retried batch is in the log already, so it is inserted before later batches that wait.
             waiting.insert(sum(1 for other, _ in waiting if other <= end_offset), (end_offset, done))
 
     def committed(self, high_watermark: int) -> None:

@@ -206,7 +206,7 @@ class Partition:
 
     def _lead(self, state: PartitionState, now_ms: int) -> None:
         broker_id, is_eligible = self._environment.broker_id, self._environment.is_eligible
-        # The log may have stored the high watermark of an earlier leader, beyond its own end, as a compaction bound.
+        # A compaction bound may be the high watermark of an earlier leader, which may be above the end of this log.
         self.log.compaction.lower_to(self.log.log_end_offset)
         self.leader = LeaderReplica(broker_id, state, self.log.log_end_offset, now_ms, is_eligible)
 

@@ -273,7 +273,7 @@ class LogDir:
         self._checkpoint_log_starts()
 
     def _lower_high_watermarks(self) -> None:
-        """Lower stored high watermarks of truncated logs; remove those of deleted logs whose names new logs have."""
+        """Lower stored high watermarks of truncated logs; remove that of a deleted log if a new log has its name."""
         with self._writing:
             begun, logs = self._begun.copy(), self.logs.copy()
             offsets = self._written.get(file_names.HIGH_WATERMARKS, {})

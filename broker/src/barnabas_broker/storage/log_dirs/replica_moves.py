@@ -48,7 +48,7 @@ class ReplicaMoves:
             raise ApiError(ErrorCode.REPLICA_NOT_AVAILABLE, f"{topic_partition} is not on this broker")
         if log.log_dir != target.path:
             self._check_free(target.path, topic_partition)
-            target.damaged.pop(topic_partition, None)  # `_check_free` found that its directory is gone.
+            target.damaged.pop(topic_partition, None)  # `_check_free` found no directory of this name.
         self.stop(topic_partition)
         if log.log_dir == target.path:
             return None

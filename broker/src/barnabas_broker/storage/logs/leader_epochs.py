@@ -133,8 +133,8 @@ class LeaderEpochs:
     def recovered(self, found: Iterable[FoundEpoch]) -> None:
         """Add the leader epochs of the batches that recovery has found above the recovery point.
 
-        An epoch that is in the checkpoint keeps its start offset, with one exception: if compaction has removed all
-        batches of one or more epochs just before it, it gets the start offset of the first of these empty epochs.
+        An epoch that is in the checkpoint keeps its start offset. But if compaction has removed all batches of the
+        epochs just before an epoch, the epoch gets the start offset of the first of these empty epochs.
         """
         saved = dict(self._saved)
         for epoch, start_min, start_max in found:

@@ -67,7 +67,7 @@ def _too_old(retention_ms: int, now_ms: int) -> Callable[[Segment], bool]:
 
 
 def _too_much(size_bytes: int, retention_bytes: int) -> Callable[[Segment], bool]:
-    """Return a rule that is true for a segment if the newer segments together have at least `retention_bytes`.
+    """Return a rule that is true for a segment if all newer segments together have at least `retention_bytes`.
 
     Call the rule for one segment after the other, the oldest first.
     """

@@ -20,7 +20,7 @@ class EndedTransaction(NamedTuple):
 class Transactions:
     """The transactions of a partition.
 
-    `first_unstable_offset` does not rise when a transaction ends, but in the next call of `stable_until`.
+    When a transaction ends, `first_unstable_offset` stays unchanged until the next call of `stable_until`.
     """
 
     __slots__ = ("_ended", "_open", "first_unstable_offset")
