@@ -60,9 +60,7 @@ def test_ranges_of_time_offsets_and_partitions_are_restored_behind_what_is_there
     world.write_values(into, [b"here before"])
     world.archive(spark)
     moment = datetime.fromtimestamp((FIRST_MS + 30 * HOUR_MS) / 1000, UTC)
-    with pytest.raises(
-        JobFailed, match=r"uses 1 offsets already; its .* Restore into a new topic, or set append=true"
-    ):
+    with pytest.raises(JobFailed, match=r"uses 1 offsets already; its .* Restore into a new topic, or set append=true"):
         restored(spark, world, into=into, from_time=moment)
     restored(spark, world, into=into, append=True, name="by-time", from_time=moment)
     restored(spark, world, into=into, append=True, name="by-offset", from_offset=2, to_offset=4, partitions=[1])
