@@ -12,6 +12,7 @@ from barnabas_kafka.security import IN_CLEAR
 from barnabas_operator.app.system_clock import SystemClock
 from barnabas_operator.kube.api import KubeApi
 from barnabas_operator.kube.gather import REVISION
+from barnabas_operator.leader_election.api_outages import NO_OUTAGES, ApiOutages
 from barnabas_operator.leader_election.leadership import ALONE, Leadership
 from barnabas_operator.observed.inventory import Inventory
 from barnabas_operator.planning.object_names import CLUSTER_LABEL
@@ -52,11 +53,12 @@ def environment_of(
     settings: OperatorSettings = SETTINGS,
     clock: LoopClock | None = None,
     leadership: Leadership = ALONE,
+    outages: ApiOutages = NO_OUTAGES,
 ) -> WorkerEnvironment:
     """Return an environment with one broker, unless `connect` returns others, such as a BrokersMemory."""
     brokers = cast(Connect, connect or BrokersMemory())
     return WorkerEnvironment(
-        api, settings, clock or SystemClock(), brokers, lambda _: IN_CLEAR, lambda: "a" * 32, leadership
+        api, settings, clock or SystemClock(), brokers, lambda _: IN_CLEAR, lambda: "a" * 32, leadership, outages
     )
 
 

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from barnabas_operator.kube.api import KubeUnreachable
+from barnabas_operator.leader_election.api_outages import OUTAGE_S_MIN, ApiOutages
 from barnabas_operator.leader_election.election import LEASE, LOOK_S, Election
 from barnabas_operator.leader_election.leadership import Leadership
 from barnabas_operator.planning.lease import RETRY_S
@@ -13,6 +15,7 @@ from barnabas_operator.resources.object_key import Key
 from harness.deadline import PATIENCE_S
 from harness.kube_memory import KubeMemory, no_server
 from harness.manual_loop_clock import ManualLoopClock
+from harness.worker_world import refuses
 
 
 class World:
@@ -22,7 +25,10 @@ class World:
         self.api, self.clock = api, ManualLoopClock()
         api.put({"kind": LEASE, "metadata": {"name": "operator"}, "spec": {}})
         self.leadership = Leadership(self.clock.monotonic_s)
-        self.election = Election(api, Key("air", "operator"), "me", self.leadership, self.clock, lambda: None)
+        self.outages = ApiOutages(self.clock.monotonic_s)
+        self.election = Election(
+            api, Key("air", "operator"), "me", self.leadership, self.clock, lambda: None, self.outages
+        )
 
     @property
     def holder(self) -> str | None:
@@ -103,5 +109,17 @@ def test_a_look_that_hangs_is_followed_by_another_while_the_lease_lasts(
         assert "the lease air/operator could not be acquired or renewed: no answer in time" in caplog.messages
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
+
+    play(scenario)
+
+
+def test_attempts_without_an_answer_are_an_outage_of_the_api_server() -> None:
+    async def scenario(here: World) -> None:
+        here.api.refuse = refuses("/leases", KubeUnreachable("connection refused"))
+        await here.election._attempt()
+        here.clock.pass_time(OUTAGE_S_MIN)
+        here.api.refuse = refuses("/nothing", ValueError())
+        await here.election._attempt()
+        assert not here.outages.have_settled
 
     play(scenario)

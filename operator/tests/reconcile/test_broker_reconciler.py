@@ -11,6 +11,8 @@ from barnabas_kube.client import ApiClient
 from barnabas_operator.app.system_clock import SystemClock
 from barnabas_operator.kube.api import CONFLICT, NOT_FOUND, TOO_MANY, KubeApi, KubeRefused, KubeUnreachable
 from barnabas_operator.kube.gather import RESTART_ASKED, REVISION
+from barnabas_operator.leader_election.api_outages import ApiOutages
+from barnabas_operator.planning.brokers.broker_steps import ROUTES_SETTLE_S
 from barnabas_operator.planning.brokers.pods import BrokerPod, BrokerSet, PodsState
 from barnabas_operator.planning.cluster_state import ClusterState
 from barnabas_operator.planning.refusal import Refusal
@@ -20,6 +22,7 @@ from barnabas_operator.resources.cluster import Brokers, Cluster, ClusterSpec, L
 from barnabas_operator.resources.json_types import Json
 from barnabas_operator.resources.object_meta import ObjectMeta
 from harness.kube_memory import no_server
+from harness.manual_clock import ManualClock
 from harness.worker_world import environment_of
 
 STATE = ClusterState(racks=dict.fromkeys(range(2)), topics={}, controller_id=0)
@@ -233,6 +236,30 @@ def test_a_broker_that_runs_is_evicted_so_that_its_budget_has_a_say() -> None:
             assert waiting == Refusal("BrokersNotReady", "broker 1 restarts")
             assert api.evicted == ["flights-broker-1"] * 2
             assert set(api.pods) == {"flights-broker-0"}
+
+    asyncio.run(run())
+
+
+def test_after_an_outage_of_the_api_server_running_brokers_restart_once_routes_have_settled() -> None:
+    async def run() -> None:
+        async with no_server() as connection:
+            clock = ManualClock()
+            outages = ApiOutages(clock.monotonic_s)
+            outages.failed()
+            clock.pass_time(20)
+            outages.answered()
+            api = FewPods(connection, pod(0, "a"), pod(1, "b", asked=True))
+            rounds = BrokerReconciler(environment_of(api, outages=outages))
+            waiting = (await rounds.advance(cluster(), STATE)).waiting
+            assert waiting is not None
+            assert waiting.message.startswith("waiting before broker 1 restarts: for 90 s after an outage")
+            api.pods["flights-broker-1"] = pod(1, "b")
+            assert not (await rounds.advance(cluster(), STATE)).balance
+            api.pods["flights-broker-1"] = crashing(1, asked=True)
+            assert (await rounds.advance(cluster(), STATE)).waiting == Refusal("BrokersNotReady", "broker 1 restarts")
+            api.pods["flights-broker-1"] = pod(1, "c", asked=True)
+            clock.pass_time(ROUTES_SETTLE_S)
+            assert (await rounds.advance(cluster(), STATE)).waiting == Refusal("BrokersNotReady", "broker 1 restarts")
 
     asyncio.run(run())
 

@@ -16,6 +16,7 @@ from barnabas_operator.app.tls_identity import tls_identity
 from barnabas_operator.kafka.cluster_admin import ClusterAdmin, TimedWrite
 from barnabas_operator.kafka.reset_preview import UNKNOWN, preview
 from barnabas_operator.kube.api import KubeApi, KubeRefused, KubeUnreachable
+from barnabas_operator.leader_election.api_outages import ApiOutages
 from barnabas_operator.leader_election.election import Election
 from barnabas_operator.leader_election.leadership import ALONE, Leadership
 from barnabas_operator.observed.inventory import Inventory
@@ -48,6 +49,7 @@ class Operator:
         self.metrics = OperatorMetrics(self.inventory)
         self.leadership = Leadership(self.clock.monotonic_s) if settings.lease else ALONE
         self.metrics.add_leadership(self.leadership)
+        self._outages = ApiOutages(self.clock.monotonic_s)
         self.workers: ClusterWorkers | None = None
         self.dry_run: DryRun | None = None
         self._election: Election | None = None
@@ -67,7 +69,14 @@ class Operator:
         self._client = ApiClient(self._access, AGENT)
         api = KubeApi(self._client, self.leadership.writing)
         environment = WorkerEnvironment(
-            api, self._settings, self.clock, self._connect, tls_identity, new_password, self.leadership
+            api,
+            self._settings,
+            self.clock,
+            self._connect,
+            tls_identity,
+            new_password,
+            self.leadership,
+            self._outages,
         )
         self.workers = ClusterWorkers(self.inventory, environment, self.metrics)
         self.dry_run = DryRun(api, self._settings.broker_image, self.clock)
@@ -86,7 +95,7 @@ class Operator:
     def _new_election(self, api: KubeApi, workers: ClusterWorkers) -> Election:
         namespace, _, name = self._settings.lease.partition("/")
         identity, lease = self._settings.identity, Key(namespace, name)
-        return Election(api, lease, identity, self.leadership, self.clock, workers.begin_anew)
+        return Election(api, lease, identity, self.leadership, self.clock, workers.begin_anew, self._outages)
 
     def _connect(
         self, bootstrap: str, configs_kept_s: float, writing: TimedWrite, security: Credentials

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from barnabas_core.clock import LoopClock
 from barnabas_operator.kube.api import CONFLICT, KubeApi, KubeRefused, KubeUnreachable
+from barnabas_operator.leader_election.api_outages import ApiOutages
 from barnabas_operator.leader_election.leadership import Leadership
 from barnabas_operator.planning.lease import RENEW_S, RETRY_S, Sighting, free_in_s, holder_of, released, sighting, taken
 from barnabas_operator.planning.time_text import micro_time_text
@@ -34,6 +35,7 @@ class Election:
         leadership: Leadership,
         clock: LoopClock,
         on_change: Callable[[], None],
+        outages: ApiOutages,
     ) -> None:
         self._api = api
         self._lease = lease
@@ -41,6 +43,7 @@ class Election:
         self._leadership = leadership
         self._clock = clock
         self._on_change = on_change
+        self._outages = outages
         self._seen: Sighting | None = None
         self._acted = False
         self._logged_holder = ""
@@ -84,7 +87,10 @@ class Election:
         try:
             async with self._clock.timeout(acts_for_s if acts_for_s > 0 else RENEW_S):
                 await self._take_or_renew()
+            self._outages.answered()
         except (KubeRefused, KubeUnreachable, TimeoutError) as error:
+            if not isinstance(error, KubeRefused):
+                self._outages.failed()
             log.warning(
                 "the lease %s/%s could not be acquired or renewed: %s", *self._lease, str(error) or "no answer in time"
             )

@@ -8,6 +8,7 @@ from barnabas_core.clock import LoopClock
 from barnabas_kafka.security import Credentials
 from barnabas_operator.kafka.cluster_admin import ClusterAdmin, TimedWrite
 from barnabas_operator.kube.api import KubeApi
+from barnabas_operator.leader_election.api_outages import NO_OUTAGES, ApiOutages
 from barnabas_operator.leader_election.leadership import ALONE, Leadership
 from barnabas_operator.planning.users.user_secret import NewPassword
 from barnabas_operator.reconcile.operator_settings import OperatorSettings
@@ -47,3 +48,4 @@ class WorkerEnvironment:
     prove: Prove
     new_password: NewPassword
     leadership: Leadership = ALONE
+    outages: ApiOutages = NO_OUTAGES

@@ -21,6 +21,12 @@ HOLDS_REPLICAS: Final = "BrokerHoldsReplicas"
 ROLLING_PAUSED: Final = "RollingPaused"
 EVICTION_REFUSED: Final = "EvictionRefused"
 NAMED_MAX: Final = 3
+ROUTES_SETTLE_S: Final = 90.0
+"""How long restarts wait after an outage of the API server.
+
+kube-proxy and CoreDNS wait up to 60 s before they watch again, and CoreDNS caches addresses for 30 s. Until then,
+clients cannot connect to a broker whose pod is new, so no other broker may restart and leave it the leadership.
+"""
 
 
 class BrokerView(NamedTuple):
@@ -117,6 +123,18 @@ def step_without_restarts(
     listed = ", ".join(str(broker.broker_id) for broker in to_restart)
     subject = f"brokers {listed}" if len(to_restart) > 1 else f"broker {listed}"
     return Refusal(ROLLING_PAUSED, f"spec.rolling.pause is true, so {subject} will restart only after the pause")
+
+
+def after_outage(step: RestartBroker | BalanceLeaders, brokers: Sequence[BrokerView]) -> Refusal | None:
+    """Refuse a restart or a balance of leaders during ROUTES_SETTLE_S; a broker that is down may restart at once."""
+    if isinstance(step, RestartBroker) and any(each.is_down for each in brokers if each.broker_id == step.broker_id):
+        return None
+    what = "leaders are balanced" if isinstance(step, BalanceLeaders) else f"broker {step.broker_id} restarts"
+    return Refusal(
+        NOT_READY,
+        f"waiting before {what}: for {ROUTES_SETTLE_S:.0f} s after an outage of the API server, nodes may route "
+        "clients to pods that no longer exist",
+    )
 
 
 def _turn(broker_id: int) -> int:

@@ -13,6 +13,7 @@ from barnabas_operator.planning.brokers.broker_steps import (
     RemoveBroker,
     RestartBroker,
     StartBrokers,
+    after_outage,
     balances_leaders,
     next_step,
     step_without_restarts,
@@ -77,6 +78,7 @@ class BrokerReconciler:
         self._api = api
         self._settings = settings
         self._clock = clock
+        self._outages = environment.outages
         self._disks = ClaimResizer(api)
         self._claims = ClaimMetadataWriter(api)
         self._ahead = ClaimsAhead(api)
@@ -224,6 +226,8 @@ class BrokerReconciler:
         choose = step_without_restarts if cluster.spec.rolling.pause else next_step
         unbalanced = self.unbalanced and balances_leaders(cluster)
         step = choose(cluster.spec.brokers.replicas, pods.views(), state, unbalanced=unbalanced)
+        if isinstance(step, RestartBroker | BalanceLeaders) and not self._outages.have_settled:
+            step = after_outage(step, pods.views()) or step
         waiting = step if isinstance(step, Refusal) else await self._carry_out(cluster, pods, state, step)
         trouble = await self._diagnosis.of(cluster, pods, time_text(self._clock.now_ms()))
         return BrokersOutcome(pods, waiting, isinstance(step, BalanceLeaders), trouble)
