@@ -27,7 +27,7 @@ class AnswerInTurns:
         self._response = response.__name__
         self._version = context.api_version
         self.turn = responses.turn(context.is_gone)
-        """The turns of the event loop in which the response is built; an element may need several turns."""
+        """The SharedTurn that spreads the construction of the response over several turns of the event loop."""
         self._outer_bytes = 0
         self._inner_bytes = 0
         """The bytes encoded so far for nested arrays of the unfinished outer element; 0 if no element is unfinished."""

@@ -22,18 +22,17 @@ class Need(NamedTuple):
     operation: AclOperation
     resource_type: ResourceType
     field: str = ""
-    """The path of the request field that has the resource's name; empty for the cluster.
+    """The path to the resource names in the request; empty for the cluster, which has no name.
 
-    `topics.name` is the field `name` of each element of `topics`. `groups[]` is each element of `groups`, which is
-    itself a name. The path `resources.` has no field after the dot, because the cluster needs no name: the right on the
-    cluster is checked for each element of `resources`.
+    `topics.name` means the field `name` of each element of `topics`. `groups[]` means that the elements of `groups` are
+    the names. `resources.` means that the right on the cluster is checked for each element of `resources`.
     """
     first_version: int = 0
     last_version: int = LATEST
     when: tuple[str, tuple[int, ...]] | None = None
-    """The field name and the field values with which the right is needed; None if the right is always needed.
+    """The name of a field, and the values of the field for which the right is needed; None if it is always needed.
 
-    The field belongs to the array element or to the request.
+    The field belongs to the request, or to the elements of the request's array `array`.
     """
     or_on_cluster: AclOperation | None = None
     """The operation on the cluster that suffices instead of `operation` on the resource; None if no operation does."""
@@ -68,7 +67,7 @@ class ApiRights(NamedTuple):
     `b`.
     """
     names_each: bool = False
-    """True if the response to a refused request has the error both for the request and in each element, as in Kafka."""
+    """True if an error response has the error code at the top level and in each element of its arrays, as in Kafka."""
     refused: Mapping[str, object] = {}
     """The values, by field name, that an error response must have instead of the protocol's defaults."""
     in_handler: str = ""

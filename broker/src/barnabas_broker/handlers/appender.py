@@ -52,9 +52,9 @@ checks further batches."""
 
 
 class Appender(msgspec.Struct):
-    """The appender of one Produce request's batches, in order.
+    """The appender of the batches of one Produce request, in their order.
 
-    If the append or the result of a batch has to wait, the PendingProduce in `late` sends the response later.
+    If a batch cannot be appended or acknowledged at once, the PendingProduce in `late` sends the response later.
     """
 
     environment: HandlerEnvironment
@@ -71,7 +71,7 @@ class Appender(msgspec.Struct):
     def append_all(self) -> list[ProduceResult] | None:
         """Append or refuse each batch, and return the results in order.
 
-        If a batch or its result has to wait, return None; `late` then sends the response.
+        If a batch cannot be appended or acknowledged at once, return None; `late` then sends the response later.
         """
         try:
             results: ProduceResults = list(map(self._append, self.request.batches, count()))
@@ -171,7 +171,10 @@ class Appender(msgspec.Struct):
         return self.late
 
     def _check_allowed(self, partition: Partition) -> None:
-        """Raise ApiError for invalid acks, an internal topic without ADMIN_CLIENT_ID, or an unwritable partition."""
+        """Raise ApiError if acks is invalid, the topic is internal, or the partition cannot be written.
+
+        A client with the client id ADMIN_CLIENT_ID may write to internal topics.
+        """
         if self.request.acks not in ANY_ACKS:
             raise ApiError(
                 ErrorCode.INVALID_REQUIRED_ACKS, f"acks={self.request.acks} is invalid; allowed are -1, 0 and 1"
@@ -246,9 +249,10 @@ class Appender(msgspec.Struct):
 
     @contextmanager
     def using_again(self, partition: Partition, place: int) -> Iterator[Partition]:
-        """Return a context manager that looks up the partition again after the batch has waited.
+        """Return a context manager that looks up the partition again after the batch has waited for a check.
 
-        Raises ApiError if the batch must not be appended any more, or if the `with` block raises StorageError.
+        The context manager raises ApiError if the batch must not be appended any more. It also raises ApiError instead
+        of a StorageError in the `with` block.
         """
         topic, number, _, _ = self.request.batches[place]
         with self.environment.replicas.failures.using(topic.name, number, topic.topic_id) as current:

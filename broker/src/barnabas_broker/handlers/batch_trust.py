@@ -23,9 +23,9 @@ FIRST_BATCHES: Final = 4
 The check of one batch with several records is enough.
 """
 ALL_BATCHES: Final = 1 << 62
-"""The number of batches still to check (`doubted`) after an invalid batch.
+"""The value of `doubted`, the number of batches still to check, after an invalid batch.
 
-No connection sends so many batches, so all later batches of the connection are checked.
+The value is larger than the number of batches of any connection, so all later batches are checked.
 """
 CLIENTS_MAX: Final = 100
 """The maximum number of client ids whose invalid batches are counted separately; all other clients share one count."""
@@ -84,10 +84,9 @@ class ConnectionTrust:
         """The number of batches of the connection that must still be checked, even if their headers are plausible."""
 
     def may_pass(self, header: BatchHeader, now_ms: int) -> bool:
-        """True if one of the connection's first batches may be appended unchecked, because its header is plausible.
+        """True if a batch may be appended without a check, although `doubted` says that batches must still be checked.
 
-        The number of batches still to check (`doubted`) is not lowered for an unchecked batch. After an invalid batch
-        the result is always False.
+        The header must be plausible, and all batches that were checked so far must have been valid.
         """
         return 0 < self.doubted <= FIRST_BATCHES and not is_implausible(header, now_ms)
 

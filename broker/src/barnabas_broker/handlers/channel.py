@@ -58,7 +58,10 @@ class Channel(Protocol):
     client: Client
     """The client of the connection; its client id is taken from the first request."""
     trust: "ConnectionTrust | None"
-    """The object that decides which produced batches are checked; None before the first Produce request."""
+    """The ConnectionTrust, which decides in which produced batches the broker checks the records.
+
+    None before the first Produce request.
+    """
 
     def respond(self, parts: list[Part]) -> None:
         """Send the response now."""

@@ -121,7 +121,7 @@ class _Wait:
         return list(self._unknown)
 
     def try_complete(self, changed: WaitList) -> bool:
-        """Check the followers of the changed partition.
+        """Check whether the followers of the changed partition have deleted the records.
 
         If the results of all partitions are known, call the callback `over`, and return True.
         """

@@ -68,7 +68,10 @@ def _sees(rights: Rights, name: str) -> bool:
 def _places(
     environment: HandlerEnvironment, names: list[str], refused: Collection[str], first: Place
 ) -> Iterator[Place]:
-    """Yield the Place of each partition from `first` on; for a missing or refused topic, yield only Place(name, 0)."""
+    """Yield the topic name and index of each partition from `first` on, as a Place.
+
+    For a topic that does not exist, or that the client may not describe, yield only partition 0.
+    """
     for name in names[bisect_left(names, first.name) :]:
         document = None if name in refused else environment.image.topics.get(name)
         count = 1 if document is None else len(document.partitions)

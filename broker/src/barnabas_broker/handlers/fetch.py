@@ -289,11 +289,11 @@ class _RefusingReader:
         self._refused = refused
 
     is_urgent: Final = True
-    """True, because a response that refuses a partition is sent at once."""
+    """True: the fetch does not wait for records, because a response with an error is sent at once."""
 
     @property
     def bytes_read(self) -> int:
-        """The number of bytes read so far; refused topics are not read."""
+        """The number of bytes of records that were read so far for this request."""
         return self._reader.bytes_read
 
     def put_back(self, result: FetchResult) -> None:

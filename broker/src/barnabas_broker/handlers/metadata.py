@@ -73,7 +73,7 @@ def _visible(
 
 
 def _forms(environment: HandlerEnvironment, context: RequestContext, request: MetadataRequest) -> Callable[[str], Form]:
-    """Return a function from a topic name to the values on which the topic's encoding depends (`Form`)."""
+    """Return a function that takes a topic name, and returns the values on which the topic's encoding depends."""
     version, live = context.api_version, environment.image.live
     if not request.include_topic_authorized_operations:
         form = Form(version, NOT_ASKED, live)

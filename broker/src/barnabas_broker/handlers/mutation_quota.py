@@ -22,7 +22,8 @@ class MutationCharge(Generic[NameT]):
     ) -> None:
         """Charge the quota for one topic after another.
 
-        From request version STRICT_SINCE on, topics that exceed the quota are added to `refused`, and not charged.
+        Before request version STRICT_SINCE, all topics are charged, and the client is only throttled. From STRICT_SINCE
+        on, topics that exceed the quota are added to `refused`, and not charged.
         """
         limits = None
         if environment.quotas.are_set and not is_free:

@@ -46,7 +46,11 @@ class _Wanted(NamedTuple):
 
 
 class _Topic(NamedTuple):
-    """A topic of the response, with functions that return a partition's offset, and whether the offset is unstable."""
+    """A topic of the response.
+
+    `offset_of` takes a partition index, and returns the committed offset. `is_unstable` takes a partition index, and
+    returns True if an open transaction has an offset for the partition.
+    """
 
     name: str
     topic_id: UUID

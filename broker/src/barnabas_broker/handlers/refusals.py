@@ -15,10 +15,11 @@ _MESSAGE: Final = "error_message"
 
 
 class Refusals:
-    """The error responses for refused requests of one API, or for refused elements of an array in a request.
+    """The error responses of one API, for refused requests, or for refused elements of an array in a request.
 
-    The constructor's arguments `answers` and `names_each` are the fields of ApiRights with these names; `fields` is the
-    field `refused` of ApiRights.
+    `answers` maps the name of a response array to the name of the request array that it answers. `fields` has the
+    values, by field name, that a response must have instead of the protocol's defaults. With `names_each`, a response
+    has the error code at the top level and in each element of its arrays.
     """
 
     def __init__(self, api: str, answers: Mapping[str, str], fields: Mapping[str, object], *, names_each: bool) -> None:

@@ -28,7 +28,7 @@ AUTHORIZED_RAW_HANDLERS: Final[Mapping[int, RawHandler]] = {
     1: functools.partial(fetch.handle, make_fetch=AuthorizedFetch, answer_follower=answer_follower),
     18: api_versions.handle,
 }
-"""The handlers that replace RAW_HANDLERS on a broker with an authorizer: Produce and Fetch also check rights."""
+"""The handlers that a broker with an authorizer uses instead of RAW_HANDLERS; Produce and Fetch also check rights."""
 
 MESSAGE_HANDLERS: Final[Mapping[int, str]] = {
     2: "list_offsets",

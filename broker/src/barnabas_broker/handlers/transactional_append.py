@@ -53,9 +53,10 @@ class BatchAppender(Protocol):
         ...
 
     def using_again(self, partition: Partition, place: int) -> AbstractContextManager[Partition]:
-        """Return a context manager that looks up the partition again after the batch has waited.
+        """Return a context manager that looks up the partition again after the batch has waited for a check.
 
-        Raises ApiError if the batch must not be appended any more, or if the `with` block raises StorageError.
+        The context manager raises ApiError if the batch must not be appended any more. It also raises ApiError instead
+        of a StorageError in the `with` block.
         """
         ...
 

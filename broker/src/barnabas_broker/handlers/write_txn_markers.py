@@ -57,7 +57,7 @@ class _Writing:
         self.turn = environment.answers.turn()
         self._environment = environment
         self._codes: dict[int, dict[str, list[tuple[int, asyncio.Future[ErrorCode]]]]] = {}
-        """The index of each partition, and the future for the partition's error code, by producer id and topic."""
+        """The partition indexes, each with a future for the partition's error code, by producer id, then by topic."""
         self._timer = environment.timers.call_later(COMMIT_TIMEOUT_S, self._expire)
 
     def append(self, topic: str, index: int, marker: Marker, transaction_version: int) -> None:
