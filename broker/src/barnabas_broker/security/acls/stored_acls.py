@@ -19,7 +19,10 @@ class AclFollower:
         self._authorizer = authorizer
         self._image = image
         self._patterns: dict[str, AclPattern] = {}
-        """The resource pattern of each stored AclsDocument, by metadata key; a deletion reports only the key."""
+        """The resource pattern of each stored AclsDocument, by metadata key.
+
+        The patterns are kept here because the deletion of a document reports only the metadata key.
+        """
 
     def start(self) -> None:
         """Copy the current ACLs, and subscribe to their changes."""

@@ -37,7 +37,7 @@ class SaslEnvironment(NamedTuple):
     """A function that returns the keys that verify tokens."""
     now_ms: Callable[[], int]
     shapes: Callable[[str], Collection[SaltShape]] = lambda _: ()
-    """A function that returns each pair of salt length and iteration count among the users of a mechanism."""
+    """A function that takes a mechanism, and returns the pairs (salt length, iteration count) of its verifiers."""
 
 
 def listener_mechanisms(security: ListenerSecurity, environment: SaslEnvironment) -> Mapping[str, Mechanism]:

@@ -34,7 +34,10 @@ class ServerToken(NamedTuple):
     token: bytes
     identity: Identity | None = None
     refusal: str | None = None
-    """The reason for the log if the client is refused, and `token` is OAUTHBEARER's error message; otherwise None."""
+    """The reason for the log if OAUTHBEARER refuses the client; otherwise None.
+
+    In a refusal, `token` is the error message for the client.
+    """
 
 
 class SlowCheck(NamedTuple):

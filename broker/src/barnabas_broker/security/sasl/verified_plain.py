@@ -38,7 +38,9 @@ _NO_SEAL: Final = Seal(ScramCredential(b"", b"", b"", 0), b"")
 
 
 class VerifiedPlain:
-    """The mechanism PLAIN, which checks passwords against the SCRAM credentials of `scrams`, in order of preference.
+    """The mechanism PLAIN, which checks passwords against the users' SCRAM credentials.
+
+    If a user has credentials for several mechanisms, the first of these mechanisms in `scrams` is used.
 
     Accepted passwords are cached as keyed hashes. The random `key` exists only in this process, and without it the
     hashes reveal nothing.
