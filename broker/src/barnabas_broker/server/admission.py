@@ -10,7 +10,10 @@ from typing import Final, NamedTuple
 
 MAPPED_IPV4: Final = "::ffff:"
 FULL_LOOK_S: Final = 1.0
-"""The maximum seconds for which a listener at a limit stops accepting; each closed connection ends the pause."""
+"""The maximum seconds for which a listener accepts no connections after their number or creation rate reached a limit.
+
+The listener accepts connections again as soon as a connection is closed.
+"""
 
 
 class ConnectionLimits(NamedTuple):

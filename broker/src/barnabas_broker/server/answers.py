@@ -163,7 +163,7 @@ class Answers:
                 self._transport.call_when_writable(self._writable)
 
     def defer(self, *, reads_on: bool = False) -> Callable[[list[Part]], None]:
-        """Return a callback that takes a response once it is complete, and sends it; the callback sends nothing for [].
+        """Return a callback that takes the parts of the response and sends them; for an empty list it sends nothing.
 
         The connection reads no further request before the callback is called, unless `reads_on` is True.
         """

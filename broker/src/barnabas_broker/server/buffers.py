@@ -75,8 +75,8 @@ class BufferPool:
     def release(self, buffer: bytearray, owner: object, *, has_another: bool = False) -> None:
         """Take back a buffer of the connection `owner`; wake waiting connections after this turn of the event loop.
 
-        With `has_another=True` the connection has moved its data to a larger buffer. A connection that exceeds the
-        limit of the pool may then continue to exceed it.
+        `has_another=True` means that the connection has moved its data to a larger buffer. If `acquire` has let the
+        connection exceed the limit of the pool, the connection then keeps this permission.
         """
         self.bytes_in_use -= len(buffer)
         if (self._overdrawn_by is owner and not has_another) or self.bytes_in_use <= self._bytes_max:

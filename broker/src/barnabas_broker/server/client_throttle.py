@@ -142,11 +142,11 @@ def _fetch(
 
     Return the callback to call if the connection closes before the response is sent, or None.
 
-    A response that exceeds the byte quota is replaced by an empty response, which is not counted against the quota.
-    Only if the client has recently used nothing of the quota, the response is sent all the same.
+    A response that exceeds the byte quota is replaced by an empty response, and is not counted against the quota. But
+    if the client has recently used nothing of the quota, the full response is sent and counted.
 
-    The caller limits a response to the bytes that the quota allows in a full quota window, because a larger response
-    would exceed the quota by itself. Only a response with a single batch may be larger.
+    The caller limits a response to the bytes that the quota allows in a full quota window. Only a response with a
+    single batch may be larger.
     """
 
     def telling(parts: list[Part]) -> list[Part]:
@@ -208,6 +208,9 @@ class _ThrottledChannel:
         self._connection.respond(self._telling(parts))
 
     def defer(self, *, reads_on: bool = False) -> Callable[[list[Part]], None]:
-        """Return a callback that writes the throttle time into the response, and sends it; it sends nothing for []."""
+        """Return a callback that takes the parts of the response, and sends them with the throttle time.
+
+        The callback sends nothing for an empty list.
+        """
         respond = self._connection.defer(reads_on=reads_on)
         return lambda parts: respond(self._telling(parts) if parts else parts)

@@ -296,7 +296,7 @@ class Connection:
             self._keep(view[consumed:have])
 
     def _process_start(self) -> None:
-        """Process the requests in `_start` where they are: the scratch buffer may hold another connection's request."""
+        """Process the requests in `_start` itself, because the scratch buffer may hold another connection's request."""
         start = self._start
         consumed = self._process(memoryview(start), len(start))
         if consumed and not self.is_closed:
@@ -333,7 +333,7 @@ class Connection:
         self.resume()
 
     def _keep(self, rest: memoryview, *, whole: bool = False) -> None:
-        """Keep `rest`, the first bytes of a request; with `whole=True`, in a buffer for the complete request."""
+        """Store `rest`, the start of an incomplete request; if `whole`, in a buffer with room for the whole request."""
         have = len(rest)
         needed = have + 1
         if have >= SIZE_BYTES:

@@ -3,13 +3,10 @@
 from typing import Final
 
 _UNITS_A_SECOND: Final = 4000
-"""The number of units of 0.25 ms in a second.
-
-The bounds of the buckets are powers of two, so the bit length of a time in units is the index of its bucket.
-"""
+"""The number of units in a second; response times are counted in units of 0.25 ms."""
 _BUCKETS: Final = 18
 _BIT_LENGTHS: Final = 64
-"""The number of counters of response times, one for each bit length of a time in units of 0.25 ms."""
+"""The number of counters of response times; times with the same bit length, in units of 0.25 ms, share a counter."""
 TIME_BOUNDS_MS: Final = tuple(2**number * 1000 / _UNITS_A_SECOND for number in range(_BUCKETS - 1))
 """The upper bounds of the buckets, 0.25 ms to 16 s; one more bucket counts longer times."""
 

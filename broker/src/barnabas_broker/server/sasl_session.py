@@ -235,9 +235,10 @@ class SaslSession:
         return [_encoded(header, answer)]
 
     def _refusal(self, header: RequestHeader | None, failure: AuthenticationFailed) -> list[Part]:
-        """Return the error response to a client whose token is refused.
+        """Return the parts of the error response to a client whose token is refused.
 
-        The list is empty if the client sent the token without a request header: such a client reads no error response.
+        Return an empty list if the client sent the token without a request header, because such a client reads no error
+        response.
         """
         if header is None:
             return []

@@ -126,8 +126,9 @@ class TlsStream:
     def _receive(self, room: memoryview) -> memoryview:
         """Receive encrypted bytes and return them; return no bytes if the other side has closed the connection.
 
-        A large `room` contains them until they are decrypted to its beginning. Decrypted bytes are fewer than encrypted
-        ones, but one TLS record may be incomplete in OpenSSL, so its RECORD_BYTES stay free before the encrypted bytes.
+        If `room` is large, the encrypted bytes are received into `room`, behind its first RECORD_BYTES. The caller
+        decrypts them to the beginning of `room`. Without the gap, a TLS record whose first bytes OpenSSL already has
+        could overwrite encrypted bytes.
         """
         if self._outgoing.pending:  # OpenSSL has replied by itself, for example to a request for renegotiation.
             self._flush()

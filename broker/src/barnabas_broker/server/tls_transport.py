@@ -16,7 +16,7 @@ from barnabas_core.fair_turns import DECRYPTED_BYTES
 PEEKED_BYTES_MAX: Final = 16 * 1024
 """The maximum number of decrypted bytes that a connection holds before they are received."""
 WRITE_BYTES: Final = 128 * 1024
-"""The bytes that one call encrypts and sends, so that a large response does not extend a turn of the loop."""
+"""The maximum bytes that one call encrypts and sends, so that a large response does not block the event loop."""
 
 
 class TlsTransport:
@@ -109,7 +109,7 @@ class TlsTransport:
         self._loop.remove_reader(self._fd)
 
     def readable_from(self, size_bytes: int) -> None:
-        """Ignore `size_bytes`, which counts decrypted bytes, because SO_RCVLOWAT would count encrypted bytes."""
+        """Do nothing: `size_bytes` counts decrypted bytes, but the socket option SO_RCVLOWAT counts encrypted bytes."""
 
     def call_when_writable(self, callback: Callable[[], object]) -> None:
         """Call `callback` in each turn of the loop in which something can be sent."""

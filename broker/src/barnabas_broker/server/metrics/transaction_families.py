@@ -155,8 +155,8 @@ def _of_partitions(environment: HandlerEnvironment, hosted: Hosted) -> list[Fami
         Family(
             "kafka_server_replicamanager_partitionswithlatetransactionscount",
             "gauge",
-            "Number of partitions led by this broker with a transaction whose producer has been silent for longer than "
-            "transaction.max.timeout.ms plus 5 minutes",
+            "Number of partitions led by this broker that have an open transaction whose producer has been "
+            "silent for longer than transaction.max.timeout.ms plus 5 minutes",
             late,
         ),
     ]
