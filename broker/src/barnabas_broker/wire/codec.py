@@ -17,7 +17,7 @@ UNSUPPORTED_VERSION: Final = 35
 
 _SIZE_CORRELATION: Final = struct.Struct(">ii")
 _REQUEST_HEADER: Final = struct.Struct(">ihhih")
-"""The size, API key, version, correlation id, and length of the client id."""
+"""The format of the start of a request: size, API key, version, correlation id, and length of the client id."""
 _INT32: Final = struct.Struct(">i")
 _SPECS_BY_NAME: Final = {spec.name: spec for spec in API_SPECS.values()}
 _SIZE_BYTES: Final = 4

@@ -34,7 +34,10 @@ _INT32: Final = struct.Struct(">i")
 _FIRST_BYTES: Final = 64 * 1024
 _TOO_SMALL: Final = "failed to write whole buffer"
 _GROWTH: Final = 16
-"""The factor by which buffers grow; most batches decompress to less than 16 times their size."""
+"""The factor by which a decompression buffer grows if it is too small.
+
+The first buffer is larger than the compressed data by the same factor, which is enough for most batches.
+"""
 
 
 def decompress(codec: int, data: Buffer, bytes_max: int) -> Buffer:

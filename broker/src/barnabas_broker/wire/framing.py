@@ -94,7 +94,7 @@ def parse_request_header(buffer: memoryview, start: int, end: int) -> RequestHea
 def read_unsigned_varint(data: Buffer, position: int) -> tuple[int, int]:
     """Return an unsigned 32-bit varint, and the position after it.
 
-    Raises MalformedRequest, and IndexError at the end of `data`.
+    Raises MalformedRequest if the varint has more than 5 bytes, and IndexError if `data` ends within the varint.
     """
     value = data[position]
     if value < ONE_BYTE_VARINT:

@@ -38,7 +38,7 @@ _HEADER: Final = struct.Struct(">qi4xb4xhi30xi")
 """The fields that are read from the batch header: base offset, length, magic, attributes, last offset delta, record
 count."""
 _RECORDS_AT_ONCE: Final = 1_000
-"""The number of records after which a slice ends; reading them takes about a millisecond."""
+"""The number of records after which KeyValueReader ends a slice; 1,000 records take about a millisecond to read."""
 
 _Found = dict[bytes, bytes | None]
 

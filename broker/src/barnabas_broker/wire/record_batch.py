@@ -125,7 +125,7 @@ def sealed_batch(header: BatchHeader, records: bytes) -> bytearray:
 
 
 class TransactionalBatch(ApiError):
-    """The error for a transactional batch if the argument `attributes` of `validate_produced` does not allow one.
+    """The error that `validate_produced` raises for a transactional batch if `attributes` does not allow such batches.
 
     The caller then validates the batch again with TRANSACTIONAL_ATTRIBUTES, and checks the transaction.
     """

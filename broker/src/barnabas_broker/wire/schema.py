@@ -17,7 +17,10 @@ _COMMENT_LINE: Final = re.compile(r"(?m)^\s*//.*$")
 _WORD_START: Final = re.compile(r"(?<!^)(?=[A-Z])")
 _VERSION_MAX: Final = 32767
 _OPERATIONS: Final = "authorized_operations"
-"""The suffix of fields with ACL operations: an int32 in the definitions, a set in the message classes."""
+"""The suffix in the names of fields that have ACL operations.
+
+These fields are of the type int32 in Kafka's definitions, but they are sets in the message classes.
+"""
 _WITH_OPERATIONS: Final = frozenset({"MetadataResponse", "DescribeGroupsResponse", "DescribeClusterResponse"})
 
 

@@ -1,7 +1,7 @@
 """The strings and array lengths of Produce and Fetch, in classic and flexible versions.
 
-Readers return a value and the position after it. They raise MalformedRequest, or one of `framing.BROKEN_BYTES` at the
-end of the data.
+The `read` functions return a value, and the position of the byte after the value. If the data is invalid or incomplete,
+they raise MalformedRequest or an exception in `framing.BROKEN_BYTES`.
 """
 
 import struct
@@ -49,7 +49,10 @@ def read_nullable_string(data: memoryview, position: int, *, flexible: bool) -> 
 
 
 def read_count(data: memoryview, position: int, *, flexible: bool) -> tuple[int, int]:
-    """Return the length of an array, 0 for null, and the position after it. Raises MalformedRequest."""
+    """Return the number of elements of an array, and the position of its first element.
+
+    The number is 0 for a null array. Raises MalformedRequest if the number is too large.
+    """
     if flexible:
         count = data[position]
         if count < ONE_BYTE_VARINT:
