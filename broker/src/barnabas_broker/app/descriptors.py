@@ -27,7 +27,7 @@ def share_out(total: int) -> Descriptors:
 
 
 def take_all() -> Descriptors:
-    """Raise the soft limit of open files to the hard limit; return the descriptors for segments and for connections."""
+    """Raise the soft limit of open files to the hard limit, and return the result of `share_out` for the new limit."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     return share_out(UNLIMITED if hard == resource.RLIM_INFINITY else hard)

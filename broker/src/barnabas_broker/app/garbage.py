@@ -53,8 +53,9 @@ def freeze() -> None:
     """Collect garbage, freeze all objects, and collect garbage again.
 
     Called before a broker loads its logs, and again before the broker serves clients. Python delays a full collection
-    until the new objects are a quarter of the objects that survived the previous full collection. The second collection
-    visits no objects, because all are frozen, so the next full collection is not delayed.
+    until the number of new objects reaches a quarter of the number of objects that survived the previous full
+    collection. All objects are frozen before the second collection, so no object counts as a survivor of the second
+    collection, and Python does not delay the next full collection.
     """
     young, middle, _ = gc.get_threshold()
     gc.set_threshold(young, middle, FULL_EACH)

@@ -165,8 +165,9 @@ class LogChores:
     def high_watermark_of(self, each: Log) -> int | None:
         """Return the high watermark to store in the checkpoint file for a log; called in a thread.
 
-        Until the partition is hosted, return the high watermark that was read from the checkpoint file when the broker
-        started. Return None if the file had no entry for the partition, or if another log has replaced this log.
+        While this broker has no Partition object for the log, return the high watermark that was read from the
+        checkpoint file when the broker started, or None if the file had no entry. Return None also if another log has
+        replaced this log.
         """
         partition = self._replicas.lookup.hosted(each.topic_partition)
         if partition is None:

@@ -28,7 +28,10 @@ log = logging.getLogger(__name__)
 
 
 class LogEndReports:
-    """The reports of this broker's log ends: when the broker starts, periodically, and at a clean shutdown."""
+    """The reporter of this broker's log end offsets to the controller.
+
+    The reports are sent when the broker starts, periodically, and at a clean shutdown.
+    """
 
     def __init__(self, broker_id: int, store: MetadataStore, image: MetadataImage, logs: LogManager) -> None:
         self._log_ends = LogEnds(broker_id, store, image, lambda: held_logs(logs, image), next_turn)
@@ -43,7 +46,7 @@ class LogEndReports:
         image.subscribe(self._image_changed)
 
     def chores(self) -> list[Chore]:
-        """Return the periodic tasks that report the log ends."""
+        """Return the periodic tasks that report this broker's log end offsets to the controller."""
         return [
             Chore("log ends", TOLD_S, self.tell),
             Chore("reports of log ends of partitions without a leader", LEADERLESS_S, self.tell_of_leaderless),

@@ -52,7 +52,10 @@ class LoopTurns:
         The selector adds all other turns to `counts[0]` and `total_s` itself.
         """
         self._longest: deque[Turn] = deque()
-        """The turns of the last minute that took longer than every later turn; so the first turn is the longest."""
+        """The turns of the last minute, oldest first; the first turn is the longest.
+
+        A turn is removed as soon as a later turn takes as long or longer.
+        """
         self._cpu_s = thread_time()
         self.cpu_at_s = 0.0
         self._collections = Collections()
@@ -114,5 +117,5 @@ class LoopTurns:
             self._longest.popleft()
         if self._longest:
             return self._longest[0]
-        self.noted_s = 0.0  # With a threshold of 0, the next turn is remembered even if it is short.
+        self.noted_s = 0.0  # The next turn takes longer than `noted_s`, so it is remembered, however short it is.
         return None

@@ -32,7 +32,7 @@ PROBES: Final = frozenset({"/healthz", "/startupz", "/readyz"})
 
 
 def starting_pages(progress: Callable[[], str]) -> dict[str, PageMaker]:
-    """Return the pages while logs are loaded: the process is healthy, but not ready."""
+    """Return the pages of a broker that is still loading its logs: the process is healthy, but not ready."""
 
     async def healthz() -> Page:
         return _unless(None)

@@ -32,10 +32,11 @@ def registration_of(
 
 
 def last_incarnation(registered: BrokerRegistration | None, boot_id: str) -> LastIncarnation:
-    """Return the previous incarnation of this broker, as its registration describes it.
+    """Return what the last registration of this broker says about the broker's previous incarnation.
 
-    A clean shutdown writes a file into each log dir. The file is valid if it has the broker epoch of the previous
-    incarnation. The file of an old broker version, which registered no features, has no broker epoch and is valid, too.
+    A clean shutdown writes a file with the broker epoch into each log dir. The result has the broker epochs that prove
+    a clean shutdown of the previous incarnation. NO_EPOCH is one of them if the registration has no features, because
+    an old broker version wrote the file without a broker epoch.
     """
     if registered is None:
         return NO_INCARNATION

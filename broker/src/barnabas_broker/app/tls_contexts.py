@@ -99,7 +99,7 @@ def _protect(context: ssl.SSLContext, security: ListenerSecurity) -> None:
     }
     spoken = [_VERSIONS[version] for version, is_usable in usable.items() if is_usable]
     if not spoken:
-        allowed = "ssl.cipher.suites has no suite for any of these TLS versions: add a TLS version, or add a suite"
+        allowed = "no TLS version in ssl.enabled.protocols has a suite in ssl.cipher.suites; add a version or a suite"
         raise InvalidConfig([security.problem("ssl.enabled.protocols", allowed)])
     context.minimum_version, context.maximum_version = min(spoken), max(spoken)
     context.set_ciphers(":".join(older) or STRONG)

@@ -93,7 +93,7 @@ class Stores:
         if self._security.text("ssl.keystore.password") is not None:
             raise self._wrong(
                 "ssl.keystore.password",
-                "a PEM keystore has no password; set ssl.key.password to the password of the private key",
+                "a PEM keystore cannot have a password; set the password of the private key in ssl.key.password",
             )
         keys, certificates = _blocks(key, _KEYS), _blocks(chain, _CERTIFICATE)
         if len(keys) != 1 or not certificates:
