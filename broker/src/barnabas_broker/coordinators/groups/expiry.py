@@ -18,7 +18,7 @@ from barnabas_core.topic_partition import TopicPartition
 _logger = logging.getLogger(__name__)
 
 _WARN_AT_RETENTION_FRACTION: Final = 7
-"""A warning is logged for offsets that will expire soon, within one seventh of the retention time."""
+"""A warning is logged for offsets whose remaining time is at most the retention time divided by this number."""
 _PER_GROUP: Final = 10
 """The cost of checking a group for expired offsets, in units of the cost of checking one offset."""
 

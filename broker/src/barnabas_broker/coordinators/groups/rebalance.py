@@ -121,11 +121,11 @@ def _add(group: Group, request: JoinRequest, member_id: str, token: Token, step:
 
 
 def _rejoin(group: Group, member: Member, request: JoinRequest, token: Token, step: Step) -> None:
-    """Handle a rejoin: answer with the current generation if nothing changed, otherwise begin a rebalance.
+    """Handle a rejoin: answer with the current generation, or let the member join or begin a rebalance.
 
-    A rejoin of the leader of a Stable group always begins a rebalance, because the leader has seen new topics or
-    partitions. Any other member that rejoins with unchanged protocols most likely did not receive the answer to its
-    last JoinGroup, so the member gets the answer again.
+    A member always joins a rebalance that is being prepared. A rejoin of the leader of a Stable group always begins a
+    rebalance, because the leader has seen new topics or partitions. Any other member that rejoins with unchanged
+    protocols most likely did not receive the answer to its last JoinGroup, so the member gets the answer again.
     """
     unchanged = member.protocols == request.protocols
     leads = group.leader == member.member_id

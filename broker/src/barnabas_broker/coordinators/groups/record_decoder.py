@@ -39,7 +39,7 @@ class RecordDecoder:
 
     def __init__(self) -> None:
         self._topics: dict[bytes, tuple[str, str]] = {}
-        """The group id and topic of each decoded key; the dict's key is the record key without the partition number."""
+        """The group id and topic of decoded record keys, by the encoded record key without its partition number."""
         self._topic_ids: dict[bytes, UUID] = {}
 
     def decode(self, key: bytes, value: bytes) -> GroupRecord | None:

@@ -165,8 +165,8 @@ def _forget_pending(
 ) -> None:
     """Remove the pending offsets of open transactions for which `is_doomed` returns True.
 
-    A partition that has a committed offset is left to `_forget_in_group`, whose tombstone also removes the pending
-    offset.
+    Partitions that also have a committed offset are skipped: `_forget_in_group` writes a tombstone for the committed
+    offset, and the tombstone removes the pending offset, too.
     """
     committed, gone = shard.tables.offsets.get(group_id, {}), set()
     for key, offset in shard.writer.transactions:

@@ -74,7 +74,7 @@ class _Alarm(NamedTuple):
 
 
 class _Waiting(NamedTuple):
-    """A request of a member that waits for a reply."""
+    """A member's request that has not been answered yet."""
 
     group_id: str
     answer: Callable[[Any], object]
@@ -166,9 +166,9 @@ class GroupShard:
         answer: Callable[[ReplyT], object],
         refusal: Callable[[ErrorCode], ReplyT],
     ) -> None:
-        """Change the state of a group as a request asks; this state change or a later state change calls `answer`.
+        """Change the state of a group as a request asks, and answer the request now or after a later state change.
 
-        `refusal` creates the reply for an error code.
+        `answer` sends a reply to the client, and `refusal` creates the reply for an error code.
         """
         self._last_token += 1
         token = Token(self._last_token)

@@ -22,10 +22,7 @@ class PendingRecords(Generic[ValueT]):
         """The records by producer id and key, each with its order number, which is higher for later records."""
         self._producers: dict[bytes, set[int]] = {}
         self._counting: dict[bytes, int] = {}
-        """The order number of the newest record of each key that is not pending.
-
-        Only keys that also have pending records are listed.
-        """
+        """The order number of the newest record that has taken effect, by key; only for keys with pending records."""
         self._last = 0
 
     def __bool__(self) -> bool:

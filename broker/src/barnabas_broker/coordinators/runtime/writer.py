@@ -107,7 +107,7 @@ class _Write:
 
 @dataclass(slots=True, eq=False)
 class _Part(Generic[RecordT]):
-    """A part of a write that fits into one batch."""
+    """A sequence of a write's records that is short enough for one batch."""
 
     write: _Write
     producer: ProducerEpoch | None = None

@@ -37,7 +37,7 @@ class Decision(NamedTuple):
     error: ErrorCode
     write: Transaction | None = None
     producer: ProducerEpoch = NOBODY
-    """The producer id and epoch of the next transaction, if the response has fields for them."""
+    """The producer id and epoch in the response, for the client's next transaction; NOBODY if the response has none."""
 
 
 def init_producer_id(

@@ -47,9 +47,9 @@ class _Asked(NamedTuple):
 
 
 class TransactionGate:
-    """The check before a transactional append that the partition is in the open transaction of the producer.
+    """The check, before a transactional append, whether the partition is in the open transaction of the producer.
 
-    The gate asks the coordinator of the transactional id, on this or another broker.
+    The partition's leader asks the coordinator of the transactional id, which is on this or another broker.
     """
 
     response = "AddPartitionsToTxnResponse"

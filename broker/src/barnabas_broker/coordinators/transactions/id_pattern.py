@@ -62,9 +62,10 @@ def _parts(one: str, times: str) -> list[_Part]:
 
 
 def _fits(parts: list[_Part], name: str) -> bool:
-    """True if a pattern, given as its parts, matches the whole transactional id `name`.
+    """True if the pattern with these parts matches the whole transactional id `name`.
 
-    The loop reads the name by character. `places` has the index of every part that may match the next character.
+    `places` has the index of each part that may match the next character. The index `len(parts)` stands for the end of
+    the pattern.
     """
     places = _with_lacking(parts, {0})
     for character in name:
@@ -77,7 +78,7 @@ def _fits(parts: list[_Part], name: str) -> bool:
 
 
 def _with_lacking(parts: list[_Part], places: set[int]) -> set[int]:
-    """Return the indexes in `places`, and the indexes that can be reached from there by skipping optional parts."""
+    """Return `places`, and the indexes of the parts that come next if parts that may match no character are skipped."""
     found = set(places)
     for place, part in enumerate(parts):
         if place in found and part.may_lack:

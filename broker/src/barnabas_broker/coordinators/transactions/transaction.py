@@ -39,7 +39,7 @@ IDLE: Final = frozenset({EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT})
 PREPARED: Final = frozenset({PREPARE_COMMIT, PREPARE_ABORT})
 
 PREVIOUS_STATES: Final[Mapping[TransactionState, frozenset[TransactionState]]] = {
-    EMPTY: IDLE,  # InitProducerId enters this state.
+    EMPTY: IDLE,  # InitProducerId makes a transactional id EMPTY.
     ONGOING: IDLE | {ONGOING},  # AddPartitionsToTxn, AddOffsetsToTxn or, in TV2, Produce adds partitions.
     PREPARE_COMMIT: frozenset({ONGOING}),  # EndTxn commits the transaction.
     PREPARE_ABORT: IDLE | {ONGOING},  # EndTxn, a timeout or InitProducerId aborts; EndTxn of TV2 may abort an idle id.
