@@ -41,8 +41,8 @@ def test_a_loss_is_told_with_what_was_known_and_what_there_is() -> None:
     assert config_value([lost]) == f"0: {lost.text()}"
     (unknown,) = lost_in(topic, KnownEnds(MetadataImage()))
     assert (
-        unknown.text()
-        == "no earlier log end is known, broker 1 has not reported its log end, broker 2 has not reported its log end"
+        unknown.text() == "the log end before the loss is unknown, broker 1 has not reported its log end, "
+        "broker 2 has not reported its log end"
     )
 
 
@@ -74,7 +74,7 @@ async def test_the_controller_says_it_once(caplog: pytest.LogCaptureFixture) -> 
     await news.look(["orders"], turn)
     (record,) = caplog.records
     assert record.message.startswith(
-        "orders-0 is offline because every replica lacks committed records: no earlier log end is known"
+        "orders-0 is offline because every replica lacks committed records: the log end before the loss is unknown"
     )
     assert record.message.endswith(
         "`barnabas accept-loss --topic orders --partition 0` elects the replica with the longest log"

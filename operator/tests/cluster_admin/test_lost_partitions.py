@@ -5,10 +5,10 @@ from barnabas_operator.kafka.losses import parsed
 
 def test_each_partition_has_its_text() -> None:
     value = (
-        "0: the last known log end is 9308, the log of broker 1 ends at 0; 12: no earlier log end is known, "
+        "0: the last known log end is 9308, the log of broker 1 ends at 0; 12: the log end before the loss is unknown, "
         "broker 1 has no log; and 3 more partitions"
     )
     assert parsed("orders", value) == {
         ("orders", 0): "the last known log end is 9308, the log of broker 1 ends at 0",
-        ("orders", 12): "no earlier log end is known, broker 1 has no log",
+        ("orders", 12): "the log end before the loss is unknown, broker 1 has no log",
     }

@@ -332,9 +332,9 @@ def _fenced(registration: BrokerRegistration) -> BrokerRegistration:
 
 
 def _admitted(registration: BrokerRegistration) -> BrokerRegistration:
-    """Return a registration whose broker is unfenced.
+    """Return the registration with the broker unfenced and `may_lack_records` cleared.
 
-    `may_lack_records` is cleared, because the partitions now show which replicas lack records.
+    The partitions now show which replicas lack records.
     """
     return msgspec.structs.replace(registration, fenced=False, may_lack_records=False)
 

@@ -38,9 +38,10 @@ log of the topic aside, instead of deleting the log.
 PARTS_LOOKED_AT_EVERY_MS: Final = 60_000
 """The interval in ms between searches for unused topic parts: stored partitions to which no topic document refers.
 
-An unused topic part is kept for KEPT_MS, because a broker may be about to write the topic document that refers to it.
-If the store has neither a topic document nor a tombstone, a broker that is down may have the lost topic document in
-memory. The topic part is then kept until all brokers have been alive at the same time for KEPT_MS.
+An unused topic part is deleted after KEPT_MS, and not at once, because a broker may be about to write the topic
+document that refers to the topic part. If the topic has neither a topic document nor a tombstone, the topic document
+was lost, and a broker that is fenced may still have it in memory. The topic part is then deleted only after all brokers
+have been alive at the same time for KEPT_MS.
 """
 
 log = logging.getLogger(__name__)
@@ -94,7 +95,8 @@ class Deletions:
         """Complete deletions of topics, and remove the tombstones and topic parts that no broker needs."""
         image, now_ms = self._image, monotonic_ms(self._clock)
         if len(image.live) < len(image.brokers) or any(broker.dirs_away for broker in image.brokers.values()):
-            self._all_alive_since_ms = None  # An offline broker or log dir may still have a log of a deleted topic.
+            # Tombstones are kept, because an offline broker or log dir may still have a log of a deleted topic.
+            self._all_alive_since_ms = None
         elif self._all_alive_since_ms is None:
             self._all_alive_since_ms = now_ms
         if image.buried:

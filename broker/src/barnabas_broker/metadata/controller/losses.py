@@ -46,7 +46,9 @@ class Lost(NamedTuple):
     def text(self) -> str:
         """Return a description of the loss."""
         known = (
-            f"the last known log end is {self.known_end}" if self.known_end != NO_LOG else "no earlier log end is known"
+            f"the last known log end is {self.known_end}"
+            if self.known_end != NO_LOG
+            else "the log end before the loss is unknown"
         )
         return ", ".join([known, *(_end_text(replica, self.ends.get(replica)) for replica in self.replicas)])
 

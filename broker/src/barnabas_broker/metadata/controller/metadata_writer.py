@@ -313,7 +313,7 @@ class MetadataWriter(PartitionStateWriter):
         changes = changes_of(resource, topic.configs if topic is not None else {})
         altered = decide_alter_topic(self._view(), resource.name, changes)
         rules = self.partitions.rules(altered)
-        # The change may set min.insync.replicas, on which the ELR of a partition depends.
+        # The ELR is computed again, because the change may set min.insync.replicas, on which the ELR depends.
         partitions = tuple(remove_fenced(state, rules(n)) for n, state in enumerate(altered.partitions))
         epoch = altered.configs_epoch + 1
         changed = msgspec.structs.replace(altered, partitions=partitions, configs_epoch=epoch)

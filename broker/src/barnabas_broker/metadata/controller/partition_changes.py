@@ -31,7 +31,7 @@ DecideState = Callable[[PartitionState, Rules], PartitionState]
 
 
 def for_each(decide: DecideState) -> DecidePartition:
-    """Return a DecidePartition that calls `decide` with only the state of the partition and the election rules."""
+    """Return a DecidePartition that calls `decide` with the partition's current state and the election rules."""
     return lambda which, topic, rules: decide(topic.partitions[which.partition], rules)
 
 
@@ -75,11 +75,11 @@ class PartitionChanges:
 
     @property
     def rounds(self) -> int:
-        """The number of times that changes were decided and written so far."""
+        """The number of attempts of this broker so far to decide on metadata changes and to write them."""
         return self._transitions.rounds
 
     def rules(self, topic: TopicDocument) -> Callable[[int], Rules]:
-        """Return a function from a partition number of `topic` to the current rules for changes of the partition."""
+        """Return a function that takes the number of a partition of `topic`, and returns the current Rules for it."""
         rules, known_ends = rules_of(topic.configs, self._image.brokers, self._config()), KnownEnds(self._image)
 
         def at(number: int) -> Rules:

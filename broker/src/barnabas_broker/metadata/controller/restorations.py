@@ -2,7 +2,7 @@
 
 A metadata document that vanished although nobody deleted the document is lost (`MetadataImage.lost`). The controller
 rewrites lost documents at once. The other brokers wait a moment, and then rewrite the documents that are still lost,
-which a controller that has just started may not know.
+because a controller that has just started may not have had these documents in its image.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 
 class Restorations:
-    """The task on every broker that writes metadata again that the metadata store has lost."""
+    """The task, on every broker, of rewriting metadata documents that the metadata store has lost."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class Restorations:
         self.progress = self._steps.progress
 
     async def run(self) -> None:
-        """Write metadata again that the metadata store has lost, until the task is cancelled."""
+        """Rewrite metadata documents that the metadata store has lost, until the task is cancelled."""
         self._image.subscribe(self._image_changed)
         while True:
             if not self._image.lost:

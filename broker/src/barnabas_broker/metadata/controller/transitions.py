@@ -69,7 +69,7 @@ class Transitions:
         self._store = store
         self._image = image
         self.rounds = 0
-        """The number of times that changes were decided and written so far."""
+        """The number of attempts of this broker so far to decide on metadata changes and to write them."""
 
     async def carry_out(
         self, items: Sequence[Item], decide: Decide[Item], size: Callable[[Item], int] = lambda _: 1

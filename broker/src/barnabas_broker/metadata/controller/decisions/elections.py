@@ -37,7 +37,7 @@ def choose_leader(state: PartitionState, rules: Rules) -> int:
 
 
 def _candidates(state: PartitionState) -> Iterator[Sequence[int]]:
-    """Yield the groups of candidates for a clean election, the best group first."""
+    """Yield the groups of candidates for a clean election: the ISR, then the ELR, then the last known leader."""
     yield [replica for replica in state.replicas if replica in state.isr]
     yield [replica for replica in state.replicas if replica in state.elr]
     last_known = state.last_known_leader

@@ -39,10 +39,11 @@ def begin_incarnation(
 ) -> PartitionState:
     """Return the partition with a restarted broker as a follower outside the ISR, before the broker is unfenced.
 
-    The partition epoch rises, so that a decision from before the restart, such as adding the broker to the ISR, cannot
-    take effect. If `is_past` is True, no such decision could take effect anyway, so the partition stays unchanged
-    unless the broker is the leader or in the ISR. A partition whose only replica is the broker stays unchanged, too. If
-    the broker's log lacks records (`lacks_records`), return the result of `lose` instead.
+    The partition epoch rises, so that changes from before the restart, such as adding the broker to the ISR, fail.
+    `is_past` is True if these changes fail anyway, because the partition changed after the broker was fenced. The
+    partition then stays unchanged, unless the broker is the leader or in the ISR. A partition whose only replica is the
+    broker stays unchanged, too. If `lacks_records` is True, the broker's log lacks records, so the broker cannot become
+    the leader (`lose`).
     """
     if lacks_records:
         return lose(state, broker, rules)

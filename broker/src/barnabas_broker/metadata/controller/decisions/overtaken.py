@@ -14,9 +14,10 @@ from barnabas_broker.metadata.model import NO_LEADER, PartitionState
 
 
 class LogAhead(NamedTuple):
-    """The leader epoch of a replica's log, which is later than the partition's leader epoch in the metadata.
+    """The report that a replica's log has a later leader epoch than the partition has in the metadata.
 
-    If `waits` is True, the partition stays unchanged until all registered replicas are alive.
+    `epoch` is the leader epoch of the log. If `waits` is True, `overtake` leaves the partition unchanged until all
+    registered replicas are alive.
     """
 
     epoch: int
@@ -27,9 +28,12 @@ def overtake(state: PartitionState, ahead: LogAhead, rules: Rules) -> PartitionS
     """Return the partition led by the replica with the longest log, in a leader epoch above the epochs of all logs.
 
     Replicas whose logs end where the leader's log ends are in sync; all others have to fetch first. Replicas that lack
-    records cannot lead. Returns `state` itself in three cases: the leader epoch in the metadata is at least
-    `ahead.epoch`; no live replica can lead; `ahead.waits` is True, and a registered replica is not alive.
-    `rules.log_ends` must come from the registered incarnations of the brokers.
+    records cannot lead. `rules.log_ends` must come from the registered incarnations of the brokers.
+
+    `ahead` is the report of a log that is ahead of the metadata. Return `state` itself if:
+    - the leader epoch in the metadata is at least `ahead.epoch`;
+    - no live replica can lead;
+    - `ahead.waits` is True, and a registered replica is not alive.
     """
     if ahead.epoch <= state.leader_epoch:
         return state

@@ -23,7 +23,7 @@ def decide_reassignment(
     ApiError if:
     - `targets` is not a valid set of replicas;
     - the replication factor would change, and `may_change_factor` is False;
-    - all replicas that have all committed records would be dropped;
+    - the ISR or the ELR has members, but none of these members would remain a replica;
     - `targets` is None, and no reassignment is in progress.
     """
     original = [replica for replica in state.replicas if replica not in state.adding_replicas]

@@ -12,10 +12,10 @@ from barnabas_broker.metadata.model import NO_LEADER, PartitionState
 def revised(before: PartitionState, wanted: PartitionState, rules: Rules, lost: Container[int] = ()) -> PartitionState:
     """Return the state after a change from `before` to `wanted`, with a new ELR and leader where needed.
 
-    A reassignment ends once all its targets are in sync. A replica that leaves an ISR which falls below
-    min.insync.replicas becomes an eligible leader replica, except replicas in `lost`, which may lack records.
-    Replicas in the ISR no longer count as lacking records. The partition epoch rises with every change, and the leader
-    epoch with every election. If nothing changes, `before` itself is returned.
+    A reassignment ends once all its targets are in sync. If the ISR has too few members for min.insync.replicas,
+    replicas that leave the ISR become eligible leader replicas, except replicas in `lost`, which may lack records.
+    Members of the ISR are removed from `lacking`. The partition epoch rises with every change, and the leader epoch
+    with every election. If nothing changes, `before` itself is returned.
     """
     after = _completed(wanted)
     elr = _eligible_leader_replicas(before, after, rules, lost)

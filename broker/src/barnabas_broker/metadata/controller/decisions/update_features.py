@@ -36,10 +36,11 @@ class FeatureUpdate(NamedTuple):
 
 
 def with_implied(finalized: Mapping[str, int], updates: Sequence[FeatureUpdate]) -> Sequence[FeatureUpdate]:
-    """Return the updates, plus an update of `transaction.version` if a change of the metadata level implies one.
+    """Return the updates, plus an update of `transaction.version` if the metadata level gains or loses transactions.
 
-    No update is added if `updates` itself changes `transaction.version`. A metadata level of a broker version without
-    transactions implies `transaction.version` 0, because such a broker could not start with a higher one.
+    No update is added if `updates` itself changes `transaction.version`. At a metadata level without transactions,
+    `transaction.version` becomes 0, because a broker of that level cannot start with a higher `transaction.version`. At
+    a level with transactions, it becomes the highest supported version.
     """
     named = {update.name: update for update in updates}
     change = named.get(METADATA_LEVEL)
