@@ -74,9 +74,9 @@ class MalformedDocument(ValueError):
 
 
 def topic_key(name: str) -> str:
-    """Return the key of a topic's metadata.
+    """Return the key of a topic's TopicDocument.
 
-    The other partitions of a large topic are stored under the keys that `topic_part_key` returns.
+    Further partitions of a large topic are stored under the keys that `topic_part_key` returns.
     """
     return f"topics/{name}"
 
@@ -137,7 +137,7 @@ def decode(key: str, value: bytes) -> AnyDocument | None:
     try:
         try:
             return decoder.decode(value)
-        except msgspec.ValidationError:  # A newer version may have added fields.
+        except msgspec.ValidationError:  # A newer version may have added fields; keep them in `unknown_fields`.
             return decoder.decode(with_unknown_fields_gathered(value, _KINDS[kind]))
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise MalformedDocument(f"{key}: {error}") from error

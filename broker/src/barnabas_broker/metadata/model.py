@@ -45,7 +45,8 @@ class PartitionState(Extensible, frozen=True, gc=False):
     until they are in sync again. During a reassignment, `replicas` includes both added and removed replicas (KIP-455).
     `log_dirs` has the wanted log directory of each replica ("" for any); it is empty if no directories are wanted.
     `restored_epoch` is the leader epoch in which `barnabas restore-metadata` rewrote the partition. A broker
-    outside `replicas` keeps a log that ends in a lower epoch, because the command did not know of that log.
+    that is not in `replicas` keeps a log whose latest epoch is below `restored_epoch`, because the command did not know
+    of that log.
     """
 
     replicas: tuple[BrokerId, ...]

@@ -25,11 +25,12 @@ Stored = Callable[[str], AnyDocument | None]
 
 
 def laid_out(topic: TopicDocument, *, splits: bool, partitions_max: int = PARTITIONS_MAX) -> TopicDocument:
-    """Return the topic with references to its topic parts, which are the documents for the later partitions.
+    """Return the topic with references to its topic parts, the documents for its later partitions.
 
-    The topic document has the first partitions. A new document has at most `partitions_max` partitions. Existing topic
-    parts keep their ranges of partitions, so added partitions go into new topic parts or the topic document. The caller
-    has to store new topic parts. If `splits` is False, the topic document has all partitions.
+    The topic document has the first partitions. New documents have at most `partitions_max` partitions. If the topic
+    already has topic parts, added partitions go into new topic parts, and all other partitions stay where they are. The
+    caller has to store new topic parts. If `splits` is False, the topic has no topic parts, and the topic document has
+    all partitions.
     """
     if not splits:
         return topic if not topic.parts else msgspec.structs.replace(topic, parts=())
@@ -102,15 +103,15 @@ def key_of(topic: TopicDocument, partition: int) -> str:
 
 
 def part_keys(topic: TopicDocument) -> list[str]:
-    """Return the keys of the topic parts that a topic refers to."""
+    """Return the keys of the TopicPartDocuments to which a large topic refers in `parts`."""
     return [topic_part_key(topic.name, part) for part in topic.parts]
 
 
 def joined(head: TopicDocument, stored: Stored, known: TopicDocument | None) -> tuple[TopicDocument | None, bool]:
-    """Return the topic with all partitions, and whether the store has all topic parts; `head` is its topic document.
+    """Assemble a topic from its topic document `head` and its topic parts; also return True if no part is missing.
 
-    The partitions of a missing part come from `known`, the last known state of the topic. If `known` lacks them, too,
-    the topic is None.
+    The partitions of a missing part come from `known`, the last known state of the topic. If `known` lacks these
+    partitions, too, None is returned instead of the topic.
     """
     if not head.parts:
         return head, True
@@ -127,9 +128,10 @@ def joined(head: TopicDocument, stored: Stored, known: TopicDocument | None) -> 
 
 
 def _stored_pieces(head: TopicDocument, stored: Stored) -> Iterator[tuple[int, int, tuple[PartitionState, ...]]]:
-    """Yield the first partition, the number of partitions, and the partition states of each piece of a topic.
+    """Yield the first partition, the number of partitions, and the partition states of each document of a topic.
 
-    The pieces are the topic document and the topic parts. The states are empty if the store lacks the topic part.
+    The documents are the topic document and the topic parts. If a topic part is missing in the store, its states are
+    empty.
     """
     yield 0, head.parts[0].first, head.partitions
     for part in head.parts:
@@ -150,7 +152,10 @@ def with_part(topic: TopicDocument, part: TopicPartDocument) -> TopicDocument:
 
 
 def changed(wanted: Mapping[str, TopicDocument | TopicPartDocument], stored: Stored) -> tuple[list[str], list[str]]:
-    """Return the keys of new topic parts, which must be written first, and the keys of the other changed documents."""
+    """Return the keys of new topic parts, and the keys of the other changed documents of the topic.
+
+    New topic parts must be written first, so that the topic document never refers to a missing topic part.
+    """
     differing = [key for key, document in wanted.items() if stored(key) != document]
     is_new = {key for key in differing if isinstance(wanted[key], TopicPartDocument) and stored(key) is None}
     return [key for key in differing if key in is_new], [key for key in differing if key not in is_new]

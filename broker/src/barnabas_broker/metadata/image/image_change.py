@@ -19,9 +19,10 @@ class ImageChange:
     deleted: tuple[TopicDocument, ...] = ()
     brokers: frozenset[int] = frozenset()
     seen_alive: frozenset[int] = frozenset()
-    """The changed brokers that were neither fenced nor shutting down at some time during the change.
+    """The changed brokers that were alive (neither fenced nor shutting down) at some moment during the change.
 
-    A listing of the store hides intermediate states, so after a listing, `seen_alive` has all changed brokers.
+    A listing of the store does not show intermediate states. After a listing, `seen_alive` therefore has all changed
+    brokers.
     """
     configs: frozenset[str] = frozenset()
     """The ids, as text, of brokers whose dynamic configs changed; "" stands for the defaults of all brokers."""
@@ -45,7 +46,7 @@ class Pending:
     touched: dict[str, None] = field(default_factory=dict)
     """The names of topics whose stored metadata or tombstone changed and has not been processed yet."""
     touched_keys: set[str] = field(default_factory=set)
-    """The keys of topics and topic parts whose values changed and have not been processed yet."""
+    """The keys of TopicDocuments and TopicPartDocuments that have changed and have not been processed yet."""
     brokers: set[int] = field(default_factory=set)
     seen_alive: set[int] = field(default_factory=set)
     configs: set[str] = field(default_factory=set)

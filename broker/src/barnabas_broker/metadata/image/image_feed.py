@@ -109,7 +109,7 @@ class ImageFeed:
             self._known_revision = max(self._known_revision, await self._store.latest_revision())
 
     def progress(self) -> object:
-        """Return a value for the watchdog, which stays the same only if the feed is behind and makes no progress."""
+        """Return a value for the watchdog; two calls return equal values if the feed is behind and made no progress."""
         return object() if self._image.revision >= self._known_revision else self.passes
 
 

@@ -10,10 +10,11 @@ from barnabas_broker.metadata.model import PartitionState, TopicDocument
 
 
 def with_newer_partitions(known: TopicDocument, found: TopicDocument) -> TopicDocument:
-    """Return `found`, but with the partitions and the configs from `known` that are newer in `known`.
+    """Return `found`, with the partitions and the configs of `known` where those of `known` are newer.
 
-    Both arguments are states of the same topic. Return `found` itself if nothing in `known` is newer. If a partition of
-    `known` is newer but has the lower leader epoch, the result gets a leader epoch above both.
+    Both arguments are states of the same topic. Return `found` itself if nothing in `known` is newer. If a newer
+    partition in `known` has a lower leader epoch than the same partition in `found`, the result has a leader epoch
+    above both.
     """
     if not is_older(known, found):
         return found

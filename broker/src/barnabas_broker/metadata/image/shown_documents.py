@@ -33,7 +33,7 @@ class ShownDocuments:
         self.next_producer_id = 0
         """The first producer id that no broker has allocated yet, as last read from the store."""
         self.log_ends: dict[str, LogEndsDocument] = {}
-        """The reported log ends of brokers, by key. Listeners are not notified when log ends change."""
+        """The log end offsets that brokers have reported, by metadata key. Listeners are not notified of changes."""
         self.acls: dict[str, AclsDocument] = {}
         """The ACLs by their key in the metadata store."""
 
