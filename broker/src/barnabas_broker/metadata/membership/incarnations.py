@@ -8,10 +8,14 @@ from barnabas_broker.metadata.model import BrokerRegistration
 def may_lack_records(previous: BrokerRegistration, registration: BrokerRegistration, was_clean: bool) -> bool:
     """True if a restarted broker may have lost records that its previous incarnation acknowledged (KIP-966).
 
-    No records are lost if all log directories are available, and either the shutdown was clean or the machine was not
-    rebooted after the last use of any log directory: without a reboot, the page cache still has all written data. The
-    result is also True until the controller has processed the losses of earlier incarnations, or if a log was truncated
-    after a failed sync (`registration.may_lack_records`). `log_ends` shows which partitions lack records.
+    The result is False only if:
+    - all log directories are available;
+    - the shutdown was clean, or the machine has not rebooted since the last use of any log directory, so that the page
+      cache still has all written data;
+    - no log was truncated after a failed sync (`registration.may_lack_records`);
+    - the controller has processed the losses of earlier incarnations (`previous.may_lack_records`).
+
+    `log_ends` shows which partitions lack records.
     """
     present = set(registration.directory_ids)
     has_all_dirs = set(previous.directory_ids) <= present
@@ -26,7 +30,7 @@ def machine_ran_on(previous: BrokerRegistration, boot_id: str) -> bool:
 
 
 def cut_dirs(previous: BrokerRegistration, boot_id: str) -> frozenset[UUID]:
-    """Return the log directories that were unavailable to the previous incarnation and last used before a reboot."""
+    """Return the log directories that the previous incarnation could not use, and that were in use before a reboot."""
     return frozenset(each for each, used_in in previous.away_since.items() if used_in != boot_id or not used_in)
 
 

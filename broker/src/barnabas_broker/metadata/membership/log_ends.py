@@ -66,9 +66,9 @@ def part_of(topic_id: UUID, partition: int) -> int:
 
 
 class KnownEnds:
-    """The log ends that all brokers have reported, from the current metadata image.
+    """The log end offsets that all brokers have reported, from the current metadata image.
 
-    Each list of log ends, which has the log ends of some of a topic's partitions, is decoded only once.
+    The log ends of a topic in a LogEndsDocument are decoded only once.
     """
 
     def __init__(self, image: MetadataImage) -> None:
@@ -148,7 +148,7 @@ def reported_ends(image: MetadataImage) -> dict[UUID, dict[int, dict[int, LogEnd
 
 
 class LogEnds:
-    """The reports of one broker's log ends.
+    """The writer of one broker's log end offsets to the metadata store.
 
     `logs` returns the logs of the broker, and `pause` lets other tasks run.
     """
@@ -191,10 +191,11 @@ class LogEnds:
         await self._tell(starts=True)
 
     def _lacked(self, known: KnownEnds, held: HeldLog, undealt_epoch: int) -> bool:
-        """True if an earlier incarnation reported lost records of a log, and the metadata does not show the loss yet.
+        """True if an earlier incarnation reported that a log lacks records and the metadata does not show the loss.
 
-        `undealt_epoch` is the broker epoch of the registration that says that records may be lost. The report may have
-        a later broker epoch, because a broker process may report its logs and die before it registers.
+        `undealt_epoch` is the broker epoch of the broker's last registration, which says that records may be lost. A
+        report with a later broker epoch counts, too, because a broker process may report its logs and die before it
+        registers.
         """
         document = self._image.log_ends.get(log_ends_key(self._broker_id, part_of(held.topic_id, held.partition)))
         if document is None or document.broker_epoch < undealt_epoch:
@@ -226,7 +227,7 @@ class LogEnds:
                 await self._store.write(writes)
 
     def _news(self, part: int, topics: Mapping[UUID, list[LogEnd]]) -> Write | None:
-        """Return the write of one value with log ends of this broker, or None if the stored value is the same."""
+        """Return the write of part `part` of this broker's log ends, or None if the stored part is the same."""
         key = log_ends_key(self._broker_id, part)
         known = self._image.log_ends.get(key)
         unknown = {each: name for each, name in self._unknown_topics.items() if part_of(each, 0) == part}
@@ -244,7 +245,7 @@ class LogEnds:
         return Write(key, encode(document) if topics or unknown else None)
 
     async def _collected(self, *, starts: bool) -> dict[int, dict[UUID, list[LogEnd]]]:
-        """Return unordered lists of log ends, by the number of the stored value (`part_of`) and by topic id."""
+        """Return unsorted lists of log ends, by the part that stores them (see `part_of`) and by topic id."""
         known = KnownEnds(self._image)
         found: dict[tuple[UUID, int], LogEnd] = {}
         async for topic in self._in_turns(list(self._image.topics.values())):
@@ -275,9 +276,9 @@ class LogEnds:
             yield thing
 
     def _not_found_again(self, topic: TopicDocument, known: KnownEnds) -> Iterator[LogEnd]:
-        """Yield a log end with the offset NO_LOG for each partition for which this broker reported a log end earlier.
+        """Yield a report of a missing log (NO_LOG) for each partition that this broker has reported earlier.
 
-        The caller then replaces the log ends of logs that still exist, so that only missing logs keep NO_LOG.
+        The caller replaces the report if the log still exists.
         """
         for number, state in enumerate(topic.partitions):
             end = known.find(self._broker_id, topic.topic_id, number) if self._broker_id in state.replicas else None

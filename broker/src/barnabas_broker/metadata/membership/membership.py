@@ -90,7 +90,7 @@ class TellLogEnds(Protocol):
 
 
 async def _tell_nothing(broker_epoch: int, *, undealt_epoch: int | None) -> None:
-    """Report no log ends; the default for a broker without logs."""
+    """Report nothing, because a broker without logs has no log end offsets."""
 
 
 class Membership:

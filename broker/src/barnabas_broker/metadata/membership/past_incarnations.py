@@ -1,8 +1,8 @@
-"""The detection of partitions that were written after a broker was fenced or began to shut down.
+"""The check whether the metadata of a partition was written after a broker was fenced or began to shut down.
 
-A partition is changed by compare-and-set, so a writer must have seen the partition's latest state and all metadata that
-was written before that state. Therefore, if the latest state was written after a broker was fenced, the next writer of
-the partition knows that the broker was fenced. The same is true for the beginning of a shutdown.
+If so, the next writer of the partition's metadata knows of the fencing or the shutdown. The metadata is changed by
+compare-and-set, so a writer must have seen the latest state of the partition and all metadata that was written before
+that state.
 """
 
 from barnabas_broker.metadata.documents import broker_key, topic_key
@@ -42,8 +42,8 @@ class PastIncarnations:
     def is_past(self, broker_id: int, topic: TopicDocument, partition: int) -> bool:
         """True if the metadata of the partition was written after the broker was fenced or began to shut down.
 
-        The result is False if the stored metadata of the topic is lost, because the store may then be a restored older
-        copy, whose versions prove nothing.
+        The result is False if the topic document is lost. The store may then be a restored older copy, whose versions
+        cannot be compared with earlier versions.
         """
         since = self._out_since.get(broker_id)
         if since is None or topic_key(topic.name) in self._image.lost:

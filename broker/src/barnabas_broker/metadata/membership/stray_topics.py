@@ -1,8 +1,8 @@
 """The stray topics: topics with logs on brokers, but with neither metadata nor a tombstone in the metadata store.
 
 Brokers do not serve a stray topic, and no new topic can have its name. `barnabas restore-metadata` restores the
-metadata of the topic from the logs; `barnabas forget-topic` writes a tombstone. Brokers report stray topics with their
-log ends.
+metadata of the topic from the logs; `barnabas forget-topic` writes a tombstone. A broker lists its stray topics in its
+LogEndsDocuments.
 """
 
 from collections.abc import Collection

@@ -117,9 +117,10 @@ class KubernetesStore:
         return await self._adopt(key, value) if answer.status == HTTPStatus.CONFLICT else _version(answer)
 
     async def _adopt(self, key: str, value: bytes) -> int | None:
-        """Overwrite an object that has lost its cluster label, and set the label, which lists and watches select by.
+        """Overwrite an object that has lost its cluster label, and set the label again.
 
-        Return the new version; None if the object has the label, is gone, or has changed in the meantime.
+        List and watch requests find only objects with the label. Return the new version; None if the object has the
+        label, is gone, or has changed in the meantime.
         """
         answer = await self._request("GET", self._path(key))
         if _is_absent(answer):
@@ -147,7 +148,7 @@ class KubernetesStore:
     async def _conflict(self, key: str, expected_version: int) -> VersionConflict:
         found = await self.get(key)
         actual = ABSENT if found is None else found.version
-        # The API server answers 422 to a wrong version or an invalid object; the version is right.
+        # The API server answers 422 to a wrong version or an invalid object. Here the version is right.
         if actual == expected_version:
             raise StoreUnavailable(
                 f"the API server refuses the new value of the key {key}, although the key has the expected "

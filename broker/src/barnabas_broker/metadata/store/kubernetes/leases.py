@@ -58,7 +58,7 @@ class _Renewal(NamedTuple):
     token: str | None
     renew_time: str | None
     seen_at_ms: int
-    """The time on this process's monotonic clock."""
+    """The time of this process's monotonic clock when the process first saw the fields."""
 
 
 class Observations:

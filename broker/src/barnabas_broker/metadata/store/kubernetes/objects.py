@@ -147,7 +147,7 @@ def replacement(key: str, value: bytes, expected_version: int | None) -> bytes:
 
 
 def adoption(found: StateObject, cluster: str, key: str, value: bytes) -> bytes:
-    """Return a JSON patch that gives an object the label of this cluster, and replaces the metadata in its spec.
+    """Return a JSON patch that gives an object the label of this cluster, and replaces the object's spec.
 
     The patch fails if the object has changed since `found` was read.
     """

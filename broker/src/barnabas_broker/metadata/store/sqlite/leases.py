@@ -98,9 +98,9 @@ def add_watcher(connection: sqlite3.Connection, address: str, boot_id: str, cloc
 def _end_leases_of_other_uptimes(connection: sqlite3.Connection, clock: Clock) -> None:
     """End the leases from before the last boot of the machine.
 
-    The monotonic clock starts again at each boot. A lease that expires later than a lease that is renewed now is
-    therefore from before the boot. The clock is read within the write transaction, because otherwise a lease that is
-    renewed between the reading and the transaction would look like a lease from before the boot.
+    The monotonic clock starts again at each boot. A lease whose remaining time exceeds its duration is therefore from
+    before the boot. The clock is read within the write transaction, because otherwise a lease that is renewed between
+    the reading and the transaction would look like a lease from before the boot.
     """
     with transaction(connection):
         connection.execute(

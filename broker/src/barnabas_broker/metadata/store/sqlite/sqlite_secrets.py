@@ -30,7 +30,8 @@ class SqliteSecrets:
     async def open(cls, path: Path, clock: Clock, boot_id: str = "") -> Self:
         """Open the store in the file `path`, creating it if absent. Raises StoreUnavailable."""
         try:
-            os.close(os.open(path, os.O_CREAT | os.O_RDWR, SECRET_MODE))  # SQLite gives its WAL files the same mode.
+            # The mode is set before SQLite opens the file, because SQLite gives its WAL files the same mode.
+            os.close(os.open(path, os.O_CREAT | os.O_RDWR, SECRET_MODE))
             path.chmod(SECRET_MODE)
         except OSError as error:
             raise StoreUnavailable(str(error)) from error

@@ -148,10 +148,10 @@ class SqliteStore:
         self._worker.shutdown()
 
     def _wake_watches(self) -> None:
-        """Wake all watches of this process.
+        """Wake all watches of this process by setting the Event for which they wait.
 
-        A watch takes the current event object, polls, and then waits for this object. The object is set here, and
-        replaced for the next polls.
+        A new Event replaces the old Event for the next waits. A watch takes the Event before it polls the store, so the
+        watch misses no write.
         """
         self._rung.set()
         self._rung = asyncio.Event()
