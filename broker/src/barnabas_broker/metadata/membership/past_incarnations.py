@@ -40,10 +40,10 @@ class PastIncarnations:
                 self._out_since.pop(broker_id, None)
 
     def is_past(self, broker_id: int, topic: TopicDocument, partition: int) -> bool:
-        """True if the metadata of the partition was written after the broker was fenced or began to shut down.
+        """True if the metadata of the partition was written after the broker was last fenced or began to shut down.
 
-        The result is False if the topic document is lost. The store may then be a restored older copy, whose versions
-        cannot be compared with earlier versions.
+        The result is False if the broker is alive, or if the topic document is lost. In the second case, the store may
+        be a restored older copy, whose versions cannot be compared with earlier versions.
         """
         since = self._out_since.get(broker_id)
         if since is None or topic_key(topic.name) in self._image.lost:

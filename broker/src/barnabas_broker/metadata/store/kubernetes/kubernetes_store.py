@@ -148,7 +148,7 @@ class KubernetesStore:
     async def _conflict(self, key: str, expected_version: int) -> VersionConflict:
         found = await self.get(key)
         actual = ABSENT if found is None else found.version
-        # The API server answers 422 to a wrong version or an invalid object. Here the version is right.
+        # A 422 means a wrong version or an invalid object; if the version is right, the object is invalid.
         if actual == expected_version:
             raise StoreUnavailable(
                 f"the API server refuses the new value of the key {key}, although the key has the expected "
