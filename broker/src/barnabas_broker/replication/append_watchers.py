@@ -4,17 +4,17 @@ from typing import Protocol
 
 
 class AppendWatcher(Protocol):
-    """The watcher of a partition, on behalf of one follower.
+    """An object with methods that a partition calls at each change; the object serves one follower.
 
-    The partition calls these methods on every change, so they must be cheap.
+    Changes are frequent, so the methods must be cheap.
     """
 
     def changed(self) -> None:
-        """Record that records were appended or the leadership changed."""
+        """Note that records were appended to the partition, or that the leader of the partition changed."""
         ...
 
     def high_watermark_advanced(self) -> None:
-        """Record that the high watermark or the log start offset advanced."""
+        """Note that the high watermark or the log start offset of the partition advanced."""
         ...
 
 

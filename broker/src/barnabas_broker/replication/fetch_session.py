@@ -53,7 +53,10 @@ class FetchEnvironment(NamedTuple):
     timers: Timers
     config: Callable[[], BrokerConfig]
     storage_failed: Callable[[Partition, StorageError], object]
-    """Take the partition or its whole log dir offline, unless the error is temporary, such as a full disk."""
+    """Take the partition offline, or its whole log dir if the disk failed.
+
+    A temporary error, such as a full disk, takes nothing offline.
+    """
     on_suspect: Callable[[int], object]
     """Report that the connection to a broker failed, so that the controller checks whether the broker is alive."""
 

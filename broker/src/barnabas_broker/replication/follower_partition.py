@@ -165,9 +165,10 @@ def refusal(index: int, error: ApiError) -> FetchResult:
 
 
 def diverging_epoch(partition: Partition, wanted: FetchPartition) -> tuple[int, int] | None:
-    """Return the leader's last epoch up to the last fetched epoch of a follower, and the end offset of that epoch.
+    """Return where a follower's log diverges from the leader's log (KIP-595), or None if no divergence is known.
 
-    The logs are known to diverge from that offset on (KIP-595). Return None if the logs agree.
+    The result is the leader's largest epoch that is at most the follower's last fetched epoch, and the end offset of
+    that epoch in the leader's log.
     """
     if wanted.last_fetched_epoch < 0:
         return None

@@ -46,9 +46,10 @@ class IsrProposer(Protocol):
         ...
 
     def isr_change(self, *, confirms: bool) -> IsrChange | None:
-        """Return the proposed ISR, or with `confirms=True` the current ISR, which is then written once more.
+        """Return the ISR to write to the metadata, or None if no proposal is pending.
 
-        Return None if no proposal is pending.
+        The result is the proposed ISR. With `confirms=True` it is the current ISR, whose write shows whether an earlier
+        write of the proposed ISR has succeeded.
         """
         ...
 

@@ -199,10 +199,10 @@ class LeaderReplica:
         self.pending_isr = isr
 
     def proposal(self, own_broker_epoch: int, *, confirms: bool) -> dict[int, int] | None:
-        """Return the pending ISR, or with `confirms=True` the ISR in the metadata; None if no proposal is pending.
+        """Return the pending ISR or, if `confirms` is True, the ISR in the metadata.
 
-        The result maps the broker id of each member to a broker epoch (KIP-903). The epoch of a follower is the one in
-        its last Fetch request.
+        Return None in both cases if no ISR is pending. The result maps the broker id of each member to a broker epoch
+        (KIP-903). The epoch of a follower is the one in its last Fetch request.
         """
         if self.pending_isr is None:
             return None

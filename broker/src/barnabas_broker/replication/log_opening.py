@@ -29,10 +29,11 @@ class LogOpening:
         self._logs = logs
 
     def open(self, record: ReplicaRecord, state: PartitionState, config: LogConfig) -> tuple[Trigger, Log | None]:
-        """Open or create the log of a replica; return the trigger of the replica's next state, and the log, if any.
+        """Open or create the log of a replica.
 
-        No new log is created while the existing log may be in an offline log dir. A log that may lack records is not
-        opened while the replica leads the partition, or may win a clean election.
+        Return the event that changes the replica's state, and the log, or None if there is no log. While the existing
+        log may be in an offline log dir, no new log is created. A log that may lack records is opened only when the
+        replica neither leads the partition nor may be elected leader.
         """
         where, are_online = record.topic_partition, all(each.is_online for each in self._logs.log_dirs)
         found, is_known = self.claim(record), record.state in _NOT_FOUND
@@ -49,7 +50,7 @@ class LogOpening:
         return self._make(record, state, config)
 
     def _may_lack(self, found: Log | None) -> bool:
-        """True if no log was found, or if the log may have lost records in a power cut."""
+        """True if records may be missing: no log was found, or the log may have lost records in a power cut."""
         return found is None or kept_by(self._logs.log_dirs, found) is not Kept.ALL
 
     def _make(self, record: ReplicaRecord, state: PartitionState, config: LogConfig) -> tuple[Trigger, Log | None]:

@@ -10,14 +10,18 @@ from typing import Generic, TypeVar
 from barnabas_core.topic_partition import TopicPartition
 
 Found = TypeVar("Found")
-"""The content of a report about one partition: a `LogAhead`, or the leader epoch to which the report applies."""
+"""The content of a report about one partition.
+
+The content is a `LogAhead` if the replica's log is ahead of the metadata, and otherwise the leader epoch in which the
+replica's log failed or may lack records.
+"""
 
 
 class OfflineReports(Generic[Found]):
     """The queue of one kind of report, for example the reports about failed logs.
 
-    The function `resign` changes the metadata as the reports require. For example, it ends the leadership of a broker
-    over the partitions whose logs failed.
+    The queue passes the reports to the function `resign`, which changes the metadata. For example, `resign` ends the
+    leadership of this broker over the partitions whose logs failed.
     """
 
     def __init__(

@@ -135,7 +135,8 @@ class Partition:
     def _update_accepted_acks(self) -> None:
         """Compute `accepted_acks` and `_committing` again.
 
-        For an internal topic, `accepted_acks` is empty, because most clients may not write to the topic.
+        For an internal topic, `accepted_acks` is empty, so that each Produce request is checked for permission to write
+        to the topic.
         """
         leads = self.leader is not None and self.failure is None
         acks = ANY_ACKS if self.isr_size >= self.isr_size_min else LEADER_ACKS
@@ -151,7 +152,7 @@ class Partition:
         self._wake_all()
 
     def come_back(self, log: Log) -> None:
-        """Serve a reloaded log. The caller has checked that the metadata reflects the failure of the old log."""
+        """Serve a log that was reloaded after a failure. The controller must have handled the failure (`counts_on`)."""
         config, self.failure = self.log.config, None
         log.commit_to(min(self.log.high_watermark, log.log_end_offset))
         self._use(log)
@@ -222,12 +223,12 @@ class Partition:
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"this broker does not lead {self.topic_partition}")
 
     def check_writable(self, *, all_replicas: bool) -> None:
-        """Raise ApiError unless this replica leads and, for `all_replicas`, enough replicas are in sync."""
+        """Raise ApiError if this replica does not lead or, with `all_replicas` (acks=all), if the ISR is too small."""
         self.check_readable(-1)
         if all_replicas and self.isr_size < self.isr_size_min:
             allowed = f"min.insync.replicas={self.log.config.min_insync_replicas}"
             raise ApiError(
-                ErrorCode.NOT_ENOUGH_REPLICAS, f"only {self.isr_size} replicas are in sync, but the topic has {allowed}"
+                ErrorCode.NOT_ENOUGH_REPLICAS, f"only {self.isr_size} replicas are in sync; the topic needs {allowed}"
             )
 
     def check_caught_up(self) -> None:
@@ -264,7 +265,7 @@ class Partition:
         self.messages_in += header.record_count
         self.bytes_in += size_bytes
         since_boot_ms = 0
-        if leader.followers:  # Without followers, the time is not needed.
+        if leader.followers:  # The time serves only to measure how long followers lag.
             since_boot_ms = monotonic_ms(self._environment.clock)
             leader.appended(appended.base_offset, since_boot_ms)
         self._advance_high_watermark(since_boot_ms)
@@ -377,9 +378,10 @@ class Partition:
             self._environment.propose_isr(self)
 
     def isr_change(self, *, confirms: bool) -> IsrChange | None:
-        """Return the proposed ISR, or with `confirms=True` the current ISR, which is then written once more.
+        """Return the ISR to write to the metadata, or None if no proposal is pending.
 
-        Return None if no proposal is pending.
+        The result is the proposed ISR. With `confirms=True` it is the current ISR, whose write shows whether an earlier
+        write of the proposed ISR has succeeded.
         """
         leader, state = self.leader, self.state
         own_epoch = self._environment.own_broker_epoch()

@@ -86,10 +86,10 @@ class RecordLog:
         hosted.waits.wait(hosted.log.log_end_offset, done, hosted.log.high_watermark)
 
     def read(self, partition: int, on_ready: Callable[[], object]) -> Iterator[KeyValueSlice | None]:
-        """Yield the last value of each key in each slice of the log, from the start to the current end of the log.
+        """Read the log from its start to its current end in slices; yield the last value of each key in each slice.
 
-        A slice takes about a millisecond. A None means that a thread is reading from the disk; the caller must then
-        wait until `on_ready` is called. The slices reach beyond the high watermark, because the high watermark of a new
+        Reading a slice takes about 1 ms. While a thread reads from the disk, None is yielded; the caller must then wait
+        until `on_ready` is called. Records above the high watermark are read, too, because the high watermark of a new
         leader may be too low. Raises ApiError and StorageError.
         """
         hosted = self._replicas.lookup.find(self._topic, None, partition)

@@ -116,10 +116,10 @@ class ReplicaManager:
             self._reports.is_ahead(record, record.partition)
 
     def _look_after(self, partition: Partition) -> None:
-        """Report an offline partition to the controller, or try to reload the log if the metadata reflects the report.
+        """Report an offline partition to the controller; once the controller has handled the report, reload the log.
 
-        The metadata reflects the report if the leader epoch has risen, and the replica has left the ISR and the ELR or
-        is their only member.
+        The controller has handled the report if the leader epoch has risen, and this replica has left the ISR and the
+        ELR. If the ISR and the ELR have no other replica, this replica stays.
         """
         topic_partition = partition.topic_partition
         if counts_on(partition.state, self._broker_id, partition.failed_epoch):
@@ -273,7 +273,8 @@ class ReplicaManager:
         topic_partition = TopicPartition(topic.name, index)
         if self.states.get(topic_partition) is None:
             record = self.states.begin(topic_partition, topic.topic_id, Trigger.ASSIGNED)
-            if is_internal(topic.name):  # Coordinators load it without waiting for the next turn of the event loop.
+            # Coordinators read the log of an internal topic in this turn of the event loop, so it is opened now.
+            if is_internal(topic.name):
                 self._make(record)
 
     def _make_some(self) -> None:

@@ -23,7 +23,7 @@ class ReplicaState(Enum):
     DAMAGED = "damaged"
     """The replica's log is in its log dir, but could not be loaded."""
     LOST = "lost"
-    """The replica's log is gone or may lack records, but the replica leads or may be elected leader."""
+    """The replica leads or may be elected leader, but has no log, or its log may lack records."""
     ONLINE = "online"
     """The replica is served: it leads or follows."""
     AHEAD = "ahead"
@@ -45,7 +45,7 @@ class Trigger(Enum):
     NOT_MADE = "the replica's log could not be created"
     NOT_FOUND = "the replica's log may be in an offline log dir"
     NOT_LOADED = "the replica's log could not be loaded"
-    LACKING = "the replica's log is gone or may lack records, but the replica leads or may be elected leader"
+    LACKING = "a replica that leads or may be elected leader has no log, or its log may lack records"
     FAILED = "the disk or the log of the replica failed"
     RETURNED = "the replica's log was loaded again"
     OVERTOOK = "the replica's log has a later leader epoch than the metadata"
@@ -93,7 +93,9 @@ TRANSITIONS: Final = (
         _S.LOST,
         "no new log is created while the replica leads or may be elected leader",
     ),
-    Transition((_S.ONLINE, _S.AHEAD), _T.FAILED, _S.OFFLINE, "no Produce or Fetch request waits for the failed log"),
+    Transition(
+        (_S.ONLINE, _S.AHEAD), _T.FAILED, _S.OFFLINE, "no Produce or Fetch request is still waiting for the failed log"
+    ),
     Transition(
         (_S.OFFLINE, _S.LOST),
         _T.RETURNED,
@@ -168,7 +170,7 @@ class ReplicaStates:
         return next(iter(self._by_state[state].values()), None)
 
     def begin(self, topic_partition: TopicPartition, topic_id: UUID, trigger: Trigger) -> ReplicaRecord:
-        """Create the `ReplicaRecord` of a replica, and apply the trigger to its first state, NONE."""
+        """Create the `ReplicaRecord` of a replica in the state NONE, and make the transition that `trigger` causes."""
         record = ReplicaRecord(topic_partition, topic_id)
         self.change(record, trigger)
         return record

@@ -36,8 +36,8 @@ def assigned_partition(image: MetadataImage, broker_id: int, topic_id: UUID, num
 def only_topic(image: MetadataImage, name: str) -> UUID | None:
     """Return the id of the topic that a log without partition.metadata belongs to.
 
-    Return None if the log may belong to a deleted topic of the same name. The metadata keeps the tombstone of a deleted
-    topic while a broker that may have a log of the topic is down.
+    Return None if the log may belong to a deleted topic of the same name. Without a tombstone of that name, the log
+    belongs to the present topic: a deleted topic has a tombstone while a broker that may have its log is down.
     """
     document = image.topics.get(name)
     had_earlier = any(tombstone.name == name for tombstone in image.tombstones.values())
@@ -77,12 +77,12 @@ class StrayLogPolicy:
         self._logs = logs
         self._image = image
         self._refused: set[str] = set()
-        """The logs that could not be removed since the last sweep began."""
+        """The logs whose removal has failed since the last call of `sweep` began."""
         self._told: set[str] = set()
 
     @property
     def is_sweep_due(self) -> bool:
-        """True if a removal has failed, and another sweep may succeed."""
+        """True if a removal has failed, so that another call of `sweep` may succeed."""
         return bool(self._refused)
 
     async def sweep(self, turn: FairTurn) -> None:
@@ -144,7 +144,7 @@ class StrayLogPolicy:
         return [stray for stray in self._logs.strays if stray.topic_id in self._image.tombstones]
 
     def bury(self, stray: StrayLog) -> None:
-        """Delete a stray log whose topic has a tombstone."""
+        """Delete a stray log; the caller has found a tombstone of its topic."""
         in_place = self._logs.get(stray.topic_partition)
         if in_place is not None and in_place.directory == stray.directory:
             self.remove(stray.topic_partition, stray.topic_id)

@@ -36,7 +36,7 @@ class TopicSettings:
         return effective
 
     def forget(self, topic: str) -> None:
-        """Forget which settings of a deleted topic are ignored because they cannot be used."""
+        """Drop the list of the ignored settings of a deleted topic."""
         self._ignored.pop(topic, None)
 
     def ignored(self) -> Iterator[tuple[str, ConfigProblem]]:
