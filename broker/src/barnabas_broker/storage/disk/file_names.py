@@ -28,7 +28,10 @@ LOG_START_OFFSETS: Final = "log-start-offset-checkpoint"
 HIGH_WATERMARKS: Final = "replication-offset-checkpoint"
 CLEAN_OFFSETS: Final = "cleaner-offset-checkpoint"
 SYNCED_LOGS: Final = "synced-logs-checkpoint"
-"""The checkpoint of the logs that acknowledge only synced records (`Log.promises_synced`). Kafka has no such file."""
+"""The file that lists the logs in which only synced records are acknowledged (`Log.promises_synced`).
+
+Kafka has no such file.
+"""
 META_PROPERTIES: Final = "meta.properties"
 CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
 LOCK: Final = ".lock"

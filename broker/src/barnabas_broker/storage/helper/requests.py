@@ -23,9 +23,9 @@ class RetentionRules:
     The batch with this offset stays, because its sequence is needed to detect duplicates after a restart.
     """
     epochs: Mapping[int, int] = field(default_factory=dict)
-    """The current epoch, by producer id, of each active producer without a batch in its current epoch.
+    """The current epoch, by producer id, of each active producer that has written no batch in that epoch.
 
-    Compaction keeps the last transaction marker of the producer, because recovery reads the epoch from the marker.
+    Recovery reads the epoch from the producer's last transaction marker, so compaction keeps this marker.
     """
     unpacked_bytes_max: int
 
@@ -115,7 +115,10 @@ class InspectBatch:
     keeps_times: bool
     """True if the topic keeps the timestamps of the producer (CreateTime)."""
     headers_max: int = RECORDS_BYTES_MAX
-    """The largest total number of record headers in the batch; lower if the event loop, not the helper, checks it."""
+    """The maximum number of record headers in all records of the batch together.
+
+    The event loop checks batches with a lower limit than the helper process.
+    """
 
 
 class Inspected(NamedTuple):

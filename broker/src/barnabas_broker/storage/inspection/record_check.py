@@ -13,7 +13,7 @@ _ONE_BYTE_MAX: Final = 0x7F
 
 
 class TooManyHeaders(Exception):
-    """A batch with more record headers than the caller allows."""
+    """The error that a batch has more record headers than the caller allows."""
 
 
 @dataclass(slots=True)

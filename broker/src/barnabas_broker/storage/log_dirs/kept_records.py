@@ -30,7 +30,7 @@ class KeptRecords:
         """The logs that acknowledged only synced records."""
 
     def of(self, topic_partition: TopicPartition, log_end_offset: int) -> Kept:
-        """Return SOME if the log may have lost acknowledged records, otherwise ALL or SYNCED.
+        """Return SOME if the log may have lost acknowledged records, SYNCED if only unacknowledged ones, otherwise ALL.
 
         An empty log counts as SYNCED, because a log syncs its first records before it acknowledges them.
         """

@@ -68,7 +68,7 @@ class LogDir:
         self.damaged: dict[TopicPartition, StorageError] = {}
         """The errors of logs that could not be loaded. Their checkpoint entries stay for the next start."""
         self.has_all_logs = False
-        """True if all logs of the dir are loaded. Checkpoints of an incomplete dir would lack entries."""
+        """True if all logs of the dir are loaded. An offline dir with unloaded logs gets no checkpoints without them."""
         self._files = files
         self._measured = _Measured(-MEASURED_MS, 0, 0, 0)
         self._lock: LogFile | None = None
@@ -201,7 +201,7 @@ class LogDir:
 
         The new log must then refuse appends until `checkpoint_anew` has removed the entries of the earlier log.
         """
-        # Read `_gone` first: a thread can add the log to `_written`, and then clear `_gone`, between the two reads.
+        # Read `_gone` first: a thread adds the log to `_written` before it clears `_gone`, so one read finds the log.
         is_gone = topic_partition in self._gone
         is_known = is_gone or any(topic_partition in offsets for offsets in self._written.copy().values())
         if is_known:
@@ -255,8 +255,8 @@ class LogDir:
     def checkpoint_recovery_points(self) -> None:
         """Write the current recovery point of each log. Raises StorageError.
 
-        The next start assumes that everything below a recovery point was synced, and truncates nothing below it, so
-        truncating a log must lower the stored recovery point.
+        At the next start, records below the recovery point count as synced, and are not checked. If a log was truncated
+        below its stored recovery point, the stored recovery point must therefore be lowered.
         """
         with self._writing:
             self._write_offset_of_each(file_names.RECOVERY_POINTS, lambda log: log.syncs.recovery_point)
@@ -273,7 +273,7 @@ class LogDir:
         self._checkpoint_log_starts()
 
     def _lower_high_watermarks(self) -> None:
-        """Lower stored high watermarks of truncated logs; remove that of a deleted log if a new log has its name."""
+        """Lower stored high watermarks of truncated logs; remove those of deleted logs whose names new logs have."""
         with self._writing:
             begun, logs = self._begun.copy(), self.logs.copy()
             offsets = self._written.get(file_names.HIGH_WATERMARKS, {})
@@ -297,14 +297,14 @@ class LogDir:
     def checkpoint_clean_offsets(self) -> None:
         """Write the offset up to which each log is compacted, if it has changed. Raises StorageError.
 
-        The next compaction maps only the keys above this offset, so truncating a log must lower the stored offset.
+        The next compaction reads keys only from this offset on, so a truncation below the offset must lower the offset.
         """
         self._checkpoint_if_changed(file_names.CLEAN_OFFSETS, lambda log: log.compaction.clean_until)
 
     def _checkpoint_synced_logs(self) -> None:
         """Write the list of logs that acknowledge only synced records, if it has changed. Raises StorageError.
 
-        A log that the list no longer contains may acknowledge unsynced records only after the list has been written.
+        A log that was removed from the list must sync before it acknowledges, until the new list is on the disk.
         """
         before = self._written.get(file_names.SYNCED_LOGS, {})
         now = self._checkpoint_if_changed(
@@ -337,7 +337,7 @@ class LogDir:
 
     def _offsets_to_write(self, file_name: str, offset_of: Callable[[Log], int | None]) -> dict[TopicPartition, int]:
         self._check_complete()
-        self._gone.clear()  # The new checkpoint will not contain removed logs.
+        self._gone.clear()  # Forget the removed logs, because the new checkpoint will not list them.
         written = self._written.get(file_name, {})
         damaged = {key: written[key] for key in self.damaged.copy() if key in written}
         return damaged | offset_of_each(self.logs, offset_of)
@@ -349,7 +349,7 @@ class LogDir:
         self._written[file_name] = offsets
 
     def _check_complete(self) -> None:
-        """Raise the error of an offline log dir unless all its logs are loaded: a checkpoint would lack the others."""
+        """Raise the error of an offline log dir with unloaded logs, because a checkpoint would lack these logs."""
         if (failure := self.failure) is not None and not self.has_all_logs:
             raise failure
 

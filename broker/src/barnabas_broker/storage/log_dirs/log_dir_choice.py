@@ -45,13 +45,13 @@ class LogDirChoice:
             del self._wishes[next(iter(self._wishes))]
 
     def forget(self, topic_partition: TopicPartition) -> None:
-        """Remove the preference for a partition, if there is one."""
+        """Forget the preferred log dir of a partition, if the partition has one."""
         self._wishes.pop(topic_partition, None)
 
     def choose(self, topic_partition: TopicPartition) -> LogDir:
         """Return the preferred log dir if it is online, or else the log dir that `log.dirs.placement` selects.
 
-        Removes the preference in both cases. Raises ApiError if no log dir is online.
+        Forgets the preferred log dir in both cases. Raises ApiError if no log dir is online.
         """
         online = [log_dir for log_dir in self._log_dirs if log_dir.is_online]
         wished = self._wishes.pop(topic_partition, None)

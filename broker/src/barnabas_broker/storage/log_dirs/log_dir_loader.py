@@ -91,7 +91,8 @@ class LogDirLoader:
         log_dir.has_all_logs = True
         for log in log_dir.take_clean_offsets():
             self._truncated.add(log)
-        # While a log is damaged, the file that marks a failed sync has to stay: damaged logs were not written again.
+        # After a failed sync, the data of a log is rewritten when the log is loaded. Damaged logs cannot be loaded, so
+        # the file that marks the failed sync stays while a log is damaged.
         self._write_what_is_found(log_dir, is_rewritten=not log_dir.damaged)
         on_progress(LoadProgress(log_dir.path, len(found), len(found), recovered_bytes))
         after = "a clean shutdown" if clean_shutdown_ns is not None else "a crash, or at the first start of the broker"

@@ -20,7 +20,7 @@ def online_log(log_dirs: Iterable[LogDir], topic_partition: TopicPartition) -> L
 
 
 def kept_by(log_dirs: Iterable[LogDir], log: Log) -> Kept:
-    """Return SOME if the log may have lost records acknowledged before it was loaded, otherwise ALL or SYNCED."""
+    """Return SOME if the log may have lost acknowledged records, SYNCED if only unacknowledged ones, otherwise ALL."""
     log_dir = next(each for each in log_dirs if each.path == log.log_dir)
     return log_dir.kept.of(log.topic_partition, log.log_end_offset)
 

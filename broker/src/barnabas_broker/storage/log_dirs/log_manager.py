@@ -169,7 +169,7 @@ class LogManager:
     def _forget(self, log: Log) -> None:
         """Remove a log from the loaded logs, because its directory has been renamed.
 
-        A log dir that is still being loaded may have an older log of the partition, which is not removed.
+        If a log dir that is still being loaded has listed an older log of the partition, the older log stays listed.
         """
         for log_dir in self.log_dirs:
             if log_dir.logs.get(log.topic_partition) is log:

@@ -150,11 +150,11 @@ class ReplicaMove:
     def swap(self, now_ms: int) -> Log:
         """Copy the remaining bytes, replace the log with the copy, and return the new log. The call blocks.
 
-        The whole copy is synced, including the segments that were rolled after `sync`, because the recovery point of
-        the new log is its end. The directory of the copy is synced before the log is renamed, and the log is renamed
-        before the copy takes its name, so that a power failure leaves either the log or the complete copy. If the
-        target's disk fails, the log gets its name back. After a successful swap, the old files are removed after
-        `file.delete.delay.ms`.
+        The recovery point of the new log is the log end offset, so the whole copy is synced, including the segments
+        that were rolled after `sync`. The directory of the copy is synced before the old log is renamed, and the old
+        log is renamed before the copy takes its name. A power failure therefore leaves either the old log or the
+        complete copy. If the target's disk fails, the old log is renamed back. After a successful swap, the files of
+        the old log are deleted after `file.delete.delay.ms`.
         """
         log, files = self.log, self._environment.files
         self.copy(log.segments.size_bytes)

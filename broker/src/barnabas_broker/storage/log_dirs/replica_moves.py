@@ -35,7 +35,10 @@ class ReplicaMoves:
         self._log_dirs = log_dirs
         self.under_way: dict[TopicPartition, ReplicaMove] = {}
         self.interrupted: dict[TopicPartition, str] = {}
-        """The target of each move that a stop of the broker has interrupted; the move has to be started again."""
+        """The target log dir, by partition, of each move that a stop of the broker has interrupted.
+
+        `LogMover.resume` starts these moves again.
+        """
 
     def start(self, topic_partition: TopicPartition, log_dir: str) -> ReplicaMove | None:
         """Begin to move a log to the log dir at a path; return None if that log dir has the log already.
@@ -48,7 +51,8 @@ class ReplicaMoves:
             raise ApiError(ErrorCode.REPLICA_NOT_AVAILABLE, f"{topic_partition} is not on this broker")
         if log.log_dir != target.path:
             self._check_free(target.path, topic_partition)
-            target.damaged.pop(topic_partition, None)  # `_check_free` found no directory of this name.
+            # A damaged log in the target is gone, because `_check_free` has found no directory of its name.
+            target.damaged.pop(topic_partition, None)
         self.stop(topic_partition)
         if log.log_dir == target.path:
             return None

@@ -69,7 +69,7 @@ class StrayLogs:
         return next((s for s in self if (s.topic_id, s.topic_partition.partition) == (topic_id, number)), None)
 
     def keep(self, log: Log, why: str) -> None:
-        """Register a stray log that keeps its directory and is not served."""
+        """Register a log as stray, without renaming its directory to `-stray`. The log is not served."""
         if log.directory not in self._by_directory:
             self._add(log)
             _logger.error("%s is kept, but not served: %s; `barnabas status` says what to do", log.directory, why)
@@ -113,7 +113,10 @@ class StrayLogs:
             return None
 
     def load(self, log_dir: str, names: Iterable[str]) -> None:
-        """Register the `-stray` directories in a log dir in place of all its known stray logs. Raises StorageError."""
+        """Replace the registered stray logs of a log dir by the `-stray` directories among `names`.
+
+        Raises StorageError.
+        """
         for stray in self:
             if stray.log_dir == log_dir:
                 del self._by_directory[stray.directory]

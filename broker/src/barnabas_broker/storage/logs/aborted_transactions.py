@@ -18,7 +18,7 @@ def aborted_among(log: Log, offset: int, records: FileSlice) -> list[tuple[int, 
         for aborted in segment.transactions.since(offset) if segment.transactions else ():
             if aborted.first_offset < end_offset:
                 found.append((aborted.producer_id, aborted.first_offset))
-            # Transactions with later markers begin at or above the last stable offset in this index entry.
+            # The search ends here: later entries are for transactions that begin at or above this last stable offset.
             if aborted.last_stable_offset >= end_offset:
                 return sorted(found, key=_first_offset)
     return sorted(found, key=_first_offset)

@@ -28,17 +28,20 @@ class CompactionBounds:
         return max(self.superseded_until, self.clean_until or 0)
 
     def superseded_below(self, offset: int) -> None:
-        """Record that compaction may have removed records that are superseded by newer records below `offset`."""
+        """Raise `superseded_until` to `offset`, because compaction may have removed records.
+
+        The newer records with the same keys are below `offset`.
+        """
         self.superseded_until = max(self.superseded_until, offset)
 
     def ended(self, offset: int) -> None:
-        """Set `clean_until` to the end offset of a compaction that has finished now, or to the checkpointed offset."""
+        """Set `clean_until` to the end offset of a finished compaction or, after a restart, to the checkpointed offset."""
         self.clean_until = offset
 
     def lower_to(self, log_end_offset: int) -> bool:
         """Lower `superseded_until` and `clean_until` to the log end offset.
 
-        Return True if `clean_until` was lowered, so that the checkpoint may have a higher offset.
+        Return True if `clean_until` was lowered. The offset in the checkpoint file may then be too high.
         """
         self.superseded_until = min(log_end_offset, self.superseded_until)
         is_lowered = self.clean_until is not None and log_end_offset < self.clean_until

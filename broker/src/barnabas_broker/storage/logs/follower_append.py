@@ -15,10 +15,11 @@ def append_as_follower(
 ) -> int:
     """Append the complete batches that the leader sent, and return their size in bytes (see `fetched_batches`).
 
-    A gap in the offsets shows that compaction on the leader has removed records. Newer records with the same keys are
-    below the leader's high watermark, which is stored in `compaction`. If the log is later truncated below the stored
-    high watermark, the newer records may be lost, too, so the log is emptied and fetched again. This never happens to
-    an in-sync replica. A crash loses the stored high watermark (`docs/explanation/storage-guarantees.md`).
+    If the offsets have a gap, compaction on the leader has removed records. The newer records with the same keys are
+    below the leader's high watermark, so the high watermark is stored in `compaction`. A later truncation below the
+    stored high watermark may remove the newer records, too; the truncation therefore empties the log, and all records
+    are fetched again. An in-sync replica is never truncated that far. A crash loses the stored high watermark
+    (`docs/explanation/storage-guarantees.md`).
 
     Raises ApiError CORRUPT_MESSAGE before any change if a batch does not continue the log, and another ApiError while a
     truncation is incomplete. After a StorageError the log has only the batches before the failed write.
@@ -75,11 +76,12 @@ def _append_rolling(
 
 
 def _roll_to(log: Log, header: BatchHeader, now_ms: int) -> None:
-    """Roll a segment at the log end offset, even if the next batch has a higher offset after compaction on the leader.
+    """Roll a segment for the next batch.
 
-    Recovery compares the end of a segment with the base offset of the next segment, to see whether records were lost.
-    If the batch is too far ahead for an index entry, the new segment begins with the batch, and all records before it
-    are synced. An empty active segment is deleted.
+    The base offset of the new segment is the log end offset, even if compaction on the leader has removed the records
+    between the log end offset and the batch: recovery would take a gap between two segments for lost records. If the
+    batch's offset is too far above the log end offset for an index entry, the log is synced, and the base offset is the
+    batch's offset. If the previous active segment is empty, it is deleted.
     """
     active = log.segments.active
     if header.last_offset - log.log_end_offset > RELATIVE_OFFSET_MAX:

@@ -60,11 +60,11 @@ class LeaderEpochs:
         self._set([])
         self._saving = Lock()
         self._begun = self._done = self._cleared = self._abandoned = 0
-        """The numbers of saves of the checkpoint.
+        """The numbers that decide whether a save of the checkpoint is written.
 
-        `_begun` counts the saves; the count is the number of the newest save. `_done` is the number of the newest save
-        that was written. `clear` copies `_begun` to `_cleared`, and `abandon` copies it to `_abandoned`. A save is
-        skipped if its number is not above all of `_done`, `_cleared` and `_abandoned`.
+        The saves are numbered. `_begun` is the number of the newest save, and `_done` is the number of the newest
+        written save. `clear` and `abandon` cancel all saves so far: they copy `_begun` to `_cleared` or `_abandoned`. A
+        save is written only if its number is above `_done`, `_cleared` and `_abandoned`.
         """
 
     def moved_to(self, directory: str) -> None:
@@ -123,7 +123,7 @@ class LeaderEpochs:
     def assign(self, epoch: int, start_offset: int) -> None:
         """Add `epoch` as the latest epoch, with its start offset; do nothing if it already is the latest epoch.
 
-        Before `epoch` is added, all epochs that are not earlier, or begin at `start_offset` or later, are removed.
+        Remove first all epochs from `epoch` on, and all epochs that begin at `start_offset` or later.
         """
         if epoch == self.latest_epoch or epoch < 0:
             return
@@ -133,8 +133,8 @@ class LeaderEpochs:
     def recovered(self, found: Iterable[FoundEpoch]) -> None:
         """Add the leader epochs of the batches that recovery has found above the recovery point.
 
-        An epoch that is in the checkpoint keeps its start offset. But if compaction has removed all batches of the
-        epochs just before an epoch, the epoch gets the start offset of the first of these empty epochs.
+        An epoch that is in the checkpoint keeps its start offset, unless compaction has emptied the epochs directly
+        before. The epoch then begins where the first emptied epoch began.
         """
         saved = dict(self._saved)
         for epoch, start_min, start_max in found:

@@ -106,12 +106,11 @@ class Log:
             self._mark_unflushed()
 
     def promises_synced(self, *, before: bool) -> bool:
-        """True if a checkpoint may list the log among those that acknowledge only synced records.
+        """True if the checkpoint may list the log among those that acknowledge only synced records.
 
         `before` is True if the checkpoint already lists the log. A thread calls this method, while the event loop may
-        raise `flush.messages`. The thread sets a flag (`LogSyncs.promise`), and then reads `flush.messages`. The event
-        loop sets `flush.messages`, and then reads the flag. So the thread sees the new value of `flush.messages`, or
-        the event loop sees the flag.
+        raise `flush.messages`. The thread first sets a flag (`LogSyncs.promise`), then reads `flush.messages`; the
+        event loop first sets `flush.messages`, then reads the flag. At least one of them sees the change of the other.
         """
         if self.config.flush_messages != 1:
             return False
@@ -311,9 +310,10 @@ class Log:
         self._mark_unflushed()
 
     def ends_at(self, offset: int) -> None:
-        """Set the log end offset, lower all higher offsets except the high watermark, and drop caches.
+        """Set the log end offset after a truncation, and drop caches.
 
-        If a checkpoint may have a higher offset, the log refuses appends until the checkpoints are rewritten.
+        Offsets of the log that are higher, such as the recovery point, are lowered, except the high watermark. If a
+        checkpoint file may have a higher offset, the log refuses appends until the checkpoints are rewritten.
         """
         lowered = offset < self.log_start_offset
         lowered |= self.syncs.end_at(offset, self.log_end_offset)

@@ -36,7 +36,7 @@ class LogEnvironment:
     disk_threads: DiskThreads = field(default_factory=DiskThreads)
     """The threads for blocking disk calls, by log dir."""
     sync_due: Callable[[UnsyncedLog], object] = sync_now
-    """A function that requests a sync of a log that has reached `flush.messages`.
+    """A function that requests a sync of a log, because the log has `flush.messages` unsynced records.
 
-    Each append to the log calls the function, until the records are synced.
+    Until the sync is done, each further append to the log calls the function again.
     """

@@ -179,10 +179,10 @@ def _rewrite(log: Log) -> None:
 
 
 def _sync_as_asked(log: Log) -> None:
-    """Sync the records that a crash has left unsynced, if records must be synced before they are acknowledged.
+    """Sync the records that a crash has left unsynced, if the log must sync records before it acknowledges them.
 
-    Otherwise the broker would acknowledge unsynced records: to the leader by its next Fetch request, or to a producer
-    that retries a batch. If the disk is full, the next append syncs the records.
+    Without this sync, the broker would acknowledge unsynced records: as a follower with the offset of its next Fetch
+    request, or as a leader if a producer retries a batch. If the disk is full, the next append syncs the records.
     """
     if log.log_end_offset >= log.syncs.due_at:
         with suppress(DiskFull):

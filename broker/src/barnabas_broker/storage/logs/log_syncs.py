@@ -86,10 +86,11 @@ class LogSyncs:
         self._renames += 1
 
     def _bound(self) -> None:
-        """Compute `due_at`. The first records of a log are always synced before they are acknowledged.
+        """Compute `due_at`, the offset at which the next sync is due.
 
-        A log that is empty after a power failure has therefore lost no acknowledged record. The rule also applies to a
-        log that was emptied, because a power failure may lose the directory entry of its new first segment.
+        The first records of a log are always synced before they are acknowledged, so a log that is empty after a power
+        failure has lost no acknowledged record. The same is true of the first records after the log was emptied,
+        because a power failure may lose the directory entry of the new first segment.
         """
         is_bound = self._is_promised or self.recovery_point <= self._segments.first.base_offset
         self.due_at = self.recovery_point + (1 if is_bound else self._flush_messages)
@@ -103,10 +104,10 @@ class LogSyncs:
         self._bound()
 
     def withdraw_promise(self) -> None:
-        """Withdraw the promise to sync all records before they are acknowledged: from now on `flush.messages` decides.
+        """Stop syncing all records before they are acknowledged; from now on `flush.messages` decides.
 
-        Call this method after the log has left the checkpoint of logs that acknowledge only synced records. It runs in
-        a thread and leaves `due_at` unchanged; the next sync updates `due_at`.
+        Before this call, the log must be removed from the checkpoint of logs that acknowledge only synced records. The
+        method runs in a thread, so it leaves `due_at` unchanged; the next sync updates `due_at`.
         """
         self._is_promised = False
 
@@ -223,11 +224,17 @@ class LogSyncs:
         self._moved(log_end)
 
     def recovered(self, recovery_point: int, log_end: int) -> None:
-        """Set the recovery point after a crash, and record that everything up to the log's end may be on the disk."""
+        """Set the recovery point after a crash.
+
+        Records up to `log_end` may have reached the disk without a sync, so `on_disk_until` becomes `log_end`.
+        """
         self.recovery_point, self.on_disk_until, self.was_recovered = recovery_point, log_end, True
 
     def end_at(self, offset: int, log_end: int) -> bool:
-        """Apply a truncation of the log to `offset`; return True if the removed records may be on the disk."""
+        """Lower the recovery point and `on_disk_until` after a truncation of the log to `offset`.
+
+        Return True if some removed records may be on the disk, from where a power failure could bring them back.
+        """
         may_be_on_disk = offset < max(self.recovery_point, self._may_be_on_disk_until(log_end))
         self.recovery_point = min(offset, self.recovery_point)
         self.on_disk_until = min(offset, self.on_disk_until)

@@ -11,7 +11,8 @@ from barnabas_broker.storage.segments.segment import Segment
 @disk_access
 def enforce_retention(log: Log, now_ms: int) -> int:
     """Delete the segments that exceed retention by time, size or log start offset; return their number."""
-    if log.known_producers.are_held_back:  # While the log refuses appends, the active segment cannot be rolled.
+    # Nothing is deleted while the log refuses appends, because the active segment cannot be rolled.
+    if log.known_producers.are_held_back:
         return 0
     expired = _expired_segments(log, now_ms)
     if expired:
@@ -23,7 +24,8 @@ def enforce_retention(log: Log, now_ms: int) -> int:
 def delete_segments(log: Log, segments: list[Segment], now_ms: int) -> None:
     """Delete `segments`, the oldest ones of the log; their files are removed after `file.delete.delay.ms`.
 
-    The active segment is deleted last, because it must be rolled first, which may fail on a full disk.
+    If the active segment is in `segments`, it is deleted last: a new active segment must be created before, which may
+    fail on a full disk.
     """
     active, due_ms = log.segments.active, now_ms + log.config.file_delete_delay_ms
     _discard_oldest(log, [segment for segment in segments if segment is not active], due_ms)
@@ -33,7 +35,7 @@ def delete_segments(log: Log, segments: list[Segment], now_ms: int) -> None:
 
 
 def _discard_oldest(log: Log, segments: list[Segment], due_ms: int) -> None:
-    """Delete segments, and raise the log start offset to the first remaining segment, also after an error."""
+    """Delete segments. Even if a deletion fails, advance the log start offset to the first remaining segment."""
     try:
         log.removal.discard(segments, due_ms)
     finally:

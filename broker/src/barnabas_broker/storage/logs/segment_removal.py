@@ -32,7 +32,7 @@ class SegmentRemoval:
         self._drop_snapshots()
 
     def retire(self, segment: Segment, due_ms: int) -> None:
-        """Rename the files of a segment for deletion at `due_ms`; the log still lists the segment."""
+        """Rename the files of a segment now, and delete them at `due_ms`; the caller drops the segment from the log."""
         names = segment.deleted_names()
         rename_all(self._environment.files, names)
         self._delete(names, due_ms)

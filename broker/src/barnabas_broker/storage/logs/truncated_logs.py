@@ -35,7 +35,10 @@ class TruncatedLog(Protocol):
     known_producers: LogProducers
 
     def producer_replay(self) -> ProducerReplay:
-        """Return an object whose method `run` rebuilds the producer states, also in a thread. Raises StorageError."""
+        """Return an object whose method `run` rebuilds the producer states of the log. Raises StorageError.
+
+        The method `run` may be called in a thread.
+        """
         ...
 
 
@@ -104,9 +107,9 @@ def cut_jobs(logs: Sequence[CutLog]) -> list[FlushJob]:
 def _cut_job(log: TruncatedLog) -> FlushJob | None:
     """Return a job that syncs the truncated file and its directory, or None for a new log without files.
 
-    Without this sync, truncated records could be back after a power failure, and the next segment could have new
-    records with the same offsets. The old segments of an emptied log could be back, too, after the checkpoints have
-    lost the offset up to which these segments are compacted.
+    Without this sync, a power failure could bring truncated records back, and the next segment could have new records
+    with the same offsets. A power failure could also bring back the old segments of an emptied log. The log would then
+    count as uncompacted, because the checkpoints no longer have the offset up to which it is compacted.
     """
     active = log.segments.active
     if not log.files.exists(active.path(file_names.LOG)):

@@ -11,9 +11,9 @@ from barnabas_broker.storage.logs.log import Log
 def truncate_to(log: Log, offset: int) -> None:
     """Truncate the log to `offset`. Raises StorageError.
 
-    Epochs without records are dropped, too, because a leader may have begun an epoch and written nothing. A log that is
-    truncated within its compacted section is emptied. Compaction has removed older values of keys whose newer values
-    are truncated, so the follower must fetch the older values from the leader again.
+    Leader epochs that begin at the new log end offset or later are dropped, even epochs without records. If `offset` is
+    in the compacted section of the log, the log is emptied instead: compaction has removed older values of keys whose
+    newer values would be truncated, so the follower must fetch the older values from the leader again.
     """
     if offset >= log.log_end_offset:
         log.epochs.truncate_from_end(log.log_end_offset)
@@ -28,7 +28,7 @@ def truncate_to(log: Log, offset: int) -> None:
 def cut(log: Log, offset: int) -> None:
     """Truncate the log to `offset`, which must not be below the first segment. Raises OSError.
 
-    If some segments cannot be deleted, the log ends with the remaining segments.
+    Segments that cannot be deleted stay in the log, so the log may then end above `offset`.
     """
     log.segments.truncated()
     log.known_producers.snapshots.remove_after(offset)
@@ -52,7 +52,7 @@ def _dropping_the_end(log: Log) -> Iterator[None]:
 
 
 def _cut_at(log: Log, offset: int) -> None:
-    """Drop the producer state above `offset`, where the files end, and make `offset` the log end offset.
+    """Make `offset` the log end offset, after the files were cut, and drop the producer state above `offset`.
 
     Other offsets of the log that are higher, such as the recovery point, are lowered to `offset`. The high watermark
     stays.
@@ -66,8 +66,8 @@ def truncate_fully_and_start_at(log: Log, offset: int, now_ms: int) -> None:
     """Delete all segments, the highest first, and begin an empty log at `offset`.
 
     If `offset` is at or above the end of the first segment, the new segment is created before the first segment is
-    deleted. After a power failure between these two steps, recovery removes the new segment. If `offset` is lower, the
-    new segment is created after the deletion, because it would hide or overlap the records of the first segment.
+    deleted; after a power failure between these two steps, recovery removes the new segment. If `offset` is lower, the
+    first segment is deleted before the new segment is created, because the offsets of the two segments could overlap.
     """
     log.segments.truncated()
     first, new = log.segments.first, log.new_segment(offset, now_ms)

@@ -1,7 +1,7 @@
 """The producer states of one log, which are loaded at their first use and again after a truncation.
 
-A truncated log refuses appends until its lower recovery point is in the checkpoint and its producer states are loaded
-from the last remaining snapshot (docs/explanation/storage-guarantees.md).
+After a truncation, the log refuses appends until two things are done: the checkpoint has the lowered recovery point,
+and the producer states are loaded from the newest remaining snapshot (docs/explanation/storage-guarantees.md).
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,7 +17,7 @@ from barnabas_broker.wire.record_batch import CONTROL_BIT
 from barnabas_core.errors import ApiError, ErrorCode
 
 Replayed = tuple[Segment, Iterable[FoundBatch]]
-"""A segment, and its batches from the offset of the snapshot on."""
+"""A segment, and those of its batches that are newer than the latest producer snapshot."""
 
 
 class ProducerReplay:
@@ -125,7 +125,7 @@ class LogProducers:
     def reloaded(self, replay: ProducerReplay) -> None:
         """Use the producer states that `replay` has rebuilt, and accept appends again.
 
-        If `await_checkpoint` is True, the caller must rewrite the checkpoints before this call.
+        If the attribute `await_checkpoint` is True, the checkpoints must have been rewritten before this call.
         """
         self.states, self.are_held_back, self.await_checkpoint = replay.states, False, False
 

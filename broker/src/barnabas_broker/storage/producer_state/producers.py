@@ -246,7 +246,7 @@ class ProducerStates:
         return {producer_id: kept[-1].last_offset for producer_id, kept in batches if kept}
 
     def epochs_without_batches(self) -> dict[int, int]:
-        """Return, by producer id, the current epoch of each producer without a batch in its current epoch."""
+        """Return, by producer id, the current epoch of each producer that has written no batch in that epoch."""
         return {each.producer_id: each.epoch for each in self.producers.values() if not each.packed}
 
     def snapshot(self) -> list[SnapshotEntry]:

@@ -145,7 +145,10 @@ class SparseIndex:
         return bisect_right(range(len(entries) // size), target, key=value)
 
     def _covers(self, start: int, page: bytes, target: int, field: int) -> bool:
-        """True if `count_up_to` has to look only into `page`, whose first entry has the number `start` in the file."""
+        """True if `count_up_to` finds its result within `page`.
+
+        The first entry of `page` is entry `start` of the index file; the entries are counted from 0.
+        """
         size = self._entry.size
         if not page:
             return False
@@ -154,7 +157,7 @@ class SparseIndex:
         return bool(starts and (is_last or self._entry.unpack_from(page, len(page) - size)[field] > target))
 
     def _load_page(self, target: int, field: int) -> tuple[int, bytes]:
-        """Read, cache and return the page that `count_up_to` has to look into, with the number of its first entry."""
+        """Read and cache the page in which `count_up_to` finds its result; return its first entry number and bytes."""
         file, size = self._files.open_file(self.path), self._entry.size
 
         def first_value(page: int) -> int:

@@ -336,8 +336,8 @@ class Segment:
     def recover(self, recovery_point: int) -> Iterator[BatchHeader]:
         """Check the batches from the recovery point on, including the CRC, and yield the headers of the valid batches.
 
-        The file is truncated before the first invalid batch. The check may begin at a batch below the recovery point.
-        That batch was synced, so InvalidBatch is raised if it is invalid, unless the file ends inside the batch.
+        The file is truncated before the first invalid batch. InvalidBatch is raised instead if the invalid batch was
+        synced (is below the recovery point), and is not cut off by the end of the file.
         """
         self._looked_into = True
         self._clear_wrong_indexes()

@@ -6,9 +6,10 @@ from barnabas_core.config.log_config import LogConfig
 
 
 class SegmentRoom(NamedTuple):
-    """The limits within which every batch fits into the segment, as computed from `config`.
+    """The limits of size, timestamp and offset up to which a batch certainly fits into the segment.
 
-    A batch beyond a limit may fit nevertheless, so all rules for rolling the segment are checked for it.
+    The limits are computed from `config`. A batch above a limit may still fit, so all rules for rolling the segment are
+    then checked.
     """
 
     config: LogConfig | None
