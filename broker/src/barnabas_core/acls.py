@@ -105,8 +105,8 @@ OPERATIONS: Final[Mapping[ResourceType, tuple[AclOperation, ...]]] = {
 def plain_host(host: str) -> str:
     """Return the normal form of an IP address, so that the host of an ACL and that of a client can be compared.
 
-    Brackets and the zone are left out, and an IPv4-mapped IPv6 address becomes an IPv4 address. Java prints IPv6
-    addresses in full (`0:0:0:0:0:0:0:1`). A host that is not an address is returned unchanged.
+    Brackets and the zone are left out, and an IPv4-mapped IPv6 address becomes an IPv4 address. An IPv6 address that
+    Java has printed in full (`0:0:0:0:0:0:0:1`) is shortened. A host that is not an address is returned unchanged.
     """
     try:
         address = ip_address(host.strip("[]").partition("%")[0])

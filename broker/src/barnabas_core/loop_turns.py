@@ -14,7 +14,7 @@ R = TypeVar("R")
 
 NOTHING_NAMED: Final = "other"
 SHORT_S: Final = 0.001
-"""The duration in seconds that work must exceed to be recorded as the longest work of a turn of the event loop."""
+"""The limit in seconds: shorter work is never recorded as the longest work of a turn of the event loop."""
 
 
 class LongestPart:

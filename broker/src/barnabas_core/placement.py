@@ -38,10 +38,10 @@ def assign_replicas(
 
 
 def start_index_for_added(brokers: Sequence[int], first_replica: int) -> int:
-    """Return the `start_index` with which `assign_replicas` places the added partitions of a topic.
+    """Return the number with which `assign_replicas` adds partitions to a topic, as `start_index` and as `shift`.
 
-    The index is also their `shift`. It is the index of `first_replica`, the first replica of the topic's partition 0,
-    in `brokers`. If that broker is missing, it is the index of the next higher id, or 0 if there is none.
+    The number is the position in `brokers` of `first_replica`, the first replica of the topic's partition 0. If that
+    broker is missing, the number is the position of the next higher id, or 0 if no id is higher.
     """
     return next((index for index, broker in enumerate(brokers) if broker >= first_replica), 0)
 

@@ -14,9 +14,9 @@ END: Final = "\0"
 confluent-kafka reads metadata only up to a NUL, and ends its own metadata with a NUL.
 """
 MARK_LENGTH_MAX: Final = 256
-"""The maximum length of a mark in characters.
+"""The maximum length in characters of the mark that an offset reset writes into a committed offset's metadata.
 
-Marks are short because each committed offset has one. Ids of resets that do not fit are left out.
+Marks are short, because each committed offset has one. Ids of resets that would exceed the length are left out.
 """
 
 

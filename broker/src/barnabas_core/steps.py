@@ -18,7 +18,8 @@ class Steps:
     def progress(self) -> object:
         """Return a value that changes each time the event loop resumes an awaitable that was passed to `count`.
 
-        While no call of `count` is running, the value changes at each call, so that nothing appears to hang.
+        While no call of `count` is running, each call of `progress` returns a new value, so that idle work does not
+        appear to hang.
         """
         return self._taken if self._under_way else object()
 

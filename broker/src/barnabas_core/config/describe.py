@@ -31,7 +31,10 @@ class ConfigSource(IntEnum):
 
 
 class ConfigSynonym(NamedTuple):
-    """The value of a setting in one source, such as the default; `name` may be a synonym, and passwords are None."""
+    """A value of a setting, and the source of the value, such as the default.
+
+    `name` is the name of the setting in that source, which may be a synonym. The value of a password is None.
+    """
 
     name: str
     value: str | None
@@ -141,7 +144,7 @@ def _broker_synonyms(names: tuple[str, ...], config: BrokerConfig) -> Iterator[C
         yield from (ConfigSynonym(name, texts[name], source) for name in names if name in texts)
         if source is ConfigSource.DYNAMIC_DEFAULT_BROKER and _OF_ALL in names and _OF_ALL not in texts:
             yield ConfigSynonym(_OF_ALL, format_value(config.value(_OF_ALL)), source)
-    # As in Kafka, the default is listed only for the first name, and only if it is not null.
+    # As in Kafka, the default of the setting is listed only under its first name, and only if the default is not null.
     for name in names[:1]:
         default = format_value(BROKER_CONFIGS[name].default) if name in BROKER_CONFIGS else None
         if default is not None:

@@ -18,9 +18,9 @@ from barnabas_core.config.ssl_definitions import RELOADED, SSL_CONFIGS
 _PREFIXED: Final = re.compile(r"listener\.name\.([^.]+)\.(.+)")
 
 LISTENER_CONFIGS: Final[Mapping[str, ConfigDefinition]] = {**SSL_CONFIGS, **SASL_CONFIGS}
-"""The settings that accept the prefix of a listener, `listener.name.NAME.`."""
+"""The settings that one listener can have, with the prefix `listener.name.NAME.`."""
 MECHANISM_CONFIGS: Final[Mapping[str, ConfigDefinition]] = SASL_MECHANISM_CONFIGS
-"""The settings that accept the prefix of a SASL mechanism of a listener, `listener.name.NAME.MECHANISM.`."""
+"""The settings that one SASL mechanism of a listener can have, with the prefix `listener.name.NAME.MECHANISM.`."""
 
 
 class SecurityProtocol(Enum):

@@ -45,10 +45,11 @@ def parse_properties(text: str) -> dict[str, Property]:
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    r"""Yield logical lines: continued lines are joined; blanks at the start, comments and blank lines are left out.
+    r"""Yield the logical lines of a text, as Java's Properties reads them.
 
-    As in Java, comments and blank lines are also left out after a line with only a backslash. If the last line has only
-    a backslash, it is yielded as an empty line, unless it ends with \r\n.
+    Lines that end with a backslash are joined with the next line. Blanks at the start, comments and blank lines are
+    left out, even after a line that is only a backslash. If the last line is only a backslash, an empty line is
+    yielded, unless the text ends with \r\n.
     """
     naturals = _LINE_END.split(text)
     last = len(naturals) - (0 if text.endswith("\r\n") else 1 if naturals[-1] else 2)

@@ -86,7 +86,8 @@ def usable_topic_values(
     """Return the effective values of all settings in TOPIC_CONFIGS, and the problems of overrides that are ignored."""
     values, problems = _overridden(topic_overrides, broker)
     low, high = values[_MIN_LAG], values[_MAX_LAG]
-    if _is_below(high, low):  # The minimum lag then replaces the maximum lag, which only delays compaction.
+    # The minimum lag replaces a maximum lag that is lower. The replacement is harmless: it only delays compaction.
+    if _is_below(high, low):
         problems.append(ConfigProblem(_MAX_LAG, str(high), f"must be at least {_MIN_LAG}={low}"))
         values[_MAX_LAG] = low
     return values, tuple(problems)

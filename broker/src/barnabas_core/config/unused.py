@@ -135,7 +135,10 @@ _OF_LISTENERS: Final = ("max.connections", "max.connection.creation.rate")
 """The settings that Kafka also accepts with the prefix of a listener; with the prefix, they have no effect here."""
 
 WITHOUT_EFFECT: Final[Mapping[str, str]] = {"log.preallocate": "segment files grow as they are written"}
-"""The settings without effect that brokers must define because topics inherit them, each with the reason."""
+"""The settings that have no effect, each with the reason why it has none.
+
+Brokers must define these settings, because topics take their defaults from them.
+"""
 
 
 class Refusal(NamedTuple):
