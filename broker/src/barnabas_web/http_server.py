@@ -117,7 +117,8 @@ class HttpServer:
             await self._converse(channel)
         except (h11.ProtocolError, ConnectionError, TimeoutError, ssl.SSLError) as error:
             log.debug("dropped an HTTP client: %s", error)
-            if isinstance(error, TimeoutError):  # A normal close would wait until the client reads all bytes.
+            # After a timeout, abort, because a normal close would wait until the client has read all bytes.
+            if isinstance(error, TimeoutError):
                 writer.transport.abort()
         finally:
             await self._close(channel, writer)

@@ -20,7 +20,10 @@ class Protection:
     """The TLS context and the token of a web port; without files the port has neither."""
 
     def __init__(self, files: WebFiles = WebFiles(), names: WebFiles = WebFiles()) -> None:  # noqa: B008  # It is constant.
-        """Read the files. Raise FileRefused if a file cannot be used; `names` has the names of the files' settings."""
+        """Read the files that protect the port. Raises FileRefused if a file cannot be used.
+
+        `names` has the name of each file's setting, for the error messages.
+        """
         self.names = names
         self._tls: Watched[ssl.SSLContext] | None = None
         self._token: Watched[bytes] | None = None
