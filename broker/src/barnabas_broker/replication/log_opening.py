@@ -31,9 +31,9 @@ class LogOpening:
     def open(self, record: ReplicaRecord, state: PartitionState, config: LogConfig) -> tuple[Trigger, Log | None]:
         """Open or create the log of a replica.
 
-        Return the event that changes the replica's state, and the log, or None if there is no log. While the existing
-        log may be in an offline log dir, no new log is created. A log that may lack records is opened only when the
-        replica neither leads the partition nor may be elected leader.
+        Return the event that changes the replica's state, and the log, or None if no log was found or created. No new
+        log is created while the existing log may be in an offline log dir. A log that could not be used before, and may
+        lack records, is not opened while the replica leads the partition or may be elected leader.
         """
         where, are_online = record.topic_partition, all(each.is_online for each in self._logs.log_dirs)
         found, is_known = self.claim(record), record.state in _NOT_FOUND

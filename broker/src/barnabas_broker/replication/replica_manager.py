@@ -119,7 +119,7 @@ class ReplicaManager:
         """Report an offline partition to the controller; once the controller has handled the report, reload the log.
 
         The controller has handled the report if the leader epoch has risen, and this replica has left the ISR and the
-        ELR. If the ISR and the ELR have no other replica, this replica stays.
+        ELR. This replica may stay if the ISR and the ELR have no other replica.
         """
         topic_partition = partition.topic_partition
         if counts_on(partition.state, self._broker_id, partition.failed_epoch):
