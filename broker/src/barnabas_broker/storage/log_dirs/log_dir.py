@@ -68,7 +68,7 @@ class LogDir:
         self.damaged: dict[TopicPartition, StorageError] = {}
         """The errors of logs that could not be loaded. Their checkpoint entries stay for the next start."""
         self.has_all_logs = False
-        """True if all logs of the dir are loaded. An offline dir with unloaded logs gets no checkpoints without them."""
+        """True if all logs of the dir are loaded. Otherwise an offline dir gets no checkpoint: it would lack logs."""
         self._files = files
         self._measured = _Measured(-MEASURED_MS, 0, 0, 0)
         self._lock: LogFile | None = None

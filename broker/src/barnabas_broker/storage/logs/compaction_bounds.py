@@ -35,7 +35,11 @@ class CompactionBounds:
         self.superseded_until = max(self.superseded_until, offset)
 
     def ended(self, offset: int) -> None:
-        """Set `clean_until` to the end offset of a finished compaction or, after a restart, to the checkpointed offset."""
+        """Set `clean_until` to `offset`.
+
+        The offset is the end offset of a compaction that has finished now or, when the log is loaded, the offset in the
+        checkpoint.
+        """
         self.clean_until = offset
 
     def lower_to(self, log_end_offset: int) -> bool:

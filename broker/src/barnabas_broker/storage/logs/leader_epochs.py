@@ -123,7 +123,7 @@ class LeaderEpochs:
     def assign(self, epoch: int, start_offset: int) -> None:
         """Add `epoch` as the latest epoch, with its start offset; do nothing if it already is the latest epoch.
 
-        Remove first all epochs from `epoch` on, and all epochs that begin at `start_offset` or later.
+        Before that, remove all epochs from `epoch` on, and all epochs that begin at `start_offset` or later.
         """
         if epoch == self.latest_epoch or epoch < 0:
             return
@@ -134,7 +134,7 @@ class LeaderEpochs:
         """Add the leader epochs of the batches that recovery has found above the recovery point.
 
         An epoch that is in the checkpoint keeps its start offset, unless compaction has emptied the epochs directly
-        before. The epoch then begins where the first emptied epoch began.
+        before it. The epoch then begins where the first emptied epoch began.
         """
         saved = dict(self._saved)
         for epoch, start_min, start_max in found:

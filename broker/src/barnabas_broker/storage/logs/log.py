@@ -110,7 +110,7 @@ class Log:
 
         `before` is True if the checkpoint already lists the log. A thread calls this method, while the event loop may
         raise `flush.messages`. The thread first sets a flag (`LogSyncs.promise`), then reads `flush.messages`; the
-        event loop first sets `flush.messages`, then reads the flag. At least one of them sees the change of the other.
+        event loop first sets `flush.messages`, then reads the flag. So the thread or the event loop sees the change.
         """
         if self.config.flush_messages != 1:
             return False

@@ -89,7 +89,7 @@ class LogSyncs:
         """Compute `due_at`, the offset at which the next sync is due.
 
         The first records of a log are always synced before they are acknowledged, so a log that is empty after a power
-        failure has lost no acknowledged record. The same is true of the first records after the log was emptied,
+        failure has lost no acknowledged record. The first records after the log was emptied are synced like this, too,
         because a power failure may lose the directory entry of the new first segment.
         """
         is_bound = self._is_promised or self.recovery_point <= self._segments.first.base_offset
