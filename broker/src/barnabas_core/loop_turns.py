@@ -14,7 +14,7 @@ R = TypeVar("R")
 
 NOTHING_NAMED: Final = "other"
 SHORT_S: Final = 0.001
-"""The limit in seconds: shorter work is never recorded as the longest work of a turn of the event loop."""
+"""The limit in seconds: the longest work in a turn of the event loop is recorded only if it takes longer."""
 
 
 class LongestPart:

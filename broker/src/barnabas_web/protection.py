@@ -22,7 +22,7 @@ class Protection:
     def __init__(self, files: WebFiles = WebFiles(), names: WebFiles = WebFiles()) -> None:  # noqa: B008  # It is constant.
         """Read the files that protect the port. Raises FileRefused if a file cannot be used.
 
-        `names` has the name of each file's setting, for the error messages.
+        Error messages take the name of each file's setting from `names`.
         """
         self.names = names
         self._tls: Watched[ssl.SSLContext] | None = None
