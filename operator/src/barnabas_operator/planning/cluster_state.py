@@ -121,12 +121,11 @@ class ClusterState:
         return replace(self, topics={**self.topics, **changed})
 
     def awaiting(self, count: int, informed: Mapping[int, str | None]) -> Self:
-        """Return a copy of the state with `awaited`: the ids of the brokers for which the operator has to wait.
+        """Return a copy of the state in which `awaited` holds the brokers that must still join or learn their rack.
 
         `informed` holds the rack of each broker's pod, or None if the broker may have any rack. A live broker is
-        awaited if its rack differs from its rack in `informed`, or if `informed` lacks the broker. If the cluster has
-        no topics, brokers with ids below `count` that have never joined are also awaited, so that the first topics are
-        spread over all brokers.
+        awaited until its rack is the rack in `informed`. As long as the cluster has no topics, brokers with ids below
+        `count` that have never joined are also awaited, so that the first topics are spread over all brokers.
         """
         behind = (broker for broker, rack in self.racks.items() if informed.get(broker, "") not in (None, rack))
         new = frozenset[int]() if self.topics else frozenset(range(count)) - self.registered

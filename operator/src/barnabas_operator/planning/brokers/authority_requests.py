@@ -23,11 +23,12 @@ RENEW: Final = "barnabas.dev/force-renew"
 REPLACE: Final = "barnabas.dev/force-replace"
 ASKED: Final = "true"
 DONE: Final = "done"
-"""The value of an annotation after the operator has carried out its request; the next write removes the annotation."""
+"""The value of an annotation whose request the operator has carried out; the operator then removes the annotation."""
 STEP: Final = dt.timedelta(hours=1)
-"""The time between two steps of the replacement of a key.
+"""The time between two steps of the replacement of the certificate authority's key.
 
-Clients fetch the new `ca.crt` after the first step, and their own new certificates after the second step.
+Clients fetch the new `ca.crt` while the new key is trusted but does not sign yet. Clients fetch their new certificates
+while the new key signs but the old key is still trusted.
 """
 _TRUSTED: Final = "trusted since "
 _SIGNS: Final = "signs since "
@@ -69,9 +70,9 @@ def _step(replace: str, now: dt.datetime) -> DueStep | None:
 
 
 def _is_over(replace: str, since: str, now: dt.datetime) -> bool:
-    """True if the annotation value `replace` is `since` followed by a time, and `STEP` has passed since that time.
+    """True if the annotation value `replace` consists of the prefix `since` and a TIME at least `STEP` ago.
 
-    A time that cannot be parsed counts as long ago.
+    A TIME that cannot be parsed counts as long ago.
     """
     if not replace.startswith(since):
         return False

@@ -237,9 +237,10 @@ def fully_replicated(broker_id: int, _brokers: Sequence[BrokerView], state: Clus
 
 
 def _replicas_to_be(trouble: Trouble, state: ClusterState) -> float:
-    """Return how many in-sync replicas are enough: during a reassignment, the number of target replicas.
+    """Return how many in-sync replicas a partition needs so that its brokers may restart.
 
-    Without a reassignment, return infinity, because some replica of a partition with a `Trouble` is out of sync.
+    A partition that is being reassigned needs as many as it has target replicas. For any other partition with a
+    `Trouble`, return infinity: a replica is out of sync, so the brokers must not restart.
     """
     topic = state.topics.get(trouble.topic)
     target = topic.moving.get(trouble.partition) if topic is not None else None

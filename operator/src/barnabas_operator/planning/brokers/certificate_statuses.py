@@ -19,7 +19,7 @@ def certificate_status(name: str, certificate: x509.Certificate, *, is_given: bo
 def with_users(
     own: tuple[CertificateStatus, ...] | None, users: Iterable[Json]
 ) -> tuple[CertificateStatus, ...] | None:
-    """Return the Cluster's `own` certificates and one User certificate: the first to expire. None if `own` is None."""
+    """Return the Cluster's `own` certificates and the User certificate that expires first, or None if `own` is None."""
     found = (each.get("status", {}).get("certificate") for each in users)
     first = sorted((each["notAfter"], each["name"], each["renewalTime"]) for each in found if each)[:1]
     return own and (*own, *(CertificateStatus(name=name, not_after=end, renewal_time=at) for end, name, at in first))

@@ -35,7 +35,10 @@ def claims_to_make(cluster: Cluster, pods: PodsState, pod: BrokerPod, classes: S
 
 
 def refuse_restart(cluster: Cluster, pods: PodsState, pod: BrokerPod, classes: StorageClasses) -> Refusal | None:
-    """Refuse to restart a pod before the claims of added volumes are bound, unless the restart binds the claims."""
+    """Refuse to restart a pod before the claims of its added volumes are bound.
+
+    A claim that Kubernetes binds only when a pod uses the claim does not prevent the restart.
+    """
     bound = {claim.name for claim in pods.claims if claim.is_bound and not claim.is_ending}
     for volume in added_volumes(cluster, pod):
         name = f"{claim_name(volume.id)}-{pod.name}"
@@ -58,9 +61,9 @@ def claims_to_discard(cluster: Cluster, pods: PodsState, classes: StorageClasses
 
 
 def _is_outdated(cluster: Cluster, pods: PodsState, claim: BrokerClaim, classes: StorageClasses) -> bool:
-    """True if the claim differs from the declared volume, and the StatefulSet has no outdated template of the claim.
+    """True if the claim differs from the declared volume, and the StatefulSet would not create the same claim again.
 
-    With an outdated template, the StatefulSet would create the same claim again after its deletion.
+    While its claim template is outdated, the StatefulSet would create the same claim again.
     """
     template = next((volume for volume in pods.volumes if volume.id == claim.volume_id), None)
     volume = next((each for each in cluster.spec.storage.volumes if each.id == claim.volume_id), None)

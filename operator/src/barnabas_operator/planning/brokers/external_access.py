@@ -61,7 +61,8 @@ class ExternalAccess:
     def lacking(self, cluster: Cluster, places: int = 0) -> list[str]:
         """Return a description of each external address that Kubernetes has not assigned yet.
 
-        The declared brokers need external addresses, and so do existing brokers, whose ids are below `places`.
+        All declared brokers need external addresses. Brokers that will be removed also need external addresses if
+        their ids are below `places`.
         """
         return [
             f"an address of listener {listener.name} for broker {broker_id}"

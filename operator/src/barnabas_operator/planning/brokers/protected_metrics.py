@@ -46,7 +46,7 @@ def exporter_options(metrics: Metrics | None) -> list[str]:
 
 
 def metrics_problems(cluster: Cluster) -> Iterator[tuple[Path, str]]:
-    """Yield a problem if brokers without certificates should protect `/metrics` with a token, which needs TLS."""
+    """Yield a problem if `spec.metrics` declares a token, but the brokers have no certificates: a token needs TLS."""
     if cluster.spec.metrics is not None and not is_secured(cluster):
         secret = cluster.spec.metrics.token_secret.name
         why = "because without TLS the token would be sent in clear"

@@ -112,7 +112,7 @@ def properties_text(properties: Mapping[str, str]) -> str:
 
 
 def cluster_problems(cluster: Cluster) -> Iterator[tuple[Path, str]]:
-    """Yield the field and the message of each value in a spec that the schema allows but local brokers would refuse."""
+    """Yield the field and an error message for each value that is valid in the schema but not for local brokers."""
     owned = owned_settings(cluster)
     for name, owner in owned.items():
         yield ("spec", "config", name), f"spec.config must not set {name}, because the value comes from {owner}"

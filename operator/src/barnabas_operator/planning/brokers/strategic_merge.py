@@ -32,7 +32,10 @@ def merged(base: Json, patch: Json) -> dict[str, Any]:
 
 
 def entry_key(entry: Json, keys: Sequence[str]) -> tuple[object, ...]:
-    """Return the merge key of a list entry, with None for a missing field."""
+    """Return the values of the merge-key fields `keys` in a list entry.
+
+    The value of a missing field is its default in `KEY_DEFAULTS`, or else None.
+    """
     return tuple(entry.get(key, KEY_DEFAULTS.get(key)) for key in keys)
 
 

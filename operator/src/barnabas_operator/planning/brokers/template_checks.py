@@ -226,7 +226,10 @@ def _strange_ports(entry: Entry) -> Iterator[Problem]:
 
 
 def _strange_brokers(cluster: Cluster) -> Iterator[Problem]:
-    """Yield a problem for each template whose Service does not exist, and for each broker with two templates."""
+    """Yield a problem for each broker id that `brokerServices` lists twice, and for templates of internal listeners.
+
+    An internal listener has no Service of its own, so its template must be left out.
+    """
     for index, listener in enumerate(cluster.spec.listeners):
         where = ("spec", "listeners", index, "template")
         if listener.type == "internal" and listener.template != type(listener.template)():

@@ -125,7 +125,8 @@ def _listeners(cluster: Cluster, external: ExternalAccess) -> tuple[ListenerStat
 def _bootstrap(cluster: Cluster, listener: Listener, external: ExternalAccess, reported: str) -> str:
     """Return the bootstrap Service of an internal listener, or the addresses of all brokers of an external listener.
 
-    If a broker's pod is not scheduled, its host is taken from the previous status: the address with the broker's port.
+    If a broker's pod is not scheduled, the host is unknown. It is then copied from the address with the same port in
+    the previous status (`reported`).
     """
     if listener.type == "internal":
         namespace = cluster.metadata.namespace or "default"

@@ -32,11 +32,11 @@ UNDER_MIN_ISR: Final = "UnderMinIsr"
 RESTARTING: Final = "Restarting"
 NO_RESTARTS: Final = "NoRestarts"
 WAITS: Final = frozenset({NOT_READY, UNDER_REPLICATED, ROLLING_PAUSED, EVICTION_REFUSED, BROKERS_UNREACHABLE})
-"""The reasons for which a step waits; none of these reasons alone makes the Cluster unready."""
+"""The reasons for which a change of the brokers waits; none of these reasons alone makes the Cluster unready."""
 TOLD_LAST: Final = frozenset({HOLDS_REPLICAS, CANNOT_GROW, NOT_BOUND, WAITING_FOR_ADDRESSES})
-"""The reasons for which a step may wait for hours.
+"""The reasons for which a change of the brokers may wait for hours.
 
-The condition `Ready` names one of these reasons only if there is no problem that clients notice.
+In the condition `Ready`, a problem that clients notice takes precedence over these reasons.
 """
 
 

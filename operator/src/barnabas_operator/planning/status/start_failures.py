@@ -44,7 +44,7 @@ def last_warning(name: str, events: Iterable[Json]) -> str:
 
 
 def is_slow(made_at: str, now: str) -> bool:
-    """True if more than `START_S` seconds have passed since `made_at`; both times are in RFC 3339."""
+    """True if more than `START_S` seconds lie between `made_at` and `now`, which are in RFC 3339."""
     return made_at != "" and (datetime.fromisoformat(now) - datetime.fromisoformat(made_at)).total_seconds() > START_S
 
 
