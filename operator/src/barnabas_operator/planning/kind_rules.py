@@ -20,7 +20,7 @@ def _nothing(_first: object, _second: object) -> Iterable[Any]:
 
 
 class KindRules(NamedTuple):
-    """The functions of one kind, called only with resources of that kind."""
+    """The rules for one resource kind: functions that are called only with resources of that kind."""
 
     review: Callable[[Any, Any, AdmissionContext], Verdict] = _allowed
     """Return the verdict on a change: the first argument is the desired resource, the second the stored resource.

@@ -1,4 +1,4 @@
-"""The functions that review the resources of each kind, and that make their Events and statuses."""
+"""The rules for each resource kind: functions for the admission review, the warnings, the Events and the status."""
 
 from collections.abc import Mapping
 from typing import Final

@@ -11,9 +11,9 @@ from barnabas_operator.resources.object_meta import READY, condition_of
 from barnabas_operator.resources.resource import Resource
 
 PASSING: Final = (None, CLUSTER_NOT_FOUND, CLUSTER_NOT_READY, INVALID_SPEC)
-"""The reasons of `Ready` that the operator overwrites while the Cluster cannot be reached.
+"""The reasons of the condition `Ready` that the operator replaces if the Cluster of a resource cannot be reached.
 
-None stands for a resource without the condition `Ready`.
+The new reason says that the Cluster cannot be reached. None stands for a resource without the condition `Ready`.
 """
 
 

@@ -32,7 +32,7 @@ CONF_NAME: Final = re.compile(r"spark\.[^=\s]+")
 
 
 def run_problems(run: RunSpec, at: str = "spec") -> Iterator[str]:
-    """Yield a message for each problem. The messages name fields by paths that begin with `at`."""
+    """Yield a message for each invalid field of the run. Field paths in the messages begin with the path `at`."""
     job = JOB_TABLE.get(run.job)
     if job is None:
         yield f"{at}.job is {run.job}; allowed: {', '.join(sorted(JOB_TABLE))}"

@@ -13,9 +13,9 @@ TRIED_AGAIN: Final = "TriedAgain"
 
 
 def run_events(run: MaintenanceJob, before: Json) -> Iterator[Said]:
-    """Yield an Event if the run has begun another attempt, and an Event if it has succeeded, since the status `before`.
+    """Yield an Event if another attempt of the run has begun, and an Event if the run has succeeded.
 
-    `before` is the earlier status as JSON.
+    `before` is the earlier status as JSON, with which the new status is compared.
     """
     status = run.status or MaintenanceJobStatus()
     ready = condition_of(status.conditions, READY)

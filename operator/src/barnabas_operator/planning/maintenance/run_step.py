@@ -40,11 +40,11 @@ class ResumeJob(NamedTuple):
 
 
 class Watch(NamedTuple):
-    """The step of a run in progress: only the status of the MaintenanceJob is written."""
+    """The step for a run in progress, which only writes the status of the MaintenanceJob."""
 
 
 class End(NamedTuple):
-    """The step of a run whose Job has ended: the final status of the MaintenanceJob is written."""
+    """The step for a run whose Job has ended, which writes the final status of the MaintenanceJob."""
 
 
 class Recall(NamedTuple):

@@ -19,9 +19,9 @@ TOPIC: Final = "topic"
 ABOUT: Final = {"topic": TOPIC, "topics": TOPIC, "into": TOPIC, "archive": "archive", REPORT: REPORT}
 """The options that name what a run works on (its subjects), with the kind of each subject."""
 OWN_REASONS: Final = frozenset({NO_SPARK_OPERATOR, RESOURCE_CONFLICT, KUBERNETES_ERROR, INTERNAL_ERROR})
-"""The reasons that keep a run from beginning even if no other run is under way.
+"""The reasons for which a run cannot begin that have nothing to do with other runs.
 
-These reasons may never go away.
+A run with one of these reasons may never begin, so other runs do not wait for it.
 """
 
 
@@ -39,8 +39,8 @@ class _Subject(NamedTuple):
 def waiting_turns(unfinished: Iterable[MaintenanceJob]) -> Mapping[str, Refusal]:
     """Return, by name, the refusal of each run that must wait for another run.
 
-    A run waits for a started or older run with which it must not overlap. A run whose condition Ready has one of
-    `OWN_REASONS` comes last, so that no other run waits for it.
+    A run waits for each earlier run with an equal `_Subject`. Runs that have begun come first, then the other runs by
+    age. A run whose condition Ready has one of `OWN_REASONS` comes last, so that no other run waits for it.
     """
     runs = sorted(unfinished, key=_turn)
     first: dict[_Subject, int] = {}

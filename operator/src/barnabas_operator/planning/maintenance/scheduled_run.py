@@ -35,7 +35,7 @@ def scheduled_run(cluster: Json, entry: str, job_name: str, job_uid: str) -> dic
     entries = {each["name"]: each for each in cluster.get("spec", {}).get("maintenance", ())}
     meta = cluster["metadata"]
     if entry not in entries:
-        there = ", ".join(entries) or "none, because the list is empty"
+        there = ", ".join(entries) or "none, because spec.maintenance is empty"
         raise LookupError(f"Cluster {meta['name']} has no entry {entry} in spec.maintenance; allowed: {there}")
     run = {name: value for name, value in entries[entry].items() if name in OF_RUNS}
     report = run.get("options", {}).get(REPORT)

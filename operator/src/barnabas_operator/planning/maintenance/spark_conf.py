@@ -17,7 +17,7 @@ from barnabas_operator.resources.quantity import quantity_value
 DRIVER_PORT: Final = 7078
 BLOCKS_PORT: Final = 7079
 APP_NAME_LENGTH_MAX: Final = 28
-"""The maximum length of the prefix of executors' names, to which each driver adds an id of its own."""
+"""The maximum length of `spark.app.name`, without the id that Spark appends in the names of executors."""
 HEAP_PERCENT: Final = 60
 """The percentage of a pod's memory for the heap; Python, the network and the JVM itself use the remaining memory."""
 MEMORY_DEFAULT: Final = "2Gi"

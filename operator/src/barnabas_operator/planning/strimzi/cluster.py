@@ -30,7 +30,7 @@ _ALIKE: Final = "all brokers of a Cluster get the settings of the KafkaNodePool 
 
 
 def converted_cluster(kafka: StrimziResource, pools: Sequence[StrimziResource]) -> JsonObject:
-    """Return the Cluster for a Kafka and its node pools, and add notes and errors to their sources."""
+    """Return the Cluster for a Kafka resource and its KafkaNodePools, whose `source` collects notes and errors."""
     spec = kafka.spec.section("kafka")
     with_brokers = [pool for pool in pools if _has_brokers(pool)]
     first = with_brokers[0].spec if with_brokers else spec
@@ -91,8 +91,7 @@ def _say_of_others(pools: Sequence[StrimziResource], first: str) -> None:
 def _template_of_pool(first: Section, spec: Section) -> Section | None:
     """Return the template of the KafkaNodePool, or None if it has none.
 
-    The template replaces the fields `OF_POOLS` in the template of the Kafka resource. The conversion does not note
-    these fields as left out.
+    If there is one, the fields `OF_POOLS` in the template of the Kafka resource are ignored without a note.
     """
     if first is spec or "template" not in first:
         return None
@@ -112,7 +111,10 @@ def _rack(spec: Section) -> JsonObject | None:
 
 
 def _authorization(spec: Section, open_else: bool) -> JsonObject | None:
-    """Return the Cluster's authorization. Each type of Strimzi becomes `simple`, so that no Cluster is left open."""
+    """Return the Cluster's authorization, or None if the Kafka resource has none.
+
+    Every authorization type in Strimzi becomes `simple`, so that the conversion leaves no Cluster unprotected.
+    """
     if "authorization" not in spec:
         return None
     section = spec.section("authorization")

@@ -29,7 +29,7 @@ class Conversion(NamedTuple):
 
 
 def converted(texts: Mapping[str, str]) -> Conversion:
-    """Convert the YAML texts of files, given by file name."""
+    """Convert Strimzi manifests to Barnabas manifests; `texts` maps each file's name to its YAML."""
     read = [each for file, text in texts.items() for each in read_sources(file, text)]
     sources = [each for each in read if isinstance(each, Source)]
     resources = [each for each in map(resource_of, sources) if each is not None]

@@ -37,11 +37,11 @@ class StrimziResource:
 
     @property
     def cluster(self) -> str | None:
-        """The name of the Strimzi `Kafka` resource in the label of this resource, or None if the label is missing."""
+        """The `Kafka` resource that the label `strimzi.io/cluster` names, or None if the label is missing."""
         return self.labels.get(CLUSTER_LABEL)
 
     def named_cluster(self) -> str | None:
-        """Return the name of the Strimzi `Kafka` resource in the label, and add a note if the label is missing."""
+        """Return the `Kafka` resource that the label `strimzi.io/cluster` names; add a note if the label is missing."""
         if self.cluster is None:
             self.source.hint(f"has no label {CLUSTER_LABEL}; if there are several Clusters, set spec.cluster")
         return self.cluster

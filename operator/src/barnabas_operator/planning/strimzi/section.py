@@ -130,7 +130,7 @@ class Section:
         self.source.note((*self.path, name), message)
 
     def skip(self, *names: str) -> None:
-        """Mark fields that are not converted as read, so that the conversion does not note them as left out."""
+        """Mark fields without an equivalent as read, so that the conversion does not note them as left out."""
         self._read.update(names)
 
     def leave_out(self, why: str) -> None:

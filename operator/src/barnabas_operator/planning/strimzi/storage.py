@@ -51,7 +51,9 @@ def _of_folder(volume: Section) -> JsonObject:
     """
     volume.skip("kraftMetadata")
     size = volume.take("sizeLimit", str) or NO_LIMIT
-    why = f"becomes a claim of {size} that is deleted with the Cluster, because brokers keep records only on claims"
+    why = (
+        f"becomes a claim of {size}, because brokers keep records only on claims; the claim is deleted with the Cluster"
+    )
     volume.note("type", f"is ephemeral, and {why}")
     return {"size": size, "deleteClaim": True}
 
