@@ -36,10 +36,10 @@ def final_condition(group: ConsumerGroup) -> Condition | None:
 
 
 def is_unfinished(group: ConsumerGroup) -> bool:
-    """True if a reset that is no longer declared may have left the target scaled down.
+    """True if a reset that was removed from the spec may have left the target scaled down.
 
-    The result is also True right after a change of the spec. The change may have ended a pause, and a paused group has
-    no condition that shows whether a reset is unfinished.
+    After a change of the spec, the result is True until the operator writes a new status: the group may have been
+    paused, and the status of a paused group does not show whether a reset is unfinished.
     """
     if group.spec.scaling is None or group.status is None:
         return False
@@ -98,7 +98,7 @@ def reset_planned(group: ConsumerGroup, work: WorkStatus, plan: ResetPlan, now: 
 def reset_refused(group: ConsumerGroup, work: WorkStatus, why: Refusal, now: str, *, holds_target: bool) -> WorkStatus:
     """Return a copy of `work` with a condition that says why a reset was refused or has to wait.
 
-    `holds_target` is True if the target is scaled down for the reset; the next observation then follows soon.
+    `holds_target` is True if the target is scaled down for the reset. The operator then observes the group again soon.
     """
     said = condition(group, OFFSETS_RESET, "False", why.reason, why.message, now)
     return replace(_with(work, said, None), is_resetting=holds_target, is_busy=work.is_busy or holds_target)

@@ -153,7 +153,10 @@ def _wanted(
 
 
 def refuse_size(plan: ResetPlan, group_id: str, mark: str) -> Refusal | None:
-    """Refuse a plan whose OffsetCommit request would be too large; `mark` is the metadata of each committed offset."""
+    """Refuse a plan whose OffsetCommit request would be too large.
+
+    The request contains the metadata `mark` once for each offset.
+    """
     of_each = len(group_id.encode()) + len(mark) + OFFSET_BYTES
     size_bytes = sum(of_each + len(each.partition.topic) for each in plan.moves)
     if size_bytes <= COMMIT_BYTES_MAX:

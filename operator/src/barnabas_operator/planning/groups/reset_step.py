@@ -133,9 +133,9 @@ def without_plan(look: ResetLook, why: Refusal) -> Stop | Remember:
 
 
 def resets_of(group: GroupDescription) -> tuple[str, ...]:
-    """Return the ids of the resets that the metadata of the group's committed offsets names.
+    """Return the reset ids in the metadata of the group's committed offsets.
 
-    The last reset of a partition comes before its earlier resets.
+    For each partition, the id of the last reset comes before the ids of earlier resets.
     """
     marks = dict.fromkeys(each.metadata for each in group.committed.values())
     return tuple(dict.fromkeys(reset_id for mark in marks for reset_id in reset_ids(mark)))
@@ -186,7 +186,7 @@ def _dry_run(look: ResetLook) -> ResetStep | None:
 
 
 def _gave_up(look: ResetLook) -> ResetStep | None:
-    """Do not try a reset again that was given up. A user can try again with a new reset id."""
+    """Refuse to repeat a reset that the operator has given up. A user can try again with a new reset id."""
     before = look.before
     if before is None or before.group != look.name or not before.gave_up:
         return None
@@ -257,9 +257,9 @@ def _scale_down_first(look: ResetLook, scale: TargetScale, reset: Reset) -> Rese
 
 
 def _is_left(scale: TargetScale, before: BeforeReset) -> bool:
-    """True if another group's reset was given up and no longer needs the target at 0 replicas.
+    """True if another group's reset was given up, and the target was scaled up again.
 
-    A new reset may then scale the target down.
+    The reset of this group may then scale the target down.
     """
     return before.gave_up != "" and (before.is_up or scale.replicas > 0)
 

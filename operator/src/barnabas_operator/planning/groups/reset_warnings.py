@@ -14,7 +14,10 @@ SHOWN_MAX: Final = 4
 
 
 def reset_warnings(reset: Reset, group_id: str, group: GroupDescription, plan: ResetPlan | Refusal) -> Iterator[str]:
-    """Yield what the reset would change now, and the group's members; or only why the reset changes no offsets."""
+    """Yield warnings that name the offsets that the reset would change now, and the group's members.
+
+    If the reset would change no offsets, yield only the reason.
+    """
     if reset.id in resets_of(group):
         yield f"the reset {reset.id} of group {group_id} was carried out before; another reset needs another id"
         return

@@ -48,7 +48,8 @@ class Demand(NamedTuple):
 class Calm(NamedTuple):
     """A period in which the lag requires fewer replicas than there are.
 
-    `since_s` is its start, `then` the demand at its start, and `most` the most replicas that the lag required since.
+    `since_s` is the start of the period, and `then` is the `Demand` at the start. `most` is the largest number of
+    replicas that the lag has required in the period.
     """
 
     since_s: float
@@ -121,7 +122,10 @@ def _threshold(scaling: Scaling) -> int:
 
 
 def _looked(memory: Memory | None, replicas: int, now_s: float) -> Memory:
-    """Return the `Memory` after an observation; a new `Memory` if another client has changed the number of replicas."""
+    """Return the `Memory`, updated with the observation that the target now has `replicas` replicas.
+
+    Return a new `Memory` if there is none yet, or if another client has changed the number of replicas.
+    """
     if memory is None:
         return Memory(replicas, now_s, -inf)
     if memory.replicas != replicas:
@@ -155,7 +159,7 @@ def _stay(memory: Memory) -> Decision:
 
 def _up(scaling: Scaling, demand: Demand, wanted: int, memory: Memory, now_s: float) -> Decision:
     before = memory.replicas
-    if before == 0:  # Without replicas, lag grows under any load, so 0 is not remembered as too few.
+    if before == 0:  # Without replicas, lag grows under any load, so `too_few` does not change.
         return _at(memory, wanted, now_s, _why(scaling, demand))
     is_beyond = (demand.lag or 0) > _threshold(scaling) * before * (1 + TOLERANCE)
     if not is_beyond or now_s - memory.changed_s < JOINING_S:
@@ -168,10 +172,10 @@ def _up(scaling: Scaling, demand: Demand, wanted: int, memory: Memory, now_s: fl
 
 
 def _down(scaling: Scaling, demand: Demand, memory: Memory, now_s: float) -> Decision:
-    """Return the decision to scale down to the most replicas that the lag required in the current period of low lag.
+    """Return the decision to scale down once the lag has been low for `WINDOW_S`; until then, change nothing.
 
-    One decision removes at most half of the replicas. The number of replicas stays the same until the period has lasted
-    `WINDOW_S`.
+    The new number of replicas is the largest number that the lag has required in this time. One decision removes at
+    most half of the replicas.
     """
     calm = memory.calm
     if calm is None or now_s - calm.since_s < WINDOW_S:
@@ -187,7 +191,7 @@ def _down(scaling: Scaling, demand: Demand, memory: Memory, now_s: float) -> Dec
 
 
 def _grows(scaling: Scaling, demand: Demand, replicas: int, calm: Calm) -> bool:
-    """True if the lag has grown since the period `calm` began, which shows that fewer replicas could not keep up.
+    """True if the lag has grown since the period `calm` began, so that a scale-down would be wrong.
 
     The result is False if the lag requires more replicas than there are partitions.
     """

@@ -1,4 +1,4 @@
-"""The lag and sizes (`Demand`) by which a group is scaled, and the condition and Events that report the scaling."""
+"""The `Demand` of a group (its lag and topic sizes), and the condition and Events that report the scaling."""
 
 from typing import Final
 
@@ -19,7 +19,7 @@ SCALED: Final = "Scaled"
 
 
 def demand_of(seen: GroupSeen) -> Demand:
-    """Return the `Demand` by which an observed group is scaled."""
+    """Return the `Demand` of an observed group: its lag and the sizes of its topics."""
     lags = seen.counted.values()
     return Demand(
         lag=sum(each.lag for each in lags) if lags else None,

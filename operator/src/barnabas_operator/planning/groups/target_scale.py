@@ -46,7 +46,11 @@ class TargetScale(NamedTuple):
 
 
 def scale_of(target: ScaleTarget, found: Json | None) -> TargetScale | Refusal:
-    """Return the scale of the target, or a refusal if the target does not exist (`found` is None) or may not scale."""
+    """Return the scale of the target, or a refusal if the operator cannot scale the target.
+
+    The operator cannot scale itself, an object of a Cluster, a target that does not exist (`found` is None), or a
+    target whose annotation `BEFORE_RESET` cannot be parsed.
+    """
     if found is None:
         message = f"spec.scaling.target is {named(target)}, which does not exist in this namespace; create the object"
         return Refusal(TARGET_NOT_FOUND, message)

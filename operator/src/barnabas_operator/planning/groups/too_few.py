@@ -39,9 +39,9 @@ class TooFew(NamedTuple):
     def least(self, rate: float | None, now_s: float) -> int:
         """Return the fewest replicas that a scale-down may leave at a load of `rate` records per second.
 
-        At the load that `replicas` could not serve, the result is `replicas` + 1; for a lower load, the result is lower
-        in proportion. After the time `until_s`, the result is at most `replicas`, so that a scale-down may try this
-        number again.
+        At the load with which `replicas` could not keep up, the result is `replicas` + 1. At a lower load, the result
+        is proportionally lower. After `until_s`, the result is at most `replicas`, so that a scale-down may try
+        `replicas` again.
         """
         share = rate / self.rate if rate is not None and self.rate else 1.0
         needed = min(self.replicas, int(self.replicas * share * (1 + ALIKE))) + 1
@@ -51,8 +51,8 @@ class TooFew(NamedTuple):
 def grown_beyond(before: TooFew | None, replicas: int, rate: float | None, now_s: float, *, was_try: bool) -> TooFew:
     """Return a `TooFew` that says that `replicas` did not keep up with `rate` records per second.
 
-    A scale-down may try the number again after `hold_s` seconds: HOLD_MIN_S, or the `hold_s` of `before` if the rates
-    are alike. The `hold_s` of `before` is doubled, up to HOLD_MAX_S, if the last change was a scale-down (`was_try`).
+    Its `hold_s` is HOLD_MIN_S if `before` is None or has a different rate. Otherwise `hold_s` is copied from `before`,
+    and doubled up to HOLD_MAX_S if the last change was a scale-down (`was_try`).
     """
     hold_s = HOLD_MIN_S
     if before is not None and _is_alike(before.rate, rate):
@@ -66,10 +66,10 @@ def _is_alike(before: float | None, now: float | None) -> bool:
 
 
 def gone_down(before: TooFew | None, replicas: int, now_s: float) -> TooFew | None:
-    """Return the number of replicas to remember as too small after a scale-down to `replicas`.
+    """Return the `TooFew` to remember after a scale-down to `replicas`: usually `before`, unchanged.
 
-    If `replicas` was too small before and is tried again, the remembered number becomes `replicas` - 1, and the next
-    scale-down may try that number.
+    If `replicas` were too few according to `before`, the scale-down tries them again. The result then says that
+    `replicas` - 1 are too few, but the next scale-down may try `replicas` - 1 at once.
     """
     if before is None or replicas > before.replicas:
         return before
