@@ -114,7 +114,7 @@ TOPICS: Final[Mapping[str, Bad]] = {
         "rule",
         "spec.cluster",
         "is c2",
-        "allowed: demo, the Cluster of the topic",
+        "allowed: demo (a Topic cannot move to another Cluster)",
         before={"cluster": "demo"},
         status={"cluster": "demo", "topicName": "changing"},
         cluster="c2",

@@ -83,10 +83,10 @@ def test_a_mistyped_cluster_can_be_corrected(world: World, operator: ServerProce
     world.await_ready("flights")
     away = '-p={"spec":{"cluster":"two"}}'
     refused = world.plane.kubectl.ask("-n", world.namespace, "patch", "topic", "flights", "--type=merge", away)
-    assert "spec.cluster is two; allowed: one, the Cluster of the topic" in refused.stderr
+    assert "spec.cluster is two; allowed: one (a Topic cannot move to another Cluster)" in refused.stderr
     dropped = '-p={"spec":{"cluster":null}}'
     refused = world.plane.kubectl.ask("-n", world.namespace, "patch", "topic", "flights", "--type=merge", dropped)
-    assert "spec.cluster is missing; allowed: one, the Cluster of the topic" in refused.stderr
+    assert "spec.cluster is missing; allowed: one (a Topic cannot move to another Cluster)" in refused.stderr
 
 
 def test_what_the_api_server_refuses_of_brokers_is_told_and_topics_go_on(world: World, operator: ServerProcess) -> None:

@@ -170,7 +170,7 @@ class Listener(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown
     ] = ()
     template: Annotated[
         ListenerTemplate,
-        Meta(description="changes to the Services of this listener; not allowed for an internal listener"),
+        Meta(description="fields to add or override in this listener's Services; forbidden for an internal listener"),
     ] = ListenerTemplate()
 
     @property

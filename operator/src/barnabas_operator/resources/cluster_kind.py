@@ -103,7 +103,7 @@ _LIST_RULES: Final[Mapping[type, list[JsonObject]]] = {
         },
         {
             "rule": f"self.all(each, !(each.name in {LISTENERS_OF_BROKERS}))",
-            "message": (  # A messageExpression that quotes the wrong name would exceed CEL's cost limit.
+            "message": (  # The text is fixed, because a messageExpression with the name would exceed CEL's cost limit.
                 f"spec.listeners has the name {' or '.join(LISTENERS_OF_BROKERS)}, which is reserved for the brokers;"
                 " choose another name"
             ),

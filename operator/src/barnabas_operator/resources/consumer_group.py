@@ -182,9 +182,9 @@ class Scaling(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_
         | None
     ) = None
     min: Annotated[
-        int, Meta(ge=0, le=REPLICAS_MAX, description=("the lowest number of replicas, which run while there is no lag"))
+        int, Meta(ge=0, le=REPLICAS_MAX, description=("the minimum number of replicas, also while there is no lag"))
     ] = 1
-    max: Annotated[int, Meta(ge=1, le=REPLICAS_MAX, description="the highest number of replicas")] = 10
+    max: Annotated[int, Meta(ge=1, le=REPLICAS_MAX, description="the maximum number of replicas of the target")] = 10
 
 
 class ConsumerGroupSpec(
@@ -269,7 +269,7 @@ class ConsumerGroupStatus(
     """The state of the group at the last reconciliation. Numbers are rounded, and updated at most once a minute."""
 
     cluster: Annotated[
-        str | None, Meta(description="the Cluster of the group; spec.cluster cannot name another Cluster")
+        str | None, Meta(description="the Cluster of the group; spec.cluster can no longer change to another Cluster")
     ] = None
     group_id: Annotated[str, Meta(description="the group id in Kafka")] | None = None
     state: Annotated[str, Meta(description="the state in Kafka, such as Stable, Empty or Dead")] | None = None
@@ -345,7 +345,7 @@ CONSUMER_GROUP: Final = Kind(
                 ),
                 "messageExpression": (
                     "'spec.cluster is ' + (has(self.spec.cluster) ? self.spec.cluster : 'missing')"
-                    " + '; allowed: ' + self.status.cluster + ', the Cluster of the group'"
+                    " + '; allowed: ' + self.status.cluster + ' (a ConsumerGroup cannot move to another Cluster)'"
                     " + (has(oldSelf.spec.cluster) ? '' : ', or no value')"
                 ),
             },

@@ -55,7 +55,7 @@ def crd_of(kind: Kind, versions: Sequence[Version] = VERSIONS) -> JsonObject:
     root["properties"] |= {"apiVersion": {"type": "string"}, "kind": {"type": "string"}, "metadata": {"type": "object"}}
     root["required"] = [
         field for field in root["required"] if field != "metadata"
-    ]  # The API server checks `metadata` itself.
+    ]  # The schema need not require `metadata`, because the API server does.
     alike = {
         "served": True,
         "additionalPrinterColumns": [*_first_columns(kind), *kind.columns, *LAST_COLUMNS],
@@ -156,7 +156,7 @@ def _fields_of(kind: type[msgspec.Struct]) -> tuple[inspect.Field, ...]:
 
 
 def _whole(value: msgspec.Struct) -> JsonObject:
-    """Return an element of a field's default list, without fields that are empty or contain another struct."""
+    """Return an element of a default list as JSON, without the element's fields that are empty or are structs."""
     fields = ((field.encode_name, getattr(value, field.name)) for field in msgspec.structs.fields(value))
     return {name: item for name, item in fields if item not in (None, (), {}) and not isinstance(item, msgspec.Struct)}
 

@@ -19,7 +19,7 @@ class MaintenanceEntry(
 ):
     """A scheduled maintenance job. A CronJob creates a MaintenanceJob for each run."""
 
-    name: Annotated[Name, Meta(description="the entry's name, unique within the list")]
+    name: Annotated[Name, Meta(description="the name of the scheduled job, unique within spec.maintenance")]
     schedule: Annotated[
         str,
         Meta(

@@ -26,11 +26,11 @@ class MaintenanceJobSpec(
 
 
 class Count(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
-    """The progress of a run: how many stages or records are done, and how many there are."""
+    """The progress of a run: how many stages or records are done, and their total number."""
 
     done: Annotated[int, Meta(description="how many stages or records are done so far")]
     total: (
-        Annotated[int, Meta(description="how many stages or records there are; left out if the number is unknown")]
+        Annotated[int, Meta(description="the total number of stages or records; left out if the number is unknown")]
         | None
     ) = None
 
@@ -40,9 +40,7 @@ class MaintenanceJobStatus(
 ):
     """The state of the run. While the run is active, numbers are updated at most every 10 seconds."""
 
-    cluster: Annotated[str | None, Meta(description="the Cluster of the run; a run cannot move to another Cluster")] = (
-        None
-    )
+    cluster: Annotated[str | None, Meta(description="the Cluster whose topics the run reads or writes")] = None
     phase: (
         Annotated[
             Phase,

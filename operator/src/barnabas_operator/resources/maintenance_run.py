@@ -65,7 +65,7 @@ class ImagePullSecret(Struct, frozen=True, kw_only=True, rename="camel", forbid_
 
 
 class RunPodSpec(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
-    """The fields of a pod's spec for nodes, image pull secrets and priority."""
+    """The node selection, image pull secrets and priority of a run's pods."""
 
     node_selector: Annotated[dict[str, str], Meta(description="the labels that a node must have")] = {}
     tolerations: Annotated[
@@ -209,7 +209,7 @@ class RunSpec(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_
 
 
 RUN_KEYS: Final[Mapping[type, str]] = {RunVolume: "name", EnvVar: "name"}
-"""The field that identifies an entry of a list in the spec of a run, by the type of the entries."""
+"""The field that identifies an entry in its list, for each type of list entry in the spec of a run."""
 RUN_RULES: Final[Mapping[type, list[JsonObject]]] = {
     EnvVar: [
         {
@@ -218,4 +218,4 @@ RUN_RULES: Final[Mapping[type, list[JsonObject]]] = {
         }
     ]
 }
-"""The CEL rules for the fields that a MaintenanceJob and an entry of `spec.maintenance` share, by type."""
+"""The CEL rules for a MaintenanceJob and an entry of `spec.maintenance`, by the type of the objects that they check."""

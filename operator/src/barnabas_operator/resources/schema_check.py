@@ -73,7 +73,10 @@ def _meant(expected: inspect.Type, value: object) -> str:
 
 
 def _as_text(expected: inspect.Type, value: object) -> str:
-    """Return a hint to write a comma-separated string instead of a list of strings; empty if this would be wrong."""
+    """Return a hint to write the list `value` as a comma-separated string.
+
+    The hint is empty if `value` is not a list of strings, or if the field takes no plain string.
+    """
     takes_text = isinstance(expected, inspect.UnionType) and any(map(_is_plain_text, expected.types))
     if not takes_text or not isinstance(value, list) or not value or not all(isinstance(each, str) for each in value):
         return ""

@@ -33,7 +33,7 @@ class Template(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown
     """A partial object, which is merged over the operator's object."""
 
     metadata: TemplateMetadata = TemplateMetadata()
-    spec: Annotated[JsonObject, Meta(description="the fields of the object's spec to change")] = {}
+    spec: Annotated[JsonObject, Meta(description="fields to add or override in the spec of the object")] = {}
 
 
 class BrokerServiceTemplate(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
@@ -41,7 +41,7 @@ class BrokerServiceTemplate(Struct, frozen=True, kw_only=True, rename="camel", f
 
     broker_id: Annotated[int, Meta(ge=0, le=BROKER_IDS_MAX - 1, description="the broker id, unique within the list")]
     metadata: TemplateMetadata = TemplateMetadata()
-    spec: Annotated[JsonObject, Meta(description="the fields of the Service's spec to change")] = {}
+    spec: Annotated[JsonObject, Meta(description="fields to add or override in the spec of the Service")] = {}
 
 
 class ListenerTemplate(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
@@ -55,7 +55,7 @@ class ListenerTemplate(Struct, frozen=True, kw_only=True, rename="camel", forbid
         tuple[BrokerServiceTemplate, ...],
         Meta(
             max_length=BROKER_IDS_MAX,
-            description="changes to the Services of individual brokers, applied after the changes in brokerService",
+            description="fields to add or override in the Services of individual brokers, applied after brokerService",
         ),
     ] = ()
 

@@ -85,12 +85,16 @@ class TopicStatus(Status, frozen=True, kw_only=True, rename="camel", forbid_unkn
     """The state of the topic at the last reconciliation."""
 
     cluster: Annotated[
-        str | None, Meta(description="the Cluster of the topic; spec.cluster cannot name another Cluster")
+        str | None, Meta(description="the Cluster of the topic; spec.cluster can no longer change to another Cluster")
     ] = None
     topic_name: Annotated[str, Meta(description="the topic's name in Kafka")] | None = None
     topic_id: (
         Annotated[
-            str, Meta(description="the topic id in Kafka; a topic with another id is not deleted with this resource")
+            str,
+            Meta(
+                description="the topic id in Kafka; a later topic of the same name has another id, and is not"
+                " deleted with this resource"
+            ),
         ]
         | None
     ) = None
@@ -145,7 +149,7 @@ TOPIC: Final = Kind(
                 ),
                 "messageExpression": (
                     "'spec.cluster is ' + (has(self.spec.cluster) ? self.spec.cluster : 'missing')"
-                    " + '; allowed: ' + self.status.cluster + ', the Cluster of the topic'"
+                    " + '; allowed: ' + self.status.cluster + ' (a Topic cannot move to another Cluster)'"
                     " + (has(oldSelf.spec.cluster) ? '' : ', or no value')"
                 ),
             },

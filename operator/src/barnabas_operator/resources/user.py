@@ -217,7 +217,7 @@ class UserStatus(Status, frozen=True, kw_only=True, rename="camel", forbid_unkno
     """The state of the user at the last reconciliation."""
 
     cluster: Annotated[
-        str | None, Meta(description="the Cluster of the user; spec.cluster cannot name another Cluster")
+        str | None, Meta(description="the Cluster of the user; spec.cluster can no longer change to another Cluster")
     ] = None
     username: Annotated[str, Meta(description="the user's name in Kafka")] | None = None
     secret: (
@@ -280,7 +280,7 @@ USER: Final = Kind(
                 ),
                 "messageExpression": (
                     "'spec.cluster is ' + (has(self.spec.cluster) ? self.spec.cluster : 'missing')"
-                    " + '; allowed: ' + self.status.cluster + ', the Cluster of the user'"
+                    " + '; allowed: ' + self.status.cluster + ' (a User cannot move to another Cluster)'"
                     " + (has(oldSelf.spec.cluster) ? '' : ', or no value')"
                 ),
             },

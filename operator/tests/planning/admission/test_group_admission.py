@@ -22,7 +22,7 @@ def test_a_group_that_another_resource_has_is_refused_but_for_a_paused_one() -> 
 def test_a_group_does_not_move_to_another_cluster() -> None:
     had = {**group(cluster="one"), "status": {"cluster": "one"}}
     said = review(had, group(cluster="two"), AdmissionContext()).refusal
-    assert said == "spec.cluster is two; allowed: one, the Cluster of the group"
+    assert said == "spec.cluster is two; allowed: one (a ConsumerGroup cannot move to another Cluster)"
     assert review(had, group(), AdmissionContext()).refusal is None
 
 

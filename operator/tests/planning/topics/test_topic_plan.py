@@ -156,8 +156,8 @@ REFUSALS: Mapping[str, tuple[Topic, ClusterState, Refusal]] = {
         replace(THREE_BROKERS, default_min_insync_replicas=2),
         Refusal(
             "InvalidConfig",
-            "spec.replicas is 1; allowed: 2 or more, the Cluster's min.insync.replicas; "
-            "spec.config of the Topic may set a lower value",
+            "spec.replicas is 1; allowed: 2 or more, as min.insync.replicas of the Cluster requires; "
+            "spec.config of the Topic may set a lower min.insync.replicas",
         ),
     ),
     "fewer partitions": (
@@ -216,7 +216,7 @@ REFUSALS: Mapping[str, tuple[Topic, ClusterState, Refusal]] = {
     "another cluster than the one that has the topic": (
         struct_replace(topic(cluster="two"), status=TopicStatus(topic_name="flights", cluster="one")),
         having(),
-        Refusal("NotSupported", "spec.cluster is two; allowed: one, the Cluster of the topic"),
+        Refusal("NotSupported", "spec.cluster is two; allowed: one (a Topic cannot move to another Cluster)"),
     ),
     "the brokers' default of replicas, more than there are brokers": (
         topic(),

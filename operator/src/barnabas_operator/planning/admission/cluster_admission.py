@@ -61,9 +61,10 @@ def _idle_addresses(wanted: Cluster, before: Cluster | None) -> Iterator[str]:
 
 
 def cluster_warnings(old: Json | None, new: Json | None) -> Iterator[str]:
-    """Yield a warning if a new Cluster has no spec.storage, or if `deleteClaim` deletes disks of a deleted Cluster.
+    """Yield warnings about the disks of a Cluster that is created or deleted.
 
-    The second warning is for Clusters with the deletion policy Retain.
+    On creation, warn if `spec.storage` is missing. On deletion, warn if `deleteClaim` deletes disks although the
+    deletion policy is Retain.
     """
     if new is None:
         yield from _lost_disks(old or {})

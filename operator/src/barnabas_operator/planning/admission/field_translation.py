@@ -33,10 +33,10 @@ _FIELDS: Final = {
 
 
 def in_declared_fields(kind: str, message: str) -> str:
-    """Return the API server's message with the field names of the Barnabas resource.
+    """Replace the Kubernetes field paths in an API server's message by the field paths of the Barnabas resource.
 
-    These names replace the field paths of the Kubernetes object. The introduction, such as `Job "a" is invalid:`, is
-    removed. Paths of fields that only the operator sets stay as they are.
+    Paths of fields that only the operator sets stay the same. The introduction of the message, such as
+    `Job "a" is invalid:`, is removed.
     """
     said = _ABOUT.sub("", message)
     for theirs, ours in _FIELDS.get(kind, ()):

@@ -86,7 +86,10 @@ def _elsewhere(wanted: Topic, before: Topic | None) -> Iterator[str]:
     left_out = () if was.cluster is not None else (None,)
     if has_it is not None and now.cluster not in (has_it, *left_out):
         way_out = ", or no value" if left_out else ""
-        yield f"spec.cluster is {now.cluster or 'missing'}; allowed: {has_it}, the Cluster of the topic{way_out}"
+        yield (
+            f"spec.cluster is {now.cluster or 'missing'}; "
+            f"allowed: {has_it} (a Topic cannot move to another Cluster){way_out}"
+        )
 
 
 def _topic_warnings(wanted: Topic, before: Topic | None, context: AdmissionContext) -> Iterator[str]:
@@ -126,7 +129,7 @@ def no_spare_replica(wanted: Topic, _before: Topic | None, context: AdmissionCon
             f"min.insync.replicas is {fewest}{whose}, but the topic has {replicas} replicas: writes with acks=all fail"
         )
     if replicas == 1:
-        return None  # The warning about one replica covers this case.
+        return None  # `one_replica` already warns about a topic with one replica.
     return (
         f"min.insync.replicas is {fewest}{whose}, and the topic has {replicas} replicas, "
         "so writes with acks=all are refused while any replica is offline"

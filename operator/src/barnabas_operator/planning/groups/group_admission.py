@@ -16,7 +16,9 @@ def review_group(wanted: ConsumerGroup, before: ConsumerGroup | None, context: A
         return Verdict(f"{taken}; only one ConsumerGroup may manage a group")
     has_it = before.status.cluster if before is not None and before.status is not None else None
     if has_it is not None and wanted.spec.cluster not in (None, has_it):
-        return Verdict(f"spec.cluster is {wanted.spec.cluster}; allowed: {has_it}, the Cluster of the group")
+        return Verdict(
+            f"spec.cluster is {wanted.spec.cluster}; allowed: {has_it} (a ConsumerGroup cannot move to another Cluster)"
+        )
     return Verdict(warnings=tuple(_warnings(wanted)))
 
 

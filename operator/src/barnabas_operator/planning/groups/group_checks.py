@@ -42,7 +42,10 @@ def same_cluster_as_before(group: ConsumerGroup, _owner: ConsumerGroup, _seen: G
     has_it = (group.status or ConsumerGroupStatus()).cluster
     if has_it is None or group.spec.cluster in (None, has_it):
         return None
-    return Refusal(NOT_SUPPORTED, f"spec.cluster is {group.spec.cluster}; allowed: {has_it}, the Cluster of the group")
+    return Refusal(
+        NOT_SUPPORTED,
+        f"spec.cluster is {group.spec.cluster}; allowed: {has_it} (a ConsumerGroup cannot move to another Cluster)",
+    )
 
 
 def may_adopt(group: ConsumerGroup, _owner: ConsumerGroup, seen: GroupSeen) -> Refusal | None:

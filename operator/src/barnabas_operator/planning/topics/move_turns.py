@@ -1,6 +1,6 @@
 """The choice of the replica moves that begin now: a few partitions at a time, the most urgent first.
 
-The next reconciliation plans again the moves that do not begin now.
+All other moves are planned again in the next reconciliation.
 """
 
 from collections import Counter

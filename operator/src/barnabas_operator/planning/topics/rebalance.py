@@ -54,8 +54,8 @@ def is_uneven(state: ClusterState) -> bool:
 def is_calm(state: ClusterState) -> bool:
     """True if all brokers are up and stay, and all replicas are in sync.
 
-    No broker may be restarting, to be removed, or about to join or to learn its rack (`awaited`). A partition that is
-    being reassigned needs only a leader.
+    The result is False if a broker is restarting, will be removed, or is in `awaited`. A partition that is being
+    reassigned needs only a leader.
     """
     moving = {(name, number) for name, topic in state.topics.items() for number in topic.moving}
     is_whole = all((each.topic, each.partition) in moving and not each.offline for each in state.troubles)

@@ -82,7 +82,10 @@ def same_cluster_as_before(topic: Topic, _cluster: ClusterState) -> Refusal | No
     has_it = topic.status.cluster if topic.status else None
     if has_it is None or topic.spec.cluster in (None, has_it):
         return None
-    return Refusal(NOT_SUPPORTED, f"spec.cluster is {topic.spec.cluster}; allowed: {has_it}, the Cluster of the topic")
+    return Refusal(
+        NOT_SUPPORTED,
+        f"spec.cluster is {topic.spec.cluster}; allowed: {has_it} (a Topic cannot move to another Cluster)",
+    )
 
 
 def valid_config(topic: Topic, _cluster: ClusterState) -> Refusal | None:
@@ -166,7 +169,10 @@ def reachable_min_insync(topic: Topic, cluster: ClusterState) -> Refusal | None:
         return Refusal(INVALID_CONFIG, f"spec.config min.insync.replicas={text}: allowed: {allowed}")
     fewest = cluster.default_min_insync_replicas
     if text is None and fewest > replicas:
-        allowed = f"{fewest} or more, the Cluster's min.insync.replicas; spec.config of the Topic may set a lower value"
+        allowed = (
+            f"{fewest} or more, as min.insync.replicas of the Cluster requires; "
+            "spec.config of the Topic may set a lower min.insync.replicas"
+        )
         return Refusal(INVALID_CONFIG, f"spec.replicas is {replicas}; allowed: {allowed}")
     return None
 

@@ -59,10 +59,11 @@ def plan_topics(
 def plan_evacuation(
     plans: Iterable[TopicPlan], cluster: ClusterState, factors: Mapping[str, int], moves: ReplicaMoves | None = None
 ) -> tuple[MoveReplicas, ...]:
-    """Return the moves of replicas away from brokers to be removed, also for topics without a Topic resource.
+    """Return the moves that empty the brokers to be removed, also for topics without a Topic resource.
 
-    Internal topics also get their replication factors in `factors`. Topics that `plans` already move, and topics that
-    need more brokers than are available, are left out. `moves` chooses the brokers that get replicas.
+    The result also has the moves that change the replication factor of internal topics to that in `factors`. A topic
+    is not moved if `plans` already move the topic, or if it needs more brokers than are available. `moves` chooses the
+    brokers that get replicas.
     """
     moved = {step.topic for plan in plans for step in plan.steps if isinstance(step, MoveReplicas)}
     moves, followed = moves or ReplicaMoves(cluster), {} if cluster.awaited else factors
@@ -122,7 +123,7 @@ def _of_drift(topic: Topic, found: TopicState, steps: tuple[TopicStep, ...], ref
 
 
 def _keeps_numbers(step: MoveReplicas, found: TopicState) -> bool:
-    """True if the step does not change the number of replicas, so that `plan_evacuation` carries out the step."""
+    """True if the step does not change the number of replicas."""
     return all(len(row) == len(found.targets[number]) for number, row in step.assignments.items())
 
 

@@ -25,14 +25,13 @@ def topic_status(
     drift: Sequence[str] = (),
     cluster: str | None = None,
 ) -> TopicStatus:
-    """Return the new status; `found` is the topic after this reconciliation, and `now` is in RFC 3339.
+    """Return the new status of a Topic; `found` is the topic after this reconciliation, and `now` is in RFC 3339.
 
     `problem` is the refusal of the Topic, if there is one. `troubles` are the partitions that are not fully replicated;
     the Topic is not ready if one of them has no leader. `drift` names changes by other clients that were not undone.
 
-    `cluster`, `topicName` and `topicId` identify the topic that is deleted with the resource. A resource that is
-    refused or paused keeps the topic id in its status, so that its deletion does not delete a later topic of the same
-    name.
+    `cluster` is the name of the Cluster. A Topic that is refused or paused keeps `topicId` in its status, so that its
+    deletion does not delete a later topic of the same name.
     """
     before, is_ours = topic.status or TopicStatus(), problem is None and not topic.spec.pause
     if problem is None and not drift and found is not None and (moving := _moving(topic, found)):

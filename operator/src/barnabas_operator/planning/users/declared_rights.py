@@ -41,7 +41,7 @@ def _acls(principal: str, rule: AclRule) -> Iterator[Acl]:
 
 
 def declared_quotas(user: User) -> Mapping[str, float]:
-    """Return the declared quotas by Kafka's key."""
+    """Return the declared quotas by their names in Kafka, such as `producer_byte_rate`."""
     quotas = user.spec.quotas
     found = {key: getattr(quotas, key, None) for key in QUOTA_KEYS}
     return {key: float(value) for key, value in found.items() if value is not None}

@@ -55,7 +55,8 @@ def same_user_as_before(user: User, _context: UserContext) -> Refusal | None:
         )
     if status.cluster is not None and spec.cluster not in (None, status.cluster):
         return Refusal(
-            NOT_SUPPORTED, f"spec.cluster is {spec.cluster}; allowed: {status.cluster}, the Cluster of the user"
+            NOT_SUPPORTED,
+            f"spec.cluster is {spec.cluster}; allowed: {status.cluster} (a User cannot move to another Cluster)",
         )
     return None
 
