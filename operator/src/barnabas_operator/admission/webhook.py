@@ -64,7 +64,8 @@ async def _judged(request: Json, inventory: Inventory, state_of: StateOf, dry_ru
     if request.get("subResource") == "scale":
         old, new = _scaled(request, inventory)
         if old is None:
-            return Verdict()  # The watch has not reported the resource yet.
+            # Allow the change without a check, because the watch has not reported the resource yet.
+            return Verdict()
     context = _context_of(old or new or {}, inventory, state_of)
     if new is not None and new["kind"] == CLUSTER.name:
         context = AdmissionContext(rebalance_run=_rebalance_run(new, inventory))
@@ -78,7 +79,10 @@ async def _judged(request: Json, inventory: Inventory, state_of: StateOf, dry_ru
 
 
 def _with_news(cluster: Cluster, old: Json | None) -> Cluster:
-    """Return the Cluster with only new or changed maintenance entries; an invalid old entry must not block changes."""
+    """Return the Cluster to validate, without its unchanged maintenance entries.
+
+    An old entry that is invalid must not block other changes.
+    """
     known = readable_part(Cluster, old).spec.maintenance if old is not None else ()
     fresh = tuple(each for each in cluster.spec.maintenance if each not in known)
     return replace(cluster, spec=replace(cluster.spec, maintenance=fresh))
@@ -114,7 +118,10 @@ def _response(verdict: Verdict, *, is_deletion: bool) -> dict[str, Any]:
 
 
 def _scaled(request: Json, inventory: Inventory) -> tuple[Json | None, Json | None]:
-    """Return the stored resource and a scaled copy; (None, None) if the inventory does not have the resource."""
+    """Return the stored resource, and a copy with the replicas from the scale request.
+
+    Return (None, None) if the inventory does not have the resource.
+    """
     kind = kind_of_plural(request["resource"]["resource"])
     stored = inventory.of_kind(kind.name).get(Key(request["namespace"], request["name"]))
     if stored is None:
@@ -134,7 +141,8 @@ def _context_of(body: Json, inventory: Inventory, state_of: StateOf) -> Admissio
     if cluster is None:
         return AdmissionContext()
     state, spec = state_of(cluster), inventory.clusters.get(cluster, {}).get("spec")
-    if state is not None and spec is not None:  # The state may predate a change of `brokers.replicas`.
+    if state is not None and spec is not None:
+        # Take the number of brokers from the spec, because the state may be older than a change of this number.
         state = state.with_brokers(spec.get("brokers", {}).get("replicas", Brokers().replicas))
     fewest = declared_texts((spec or {}).get("config", {})).get("min.insync.replicas")
     return AdmissionContext(
