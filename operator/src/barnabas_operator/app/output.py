@@ -91,7 +91,7 @@ def _ready(conditions: Conditions) -> tuple[str, str]:
 
 NUMBERS: Final = re.compile(r"[0-9][0-9.,]*")
 GROUP_NUMBERS: Final = slice(3, 6)
-"""The columns of a group's row that hold only numbers, which change all the time."""
+"""The columns of numbers in a group's row. `without_numbers` leaves them out, because they change all the time."""
 
 
 def users_table(rows: Iterable[Sequence[str]]) -> Table:

@@ -90,9 +90,9 @@ def _said(code: int, error: Exception) -> int:
 
 
 async def _is_there(api: KubeApi, started: Started) -> bool:
-    """Create the run; return True if the run now exists, or False if the caller must try again.
+    """Create the MaintenanceJob; return True if it now exists, or False if the caller must try again.
 
-    Raises LookupError if the run can never start, and KubeRefused.
+    Raises LookupError if the MaintenanceJob can never be created, and KubeRefused.
     """
     try:
         cluster = await api.get(CLUSTER.name, started.namespace, started.cluster)
@@ -105,7 +105,7 @@ async def _is_there(api: KubeApi, started: Started) -> bool:
 
 
 async def _is_created(api: KubeApi, run: Json, started: Started) -> bool:
-    """Create the run; return True if it exists, even if an earlier pod of this Job has created it."""
+    """Create the MaintenanceJob; return True if this pod or an earlier pod of the same Job has created it."""
     try:
         await api.create(run)
     except KubeRefused as error:
@@ -116,10 +116,10 @@ async def _is_created(api: KubeApi, run: Json, started: Started) -> bool:
 
 
 async def _is_own_there(api: KubeApi, started: Started) -> bool:
-    """True if the MaintenanceJob of this name belongs to the Job of this pod; False if the caller must try again.
+    """True if the Job of this pod owns the MaintenanceJob; False if the MaintenanceJob does not exist.
 
-    False means that the MaintenanceJob is gone, or that another owner's MaintenanceJob is being deleted. Raises
-    LookupError if another owner's MaintenanceJob has the name and is not being deleted.
+    If another object owns the MaintenanceJob, return False while the MaintenanceJob is being deleted; otherwise raise
+    LookupError.
     """
     found = await _found(api, started)
     if found is None or _is_own(found, started):

@@ -42,7 +42,11 @@ class Reports:
 
 
 def watch(out: Console, connect: Callable[[], ClusterAdmin], tables: Tables) -> None:
-    """Redraw the tables on a terminal, or print a line for each changed group to a file or a pipe, until Ctrl-C."""
+    """Show the state of the cluster until Ctrl-C.
+
+    On a terminal, the tables are redrawn. If the output is a file or a pipe, a line is printed for each consumer group
+    that has changed.
+    """
     reports = Reports(connect)
     try:
         if out.is_terminal:

@@ -359,7 +359,7 @@ class Supervisor:
         self._wanted = wanted
 
     def _objection(self, before: Cluster, after: Cluster) -> Refusal | None:
-        """Check the changed Cluster, choose ports and create certificates; return why this was refused, or None."""
+        """Check the new Cluster, choose ports and create certificates; return the refusal of the change, or None."""
         refusal = refuse_change(before, after) or refuse_while_running(before, after)
         if refusal is not None:
             return refusal

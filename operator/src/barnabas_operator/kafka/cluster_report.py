@@ -115,5 +115,5 @@ class ClusterReport:
     """True if brokers refuse transactions, because `__transaction_state` lacks cleanup.policy=compact."""
 
     def partitions_in(self, state: str) -> int:
-        """Return the number of partitions that are in this state."""
+        """Return the number of partitions in `state`, which is `offline`, `under-replicated` or `ok`."""
         return sum(part.state == state for topic in self.topics for part in topic.partitions)

@@ -33,7 +33,7 @@ class GroupLooks:
     """The reader of one cluster's consumer groups. `look` is called in threads, but never twice at the same time."""
 
     def __init__(self, patience_s: float, clock: Clock) -> None:
-        """Create the reader; `patience_s` is the shortest time after which a group without progress has stalled."""
+        """Create the reader. A group counts as stalled only after `patience_s` seconds or more without progress."""
         self._history: Final = History(patience_s)
         self._clock: Final = clock
         self._retention: Final = OffsetsRetention(clock.monotonic_s)
