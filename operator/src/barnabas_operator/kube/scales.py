@@ -29,7 +29,7 @@ class Scales:
         self._namespace = namespace
 
     async def read(self, target: ScaleTarget) -> TargetScale | Refusal:
-        """Return the declared replicas of the target, and its annotation `BEFORE_RESET`, which an offset reset sets."""
+        """Return `spec.replicas` and the annotation `BEFORE_RESET` of the workload, or why it cannot be scaled."""
         return scale_of(target, await self._api.get(target.kind, self._namespace, target.name))
 
     async def scalers(self) -> Scalers:

@@ -23,18 +23,24 @@ class ClientAccess(NamedTuple):
 
     @property
     def options(self) -> list[str]:
-        """Return the command-line options that name the client's properties file; none without a Secret."""
+        """Return the command-line options that name the client's properties file; an empty list without a Secret."""
         return [f"--command-config={SETTINGS_PATH}"] if self.secret else []
 
     @property
     def volumes(self) -> list[KubeObject]:
-        """Return the volume with the client's credentials, which the pod's fsGroup can read; empty without a Secret."""
+        """Return a list with the volume of the client's credentials; an empty list without a Secret.
+
+        The pod's fsGroup can read the files of the volume.
+        """
         source = {"secretName": self.secret, "defaultMode": FOR_ITS_GROUP}
         return [{"name": VOLUME, "secret": source}] if self.secret else []
 
     @property
     def mounts(self) -> list[KubeObject]:
-        """Return the mount of the credentials. The mount has no subPath, so that the kubelet updates renewed files."""
+        """Return a list with the mount of the credentials; an empty list without a Secret.
+
+        The mount has no subPath, so that the kubelet updates renewed files.
+        """
         return [_MOUNT] if self.secret else []
 
 

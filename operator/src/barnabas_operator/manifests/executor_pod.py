@@ -1,6 +1,6 @@
-"""The pod template for the executors of a run, which Spark's driver reads from a file.
+"""The pod template for the executors of a maintenance run, stored in an annotation of the driver's pod.
 
-The template is an annotation of the driver's pod, which a downwardAPI volume makes available as a file.
+A downwardAPI volume mounts the annotation as a file, because Spark's driver reads the template from a file.
 """
 
 from typing import Final
