@@ -110,11 +110,11 @@ class _Members:
         self._kind = kind
         self.all: Final[dict[Key, Json]] = {}
         self._by_named: Final[defaultdict[Key, dict[str, Json]]] = defaultdict(dict)
-        """A mapping from namespace and Cluster to the resources that refer to that Cluster, by `metadata.name`."""
+        """The resources in nested mappings: by namespace and the Cluster they refer to, and then by `metadata.name`."""
         self._by_subject: Final[defaultdict[Key, dict[str, Json]]] = defaultdict(dict)
-        """A mapping from namespace and name in Kafka to the resources with that name, by `metadata.name`.
+        """The resources in nested mappings: by namespace and name in Kafka, and then by `metadata.name`.
 
-        Resources whose names collide in Kafka have the same key.
+        Resources whose names collide in Kafka have the same outer key.
         """
 
     def by_named(self) -> Iterable[tuple[Key, Mapping[str, Json]]]:

@@ -34,7 +34,7 @@ TRIGGER_S: Final = 60.0
 
 
 class RunRow(NamedTuple):
-    """The values for the metrics of one run; `about` has the values of the labels ABOUT."""
+    """The values for the metrics of one run; `about` has a value for each label in ABOUT, in the same order."""
 
     about: tuple[str, str, str, str]
     name: str
@@ -176,7 +176,7 @@ def _last(rows: Iterable[RunRow]) -> Iterable[RunRow]:
 
 
 def _last_success_s(runs: Iterable[RunRow], schedules: Iterable[ScheduleRow]) -> Mapping[tuple[str, ...], float]:
-    """Return the times of the last successful runs in seconds since the epoch, by the values of the labels ABOUT."""
+    """Return a mapping from label values, in the order of ABOUT, to the Unix time of the last successful run."""
     kept = ((row.about, _seconds(row.status.get("completionTime"))) for row in runs if _has_succeeded(row))
     found = [*kept, *((each.about, each.succeeded_s) for each in schedules)]
     latest: dict[tuple[str, ...], float] = {}
