@@ -116,7 +116,8 @@ class AppliedObjects:
         try:
             await self._api.dry_run(item)
         except KubeRefused as error:
-            if error.is_about_the_object:  # Other errors, such as missing rights, may be gone when `item` is applied.
+            # Ignore other errors, such as missing rights, because they may be gone when `item` is applied later.
+            if error.is_about_the_object:
                 raise self._refused(item, error) from error
 
     def _is_known(self, item: Json) -> bool:

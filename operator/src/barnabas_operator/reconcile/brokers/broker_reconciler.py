@@ -141,7 +141,8 @@ class BrokerReconciler:
         try:
             is_new = await self._apply_brokers(cluster, pods)
         except ObjectRefused as error:
-            return BrokersOutcome(pods, error.refusal)  # The refused objects do not affect running brokers.
+            # The reconciliation goes on, because the refused objects do not affect running brokers.
+            return BrokersOutcome(pods, error.refusal)
         if is_new:
             pods = (await gather_pods(self._api, cluster, self._nodes)).at_stage(stage)
         if pods.broker_set is None or pods.broker_set.is_ending:

@@ -32,7 +32,7 @@ class DynamicConfigReconciler:
         self._set_about = self._asked = None
 
     async def set_configs(self, cluster: Cluster, pods: PodsState, state: ClusterState) -> None:
-        """Set the dynamic configs if the Cluster, the live brokers or their nodes have changed, or after `forget`."""
+        """Set the dynamic configs if the Cluster, the live brokers or their nodes changed, or `forget` was called."""
         places = place_settings(cluster, pods)
         about = (cluster.metadata.generation, frozenset(state.racks), places)
         if about == self._set_about:
@@ -58,7 +58,7 @@ class DynamicConfigReconciler:
         self._set_about = about
 
     async def look_for_strays(self, cluster: Cluster, state: ClusterState) -> None:
-        """Ask the brokers which logs they do not serve, if a broker has started or stopped, or after `forget`."""
+        """Ask the brokers for stray logs, but only if a broker has started or stopped, or `forget` was called."""
         alive = frozenset(state.racks)
         if alive != self._asked:
             self.strays = await blocking(self._connected(cluster).stray_logs, sorted(alive))

@@ -27,10 +27,11 @@ class RemovedBrokers:
             await mark_emptied(self._api, cluster, claim, is_emptied=True)
 
     async def tidy(self, cluster: Cluster, places: int, registered: Collection[int] | None) -> None:
-        """Delete the claims of removed brokers, but only for volumes with `deleteClaim`.
+        """Delete the emptied claims of removed brokers, but only for volumes with `deleteClaim`.
 
-        Brokers with an id below `places` exist; EMPTIED_LABEL is removed from their claims. `registered` are the ids of
-        the registered brokers; if `registered` is None (unknown), no claim is deleted.
+        A broker with the id `places` or a higher id counts as removed. The claims of all other brokers lose
+        EMPTIED_LABEL, which an earlier removal may have set. The claims of brokers whose ids are in `registered` are
+        kept; if `registered` is None (unknown), all claims are kept.
         """
         claims = await claims_of(self._api, cluster)
         for claim in claims_in_use_again(claims, places):

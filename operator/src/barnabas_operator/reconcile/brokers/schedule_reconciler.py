@@ -52,7 +52,11 @@ class ScheduleReconciler:
         return refused
 
     async def _tidy(self, cluster: Cluster) -> None:
-        """Delete CronJobs that are no longer declared. Kubernetes then also deletes their Jobs, even running ones."""
+        """Delete CronJobs that are no longer declared; do nothing if the spec is unchanged since the last call.
+
+        Kubernetes then also deletes the Jobs of the CronJobs, even running ones. If `spec.maintenance` is empty, the
+        ServiceAccount and RoleBinding of the CronJobs' pods are also deleted.
+        """
         if self._tidied is not None and self._tidied == cluster.metadata.generation:
             return
         namespace, name = cluster.metadata.namespace or "default", cluster.metadata.name
