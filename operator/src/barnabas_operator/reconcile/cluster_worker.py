@@ -205,7 +205,7 @@ class ClusterWorker:
     async def _leave_alone(
         self, cluster: Cluster, body: Json, resources: BodiesByKind, problem: Refusal | None, why: str
     ) -> float:
-        """Write only statuses, because the Cluster is paused or invalid; resources' statuses give the reason `why`."""
+        """Write only statuses for a paused or invalid Cluster; return the seconds until the next reconciliation."""
         await self._resources.wait(resources, why)
         await self._write_status(cluster, body, problem)
         return self._settings.drift_s
@@ -271,7 +271,8 @@ class ClusterWorker:
             cluster, body, first or first_problem(beside or waiting, problem) or version.refusal, found
         )
         if ahead is not None and ahead.is_rebalanced:
-            self._statuses.check()  # This raises after a temporary refusal of the status; APPROVAL is then kept.
+            # If the status was refused, `check` raises, so that APPROVAL stays until a status reports the rebalance.
+            self._statuses.check()
             await parts.run(self._statuses.take_annotation(body, APPROVAL))
         parts.check()
         for refusal in (waiting, beside):
@@ -302,7 +303,7 @@ class ClusterWorker:
     ) -> VersionOutcome:
         """Raise the metadata version after a rolling restart; return the change or the refusal, if any.
 
-        Call this method last, while the status still has the previous level, because the Event names this level.
+        Call this method last: the Event about the change needs a status that reports the previous version.
         """
         if brokers is None or state is None or not brokers.pods.is_rolled_out:
             return VersionOutcome()
@@ -313,15 +314,15 @@ class ClusterWorker:
     async def _maintain_brokers(self, cluster: Cluster, brokers: BrokersOutcome, state: ClusterState) -> None:
         """Set dynamic configs and find stray logs. Also elect the preferred leaders if `brokers.balance` is True.
 
-        ACLs and the password of `admin` are set once no broker has to restart. Removed brokers are unregistered once
-        `brokers.waiting` is None.
+        Set ACLs and `admin`'s password after all restarts. Unregister removed brokers once brokers are as declared.
         """
         if brokers.balance:
             await self._running.balance(cluster)
             self._brokers.unbalanced = False
         await self._running.set_configs(cluster, brokers.pods, state)
         await self._running.look_for_strays(cluster, state)
-        if not brokers.pods.remaining():  # Before its restart a broker may lack the SASL listener or the authorizer.
+        # Wait for all restarts, because a broker with old settings may lack the SASL listener or the authorizer.
+        if not brokers.pods.remaining():
             await self._administrator.reconcile(cluster, self._brokers.secrets.data)
         if brokers.waiting is None:
             await self._running.unregister_removed(cluster)
@@ -390,9 +391,9 @@ def _needs_finalizer(cluster: Cluster) -> bool:
 
 
 def first_problem(waiting: Refusal | None, problem: Refusal | None) -> Refusal | None:
-    """Return the error to report: `waiting`, or `problem` if `waiting` is None.
+    """Return the problem that the status reports: `problem`, the error of the reconciliation, or else `waiting`.
 
-    If both are given, return `problem` unless its reason is BROKERS_UNREACHABLE.
+    If `problem` has the reason BROKERS_UNREACHABLE, then `waiting` (what the Cluster waits for) takes precedence.
     """
     if waiting is not None and (problem is None or problem.reason == BROKERS_UNREACHABLE):
         return waiting

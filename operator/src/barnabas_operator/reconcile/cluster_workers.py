@@ -157,14 +157,14 @@ class ClusterWorkers:
 
     async def _wait_for_strays(self, pause_s: float) -> None:
         await self._strays_changed.wait()
-        await self._clock.sleep(pause_s or STRAY_PAUSE_S)  # The Cluster is often created right after its resources.
+        # Wait before the Cluster is reported as missing, because it is often created right after its resources.
+        await self._clock.sleep(pause_s or STRAY_PAUSE_S)
         self._strays_changed.clear()
 
     async def _report_strays(self) -> float:
-        """Write CLUSTER_NOT_FOUND into the status of resources without a Cluster.
+        """Write CLUSTER_NOT_FOUND into the status of resources without a Cluster, or remove finalizers of deleted ones.
 
-        If the resource is being deleted, its finalizer is removed instead. Before either, the workload that an offset
-        reset scaled down is scaled up.
+        For a ConsumerGroup, first scale up the workload that an offset reset scaled down.
         """
         if self._leadership.is_held:
             await asyncio.gather(*(self._report_stray(body) for body in self._strays_now()))

@@ -76,7 +76,7 @@ class ShortOutages:
         self._since_s: float | None = None
 
     def is_one(self, parts: ReconcileParts) -> bool:
-        """True if parts failed only because the API server does not answer, and the outage lasts PATIENCE_S at most."""
+        """True if `parts` failed only with KubeUnreachable, and the outage began at most PATIENCE_S seconds ago."""
         if not parts.is_unheard:
             self._since_s = None
             return False
