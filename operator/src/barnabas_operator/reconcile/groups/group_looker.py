@@ -153,7 +153,8 @@ class GroupLooker(Looker):
     async def _bring(self, cluster: Cluster, groups: Sequence[ConsumerGroup], bodies: Bodies) -> bool:
         declared = [group for group in groups if group.metadata.deletion_timestamp is None]
         ending = [group for group in groups if group.metadata.deletion_timestamp is not None]
-        owned = owners(declared, lambda group: group.group_id)  # Even a resource without a finalizer can own a group.
+        # Choose the owners first, because `with_finalizers` may leave out the ConsumerGroup that owns its group.
+        owned = owners(declared, lambda group: group.group_id)
         declared = await with_finalizers(self._statuses, declared, bodies, needs_finalizer, self._now())
         is_busy = await self._bring_declared(cluster, declared, owned, bodies)
         are_left = await all_ended(self._end(cluster, group, owned.keys(), bodies) for group in ending)
@@ -230,7 +231,7 @@ class GroupLooker(Looker):
         await self._write(await all_ended(self._unheard(each, why) for each in late), bodies)
 
     async def _unheard(self, group: ConsumerGroup, why: str) -> ConsumerGroup:
-        """Return the group with the reason `why` in its status.
+        """Return the group with a status that says `why` the group is not read.
 
         If the group was last read more than AWAY_S seconds ago, scale up the workload that an offset reset scaled down.
         """

@@ -88,7 +88,7 @@ class LagScaling(GroupPart):
         return None
 
     async def end(self, _group: ConsumerGroup) -> Refusal | None:
-        """Return None, because deletion policies apply to the group in Kafka, and not to the target workload."""
+        """Return None, so that the deletion goes on: deletion policies do not apply to the target workload."""
         return None
 
     async def _follow(self, group: ConsumerGroup, uid: str, scaling: Scaling, seen: GroupSeen) -> Decision | Refusal:

@@ -174,7 +174,10 @@ class OffsetResets(GroupPart):
         return plan if isinstance(plan, Refusal) else None
 
     async def hold(self, group: ConsumerGroup, why: str, work: WorkStatus) -> WorkStatus:
-        """Scale up the workload of a pending reset. The reset begins again when the group is reconciled again."""
+        """Scale up the workload that an unfinished reset has scaled down.
+
+        The next reconciliation of the group begins the reset again.
+        """
         said = condition_of(group.conditions, OFFSETS_RESET)
         if may_hold_target(group):
             refusal = await self._targets.give_back(group, group.spec.offsets.reset)
@@ -199,7 +202,8 @@ class OffsetResets(GroupPart):
         else:
             refused = admin.delete_offsets(group.group_id, step.partitions)
         self._log(
-            group, f"{type(step).__name__} for the group {group.group_id}, by its deletionPolicy: {refused or 'done'}"
+            group,
+            f"carrying out deletionPolicy {type(step).__name__} for the group {group.group_id}: {refused or 'done'}",
         )
         return None, refused
 
