@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 RETRY_S: Final = 0.5
 AGAIN_S: Final = 1.0
-"""The seconds from the end of a watch request to the next list. The API server ends each watch within an hour."""
+"""The pause in seconds between the end of a watch request and the next list."""
 DELETED: Final = "DELETED"
 BOOKMARK: Final = "BOOKMARK"
 ERROR: Final = "ERROR"

@@ -24,7 +24,7 @@ class RunStatuses:
         self._status_of = status_of
         self._now_s = now_s
         self._written_s: dict[str, float] = {}
-        """The monotonic time of the last write, by uid."""
+        """The monotonic time at which the status of each run was last written, by uid of the MaintenanceJob."""
 
     async def write(self, runs: Iterable[MaintenanceJob], bodies: Bodies) -> None:
         """Write a status with changed conditions at once, and a status with other changes at most every ten seconds."""

@@ -57,8 +57,8 @@ class Outcome(NamedTuple):
 def reconcile_topics(admin: ClusterAdmin, wanted: DesiredState, now: str, seen: Seen) -> Outcome:
     """Reconcile topics once, from the state in `seen`. A broker's error is written into the status of the Topic.
 
-    In the returned outcome, `wanted.removed` has only the deleted Topics whose deletion has to wait. Raises
-    ClusterUnreachable.
+    In the returned outcome, `wanted.removed` has only the deleted Topics whose topics could not be deleted in Kafka
+    yet. Raises ClusterUnreachable.
     """
     state = admin.with_overrides(seen.state, _names_with_configs(wanted, seen.state))
     state = dataclasses.replace(_about(state, wanted, seen), restarting=frozenset(seen.restarting))
