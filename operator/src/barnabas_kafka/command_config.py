@@ -63,7 +63,7 @@ def add_command_config(parser: argparse.ArgumentParser) -> None:
         default=IN_CLEAR,
         metavar="FILE",
         help="a file with properties of Kafka clients (security.protocol, sasl.* and ssl.*); default: "
-        "PLAINTEXT without a file",
+        "no file, so that connections use PLAINTEXT",
     )
 
 

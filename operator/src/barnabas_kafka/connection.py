@@ -52,7 +52,10 @@ class Connections(KafkaConnectionManager):
         return controller.node_id if self._mover is None and controller is not None else self._mover
 
     def send(self, request: Any, node_id: int | None = None, *arguments: Any, **settings: Any) -> Any:
-        """Send a request to the given broker, or to any broker; record it as `mover` if the request moves replicas."""
+        """Send a request to the broker `node_id`, or to any broker if `node_id` is None.
+
+        If the request moves replicas, store `node_id` for the property `mover`.
+        """
         if isinstance(request, AlterPartitionReassignmentsRequest):
             self._mover = node_id
         return super().send(request, node_id, *arguments, **settings)  # type: ignore[no-untyped-call]

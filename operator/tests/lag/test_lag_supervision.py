@@ -18,7 +18,7 @@ def test_a_round_that_hangs_is_found() -> None:
     let_go = Event()
     supervised = Supervised(lambda _: bool(let_go.wait(PATIENCE_S)), lambda: "the same")
     supervised.watch(0.05, LOOK_S)
-    assert supervised.failure == "a round of requests hangs: it has not ended within 0.05 s"
+    assert supervised.failure == "a round of requests to the brokers hangs: it has not ended within 0.05 s"
     let_go.set()
     supervised.join(PATIENCE_S)
 
@@ -29,7 +29,7 @@ def test_a_round_that_raises_is_found() -> None:
 
     supervised = Supervised(raises, lambda: "the same")
     supervised.watch(30, LOOK_S)
-    assert supervised.failure == "a round of requests failed: ValueError: a bug"
+    assert supervised.failure == "a round of requests to the brokers failed: ValueError: a bug"
 
 
 def test_rounds_that_go_on_are_left_alone_until_they_are_to_stop() -> None:
@@ -52,4 +52,4 @@ def test_a_bug_in_a_round_ends_the_process_with_the_reason(caplog: pytest.LogCap
 
     options = parse(["--bootstrap", "127.0.0.1:1", "--listen-address", "127.0.0.1:0"])
     assert serve(options, Rounds(options, connect, Clocks(lambda: 0.0, lambda: 0.0))) == EXIT_FAILED
-    assert "ends: a round of requests failed: ZeroDivisionError: a bug" in caplog.text
+    assert "ends: a round of requests to the brokers failed: ZeroDivisionError: a bug" in caplog.text

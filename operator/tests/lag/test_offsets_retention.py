@@ -78,4 +78,4 @@ def test_who_may_not_read_settings_knows_nothing_and_is_told_what_right_is_missi
 def test_brokers_without_such_a_setting_say_so(clock: ManualClock) -> None:
     retention = OffsetsRetention(clock.monotonic_s)
     assert seconds(retention, Brokers(b1=0)) is None
-    assert retention.refusal == "broker 1 does not know the setting"
+    assert retention.refusal == "broker 1 does not know the setting offsets.retention.minutes"

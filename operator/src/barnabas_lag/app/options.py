@@ -89,7 +89,7 @@ def _parser() -> argparse.ArgumentParser:
         type=number(float, INTERVAL_MIN_S, INTERVAL_MAX_S),
         default=INTERVAL_S,
         metavar="SECONDS",
-        help="the time in seconds from the start of one round of requests to the next; default: %(default)s",
+        help="the seconds between the starts of two rounds of requests to the brokers; default: %(default)s",
     )
     add_web(parser)
     add_security(parser)

@@ -34,7 +34,10 @@ def make_pages(
 
 
 class PageServer:
-    """A server of the pages that runs in a thread, so that rounds never wait for clients."""
+    """The HTTP server of the pages.
+
+    It runs in a thread, so that slow clients do not delay the evaluation of the lag.
+    """
 
     def __init__(self, listener: Listener, pages: Mapping[str, PageMaker], protection: Protection) -> None:
         """Listen, and start the thread. Raise OSError if the address cannot be used."""

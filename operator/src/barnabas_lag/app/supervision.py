@@ -9,15 +9,15 @@ log = logging.getLogger(__name__)
 
 LOOK_S: Final = 1.0
 HANG_MIN_S: Final = 120.0
-"""The shortest time in seconds after which a round of requests counts as hanging.
+"""The shortest time in seconds after which a round of requests to the brokers counts as hanging.
 
-Brokers that do not answer may delay a round almost as long.
+Brokers that do not answer may delay the round almost as long.
 """
 HANG_ROUNDS: Final = 4
 
 
 def hang_s(interval_s: float) -> float:
-    """Return the seconds after which a round of requests, with the pause after the round, counts as hanging."""
+    """Return the seconds after which a round of requests to the brokers, with the pause after it, counts as hanging."""
     return max(HANG_MIN_S, HANG_ROUNDS * interval_s)
 
 
@@ -35,8 +35,8 @@ class Supervised:
         try:
             work(self.stop)
         except Exception as error:
-            log.exception("a round of requests failed")
-            self.failure = f"a round of requests failed: {type(error).__name__}: {error}"
+            log.exception("a round of requests to the brokers failed")
+            self.failure = f"a round of requests to the brokers failed: {type(error).__name__}: {error}"
             self.stop.set()
 
     def watch(self, hang_after_s: float, look_s: float = LOOK_S) -> None:
@@ -51,7 +51,7 @@ class Supervised:
             now = self._progress()
             seen, looks = now, looks + 1 if now == seen else 0
             if looks * look_s > hang_after_s:
-                self.failure = f"a round of requests hangs: it has not ended within {hang_after_s:g} s"
+                self.failure = f"a round of requests to the brokers hangs: it has not ended within {hang_after_s:g} s"
                 return
 
     def join(self, seconds: float) -> None:

@@ -14,9 +14,9 @@ from barnabas_lag.evaluation.velocity import LagSum, catch_up_s, velocity, with_
 
 
 class Question(NamedTuple):
-    """A request for the first record with at least the timestamp `time_s`.
+    """A ListOffsets request for the first record with a timestamp of at least `time_s`.
 
-    The response narrows down when the record at `offset` was written.
+    The response shows whether the record at `offset` was written before `time_s`.
     """
 
     offset: int
@@ -64,7 +64,7 @@ class History:
         self._without_members_since_s: dict[str, float] = {}
 
     def look(self, readings: Readings, now_s: float) -> None:
-        """Add what a round has read from the cluster, and forget groups and partitions that no longer exist."""
+        """Add `readings` to the history, and drop the history of groups and partitions that no longer exist."""
         self._forget(gone(self._readings.partitions, readings.partitions))
         self._readings = readings
         topics = group_lag.by_topic(readings.partitions)

@@ -45,16 +45,16 @@ class Progress:
     of the period is moved later by these seconds, so that they do not count as time with lag.
     """
     waits_s: tuple[float, ...] = ()
-    """The seconds with lag between each of the last commits that moved the offset and the commit before it."""
+    """The seconds with lag before each of the last commits that moved the offset, counted from the previous one."""
     caught_up_s: float | None = None
     """The last time when there was no lag."""
     lag_when_moved: int = 0
     worse_moves: int = 0
     """The number of commits at which the lag had grown, since the last commit at which the lag had fallen."""
     rewound_from: int | None = None
-    """The committed offset before a rewind.
+    """The highest committed offset before a rewind; None without a rewind.
 
-    None if there was no rewind, or the group has since reached this offset or committed MOVES_KEPT times.
+    It becomes None again when the group reaches this offset, or has moved its offset MOVES_KEPT times since the rewind.
     """
     moves_since_rewind: int = 0
     reset: str = ""
@@ -115,8 +115,8 @@ def _moved(before: Progress, now_s: float, committed: int, lag: int, *, was_rese
 def _rewind(before: Progress, committed: int) -> tuple[int | None, int]:
     """Return the `rewound_from` and `moves_since_rewind` of Progress after a commit that moved the offset.
 
-    Return None and 0 if there was no rewind, or if the group has since reached `rewound_from` or committed MOVES_KEPT
-    times.
+    Return None and 0 if there was no rewind, or if the group has reached `rewound_from` again. Return them also if the
+    group has moved its offset MOVES_KEPT times since the rewind.
     """
     if committed < before.committed:
         return max(before.committed, before.rewound_from or 0), 0
@@ -127,12 +127,13 @@ def _rewind(before: Progress, committed: int) -> tuple[int | None, int]:
 
 
 def status(progress: Progress, now_s: float, patience_s: float, *, has_members: bool) -> Status:
-    """Return the status by the first of Burrow's rules that applies.
+    """Return the status of a group in a partition; the first of Burrow's rules that applies decides.
 
     A group without progress has the status STALL if members read the partition (`has_members`), and STOP otherwise.
-    Burrow asks whether commits continue, but here a commit of the same offset cannot be seen. `patience_s` is the
-    shortest time without progress before STALL or STOP. Time without unread records, or in which the offset was not
-    read, does not count.
+    Burrow chooses STALL if the group still commits, but the exporter cannot see a commit of the same offset.
+
+    `patience_s` is the shortest time without progress before STALL or STOP. Time without unread records, or in which
+    the offset was not read, does not count.
     """
     if progress.behind_since_s is None:
         return Status.OK

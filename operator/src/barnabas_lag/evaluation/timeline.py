@@ -1,8 +1,8 @@
-"""The growth of a partition's log over time, which dates records without reading them.
+"""An estimate of when the records of a partition were written, made without reading them.
 
-A point (offset, time) says that every record below the offset was written at or before the time, and every other record
-at or after it. Points come from the end of the log in each round. For older records they come from ListOffsets, which
-returns the first record with at least a given timestamp.
+The estimate uses points (offset, time): every record below the offset was written at or before the time, and every
+other record at or after the time. Each evaluation of the lag adds a point with the present log end offset and time.
+Points for older records come from ListOffsets, which returns the first record with at least a given timestamp.
 """
 
 from array import array
@@ -14,9 +14,9 @@ POINTS_KEPT: Final = 96
 KEPT_GAP: Final = 0.2
 """A point may be removed if the time between its two neighbours is at most this fraction of the older one's age."""
 ASKED_GAP: Final = 0.05
-"""A record between two points is dated without a request if the points are close together in time.
+"""The largest gap in time between two points at which no request is made for the time of a record between them.
 
-The time between the points may be at most this fraction of the older point's age.
+The time of the record is then interpolated. The gap is a fraction of the older point's age.
 """
 GAP_MIN_S: Final = 1.0
 
@@ -53,7 +53,7 @@ class Timeline:
         if self._times:
             now_s = max(now_s, self._times[-1])
         if len(self) >= 2 and self._offsets[-2] == self._offsets[-1] == end_offset:
-            # The log has not grown since the last two points, so only the time of the last point changes.
+            # The last two points have the present log end, so only the time of the last point changes.
             self._times[-1] = now_s
         else:
             self._insert(len(self), end_offset, now_s)
@@ -105,17 +105,17 @@ class Timeline:
         self._insert_found(after, at, min(max(time_s, low), high), offset)
 
     def _insert_found(self, index: int, found: int, time_s: float, asked: int) -> None:
-        """Insert the point (`found`, `time_s`).
+        """Insert the point (`found`, `time_s`) for the record at offset `found`.
 
-        If `found` equals `asked`, also insert the point (`found` + 1, `time_s`), so that the record at `asked` has
-        exactly this time.
+        If this record is also the one at `asked`, whose time was looked up, insert the point (`found` + 1, `time_s`),
+        too. Then the time of the record is exactly `time_s`.
         """
         self._insert(index, found, time_s)
         if found == asked:
             self._insert(index + 1, found + 1, time_s)
 
     def _answered_first(self, offset: int, found: Found | None) -> None:
-        """Add (offset, time) points for the record at `offset`, which is below the offsets of all points.
+        """Add (offset, time) points after a request about the record at `offset`, which is older than all points.
 
         `found` is the first record of the log, or None if the leader returned no record.
         """
@@ -128,9 +128,10 @@ class Timeline:
         self._times.insert(index, time_s)
 
     def _thin(self, now_s: float) -> None:
-        """Remove points whose neighbours are close together in time, within KEPT_GAP.
+        """Remove each point whose two neighbours are close together in time; KEPT_GAP says how close.
 
-        Then remove the oldest points until POINTS_KEPT remain; ListOffsets can replace these points.
+        Then remove the oldest points until POINTS_KEPT remain. A later ListOffsets request can get removed points
+        again.
         """
         kept = [len(self) - 1]
         for index in range(len(self) - 2, 0, -1):

@@ -14,19 +14,19 @@ class OwnMetrics:
         """Create the metrics; `age_s` returns the seconds since the last round in which brokers answered."""
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
-        self._up = self._gauge("up", "1 if the cluster answered in the last round of requests, else 0.")
+        self._up = self._gauge("up", "1 if the cluster answered the last round of requests, else 0.")
         self._gauge(
             "round_age_seconds",
             "Seconds since the exported values were read from the cluster; +Inf before they are first read.",
         ).set_function(age_s)
         self._gauge(
-            "interval_seconds", "Seconds from the start of one round of requests to the start of the next."
+            "interval_seconds", "Seconds between the starts of two consecutive rounds of requests to the brokers."
         ).set(interval_s)
-        self._seconds = self._gauge("round_seconds", "Duration of the last round of requests in seconds.")
-        self._rounds = self._counter("rounds", "Number of rounds of requests, successful or failed.")
-        self._failed = self._counter(
-            "failed_rounds", "Number of rounds of requests in which the cluster did not answer."
+        self._seconds = self._gauge(
+            "round_seconds", "Duration of the last round of requests to the brokers in seconds."
         )
+        self._rounds = self._counter("rounds", "Number of rounds of requests to the brokers, successful or failed.")
+        self._failed = self._counter("failed_rounds", "Number of rounds of requests that the cluster did not answer.")
         self._failures = self._counter(
             "request_failures", "Number of requests that a broker refused or did not answer.", "request"
         )
@@ -58,6 +58,6 @@ class OwnMetrics:
         self._failures.labels(request).inc()
 
     def tell_cut_off(self, names: Mapping[str, int]) -> None:
-        """Set, for each option that limits the series, how many topics or groups are now not exported in full."""
+        """Set the metric `cut_off`: for each option, the number of topics or groups that are not exported in full."""
         for option, count in names.items():
             self._cut_off.labels(option).set(count)

@@ -63,6 +63,6 @@ def _seconds(result: Any) -> float | None:
 
 def _refusal(broker_id: int, result: Any) -> str:
     if result.error_code == ErrorCode.NONE:
-        return f"broker {broker_id} does not know the setting"
+        return f"broker {broker_id} does not know the setting offsets.retention.minutes"
     answered = f"broker {broker_id} answers DescribeConfigs with {for_code(result.error_code).__name__}"
     return f"{answered}; give the exporter's user the right DescribeConfigs on the cluster"
