@@ -66,7 +66,7 @@ def test_a_plan_from_before_reads_what_was_joined_after_it() -> None:
 
 def test_a_joined_entry_is_of_a_newer_format() -> None:
     """An older version of the jobs would read its records twice."""
-    with pytest.raises(JobFailed, match="has number 1, format 1, but must have number 1, format 2"):
+    with pytest.raises(JobFailed, match="format version 1, but must have the entry number 1 and the format version 2"):
         checked([entry(0), entry(1, partitions=[], joins=(0, 1))], "/archive")
 
 

@@ -76,7 +76,7 @@ def test_every_partition_moves_on_with_each_commit() -> None:
 @pytest.mark.parametrize(
     ("entries", "told"),
     [
-        ([entry(0, 0, 5), entry(2, 5, 9)], "ledger entry 1 has number 2, format 1"),
+        ([entry(0, 0, 5), entry(2, 5, 9)], "ledger entry 1 has the entry number 2 and the format version 1"),
         (
             [entry(0, 0, 5), entry(1, 6, 9)],
             "ledger entry 1 has partition 0 from offset 6 to 9, but the previous entry ends at offset 5",
@@ -137,7 +137,7 @@ def test_a_ledger_of_a_newer_format_is_refused(tmp_path: Path) -> None:
     with folder.written_by_us():
         written(folder, entry(0, 0, 5))
         folder.commit(msgspec.structs.replace(entry(0, 0, 5), format=2))
-    with pytest.raises(JobFailed, match="has number 0, format 2, but must have number 0, format 1"):
+    with pytest.raises(JobFailed, match="format version 2, but must have the entry number 0 and the format version 1"):
         folder.ledger()
 
 

@@ -1,4 +1,4 @@
-"""The choice of the ledger entries whose files `compact` joins, and of the folders with files that it has replaced."""
+"""The choice of the ledger entries whose files `compact` joins, and of the folders of replaced files to delete."""
 
 from collections.abc import Iterator, Sequence
 from typing import Final

@@ -73,11 +73,11 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def _with_less_to_say(self, bytes_over: int) -> "Ending":
         """Return a smaller copy of an ending whose JSON is `bytes_over` bytes too long.
 
-        The copy lacks `result`. If there is no `result`, its `message` is shorter, and if the message has at most one
-        character, the copy lacks `ledger`.
+        Remove `result`. If there is no `result`, shorten `message`. If `message` has at most one character, remove
+        `ledger`.
 
-        `shortened` calls this function until the JSON fits. Therefore the message loses only one character for every 6
-        bytes of `bytes_over`, because a character takes up to 6 bytes in JSON.
+        `message` loses `bytes_over` / 6 characters (at least one), because a character takes up to 6 bytes in JSON. If
+        that is not enough, `shortened` calls this function again.
         """
         if self.result is not None:
             return msgspec.structs.replace(self, result=None)

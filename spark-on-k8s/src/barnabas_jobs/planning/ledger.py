@@ -94,10 +94,10 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Generation(NamedTuple):
-    """The ledger entries of one topic id: all entries, or only those up to some commit.
+    """The ledger entries of one topic id: all entries, or only those up to a given commit.
 
-    `later` has the entries after that commit whose files replace files of `entries`. The files of `later` may also hold
-    records that were archived after that commit.
+    In the second case, `later` has the newer entries, made by `compact`, whose files replace files of `entries`. The
+    files of `later` may also hold newer records.
     """
 
     topic: str
@@ -267,11 +267,11 @@ def in_order(entries: Iterable[Entry], archive: str) -> Iterator[Entry]:
     for number, entry in enumerate(entries):
         wanted = JOINED_FORMAT if entry.joins else FORMAT
         if entry.number != number or entry.format != wanted:
-            found = f"number {entry.number}, format {entry.format}"
+            found = f"the entry number {entry.number} and the format version {entry.format}"
             raise JobFailed(
-                f"archive={archive}: ledger entry {number} has {found}, but must have number {number}, format {wanted}."
-                " If a ledger file is missing, restore the file from a backup. If the format is newer, use a "
-                "newer version of the jobs."
+                f"archive={archive}: ledger entry {number} has {found}, but must have the entry number {number} "
+                f"and the format version {wanted}. If a ledger file is missing, restore the file from a "
+                "backup. If the format is newer, use a newer version of the jobs."
             )
         for each in entry.ranges:
             before = ends.get((entry.topic_id, each.partition), each.start)

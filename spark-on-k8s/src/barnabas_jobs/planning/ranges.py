@@ -30,10 +30,10 @@ class Bounds(NamedTuple):
 
 
 def offsets_behind(ends: Sequence[Mapping[int, int]], log: Mapping[int, Bounds]) -> int:
-    """Return the number of offsets in `log` that an archive still lacks.
+    """Return the number of offsets in `log` that are not yet archived or read.
 
-    Each mapping in `ends` has, for some partitions, the offset up to which their records were archived or read. The
-    highest one of a partition counts.
+    The mappings in `ends` are from a partition to the end offset of its archived or read records. If a partition has
+    several end offsets, the highest one counts.
     """
     found = 0
     for partition, bounds in log.items():
@@ -56,10 +56,10 @@ def pending(archived_ends: Mapping[int, int], log: Mapping[int, Bounds]) -> list
 
 
 def gone(archived_ends: Mapping[int, int], log: Mapping[int, Bounds]) -> list[OffsetRange]:
-    """Return the ranges that were deleted from the topic before they were archived.
+    """Return the offset ranges that were deleted from the topic before they were archived.
 
-    If the topic was never archived, there are no such ranges. A partition that is not in the archive was added later,
-    so it began at offset 0.
+    Return an empty list if the topic was never archived. For a partition that the archive does not have yet, the range
+    starts at offset 0, because the partition was added to the topic after the last commit of the archive.
     """
     if not archived_ends:
         return []

@@ -59,8 +59,9 @@ class _Move(NamedTuple):
 class _Pair(NamedTuple):
     """Two log dirs: a replica may move from `giver` to `taker`.
 
-    A plan reduces a sum: the squared bytes of each log dir and broker, times the weight that `_pairs` gives to the log
-    dir or broker. A move of s bytes reduces the sum by s * (2 * pull - s * brake), which is at most `bound`.
+    The unevenness of the cluster is the sum of weight * bytes squared over all log dirs and brokers; `_pairs` describes
+    the weights. A move of s bytes reduces the unevenness by s * (2 * pull - s * brake). The reduction is at most
+    `bound`, whatever s is.
 
     `pull` is the weighted bytes of `giver` and its broker minus those of `taker` and its broker. `brake` is the sum of
     the weights of these log dirs and brokers. If both log dirs are on one broker, `pull` and `brake` leave the broker
@@ -127,9 +128,9 @@ class _Planning:
         self._moves: list[_Move] = []
 
     def best(self) -> _Move | None:
-        """Return the move that makes the load most even, or None if no move makes it more even.
+        """Return the move that most reduces the unevenness of the cluster, or None if no move reduces it.
 
-        The load is more even if the sum that `_pairs` describes is smaller.
+        The method `_pairs` describes the unevenness.
         """
         found: _Move | None = None
         for pair in sorted(self._pairs(), key=lambda pair: -pair.bound):
@@ -173,11 +174,11 @@ class _Planning:
         )
 
     def _pairs(self) -> Iterator[_Pair]:
-        """Yield the pairs of log dirs between which a move can make the load more even, so that a sum becomes smaller.
+        """Yield the pairs of log dirs between which a move can reduce the unevenness of the cluster.
 
-        The sum adds up the squared bytes of each log dir, and for each broker with n log dirs its squared bytes times 1
-        - 1/n. With these weights, a broker with evenly filled log dirs adds exactly the square of its bytes, whatever n
-        is.
+        The unevenness is the sum of the squared bytes of each log dir and the weighted squared bytes of each broker.
+        The weight of a broker with n log dirs is 1 - 1/n. With this weight, a broker with evenly filled log dirs adds
+        exactly the square of its bytes, whatever n is.
         """
         share = {broker: 1 - 1 / len(dirs) for broker, dirs in self._dirs_of.items() if dirs}
         for giver, more in self._dirs.items():

@@ -74,11 +74,12 @@ class TargetTopic(NamedTuple):
         value, origin = self.settings[setting]
         kept = f"{setting}={keeps_all}"
         has, do = (
-            ("would have", f"create the topic with {kept} before") if self.is_new else ("has", f"set {kept} while")
+            ("would have", f"create the topic with {kept} before you restore")
+            if self.is_new
+            else ("has", f"set {kept} while you restore")
         )
         return Refused(
-            f"into={self.name} {has} {setting}={value}{problem}. The value is {origin}; allowed: {allowed}; {do} you "
-            "restore"
+            f"into={self.name} {has} {setting}={value}{problem}. The value is {origin}; allowed: {allowed}; {do}"
         )
 
 
@@ -95,7 +96,7 @@ def check_target(target: TargetTopic, selected: Iterable[Selected], now_ms: int)
     if unsettable:
         raise Refused(
             f"{unsettable} records have a timestamp of 1970-01-01T00:00:00Z or before, which the producer would "
-            "replace by the current time; restore only later records with from_time=1970-01-01T00:00:00.001Z"
+            "replace by the current time; set from_time=1970-01-01T00:00:00.001Z to restore only later records"
         )
     if target.value("message.timestamp.type", "CreateTime") == "LogAppendTime":
         problem = ", so the brokers would replace the timestamps"
@@ -116,7 +117,8 @@ def _check_keys(target: TargetTopic, keyless: int) -> None:
 def _check_size(target: TargetTopic, largest: Selected) -> None:
     """Raise Refused if brokers would delete records of the largest partition because of `retention.bytes`.
 
-    The check uses the size of the records before compression, so the log may become smaller.
+    The check uses the size of the records before compression, so it may refuse records that would fit after
+    compression.
     """
     bound = int(target.value("retention.bytes", "-1"))
     if "delete" in target.value("cleanup.policy", "delete") and 0 <= bound < largest.bytes:

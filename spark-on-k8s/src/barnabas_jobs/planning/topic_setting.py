@@ -1,4 +1,4 @@
-"""The configs of a topic that exists or would be created."""
+"""The configs of an existing topic, or those that the brokers would give a new topic."""
 
 from enum import IntEnum
 from typing import Final, NamedTuple

@@ -90,18 +90,19 @@ class _Search(NamedTuple):
 
     @property
     def next_ms(self) -> int:
-        """The time to ask about next.
+        """The time (ms) for which the search looks up the end offset of the log next.
 
-        Until `low_ms` is known, go back from `high_ms` in growing steps. Then bisect between `low_ms` and `high_ms`.
+        While `low_ms` is unknown, the time is a step before `high_ms`, and the step doubles with each lookup. Then the
+        time is halfway between `low_ms` and `high_ms`.
         """
         if self.low_ms is None:
             return max(0, self.high_ms - self.step_ms)
         return (self.low_ms + self.high_ms) // 2
 
     def answered(self, asked_ms: int, end: int | None) -> "_Search":
-        """Return the search after an answer, which narrows the range of times between `low_ms` and `high_ms`.
+        """Return the search with `low_ms` or `high_ms` set to `asked_ms`, the time of a lookup.
 
-        `end` is the end offset that the log had at `asked_ms`, or None if the log has not grown since then.
+        `end` is the end offset that the log had at `asked_ms`, or None if no record was written after `asked_ms`.
         """
         was_written = end is None or end > self.moment.committed
         if was_written and asked_ms > 0:

@@ -115,8 +115,9 @@ def _batch_at(window: Window, position: int, extent: SegmentExtent, next_offset:
         if not any(head) and _is_zero(window, position, extent.size_bytes):
             return _torn(position, extent, next_offset, f"the last {left} bytes of the file are zero")
         detail = (
-            f"the magic {magic} of the batch header is not 2, or the length {length}, the base offset {base_offset} or "
-            f"the last offset delta {delta} is too low; {left} bytes are left in the file"
+            f"the batch header has magic {magic} (allowed: 2), length {length} (allowed: 49 or more), base offset "
+            f"{base_offset} (allowed: 0 or more) and last offset delta {delta} (allowed: 0 or more); {left} bytes are "
+            "left in the file"
         )
         return Problem(BAD_HEADER, LOG, position, None, detail)
     size_bytes = LENGTH_OFFSET + length

@@ -44,7 +44,7 @@ class BatchPlaces:
         self.last_offset = -1
 
     def add(self, batch: Batch) -> None:
-        """Add the next batch of the segment."""
+        """Record the positions, offsets and largest timestamp of the next batch of the segment."""
         before_ms = self.timestamps_ms[-1] if self.timestamps_ms else -1
         self.positions.append(batch.position)
         self.base_offsets.append(batch.base_offset)

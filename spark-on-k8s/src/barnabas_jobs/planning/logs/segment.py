@@ -32,9 +32,9 @@ PROBLEMS_NAMED_MAX: Final = 100
 
 
 class SegmentFiles(NamedTuple):
-    """The files of a segment.
+    """The files of a segment: a function `read` that reads the `.log` file, and the content of each index file.
 
-    `read` reads the `.log`. The content of each index was read before the `.log`; None if the index is missing.
+    The content is None if the index file is missing. The index files were read before the `.log` file.
     """
 
     extent: SegmentExtent
@@ -65,7 +65,7 @@ class _Named:
         for kind, last in self._last.items():
             more = self._counts[kind] - PROBLEMS_NAMED_MAX
             if more > 0:
-                text = f"the file has {more} more problems of this kind; this is the last of them"
+                text = f"the file has {more} more problems of this kind; the position is that of the last one"
                 yield last._replace(detail=text)
 
 

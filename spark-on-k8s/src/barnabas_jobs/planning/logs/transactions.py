@@ -51,7 +51,10 @@ class SegmentTransactions:
         return None if kind in (ABORT, COMMIT) else "a control batch of a transaction is neither a commit nor an abort"
 
     def wrong_in_index(self, data: bytes, *, is_active: bool) -> Iterator[Problem]:
-        """Yield at most NAMED_MAX problems of the index; the index of an active segment may lack its last entries."""
+        """Yield at most NAMED_MAX problems of the transaction index.
+
+        In an active segment, missing entries are no problem: the broker may have added them after the index was read.
+        """
         for place, offset, detail in islice(self._wrong(data, is_active), NAMED_MAX):
             yield Problem(TRANSACTION_INDEX_DAMAGED, TRANSACTION_INDEX, place, offset, detail)
 
