@@ -60,7 +60,9 @@ def test_ranges_of_time_offsets_and_partitions_are_restored_behind_what_is_there
     world.write_values(into, [b"here before"])
     world.archive(spark)
     moment = datetime.fromtimestamp((FIRST_MS + 30 * HOUR_MS) / 1000, UTC)
-    with pytest.raises(JobFailed, match=r"uses 1 offsets already; its .* Restore into a new topic, or set append=true"):
+    with pytest.raises(
+        JobFailed, match=r"is not a new topic: 1 offsets .* Restore into a new topic, or set append=true"
+    ):
         restored(spark, world, into=into, from_time=moment)
     restored(spark, world, into=into, append=True, name="by-time", from_time=moment)
     restored(spark, world, into=into, append=True, name="by-offset", from_offset=2, to_offset=4, partitions=[1])
@@ -145,10 +147,7 @@ def test_a_read_only_archive_is_restored_with_its_state_elsewhere(
         made(folder, *names)
 
     monkeypatch.setattr(LocalFolder, "make", make)
-    told = (
-        "Read-only file system; a restore writes its plan into the archive, or into the folder that the option state "
-        "names"
-    )
+    told = "Read-only file system; a restore writes its plan into the archive, or into another folder with state=FOLDER"
     with pytest.raises(Refused, match=told):
         restored(spark, world, into=into, create=True)
     assert into not in world.client.admin.list_topics(timeout=PATIENCE_S).topics

@@ -29,7 +29,7 @@ class Jar(NamedTuple):
 
     @property
     def file(self) -> str:
-        """Return the name of the jar in the folder of jars."""
+        """Return the file name of the jar, as in Maven Central."""
         return f"{self.name}-{self.version}.jar"
 
 

@@ -14,7 +14,7 @@ from barnabas_jobs.app.catalog import JOBS
 from barnabas_jobs.planning.options import allowed
 
 TYPES: Final[dict[type[inspect.Type], str]] = {inspect.BoolType: "boolean", inspect.DateTimeType: "time"}
-"""The names that the table has for booleans and times; a type that `_schema` does not know is a string."""
+"""The type names of booleans and times in the table of jobs; `_schema` writes every unknown type as `string`."""
 
 
 def job_table() -> str:

@@ -50,7 +50,7 @@ class LinesPage:
 
 
 class Field(ProgressColumn):
-    """A column of the bars that shows one field, such as `amount`, as text."""
+    """A column of the progress bars that shows one field of a task, such as `amount`, as text."""
 
     def __init__(self, name: str) -> None:
         super().__init__()

@@ -158,8 +158,8 @@ class ArchiveFolder:
             if self.store.read(f"{run}/{COPY}") is not None and not self._names(run, ledger):
                 raise JobFailed(
                     f"archive={self}: {run} was committed, but the ledger of the archive lacks its entry. "
-                    f"Restore the ledger file from a backup, or copy {run}/{COPY} to the folder {LEDGER}, under the "
-                    "number of the entry. The job removed no files."
+                    f"Restore the ledger file from a backup, or copy {run}/{COPY} to the folder {LEDGER}; name the "
+                    "copy by its `number` in eight digits, such as 00000012.json. The job removed no files."
                 )
         return found
 

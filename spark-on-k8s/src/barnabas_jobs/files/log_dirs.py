@@ -80,9 +80,10 @@ class Looks(NamedTuple):
 
     @property
     def offsets(self) -> Offsets:
-        """Return the lower recovery point, the lower high watermark and the higher `clean_until` of the two listings.
+        """Return the lower recovery point, the lower high watermark and the higher `clean_until` of `before` and `now`.
 
-        These offsets are safe although the log may have been truncated or compacted between the listings.
+        These offsets hold for all that was read between the two listings, even if the log was truncated or compacted
+        meanwhile.
         """
         one, other = self.before.offsets, self.now.offsets
         clean = [offset for offset in (one.clean_until, other.clean_until) if offset is not None]
@@ -172,7 +173,7 @@ def replicas(log_dirs: Sequence[LogDir], topics: Collection[str]) -> list[Replic
 
 
 def looked_at_again(log_dirs: Sequence[LogDir], listed: Sequence[Replica]) -> list[Looks]:
-    """List the segments and checkpointed offsets of each replica again; return its first and second listing."""
+    """List the segments and checkpointed offsets of each replica again; return both listings of each replica."""
     topics = {each.partition.topic for each in listed}
     now = {(each.log_dir, each.partition): each for each in replicas(log_dirs, topics)}
     gone = Offsets(0, 0, None)
@@ -183,7 +184,7 @@ def looked_at_again(log_dirs: Sequence[LogDir], listed: Sequence[Replica]) -> li
 
 
 def looked_at_alone(listed: Replica) -> Looks:
-    """List the segments and checkpointed offsets of the replica again; return its first and second listing.
+    """List the segments and checkpointed offsets of the replica again; return both listings.
 
     Raises OSError if the replica's folder cannot be read.
     """

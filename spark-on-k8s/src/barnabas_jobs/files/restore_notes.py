@@ -30,7 +30,7 @@ class RestoreNotes:
         except JobFailed as failure:
             if not self._in_archive:
                 raise
-            hint = "a restore writes its plan into the archive, or into the folder that the option state names"
+            hint = "a restore writes its plan into the archive, or into another folder with state=FOLDER"
             raise type(failure)(f"{failure}; {hint}") from failure
 
     @contextmanager

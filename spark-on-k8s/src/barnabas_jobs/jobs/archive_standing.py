@@ -1,4 +1,4 @@
-"""The lag of an archive behind its topic, for the progress of the run."""
+"""The lag of an archive behind its topic, which the archive job shows while it runs."""
 
 from collections.abc import Mapping
 from contextlib import suppress

@@ -121,7 +121,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def summary(self) -> str:
-        """The numbers of groups and commits, and the first group that missed the objective, if any did."""
+        """The number of groups and of their commits, and the first group whose lag exceeded the limit, if any."""
         counted = f"{len(self.groups):,} groups made {self.commits:,} commits"
         return summed(f"{counted}, and the lag is known for {self.commits_with_lag:,} of these commits", self.findings)
 

@@ -235,8 +235,9 @@ def _plan(options: Options, target: _Target, entries: int, selected: list[Select
     ends = target.ends()
     if any(ends.values()) and not options.append:
         raise Refused(
-            f"into={target.topic.name}: the topic uses {sum(ends.values())} offsets already; its records may have "
-            "been deleted. Restore into a new topic, or set append=true to add the restored records at the end"
+            f"into={target.topic.name} is not a new topic: {sum(ends.values())} offsets were already written, "
+            "even if the records have been deleted since. Restore into a new topic, or set append=true to add the "
+            "restored records at the end"
         )
     return Plan(
         into=target.topic.name,
@@ -249,10 +250,10 @@ def _plan(options: Options, target: _Target, entries: int, selected: list[Select
 
 
 def _write(records: DataFrame, bootstrap: str, plan: Plan, target: _Target) -> list[Row]:
-    """Write the records in a Spark job. If an executor is lost with shuffle data, write the rest in another Spark job.
+    """Write the records in a Spark job.
 
-    Before another Spark job, wait until all tasks have ended. Raises JobFailed after STARTS_MAX Spark jobs, which is
-    also Spark's default for the attempts of a stage.
+    If an executor is lost together with its shuffle data, wait until all tasks have ended, and write the remaining
+    records in a new Spark job. Raises JobFailed after STARTS_MAX Spark jobs.
     """
     for start in range(1, STARTS_MAX + 1):
         try:
@@ -277,9 +278,10 @@ def _check(
     options: Options,
     clock: Callable[[], float],
 ) -> None:
-    """Raise Refused if the target topic does not exist, or if some records would be rejected, changed or deleted there.
+    """Raise Refused if the brokers would reject, change or delete some of the records in the target topic.
 
-    With `create=true`, check a topic that does not exist yet by the configs with which it would be created.
+    If the topic does not exist, check the configs with which `create=true` would create it. Without `create=true`,
+    raise Refused.
     """
     now_ms = int(clock() * 1000)
     if cluster.has(name):

@@ -102,7 +102,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
         ]
         first = [
             f"the first difference is in partition {each.partition} at position {each.position} "
-            "(the offset, or with match=order the number of records before the difference)"
+            "(the position is an offset; with match=order, it is the number of records before the difference)"
             for each in self.differences[:1]
         ]
         return ", ".join(kinds + damaged + first) or "equal"
@@ -150,7 +150,7 @@ def compare(
 ) -> Result:
     """Compare the records at the offsets that both archive and topic have; `match=order` compares all records in order.
 
-    All archived records are counted; with `only_shared`, those at offsets that the topic lacks are not read in full.
+    Other archived records are only counted; with `only_shared`, their keys and values need not be read.
     """
     spans = generation.spans()
     archived = of_files(spark, folder.data, folder.paths(generation))

@@ -16,7 +16,10 @@ from barnabas_jobs.planning.lag.end_offsets import Ends
 
 TIMEOUT_S: Final = 30.0
 IN_FLIGHT: Final = 50
-"""The largest number of requests in flight. A request has at most one timestamp for each partition."""
+"""The largest number of ListOffsets requests in flight.
+
+A request can have only one timestamp for each partition, so several timestamps of a partition need several requests.
+"""
 
 
 class TimeLookup:

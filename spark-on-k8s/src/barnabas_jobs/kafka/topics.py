@@ -21,7 +21,7 @@ LOOK_S: Final = 0.05
 ASKING: Final = {"socket.connection.setup.timeout.ms": 5000, "topic.metadata.refresh.interval.ms": 5000}
 """The settings of librdkafka's admin client.
 
-By default librdkafka looks for a new controller only every five minutes.
+The client looks for a new controller every 5 s, because librdkafka's default of five minutes is too long.
 """
 NO_LEADER: Final = (
     KafkaError.NOT_LEADER_FOR_PARTITION,

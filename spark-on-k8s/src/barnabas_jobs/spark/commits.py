@@ -31,7 +31,7 @@ def _decoded(key: bytes | None, value: bytes | None) -> OffsetRecord:
 
 
 def kinds(records: DataFrame) -> dict[str, int]:
-    """Return the number of records of each kind."""
+    """Return the number of records of each kind, such as commits and tombstones."""
     return {row["kind"]: row["count"] for row in records.groupBy("kind").count().orderBy("kind").collect()}
 
 
@@ -44,10 +44,9 @@ def chosen(records: DataFrame, groups: Sequence[str], topics: Sequence[str]) -> 
 
 
 def committed_names(records: DataFrame, column: str, wanted: Sequence[str]) -> list[str]:
-    """Return the groups or topics with commits or tombstones: all that are in `wanted`, and up to NAMES_MAX others.
+    """Return names of groups or topics with commits or tombstones: those in `wanted`, and up to NAMES_MAX others.
 
-    The others are for an error text, which shows what there is if a wanted one is missing. If `wanted` is empty, return
-    an empty list.
+    If a name in `wanted` is missing, an error message lists the others. If `wanted` is empty, return an empty list.
     """
     if not wanted:
         return []

@@ -89,10 +89,10 @@ def _text(error: Exception) -> str:
 
 
 def _cause(text: str) -> str:
-    """Return the message of this package's exception that Spark's error text contains.
+    """Return the lines of Spark's error text that name the cause, without stack traces.
 
-    If there is none, return the last lines that KNOWN explains, or the last lines of the text if KNOWN explains none.
-    Stack traces are left out.
+    If the text has the message of an exception of this package, return only this message. Otherwise return the last
+    lines that contain a text from KNOWN, or simply the last lines if none does.
     """
     if ours := OURS.search(text):
         return ours[1]

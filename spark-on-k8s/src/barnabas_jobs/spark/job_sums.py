@@ -37,11 +37,13 @@ class JobSums:
         return number in self._ended
 
     def seen(self, jobs: Sequence[SparkJob], listed: Collection[int]) -> Seen:
-        """Return the stages of all Spark jobs, the present phase, and the number of records of this phase.
+        """Add the ended jobs to the totals; return the stages, the present phase, and the records read in this phase.
 
-        The present phase is that of the newest Spark job that belongs to a phase. `jobs` are the Spark jobs that are
-        not in the totals yet; ended jobs are added to the totals. `listed` are the ids of the jobs that Spark still
-        lists. The ids of jobs that Spark no longer lists are forgotten.
+        The stages are those of all Spark jobs of the session. The present phase is that of the newest Spark job that
+        belongs to a phase.
+
+        `jobs` are the Spark jobs that are not in the totals yet. `listed` are the ids of the jobs that Spark still
+        lists; other ids are forgotten.
         """
         running = [job for job in jobs if not job.ended]
         for job in jobs:

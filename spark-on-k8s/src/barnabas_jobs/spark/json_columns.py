@@ -97,7 +97,7 @@ def _type(path: str, where: str, schema: Any) -> DataType:
     if kind in PLAIN:
         return PLAIN[kind]
     raise JobFailed(
-        f"schema={path}: {where} is {json.dumps(schema)[:200]}; allowed: one type of {ALLOWED}, and null; "
+        f"schema={path}: {where} is {json.dumps(schema)[:200]}; allowed: one type of {ALLOWED}, alone or with null; "
         "an object needs `properties`, and an array needs `items`"
     )
 

@@ -44,14 +44,14 @@ def epochs(batches: DataFrame) -> list[Row]:
 
 
 def differing(batches: DataFrame, spans: Sequence[Any]) -> DataFrame:
-    """Return topic, partition and base offset of each batch that differs between replicas.
+    """Return topic, partition and base offset of each batch that differs between replicas, and `is_committed`.
 
-    `is_committed` is true if the difference is between replicas that have committed the offset: their batches differ,
-    or one of them lacks the batch. A batch that is missing only on replicas that have not committed its offset does not
-    count as a difference.
+    `is_committed` is true if replicas that have committed the offset have different batches, or if one of these
+    replicas lacks the batch. A replica that has not committed the offset may lack the batch; that is no difference.
 
-    `spans` has a row of SPANS for each replica: `since` is the first offset to compare, the replica has committed all
-    offsets below `committed_until`, and `untils` is the list of `committed_until` of all replicas of the partition.
+    `spans` has one row with the columns SPANS for each replica. The batches of the replica are compared from the offset
+    `since` on. The replica has committed all offsets below `committed_until`. `untils` lists the `committed_until` of
+    all replicas of the partition.
     """
     table = F.broadcast(batches.sparkSession.createDataFrame(list(spans), SPANS))
     offset = F.col("base_offset")
