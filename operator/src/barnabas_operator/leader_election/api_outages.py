@@ -20,7 +20,7 @@ class ApiOutages:
 
     @property
     def have_settled(self) -> bool:
-        """False for ROUTES_SETTLE_S after an outage, while nodes may still route clients to earlier pods."""
+        """True unless an outage ended less than ROUTES_SETTLE_S ago; nodes may route clients to earlier pods that long."""
         return self._clock() >= self._routes_settle_at_s
 
     def failed(self) -> None:

@@ -22,7 +22,7 @@ ROLLING_PAUSED: Final = "RollingPaused"
 EVICTION_REFUSED: Final = "EvictionRefused"
 NAMED_MAX: Final = 3
 ROUTES_SETTLE_S: Final = 90.0
-"""How long restarts wait after an outage of the API server.
+"""The seconds for which restarts wait after an outage of the API server.
 
 kube-proxy and CoreDNS wait up to 60 s before they watch again, and CoreDNS caches addresses for 30 s. Until then,
 clients cannot connect to a broker whose pod is new, so no other broker may restart and leave it the leadership.
