@@ -20,7 +20,7 @@ class ApiOutages:
 
     @property
     def have_settled(self) -> bool:
-        """True unless an outage ended less than ROUTES_SETTLE_S ago; nodes may route clients to earlier pods that long."""
+        """True unless an outage ended less than ROUTES_SETTLE_S ago, so that nodes may know only earlier pods."""
         return self._clock() >= self._routes_settle_at_s
 
     def failed(self) -> None:
