@@ -125,15 +125,14 @@ def step_without_restarts(
     return Refusal(ROLLING_PAUSED, f"spec.rolling.pause is true, so {subject} will restart only after the pause")
 
 
-def after_outage(step: RestartBroker | BalanceLeaders, brokers: Sequence[BrokerView]) -> Refusal | None:
-    """Refuse a restart or a balance of leaders during ROUTES_SETTLE_S; a broker that is down may restart at once."""
-    if isinstance(step, RestartBroker) and any(each.is_down for each in brokers if each.broker_id == step.broker_id):
+def after_outage(broker_id: int, brokers: Sequence[BrokerView]) -> Refusal | None:
+    """Refuse the restart of a broker during ROUTES_SETTLE_S, unless the broker is down."""
+    if any(each.is_down for each in brokers if each.broker_id == broker_id):
         return None
-    what = "leaders are balanced" if isinstance(step, BalanceLeaders) else f"broker {step.broker_id} restarts"
     return Refusal(
         NOT_READY,
-        f"waiting before {what}: for {ROUTES_SETTLE_S:.0f} s after an outage of the API server, nodes may route "
-        "clients to pods that no longer exist",
+        f"waiting before broker {broker_id} restarts: for {ROUTES_SETTLE_S:.0f} s after an outage of the API server, "
+        "nodes may route clients to pods that no longer exist",
     )
 
 

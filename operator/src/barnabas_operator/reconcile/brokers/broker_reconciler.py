@@ -225,10 +225,11 @@ class BrokerReconciler:
 
     async def _step(self, cluster: Cluster, pods: PodsState, state: ClusterState | None) -> BrokersOutcome:
         choose = step_without_restarts if cluster.spec.rolling.pause else next_step
-        unbalanced = self.unbalanced and balances_leaders(cluster)
+        have_settled = self._outages.have_settled
+        unbalanced = self.unbalanced and have_settled and balances_leaders(cluster)
         step = choose(cluster.spec.brokers.replicas, pods.views(), state, unbalanced=unbalanced)
-        if isinstance(step, RestartBroker | BalanceLeaders) and not self._outages.have_settled:
-            step = after_outage(step, pods.views()) or step
+        if isinstance(step, RestartBroker) and not have_settled:
+            step = after_outage(step.broker_id, pods.views()) or step
         waiting = step if isinstance(step, Refusal) else await self._carry_out(cluster, pods, state, step)
         trouble = await self._diagnosis.of(cluster, pods, time_text(self._clock.now_ms()))
         return BrokersOutcome(pods, waiting, isinstance(step, BalanceLeaders), trouble)
