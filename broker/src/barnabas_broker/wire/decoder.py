@@ -78,7 +78,8 @@ class Body:
         self.elements_left -= count
         if count > len(self.data) - self.position or self.elements_left < 0:
             raise MalformedRequest(
-                f"{name} has {count} elements; the request is too short, or has more than {ELEMENTS_MAX} elements"
+                f"{name} declares {count} elements; the request is too short for them, or its arrays declare more than "
+                f"{ELEMENTS_MAX} elements in total"
             )
 
 

@@ -132,8 +132,8 @@ def status(progress: Progress, now_s: float, patience_s: float, *, has_members: 
     A group without progress has the status STALL if members read the partition (`has_members`), and STOP otherwise.
     Burrow chooses STALL if the group still commits, but the exporter cannot see a commit of the same offset.
 
-    `patience_s` is the shortest time without progress before STALL or STOP. Time without unread records, or in which
-    the offset was not read, does not count.
+    STALL or STOP needs a time without progress that is longer than `patience_s` and than the sum of `progress.waits_s`.
+    Time without unread records, or in which the offset was not read, does not count.
     """
     if progress.behind_since_s is None:
         return Status.OK

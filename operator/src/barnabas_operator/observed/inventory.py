@@ -122,7 +122,7 @@ class _Members:
         return self._by_named.items()
 
     def naming(self, cluster: Key) -> Mapping[str, Json]:
-        """Return the resources that refer to this Cluster, by `metadata.name`."""
+        """Return the resources that refer to this Cluster; the keys are their `metadata.name`."""
         return self._by_named.get(cluster, {})
 
     def alike(self, body: Json) -> Mapping[str, Json]:

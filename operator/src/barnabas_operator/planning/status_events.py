@@ -40,7 +40,8 @@ def status_events(resource: Resource, before: Json, now: str) -> list[dict[str, 
 def _not_ready(resource: Resource, before: Json) -> Iterator[Said]:
     """Yield an Event that says why the resource is not ready, if the reason or the message is new.
 
-    A reason in `QUIET` gets no Event. A reason in `UNDER_WAY` gets none if only the message is new.
+    A reason in `QUIET` gets no Event, nor does a reason that is the type of another condition, which has its own Event.
+    A reason in `UNDER_WAY` gets none if only the message is new.
     """
     conditions = resource.conditions
     ready = condition_of(conditions, READY)

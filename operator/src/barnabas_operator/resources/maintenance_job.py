@@ -63,10 +63,7 @@ class MaintenanceJobStatus(
     progress: Annotated[str, Meta(description="the progress as text, such as 43%")] | None = None
     last_commit_time: Annotated[str, Meta(description="when the archive job last committed records")] | None = None
     records_behind: (
-        Annotated[
-            int, Meta(description="the number of records of the topic that the archive job has not committed yet")
-        ]
-        | None
+        Annotated[int, Meta(description="the number of the topic's records that are not in the archive yet")] | None
     ) = None
     ledger: (
         Annotated[

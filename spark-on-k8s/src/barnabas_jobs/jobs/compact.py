@@ -1,7 +1,7 @@
-"""`compact`: join the small files of an archive's commits, such as those that a continuous archive makes every minute.
+"""`compact`: merge the small files of an archive, such as those that a continuous archive commits every minute.
 
-A joining commit adds a ledger entry whose files replace those of the entries that it joins. The replaced files stay
-for a day, because other runs may be reading them, and a later run removes them.
+Each merge is a commit that adds one entry to the archive's ledger. The files of this entry replace the files of the
+merged entries. The replaced files stay for a day, because other runs may be reading them, and a later run removes them.
 """
 
 import time
@@ -118,7 +118,7 @@ def _begun(job: Compaction, options: Options) -> Ledger:
 def _remove_replaced(job: Compaction, generation: Generation) -> int:
     """Remove the run folders whose files were replaced, and return the number of removed folders.
 
-    Raises JobFailed, and removes no folder, if a file in use is missing.
+    Raises JobFailed, and removes no folder, if a file of the archive is missing.
     """
     replaced = replaced_runs(generation, job.now_ms) & set(job.folder.runs_of(generation.topic_id))
     if replaced:

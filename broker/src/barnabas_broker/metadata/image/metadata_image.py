@@ -362,7 +362,7 @@ class MetadataImage(ShownDocuments):
         if isinstance(document, AclsDocument):
             return not document.acls
         if isinstance(document, TombstoneDocument):
-            # A tombstone is deleted last. If other metadata of its topic remains, the tombstone was lost, not deleted.
+            # A topic's tombstone is deleted after the topic's other metadata; if that remains, the tombstone was lost.
             buried = self.buried.get(document.name)
             return buried is None or buried.topic_id != document.topic_id
         # Missing log ends need no restoration, because their broker writes them again.

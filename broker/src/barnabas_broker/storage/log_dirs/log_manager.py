@@ -370,7 +370,7 @@ class LogManager:
             call()
 
     def shutdown(self, high_watermark_of: HighWatermarkOf, broker_epoch: int = NO_EPOCH) -> None:
-        """Sync all logs, then write the clean shutdown markers, except in log dirs that fail. The call blocks."""
+        """Close all logs; write checkpoints and a clean shutdown marker in each log dir that works. The call blocks."""
         for log_dir in self.log_dirs:
             if log_dir.is_online:
                 try:

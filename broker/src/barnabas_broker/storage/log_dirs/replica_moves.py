@@ -51,7 +51,7 @@ class ReplicaMoves:
             raise ApiError(ErrorCode.REPLICA_NOT_AVAILABLE, f"{topic_partition} is not on this broker")
         if log.log_dir != target.path:
             self._check_free(target.path, topic_partition)
-            # A damaged log in the target is gone, because `_check_free` has found no directory of its name.
+            # `_check_free` found no directory of this partition, so a note of a damaged log there is out of date.
             target.damaged.pop(topic_partition, None)
         self.stop(topic_partition)
         if log.log_dir == target.path:

@@ -1,8 +1,8 @@
 """The requests that ask the coordinator whether a transaction is open.
 
 The first batch of a transaction in a log waits for the response. Without a verification, a batch that arrives after the
-end of its transaction could open the transaction again, and no marker would ever end it (KIP-890). A transaction marker
-removes the verification.
+end of its transaction could open the transaction again, and no marker would ever end it (KIP-890). If a transaction
+marker is appended first, the response no longer counts.
 """
 
 from dataclasses import dataclass

@@ -89,8 +89,8 @@ class Segment:
         """Create the `.log` file now, then call `then`.
 
         The file must exist even while it is empty: if all other segments are deleted, only its name gives the log end
-        offset. If the creation or `then` raises an OSError, the file is removed. Otherwise the next start would take
-        the empty file for a segment, which would hide later records of the segment before it.
+        offset. If the creation or `then` raises an OSError, the file is removed. If the empty file stayed, the next
+        start would load it as a segment, and would not find the later records of the previous segment.
         """
         try:
             self.file.truncate(0)

@@ -108,7 +108,7 @@ def refuse_passing_port(cluster: Cluster, stage: SecurityStage) -> Refusal | Non
         return None
     for index, each in enumerate(cluster.spec.listeners):
         if each.port == PASSING_PORT:
-            why = "which brokers use for replication while the security of the Cluster is turned on or off"
+            why = "which brokers use for replication while the security of the Cluster is being turned on or off"
             allowed = "another port; this port is allowed only if status.securityStage is Secured or absent"
             return Refusal(NOT_SUPPORTED, f"spec.listeners[{index}].port is {PASSING_PORT}, {why}; allowed: {allowed}")
     return None

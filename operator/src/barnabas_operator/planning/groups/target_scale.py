@@ -76,7 +76,7 @@ def scale_of(target: ScaleTarget, found: Json | None) -> TargetScale | Refusal:
 
 
 def before_text(before: BeforeReset | None) -> str | None:
-    """Return the value of the annotation `BEFORE_RESET`, or None if the annotation must be removed."""
+    """Return the value to set in the annotation `BEFORE_RESET`, or None to remove the annotation."""
     return msgspec.json.encode(before).decode() if before is not None else None
 
 

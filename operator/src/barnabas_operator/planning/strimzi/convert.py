@@ -42,7 +42,7 @@ def converted(texts: Mapping[str, str]) -> Conversion:
         *(error for each in sources for error in each.errors),
     ]
     manifests = [(each.source, manifest) for each, manifest in made if manifest is not None]
-    if not errors:  # Errors of the input would appear again in the output.
+    if not errors:  # The check of the output would report errors of the input again.
         errors = [error for source, manifest in manifests for error in _wrong(source, manifest)]
     notes = _sorted(note for each in sources for note in each.notes)
     return Conversion(tuple(manifest for _, manifest in manifests), tuple(notes), tuple(_sorted(errors)))

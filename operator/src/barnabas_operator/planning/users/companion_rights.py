@@ -35,7 +35,7 @@ LAG_EXPORTER_RIGHTS: Final[Rights] = {
 MAINTENANCE_RIGHTS: Final[Rights] = {
     # A restore creates and writes topics, and an archive with delete_archived deletes records.
     ResourceType.TOPIC: (_O.READ, _O.WRITE, _O.CREATE, _O.DELETE, _O.DESCRIBE_CONFIGS),
-    ResourceType.GROUP: (_O.DESCRIBE,),  # The consumers of runs look up their coordinator, but commit no offsets.
+    ResourceType.GROUP: (_O.DESCRIBE,),  # Consumers in maintenance jobs look up their coordinator, but commit nothing.
     ResourceType.CLUSTER: (_O.DESCRIBE,),  # Maintenance runs list log dirs and reassignments.
 }
 

@@ -124,7 +124,7 @@ class BrokerReconciler:
         stage = pods.next_stage(cluster)
         pods = pods.at_stage(stage)
         self._places = brokers_holding(state, max(pods.count, cluster.spec.brokers.replicas))
-        # A new StatefulSet also starts brokers that are to be removed, so that these too need external addresses.
+        # A new StatefulSet also starts the brokers that are to be removed, so they need external addresses, too.
         begins = pods.broker_set is None
         lacking = pods.external.lacking(cluster, self._places if begins else 0)
         if lacking:

@@ -119,7 +119,7 @@ class GroupLooker(Looker):
         return max(took_s, min(every_s, BUSY_S_MIN) if is_busy else every_s - took_s)
 
     def _bootstrap(self) -> str:
-        assert self._cluster is not None, "the Cluster must be known before its groups are read"
+        assert self._cluster is not None, "the operator must read the Cluster before it reads the Cluster's groups"
         return self._settings.bootstrap_of(self._cluster)
 
     async def look(self, cluster: Cluster | None, why_resting: str, bodies: Bodies) -> bool:
@@ -165,7 +165,7 @@ class GroupLooker(Looker):
         group_ids = {group.group_id for group in groups}
         if not group_ids:
             return Looked({}, "")
-        assert self._cluster is not None, "the Cluster must be known before its groups are read"
+        assert self._cluster is not None, "the operator must read the Cluster before it reads the Cluster's groups"
         try:
             self._access = await broker_access(self._api, self._cluster, self._prove)
             return await blocking(lambda: self._looks.look(self._client.connected, group_ids))
