@@ -123,7 +123,7 @@ class Appender(msgspec.Struct):
     def append_checked(
         self, partition: Partition, batch: memoryview, header: BatchHeader, place: int
     ) -> ProduceResult | None:
-        """Append a batch, if necessary after a check; return None if the response waits for the check or followers."""
+        """Append a batch, if necessary after a check; return None if the result waits for the check or followers."""
         if partition.inspects_records and must_inspect(partition.log.config, header):
             return self._look_into(partition, batch, header, place, RECORDS_HERE_MAX)
         if self.trust.doubted or is_implausible(header, self.now_ms):

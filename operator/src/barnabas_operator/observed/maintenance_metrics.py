@@ -176,7 +176,7 @@ def _last(rows: Iterable[RunRow]) -> Iterable[RunRow]:
 
 
 def _last_success_s(runs: Iterable[RunRow], schedules: Iterable[ScheduleRow]) -> Mapping[tuple[str, ...], float]:
-    """Return the Unix time of the last successful run by label values, which are in the order of the labels in ABOUT."""
+    """Return the Unix time of the last successful run by label values, in the order of the labels in ABOUT."""
     kept = ((row.about, _seconds(row.status.get("completionTime"))) for row in runs if _has_succeeded(row))
     found = [*kept, *((each.about, each.succeeded_s) for each in schedules)]
     latest: dict[tuple[str, ...], float] = {}

@@ -94,7 +94,7 @@ def _security(cluster: Cluster, pods: PodsState | None) -> SecurityName | None:
 
 
 def _administrator(cluster: Cluster, found: Findings) -> str | None:
-    """Return the name of the Secret of the user `admin`; None without such a user, or before certificates exist."""
+    """Return the name of the Secret of the user `admin`; None without the user, or before certificates exist."""
     return administrator_name(cluster.metadata.name) if found.certificates and has_administrator(cluster) else None
 
 
