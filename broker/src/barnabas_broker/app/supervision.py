@@ -108,7 +108,7 @@ class Supervisor:
 
 
 class Watched(NamedTuple):
-    """A task with its progress, and the seconds without progress after which it hangs."""
+    """A task with its progress, and the seconds without progress after which it counts as hung."""
 
     name: str
     progress: Callable[[], object]

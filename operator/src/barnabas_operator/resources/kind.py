@@ -57,7 +57,7 @@ class Kind(NamedTuple):
     is_in_files: bool = False
     """True if `barnabas up` reads the kind from manifest files."""
     has_ready_column: bool = True
-    """True if Ready is the first column of `kubectl get`."""
+    """True if `kubectl get` shows a column Ready after NAME."""
 
     @property
     def name(self) -> str:

@@ -114,7 +114,7 @@ def roll_ups(history: DataFrame, objective: Objective) -> DataFrame:
 
 
 def group_days(rolled: DataFrame) -> list[Row]:
-    """Return a row for each group and day, which combines the rows of all partitions of the group."""
+    """Collect a row for each group and day from the rows of its partitions; ignore rows of other periods."""
     sums = (
         F.sum("commits").alias("commits"),
         F.max("group_lag_max").alias("lag_max"),

@@ -1,4 +1,4 @@
-"""Records of a data frame passed to a Python function: one task for each partition, in the order of offsets."""
+"""Pass the records of a data frame to a Python function: each topic partition has a task, in the order of offsets."""
 
 import time
 import uuid

@@ -19,7 +19,10 @@ class HoldsPage(Protocol):
 
 
 class IndexPages:
-    """The indexes with a cached page, at most `pages_max`. A lock guards the cache, because threads load logs, too."""
+    """The indexes that have a page in memory, at most `pages_max` indexes.
+
+    A lock guards them, because the threads that load logs use them, too.
+    """
 
     def __init__(self, pages_max: int = PAGES_MAX) -> None:
         self._pages_max = pages_max

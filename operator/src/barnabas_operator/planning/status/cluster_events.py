@@ -128,7 +128,8 @@ def _plan(cluster: Cluster, before: Json) -> Iterator[Said]:
     plan, was = condition_of(cluster.conditions, REBALANCING), condition_before(before, REBALANCING)
     if plan is None:
         return
-    is_refused = plan.reason == PLAN_REFUSED  # A refusal contains no changing numbers, so a new text is a new refusal.
+    # The text of a refusal has no numbers that change with progress, so another text is another refusal.
+    is_refused = plan.reason == PLAN_REFUSED
     before_said = was.get("message", "")
     is_another = (is_refused and plan.message != before_said) or _is_of_another_run(cluster, plan.message, before_said)
     if plan.reason != was.get("reason") or is_another:

@@ -182,7 +182,7 @@ def columns(key: str, value: bytes) -> Columns:
         case TopicDocument(partitions=partitions) | TopicPartDocument(partitions=partitions):
             return _of_partitions(partitions)
         case BrokerRegistration(fenced=fenced, is_shutting_down=is_shutting_down):
-            # The state is not called "Alive", because the last broker may be dead: no other broker is left to fence it.
+            # "Unfenced" does not mean alive: if all brokers die, no broker is left to fence the one that died last.
             return Columns(state="Fenced" if fenced else "ShuttingDown" if is_shutting_down else "Unfenced")
         case _:
             return Columns()
