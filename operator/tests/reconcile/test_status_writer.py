@@ -10,7 +10,7 @@ from barnabas_operator.app.system_clock import SystemClock
 from barnabas_operator.kube.api import KubeRefused
 from barnabas_operator.planning.refusal import Refusal
 from barnabas_operator.planning.topics.topic_status import topic_status
-from barnabas_operator.reconcile.status_writer import StatusWriter
+from barnabas_operator.reconcile.status_writer import FINALIZER, StatusWriter
 from barnabas_operator.resources.api_objects import resource_of
 from barnabas_operator.resources.object_meta import MESSAGE_LENGTH_MAX
 from barnabas_operator.resources.topic import Topic
@@ -86,8 +86,21 @@ def test_a_status_that_is_refused_holds_no_other_up() -> None:
             return KubeRefused(422, "Invalid", "too long") if "/bad/" in path else None
 
         api.refuse = refuse
-        gone = await writer.write([told(body, BROKEN, EARLY) for body in bodies])
-        assert gone == []
+        await writer.write([told(body, BROKEN, EARLY) for body in bodies])
         assert condition(api, "good")["message"] == "no"
+
+    in_memory(scenario)
+
+
+def test_an_object_that_was_deleted_meanwhile_gets_no_finalizer() -> None:
+    async def scenario(api: KubeMemory, writer: StatusWriter) -> None:
+        body = a_topic(api)
+        await api.delete("Topic", "air", "flights")
+        has_it = await writer.set_finalizer(body, wanted=True)
+        assert not has_it
+        is_without = await writer.set_finalizer(
+            {**body, "metadata": {**body["metadata"], "finalizers": [FINALIZER]}}, wanted=False
+        )
+        assert is_without
 
     in_memory(scenario)

@@ -62,21 +62,18 @@ class StatusWriter:
         """Forget the written statuses, so that the statuses of deleted objects do not fill the memory."""
         self._written.clear()
 
-    async def write(self, changed: Iterable[tuple[ResourceT, Json]]) -> list[ResourceT]:
-        """Write changed statuses, and send Events about the changes; return the resources that no longer exist."""
-        resources = list(changed)
-        there = await all_ended(self._write(resource, body) for resource, body in resources)
-        return [resource for (resource, _), is_there in zip(resources, there, strict=True) if not is_there]
+    async def write(self, changed: Iterable[tuple[Resource, Json]]) -> None:
+        """Write changed statuses, and send Events about the changes."""
+        await all_ended(self._write(resource, body) for resource, body in changed)
 
-    async def _write(self, resource: Resource, body: Json) -> bool:
-        """Write the status if it has changed; return False if the object does not exist."""
+    async def _write(self, resource: Resource, body: Json) -> None:
         known = self.newer_than(body)
         before = status_json(replace(resource, status=known)) if known is not None else body.get("status", {})
         new = _bounded(resource.status, known)
         resource = replace(resource, status=new)
         status = status_json(resource)
         if status == before:
-            return True
+            return
         whole = {name: _patched(before.get(name), status.get(name)) for name in _fields(type(new))}
         meta = body["metadata"]
         async with self._turns:
@@ -87,15 +84,14 @@ class StatusWriter:
             except KubeRefused as error:
                 self._note(error)
                 log.warning("%s/%s: the API server refused the status: %s", meta["namespace"], meta["name"], error)
-                return True
+                return
             self.wrote_at = self._clock.monotonic_s()
             if written is None:
-                return False
+                return
             about, version = written["metadata"]["uid"], int(written["metadata"]["resourceVersion"])
             self._written[_key(body)] = _Written(about, version, new)
             for event in status_events(resource, before, time_text(self._clock.now_ms())):
                 await self._events.tell(event)
-        return True
 
     def newer_than(self, body: Json) -> Status | None:
         """Return the written status that the watch has not reported yet, if there is one."""
@@ -120,7 +116,7 @@ class StatusWriter:
         """Set or remove the operator's finalizer; return True if the object now is as wanted.
 
         Return False, without a write, if the object has changed since it was read, or if the finalizer would be set on
-        an object that is being deleted. Raises KubeRefused and KubeUnreachable.
+        an object that is being deleted or was deleted. Raises KubeRefused and KubeUnreachable.
         """
         meta = body["metadata"]
         if has_finalizer_as(body, wanted=wanted):
@@ -166,22 +162,22 @@ class StatusWriter:
             self._refused = error
 
     async def _finalizers(self, body: Json, finalizers: list[str]) -> bool:
-        """Write the finalizers; return False, without a write, if the object has changed since it was read.
+        """Write the finalizers; return False, without a write, if the object was deleted or has changed meanwhile.
 
-        In this case, a write could remove a finalizer that another client has just added.
+        If it has changed, a write could remove a finalizer that another client has just added.
         """
         meta = body["metadata"]
         change = {"metadata": {"finalizers": finalizers, "resourceVersion": meta["resourceVersion"]}}
         try:
             async with self._turns:
-                await self._api.patch(body["kind"], meta["namespace"], meta["name"], change)
+                written = await self._api.patch(body["kind"], meta["namespace"], meta["name"], change)
                 self.wrote_at = self._clock.monotonic_s()
         except KubeRefused as error:
             if error.status != CONFLICT:
                 self._note(error)
                 raise
             return False
-        return True
+        return written is not None or FINALIZER not in finalizers
 
 
 def has_finalizer_as(body: Json, *, wanted: bool) -> bool:

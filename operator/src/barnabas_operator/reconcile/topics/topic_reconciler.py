@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from barnabas_operator.planning.conditions import with_problem
 from barnabas_operator.planning.desired_state import DesiredState
@@ -12,7 +12,7 @@ from barnabas_operator.planning.refusal import INVALID_SPEC, Refusal
 from barnabas_operator.planning.status.cluster_events import moves_begin
 from barnabas_operator.planning.time_text import time_text
 from barnabas_operator.planning.topics.topic_events import drift_undone
-from barnabas_operator.planning.topics.topic_steps import CreateTopic, describe
+from barnabas_operator.planning.topics.topic_steps import describe
 from barnabas_operator.planning.waiting_resources import may_go, with_waiting
 from barnabas_operator.reconcile.broker_calls import blocking
 from barnabas_operator.reconcile.event_writer import EventWriter
@@ -65,7 +65,7 @@ class TopicReconciler(KindReconciler):
         outcome = await self._steps(wanted, seen)
         await self._tell(cluster, declared, outcome)
         after = outcome.wanted
-        await self._take_back(outcome, await self._write_statuses((*after.topics, *after.removed), bodies))
+        await self._write_statuses((*after.topics, *after.removed), bodies)
         stays = {topic.metadata.name for topic in after.removed}
         leaving = (topic.metadata.name for topic in ending if topic.metadata.name not in stays)
         await self.release({name: bodies[name] for name in leaving})
@@ -100,14 +100,6 @@ class TopicReconciler(KindReconciler):
             if topic is not None and said is not None:
                 await self._events.tell(kube_event(topic, *said, self._now()))
 
-    async def _take_back(self, outcome: Outcome, gone: Collection[Topic]) -> None:
-        """Delete topics that were created for a resource that no longer exists."""
-        made = {step.topic for step in outcome.done if isinstance(step, CreateTopic)}
-        late = tuple(topic for topic in gone if topic.topic_name in made)
-        if late:
-            stay = tuple(topic for topic in outcome.wanted.topics if topic not in late)
-            await self._steps(DesiredState(outcome.wanted.cluster, stay, late), Seen(outcome.state))
-
     async def _steps(self, wanted: DesiredState, seen: Seen) -> Outcome:
         outcome = await blocking(lambda: reconcile_topics(self._connected(wanted.cluster), wanted, self._now(), seen))
         meta = wanted.cluster.metadata
@@ -118,10 +110,10 @@ class TopicReconciler(KindReconciler):
     def _now(self) -> str:
         return time_text(self._clock.now_ms())
 
-    async def _write_statuses(self, topics: Iterable[Topic], bodies: Bodies) -> list[Topic]:
-        """Write the statuses that have changed; return the Topics that no longer exist."""
+    async def _write_statuses(self, topics: Iterable[Topic], bodies: Bodies) -> None:
+        """Write the statuses that have changed."""
         resources = ((topic, bodies[topic.metadata.name]) for topic in topics)
-        return await self._statuses.write(
+        await self._statuses.write(
             (topic, body)
             for topic, body in resources
             if self._statuses.is_ahead(body) or topic.status != self._read.status_of(topic.metadata.name)
