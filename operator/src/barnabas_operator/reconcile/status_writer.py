@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from typing import Any, Final, NamedTuple
 
@@ -11,6 +11,8 @@ from msgspec.structs import replace
 
 from barnabas_core.clock import Clock
 from barnabas_operator.kube.api import CONFLICT, KubeApi, KubeRefused
+from barnabas_operator.planning.conditions import with_problem
+from barnabas_operator.planning.refusal import KUBERNETES_ERROR, Refusal
 from barnabas_operator.planning.status_events import status_events
 from barnabas_operator.planning.time_text import time_text
 from barnabas_operator.reconcile.event_writer import EventWriter
@@ -108,10 +110,6 @@ class StatusWriter:
         written = self.newer_than(body)
         return replace(resource, status=written) if written is not None else resource
 
-    def is_ahead(self, body: Json) -> bool:
-        """True if the watch has not yet reported the status that was written last."""
-        return self.newer_than(body) is not None
-
     async def set_finalizer(self, body: Json, *, wanted: bool) -> bool:
         """Set or remove the operator's finalizer; return True if the object now is as wanted.
 
@@ -126,6 +124,27 @@ class StatusWriter:
             return False
         others = [each for each in finalizers if each != FINALIZER]
         return await self._finalizers(body, [*others, FINALIZER] if wanted else others)
+
+    async def with_finalizers(
+        self, resources: Iterable[ResourceT], bodies: Mapping[str, Json], needs_finalizer: Callable[[ResourceT], bool]
+    ) -> list[ResourceT]:
+        """Set or remove the finalizers of `resources`; return the resources whose finalizers are now as needed.
+
+        If the API server refuses a change, the refusal is written into the status of the resource.
+        """
+        every = list(resources)
+        found = await all_ended(
+            self._has_finalizer(each, bodies[each.metadata.name], wanted=needs_finalizer(each)) for each in every
+        )
+        return [each for each, has_it in zip(every, found, strict=True) if has_it]
+
+    async def _has_finalizer(self, resource: Resource, body: Json, *, wanted: bool) -> bool:
+        try:
+            return await self.set_finalizer(body, wanted=wanted)
+        except KubeRefused as error:
+            why = Refusal(KUBERNETES_ERROR, f"the finalizer {FINALIZER} could not be changed: {error.message}")
+            await self.write([(with_problem(resource, why, time_text(self._clock.now_ms())), body)])
+            return False
 
     async def release(self, body: Json) -> bool:
         """Remove the finalizer; return True if the object no longer has it. Raises KubeUnreachable."""

@@ -23,10 +23,9 @@ from barnabas_operator.planning.refusal import (
     Refusal,
 )
 from barnabas_operator.planning.time_text import time_text
-from barnabas_operator.planning.waiting_resources import has_news, why_waiting
+from barnabas_operator.planning.waiting_resources import has_news, may_go, why_waiting
 from barnabas_operator.reconcile.broker_access import broker_access
 from barnabas_operator.reconcile.broker_calls import blocking
-from barnabas_operator.reconcile.finalizers import with_finalizers
 from barnabas_operator.reconcile.groups.given_back_target import give_back_target
 from barnabas_operator.reconcile.groups.group_client import GroupClient
 from barnabas_operator.reconcile.groups.group_parts import GroupEnvironment
@@ -155,7 +154,7 @@ class GroupLooker(Looker):
         ending = [group for group in groups if group.metadata.deletion_timestamp is not None]
         # Choose the owners first, because `with_finalizers` may leave out the ConsumerGroup that owns its group.
         owned = owners(declared, lambda group: group.group_id)
-        declared = await with_finalizers(self._statuses, declared, bodies, needs_finalizer, self._now())
+        declared = await self._statuses.with_finalizers(declared, bodies, needs_finalizer)
         is_busy = await self._bring_declared(cluster, declared, owned, bodies)
         are_left = await all_ended(self._end(cluster, group, owned.keys(), bodies) for group in ending)
         return is_busy or any(are_left)
@@ -210,7 +209,7 @@ class GroupLooker(Looker):
 
         Write `why`, the reason why nothing can be reconciled, into the status of all other ConsumerGroups.
         """
-        going = [each for each in groups if each.metadata.deletion_timestamp is not None and _may_go(each)]
+        going = [each for each in groups if each.metadata.deletion_timestamp is not None and may_go(each)]
         await all_ended(self._go(each, bodies) for each in going)
         await self._write_unheard([each for each in groups if each not in going], bodies, why)
 
@@ -247,11 +246,6 @@ class GroupLooker(Looker):
 
     def _now(self) -> str:
         return time_text(self._clock.now_ms())
-
-
-def _may_go(group: ConsumerGroup) -> bool:
-    """True if the ConsumerGroup can be deleted without a request to the brokers."""
-    return group.is_paused or group.spec.deletion_policy == "Retain"
 
 
 def group_looker(environment: ReconcilerEnvironment) -> GroupLooker:

@@ -27,7 +27,6 @@ from barnabas_operator.planning.refusal import (
 )
 from barnabas_operator.planning.time_text import time_text
 from barnabas_operator.reconcile.brokers.applied_objects import ObjectRefused
-from barnabas_operator.reconcile.finalizers import with_finalizers
 from barnabas_operator.reconcile.in_turns import in_turns
 from barnabas_operator.reconcile.kind_reconciler import Bodies, ReconcilerEnvironment
 from barnabas_operator.reconcile.look_worker import Looker
@@ -108,7 +107,7 @@ class RunLooker(Looker):
         await in_turns(lambda run: self._stop(run, _of(run, observed)), stopped, AT_ONCE_MAX)
         lingering = [run for run in done if _may_do_something(_of(run, observed)) or run in stopped]
         over = [run for run in done if run not in lingering]
-        await with_finalizers(self._statuses, over, bodies, lambda _: False, self._now())
+        await self._statuses.with_finalizers(over, bodies, lambda _: False)
         await self._bring(active, [*(run for run in ending if has_begun(run)), *lingering], observed, bodies)
         self._statuses.check()
         is_busy = bool(ending or active or lingering)
@@ -147,7 +146,7 @@ class RunLooker(Looker):
         await self._write((refused(run, cluster, wrong[run.metadata.name], now) for run in bad), bodies)
         turns = waiting_turns([*good, *not_gone])
         if not self._why_not:  # Runs may begin, and a MaintenanceJob must have its finalizer before its run begins.
-            good = await with_finalizers(self._statuses, good, bodies, lambda run: _begins(run, turns), now)
+            good = await self._statuses.with_finalizers(good, bodies, lambda run: _begins(run, turns))
 
         async def step(run: MaintenanceJob) -> None:
             await self._step(run, _of(run, observed), turns.get(run.metadata.name), bodies)

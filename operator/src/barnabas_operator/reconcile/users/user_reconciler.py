@@ -1,26 +1,19 @@
 """Reconciles a Cluster's Users and writes their statuses."""
 
-import asyncio
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from barnabas_operator.planning.brokers.local_security import ADMINISTRATOR, is_secured
 from barnabas_operator.planning.brokers.pod_security import companion_names, companion_users, own_users
-from barnabas_operator.planning.conditions import with_problem
-from barnabas_operator.planning.kube_event import Said, kube_event
+from barnabas_operator.planning.kube_event import kube_event
 from barnabas_operator.planning.object_names import bootstrap_name
-from barnabas_operator.planning.refusal import INVALID_SPEC, Refusal
-from barnabas_operator.planning.time_text import time_text
 from barnabas_operator.planning.users.cluster_users import ClusterUsers
 from barnabas_operator.planning.users.user_events import drift_undone, password_rotated
 from barnabas_operator.planning.users.user_steps import UserStep
-from barnabas_operator.planning.waiting_resources import may_go, with_waiting
 from barnabas_operator.reconcile.broker_calls import blocking
 from barnabas_operator.reconcile.event_writer import EventWriter
-from barnabas_operator.reconcile.finalizers import with_finalizers
-from barnabas_operator.reconcile.kind_reconciler import Bodies, KindReconciler, ReconcilerEnvironment, Seen
-from barnabas_operator.reconcile.parsed_resources import ParsedResources
+from barnabas_operator.reconcile.kind_reconciler import Bodies, DirectReconciler, ReconcilerEnvironment, Seen
 from barnabas_operator.reconcile.users.kube_secrets import KubeSecrets
 from barnabas_operator.reconcile.users.reconcile_users import (
     RefusedSteps,
@@ -40,55 +33,30 @@ SECRETS_KEPT: Final = 0.5
 """The time for which a Secret is cached, as a fraction of the interval between reconciliations."""
 
 
-class UserReconciler(KindReconciler):
+class UserReconciler(DirectReconciler[User]):
     """The reconciler of one Cluster's Users."""
 
     def __init__(self, environment: ReconcilerEnvironment) -> None:
+        super().__init__(environment, User)
         worker_environment = environment.worker_environment
-        self._clock: Final = worker_environment.clock
-        self._statuses: Final = environment.statuses
         self._events: Final = EventWriter(worker_environment.api)
-        self._connected: Final = environment.connected
-        self._read: Final = ParsedResources(User)
         kept_s = worker_environment.settings.drift_s * SECRETS_KEPT
-        self._secrets: Final = KubeSecrets(
-            worker_environment.api, environment.key.namespace, worker_environment.clock, kept_s
-        )
+        self._secrets: Final = KubeSecrets(worker_environment.api, environment.key.namespace, self._clock, kept_s)
         self._new_password: Final = worker_environment.new_password
-
-    async def release(self, bodies: Bodies) -> None:
-        """Remove the finalizers of Users that are no longer reconciled."""
-        await asyncio.gather(*(self._statuses.release(body) for body in bodies.values()))
-
-    async def wait(self, bodies: Bodies, why: str) -> None:
-        """Remove the finalizers of deleted Users whose deletion needs no broker.
-
-        Write `why`, the reason why no User can be reconciled, into the status of all other Users.
-        """
-        users, now = await self._readable(bodies), self._now()
-        going = {each.metadata.name for each in users if each.metadata.deletion_timestamp is not None and may_go(each)}
-        await self._write_statuses(
-            (with_waiting(each, why, now) for each in users if each.metadata.name not in going), bodies
-        )
-        await self.release({name: bodies[name] for name in going})
 
     async def reconcile(self, cluster: Cluster, bodies: Bodies, seen: Seen) -> Seen:
         """Reconcile the Users once. Without Users, send no request to the brokers."""
-        users = await self._readable(bodies)
-        if not users:
+        declared, ending = await self._readable(bodies)
+        if not declared and not ending:
             return seen
-        declared = [user for user in users if user.metadata.deletion_timestamp is None]
-        ending = [user for user in users if user.metadata.deletion_timestamp is not None]
         work = UsersWork(self._brokers(cluster), self._secrets, self._new_password, _reserved(cluster))
         round_ = await work.begin(cluster, declared, _bootstrap(cluster), self._clock.now_ms())
         for part in _parts(declared):
-            held = await with_finalizers(self._statuses, part, bodies, _needs_finalizer, self._now())
+            held = await self._with_finalizers(part, bodies)
             await self._write(cluster, await work.reconcile(round_, held, ()), bodies)
         outcome = await work.reconcile(round_, (), ending)
         await self._write(cluster, outcome, bodies)
-        stays = {user.metadata.name for user in outcome.kept}
-        leaving = (user.metadata.name for user in ending if user.metadata.name not in stays)
-        await self.release({name: bodies[name] for name in leaving})
+        await self._release_others(ending, outcome.kept, bodies)
         return seen
 
     async def _write(self, cluster: Cluster, outcome: UsersOutcome, bodies: Bodies) -> None:
@@ -106,44 +74,16 @@ class UserReconciler(KindReconciler):
 
         return UserBrokers(look, apply)
 
-    async def _readable(self, bodies: Bodies) -> Sequence[User]:
-        """Return the valid Users; write the error into the status of invalid Users."""
-        users, invalid = self._read.all(bodies.values())
-        now = self._now()
-        await self._write_statuses(
-            (with_problem(user, Refusal(INVALID_SPEC, why), now) for user, why in invalid), bodies
-        )
-        return users
-
     async def _tell(self, outcomes: Iterable[UserOutcome]) -> None:
         """Send Events about changes by other clients that the operator has undone, and about rotated passwords."""
         for outcome in outcomes:
             rotated = password_rotated(outcome.user.username) if outcome.is_rotated else None
             for said in filter(None, (drift_undone(outcome.drift), rotated)):
-                await self._send(outcome.user, said)
-
-    async def _send(self, user: User, said: Said) -> None:
-        await self._events.tell(kube_event(user, *said, self._now()))
-
-    def _now(self) -> str:
-        return time_text(self._clock.now_ms())
-
-    async def _write_statuses(self, users: Iterable[User], bodies: Bodies) -> None:
-        """Write the statuses that have changed."""
-        resources = ((user, bodies[user.metadata.name]) for user in users)
-        await self._statuses.write(
-            (user, body)
-            for user, body in resources
-            if self._statuses.is_ahead(body) or user.status != self._read.status_of(user.metadata.name)
-        )
+                await self._events.tell(kube_event(outcome.user, *said, self._now()))
 
 
 def _parts(users: Sequence[User]) -> Iterator[Sequence[User]]:
     return (users[start : start + PART] for start in range(0, len(users), PART))
-
-
-def _needs_finalizer(user: User) -> bool:
-    return user.spec.deletion_policy != "Retain"
 
 
 def _reserved(cluster: Cluster) -> Sequence[str]:
