@@ -13,8 +13,8 @@ from barnabas_operator.app.system_clock import SystemClock
 from barnabas_operator.kafka import cluster_admin
 from barnabas_operator.kafka.cluster_admin import ClusterAdmin
 from barnabas_operator.planning.cluster_state import ClusterState
+from barnabas_operator.planning.topics.move_plan import plan_evacuation
 from barnabas_operator.planning.topics.replica_moves import ReplicaMoves
-from barnabas_operator.planning.topics.topic_plan import plan_evacuation
 
 WRITER, BEHIND = 1, 3
 BEFORE, DURING, AFTER = range(3)

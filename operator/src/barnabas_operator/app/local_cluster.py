@@ -21,8 +21,9 @@ from barnabas_operator.planning.brokers.server_properties import BrokerPlace, pr
 from barnabas_operator.planning.cluster_state import ClusterState
 from barnabas_operator.planning.refusal import Refusal
 from barnabas_operator.planning.status.readiness import is_fault, unserved
-from barnabas_operator.planning.status.reassignment_conditions import PendingMoves, reassignment_conditions
+from barnabas_operator.planning.status.reassignment_conditions import reassignment_conditions
 from barnabas_operator.planning.topics.lost_records import cluster_losses
+from barnabas_operator.planning.topics.move_plan import MovePlan
 from barnabas_operator.resources.cluster import Cluster, ClusterStatus, ListenerStatus
 from barnabas_operator.resources.object_meta import READY, Condition, merge_conditions
 
@@ -155,7 +156,7 @@ class LocalCluster:
         now: str,
         problem: Refusal | None,
         state: ClusterState | None,
-        ahead: PendingMoves | None,
+        ahead: MovePlan | None,
     ) -> ClusterStatus:
         """Return the status of the Cluster: ready if all brokers are ready and there is no other problem."""
         ready = sum(broker.ready.is_set() for broker in self.brokers.values())

@@ -36,8 +36,8 @@ from barnabas_operator.planning.brokers.cluster_checks import refuse_change, ref
 from barnabas_operator.planning.cluster_state import ClusterState
 from barnabas_operator.planning.desired_state import DesiredState, remember
 from barnabas_operator.planning.refusal import Refusal
-from barnabas_operator.planning.status.reassignment_conditions import PendingMoves
 from barnabas_operator.planning.time_text import time_text
+from barnabas_operator.planning.topics.move_plan import MovePlan
 from barnabas_operator.planning.topics.topic_steps import describe
 from barnabas_operator.reconcile.brokers.reconcile_metadata_version import VersionOutcome, reconcile_metadata_version
 from barnabas_operator.reconcile.kind_reconciler import Seen
@@ -332,9 +332,7 @@ class Supervisor:
             self._log.say(version.refusal.message)
         self._version_refused = version.refusal
 
-    def _write_status(
-        self, problem: Refusal | None, state: ClusterState | None, ahead: PendingMoves | None = None
-    ) -> None:
+    def _write_status(self, problem: Refusal | None, state: ClusterState | None, ahead: MovePlan | None = None) -> None:
         cluster = self._wanted.cluster
         status = self._cluster.status(cluster, self._now(), problem, state, ahead)
         self._wanted = self._wanted._replace(cluster=replace(cluster, status=status))

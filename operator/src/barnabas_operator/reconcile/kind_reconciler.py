@@ -8,8 +8,8 @@ from barnabas_operator.kafka.cluster_admin import ClusterAdmin
 from barnabas_operator.planning.cluster_state import ClusterState
 from barnabas_operator.planning.conditions import with_problem
 from barnabas_operator.planning.refusal import INVALID_SPEC, Refusal
-from barnabas_operator.planning.status.reassignment_conditions import PendingMoves
 from barnabas_operator.planning.time_text import time_text
+from barnabas_operator.planning.topics.move_plan import MovePlan
 from barnabas_operator.planning.waiting_resources import may_go, with_waiting
 from barnabas_operator.reconcile.parsed_resources import ParsedResources
 from barnabas_operator.reconcile.status_writer import StatusWriter
@@ -33,7 +33,7 @@ class Seen(NamedTuple):
     """The live brokers with the racks of their pods; None if the reconciliation does not wait for brokers to join."""
     restarting: Collection[int] = ()
     """The ids of the brokers that are restarting or still have to restart."""
-    ahead: PendingMoves | None = None
+    ahead: MovePlan | None = None
     """The reassignments that the status of the Cluster reports; None before the Topics are reconciled."""
 
 

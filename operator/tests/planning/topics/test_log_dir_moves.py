@@ -13,8 +13,9 @@ from barnabas_operator.planning.cluster_state import ClusterState, TopicState
 from barnabas_operator.planning.desired_state import DesiredState
 from barnabas_operator.planning.disk_space import Disks, LogDirContent
 from barnabas_operator.planning.rebalance_request import APPROVAL, named_rebalance
-from barnabas_operator.planning.status.reassignment_conditions import PendingMoves, reassignment_conditions
+from barnabas_operator.planning.status.reassignment_conditions import reassignment_conditions
 from barnabas_operator.planning.topics.log_dir_moves import LogDirMove
+from barnabas_operator.planning.topics.move_plan import MovePlan
 from barnabas_operator.planning.topics.reconcile_plan import ReconcilePlan, plan_reconcile
 from barnabas_operator.planning.topics.replica_moves import room
 from barnabas_operator.planning.topics.topic_steps import MoveReplicas
@@ -77,33 +78,33 @@ def planned(state: ClusterState, *partitions: dict[str, Any], topics: tuple[Topi
 
 def begun(plan: ReconcilePlan) -> list[int]:
     """The numbers of partitions of broker 0 that go to OTHER now."""
-    assert all((each.broker_id, each.path) == (0, OTHER) for each in plan.log_dir_moves)
-    return [each.partition.partition for each in plan.log_dir_moves]
+    assert all((each.broker_id, each.path) == (0, OTHER) for each in plan.moves.log_dir_moves)
+    return [each.partition.partition for each in plan.moves.log_dir_moves]
 
 
 def told(plan: ReconcilePlan) -> tuple[str, str]:
-    (said,) = reassignment_conditions(CLUSTER, "T", None, PendingMoves(named=plan.named))
+    (said,) = reassignment_conditions(CLUSTER, "T", None, MovePlan(named=plan.moves.named))
     return said.reason, said.message.replace(" of the plan of MaintenanceJob even are moved", "")
 
 
 def test_a_replica_goes_to_the_log_dir_that_the_plan_names() -> None:
     plan = planned(found(), within(3))
-    assert plan.log_dir_moves == (LogDirMove(TopicPartition("t", 3), 0, OTHER),)
-    assert (plan.steps, plan.is_rebalanced, told(plan)) == ((), False, ("PlanUnderWay", "0 of 1 partitions"))
+    assert plan.moves.log_dir_moves == (LogDirMove(TopicPartition("t", 3), 0, OTHER),)
+    assert (plan.steps, plan.moves.is_rebalanced, told(plan)) == ((), False, ("PlanUnderWay", "0 of 1 partitions"))
 
 
 def test_one_that_is_under_way_is_not_asked_for_again_and_the_plan_is_not_done() -> None:
     plan = planned(found(coming={3: 10 * MIB}), within(3))
-    assert (plan.log_dir_moves, plan.is_rebalanced) == ((), False)
+    assert (plan.moves.log_dir_moves, plan.moves.is_rebalanced) == ((), False)
     assert told(plan) == ("PlanUnderWay", "0 of 1 partitions")
-    assert PendingMoves(named=plan.named).are_within
+    assert plan.moves.are_within
 
 
 def test_a_plan_is_done_when_the_replica_is_in_its_log_dir() -> None:
     plan = planned(found(moved={3: OTHER}), within(3))
-    assert (plan.log_dir_moves, plan.is_rebalanced) == ((), True)
+    assert (plan.moves.log_dir_moves, plan.moves.is_rebalanced) == ((), True)
     assert told(plan) == ("PlanDone", "1 of 1 partitions")
-    assert not PendingMoves(named=plan.named).are_within
+    assert not plan.moves.are_within
 
 
 def test_moves_within_a_broker_wait_for_those_between_brokers() -> None:
@@ -111,9 +112,9 @@ def test_moves_within_a_broker_wait_for_those_between_brokers() -> None:
     between = {"topic": "t", "partition": 4, "replicas": [1, 0], "before": [0, 1]}
     plan = planned(state, within(3), between)
     assert plan.steps == (MoveReplicas("t", {4: (1, 0)}),)
-    assert plan.log_dir_moves == ()
+    assert plan.moves.log_dir_moves == ()
     moving = replace(state.topics["t"], moving={4: (1, 0)})
-    assert planned(replace(state, topics={"t": moving}), within(3), between).log_dir_moves == ()
+    assert planned(replace(state, topics={"t": moving}), within(3), between).moves.log_dir_moves == ()
 
 
 def test_a_broker_copies_a_few_at_a_time() -> None:
@@ -167,7 +168,7 @@ def test_log_dirs_on_one_disk_share_its_room() -> None:
 def test_what_cannot_be_is_left_out(partition: dict[str, Any], why: str) -> None:
     row = tuple(partition["replicas"]) if partition["before"] == [0, 1] else (5, 0)
     plan = planned(found(row=row), partition)
-    assert plan.log_dir_moves == ()
+    assert plan.moves.log_dir_moves == ()
     assert told(plan)[1] == f"0 of 1 partitions; these partitions were left out: t-3 ({why})"
 
 
@@ -177,16 +178,16 @@ def test_a_copy_that_is_under_way_is_waited_for_though_the_rest_of_its_partition
     topic = Topic(metadata=ObjectMeta(name="mine"), spec=TopicSpec(topic_name="t", pause=paused))
     away = within(3, log_dirs=[OTHER, "/data/9"])
     plan = planned(found(coming={3: 10 * MIB}), away, topics=(topic,))
-    assert (plan.log_dir_moves, plan.is_rebalanced, told(plan)[0]) == ((), False, "PlanUnderWay")
-    assert PendingMoves(named=plan.named).are_within
+    assert (plan.moves.log_dir_moves, plan.moves.is_rebalanced, told(plan)[0]) == ((), False, "PlanUnderWay")
+    assert plan.moves.are_within
     ended = planned(found(moved={3: OTHER}), away, topics=(topic,))
-    assert (ended.is_rebalanced, told(ended)[0]) == (True, "PlanDone")
+    assert (ended.moves.is_rebalanced, told(ended)[0]) == (True, "PlanDone")
 
 
 def test_a_plan_that_has_a_partition_twice_is_refused() -> None:
     """Its replica would go from one log dir to the other, and back, for ever."""
     plan = planned(found(), within(3), within(4), within(3, HERE))
-    assert (plan.log_dir_moves, plan.is_rebalanced) == ((), False)
+    assert (plan.moves.log_dir_moves, plan.moves.is_rebalanced) == ((), False)
     reason, message = told(plan)
     assert reason == "PlanRefused"
     assert message.startswith("the annotation barnabas.dev/rebalance is even: the plan contains t-3 more than once;")
@@ -195,13 +196,13 @@ def test_a_plan_that_has_a_partition_twice_is_refused() -> None:
 def test_a_paused_topic_stays_in_its_log_dirs() -> None:
     paused = Topic(metadata=ObjectMeta(name="mine"), spec=TopicSpec(topic_name="t", pause=True))
     plan = planned(found(), within(3), topics=(paused,))
-    assert (plan.log_dir_moves, plan.is_rebalanced) == ((), True)
+    assert (plan.moves.log_dir_moves, plan.moves.is_rebalanced) == ((), True)
     assert told(plan)[1].endswith("these partitions were left out: t-3 (the Topic is paused)")
 
 
 def test_nothing_moves_while_a_broker_is_away() -> None:
     plan = planned(replace(found(), racks={0: None}), within(3))
-    assert (plan.log_dir_moves, plan.is_rebalanced) == ((), False)
+    assert (plan.moves.log_dir_moves, plan.moves.is_rebalanced) == ((), False)
     assert "the next moves begin when all brokers are ready, all replicas are in sync" in told(plan)[1]
 
 
@@ -210,7 +211,7 @@ def test_a_broker_that_does_not_report_its_disks_is_waited_for() -> None:
     assert state.disks is not None
     silent = Disks({1: state.disks.spaces[1]}, {1: state.disks.replicas[1]}, {1: state.disks.log_dirs[1]})
     plan = planned(replace(state, disks=silent), within(3))
-    assert (plan.log_dir_moves, plan.is_rebalanced) == ((), False)
+    assert (plan.moves.log_dir_moves, plan.moves.is_rebalanced) == ((), False)
     assert told(plan)[1].endswith("these partitions were left out: t-3 (broker 0 does not report its free space)")
     unknown = planned(replace(state, disks=None), within(3))
-    assert (unknown.log_dir_moves, unknown.asks_for_disks, unknown.is_rebalanced) == ((), True, False)
+    assert (unknown.moves.log_dir_moves, unknown.moves.is_rebalanced) == ((), False)

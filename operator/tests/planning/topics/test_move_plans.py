@@ -14,12 +14,12 @@ from barnabas_operator.planning.cluster_state import ClusterState, ReplicaIds, T
 from barnabas_operator.planning.desired_state import DesiredState
 from barnabas_operator.planning.disk_space import Disks
 from barnabas_operator.planning.rebalance_request import APPROVAL
-from barnabas_operator.planning.status.reassignment_conditions import PendingMoves, reassignment_conditions
+from barnabas_operator.planning.status.reassignment_conditions import reassignment_conditions
+from barnabas_operator.planning.topics.move_plan import MovePlan, needs_disks, plan_evacuation
 from barnabas_operator.planning.topics.move_turns import BYTES_MAX, PARTITIONS_MAX, take_turns
 from barnabas_operator.planning.topics.rebalance import UNEVEN_SHARE, plan_rebalance
 from barnabas_operator.planning.topics.reconcile_plan import ReconcilePlan, plan_reconcile
 from barnabas_operator.planning.topics.replica_moves import ReplicaMoves, loads, room
-from barnabas_operator.planning.topics.topic_plan import plan_evacuation
 from barnabas_operator.planning.topics.topic_steps import MoveReplicas, TopicStep
 from barnabas_operator.resources.cluster import Brokers, Cluster, ClusterSpec, RebalanceMode
 from barnabas_operator.resources.object_meta import ObjectMeta
@@ -263,9 +263,13 @@ def planned(declared: Cluster, found: ClusterState) -> ReconcilePlan:
 def test_an_uneven_cluster_proposes_a_rebalance_and_moves_nothing() -> None:
     plan = planned(cluster(), UNEVEN)
     assert plan.steps == ()
-    assert plan.rebalance is not None
-    assert (plan.rebalance.partitions, plan.rebalance.size_bytes, plan.rebalance.to_brokers) == (5, 5000, (1,))
-    (told,) = reassignment_conditions(cluster(), "T", UNEVEN, PendingMoves(plan.waiting, plan.rebalance))
+    assert plan.moves.rebalance is not None
+    assert (plan.moves.rebalance.partitions, plan.moves.rebalance.size_bytes, plan.moves.rebalance.to_brokers) == (
+        5,
+        5000,
+        (1,),
+    )
+    (told,) = reassignment_conditions(cluster(), "T", UNEVEN, plan.moves)
     assert (told.type, told.status, told.reason) == ("RebalanceProposed", "True", "BrokersUneven")
     assert told.message == (
         "broker 1 has less data than the other brokers, so 5 partitions (5000 bytes) can move to that broker; "
@@ -278,7 +282,7 @@ def test_an_uneven_cluster_proposes_a_rebalance_and_moves_nothing() -> None:
 def test_a_proposal_names_all_brokers_that_get_partitions() -> None:
     uneven = state([(0,)] * 10, 3, [1000] * 10).with_brokers(3)
     plan = planned(cluster(), uneven)
-    (told,) = reassignment_conditions(cluster(), "T", uneven, PendingMoves(plan.waiting, plan.rebalance))
+    (told,) = reassignment_conditions(cluster(), "T", uneven, plan.moves)
     assert told.message.startswith("brokers 1, 2 have less data than the other brokers, so ")
     assert "can move to these brokers; to approve" in told.message
 
@@ -289,26 +293,26 @@ def test_one_that_is_approved_or_automatic_begins(declared: Cluster) -> None:
     assert [type(step) for step in plan.steps] == [MoveReplicas]
     after = moved(UNEVEN, plan.steps)
     assert loads(after)[1] >= UNEVEN_SHARE * loads(after)[0]
-    assert list(reassignment_conditions(declared, "T", UNEVEN, PendingMoves(plan.waiting, plan.rebalance))) == []
+    assert list(reassignment_conditions(declared, "T", UNEVEN, plan.moves)) == []
 
 
 def test_a_paused_topic_stays_where_it_is_and_ends_no_approval_late() -> None:
     paused = Topic(metadata=ObjectMeta(name="mine"), spec=TopicSpec(topic_name="t", pause=True))
     plan = plan_reconcile(DesiredState(cluster(approved=True), (paused,), ()), UNEVEN)
-    assert (plan.steps, plan.rebalance, plan.is_rebalanced) == ((), None, True)
+    assert (plan.steps, plan.moves.rebalance, plan.moves.is_rebalanced) == ((), None, True)
 
 
 def test_what_was_approved_is_done_when_nothing_is_left_to_move() -> None:
-    assert not planned(cluster(approved=True), UNEVEN).is_rebalanced
-    assert planned(cluster(approved=True), EVEN).is_rebalanced
-    assert not planned(cluster("Automatic"), EVEN).is_rebalanced
+    assert not planned(cluster(approved=True), UNEVEN).moves.is_rebalanced
+    assert planned(cluster(approved=True), EVEN).moves.is_rebalanced
+    assert not planned(cluster("Automatic"), EVEN).moves.is_rebalanced
     away = replace(EVEN, racks={0: None})
-    assert not planned(cluster(approved=True), away).is_rebalanced, "a broker that is away may have much less"
+    assert not planned(cluster(approved=True), away).moves.is_rebalanced, "a broker that is away may have much less"
 
 
 @pytest.mark.parametrize("declared", [cluster(), cluster("Automatic")])
 def test_a_little_more_on_one_broker_is_left(declared: Cluster) -> None:
-    assert planned(declared, NEARLY).rebalance is None
+    assert planned(declared, NEARLY).moves.rebalance is None
 
 
 NOT_NOW: Mapping[str, ClusterState] = {
@@ -322,23 +326,35 @@ NOT_NOW: Mapping[str, ClusterState] = {
 @pytest.mark.parametrize("name", NOT_NOW)
 def test_nothing_is_rebalanced_while_something_is_wrong(name: str) -> None:
     plan = planned(cluster("Automatic"), NOT_NOW[name])
-    assert (plan.rebalance, plan.steps) == (None, ())
+    assert (plan.moves.rebalance, plan.steps) == (None, ())
 
 
 def test_a_broker_that_is_to_go_is_emptied_before_anything_is_evened_out() -> None:
     plan = planned(cluster("Automatic", brokers=2), replace(UNEVEN, racks=dict.fromkeys(range(3))).with_brokers(1))
-    assert plan.rebalance is None
+    assert plan.moves.rebalance is None
 
 
-def test_disks_are_asked_about_only_where_something_is_to_be_copied() -> None:
-    assert planned(cluster(), state([(0,)] * 10, 2).with_brokers(2)).asks_for_disks
-    assert not planned(cluster(), state([(0,), (1,)], 2).with_brokers(2)).asks_for_disks
-    assert not planned(cluster(), UNEVEN).asks_for_disks
+@pytest.mark.parametrize(
+    ("found", "spec", "are_needed"),
+    [
+        (state([(0,)] * 10, 2).with_brokers(2), TopicSpec(), True),
+        (state([(0,), (1,)], 2).with_brokers(2), TopicSpec(), False),
+        (state([(0,), (1,)], 2).with_brokers(2), TopicSpec(replicas=2), True),
+        (state([(0,), (1,)], 2).with_brokers(2), TopicSpec(replicas=2, pause=True), False),
+        (state([(0, 1), (1, 0)], 2).with_brokers(2), TopicSpec(replicas=1), False),
+        (state([(0,), (1,)], 2).with_brokers(1), TopicSpec(), True),
+    ],
+)
+def test_disks_are_asked_about_only_where_something_is_to_be_copied(
+    found: ClusterState, spec: TopicSpec, are_needed: bool
+) -> None:
+    declared = Topic(metadata=ObjectMeta(name="t"), spec=spec)
+    assert needs_disks(DesiredState(cluster(), (declared,), ()), found) is are_needed
 
 
 def test_a_cluster_tells_how_many_partitions_wait_for_their_turn() -> None:
     topic = TopicState("id", ((0, 1), (0,)), {}, moving={0: (0, 1)})
-    (told,) = reassignment_conditions(cluster(), "T", replace(UNEVEN, topics={"t": topic}), PendingMoves(7))
+    (told,) = reassignment_conditions(cluster(), "T", replace(UNEVEN, topics={"t": topic}), MovePlan(waiting=7))
     assert (
         told.message
         == "partitions of these topics are being reassigned: t (1); 7 partitions wait for their reassignment"
@@ -350,8 +366,8 @@ def test_a_cluster_tells_which_partitions_stay_because_no_broker_has_room() -> N
     full = DiskSpace(GIB, 10 * GIB)
     going = state([(2,), (0,)], 3, [2 * GIB, 0], {0: full, 1: full}).with_brokers(2)
     plan = planned(cluster(), going)
-    assert (plan.steps, plan.without_room) == ((), (TopicPartition("t", 0),))
-    (told,) = reassignment_conditions(cluster(), "T", going, PendingMoves(without_room=plan.without_room))
+    assert (plan.steps, plan.moves.without_room) == ((), (TopicPartition("t", 0),))
+    (told,) = reassignment_conditions(cluster(), "T", going, plan.moves)
     assert told.type == "ReplicasMoving"
     assert told.message == (
         "partitions of these topics are being reassigned: none yet; no broker has enough free space for t-0; "
@@ -363,5 +379,5 @@ def test_a_topic_that_gets_more_replicas_tells_likewise_and_what_fits_is_not_tol
     found = state([(0,), (0,)], 2, [2 * GIB, 1], {1: DiskSpace(GIB + 1, 10 * GIB)}).with_brokers(2)
     declared = Topic(metadata=ObjectMeta(name="t"), spec=TopicSpec(replicas=2))
     plan = plan_reconcile(DesiredState(cluster(), (declared,), ()), found)
-    assert plan.without_room == (TopicPartition("t", 0),)
+    assert plan.moves.without_room == (TopicPartition("t", 0),)
     assert [type(step) for step in plan.steps] == [MoveReplicas]

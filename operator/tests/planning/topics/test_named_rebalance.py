@@ -15,7 +15,8 @@ from barnabas_operator.planning.desired_state import DesiredState
 from barnabas_operator.planning.disk_space import Disks
 from barnabas_operator.planning.rebalance_request import APPROVAL, named_rebalance, named_run
 from barnabas_operator.planning.status.cluster_events import cluster_events
-from barnabas_operator.planning.status.reassignment_conditions import PendingMoves, reassignment_conditions
+from barnabas_operator.planning.status.reassignment_conditions import reassignment_conditions
+from barnabas_operator.planning.topics.move_plan import MovePlan
 from barnabas_operator.planning.topics.named_rebalance import NamedProgress
 from barnabas_operator.planning.topics.reconcile_plan import ReconcilePlan, plan_reconcile
 from barnabas_operator.planning.topics.topic_steps import MoveReplicas
@@ -64,7 +65,7 @@ def planned(state: ClusterState, plan: object = PLAN, *topics: Topic) -> Reconci
 
 
 def told(plan: ReconcilePlan, state: ClusterState) -> tuple[str, str, str]:
-    ahead = PendingMoves(plan.waiting, plan.rebalance, plan.is_rebalanced, named=plan.named)
+    ahead = plan.moves
     conditions = reassignment_conditions(declared(), "T", state, ahead)
     (said,) = [each for each in conditions if each.type == "Rebalancing"]
     return said.status, said.reason, said.message
@@ -73,7 +74,7 @@ def told(plan: ReconcilePlan, state: ClusterState) -> tuple[str, str, str]:
 def test_the_moves_of_the_plan_begin_and_take_the_place_of_the_operators_own() -> None:
     plan = planned(found())
     assert plan.steps == (MoveReplicas("t", {0: (1,), 1: (2,)}),)
-    assert not plan.is_rebalanced
+    assert not plan.moves.is_rebalanced
     assert told(plan, found()) == (
         "True",
         "PlanUnderWay",
@@ -86,16 +87,16 @@ def test_an_operator_that_starts_in_the_middle_goes_on() -> None:
     state = found(((1,), (0, 2), (0,)))
     state = replace(state, topics={"t": replace(state.topics["t"], moving={1: (2,)})})
     plan = planned(state)
-    assert (plan.steps, plan.is_rebalanced) == ((), False)
+    assert (plan.steps, plan.moves.is_rebalanced) == ((), False)
     assert told(plan, state)[2].startswith("1 of 2 partitions")
 
 
 def test_a_plan_is_done_when_all_of_it_has_moved() -> None:
     state = found(((1,), (2,), (0,)))
     plan = planned(state)
-    assert (plan.steps, plan.is_rebalanced) == ((), True)
+    assert (plan.steps, plan.moves.is_rebalanced) == ((), True)
     assert told(plan, state)[:2] == ("False", "PlanDone")
-    assert not planned(replace(state, racks={0: None, 1: None})).is_rebalanced, "a broker is away"
+    assert not planned(replace(state, racks={0: None, 1: None})).moves.is_rebalanced, "a broker is away"
 
 
 OTHER_TOPIC = replace(found(), topics={"t": TopicState("another", ((0,), (0,)), {})})
@@ -111,7 +112,7 @@ LEFT_OUT: Mapping[str, ClusterState] = {
 def test_what_is_no_longer_as_the_plan_saw_it_is_left_out(why: str) -> None:
     one = {**PLAN, "partitions": [MOVED]}
     plan = planned(LEFT_OUT[why], one)
-    assert (plan.steps, plan.is_rebalanced) == ((), True)
+    assert (plan.steps, plan.moves.is_rebalanced) == ((), True)
     assert told(plan, LEFT_OUT[why]) == (
         "False",
         "PlanDone",
@@ -153,7 +154,7 @@ def test_a_plan_that_was_written_by_hand_changes_no_number_of_replicas(by_hand: 
     state = found(((0, 1), (0, 1), (0, 1)))
     moved = {**MOVED, "replicas": [2, 1], "before": [0, 1], **by_hand}
     plan = planned(state, {**PLAN, "partitions": [moved]})
-    assert (plan.steps, plan.is_rebalanced) == ((), True)
+    assert (plan.steps, plan.moves.is_rebalanced) == ((), True)
     assert told(plan, state)[2].endswith(f"; these partitions were left out: t-{moved['partition']} ({why})")
 
 
@@ -187,7 +188,7 @@ def test_moves_of_one_plan_share_the_room_of_a_broker() -> None:
 def test_nothing_moves_while_a_broker_is_away() -> None:
     state = replace(found(), racks={0: None, 1: None})
     plan = planned(state)
-    assert (plan.steps, plan.is_rebalanced) == ((), False)
+    assert (plan.steps, plan.moves.is_rebalanced) == ((), False)
     assert ("moved; the next moves begin when all brokers are ready, all replicas are in sync, and no") in told(
         plan, state
     )[2]
@@ -202,7 +203,7 @@ def test_a_plan_waits_for_a_broker_that_does_not_report_its_free_space(silent: i
     held = {broker: sizes for broker, sizes in state.disks.replicas.items() if broker != silent}
     state = replace(state, disks=Disks(spaces, held))
     plan = planned(state, {**PLAN, "partitions": [MOVED]})
-    assert (plan.steps, plan.is_rebalanced) == ((), False)
+    assert (plan.steps, plan.moves.is_rebalanced) == ((), False)
     status, reason, message = told(plan, state)
     assert (status, reason) == ("True", "PlanUnderWay")
     assert message.endswith(f"; these partitions were left out: t-0 (broker {silent} does not report its free space)")
@@ -225,7 +226,7 @@ def test_what_is_no_plan_of_this_cluster_is_refused(why: str) -> None:
         "this Cluster with job skew that has succeeded"
     )
     plan = plan_reconcile(DesiredState(declared(), (), (), named=named), found())
-    assert (plan.steps, plan.is_rebalanced) == ((), False)
+    assert (plan.steps, plan.moves.is_rebalanced) == ((), False)
     assert told(plan, found()) == ("False", "PlanRefused", named.refusal)
 
 
@@ -235,7 +236,7 @@ def test_approve_names_no_run() -> None:
 
 def test_events_tell_a_plan_once_and_its_end() -> None:
     plan = planned(found())
-    conditions = tuple(reassignment_conditions(declared(), "T", None, PendingMoves(named=plan.named)))
+    conditions = tuple(reassignment_conditions(declared(), "T", None, MovePlan(named=plan.moves.named)))
     cluster = msgspec.structs.replace(declared(), status=ClusterStatus(conditions=conditions))
     assert [(kind, reason) for kind, reason, _ in cluster_events(cluster, {})] == [("Normal", "PlanUnderWay")]
     (condition,) = (each for each in conditions if each.type == "Rebalancing")
@@ -250,7 +251,7 @@ def test_an_event_tells_each_refusal_once() -> None:
 
     def refused(word: str) -> Cluster:
         named = NamedProgress(word, named_rebalance(word, None).refusal)
-        conditions = tuple(reassignment_conditions(declared(word), "T", None, PendingMoves(named=named)))
+        conditions = tuple(reassignment_conditions(declared(word), "T", None, MovePlan(named=named)))
         return msgspec.structs.replace(declared(word), status=ClusterStatus(conditions=conditions))
 
     before = msgspec.to_builtins(refused("evn").status)

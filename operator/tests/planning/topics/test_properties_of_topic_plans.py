@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from barnabas_operator.planning.cluster_state import ClusterState, TopicState
-from barnabas_operator.planning.topics.topic_plan import plan_evacuation, plan_topics
+from barnabas_operator.planning.topics.move_plan import plan_evacuation
+from barnabas_operator.planning.topics.topic_plan import plan_topics
 from barnabas_operator.planning.topics.topic_steps import (
     AlterConfigs,
     CreateTopic,

@@ -8,7 +8,8 @@ from msgspec.structs import replace as struct_replace
 
 from barnabas_operator.planning.cluster_state import ClusterState, TopicState, Trouble
 from barnabas_operator.planning.refusal import Refusal
-from barnabas_operator.planning.topics.topic_plan import plan_evacuation, plan_topics
+from barnabas_operator.planning.topics.move_plan import plan_evacuation
+from barnabas_operator.planning.topics.topic_plan import plan_topics
 from barnabas_operator.planning.topics.topic_status import topic_status
 from barnabas_operator.planning.topics.topic_steps import (
     AlterConfigs,

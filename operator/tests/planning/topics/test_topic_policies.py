@@ -7,8 +7,9 @@ from msgspec.structs import replace
 
 from barnabas_operator.planning.cluster_state import ClusterState, TopicState, Trouble
 from barnabas_operator.planning.refusal import Refusal
+from barnabas_operator.planning.topics.move_plan import plan_evacuation
 from barnabas_operator.planning.topics.replica_placement import place_partitions
-from barnabas_operator.planning.topics.topic_plan import TopicPlan, plan_evacuation, plan_topics
+from barnabas_operator.planning.topics.topic_plan import TopicPlan, plan_topics
 from barnabas_operator.planning.topics.topic_status import topic_status
 from barnabas_operator.planning.topics.topic_steps import AlterConfigs, CreateTopic
 from barnabas_operator.resources.object_meta import ObjectMeta, condition_of

@@ -21,8 +21,8 @@ from barnabas_operator.planning.brokers.pods import PodsState
 from barnabas_operator.planning.cluster_state import ClusterState, StrayLog, Trouble
 from barnabas_operator.planning.conditions import condition
 from barnabas_operator.planning.refusal import Refusal
-from barnabas_operator.planning.status.reassignment_conditions import PendingMoves
 from barnabas_operator.planning.topics.lost_records import lost_in_cluster, named
+from barnabas_operator.planning.topics.move_plan import MovePlan
 from barnabas_operator.planning.topics.topic_status import PARTITIONS_OFFLINE
 from barnabas_operator.resources.cluster import Cluster, RollingStatus
 from barnabas_operator.resources.object_meta import ROLLING, Condition
@@ -53,7 +53,7 @@ class Findings(NamedTuple):
     strays: Sequence[StrayLog] | None = None
     trouble: str = ""
     silence: str = ""
-    ahead: PendingMoves | None = None
+    ahead: MovePlan | None = None
     certificates: tuple[CertificateStatus, ...] | None = None
 
 

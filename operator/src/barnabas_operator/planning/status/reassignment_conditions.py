@@ -1,13 +1,14 @@
 """The conditions of a Cluster about reassignments in progress, rebalance plans, and proposed rebalances."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 from barnabas_core.topic_partition import TopicPartition
 from barnabas_operator.planning.cluster_state import ClusterState
 from barnabas_operator.planning.conditions import condition
 from barnabas_operator.planning.rebalance_request import APPROVAL, APPROVED
 from barnabas_operator.planning.topics.lost_records import named
+from barnabas_operator.planning.topics.move_plan import MovePlan
 from barnabas_operator.planning.topics.named_rebalance import NamedProgress
 from barnabas_operator.planning.topics.rebalance import Rebalance
 from barnabas_operator.planning.topics.topic_status import REPLICAS_MOVING
@@ -23,30 +24,8 @@ HELD_UP: Final = (
 )
 
 
-class PendingMoves(NamedTuple):
-    """The reassignments that the status of a Cluster reports.
-
-    `waiting` is the number of partitions that wait to be moved. `rebalance` is proposed or in progress. `is_rebalanced`
-    is True if a requested rebalance is done. `without_room` are the partitions for which no broker has enough space.
-    `refused` holds the errors of the brokers about topics without a Topic resource.
-    """
-
-    waiting: int = 0
-    rebalance: Rebalance | None = None
-    is_rebalanced: bool = False
-    without_room: tuple[TopicPartition, ...] = ()
-    refused: Sequence[str] = ()
-    named: NamedProgress | None = None
-    """The progress of the rebalance plan that the Cluster's annotation names."""
-
-    @property
-    def are_within(self) -> bool:
-        """True if replicas are moving between log dirs of a broker."""
-        return self.named is not None and self.named.within > 0
-
-
 def reassignment_conditions(
-    cluster: Cluster, now: str, state: ClusterState | None, ahead: PendingMoves | None
+    cluster: Cluster, now: str, state: ClusterState | None, ahead: MovePlan | None
 ) -> Iterator[Condition]:
     """Yield the conditions about reassignments, which do not affect `Ready`; `now` is in RFC 3339."""
     moving = {name: len(topic.moving) for name, topic in sorted(state.topics.items()) if topic.moving} if state else {}

@@ -59,11 +59,6 @@ def bytes_to_copy(moves: Iterable[MoveReplicas], cluster: ClusterState) -> int:
     return sum(move.size_bytes * len(move.comes_to) for move in _moves(moves, cluster))
 
 
-def is_copy(move: MoveReplicas, cluster: ClusterState) -> bool:
-    """True if the reassignment gives a broker a replica that the broker does not have yet."""
-    return any(each.comes_to for each in _moves([move], cluster))
-
-
 def _under_way(cluster: ClusterState) -> tuple[Counter[int], Counter[int]]:
     """Return, by broker, the number of partitions that the broker is copying, and the bytes still to copy."""
     missing = {TopicPartition(each.topic, each.partition): each.missing for each in cluster.troubles}

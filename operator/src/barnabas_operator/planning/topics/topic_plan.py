@@ -1,6 +1,6 @@
 """The steps that bring topics from their current state to the declared state."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -54,29 +54,6 @@ def plan_topics(
     """Return a plan for each declared Topic, in the same order. `moves` chooses the brokers for moving replicas."""
     owned, moves = owners(declared, lambda topic: topic.topic_name), moves or ReplicaMoves(cluster)
     return tuple(_plan(topic, owned[topic.topic_name], cluster, moves) for topic in declared)
-
-
-def plan_evacuation(
-    plans: Iterable[TopicPlan], cluster: ClusterState, factors: Mapping[str, int], moves: ReplicaMoves | None = None
-) -> tuple[MoveReplicas, ...]:
-    """Return the moves that empty the brokers to be removed, also for topics without a Topic resource.
-
-    The result also has the moves that change the replication factor of internal topics to that in `factors`. A topic
-    is not moved if `plans` already move the topic, or if it needs more brokers than are available. `moves` chooses the
-    brokers that get replicas.
-    """
-    moved = {step.topic for plan in plans for step in plan.steps if isinstance(step, MoveReplicas)}
-    moves, followed = moves or ReplicaMoves(cluster), {} if cluster.awaited else factors
-    names = (
-        name
-        for name, topic in sorted(cluster.topics.items())
-        if name not in moved and (cluster.leaving or name in followed) and _fits(topic, followed.get(name), cluster)
-    )
-    return tuple(step for name in names if (step := moves.of_topic(name, followed.get(name))) is not None)
-
-
-def _fits(topic: TopicState, factor: int | None, cluster: ClusterState) -> bool:
-    return (factor or max(map(len, topic.targets))) <= len(cluster.homes)
 
 
 def plan_deletions(removed: Sequence[Topic], declared: Sequence[Topic], cluster: ClusterState) -> tuple[TopicPlan, ...]:

@@ -15,9 +15,9 @@ from barnabas_operator.kafka.step_requests import StepRefused
 from barnabas_operator.planning.cluster_state import ClusterState, Trouble
 from barnabas_operator.planning.desired_state import DesiredState
 from barnabas_operator.planning.refusal import KAFKA_ERROR, Refusal
-from barnabas_operator.planning.status.reassignment_conditions import PendingMoves
 from barnabas_operator.planning.topics.log_dir_moves import LogDirMove
 from barnabas_operator.planning.topics.log_dir_placement import new_replicas, place_in_log_dirs
+from barnabas_operator.planning.topics.move_plan import MovePlan, needs_disks
 from barnabas_operator.planning.topics.reconcile_plan import plan_reconcile
 from barnabas_operator.planning.topics.throttled_moves import is_throttled
 from barnabas_operator.planning.topics.topic_plan import TopicPlan, claimed_name
@@ -44,14 +44,14 @@ class Outcome(NamedTuple):
     """The outcome of a reconciliation of topics.
 
     `wanted` has the Topics with their new statuses. `done` are the changes that were made. `failed` are errors that
-    belong to no Topic. `state` is the last observed state of the cluster. `ahead` describes the pending replica moves.
+    belong to no Topic. `state` is the last observed state of the cluster. `ahead` has the moves of replicas.
     """
 
     wanted: DesiredState
     done: Sequence[TopicStep]
     failed: Sequence[str]
     state: ClusterState
-    ahead: PendingMoves
+    ahead: MovePlan
 
 
 def reconcile_topics(admin: ClusterAdmin, wanted: DesiredState, now: str, seen: Seen) -> Outcome:
@@ -60,12 +60,10 @@ def reconcile_topics(admin: ClusterAdmin, wanted: DesiredState, now: str, seen: 
     In the returned outcome, `wanted.removed` has only the deleted Topics whose topics could not be deleted in Kafka
     yet. Raises ClusterUnreachable.
     """
-    state = admin.with_overrides(seen.state, _names_with_configs(wanted, seen.state))
-    state = dataclasses.replace(_about(state, wanted, seen), restarting=frozenset(seen.restarting))
-    plan = plan_reconcile(wanted, state)
-    if plan.asks_for_disks:
+    state = _about(admin.with_overrides(seen.state, _names_with_configs(wanted, seen.state)), wanted, seen)
+    if needs_disks(wanted, state):
         state = dataclasses.replace(state, disks=admin.disks(state.racks))
-        plan = plan_reconcile(wanted, state)
+    plan = plan_reconcile(wanted, state)
     plans, deletions = plan.topics, plan.deletions
     _choose_log_dirs(admin, wanted.cluster, plan.steps, state)
     done, refused = _apply(admin, plan.steps)
@@ -78,8 +76,8 @@ def reconcile_topics(admin: ClusterAdmin, wanted: DesiredState, now: str, seen: 
     removed = tuple(topic for topic, problem in zip(kept, problems[len(plans) :], strict=True) if problem is not None)
     own = {step.topic for each in (*plans, *deletions) for step in each.steps}
     failed = [_failure(*refusal) for topic, refusal in refused.items() if topic not in own]
-    failed += _move_between_log_dirs(admin, plan.log_dir_moves)
-    ahead = PendingMoves(plan.waiting, plan.rebalance, plan.is_rebalanced, plan.without_room, failed, plan.named)
+    failed += _move_between_log_dirs(admin, plan.moves.log_dir_moves)
+    ahead = plan.moves._replace(refused=failed)
     return Outcome(DesiredState(wanted.cluster, topics, removed), done, failed, state, ahead)
 
 
@@ -95,9 +93,9 @@ def _names_with_configs(wanted: DesiredState, state: ClusterState) -> set[str]:
 
 
 def _about(state: ClusterState, wanted: DesiredState, seen: Seen) -> ClusterState:
-    """Add to `state` the declared number of brokers and the brokers that still have to register; return the result."""
+    """Return `state` with the declared number of brokers, and the brokers that still have to restart or to register."""
     count = wanted.cluster.spec.brokers.replicas
-    state = state.with_brokers(count)
+    state = dataclasses.replace(state.with_brokers(count), restarting=frozenset(seen.restarting))
     return state if seen.informed is None else state.awaiting(count, seen.informed)
 
 
