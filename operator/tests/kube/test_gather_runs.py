@@ -12,6 +12,8 @@ from barnabas_operator.resources.maintenance_job import MaintenanceJob
 from harness.kube_memory import KubeMemory, no_server
 from harness.worker_world import resource
 
+NOW = "2026-01-01T00:00:00Z"
+
 
 def run_of(name: str, **spec: Any) -> MaintenanceJob:
     return resource_of(MaintenanceJob, resource("MaintenanceJob", name, job="archive", **spec))
@@ -37,7 +39,7 @@ def test_few_runs_are_asked_about_by_name(count: int, wanted: str) -> None:
     async def scenario() -> None:
         async with no_server() as connection:
             api = Asked(connection)
-            await gather_runs(api, "air", "one", [run_of(f"a-{number}") for number in range(count)])
+            await gather_runs(api, "air", "one", [run_of(f"a-{number}") for number in range(count)], NOW)
             assert len(api.selectors) == 2
             assert all(each.endswith(wanted) for each in api.selectors)
 
@@ -48,7 +50,7 @@ def test_about_many_one_asks_for_all_for_a_request_has_no_room_for_their_names()
     async def scenario() -> None:
         async with no_server() as connection:
             api = Asked(connection)
-            await gather_runs(api, "air", "one", [run_of("a")] * (NAMES_MAX + 1))
+            await gather_runs(api, "air", "one", [run_of("a")] * (NAMES_MAX + 1), NOW)
             assert all("maintenance-job" not in each for each in api.selectors)
 
     asyncio.run(scenario())

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from barnabas_operator.kube.api import KubeRefused, KubeUnreachable
-from barnabas_operator.planning.maintenance.run_step import MARK
+from barnabas_operator.planning.maintenance.run_state import MARK
 from barnabas_operator.reconcile.status_writer import FINALIZER
 from barnabas_operator.resources.json_types import Json
 from harness.maintenance_world import ARCHIVE, KIND, MaintenanceWorld, play_maintenance

@@ -11,11 +11,12 @@ from barnabas_operator.planning.maintenance.observed_run import (
     ObservedRun,
     driver_pod,
     executor_trouble,
+    is_driver,
     is_live,
+    is_of_run,
     run_job,
 )
-from barnabas_operator.planning.maintenance.pods_of_runs import is_driver, is_of_run
-from barnabas_operator.planning.maintenance.spark_application import application_job, unsubmitted
+from barnabas_operator.planning.maintenance.spark_application import with_application
 from barnabas_operator.planning.object_names import (
     MAINTENANCE_JOB_LABEL,
     application_name,
@@ -36,14 +37,14 @@ log = logging.getLogger(__name__)
 
 
 async def gather_runs(
-    api: KubeApi, namespace: str, cluster: str, runs: Collection[MaintenanceJob]
+    api: KubeApi, namespace: str, cluster: str, runs: Collection[MaintenanceJob], now: str
 ) -> Mapping[str, ObservedRun]:
     """Return the state of these runs, and possibly of other runs, by name. Raises KubeUnreachable and KubeRefused.
 
     If SparkApplications cannot be listed, the field `unknown` of their runs has the reason.
     """
     names = [run.metadata.name for run in runs]
-    of_kubeflow = {run.metadata.name for run in runs if run.spec.backend == "Kubeflow"}
+    of_kubeflow = {run.metadata.name: run for run in runs if run.spec.backend == "Kubeflow"}
     named = {MAINTENANCE_JOB_LABEL: names} if len(names) <= NAMES_MAX else {}
     chosen = {**maintenance_selector(cluster), **named}
     jobs = await api.listing("Job", namespace, chosen)
@@ -58,9 +59,7 @@ async def gather_runs(
     for each in applications:
         name = _run_of(each)
         if name in of_kubeflow and each["metadata"]["name"] == application_name(name):
-            found[name] = _observed(name, None, pods_of[name])._replace(
-                job=application_job(each), unmade=unsubmitted(each)
-            )
+            found[name] = with_application(of_kubeflow[name], _observed(name, None, pods_of[name]), each, now)
     if unknown:
         found |= {name: found.get(name, NOTHING_SEEN)._replace(unknown=unknown) for name in of_kubeflow}
     lacking = {name: run for name, run in found.items() if run.lacks_driver and name not in of_kubeflow}

@@ -11,7 +11,7 @@ from barnabas_operator.planning.groups.group_admission import review_group
 from barnabas_operator.planning.groups.group_events import group_events
 from barnabas_operator.planning.groups.group_status import unheard
 from barnabas_operator.planning.kind_rules import KindRules
-from barnabas_operator.planning.maintenance.run_events import run_events
+from barnabas_operator.planning.maintenance.run_status import run_events
 from barnabas_operator.planning.maintenance.run_status import without_cluster as run_without_cluster
 from barnabas_operator.planning.status.cluster_events import cluster_events
 from barnabas_operator.planning.topics.topic_events import topic_events

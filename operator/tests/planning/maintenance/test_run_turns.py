@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from barnabas_operator.planning.maintenance.run_step import MARK
+from barnabas_operator.planning.maintenance.run_state import MARK
 from barnabas_operator.planning.maintenance.run_turns import ABOUT, waiting_turns
 from barnabas_operator.resources.api_objects import resource_of
 from barnabas_operator.resources.maintenance_job import MaintenanceJob

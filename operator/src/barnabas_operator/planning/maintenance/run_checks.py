@@ -2,11 +2,11 @@
 
 import re
 from collections.abc import Iterable, Iterator
+from pathlib import PurePosixPath
 from typing import Final
 
 from barnabas_operator.planning import mounted_client
 from barnabas_operator.planning.maintenance.option_checks import option_problems
-from barnabas_operator.planning.maintenance.run_places import place_problems
 from barnabas_operator.planning.maintenance.spark_conf import EXECUTOR_TEMPLATE_PATH, is_set_by_operator
 from barnabas_operator.resources.job_table import JOB_TABLE
 from barnabas_operator.resources.maintenance_entry import MaintenanceEntry
@@ -28,6 +28,9 @@ SPARK_OPERATOR_MISSING: Final = (
     "backend is Kubeflow, but the API server has no kind SparkApplication (sparkoperator.k8s.io/v1beta2); install "
     "Kubeflow's Spark operator, or set backend to Kubernetes"
 )
+FOLDERS: Final = ("archive", "report", "state")
+"""The options of jobs that name a folder to write to."""
+OBJECT_STORE: Final = "s3a://"
 CONF_NAME: Final = re.compile(r"spark\.[^=\s]+")
 
 
@@ -38,7 +41,7 @@ def run_problems(run: RunSpec, at: str = "spec") -> Iterator[str]:
         yield f"{at}.job is {run.job}; allowed: {', '.join(sorted(JOB_TABLE))}"
     else:
         yield from option_problems(run, f"{at}.options")
-        yield from place_problems(run, at)
+        yield from _place_problems(run, at)
     yield from _env_problems(run, at)
     yield from _volume_problems(run, at)
     yield from _conf_problems(run, f"{at}.sparkConf")
@@ -51,6 +54,27 @@ def entry_problems(entries: Iterable[MaintenanceEntry]) -> Iterator[tuple[str, s
     for index, entry in enumerate(entries):
         for problem in run_problems(entry, f"spec.maintenance[{index}]"):
             yield entry.name, problem
+
+
+def _place_problems(run: RunSpec, at: str) -> Iterator[str]:
+    """Yield a message for each option whose folder is neither on a volume of the run nor in an object store.
+
+    Other files are lost with the pods.
+    """
+    mounts = [PurePosixPath(volume.mount_path) for volume in run.volumes]
+    for name in FOLDERS:
+        value = run.options.get(name, OBJECT_STORE)
+        folder = PurePosixPath(value)
+        is_kept = ".." not in folder.parts and any(folder.is_relative_to(mount) for mount in mounts)
+        if not (value.startswith(OBJECT_STORE) or is_kept):
+            below = (
+                ", ".join(f"{mount}/..." for mount in mounts)
+                or "the run has no volume yet; add a volume to the field volumes"
+            )
+            yield (
+                f"{at}.options.{name} is {value}; allowed: a folder on one of the run's volumes ({below}), "
+                "or a URL that begins with s3a://"
+            )
 
 
 def _env_problems(run: RunSpec, at: str) -> Iterator[str]:

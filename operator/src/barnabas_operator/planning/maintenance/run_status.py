@@ -1,10 +1,12 @@
-"""The status of a MaintenanceJob: what it waits for, its progress, and its end."""
+"""The status of a MaintenanceJob: what it waits for, its progress, and its end; and the Events about it."""
 
+from collections.abc import Iterator
 from typing import Final, Literal
 
 from msgspec.structs import replace
 
 from barnabas_operator.planning.conditions import condition
+from barnabas_operator.planning.kube_event import Said
 from barnabas_operator.planning.maintenance.observed_run import (
     OUT_OF_MEMORY,
     DriverPod,
@@ -14,6 +16,7 @@ from barnabas_operator.planning.maintenance.observed_run import (
 )
 from barnabas_operator.planning.refusal import Refusal
 from barnabas_operator.planning.time_text import seconds_between, time_text
+from barnabas_operator.resources.json_types import Json
 from barnabas_operator.resources.maintenance_job import (
     FINISHED,
     Count,
@@ -28,6 +31,7 @@ SUCCEEDED: Final = "Succeeded"
 JOB_FAILED: Final = "JobFailed"
 INVALID_OPTIONS: Final = "InvalidOptions"
 FOUND_SOMETHING: Final = "FoundSomething"
+TRIED_AGAIN: Final = "TriedAgain"
 RUN_LOST: Final = "RunLost"
 DELETING: Final = "Deleting"
 REASONS: Final = {2: INVALID_OPTIONS, 3: FOUND_SOMETHING}
@@ -110,6 +114,20 @@ def without_cluster(run: MaintenanceJob, why: Refusal, now: str) -> MaintenanceJ
         return run
     before = run.status or MaintenanceJobStatus()
     return _with_status(run, before.cluster or "", before.phase or "Pending", ("False", why.reason, why.message), now)
+
+
+def run_events(run: MaintenanceJob, before: Json) -> Iterator[Said]:
+    """Yield an Event if another attempt of the run has begun, and an Event if the run has succeeded.
+
+    `before` is the earlier status as JSON, with which the new status is compared.
+    """
+    status = run.status or MaintenanceJobStatus()
+    ready = condition_of(status.conditions, READY)
+    said = ready.message if ready is not None else ""
+    if (status.attempts or 0) > max(1, before.get("attempts", 0)):
+        yield "Warning", TRIED_AGAIN, f"attempt {status.attempts} of {run.spec.backoff_limit + 1}: {said}"
+    if status.phase == SUCCEEDED != before.get("phase"):
+        yield "Normal", SUCCEEDED, f"{said} ({status.duration or 'unknown duration'})"
 
 
 def is_worth_a_write(before: MaintenanceJobStatus | None, after: MaintenanceJobStatus) -> bool:

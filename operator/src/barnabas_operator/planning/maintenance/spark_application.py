@@ -17,17 +17,25 @@ FINAL_CODES: Final = frozenset({2, 3})
 """The exit codes of jobs after which another attempt would fail in the same way."""
 
 
-def application_job(found: Json) -> RunJob:
-    """Return the SparkApplication as a `RunJob`.
+def with_application(run: MaintenanceJob, pods: ObservedRun, found: Json, now: str) -> ObservedRun:
+    """Return the state of a run on Kubeflow: its SparkApplication, and its pods as in `pods`.
 
-    The start time is None, because Kubeflow reports the start time of the last attempt only.
+    The run has failed if its last driver ended with one of `FINAL_CODES`, or if its deadline has passed. The start
+    time is None, because Kubeflow reports the start time of the last attempt only.
     """
     meta, status = found["metadata"], found.get("status", {})
-    attempts = status.get("executionAttempts", 0)
-    is_suspended = bool(found.get("spec", {}).get("suspend"))
-    return RunJob(
-        meta["uid"], owner_of(found), is_suspended, "deletionTimestamp" in meta, attempts, None, _end_of(status)
+    end = _end_of(status)
+    job = RunJob(
+        meta["uid"],
+        owner_of(found),
+        bool(found.get("spec", {}).get("suspend")),
+        "deletionTimestamp" in meta,
+        status.get("executionAttempts", 0),
+        None,
+        end or _end_by_exit_code(pods, now) or _end_by_deadline(run, now),
+        starts_more=end is None,
     )
+    return pods._replace(job=job, unmade=_unsubmitted(status))
 
 
 def _end_of(status: Json) -> JobEnd | None:
@@ -38,27 +46,15 @@ def _end_of(status: Json) -> JobEnd | None:
     return JobEnd(state["state"] == COMPLETED, "SparkApplicationFailed", why, at)
 
 
-def unsubmitted(found: Json) -> str:
+def _unsubmitted(status: Json) -> str:
     """Return why Kubeflow's operator has started no driver, or else the state of the SparkApplication."""
-    state = found.get("status", {}).get("applicationState", {})
+    state = status.get("applicationState", {})
     if not state.get("state"):
         return (
             "Kubeflow's Spark operator has not picked up the SparkApplication; check that the "
             "Spark operator runs and watches this namespace"
         )
     return ": ".join(filter(None, (f"the SparkApplication is {state['state']}", state.get("errorMessage", "").strip())))
-
-
-def judged(run: MaintenanceJob, observed: ObservedRun, now: str) -> ObservedRun:
-    """Return `observed`, with the end of the job if a run on Kubeflow has failed.
-
-    The run has failed if its last driver ended with one of `FINAL_CODES`, or if its deadline has passed.
-    """
-    job = observed.job
-    if run.spec.backend != "Kubeflow" or job is None or job.end is not None:
-        return observed
-    end = _end_by_exit_code(observed, now) or _end_by_deadline(run, now)
-    return observed._replace(job=job._replace(end=end)) if end is not None else observed
 
 
 def _end_by_exit_code(observed: ObservedRun, now: str) -> JobEnd | None:
@@ -73,8 +69,3 @@ def _end_by_deadline(run: MaintenanceJob, now: str) -> JobEnd | None:
     is_over = seconds_between(status.start_time, now) >= deadline_s
     said = f"the run was active longer than the deadline of {deadline_s} seconds"
     return JobEnd(False, "DeadlineExceeded", said, now) if is_over else None
-
-
-def goes_on(run: MaintenanceJob, observed: ObservedRun) -> bool:
-    """True if Kubeflow's operator would still start drivers of a run that has ended."""
-    return run.spec.backend == "Kubeflow" and observed.job is not None and observed.job.end is None

@@ -4,7 +4,8 @@ Drivers report progress every few seconds, which must not cause reconciliations 
 """
 
 import logging
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import math
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import Final
 
 from barnabas_operator.kube.api import KubeRefused, KubeUnreachable
@@ -12,11 +13,9 @@ from barnabas_operator.kube.gather_runs import gather_runs
 from barnabas_operator.leader_election.leadership import NotLeading
 from barnabas_operator.planning.conditions import with_problem
 from barnabas_operator.planning.maintenance.observed_run import NOTHING_SEEN, ObservedRun
-from barnabas_operator.planning.maintenance.run_checks import run_problems
-from barnabas_operator.planning.maintenance.run_status import DELETING, pending, refused
-from barnabas_operator.planning.maintenance.run_step import has_begun
+from barnabas_operator.planning.maintenance.run_state import Run, RunState, has_begun, run_of
+from barnabas_operator.planning.maintenance.run_status import DELETING, is_worth_a_write, pending, refused
 from barnabas_operator.planning.maintenance.run_turns import waiting_turns
-from barnabas_operator.planning.maintenance.spark_application import goes_on
 from barnabas_operator.planning.rebalance_request import SKEW, named_run
 from barnabas_operator.planning.refusal import (
     CLUSTER_NOT_READY,
@@ -30,7 +29,6 @@ from barnabas_operator.reconcile.brokers.applied_objects import ObjectRefused
 from barnabas_operator.reconcile.in_turns import in_turns
 from barnabas_operator.reconcile.kind_reconciler import Bodies, ReconcilerEnvironment
 from barnabas_operator.reconcile.look_worker import Looker
-from barnabas_operator.reconcile.maintenance.run_statuses import RunStatuses
 from barnabas_operator.reconcile.maintenance.run_work import RunWork
 from barnabas_operator.reconcile.parsed_resources import ParsedResources
 from barnabas_operator.reconcile.reconcile_parts import refusal_of
@@ -41,9 +39,8 @@ from barnabas_operator.resources.maintenance_job import MAINTENANCE_JOB, Mainten
 
 log = logging.getLogger(__name__)
 
-ObservedRuns = Mapping[str, ObservedRun]
-"""The observed state of each MaintenanceJob, by the name of the MaintenanceJob."""
 AT_ONCE_MAX: Final = 16
+NUMBERS_EVERY_S: Final = 10.0
 NOT_YET: Final = "the Cluster has not been reconciled yet"
 
 
@@ -61,9 +58,8 @@ class RunLooker(Looker):
         self._statuses: Final = StatusWriter(worker_environment.api, worker_environment.clock)
         self._work: Final = RunWork(worker_environment.api, worker_environment.settings, worker_environment.clock)
         self._read: Final = ParsedResources(MaintenanceJob)
-        self._run_statuses: Final = RunStatuses(
-            self._statuses, worker_environment.clock.monotonic_s, self._read.status_of
-        )
+        self._written_s: dict[str, float] = {}
+        """The monotonic time at which the status of each run was last written, by uid of the MaintenanceJob."""
         self._cluster: Cluster | None = None
         self._why_not = NOT_YET
 
@@ -95,26 +91,17 @@ class RunLooker(Looker):
         """
         self._cluster, self._why_not = cluster, why_resting or ("" if cluster is not None else NOT_YET)
         self._statuses.begin()
-        runs = await self._readable(bodies)
-        ending = [run for run in runs if _goes(run)]
-        done = [run for run in runs if run.has_finished and not _goes(run)]
-        active = [run for run in runs if not (run.has_finished or _goes(run))]
-        held = [run for run in done if has_finalizer_as(bodies[run.metadata.name], wanted=True)]
-        observed = await self._gather([*ending, *active, *held])
-        await in_turns(lambda run: self._end(run, _of(run, observed), bodies), ending, AT_ONCE_MAX)
-        await in_turns(self._expire, done, AT_ONCE_MAX)
-        stopped = [run for run in held if goes_on(run, _of(run, observed))]
-        await in_turns(lambda run: self._stop(run, _of(run, observed)), stopped, AT_ONCE_MAX)
-        lingering = [run for run in done if _may_do_something(_of(run, observed)) or run in stopped]
-        over = [run for run in done if run not in lingering]
-        await self._statuses.with_finalizers(over, bodies, lambda _: False)
-        await self._bring(active, [*(run for run in ending if has_begun(run)), *lingering], observed, bodies)
+        there = {body["metadata"]["uid"] for body in bodies.values()}
+        self._written_s = {uid: at for uid, at in self._written_s.items() if uid in there}
+        runs = await self._observed(await self._readable(bodies), bodies)
+        turns = waiting_turns(run.declared for run in runs if run.may_use_its_topics)
+        await in_turns(
+            lambda run: self._reconcile(run, turns.get(run.declared.metadata.name), bodies), runs, AT_ONCE_MAX
+        )
         self._statuses.check()
-        is_busy = bool(ending or active or lingering)
-        return is_busy or any(run.spec.ttl_seconds_after_finished is not None for run in done)
-
-    async def _gather(self, asked: Collection[MaintenanceJob]) -> ObservedRuns:
-        return await gather_runs(self._api, self._key.namespace, self._key.name, asked) if asked else {}
+        return any(
+            run.state is not RunState.OVER or run.declared.spec.ttl_seconds_after_finished is not None for run in runs
+        )
 
     async def _readable(self, bodies: Bodies) -> Sequence[MaintenanceJob]:
         """Return the valid runs, and the invalid runs that have begun or ended.
@@ -123,46 +110,49 @@ class RunLooker(Looker):
         """
         runs, unread = self._read.all(bodies.values())
         runs += [run for run, _ in unread if _is_past_its_spec(run)]
-        invalid = [(run, why) for run, why in unread if not _is_past_its_spec(run)]
-        now = self._now()
-        await self._write((with_problem(run, Refusal(INVALID_SPEC, why), now) for run, why in invalid), bodies)
+        for run, why in unread:
+            if not _is_past_its_spec(run):
+                now = self._statuses.newest(run, bodies[run.metadata.name])
+                await self._write(now, with_problem(now, Refusal(INVALID_SPEC, why), self._now()), bodies)
         return [self._statuses.newest(run, bodies[run.metadata.name]) for run in runs]
 
-    async def _bring(
-        self,
-        declared: Sequence[MaintenanceJob],
-        not_gone: Sequence[MaintenanceJob],
-        observed: ObservedRuns,
-        bodies: Bodies,
-    ) -> None:
-        """Start or observe the runs in `declared`. A run waits for earlier runs on the same subject, such as a topic.
+    async def _observed(self, declared: Sequence[MaintenanceJob], bodies: Bodies) -> list[Run]:
+        """Return the runs as the API server has them now; it is not asked about runs that have long been over."""
+        asked = [
+            run
+            for run in declared
+            if not run.has_finished or _is_deleted(run) or has_finalizer_as(bodies[run.metadata.name], wanted=True)
+        ]
+        found: Mapping[str, ObservedRun] = {}
+        if asked:
+            found = await gather_runs(self._api, self._key.namespace, self._key.name, asked, self._now())
+        return [run_of(run, found.get(run.metadata.name, NOTHING_SEEN)) for run in declared]
 
-        Runs also wait for the runs in `not_gone`, which are finished or being deleted, but may still have pods.
-        """
-        wrong = {run.metadata.name: "; ".join(run_problems(run.spec)) for run in declared if not has_begun(run)}
-        cluster, now = self._key.name, self._now()
-        bad = [run for run in declared if wrong.get(run.metadata.name)]
-        good = [run for run in declared if not wrong.get(run.metadata.name)]
-        await self._write((refused(run, cluster, wrong[run.metadata.name], now) for run in bad), bodies)
-        turns = waiting_turns([*good, *not_gone])
-        if not self._why_not:  # Runs may begin, and a MaintenanceJob must have its finalizer before its run begins.
-            good = await self._statuses.with_finalizers(good, bodies, lambda run: _begins(run, turns))
+    async def _reconcile(self, run: Run, turn: Refusal | None, bodies: Bodies) -> None:
+        """Take the next step of one run; `turn` says which earlier run it waits for, on the same topic for example."""
+        match run.state:
+            case RunState.ENDING:
+                await self._end(run, bodies)
+            case RunState.LINGERING | RunState.OVER:
+                await self._clear(run, bodies)
+            case _:
+                await self._step(run, turn, bodies)
 
-        async def step(run: MaintenanceJob) -> None:
-            await self._step(run, _of(run, observed), turns.get(run.metadata.name), bodies)
-
-        await in_turns(step, good, AT_ONCE_MAX)
-
-    async def _step(self, run: MaintenanceJob, observed: ObservedRun, turn: Refusal | None, bodies: Bodies) -> None:
-        name = self._key.name
+    async def _step(self, run: Run, turn: Refusal | None, bodies: Bodies) -> None:
+        before, name = run.declared, self._key.name
         why_not = Refusal(CLUSTER_NOT_READY, self._why_not) if self._why_not else turn
+        if not self._why_not and run.state is not RunState.INVALID:
+            # The run may begin, and a MaintenanceJob must have its finalizer before its run begins.
+            is_wanted = has_begun(before) or turn is None
+            if not await self._statuses.with_finalizers([before], bodies, lambda _: is_wanted):
+                return
         try:
-            after = await self._work.step(run, observed, self._cluster, name, why_not)
+            after = await self._work.step(run, self._cluster, name, why_not)
         except (NotLeading, KubeUnreachable):
             raise
         except Exception as error:  # An error in one run must not stop the other runs.
-            after = self._failed(run, error)
-        await self._write([after], bodies)
+            after = self._failed(before, error)
+        await self._write(before, after, bodies)
 
     def _failed(self, run: MaintenanceJob, error: Exception) -> MaintenanceJob:
         """Return the run with the error in its status; a run whose objects are invalid has failed for good."""
@@ -174,46 +164,46 @@ class RunLooker(Looker):
         is_final = isinstance(error, KubeRefused) and error.is_about_the_object
         return refused(run, name, why.message, now) if is_final else pending(run, name, why, now)
 
-    async def _end(self, run: MaintenanceJob, observed: ObservedRun, bodies: Bodies) -> None:
+    async def _end(self, run: Run, bodies: Bodies) -> None:
         """End the pods of a deleted run; remove the resource's finalizer if no pod is left, or else report the pods."""
+        before, observed = run.declared, run.observed
         try:
-            is_over = await self._work.end(run, observed)
+            if await self._work.end(run):
+                await self._statuses.release(bodies[before.metadata.name])
+                return
             why = Refusal(
                 DELETING, f"waiting for the pods of the run to end; pods that still run: {observed.live_pods}"
             )
             why = Refusal(KUBERNETES_ERROR, observed.unknown) if observed.unknown else why
         except KubeRefused as error:
-            is_over, why = False, Refusal(KUBERNETES_ERROR, error.message)
-        if is_over:
-            await self._statuses.release(bodies[run.metadata.name])
-        else:
-            await self._write([with_problem(run, why, self._now())], bodies)
+            why = Refusal(KUBERNETES_ERROR, error.message)
+        await self._write(before, with_problem(before, why, self._now()), bodies)
 
-    async def _stop(self, run: MaintenanceJob, observed: ObservedRun) -> None:
-        """Delete the SparkApplication of a finished run, because Kubeflow would start another driver.
+    async def _clear(self, run: Run, bodies: Bodies) -> None:
+        """Delete what would start more drivers of a finished run, and the run itself when its time has come.
 
-        If the API server refuses, only log the error.
+        If the API server refuses, only log the error. The finalizer is removed when no pod is left.
         """
-        try:
-            await self._work.end(run, observed)
-        except KubeRefused as error:
-            log.warning("%s/%s: the run cannot be stopped: %s", run.metadata.namespace, run.metadata.name, error)
-
-    async def _expire(self, run: MaintenanceJob) -> None:
-        """Delete a finished run after `ttlSecondsAfterFinished`, unless its rebalance plan may still be carried out."""
-        if self._may_be_carried_out(run):
-            return
-        try:
-            await self._work.expire(run)
-        except KubeRefused as error:
-            log.warning("%s/%s: the run cannot be deleted: %s", run.metadata.namespace, run.metadata.name, error)
+        declared, job = run.declared, run.observed.job
+        if job is not None and job.starts_more:
+            await _tried(declared, "stopped", self._work.end(run))
+        if not self._may_be_carried_out(declared):
+            await _tried(declared, "deleted", self._work.expire(declared))
+        if run.state is RunState.OVER:
+            await self._statuses.with_finalizers([declared], bodies, lambda _: False)
 
     def _may_be_carried_out(self, run: MaintenanceJob) -> bool:
         """True if the rebalance that this run has planned may still be carried out."""
         return run.spec.job == SKEW and (self._cluster is None or named_run(self._cluster) == run.metadata.name)
 
-    async def _write(self, runs: Iterable[MaintenanceJob], bodies: Bodies) -> None:
-        await self._run_statuses.write(runs, bodies)
+    async def _write(self, before: MaintenanceJob, after: MaintenanceJob, bodies: Bodies) -> None:
+        """Write a status with changed conditions at once, and a status with other changes at most every ten seconds."""
+        assert after.status is not None, "the status of a run must be set before the status is written"
+        uid, now_s = after.metadata.uid or "", self._clock.monotonic_s()
+        is_late = now_s - self._written_s.get(uid, -math.inf) >= NUMBERS_EVERY_S
+        if before.status != after.status and (is_late or is_worth_a_write(before.status, after.status)):
+            self._written_s[uid] = now_s
+            await self._statuses.write([(after, bodies[after.metadata.name])])
 
     def _now(self) -> str:
         return time_text(self._clock.now_ms())
@@ -230,18 +220,12 @@ def _is_past_its_spec(run: MaintenanceJob) -> bool:
     return has_begun(run) or run.has_finished
 
 
-def _goes(run: MaintenanceJob) -> bool:
+def _is_deleted(run: MaintenanceJob) -> bool:
     return run.metadata.deletion_timestamp is not None
 
 
-def _of(run: MaintenanceJob, observed: ObservedRuns) -> ObservedRun:
-    return observed.get(run.metadata.name, NOTHING_SEEN)
-
-
-def _may_do_something(observed: ObservedRun) -> bool:
-    return bool(observed.live_pods or observed.unknown)
-
-
-def _begins(run: MaintenanceJob, turns: Mapping[str, Refusal]) -> bool:
-    """True if the run has begun, or if it may begin because `turns` has no refusal of the run."""
-    return has_begun(run) or run.metadata.name not in turns
+async def _tried(run: MaintenanceJob, what: str, work: Awaitable[object]) -> None:
+    try:
+        await work
+    except KubeRefused as error:
+        log.warning("%s/%s: the run cannot be %s: %s", run.metadata.namespace, run.metadata.name, what, error)

@@ -3,33 +3,25 @@
 import asyncio
 import logging
 import math
-from typing import Final, assert_never
+from typing import Final
 
 from barnabas_core.clock import Clock
 from barnabas_operator.kube.api import CONFLICT, KubeApi, KubeRefused
 from barnabas_operator.manifests.maintenance_run import driver_job, driver_service, run_access, run_client
 from barnabas_operator.manifests.run_pod_template import as_the_cluster_says
 from barnabas_operator.manifests.spark_application import spark_application
-from barnabas_operator.planning.maintenance.observed_run import ObservedRun
-from barnabas_operator.planning.maintenance.run_checks import NO_SPARK_OPERATOR, SPARK_OPERATOR_MISSING
-from barnabas_operator.planning.maintenance.run_status import ended, ended_at, pending, recalled, running
-from barnabas_operator.planning.maintenance.run_step import (
+from barnabas_operator.planning.maintenance.run_checks import NO_SPARK_OPERATOR, SPARK_OPERATOR_MISSING, run_problems
+from barnabas_operator.planning.maintenance.run_state import (
     MARK,
     STARTED,
-    End,
-    MakeJob,
-    MarkStarted,
-    Recall,
-    ResumeJob,
-    Wait,
-    Watch,
+    Run,
+    RunState,
     mark_of,
     marked,
-    next_step,
     started_object,
     taken,
 )
-from barnabas_operator.planning.maintenance.spark_application import judged
+from barnabas_operator.planning.maintenance.run_status import ended, ended_at, pending, recalled, refused, running
 from barnabas_operator.planning.refusal import KUBERNETES_ERROR, RESOURCE_CONFLICT, Refusal
 from barnabas_operator.planning.time_text import seconds_between, time_text
 from barnabas_operator.reconcile.brokers.applied_objects import AppliedObjects, ObjectRefused
@@ -61,43 +53,43 @@ class RunWork:
         self._rights_turn: Final = asyncio.Lock()
         self._rights_s = -math.inf
 
-    async def step(
-        self, run: MaintenanceJob, observed: ObservedRun, cluster: Cluster | None, name: str, why_not: Refusal | None
-    ) -> MaintenanceJob:
+    async def step(self, run: Run, cluster: Cluster | None, name: str, why_not: Refusal | None) -> MaintenanceJob:
         """Do what the run needs next, such as to create or start its Job; return the run with its new status.
 
-        `name` is the name of the Cluster. `cluster` is None if the Cluster is unknown.
+        `name` is the name of the Cluster. `cluster` is None if the Cluster is unknown. `why_not` says why the run may
+        not begin, and is None if it may.
         """
-        if observed.unknown:
-            raise ObjectRefused(Refusal(KUBERNETES_ERROR, observed.unknown))
+        declared, observed, state = run
         now = time_text(self._clock.now_ms())
-        observed = judged(run, observed, now)
-        step = next_step(run, observed, why_not)
-        match step:
-            case Wait(why):
-                return pending(run, name, why, now)
-            case MakeJob():
-                assert cluster is not None, "no run may begin before the operator has found the Cluster"
-                await self._begin(run, cluster)
-                return running(run, name, observed, now)
-            case MarkStarted():
-                await self._mark(run, STARTED)
-                await self._resume(run)
-                return running(run, name, observed, now)
-            case ResumeJob():
-                await self._resume(run)
-                return running(run, name, observed, now)
-            case Watch():
-                if cluster is not None and not observed.live_pods:
-                    await self._give_rights(cluster)  # Without its ServiceAccount the driver's pod cannot be created.
-                return running(run, name, observed, now)
-            case End():
-                after = ended(run, name, observed, now)
-                await self._mark(run, (after.status and after.status.phase) or STARTED)
+        match state:
+            case RunState.INVALID:
+                return refused(declared, name, "; ".join(run_problems(declared.spec)), now)
+            case RunState.UNKNOWN:
+                raise ObjectRefused(Refusal(KUBERNETES_ERROR, observed.unknown))
+            case RunState.TAKEN:
+                return pending(declared, name, taken(*started_object(declared)), now)
+            case RunState.LOST:
+                return recalled(declared, name, mark_of(declared) or STARTED, now)
+            case RunState.ENDED:
+                after = ended(declared, name, observed, now)
+                await self._mark(declared, (after.status and after.status.phase) or STARTED)
                 return after
-            case Recall(mark):
-                return recalled(run, name, mark, now)
-        assert_never(step)
+            case RunState.NEW | RunState.CREATED if why_not is not None:
+                return pending(declared, name, why_not, now)
+        await self._advance(run, cluster)
+        return running(declared, name, observed, now)
+
+    async def _advance(self, run: Run, cluster: Cluster | None) -> None:
+        """Begin the run, or see to it that a run that has begun can go on."""
+        if run.state is RunState.NEW:
+            assert cluster is not None, "no run may begin before the operator has found the Cluster"
+            await self._begin(run.declared, cluster)
+            return
+        await self._mark(run.declared, STARTED)
+        if run.state is RunState.CREATED:
+            await self._resume(run.declared)
+        elif cluster is not None and not run.observed.live_pods:
+            await self._give_rights(cluster)  # Without its ServiceAccount the driver's pod cannot be created.
 
     async def _begin(self, run: MaintenanceJob, cluster: Cluster) -> None:
         """Begin the run: check and create its objects, mark the run as started, and start its suspended Job."""
@@ -163,15 +155,15 @@ class RunWork:
         kind, name = started_object(run)
         await self._api.patch(kind, run.metadata.namespace, name, {"spec": {"suspend": False}})
 
-    async def end(self, run: MaintenanceJob, observed: ObservedRun) -> bool:
+    async def end(self, run: Run) -> bool:
         """Delete the Job or SparkApplication of a run; return True if the object and all its pods are gone."""
-        job = observed.job
-        is_own = job is not None and job.owner == run.metadata.uid
+        job, meta = run.observed.job, run.declared.metadata
+        is_own = job is not None and job.owner == meta.uid
         if job is not None and is_own and not job.is_ending:
             gone = {"preconditions": {"uid": job.uid}, "propagationPolicy": "Background"}
-            kind, name = started_object(run)
-            await self._api.delete(kind, run.metadata.namespace, name, **gone)
-        return not (is_own or observed.live_pods or observed.unknown)
+            kind, name = started_object(run.declared)
+            await self._api.delete(kind, meta.namespace, name, **gone)
+        return not (is_own or run.observed.live_pods or run.observed.unknown)
 
     async def expire(self, run: MaintenanceJob) -> None:
         """Delete a run that ended at least `ttlSecondsAfterFinished` ago, if the run has this field."""

@@ -1,0 +1,133 @@
+"""The state of a MaintenanceJob, by which the operator decides what to do with the run.
+
+A MaintenanceJob must run only once, even if the operator restarts or an object is lost. So a run begins in three
+writes: the operator creates the Job suspended, adds the annotation `MARK` to the MaintenanceJob, and resumes the Job.
+If the annotation exists without a Job, the run may have begun, and its Job was lost.
+"""
+
+from enum import Enum, auto
+from typing import Final, NamedTuple
+
+from barnabas_operator.planning.maintenance.observed_run import ObservedRun
+from barnabas_operator.planning.maintenance.run_checks import run_problems
+from barnabas_operator.planning.object_names import application_name, driver_name
+from barnabas_operator.planning.refusal import RESOURCE_CONFLICT, Refusal
+from barnabas_operator.resources.maintenance_job import FINISHED, MaintenanceJob
+
+MARK: Final = "barnabas.dev/run"
+"""The annotation of a MaintenanceJob with the state of its run.
+
+The operator reads the annotation if the status is lost, as in a restore from a backup. The annotation contains the
+name of the MaintenanceJob, so that a copy with another name counts as a new run.
+"""
+STARTED: Final = "Started"
+
+
+class RunState(Enum):
+    """The state of a run. The status of a run before `ENDING` is not final."""
+
+    INVALID = auto()
+    """The spec is invalid, and the run has not begun."""
+    UNKNOWN = auto()
+    """The objects of the run could not be read."""
+    TAKEN = auto()
+    """The name of the run's Job belongs to an object of another owner."""
+    NEW = auto()
+    """The run has no Job, and has not begun."""
+    CREATED = auto()
+    """The Job is suspended."""
+    RUNNING = auto()
+    ENDED = auto()
+    """The Job has ended."""
+    LOST = auto()
+    """The run has begun, and its Job is gone; or its status, but not its annotation, was lost after its end."""
+    ENDING = auto()
+    """The MaintenanceJob is being deleted."""
+    LINGERING = auto()
+    """The status is final, but pods still run, or may be started."""
+    OVER = auto()
+    """The status is final, and no pod runs."""
+
+
+class Run(NamedTuple):
+    """A MaintenanceJob with the observed state of its objects, and the state that follows from both."""
+
+    declared: MaintenanceJob
+    observed: ObservedRun
+    state: RunState
+
+    @property
+    def may_use_its_topics(self) -> bool:
+        """True if other runs on the same topic may have to wait for this run."""
+        if self.state is RunState.ENDING:
+            return has_begun(self.declared)
+        return self.state not in (RunState.INVALID, RunState.OVER)
+
+
+def run_of(declared: MaintenanceJob, observed: ObservedRun) -> Run:
+    """Return the run with its state."""
+    return Run(declared, observed, _state(declared, observed))
+
+
+def _state(run: MaintenanceJob, observed: ObservedRun) -> RunState:
+    job = observed.job
+    if run.metadata.deletion_timestamp is not None:
+        return RunState.ENDING
+    if run.has_finished:
+        may_do_something = observed.live_pods or observed.unknown or (job is not None and job.starts_more)
+        return RunState.LINGERING if may_do_something else RunState.OVER
+    if not has_begun(run) and any(run_problems(run.spec)):
+        return RunState.INVALID
+    if observed.unknown:
+        return RunState.UNKNOWN
+    if job is None:
+        return RunState.LOST if has_begun(run) else RunState.NEW
+    if job.owner != run.metadata.uid:
+        return RunState.TAKEN
+    if job.end is not None:
+        return RunState.ENDED
+    if mark_of(run) in FINISHED:
+        return RunState.LOST
+    return RunState.CREATED if job.is_suspended else RunState.RUNNING
+
+
+def mark_of(run: MaintenanceJob) -> str | None:
+    """Return the state in the annotation `MARK`, or None if it is missing or names another MaintenanceJob."""
+    named, _, mark = run.metadata.annotations.get(MARK, "").partition(" ")
+    return mark if named == run.metadata.name else None
+
+
+def marked(run: MaintenanceJob, mark: str) -> str:
+    """Return the value of the annotation `MARK`: the name of the MaintenanceJob and the state of its run.
+
+    The argument `mark` is the state.
+    """
+    return f"{run.metadata.name} {mark}"
+
+
+def has_begun(run: MaintenanceJob) -> bool:
+    """True if the run may have begun its work."""
+    return mark_of(run) is not None or (run.status is not None and run.status.phase == "Running")
+
+
+def taken(kind: str, name: str) -> Refusal:
+    """Return the Refusal of a run that needs the object `name`, which already exists and has another owner."""
+    return Refusal(
+        RESOURCE_CONFLICT,
+        f"{kind} {name} already exists and has another owner; delete the object, or rename the MaintenanceJob",
+    )
+
+
+class StartedObject(NamedTuple):
+    """The kind and name of the object that starts the drivers of a run."""
+
+    kind: str
+    name: str
+
+
+def started_object(run: MaintenanceJob) -> StartedObject:
+    """Return the object that starts the drivers, which depends on `spec.backend`."""
+    name = run.metadata.name
+    if run.spec.backend == "Kubeflow":
+        return StartedObject("SparkApplication", application_name(name))
+    return StartedObject("Job", driver_name(name))
