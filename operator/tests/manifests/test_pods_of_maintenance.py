@@ -5,9 +5,8 @@ from typing import Any
 from msgspec import json
 
 from barnabas_operator.manifests.client_access import ClientAccess
-from barnabas_operator.manifests.executor_pod import ANNOTATION
 from barnabas_operator.manifests.kube_object import KubeObject
-from barnabas_operator.manifests.maintenance_run import driver_job, run_access
+from barnabas_operator.manifests.maintenance_run import EXECUTOR_ANNOTATION, driver_job, run_access
 from barnabas_operator.manifests.maintenance_schedule import schedules, starter_access
 from barnabas_operator.manifests.run_pod_template import as_the_cluster_says
 from barnabas_operator.manifests.spark_application import spark_application
@@ -50,7 +49,7 @@ def is_dressed(pod: KubeObject, name: str | None) -> bool:
 def test_a_driver_and_its_executors_are_as_their_run_and_their_cluster_say() -> None:
     driver = driver_job(dressed(), "one", ClientAccess("b:1"), "jobs:dev")["spec"]["template"]
     assert is_dressed(driver, "barnabas-maintenance")
-    assert is_dressed(json.decode(driver["metadata"]["annotations"][ANNOTATION]), None)
+    assert is_dressed(json.decode(driver["metadata"]["annotations"][EXECUTOR_ANNOTATION]), None)
 
 
 def test_a_driver_that_kubeflows_operator_submits_is_so_too() -> None:

@@ -1,20 +1,27 @@
-"""The Kubernetes objects of a maintenance run: the driver's Job and Service, and a ServiceAccount."""
+"""The Kubernetes objects of a maintenance run: the driver's Job and Service, and a ServiceAccount.
+
+Spark's driver reads the pod template of its executors from a file. An annotation of the driver's pod contains the
+template, and a downwardAPI volume mounts the annotation.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+import msgspec
+
 from barnabas_operator.manifests.access import account_with_role, pulling_with
 from barnabas_operator.manifests.client_access import ClientAccess, client_access
-from barnabas_operator.manifests.executor_pod import MOUNT, VOLUME, executor_annotation
 from barnabas_operator.manifests.kube_object import KubeObject
 from barnabas_operator.manifests.restricted import CONTAINER_SECURITY, POD_SECURITY, USER_ID
 from barnabas_operator.manifests.run_pod_template import admission, placement, pod_meta
 from barnabas_operator.planning.maintenance.observed_run import DRIVER
 from barnabas_operator.planning.maintenance.option_checks import BOOTSTRAP
-from barnabas_operator.planning.maintenance.run_checks import EVENT_LOGS, TMP, TMP_PATH
+from barnabas_operator.planning.maintenance.run_checks import EVENT_LOGS, EXECUTOR_POD, TMP, TMP_PATH
 from barnabas_operator.planning.maintenance.spark_conf import (
     BLOCKS_PORT,
     DRIVER_PORT,
+    EXECUTOR_TEMPLATE,
+    EXECUTOR_TEMPLATE_PATH,
     POD_NAME,
     literal,
     master_of,
@@ -42,6 +49,19 @@ FAILED_LATE: Final = 75
 """The exit code of a continuous archive that failed after an hour or more; the Job does not count it as a failure."""
 END_S_MAX: Final = 60
 """The grace period in which a driver deletes its executors and reports its progress."""
+SECURITY: Final = {**POD_SECURITY, "fsGroup": USER_ID, "fsGroupChangePolicy": "OnRootMismatch"}
+EXECUTOR_END_S_MAX: Final = 5
+"""The grace period of executors. It is short, because uncommitted output is discarded anyway."""
+EXECUTOR_ANNOTATION: Final = "barnabas.dev/executor-pod"
+EXECUTOR_VOLUME: Final[KubeObject] = {
+    "name": EXECUTOR_POD,
+    "downwardAPI": {
+        "items": [
+            {"path": EXECUTOR_TEMPLATE, "fieldRef": {"fieldPath": f"metadata.annotations['{EXECUTOR_ANNOTATION}']"}}
+        ]
+    },
+}
+EXECUTOR_MOUNT: Final[KubeObject] = {"name": EXECUTOR_POD, "mountPath": EXECUTOR_TEMPLATE_PATH, "readOnly": True}
 
 
 def run_client(run: MaintenanceJob, cluster: Cluster) -> ClientAccess:
@@ -104,7 +124,9 @@ def _codes(*values: int) -> KubeObject:
 
 def driver_meta(run: MaintenanceJob, cluster: str, access: ClientAccess) -> KubeObject:
     """Return the metadata of a driver's pod."""
-    annotations = executor_annotation(run, access) if run.spec.executors else {}
+    annotations = {}
+    if run.spec.executors:
+        annotations[EXECUTOR_ANNOTATION] = msgspec.json.encode(_executor_pod(run, access), order="sorted").decode()
     return pod_meta(run.spec.template.pod, run_labels(cluster, run.metadata.name, DRIVER), annotations)
 
 
@@ -117,10 +139,10 @@ def driver_pod(run: MaintenanceJob, cluster: str, access: ClientAccess, image: s
         "automountServiceAccountToken": True,
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": END_S_MAX,
-        "securityContext": {**POD_SECURITY, "fsGroup": USER_ID, "fsGroupChangePolicy": "OnRootMismatch"},
+        "securityContext": SECURITY,
         "volumes": [
             {"name": TMP, "emptyDir": {}},
-            *([VOLUME] if run.spec.executors else ()),
+            *([EXECUTOR_VOLUME] if run.spec.executors else ()),
             *access.volumes,
             *(_volume(each) for each in _volumes(run)),
         ],
@@ -128,6 +150,31 @@ def driver_pod(run: MaintenanceJob, cluster: str, access: ClientAccess, image: s
         **placement(run.spec.template.pod),
         **admission(run.spec.template.pod),
     }
+
+
+def _executor_pod(run: MaintenanceJob, access: ClientAccess) -> KubeObject:
+    """Return the executors' pod template, without the fields that Spark sets.
+
+    The file images/executor-pod.yaml must have the same content.
+    """
+    template = run.spec.template.pod
+    container = {
+        "name": "executor",
+        "securityContext": dict(CONTAINER_SECURITY),
+        "volumeMounts": [{"name": TMP, "mountPath": TMP_PATH}, *access.mounts],
+    }
+    spec = {
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": EXECUTOR_END_S_MAX,
+        "securityContext": SECURITY,
+        "containers": [container],
+        "volumes": [{"name": TMP, "emptyDir": {}}, *access.volumes],
+        **placement(template),
+        **admission(template),
+    }
+    meta = pod_meta(template, {}, {})
+    return {"apiVersion": "v1", "kind": "Pod", **({"metadata": meta} if meta else {}), "spec": spec}
 
 
 def _container(run: MaintenanceJob, cluster: str, access: ClientAccess, image: str) -> KubeObject:
@@ -144,7 +191,7 @@ def _container(run: MaintenanceJob, cluster: str, access: ClientAccess, image: s
         "securityContext": dict(CONTAINER_SECURITY),
         "volumeMounts": [
             {"name": TMP, "mountPath": TMP_PATH},
-            *([MOUNT] if run.spec.executors else ()),
+            *([EXECUTOR_MOUNT] if run.spec.executors else ()),
             *access.mounts,
             *(_mount(each) for each in _volumes(run)),
         ],
