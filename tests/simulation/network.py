@@ -237,6 +237,9 @@ class Channel:
         self._late.append(late)
         self._answer()
 
+    def respond_soon(self, response: bytearray) -> None:
+        self.respond([response])
+
     def defer(self, *, reads_on: bool = False) -> Callable[[list[Part]], None]:
         late = LateAnswer(mutes=not reads_on)
         self._late.append(late)

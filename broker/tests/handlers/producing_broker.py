@@ -64,6 +64,9 @@ class Client:
     def respond(self, parts: list[Part]) -> None:
         self.answers += parts
 
+    def respond_soon(self, response: bytearray) -> None:
+        self.respond([response])
+
     def defer(self, *, reads_on: bool = False) -> Callable[[list[Part]], None]:
         self.is_muted = self.is_muted or not reads_on
 

@@ -29,6 +29,9 @@ class Channel:
     def respond(self, parts: list[Any]) -> None:
         self.answer = b"".join(bytes(part) for part in parts if isinstance(part, (bytes, bytearray)))
 
+    def respond_soon(self, response: bytearray) -> None:
+        self.respond([response])
+
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Broker:

@@ -29,6 +29,8 @@ class Lateness:
         self.taken.append(body)
         if body.startswith(b"now"):
             connection.respond([framed(body)])
+        elif body.startswith(b"soon"):
+            connection.respond_soon(bytearray(framed(body)))
         else:
             self.outstanding.append((body, connection.defer(reads_on=body.startswith(b"late"))))
 
@@ -45,7 +47,9 @@ async def turns(until: Callable[[], bool]) -> None:
     raise AssertionError("it never came true")
 
 
-kinds = st.sampled_from([(b"now", b""), (b"late", b""), (b"mute", b""), (b"late", b" nothing"), (b"mute", b" nothing")])
+kinds = st.sampled_from(
+    [(b"now", b""), (b"soon", b""), (b"late", b""), (b"mute", b""), (b"late", b" nothing"), (b"mute", b" nothing")]
+)
 
 
 @settings(max_examples=60)

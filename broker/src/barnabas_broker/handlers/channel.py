@@ -67,6 +67,10 @@ class Channel(Protocol):
         """Send the response now."""
         ...
 
+    def respond_soon(self, response: bytearray) -> None:
+        """Send a small response together with those to other requests of the client that were received with it."""
+        ...
+
     def defer(self, *, reads_on: bool = False) -> Callable[[list[Part]], None]:
         """Return a callback that takes the parts of the response and sends them; for an empty list it sends nothing.
 

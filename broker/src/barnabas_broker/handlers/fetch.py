@@ -91,7 +91,7 @@ class ConsumerFetch:
 
         If the response must wait, return the callback that drops the request if the connection closes.
         """
-        if sum(len(topic.partitions) for topic in self._request.topics) > FETCHED_PARTITIONS:
+        if sum([len(topic.partitions) for topic in self._request.topics]) > FETCHED_PARTITIONS:
             self._respond = self._channel.defer()
             self._environment.attempt(self._read_in_slices())
             return self._give_up
@@ -223,8 +223,10 @@ class _Reader:
         high_watermark = log.high_watermark
         diverging = diverging_epoch(partition, wanted)
         if diverging is None:
-            length_max, is_first = min(wanted.max_bytes, self._bytes_left), self.bytes_read == 0
-            records = partition.read(wanted.fetch_offset, length_max, high_watermark, at_least_one_batch=is_first)
+            length_max = min(wanted.max_bytes, self._bytes_left)
+            records = partition.read(
+                wanted.fetch_offset, length_max, high_watermark, at_least_one_batch=not self.bytes_read
+            )
             if records is not None:
                 self.bytes_read += records.length
                 self._bytes_left -= records.length

@@ -2,7 +2,8 @@
 
 A connection reads no further request while a response is outstanding or unsent, so that a client that does not read
 cannot fill the broker's memory. A handler may let the connection read on: Produce does so while its batches are
-replicated, so that one replication round carries the batches of several requests.
+replicated, so that one replication round carries the batches of several requests. Small responses to requests that were
+received together are sent together, because a `send` costs more than most of the work for a request.
 """
 
 import asyncio
@@ -71,6 +72,8 @@ class Answers:
         self._outbox = Outbox(transport, cold_reads.gather_buffer, cold_reads.page_cache)
         self._late: deque[LateAnswer] = deque()
         self._late_bytes = 0
+        self.ready = b""
+        """The small responses that the next `flush` sends together."""
         self.deferred: list[LateAnswer] = []
         """The deferred responses of the current request, which the dispatcher takes after each request."""
         self._mutes = 0
@@ -118,6 +121,29 @@ class Answers:
         elif self.is_open:
             self._send(parts)
 
+    def respond_soon(self, response: bytearray) -> None:
+        """Send a small response after the outstanding ones, with those to requests that were received with its request.
+
+        The connection calls `flush` after the last request that it has received.
+        """
+        if self._late:
+            self._respond_late([response])
+        else:
+            self.ready += response
+
+    def flush(self) -> None:
+        """Send the small responses that are ready; drop them if the connection is closed."""
+        ready, self.ready = self.ready, b""
+        outbox = self._outbox
+        if outbox.unsent:
+            self._send([ready])
+        elif self.is_open:
+            try:
+                if not outbox.put(ready):
+                    self._holds_rest()
+            except OSError as error:
+                self._broken(error)
+
     def _respond_late(self, parts: list[Part]) -> None:
         late = LateAnswer(mutes=False)
         late.parts = parts
@@ -133,19 +159,27 @@ class Answers:
 
     def _send(self, parts: list[Part]) -> None:
         outbox = self._outbox
+        if self.ready:
+            parts, self.ready = [self.ready, *parts], b""
         try:
             if outbox.unsent:  # Earlier bytes that wait for the socket or the disk must be sent first.
                 outbox.add(parts)
                 self._holds_answers()
-            elif not outbox.put(parts):
-                self._holds_answers()
-                self._send_rest()
+            elif not (outbox.put(parts[0]) if len(parts) == 1 else outbox.put_parts(parts)):
+                self._holds_rest()
         except OSError as error:
-            self._asker.close(f"the response could not be sent: {error}")
+            self._broken(error)
+
+    def _broken(self, error: OSError) -> None:
+        self._asker.close(f"the response could not be sent: {error}")
 
     def _holds_answers(self) -> None:
         self._slow_clients.holds_answers(self._asker)
         self._asker.pause_reading()
+
+    def _holds_rest(self) -> None:
+        self._holds_answers()
+        self._send_rest()
 
     def _send_rest(self) -> None:
         """Send the unsent parts once the socket is writable, or once uncached records have been read from the disk."""
@@ -234,7 +268,7 @@ class Answers:
             elif self._outbox.cold is not None:
                 self._send_rest()
         except OSError as error:
-            self._asker.close(f"the response could not be sent: {error}")
+            self._broken(error)
 
     def close(self) -> None:
         """Drop all responses and their memory; call `give_up` for each unfinished one."""

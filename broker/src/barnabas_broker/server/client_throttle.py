@@ -207,6 +207,10 @@ class _ThrottledChannel:
         """Send the response now, with the throttle time."""
         self._connection.respond(self._telling(parts))
 
+    def respond_soon(self, response: bytearray) -> None:
+        """Send the response, with the throttle time, together with those to requests that were received with it."""
+        self.respond([response])
+
     def defer(self, *, reads_on: bool = False) -> Callable[[list[Part]], None]:
         """Return a callback that takes the parts of the response, and sends them with the throttle time.
 

@@ -63,6 +63,7 @@ class Connection:
         self._slow_clients = slow_clients
         self.answers = answers = Answers(loop, transport, slow_clients, cold_reads, self)
         self.respond = answers.respond
+        self.respond_soon = answers.respond_soon
         self.defer = answers.defer
         self.deferred = answers.deferred
         self._receive = transport.receive
@@ -105,11 +106,6 @@ class Connection:
         except OSError as error:
             self.close(str(error))  # The socket reports an error only once, so close now.
             return True
-
-    @property
-    def may_be_abandoned(self) -> bool:
-        """True if the client has closed its side, reading is paused and no response is being sent."""
-        return not self._reading and not self.answers.is_sending and self.has_ended()
 
     @property
     def is_closed(self) -> bool:
@@ -155,6 +151,8 @@ class Connection:
 
     def close(self, reason: str | None = None) -> None:
         """Close the connection and free its memory; log the `reason`, if any."""
+        if self.answers.ready:
+            self.answers.flush()
         if self.is_closed:
             return
         if reason:
@@ -260,8 +258,7 @@ class Connection:
         self._slow_clients.began(self)
 
     def _take(self, size_bytes: int) -> None:
-        """Receive the bytes that a peek has copied, so that the transport does not return them a second time."""
-        if size_bytes:
+        if size_bytes:  # A peek has copied the bytes already.
             self._receive(self._scratch[:size_bytes])
 
     def _wait_for_bytes(self, whole_bytes: int) -> None:
@@ -279,12 +276,11 @@ class Connection:
 
     def _process_partial(self) -> None:
         """Dispatch the complete requests in the connection's buffer; keep the bytes of an incomplete request."""
-        partial = self._partial
+        partial, have = self._partial, self._partial_have
         if partial is None:
             self._process_start()
             return
         view = memoryview(partial)
-        have = self._partial_have
         consumed = self._process(view, have)
         if self.is_closed:
             return
@@ -309,21 +305,27 @@ class Connection:
             (size,) = _unpack_size(buffer, position)
             if not 0 < size <= self.request_bytes_max:
                 raise MalformedRequest(f"a request has {size} bytes; 1 to {self.request_bytes_max} are allowed")
-            end: int = position + SIZE_BYTES + size
+            start = position + SIZE_BYTES
+            end: int = start + size
             if end > have:
                 break
-            self.dispatch(self, buffer, position + SIZE_BYTES, end)
-            if end == have:
-                return end
+            self.dispatch(self, buffer, start, end)
+            if end == have:  # The usual case: one request was received.
+                position = have
+                break
             if not position:
-                until_s = monotonic() + CONNECTION_S
+                until_s, half = monotonic() + CONNECTION_S, have >> 1
             elif monotonic() > until_s:
                 self._go_on_next_turn()
+            if end >= half and self.answers.ready:
+                self.answers.flush()  # The client can go on while the broker handles the second half of its requests.
+                half = have
             position = end
+        if self.answers.ready:
+            self.answers.flush()
         return position
 
     def _go_on_next_turn(self) -> None:
-        """Pause until the next turn of the event loop, because the connection has used its share of this turn."""
         self._others_first = True
         self.pause_reading()
         self._loop.call_soon(self._go_on)
@@ -359,7 +361,6 @@ class Connection:
         self._slow_clients.began(self)
 
     def _wait_for_memory(self) -> None:
-        """Stop reading until the pool has free memory."""
         self._starved = True
         self.pause_reading()
         self._pool.when_free(self, self._memory_is_free)

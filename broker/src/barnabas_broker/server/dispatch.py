@@ -24,6 +24,9 @@ log = logging.getLogger(__name__)
 CLIENT_ID_CHARS_MAX: Final = 200
 """The maximum number of characters of a client id that are stored with its connection."""
 
+Routes = Mapping[tuple[int, int], tuple[RawHandler, RequestStats]]
+"""The handler and the counters of each API key and version that has a raw handler."""
+
 
 class Dispatcher:
     """Decode requests, call the handler of the API key, and encode responses.
@@ -39,13 +42,22 @@ class Dispatcher:
     ) -> None:
         self._environment = environment
         self._quotas = environment.quotas
-        self._without_quotas = _by_version(raw_handlers)
-        self._with_quotas = _by_version({key: throttled(key, handler) for key, handler in raw_handlers.items()})
+        self.stats = {key: RequestStats(spec.name) for key, spec in API_SPECS.items()}
+        self._without_quotas = self._by_version(raw_handlers)
+        self._with_quotas = self._by_version({key: throttled(key, handler) for key, handler in raw_handlers.items()})
         self._quotas.on_change = self._choose_handlers
         self._choose_handlers()
         self._message_handler = message_handler
         self._tasks: set[asyncio.Task[None]] = set()
-        self.stats = {key: RequestStats(spec.name) for key, spec in API_SPECS.items()}
+
+    def _by_version(
+        self, handlers: Mapping[int, RawHandler]
+    ) -> Mapping[tuple[int, int], tuple[RawHandler, RequestStats]]:
+        return {
+            (key, version): (handler, self.stats[key])
+            for key, handler in handlers.items()
+            for version in range(API_SPECS[key].min_version, API_SPECS[key].max_version + 1)
+        }
 
     def _choose_handlers(self) -> None:
         self._raw_handlers = self._with_quotas if self._quotas.are_set else self._without_quotas
@@ -60,7 +72,7 @@ class Dispatcher:
         if connection.client.client_id is None:
             client_id = parse_request_header(buffer, start, end).client_id or ""
             connection.client = connection.client.named(client_id[:CLIENT_ID_CHARS_MAX])
-        raw, stats = self._raw_handlers.get((api_key, version)), self.stats[api_key]
+        raw, stats = self._raw_handlers.get((api_key, version)) or (None, self.stats[api_key])
         try:
             if raw is not None:
                 give_up = raw(self._environment, connection, version, correlation_id, buffer, body_start, end)
@@ -149,11 +161,3 @@ class Dispatcher:
                 connection.client.address,
             )
             connection.close()
-
-
-def _by_version(handlers: Mapping[int, RawHandler]) -> Mapping[tuple[int, int], RawHandler]:
-    return {
-        (key, version): handler
-        for key, handler in handlers.items()
-        for version in range(API_SPECS[key].min_version, API_SPECS[key].max_version + 1)
-    }

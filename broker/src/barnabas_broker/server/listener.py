@@ -307,7 +307,7 @@ class Listener:
         is_limited = self._settings.idle_s_max is not None
         for connection in list(self.connections):
             connection.looked_at()
-            if connection.idle_looks > IDLE_LOOKS and (is_limited or connection.may_be_abandoned):
+            if connection.idle_looks > IDLE_LOOKS and (is_limited or _is_abandoned(connection)):
                 connection.close()
 
     def _close_slow(self) -> None:
@@ -329,3 +329,8 @@ class Listener:
         clients = [each for each in self.connections if not self._admission.is_protected(each.client.listener_name)]
         for connection in nlargest(excess, clients, key=lambda each: (each.idle_looks, not each.was_active)):
             connection.close(f"more connections than max.connections={limits.max_connections} are open")
+
+
+def _is_abandoned(connection: Connection) -> bool:
+    """True if the client has closed its side, reading is paused and no response is being sent."""
+    return not connection.waits_for_client and not connection.answers.is_sending and connection.has_ended()

@@ -56,28 +56,33 @@ class Outbox:
         self.unsent.extend(parts)
         self._held_bytes += memory_bytes(parts)
 
-    def put(self, parts: list[Part]) -> bool:
-        """Send the `parts` of a response; return True if everything was sent, otherwise keep the rest in `unsent`.
+    def put(self, part: Part) -> bool:
+        """Send a response of one part; return True if everything was sent, otherwise keep a copy of the rest.
 
-        This method may be called only while `unsent` is empty.
+        This method and `put_parts` may be called only while `unsent` is empty. The part is no file slice, because every
+        response begins with its size.
         """
-        part = parts[0] if len(parts) == 1 else self._gathered(parts)
-        if part is None or part.__class__ is FileSlice:
-            self.unsent.extend(parts)
-            if self.flush():
-                return True
-            self._held_bytes = memory_bytes(self.unsent)
-            return False
         try:
-            sent = self._send(part)  # type: ignore[arg-type]  # no FileSlice, by the test above
+            sent = self._send(part)  # type: ignore[arg-type]  # no file slice
         except BlockingIOError:
             sent = 0
         self.bytes_sent += sent
         if sent == len(part):
             return True
-        rest = bytes(memoryview(part)[sent:])  # type: ignore[arg-type]  # A copy: the buffer is reused.
+        rest = bytes(memoryview(part)[sent:])  # type: ignore[arg-type]  # A copy, because the buffer may be reused.
         self.unsent.append(rest)
         self._held_bytes = len(rest)
+        return False
+
+    def put_parts(self, parts: list[Part]) -> bool:
+        """Send several parts, small ones together; return True if everything was sent, otherwise keep the rest."""
+        gathered = self._gathered(parts)
+        if gathered is not None:
+            return self.put(gathered)
+        self.unsent.extend(parts)
+        if self.flush():
+            return True
+        self._held_bytes = memory_bytes(self.unsent)
         return False
 
     def _gathered(self, parts: list[Part]) -> memoryview | None:
