@@ -188,7 +188,7 @@ def test_a_worker_has_stopped_when_the_look_that_is_under_way_has_ended() -> Non
         world.put("billing")
         world.begin()
         await world.next_look()
-        stopping = asyncio.create_task(world.worker.stopped())
+        stopping = asyncio.create_task(world.worker.release({}))
         for _ in range(10):
             await asyncio.sleep(0)
         assert not stopping.done()

@@ -1,11 +1,13 @@
-"""A background worker, which periodically reconciles a Cluster's resources of one kind."""
+"""The reconciler with a background worker, which periodically reconciles a Cluster's resources of one kind."""
 
 import asyncio
+import math
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Final, Protocol
 
-from barnabas_operator.reconcile.kind_reconciler import Bodies, ReconcilerEnvironment
+from barnabas_operator.reconcile.in_turns import all_ended
+from barnabas_operator.reconcile.kind_reconciler import Bodies, KindReconciler, ReconcilerEnvironment, Seen
 from barnabas_operator.reconcile.retrying_loop import RetryingLoop
 from barnabas_operator.resources.cluster import Cluster
 from barnabas_operator.resources.json_types import Json
@@ -42,8 +44,8 @@ class Looker(Protocol):
         """Release connections, because `look` is never called again."""
 
 
-class LookWorker:
-    """The background worker for the resources of one kind. LookReconciler calls `begin`, `rest` and `stopped`."""
+class LookWorker(KindReconciler):
+    """The reconciler of one kind, which starts its background worker when there is a first resource of this kind."""
 
     def __init__(self, environment: ReconcilerEnvironment, looker: Looker) -> None:
         worker_environment = environment.worker_environment
@@ -57,8 +59,44 @@ class LookWorker:
         self._known: Mapping[str, Json] = {}
         self._woken: Final = asyncio.Event()
         self._look_turn: Final = asyncio.Lock()
+        self._running: asyncio.Task[None] | None = None
         what, retry_s = f"{'/'.join(environment.key)}: {looker.kind}s", self._settings.busy_s
         self._loop: Final = RetryingLoop(what, self._pause, self._attempt, self._clock, retry_s, self._look_ended)
+
+    async def reconcile(self, cluster: Cluster, bodies: Bodies, seen: Seen) -> Seen:
+        """Start the worker if needed, and pass on the resources, without waiting for the worker."""
+        self._start_for(bodies)
+        self.begin(cluster, bodies)
+        return seen
+
+    async def wait(self, bodies: Bodies, why: str) -> None:
+        """Start the worker if needed; forbid the worker to send requests to brokers, for the reason `why`."""
+        self._start_for(bodies)
+        self.rest(bodies, why)
+
+    async def release(self, bodies: Bodies) -> None:
+        """Stop working for the Cluster, wait for the running reconciliation, and remove the finalizers.
+
+        Before that, temporary changes for the resources, such as a scaled-down workload, are undone.
+        """
+        self.stop()
+        async with self._look_turn:
+            pass
+        await all_ended(self._release(body) for body in bodies.values())
+
+    async def _release(self, body: Json) -> None:
+        await self._looker.give_back(body)
+        await self._environment.statuses.release(body)
+
+    def close(self) -> None:
+        """End the worker. Pods that it has started keep running."""
+        if self._running is not None:
+            self._running.cancel()
+        self._looker.close()
+
+    def _start_for(self, bodies: Bodies) -> None:
+        if bodies and self._running is None:
+            self._running = asyncio.create_task(self.run())
 
     def begin(self, cluster: Cluster, bodies: Bodies) -> None:
         """Allow requests to brokers; wake the worker if requests were forbidden or if resources have changed."""
@@ -81,16 +119,14 @@ class LookWorker:
         """Stop working for the Cluster until `begin` is called."""
         self._cluster, self._why_resting = None, ""
 
-    async def stopped(self) -> None:
-        """Stop working for the Cluster; return when the running reconciliation has ended."""
-        self.stop()
-        async with self._look_turn:
-            pass
-
     @property
     def idle_s(self) -> float:
-        """Return the seconds since the running reconciliation last made progress; 0 between reconciliations."""
-        return self._loop.idle_s(self._looker.acted_at)
+        """Return the seconds since the running reconciliation last made progress: infinite after the worker's end.
+
+        Between reconciliations, and before the worker's start, return 0.
+        """
+        has_ended = self._running is not None and self._running.done()
+        return math.inf if has_ended else self._loop.idle_s(self._looker.acted_at)
 
     async def run(self) -> None:
         """Reconcile the resources repeatedly, until cancelled."""

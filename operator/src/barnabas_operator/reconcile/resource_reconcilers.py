@@ -1,7 +1,6 @@
 """The reconcilers of all kinds of resources of a Cluster."""
 
 from collections.abc import Awaitable, Callable, Mapping
-from functools import partial
 from typing import Final
 
 from barnabas_core.clock import Clock
@@ -9,7 +8,7 @@ from barnabas_operator.kube.api import KubeApi
 from barnabas_operator.reconcile.groups.given_back_target import give_back_target
 from barnabas_operator.reconcile.groups.group_looker import group_looker
 from barnabas_operator.reconcile.kind_reconciler import Bodies, KindReconciler, ReconcilerEnvironment, Seen
-from barnabas_operator.reconcile.look_reconciler import LookReconciler
+from barnabas_operator.reconcile.look_worker import LookWorker
 from barnabas_operator.reconcile.maintenance.run_looker import RunLooker
 from barnabas_operator.reconcile.reconcile_parts import ReconcileParts
 from barnabas_operator.reconcile.topics.topic_reconciler import TopicReconciler
@@ -24,8 +23,8 @@ from barnabas_operator.resources.user import USER
 RECONCILERS: Final[Mapping[str, Callable[[ReconcilerEnvironment], KindReconciler]]] = {
     TOPIC.name: TopicReconciler,
     USER.name: UserReconciler,
-    CONSUMER_GROUP.name: partial(LookReconciler, group_looker),
-    MAINTENANCE_JOB.name: partial(LookReconciler, RunLooker),
+    CONSUMER_GROUP.name: lambda environment: LookWorker(environment, group_looker(environment)),
+    MAINTENANCE_JOB.name: lambda environment: LookWorker(environment, RunLooker(environment)),
 }
 """The reconcilers by the field `kind`, in the order in which they run."""
 
