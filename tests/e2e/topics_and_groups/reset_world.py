@@ -19,16 +19,13 @@ from barnabas_operator.app.system_clock import SystemClock
 from barnabas_operator.kube.api import KubeApi
 from barnabas_operator.planning.groups.group_seen import GroupSeen
 from barnabas_operator.planning.groups.group_status import group_status
-from barnabas_operator.planning.groups.work_status import WorkStatus
 from barnabas_operator.planning.refusal import Refusal
 from barnabas_operator.planning.time_text import time_text
-from barnabas_operator.reconcile.groups.group_parts import GroupEnvironment
+from barnabas_operator.reconcile.groups.group_environment import GroupEnvironment
 from barnabas_operator.reconcile.groups.offset_resets import OffsetResets
 from barnabas_operator.reconcile.status_writer import StatusWriter
 from barnabas_operator.resources.api_objects import resource_of
-from barnabas_operator.resources.cluster import Cluster, ClusterSpec
 from barnabas_operator.resources.consumer_group import ConsumerGroup
-from barnabas_operator.resources.object_meta import ObjectMeta
 from harness.deadline import PATIENCE_S, wait_for
 from harness.stock_client import StockClient
 from local_kubernetes.control_plane import ControlPlane
@@ -39,7 +36,6 @@ REPLICAS: Final = 3
 RECORDS: Final = 10
 COMMITTED: Final = 8
 SEEN: Final = GroupSeen(state="Empty", lags=GroupLags(None, {}, {}))
-CLUSTER: Final = Cluster(metadata=ObjectMeta(name="one"), spec=ClusterSpec())
 LOOK_S: Final = 0.05
 
 
@@ -155,7 +151,7 @@ class ResetWorld:
             api, clock = KubeApi(opened), SystemClock()
             with self._resets(api) as resets:
                 group = await self._read(api)
-                told = await resets.act(CLUSTER, group, SEEN, WorkStatus())
+                told = await resets.act(group)
             status = group_status(group, SEEN, told, None, "one", time_text(clock.now_ms()))
             (body,) = await api.listing("ConsumerGroup", self.name, {})
             await StatusWriter(api, clock).write([(replace(group, status=status), body)])

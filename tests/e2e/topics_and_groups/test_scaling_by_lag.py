@@ -14,18 +14,15 @@ from barnabas_operator.kube.api import KubeApi
 from barnabas_operator.planning.groups.group_seen import GroupSeen
 from barnabas_operator.planning.groups.scaling import WINDOW_S
 from barnabas_operator.planning.groups.work_status import WorkStatus
-from barnabas_operator.reconcile.groups.group_parts import GroupEnvironment
+from barnabas_operator.reconcile.groups.group_environment import GroupEnvironment
 from barnabas_operator.reconcile.groups.lag_scaling import LagScaling
 from barnabas_operator.resources.api_objects import resource_of
-from barnabas_operator.resources.cluster import Brokers, Cluster, ClusterSpec
 from barnabas_operator.resources.consumer_group import ConsumerGroup
-from barnabas_operator.resources.object_meta import ObjectMeta
 from harness.manual_clock import ManualClock
 from local_kubernetes.control_plane import ControlPlane
 from local_kubernetes.kube_client import api_client
 
 LOOK_S = 15.0
-MAIN = Cluster(metadata=ObjectMeta(name="main"), spec=ClusterSpec(brokers=Brokers(replicas=1)))
 
 
 def seen(lag: int, partitions: int = 12) -> GroupSeen:
@@ -85,7 +82,7 @@ class Place:
     async def _look(self, part: LagScaling, group: ConsumerGroup, about: GroupSeen | WorkStatus) -> WorkStatus:
         self.clock.pass_time(LOOK_S)
         told, found = (WorkStatus(), about) if isinstance(about, GroupSeen) else (about, seen(9000))
-        return await part.act(MAIN, group, found, told)
+        return await part.act(group, found, told)
 
 
 @pytest.fixture

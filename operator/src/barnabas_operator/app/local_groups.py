@@ -16,7 +16,7 @@ from barnabas_operator.planning.owners import owners
 from barnabas_operator.planning.refusal import CLUSTER_NOT_READY, Refusal
 from barnabas_operator.planning.time_text import time_text
 from barnabas_operator.reconcile.groups.group_client import GroupClient
-from barnabas_operator.reconcile.groups.group_parts import GroupEnvironment
+from barnabas_operator.reconcile.groups.group_environment import GroupEnvironment
 from barnabas_operator.reconcile.groups.group_work import GroupWork
 from barnabas_operator.resources.cluster import Cluster
 from barnabas_operator.resources.consumer_group import ConsumerGroup

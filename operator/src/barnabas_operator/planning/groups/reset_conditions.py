@@ -1,6 +1,5 @@
 """The conditions that report a reset of offsets."""
 
-from dataclasses import replace
 from typing import Final
 
 from barnabas_operator.planning.conditions import condition
@@ -68,12 +67,12 @@ def on_hold(group: ConsumerGroup, refusal: Refusal | None, why: str, now: str) -
     return condition(group, OFFSETS_RESET, "False", ON_HOLD, message, now)
 
 
-def reset_done(group: ConsumerGroup, work: WorkStatus, done: ResetStatus, now: str) -> WorkStatus:
-    """Return a copy of `work` with a condition that says that the reset was carried out; `now` is in RFC 3339."""
+def reset_done(group: ConsumerGroup, done: ResetStatus, now: str) -> WorkStatus:
+    """Return the condition that says that the reset was carried out; `now` is in RFC 3339."""
     before = condition_of(group.conditions, OFFSETS_RESET)
     is_known = before is not None and before.status == "True" and known_reset(group) is not None
     message = before.message if before is not None and is_known else done_message(done)
-    return _with(work, condition(group, OFFSETS_RESET, "True", DONE, message, now), done)
+    return WorkStatus(conditions=(condition(group, OFFSETS_RESET, "True", DONE, message, now),), reset=done)
 
 
 def done_message(done: ResetStatus) -> str:
@@ -87,22 +86,19 @@ def done_message(done: ResetStatus) -> str:
     return f"the reset {done.id} was carried out: {counts} and reads {done.again:,} again"
 
 
-def reset_planned(group: ConsumerGroup, work: WorkStatus, plan: ResetPlan, now: str) -> WorkStatus:
-    """Return a copy of `work` with the plan of a dry run in `status.reset` and in the condition OffsetsReset."""
+def reset_planned(group: ConsumerGroup, plan: ResetPlan, now: str) -> WorkStatus:
+    """Return the plan of a dry run, for `status.reset` and in the condition OffsetsReset."""
     reset = group.spec.offsets.reset
     assert reset is not None
     message = f"spec.offsets.reset.dryRun is true; the plan at {now} is: {plan}"
-    return _with(work, condition(group, OFFSETS_RESET, "False", DRY_RUN, message, now), plan.status(reset.id))
+    said = condition(group, OFFSETS_RESET, "False", DRY_RUN, message, now)
+    return WorkStatus(conditions=(said,), reset=plan.status(reset.id))
 
 
-def reset_refused(group: ConsumerGroup, work: WorkStatus, why: Refusal, now: str, *, holds_target: bool) -> WorkStatus:
-    """Return a copy of `work` with a condition that says why a reset was refused or has to wait.
+def reset_refused(group: ConsumerGroup, why: Refusal, now: str, *, holds_target: bool) -> WorkStatus:
+    """Return the condition that says why a reset was refused or has to wait.
 
     `holds_target` is True if the target is scaled down for the reset. The operator then observes the group again soon.
     """
     said = condition(group, OFFSETS_RESET, "False", why.reason, why.message, now)
-    return replace(_with(work, said, None), is_resetting=holds_target, is_busy=work.is_busy or holds_target)
-
-
-def _with(work: WorkStatus, said: Condition, reset: ResetStatus | None) -> WorkStatus:
-    return replace(work, conditions=(*work.conditions, said), reset=reset)
+    return WorkStatus(conditions=(said,), is_resetting=holds_target, is_busy=holds_target)

@@ -1,6 +1,6 @@
 """The results of reset and scaling of a group, for its status."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from barnabas_operator.planning.refusal import Refusal
 from barnabas_operator.resources.consumer_group import ResetStatus
@@ -28,3 +28,7 @@ class WorkStatus:
     """True if a reset is in progress or waits; the operator then must not scale the target by its lag."""
     is_busy: bool = False
     """True if the operator must observe the group again soon."""
+
+    def with_condition(self, said: Condition) -> "WorkStatus":
+        """Return a copy with one condition more."""
+        return replace(self, conditions=(*self.conditions, said))

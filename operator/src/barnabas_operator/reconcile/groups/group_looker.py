@@ -28,7 +28,7 @@ from barnabas_operator.reconcile.broker_access import broker_access
 from barnabas_operator.reconcile.broker_calls import blocking
 from barnabas_operator.reconcile.groups.given_back_target import give_back_target
 from barnabas_operator.reconcile.groups.group_client import GroupClient
-from barnabas_operator.reconcile.groups.group_parts import GroupEnvironment
+from barnabas_operator.reconcile.groups.group_environment import GroupEnvironment
 from barnabas_operator.reconcile.groups.group_statuses import GroupStatuses
 from barnabas_operator.reconcile.groups.group_work import GroupWork
 from barnabas_operator.reconcile.in_turns import all_ended

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Final, NamedTuple
 
@@ -20,7 +20,7 @@ from barnabas_operator.planning.groups.work_status import WorkStatus
 from barnabas_operator.planning.refusal import Refusal
 from barnabas_operator.planning.time_text import time_text
 from barnabas_operator.planning.topics.topic_checks import deletion_protected
-from barnabas_operator.reconcile.groups.group_parts import GroupEnvironment, GroupPart
+from barnabas_operator.reconcile.groups.group_environment import GroupEnvironment
 from barnabas_operator.reconcile.groups.lag_scaling import LagScaling
 from barnabas_operator.reconcile.groups.offset_resets import OffsetResets
 from barnabas_operator.reconcile.reconcile_parts import is_expected, refusal_of
@@ -31,8 +31,6 @@ from barnabas_operator.resources.object_meta import OFFSETS_RESET, WITHIN_OBJECT
 log = logging.getLogger(__name__)
 
 AT_ONCE_MAX: Final = 16
-PARTS: Final[Sequence[Callable[[GroupEnvironment], GroupPart]]] = (OffsetResets, LagScaling)
-"""The GroupParts in the order in which they reconcile a group; a GroupPart receives the conditions of earlier ones."""
 
 
 class Worked(NamedTuple):
@@ -48,7 +46,8 @@ class GroupWork:
     """The reconciler of the groups of one Cluster."""
 
     def __init__(self, environment: GroupEnvironment) -> None:
-        self._parts: Final = [part(environment) for part in PARTS]
+        self._resets: Final = OffsetResets(environment)
+        self._scaling: Final = LagScaling(environment)
         self._clock: Final = environment.clock
         self._missed_since_s: dict[str, float] = {}
         """The monotonic time since which each group has missed its objective, by name of the resource."""
@@ -64,7 +63,7 @@ class GroupWork:
         try:
             if problem is None and not group.is_paused:
                 async with self._turns:
-                    work = await self._acted(cluster, group, seen)
+                    work = await self._acted(group, seen)
             else:
                 work = replace(
                     await self.hold(group, problem.message if problem is not None else PAUSE), problem=problem
@@ -77,15 +76,14 @@ class GroupWork:
         return Worked(replaced(group, status=status), work.is_busy)
 
     async def hold(self, group: ConsumerGroup, why: str) -> WorkStatus:
-        """Call `hold` of each GroupPart, which undoes temporary changes; return the conditions of all GroupParts.
+        """Undo temporary changes of a group that is not reconciled because of `why`; return the conditions about them.
 
         Raises NotLeading and KubeUnreachable.
         """
-        work = WorkStatus()
+        self._scaling.forget(group)
         async with self._turns:
-            for part in self._parts:
-                work = await part.hold(group, why, work)
-                self.acted_at = self._clock.monotonic_s()
+            work = await self._resets.hold(group, why)
+            self.acted_at = self._clock.monotonic_s()
         return work
 
     async def end(self, group: ConsumerGroup, owned: Collection[str]) -> Refusal | None:
@@ -99,41 +97,39 @@ class GroupWork:
             return refusal
         if group.spec.deletion_policy == "Protect":
             return deletion_protected(f"Group {group.group_id}", "Retain, DeleteOffsets or DeleteGroup")
-        return await self._each(lambda part: part.end(group))
+        async with self._turns:
+            refusal = await self._resets.end(group)
+            self.acted_at = self._clock.monotonic_s()
+        return refusal
 
     async def clean_up(self, group: ConsumerGroup) -> Refusal | None:
-        """Call `clean_up` of the GroupParts until one of them returns a refusal; return this refusal, or None.
+        """Undo temporary changes before a ConsumerGroup is deleted; return why the deletion has to wait, or None.
 
         Raises NotLeading, KubeUnreachable and KubeRefused.
         """
-        return await self._each(lambda part: part.clean_up(group))
-
-    async def _each(self, ends: Callable[[GroupPart], Awaitable[Refusal | None]]) -> Refusal | None:
+        self._scaling.forget(group)
         async with self._turns:
-            for part in self._parts:
-                refusal = await ends(part)
-                self.acted_at = self._clock.monotonic_s()
-                if refusal is not None:
-                    return refusal
-        return None
+            refusal = await self._resets.clean_up(group)
+            self.acted_at = self._clock.monotonic_s()
+        return refusal
 
     def forget(self, there: Collection[str]) -> None:
         """Remove the data about ConsumerGroups that no longer exist; `there` are the names of those that exist."""
         self._missed_since_s = {name: at for name, at in self._missed_since_s.items() if name in there}
 
-    async def _acted(self, cluster: Cluster, group: ConsumerGroup, seen: GroupSeen) -> WorkStatus:
-        work = WorkStatus()
-        for part in self._parts:
-            try:
-                work = await part.act(cluster, group, seen, work)
-            except (NotLeading, ClusterUnreachable, KubeUnreachable):
-                raise
-            except Exception as error:  # An error in one group must not stop the other groups.
-                log.warning("%s: %s", _name(group), error, exc_info=not is_expected(error))
-                # The condition OffsetsReset is reported unchanged, because a reset may be in progress.
-                known = condition_of(group.conditions, OFFSETS_RESET)
-                return WorkStatus(problem=refusal_of(error), conditions=(known,) if known is not None else ())
+    async def _acted(self, group: ConsumerGroup, seen: GroupSeen) -> WorkStatus:
+        try:
+            work = await self._resets.act(group)
             self.acted_at = self._clock.monotonic_s()
+            work = await self._scaling.act(group, seen, work)
+        except (NotLeading, ClusterUnreachable, KubeUnreachable):
+            raise
+        except Exception as error:  # An error in one group must not stop the other groups.
+            log.warning("%s: %s", _name(group), error, exc_info=not is_expected(error))
+            # The condition OffsetsReset is reported unchanged, because a reset may be in progress.
+            known = condition_of(group.conditions, OFFSETS_RESET)
+            return WorkStatus(problem=refusal_of(error), conditions=(known,) if known is not None else ())
+        self.acted_at = self._clock.monotonic_s()
         return work
 
     def _judged(self, group: ConsumerGroup, seen: GroupSeen) -> Judged | None:

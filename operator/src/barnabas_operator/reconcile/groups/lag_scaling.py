@@ -16,10 +16,9 @@ from barnabas_operator.planning.kube_event import kube_event
 from barnabas_operator.planning.refusal import KUBERNETES_ERROR, Refusal
 from barnabas_operator.planning.time_text import time_text
 from barnabas_operator.reconcile.event_writer import EventWriter
-from barnabas_operator.reconcile.groups.group_parts import GroupEnvironment, GroupPart
-from barnabas_operator.resources.cluster import Cluster
+from barnabas_operator.reconcile.groups.group_environment import GroupEnvironment
 from barnabas_operator.resources.consumer_group import ConsumerGroup, ScaleTarget, Scaling
-from barnabas_operator.resources.object_meta import SCALING_ACTIVE, Condition, condition_of
+from barnabas_operator.resources.object_meta import SCALING_ACTIVE, condition_of
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +43,7 @@ class _Known(NamedTuple):
         return decide(scaling, demand, self.scale.replicas, self.memory, now_s)
 
 
-class LagScaling(GroupPart):
+class LagScaling:
     """The reconciler of `spec.scaling` for the groups of one Cluster."""
 
     def __init__(self, environment: GroupEnvironment) -> None:
@@ -56,40 +55,33 @@ class LagScaling(GroupPart):
         self._scalers = Scalers([], [])
         self._scalers_read_s: float | None = None
 
-    async def act(self, _cluster: Cluster, group: ConsumerGroup, seen: GroupSeen, work: WorkStatus) -> WorkStatus:
-        """Scale the target workload if the lag requires another number of replicas."""
+    async def act(self, group: ConsumerGroup, seen: GroupSeen, work: WorkStatus) -> WorkStatus:
+        """Scale the target workload if the lag requires another number of replicas, and no reset is in progress.
+
+        Returns `work`, the result of the reset, with the condition about the scaling added.
+        """
         uid, scaling = group.metadata.uid or "", group.spec.scaling
         if scaling is None or scaling.lag_threshold is None:
             self._known.pop(uid, None)
             return work
         if work.is_resetting:
             self._known.pop(uid, None)
-            return _with(work, not_scaled(group, RESETTING, self._stamp()))
+            return work.with_condition(not_scaled(group, RESETTING, self._stamp()))
         try:
             done = await self._follow(group, uid, scaling, seen)
         except KubeRefused as error:
             if error.status == CONFLICT:  # Another client has just changed the target workload.
                 known = condition_of(group.conditions, SCALING_ACTIVE)
-                return replace(work if known is None else _with(work, known), is_busy=True)
+                return replace(work if known is None else work.with_condition(known), is_busy=True)
             done = Refusal(KUBERNETES_ERROR, f"{named(scaling.target)}: {error.message}")
         if isinstance(done, Refusal):
             self._known.pop(uid, None)
-            return _with(work, not_scaled(group, done, self._stamp()))
-        return replace(_with(work, follows_lag(group, seen, done, self._stamp())), replicas=done.replicas)
+            return work.with_condition(not_scaled(group, done, self._stamp()))
+        return replace(work.with_condition(follows_lag(group, seen, done, self._stamp())), replicas=done.replicas)
 
-    async def hold(self, group: ConsumerGroup, _why: str, work: WorkStatus) -> WorkStatus:
+    def forget(self, group: ConsumerGroup) -> None:
         """Drop the cached scale of the target workload, without changing the workload."""
         self._known.pop(group.metadata.uid or "", None)
-        return work
-
-    async def clean_up(self, group: ConsumerGroup) -> Refusal | None:
-        """Drop the cached scale of the target workload, without changing the workload."""
-        self._known.pop(group.metadata.uid or "", None)
-        return None
-
-    async def end(self, _group: ConsumerGroup) -> Refusal | None:
-        """Return None, so that the deletion goes on: deletion policies do not apply to the target workload."""
-        return None
 
     async def _follow(self, group: ConsumerGroup, uid: str, scaling: Scaling, seen: GroupSeen) -> Decision | Refusal:
         now_s, demand = self._clock.monotonic_s(), demand_of(seen)
@@ -139,7 +131,3 @@ class LagScaling(GroupPart):
 
     def _stamp(self) -> str:
         return time_text(self._clock.now_ms())
-
-
-def _with(work: WorkStatus, said: Condition) -> WorkStatus:
-    return replace(work, conditions=(*work.conditions, said))

@@ -1,7 +1,6 @@
 """Carries out offset resets, and deletes the group or its offsets if the ConsumerGroup is deleted and declares so."""
 
 import logging
-from dataclasses import replace
 
 from barnabas_core.reset_mark import reset_mark
 from barnabas_operator.kafka.group_admin import GroupAdmin, Refused
@@ -13,7 +12,6 @@ from barnabas_operator.planning.groups.group_deletion import (
     still_active,
 )
 from barnabas_operator.planning.groups.group_descriptions import Committed, GroupDescription
-from barnabas_operator.planning.groups.group_seen import GroupSeen
 from barnabas_operator.planning.groups.reset_conditions import (
     final_condition,
     is_unfinished,
@@ -42,35 +40,34 @@ from barnabas_operator.planning.groups.work_status import WorkStatus
 from barnabas_operator.planning.refusal import KAFKA_ERROR, Refusal
 from barnabas_operator.planning.time_text import time_text
 from barnabas_operator.reconcile.broker_calls import blocking
-from barnabas_operator.reconcile.groups.group_parts import GroupEnvironment, GroupPart
+from barnabas_operator.reconcile.groups.group_environment import GroupEnvironment
 from barnabas_operator.reconcile.groups.reset_targets import CHANGES, STEPS_MAX, ResetTargets
-from barnabas_operator.resources.cluster import Cluster
 from barnabas_operator.resources.consumer_group import ConsumerGroup, Reset, ResetStatus
-from barnabas_operator.resources.object_meta import OFFSETS_RESET, Condition, condition_of
+from barnabas_operator.resources.object_meta import OFFSETS_RESET, condition_of
 
 log = logging.getLogger(__name__)
 
 
-class OffsetResets(GroupPart):
+class OffsetResets:
     """The reconciler of offset resets and deletion policies for the groups of one Cluster."""
 
     def __init__(self, environment: GroupEnvironment) -> None:
         self._environment = environment
         self._targets = ResetTargets(environment.api, environment.namespace, environment.clock)
 
-    async def act(self, _cluster: Cluster, group: ConsumerGroup, _seen: GroupSeen, work: WorkStatus) -> WorkStatus:
+    async def act(self, group: ConsumerGroup) -> WorkStatus:
         """Take the next steps of the reset, until a step has to wait or the reset has ended."""
         stays = final_condition(group)
         if stays is not None:
-            return _with(work, stays)
+            return WorkStatus(conditions=(stays,))
         if group.spec.offsets.reset is None and not is_unfinished(group):
-            return work
+            return WorkStatus()
         known = known_reset(group)
         for _ in range(STEPS_MAX):
             look = await self._look(group, group.spec.offsets.reset, known)
             step = next_step(look)
             if isinstance(step, Plan):
-                return await self._dry_run(group, look, work)
+                return await self._dry_run(group, look)
             end: Over | Done | Stop | None
             if isinstance(step, Commit):
                 done, end = await self._commit(group, look)
@@ -80,8 +77,8 @@ class OffsetResets(GroupPart):
             else:
                 end = step
             if end is not None:
-                return self._status_after(group, look, end, work, known)
-        return reset_refused(group, work, CHANGES, self._stamp(), holds_target=True)
+                return self._status_after(group, look, end, known)
+        return reset_refused(group, CHANGES, self._stamp(), holds_target=True)
 
     async def end(self, group: ConsumerGroup) -> Refusal | None:
         """Delete the group or the committed offsets, if the deletion policy says so.
@@ -103,11 +100,11 @@ class OffsetResets(GroupPart):
             described = await blocking(lambda: self._admin().describe([group.group_id]).groups[group.group_id])
         return await self._targets.look(group, reset, done_at, described)
 
-    async def _dry_run(self, group: ConsumerGroup, look: ResetLook, work: WorkStatus) -> WorkStatus:
+    async def _dry_run(self, group: ConsumerGroup, look: ResetLook) -> WorkStatus:
         plan = await self._plan(look)
         if isinstance(plan, Refusal):
-            return reset_refused(group, work, plan, self._stamp(), holds_target=False)
-        return reset_planned(group, work, plan, self._stamp())
+            return reset_refused(group, plan, self._stamp(), holds_target=False)
+        return reset_planned(group, plan, self._stamp())
 
     async def _plan(self, look: ResetLook) -> ResetPlan | Refusal:
         reset = look.reset
@@ -173,19 +170,19 @@ class OffsetResets(GroupPart):
         plan = await self._plan(look)
         return plan if isinstance(plan, Refusal) else None
 
-    async def hold(self, group: ConsumerGroup, why: str, work: WorkStatus) -> WorkStatus:
-        """Scale up the workload that an unfinished reset has scaled down.
+    async def hold(self, group: ConsumerGroup, why: str) -> WorkStatus:
+        """Scale up the workload that an unfinished reset has scaled down, because of `why` the group is not reconciled.
 
-        The next reconciliation of the group begins the reset again.
+        Sends no request to brokers. The next reconciliation of the group begins the reset again.
         """
         said = condition_of(group.conditions, OFFSETS_RESET)
         if may_hold_target(group):
             refusal = await self._targets.give_back(group, group.spec.offsets.reset)
             said = on_hold(group, refusal, why, self._stamp())
-        return _with(work, said) if said is not None else work
+        return WorkStatus(conditions=(said,) if said is not None else ())
 
     async def clean_up(self, group: ConsumerGroup) -> Refusal | None:
-        """Scale up the workload that a reset of this group scaled down."""
+        """Scale up the workload that a reset of this group scaled down; return why this failed, or None."""
         return await self._targets.give_back(group, None)
 
     def _delete_now(self, group: ConsumerGroup) -> tuple[Refusal | None, Refused | None]:
@@ -212,16 +209,15 @@ class OffsetResets(GroupPart):
         group: ConsumerGroup,
         look: ResetLook,
         end: Over | Done | Stop,
-        work: WorkStatus,
         known: ResetStatus | None,
     ) -> WorkStatus:
         if isinstance(end, Stop):
-            return reset_refused(group, work, end.why, self._stamp(), holds_target=look.holds_target)
+            return reset_refused(group, end.why, self._stamp(), holds_target=look.holds_target)
         reset = group.spec.offsets.reset
         if isinstance(end, Over) or reset is None:
-            return work
+            return WorkStatus()
         done = known if known is not None and known.done_at is not None else ResetStatus(id=reset.id, done_at=end.at)
-        return reset_done(group, work, done, self._stamp())
+        return reset_done(group, done, self._stamp())
 
     def _admin(self) -> GroupAdmin:
         """Return an admin client; call this method in a thread. Raises ClusterUnreachable if no broker answers."""
@@ -232,7 +228,3 @@ class OffsetResets(GroupPart):
 
     def _log(self, group: ConsumerGroup, text: str) -> None:
         log.info("ConsumerGroup %s/%s: %s", group.metadata.namespace, group.metadata.name, text)
-
-
-def _with(work: WorkStatus, said: Condition) -> WorkStatus:
-    return replace(work, conditions=(*work.conditions, said))
