@@ -8,8 +8,8 @@ from barnabas_kafka.connection import ClusterUnreachable, connected_client
 from barnabas_kafka.security import Credentials
 from barnabas_operator.kafka.group_admin import GroupAdmin
 from barnabas_operator.kafka.reset_planning import plan_now
-from barnabas_operator.planning.groups.reset_times import utc_time
 from barnabas_operator.planning.groups.reset_warnings import reset_warnings
+from barnabas_operator.planning.time_text import utc_moment
 from barnabas_operator.resources.consumer_group import ConsumerGroup
 
 CONNECT_S: Final = 1.0
@@ -30,7 +30,7 @@ def preview(bootstrap: str, security: Credentials, group: ConsumerGroup, clock: 
     try:
         admin = GroupAdmin(client, nullcontext)
         described = admin.describe([group.group_id]).groups[group.group_id]
-        plan = plan_now(admin, reset, group.group_id, utc_time(clock.now_ms()))
+        plan = plan_now(admin, reset, group.group_id, utc_moment(clock.now_ms()))
     except ClusterUnreachable:
         return (UNKNOWN,)
     finally:

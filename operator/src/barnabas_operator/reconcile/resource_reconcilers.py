@@ -5,8 +5,8 @@ from typing import Final
 
 from barnabas_core.clock import Clock
 from barnabas_operator.kube.api import KubeApi
-from barnabas_operator.reconcile.groups.given_back_target import give_back_target
 from barnabas_operator.reconcile.groups.group_looker import group_looker
+from barnabas_operator.reconcile.groups.reset_targets import give_back_target
 from barnabas_operator.reconcile.kind_reconciler import Bodies, KindReconciler, ReconcilerEnvironment, Seen
 from barnabas_operator.reconcile.look_worker import LookWorker
 from barnabas_operator.reconcile.maintenance.run_looker import RunLooker

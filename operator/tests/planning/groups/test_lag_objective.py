@@ -7,8 +7,7 @@ from barnabas_lag.evaluation.lags import GroupLags, PartitionLag
 from barnabas_lag.evaluation.progress import Status
 from barnabas_operator.planning.groups.durations import duration_s
 from barnabas_operator.planning.groups.group_seen import NOT_FOUND, GroupSeen
-from barnabas_operator.planning.groups.objective import Lags, judged, missed_since_s, misses
-from barnabas_operator.planning.groups.rounding import shown
+from barnabas_operator.planning.groups.objective import Lags, judged, missed_since_s, misses, shown
 from barnabas_operator.resources.consumer_group import LagObjective
 
 

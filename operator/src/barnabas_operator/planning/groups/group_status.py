@@ -11,8 +11,7 @@ from barnabas_lag.evaluation.progress import Status, worst
 from barnabas_lag.evaluation.readings import Consumer
 from barnabas_operator.planning.conditions import condition, conditions_of
 from barnabas_operator.planning.groups.group_seen import GroupSeen
-from barnabas_operator.planning.groups.objective import NOBODY_YET, Judged
-from barnabas_operator.planning.groups.rounding import shown
+from barnabas_operator.planning.groups.objective import NOBODY_YET, Judged, shown
 from barnabas_operator.planning.groups.work_status import WorkStatus
 from barnabas_operator.planning.refusal import Refusal
 from barnabas_operator.resources.consumer_group import (

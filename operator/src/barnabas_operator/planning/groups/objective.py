@@ -8,7 +8,6 @@ from barnabas_core.topic_partition import TopicPartition
 from barnabas_lag.evaluation.lags import PartitionLag
 from barnabas_operator.planning.groups.durations import duration_s
 from barnabas_operator.planning.groups.group_seen import GroupSeen
-from barnabas_operator.planning.groups.rounding import shown
 from barnabas_operator.resources.consumer_group import LagObjective
 
 KEPT: Final = "LagObjectiveKept"
@@ -16,6 +15,14 @@ MISSED: Final = "LagObjectiveMissed"
 UNKNOWN: Final = "LagUnknown"
 NOBODY_YET: Final = "no consumer has joined or committed yet"
 Lags = Mapping[TopicPartition, PartitionLag]
+DIGITS: Final = 2
+"""The significant digits of numbers in a status, so that the status seldom changes."""
+
+
+def shown(value: float) -> int:
+    """Return the value as a whole number with two significant digits."""
+    whole = round(value)
+    return round(whole, min(0, DIGITS - len(str(abs(whole)))))
 
 
 class Miss(NamedTuple):

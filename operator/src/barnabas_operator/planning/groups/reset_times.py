@@ -13,11 +13,6 @@ EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 MILLISECOND: Final = timedelta(milliseconds=1)
 
 
-def utc_time(now_ms: int) -> datetime:
-    """Return the UTC `datetime` of `now_ms`, a time in milliseconds since 1970."""
-    return EPOCH + now_ms * MILLISECOND
-
-
 def reset_time_ms(to: ResetTo, now: datetime) -> int | Refusal | None:
     """Return the time that the reset names, in ms since 1970, or None if the reset names no time.
 

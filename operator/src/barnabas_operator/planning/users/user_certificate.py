@@ -1,6 +1,5 @@
 """The certificate of a user: its content, and whether it must be replaced."""
 
-import datetime as dt
 from typing import Final, NamedTuple
 
 from cryptography import x509
@@ -11,6 +10,7 @@ from cryptography.hazmat.primitives.serialization.pkcs12 import serialize_key_an
 from barnabas_operator.certificates.authority import Authority, Pem, certificates_in, is_current, pem_of
 from barnabas_operator.planning.brokers.given_authorities import signer_first
 from barnabas_operator.planning.refusal import Refusal
+from barnabas_operator.planning.time_text import utc_moment
 
 NO_AUTHORITY: Final = "NoAuthority"
 
@@ -57,12 +57,12 @@ def is_due(certificate: str, username: str, authority: ClientsAuthority, now_ms:
     except ValueError:
         return True
     names = [each.value for each in found.subject.get_attributes_for_oid(x509.NameOID.COMMON_NAME)]
-    return names != [username] or not is_current(found, trusted[0], _time(now_ms))
+    return names != [username] or not is_current(found, trusted[0], utc_moment(now_ms))
 
 
 def issue(username: str, authority: ClientsAuthority, now_ms: int, password: str) -> UserCertificate:
     """Return a new certificate for the user, signed by the authority. Raise ValueError if the authority is invalid."""
-    pem = Authority(Pem(authority.key, authority.trusted), _time(now_ms)).issue(username)
+    pem = Authority(Pem(authority.key, authority.trusted), utc_moment(now_ms)).issue(username)
     key = load_pem_private_key(pem.key.encode(), password=None)
     assert isinstance(key, EllipticCurvePrivateKey), "Authority.issue must return an elliptic curve key"
     (certificate,), trusted = certificates_in(pem.certificate), certificates_in(authority.trusted)
@@ -75,7 +75,3 @@ def no_authority(cluster: str, missing: str) -> Refusal:
     """Return the Refusal for a tls user whose certificate cannot be signed; `missing` says what is missing."""
     why = f"Cluster {cluster} has no CA for client certificates: {missing}"
     return Refusal(NO_AUTHORITY, f"{why}; set the type of spec.authentication to scram-sha-512")
-
-
-def _time(now_ms: int) -> dt.datetime:
-    return dt.datetime.fromtimestamp(now_ms / 1000, dt.UTC)

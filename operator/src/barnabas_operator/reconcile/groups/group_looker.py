@@ -26,11 +26,11 @@ from barnabas_operator.planning.time_text import time_text
 from barnabas_operator.planning.waiting_resources import has_news, may_go, why_waiting
 from barnabas_operator.reconcile.broker_access import broker_access
 from barnabas_operator.reconcile.broker_calls import blocking
-from barnabas_operator.reconcile.groups.given_back_target import give_back_target
 from barnabas_operator.reconcile.groups.group_client import GroupClient
 from barnabas_operator.reconcile.groups.group_environment import GroupEnvironment
 from barnabas_operator.reconcile.groups.group_statuses import GroupStatuses
 from barnabas_operator.reconcile.groups.group_work import GroupWork
+from barnabas_operator.reconcile.groups.reset_targets import give_back_target
 from barnabas_operator.reconcile.in_turns import all_ended
 from barnabas_operator.reconcile.kind_reconciler import Bodies, ReconcilerEnvironment
 from barnabas_operator.reconcile.look_worker import Looker

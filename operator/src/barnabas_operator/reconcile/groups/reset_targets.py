@@ -7,15 +7,17 @@ from barnabas_core.clock import Clock
 from barnabas_operator.kube.api import CONFLICT, KubeApi, KubeRefused
 from barnabas_operator.kube.scales import Scales
 from barnabas_operator.planning.groups.group_descriptions import GroupDescription
+from barnabas_operator.planning.groups.reset_conditions import may_hold_target
 from barnabas_operator.planning.groups.reset_step import Remember, ResetLook, Scale, Stop, next_step
-from barnabas_operator.planning.groups.reset_times import utc_time
 from barnabas_operator.planning.groups.scaling_conditions import SCALED
 from barnabas_operator.planning.groups.target_scale import TargetScale, named
 from barnabas_operator.planning.kube_event import kube_event
 from barnabas_operator.planning.refusal import KUBERNETES_ERROR, Refusal
-from barnabas_operator.planning.time_text import time_text
+from barnabas_operator.planning.time_text import time_text, utc_moment
 from barnabas_operator.reconcile.event_writer import EventWriter
+from barnabas_operator.resources.api_objects import readable_part
 from barnabas_operator.resources.consumer_group import ConsumerGroup, Reset
+from barnabas_operator.resources.json_types import Json
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +49,7 @@ class ResetTargets:
         """Return the state of the reset, with the replicas of the workload that `spec.scaling.target` names."""
         target = group.spec.scaling.target if group.spec.scaling is not None else None
         scale = await self._scales.read(target) if target is not None else None
-        now = utc_time(self._clock.now_ms())
+        now = utc_moment(self._clock.now_ms())
         name, group_id = group.metadata.name, group.group_id
         return ResetLook(name, group_id, reset, done_at, described, target, scale, now, is_on_hold)
 
@@ -102,3 +104,19 @@ class ResetTargets:
             if stopped is not None:
                 return stopped.why
         return CHANGES
+
+
+async def give_back_target(api: KubeApi, clock: Clock, body: Json) -> None:
+    """Scale up the workload that a reset scaled down for a ConsumerGroup that is no longer reconciled.
+
+    If the workload cannot be scaled up, the reason is only logged, so that a namespace can be deleted nevertheless.
+    Raises KubeUnreachable.
+    """
+    group = readable_part(ConsumerGroup, body)
+    goes = group.metadata.deletion_timestamp is not None
+    if group.spec.scaling is None or not (goes or may_hold_target(group)):
+        return
+    namespace = group.metadata.namespace or "default"
+    refusal = await ResetTargets(api, namespace, clock).give_back(group, None if goes else group.spec.offsets.reset)
+    if refusal is not None:
+        log.warning("ConsumerGroup %s/%s: %s", namespace, group.metadata.name, refusal.message)
