@@ -8,11 +8,19 @@ from pathlib import Path
 import pytest
 
 from harness.deadline import PATIENCE_S
+from harness.group_worker_world import world
 from harness.made_up_kind import made_up
+from harness.maintenance_world import runs
 from harness.running_up import RunningUp
-from harness.worker_world import play
+from harness.worker_world import here
 
-__all__ = ["barnabas", "made_up", "play", "up"]
+__all__ = ["anyio_backend", "barnabas", "here", "made_up", "runs", "up", "world"]
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    """Run tests that are coroutines on asyncio."""
+    return "asyncio"
 
 
 @pytest.fixture

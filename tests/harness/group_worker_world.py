@@ -3,7 +3,7 @@
 import asyncio
 import math
 import queue
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from typing import Any
 
 import pytest
@@ -112,17 +112,14 @@ class World:
         return told["status"], told["reason"]
 
 
-def play(scenario: Callable[[World], Awaitable[None]]) -> None:
-    async def whole() -> None:
-        async with no_server() as connection:
-            world = World(KubeMemory(connection))
-            running = asyncio.create_task(world.worker.run())
-            try:
-                await scenario(world)
-            finally:
-                world.worker.stop()
-                running.cancel()
-                world.looks.found.put({})
-                await asyncio.gather(running, return_exceptions=True)
-
-    asyncio.run(whole())
+@pytest.fixture
+async def world() -> AsyncIterator[World]:
+    """Run a worker for groups, over no groups yet."""
+    async with no_server() as connection:
+        found = World(KubeMemory(connection))
+        running = asyncio.create_task(found.worker.run())
+        yield found
+        found.worker.stop()
+        running.cancel()
+        found.looks.found.put({})
+        await asyncio.gather(running, return_exceptions=True)

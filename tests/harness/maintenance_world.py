@@ -1,9 +1,9 @@
 """The worker for MaintenanceJobs over an API server in a dict; tests play Kubernetes, which runs the Jobs."""
 
-import asyncio
 import json
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -141,9 +141,15 @@ class MaintenanceWorld:
         self.api.put({**(self.job(name) or {}), "status": status})
 
 
-def play_maintenance(scenario: Callable[[MaintenanceWorld], Awaitable[None]]) -> None:
-    async def whole() -> None:
-        async with no_server() as connection:
-            await scenario(MaintenanceWorld(KubeMemory(connection)))
+@asynccontextmanager
+async def maintenance_world() -> AsyncIterator[MaintenanceWorld]:
+    """Make a worker for MaintenanceJobs, over none yet."""
+    async with no_server() as connection:
+        yield MaintenanceWorld(KubeMemory(connection))
 
-    asyncio.run(whole())
+
+@pytest.fixture
+async def runs() -> AsyncIterator[MaintenanceWorld]:
+    """A worker for MaintenanceJobs."""
+    async with maintenance_world() as found:
+        yield found

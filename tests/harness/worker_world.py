@@ -1,9 +1,8 @@
-"""A Cluster's worker over an API server and brokers in a few dicts: `play` is a fixture, for a conftest.py."""
+"""A Cluster's worker over an API server and brokers in a few dicts: `here` is a fixture, for a conftest.py."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
-from typing import Protocol, cast
+from collections.abc import AsyncIterator, Callable
+from typing import cast
 
 import pytest
 
@@ -106,39 +105,17 @@ class World:
         return told["status"], told["reason"], told.get("message", "")
 
 
-Scenario = Callable[[World], Awaitable[None]]
-
-
-@asynccontextmanager
-async def world(settings: OperatorSettings = SETTINGS) -> AsyncIterator[World]:
+@pytest.fixture
+async def here(request: pytest.FixtureRequest) -> AsyncIterator[World]:
+    """Run a worker that has ended its first round; its parameter may be other settings."""
     brokers = BrokersMemory()
     async with no_server() as connection:
-        found = World(KubeMemory(connection), brokers, settings)
+        found = World(KubeMemory(connection), brokers, getattr(request, "param", SETTINGS))
         found.api.objects["/api/v1/namespaces/air"] = {"kind": "Namespace", "metadata": {"name": "air"}}
         running = asyncio.create_task(found.worker.run())
         await found.round()
-        try:
-            yield found
-        finally:
-            running.cancel()
-
-
-class Play(Protocol):
-    """The type of the fixture."""
-
-    def __call__(self, scenario: Scenario, settings: OperatorSettings = SETTINGS) -> None: ...
-
-
-@pytest.fixture
-def play() -> Play:
-    def run(scenario: Scenario, settings: OperatorSettings = SETTINGS) -> None:
-        async def whole() -> None:
-            async with world(settings) as found:
-                await scenario(found)
-
-        asyncio.run(whole())
-
-    return run
+        yield found
+        running.cancel()
 
 
 def refuses(part: str, error: Exception) -> Callable[[str, str, object], Exception | None]:

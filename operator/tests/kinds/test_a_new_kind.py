@@ -26,7 +26,7 @@ from harness.kube_memory import KubeMemory, no_server
 from harness.made_up_kind import Mirror, MirrorStatus
 from harness.manual_loop_clock import ManualLoopClock
 from harness.no_preview import no_preview
-from harness.worker_world import KEY, Play, World, environment_of, resource, topic
+from harness.worker_world import KEY, World, environment_of, resource, topic
 
 TOO_WIDE = "spec.width is 10 (integer); allowed: an integer from 1 to 9"
 CLUSTER = resource("Cluster", "one", pause=True)
@@ -179,30 +179,30 @@ class MirrorReconciler(KindReconciler):
         raise ValueError("a mistake of ours")
 
 
-def test_its_part_of_the_rounds_comes_after_that_of_topics_and_holds_nothing_up(
-    play: Play, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def reconciled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(RECONCILERS, "Mirror", MirrorReconciler)
 
-    async def scenario(world: World) -> None:
-        world.api.put(resource("Cluster", "one"))
-        world.api.put(topic("flights"))
-        world.api.put(mirror("a"))
-        assert not await world.round()
-        assert MirrorReconciler.calls[-1] == ("beside ['flights']", ["a"])
-        assert world.said("Topic", "flights")[:2] == ("True", "Reconciled")
-        assert world.said("Cluster", "one")[1:] == ("InternalError", "ValueError: a mistake of ours")
-        world.api.put(resource("Cluster", "one", pause=True))
-        await world.round()
-        assert MirrorReconciler.calls[-1] == (
-            "Cluster one is paused; to end the pause, set spec.pause of the Cluster to false",
-            ["a"],
-        )
-        world.api.put({**resource("Cluster", "one", goes=True, held=True)})
-        await world.round()
-        assert MirrorReconciler.calls[-1] == ("release", ["a"])
 
-    play(scenario)
+@pytest.mark.anyio
+@pytest.mark.usefixtures("reconciled")
+async def test_its_part_of_the_rounds_comes_after_that_of_topics_and_holds_nothing_up(here: World) -> None:
+    here.api.put(resource("Cluster", "one"))
+    here.api.put(topic("flights"))
+    here.api.put(mirror("a"))
+    assert not await here.round()
+    assert MirrorReconciler.calls[-1] == ("beside ['flights']", ["a"])
+    assert here.said("Topic", "flights")[:2] == ("True", "Reconciled")
+    assert here.said("Cluster", "one")[1:] == ("InternalError", "ValueError: a mistake of ours")
+    here.api.put(resource("Cluster", "one", pause=True))
+    await here.round()
+    assert MirrorReconciler.calls[-1] == (
+        "Cluster one is paused; to end the pause, set spec.pause of the Cluster to false",
+        ["a"],
+    )
+    here.api.put({**resource("Cluster", "one", goes=True, held=True)})
+    await here.round()
+    assert MirrorReconciler.calls[-1] == ("release", ["a"])
 
 
 def test_what_can_be_read_of_a_wrong_one_is_known_though_a_required_field_is_not() -> None:

@@ -3,10 +3,14 @@
 import asyncio
 import threading
 
+import pytest
+
 from barnabas_operator.reconcile.broker_calls import AT_ONCE_MAX, LOOK_S_MAX, BrokerBackoff, blocking
 from harness.deadline import PATIENCE_S
 from harness.manual_clock import ManualClock
-from harness.worker_world import Play, World, resource
+from harness.worker_world import World, resource
+
+pytestmark = pytest.mark.anyio
 
 
 def test_who_does_not_answer_is_asked_after_ever_longer_pauses_until_somebody_answers() -> None:
@@ -42,18 +46,13 @@ def test_as_many_calls_as_there_may_be_that_hang_hold_up_no_look_up_of_a_name() 
     asyncio.run(scenario())
 
 
-def test_a_cluster_that_does_not_answer_is_left_alone_until_a_pod_changes(play: Play) -> None:
-    async def scenario(here: World) -> None:
-        here.api.put(resource("Cluster", "one"))
-        here.brokers.count = 0
-        await here.round()
-        asked = here.brokers.looks
-        await here.round()
-        assert here.brokers.looks == asked
-        here.worker.object_event(
-            {"kind": "Pod", "metadata": {"namespace": "air", "name": "one-broker-0"}}, is_gone=False
-        )
-        await here.next()
-        assert here.brokers.looks == asked + 1
-
-    play(scenario)
+async def test_a_cluster_that_does_not_answer_is_left_alone_until_a_pod_changes(here: World) -> None:
+    here.api.put(resource("Cluster", "one"))
+    here.brokers.count = 0
+    await here.round()
+    asked = here.brokers.looks
+    await here.round()
+    assert here.brokers.looks == asked
+    here.worker.object_event({"kind": "Pod", "metadata": {"namespace": "air", "name": "one-broker-0"}}, is_gone=False)
+    await here.next()
+    assert here.brokers.looks == asked + 1

@@ -4,8 +4,12 @@ import datetime as dt
 from base64 import b64encode
 from typing import Any
 
+import pytest
+
 from barnabas_operator.certificates.authority import Authority
-from harness.worker_world import Play, World, of_broker, resource
+from harness.worker_world import World, of_broker, resource
+
+pytestmark = pytest.mark.anyio
 
 ASKS: dict[str, Any] = {
     "listeners": [{"name": "clients", "tls": True, "authentication": {"type": "scram-sha-512"}}],
@@ -25,107 +29,89 @@ def secrets(world: World) -> set[str]:
     return {each["metadata"]["name"] for each in world.api.of_kind("Secret")}
 
 
-def test_all_secrets_are_there_before_the_brokers_and_the_brokers_get_the_password(play: Play) -> None:
-    async def scenario(world: World) -> None:
-        world.api.put(resource("Cluster", "one", **ASKS))
-        await world.round()
-        written = [each.rpartition("/")[2] for each in world.api.writes if "?dryRun" not in each]
-        assert max(map(written.index, MADE)) < written.index("one-broker", written.index("one-admin"))
-        assert secrets(world) == MADE
-        world.worker.object_event(of_broker(0), is_gone=False)  # Brokers are asked again at once.
-        await world.round()
-        assert world.brokers.passwords == {"admin": "a" * 32}
-
-    play(scenario)
+async def test_all_secrets_are_there_before_the_brokers_and_the_brokers_get_the_password(here: World) -> None:
+    here.api.put(resource("Cluster", "one", **ASKS))
+    await here.round()
+    written = [each.rpartition("/")[2] for each in here.api.writes if "?dryRun" not in each]
+    assert max(map(written.index, MADE)) < written.index("one-broker", written.index("one-admin"))
+    assert secrets(here) == MADE
+    here.worker.object_event(of_broker(0), is_gone=False)  # Brokers are asked again at once.
+    await here.round()
+    assert here.brokers.passwords == {"admin": "a" * 32}
 
 
-def test_the_status_says_when_certificates_expire_and_which_one_of_users_does_first(play: Play) -> None:
-    async def scenario(world: World) -> None:
-        world.api.put(resource("Cluster", "one", **ASKS))
-        for name, end in (("alice", "2099-01-01T00:00:00Z"), ("bob", "2098-01-01T00:00:00Z")):
-            shown = {"name": name, "notAfter": end, "renewalTime": end}
-            user = resource("User", name, cluster="one", authentication={"type": "tls"}, pause=True)
-            world.api.put({**user, "status": {"certificate": shown}})
-        await world.round()
-        found = (world.api.found("Cluster", "one") or {})["status"]["certificates"]
-        own = ["one-cluster-ca", "one-clients-ca", "one-broker-certificates", "one-operator", "one-maintenance"]
-        assert [each["name"] for each in found] == [*own, "bob"]
-        assert all(each["renewalTime"] < each["notAfter"] for each in found[:-1])
-
-    play(scenario)
+async def test_the_status_says_when_certificates_expire_and_which_one_of_users_does_first(here: World) -> None:
+    here.api.put(resource("Cluster", "one", **ASKS))
+    for name, end in (("alice", "2099-01-01T00:00:00Z"), ("bob", "2098-01-01T00:00:00Z")):
+        shown = {"name": name, "notAfter": end, "renewalTime": end}
+        user = resource("User", name, cluster="one", authentication={"type": "tls"}, pause=True)
+        here.api.put({**user, "status": {"certificate": shown}})
+    await here.round()
+    found = (here.api.found("Cluster", "one") or {})["status"]["certificates"]
+    own = ["one-cluster-ca", "one-clients-ca", "one-broker-certificates", "one-operator", "one-maintenance"]
+    assert [each["name"] for each in found] == [*own, "bob"]
+    assert all(each["renewalTime"] < each["notAfter"] for each in found[:-1])
 
 
-def test_a_secret_of_somebody_else_is_left_alone_and_the_cluster_says_what_to_do(play: Play) -> None:
-    async def scenario(world: World) -> None:
-        world.api.put({"kind": "Secret", "metadata": {"name": "one-operator"}, "data": {"a": "Yg=="}})
-        world.api.put(resource("Cluster", "one", **ASKS))
-        await world.round()
-        status, reason, message = world.said("Cluster", "one")
-        assert (status, reason) == ("False", "ResourceConflict")
-        assert "Secret one-operator already exists and belongs to no Cluster; delete or rename the object" in message
-        assert (world.api.found("Secret", "one-operator") or {})["data"] == {"a": "Yg=="}
-        assert world.api.found("StatefulSet", "one-broker") is None
-
-    play(scenario)
+async def test_a_secret_of_somebody_else_is_left_alone_and_the_cluster_says_what_to_do(here: World) -> None:
+    here.api.put({"kind": "Secret", "metadata": {"name": "one-operator"}, "data": {"a": "Yg=="}})
+    here.api.put(resource("Cluster", "one", **ASKS))
+    await here.round()
+    status, reason, message = here.said("Cluster", "one")
+    assert (status, reason) == ("False", "ResourceConflict")
+    assert "Secret one-operator already exists and belongs to no Cluster; delete or rename the object" in message
+    assert (here.api.found("Secret", "one-operator") or {})["data"] == {"a": "Yg=="}
+    assert here.api.found("StatefulSet", "one-broker") is None
 
 
-def test_a_given_authority_is_waited_for_and_never_written(play: Play) -> None:
-    async def scenario(world: World) -> None:
-        asks = {**ASKS, "clusterCa": {"generateCertificateAuthority": False}}
-        world.api.put(resource("Cluster", "one", **asks))
-        await world.round()
-        _, reason, message = world.said("Cluster", "one")
-        assert reason == "BrokenSecret"
-        assert "spec.clusterCa.generateCertificateAuthority is false, but Secret one-cluster-ca is missing" in message
-        made = Authority.create("mine", dt.datetime.now(dt.UTC)).pem
-        data = {"tls.key": encoded(made.key), "tls.crt": encoded(made.certificate)}
-        world.api.put({"kind": "Secret", "metadata": {"name": "one-cluster-ca"}, "data": data})
-        await world.round()
-        assert world.api.found("StatefulSet", "one-broker") is not None
-        assert (world.api.found("Secret", "one-cluster-ca") or {})["data"] == data
-        assert (world.api.found("Secret", "one-cluster-ca-cert") or {})["data"]["ca.crt"] == data["tls.crt"]
-        ends = (world.api.found("Cluster", "one") or {})["status"]["certificates"]
-        assert [each["name"] for each in ends if "renewalTime" not in each] == ["one-cluster-ca"]
-
-    play(scenario)
+async def test_a_given_authority_is_waited_for_and_never_written(here: World) -> None:
+    asks = {**ASKS, "clusterCa": {"generateCertificateAuthority": False}}
+    here.api.put(resource("Cluster", "one", **asks))
+    await here.round()
+    _, reason, message = here.said("Cluster", "one")
+    assert reason == "BrokenSecret"
+    assert "spec.clusterCa.generateCertificateAuthority is false, but Secret one-cluster-ca is missing" in message
+    made = Authority.create("mine", dt.datetime.now(dt.UTC)).pem
+    data = {"tls.key": encoded(made.key), "tls.crt": encoded(made.certificate)}
+    here.api.put({"kind": "Secret", "metadata": {"name": "one-cluster-ca"}, "data": data})
+    await here.round()
+    assert here.api.found("StatefulSet", "one-broker") is not None
+    assert (here.api.found("Secret", "one-cluster-ca") or {})["data"] == data
+    assert (here.api.found("Secret", "one-cluster-ca-cert") or {})["data"]["ca.crt"] == data["tls.crt"]
+    ends = (here.api.found("Cluster", "one") or {})["status"]["certificates"]
+    assert [each["name"] for each in ends if "renewalTime" not in each] == ["one-cluster-ca"]
 
 
-def test_lag_exporter_and_runs_have_their_rights_and_those_alone_as_long_as_they_are_declared(play: Play) -> None:
-    async def scenario(world: World) -> None:
-        exporter, runs = (f"CN=one-{name},O=barnabas.dev" for name in ("lag-exporter", "maintenance"))
+async def test_lag_exporter_and_runs_have_their_rights_and_those_alone_as_long_as_they_are_declared(
+    here: World,
+) -> None:
+    exporter, runs = (f"CN=one-{name},O=barnabas.dev" for name in ("lag-exporter", "maintenance"))
 
-        def told(user: str) -> set[str]:
-            return {str(acl) for acl in world.brokers.users().of(user).acls}
+    def told(user: str) -> set[str]:
+        return {str(acl) for acl in here.brokers.users().of(user).acls}
 
-        world.api.put(resource("Cluster", "one", lagExporter={}, **ASKS))
-        await world.round()
-        world.worker.object_event(of_broker(0), is_gone=False)
-        await world.round()
-        assert told(exporter) == {
-            "allow DESCRIBE on topic * (literal) from *",
-            "allow DESCRIBE on group * (literal) from *",
-            "allow DESCRIBE_CONFIGS on cluster kafka-cluster (literal) from *",
-        }
-        assert "allow READ on topic * (literal) from *" in told(runs)
-        assert "one-lag-exporter" in secrets(world)
-        world.api.put(resource("Cluster", "one", **ASKS))
-        await world.round()
-        assert (told(exporter), "one-lag-exporter" in secrets(world)) == (set(), False)
-        assert told(runs)
-
-    play(scenario)
+    here.api.put(resource("Cluster", "one", lagExporter={}, **ASKS))
+    await here.round()
+    here.worker.object_event(of_broker(0), is_gone=False)
+    await here.round()
+    assert told(exporter) == {
+        "allow DESCRIBE on topic * (literal) from *",
+        "allow DESCRIBE on group * (literal) from *",
+        "allow DESCRIBE_CONFIGS on cluster kafka-cluster (literal) from *",
+    }
+    assert "allow READ on topic * (literal) from *" in told(runs)
+    assert "one-lag-exporter" in secrets(here)
+    here.api.put(resource("Cluster", "one", **ASKS))
+    await here.round()
+    assert (told(exporter), "one-lag-exporter" in secrets(here)) == (set(), False)
+    assert told(runs)
 
 
-def test_what_outlives_a_cluster_goes_with_its_disks(play: Play) -> None:
-    async def scenario(world: World) -> None:
-        world.api.put(resource("Cluster", "one", **ASKS))
-        await world.round()
-        owners = {
-            each["metadata"]["name"]: each["metadata"].get("ownerReferences") for each in world.api.of_kind("Secret")
-        }
-        assert {name for name, found in owners.items() if not found} == KEPT | OF_USERS
-        world.api.put(resource("Cluster", "one", goes=True, held=True, **ASKS))
-        await world.round()
-        assert not secrets(world) & (KEPT | OF_USERS)
-
-    play(scenario)
+async def test_what_outlives_a_cluster_goes_with_its_disks(here: World) -> None:
+    here.api.put(resource("Cluster", "one", **ASKS))
+    await here.round()
+    owners = {each["metadata"]["name"]: each["metadata"].get("ownerReferences") for each in here.api.of_kind("Secret")}
+    assert {name for name, found in owners.items() if not found} == KEPT | OF_USERS
+    here.api.put(resource("Cluster", "one", goes=True, held=True, **ASKS))
+    await here.round()
+    assert not secrets(here) & (KEPT | OF_USERS)

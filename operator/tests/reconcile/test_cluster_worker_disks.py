@@ -11,7 +11,9 @@ from barnabas_operator.kube.gather import REVISION
 from barnabas_operator.planning.cluster_state import TopicState
 from barnabas_operator.planning.object_names import EMPTIED_LABEL
 from barnabas_operator.resources.json_types import JsonObject
-from harness.worker_world import SETTINGS, Play, World, claim_of, of_broker, refuses, resource
+from harness.worker_world import SETTINGS, World, claim_of, of_broker, refuses, resource
+
+pytestmark = pytest.mark.anyio
 
 TWO_DISKS: JsonObject = {"storage": {"volumes": [{"id": 0}, {"id": 1}]}}
 
@@ -56,204 +58,163 @@ def claims(here: World) -> dict[str, bool]:
         ),
     ],
 )
-def test_a_disk_that_brokers_have_is_not_taken_away_where_nobody_refused_it(
-    play: Play, volumes: list[JsonObject], why: str
+async def test_a_disk_that_brokers_have_is_not_taken_away_where_nobody_refused_it(
+    volumes: list[JsonObject], why: str, here: World
 ) -> None:
-    async def scenario(here: World) -> None:
-        for volume in range(2):
-            here.api.put(claim_of(volume, 0))
-        here.api.put(resource("Cluster", "one", **TWO_DISKS))
-        await here.round()
-        await disks_are_refused(here, why, storage={"volumes": volumes})
-
-    play(scenario)
+    for volume in range(2):
+        here.api.put(claim_of(volume, 0))
+    here.api.put(resource("Cluster", "one", **TWO_DISKS))
+    await here.round()
+    await disks_are_refused(here, why, storage={"volumes": volumes})
 
 
-def test_a_cluster_that_is_made_again_has_all_disks_that_were_retained(play: Play) -> None:
-    async def scenario(here: World) -> None:
-        for volume, broker_id in ((0, 0), (1, 0), (1, 1)):
-            here.api.put(claim_of(volume, broker_id))
-        left = "but claims of that volume hold records: volume-1-one-broker-0 and 1 more"
-        allowed = "declare a volume with the id 1, or delete the claims"
-        await disks_are_refused(here, f"spec.storage.volumes lacks the id 1, {left}; {allowed}")
-        assert not here.api.of_kind("ConfigMap")
-
-    play(scenario)
+async def test_a_cluster_that_is_made_again_has_all_disks_that_were_retained(here: World) -> None:
+    for volume, broker_id in ((0, 0), (1, 0), (1, 1)):
+        here.api.put(claim_of(volume, broker_id))
+    left = "but claims of that volume hold records: volume-1-one-broker-0 and 1 more"
+    allowed = "declare a volume with the id 1, or delete the claims"
+    await disks_are_refused(here, f"spec.storage.volumes lacks the id 1, {left}; {allowed}")
+    assert not here.api.of_kind("ConfigMap")
 
 
-def test_pods_keep_their_stateful_set_where_the_one_with_another_disk_is_refused(play: Play) -> None:
-    async def scenario(here: World) -> None:
-        here.api.put(resource("Cluster", "one"))
-        await here.round()
-        before = here.api.found("StatefulSet", "one-broker")
-        here.api.refuse = refuses("/statefulsets", KubeRefused(422, "Invalid", "no"))
-        here.api.put({**resource("Cluster", "one", **TWO_DISKS), "metadata": {"name": "one", "generation": 2}})
-        await here.round()
-        assert here.said("Cluster", "one") == ("False", "InvalidSpec", "StatefulSet one-broker: no")
-        assert here.api.found("StatefulSet", "one-broker") == before
-
-    play(scenario)
+async def test_pods_keep_their_stateful_set_where_the_one_with_another_disk_is_refused(here: World) -> None:
+    here.api.put(resource("Cluster", "one"))
+    await here.round()
+    before = here.api.found("StatefulSet", "one-broker")
+    here.api.refuse = refuses("/statefulsets", KubeRefused(422, "Invalid", "no"))
+    here.api.put({**resource("Cluster", "one", **TWO_DISKS), "metadata": {"name": "one", "generation": 2}})
+    await here.round()
+    assert here.said("Cluster", "one") == ("False", "InvalidSpec", "StatefulSet one-broker: no")
+    assert here.api.found("StatefulSet", "one-broker") == before
 
 
-def test_a_stateful_set_with_another_disk_is_made_when_the_one_before_is_gone(play: Play) -> None:
+async def test_a_stateful_set_with_another_disk_is_made_when_the_one_before_is_gone(here: World) -> None:
     """And has a place for each pod, also for those that shall go: they hold replicas."""
-
-    async def scenario(here: World) -> None:
-        here.api.put(resource("Cluster", "one", brokers={"replicas": 3}))
-        await here.round()
-        for number in range(3):
-            here.api.put(of_broker(number))
-        fewer = resource("Cluster", "one", brokers={"replicas": 2}, **TWO_DISKS)
-        here.api.put({**fewer, "metadata": {"name": "one", "generation": 2}})
-        for _ in range(2):
-            assert await here.round()
-            ending = here.api.found("StatefulSet", "one-broker") or {}
-            assert "deletionTimestamp" in ending["metadata"]
-            assert len(ending["spec"]["volumeClaimTemplates"]) == 1, "its claims never change"
-            why = "waiting for Kubernetes to delete the StatefulSet; a new StatefulSet takes over its pods"
-            message = f"3 of 3 brokers run with the declared settings; {why}"
-            assert here.said("Cluster", "one", "Rolling") == ("True", "Restarting", message)
-            assert here.said("Cluster", "one")[0] == "True", "its brokers serve on"
-        here.api.put({**ending, "metadata": {**ending["metadata"], "finalizers": []}})
+    here.api.put(resource("Cluster", "one", brokers={"replicas": 3}))
+    await here.round()
+    for number in range(3):
+        here.api.put(of_broker(number))
+    fewer = resource("Cluster", "one", brokers={"replicas": 2}, **TWO_DISKS)
+    here.api.put({**fewer, "metadata": {"name": "one", "generation": 2}})
+    for _ in range(2):
         assert await here.round()
-        made = here.api.found("StatefulSet", "one-broker") or {}
-        assert len(made["spec"]["volumeClaimTemplates"]) == 2
-        assert made["spec"]["replicas"] == 3
-
-    play(scenario)
-
-
-def test_a_broker_that_has_not_restarted_keeps_the_settings_that_it_started_with(play: Play) -> None:
-    async def scenario(here: World) -> None:
-        here.api.put(resource("Cluster", "one", config={"num.partitions": "2"}))
-        await here.round()
-        (before,) = here.api.of_kind("ConfigMap")
-        here.api.put(of_broker(0))
-        changed = resource("Cluster", "one", config={"num.partitions": "3"})
-        here.api.put({**changed, "metadata": {"name": "one", "generation": 2}})
-        here.kubernetes_saw("newer")
-        await here.round()
-        assert len(files := here.api.of_kind("ConfigMap")) == 2
-        assert before in files, "who crashes now starts with the settings that it had"
-        pod = of_broker(0)
-        here.api.put(
-            {**pod, "metadata": {**pod["metadata"], "labels": {**pod["metadata"]["labels"], REVISION: "newer"}}}
-        )
-        here.kubernetes_saw("newer")
-        await here.round()
-        (after,) = here.api.of_kind("ConfigMap")
-        assert "num.partitions=3" in after["data"]["one-broker-0.properties"]
-
-    play(scenario)
+        ending = here.api.found("StatefulSet", "one-broker") or {}
+        assert "deletionTimestamp" in ending["metadata"]
+        assert len(ending["spec"]["volumeClaimTemplates"]) == 1, "its claims never change"
+        why = "waiting for Kubernetes to delete the StatefulSet; a new StatefulSet takes over its pods"
+        message = f"3 of 3 brokers run with the declared settings; {why}"
+        assert here.said("Cluster", "one", "Rolling") == ("True", "Restarting", message)
+        assert here.said("Cluster", "one")[0] == "True", "its brokers serve on"
+    here.api.put({**ending, "metadata": {**ending["metadata"], "finalizers": []}})
+    assert await here.round()
+    made = here.api.found("StatefulSet", "one-broker") or {}
+    assert len(made["spec"]["volumeClaimTemplates"]) == 2
+    assert made["spec"]["replicas"] == 3
 
 
-def test_a_cluster_that_is_made_again_with_fewer_brokers_starts_all_that_have_disks(play: Play) -> None:
+async def test_a_broker_that_has_not_restarted_keeps_the_settings_that_it_started_with(here: World) -> None:
+    here.api.put(resource("Cluster", "one", config={"num.partitions": "2"}))
+    await here.round()
+    (before,) = here.api.of_kind("ConfigMap")
+    here.api.put(of_broker(0))
+    changed = resource("Cluster", "one", config={"num.partitions": "3"})
+    here.api.put({**changed, "metadata": {"name": "one", "generation": 2}})
+    here.kubernetes_saw("newer")
+    await here.round()
+    assert len(files := here.api.of_kind("ConfigMap")) == 2
+    assert before in files, "who crashes now starts with the settings that it had"
+    pod = of_broker(0)
+    here.api.put({**pod, "metadata": {**pod["metadata"], "labels": {**pod["metadata"]["labels"], REVISION: "newer"}}})
+    here.kubernetes_saw("newer")
+    await here.round()
+    (after,) = here.api.of_kind("ConfigMap")
+    assert "num.partitions=3" in after["data"]["one-broker-0.properties"]
+
+
+async def test_a_cluster_that_is_made_again_with_fewer_brokers_starts_all_that_have_disks(here: World) -> None:
     """Theirs may be the only copies; they are emptied and removed as any others."""
-
-    async def scenario(here: World) -> None:
-        here.brokers.count = 0
-        for number in range(5):
-            here.api.put(claim_of(0, number))
-        here.api.put(resource("Cluster", "one", brokers={"replicas": 3}))
-        await here.round()
-        assert places(here) == 5
-
-    play(scenario)
+    here.brokers.count = 0
+    for number in range(5):
+        here.api.put(claim_of(0, number))
+    here.api.put(resource("Cluster", "one", brokers={"replicas": 3}))
+    await here.round()
+    assert places(here) == 5
 
 
-def test_clients_from_outside_reach_brokers_that_are_there_and_not_declared(play: Play) -> None:
+async def test_clients_from_outside_reach_brokers_that_are_there_and_not_declared(here: World) -> None:
     """They lead partitions until those have moved."""
     outside = [{"name": "outside", "type": "loadbalancer", "port": 9094}]
-
-    async def scenario(here: World) -> None:
-        here.brokers.count = 0
-        for number in range(5):
-            here.api.put(claim_of(0, number))
-        here.api.put(resource("Cluster", "one", brokers={"replicas": 3}, listeners=outside))
-        await here.round()
-        await here.round()
-        names = {each["metadata"]["name"] for each in here.api.of_kind("Service")}
-        assert {f"one-broker-{number}-outside" for number in range(5)} <= names
-
-    play(scenario)
+    here.brokers.count = 0
+    for number in range(5):
+        here.api.put(claim_of(0, number))
+    here.api.put(resource("Cluster", "one", brokers={"replicas": 3}, listeners=outside))
+    await here.round()
+    await here.round()
+    names = {each["metadata"]["name"] for each in here.api.of_kind("Service")}
+    assert {f"one-broker-{number}-outside" for number in range(5)} <= names
 
 
-def test_a_broker_that_is_to_go_holds_nobody_up_without_an_address(play: Play) -> None:
-    async def scenario(here: World) -> None:
-        here.brokers.count = 2
-        here.brokers.topics["flights"] = TopicState("id", ((0, 1),), {})
-        here.api.put(resource("Cluster", "one", brokers={"replicas": 2}))
-        await here.round()
-        outside = [{"name": "outside", "type": "loadbalancer", "port": 9094}]
-        here.api.put(resource("Cluster", "one", brokers={"replicas": 1}, listeners=outside))
-        await here.round()
-        reached = {"status": {"loadBalancer": {"ingress": [{"hostname": "castle.example"}]}}}
-        here.api.put({**(here.api.found("Service", "one-broker-0-outside") or {}), **reached})
-        await here.round()
-        assert "waiting for Kubernetes to start" in here.said("Cluster", "one")[2], "the next step was taken"
-
-    play(scenario)
+async def test_a_broker_that_is_to_go_holds_nobody_up_without_an_address(here: World) -> None:
+    here.brokers.count = 2
+    here.brokers.topics["flights"] = TopicState("id", ((0, 1),), {})
+    here.api.put(resource("Cluster", "one", brokers={"replicas": 2}))
+    await here.round()
+    outside = [{"name": "outside", "type": "loadbalancer", "port": 9094}]
+    here.api.put(resource("Cluster", "one", brokers={"replicas": 1}, listeners=outside))
+    await here.round()
+    reached = {"status": {"loadBalancer": {"ingress": [{"hostname": "castle.example"}]}}}
+    here.api.put({**(here.api.found("Service", "one-broker-0-outside") or {}), **reached})
+    await here.round()
+    assert "waiting for Kubernetes to start" in here.said("Cluster", "one")[2], "the next step was taken"
 
 
-def test_a_cluster_that_goes_takes_no_claim_along_that_has_the_name_of_one_of_its_own(play: Play) -> None:
-    async def scenario(here: World) -> None:
-        def made_anew(method: str, path: str, _body: Mapping[str, Any]) -> None:
-            if method == "DELETE" and "/persistentvolumeclaims/" in path:
-                del here.api.objects[path]
-                another = claim_of(0, 0)
-                here.api.put({**another, "metadata": {**another["metadata"], "uid": "another"}})
+async def test_a_cluster_that_goes_takes_no_claim_along_that_has_the_name_of_one_of_its_own(here: World) -> None:
+    def made_anew(method: str, path: str, _body: Mapping[str, Any]) -> None:
+        if method == "DELETE" and "/persistentvolumeclaims/" in path:
+            del here.api.objects[path]
+            another = claim_of(0, 0)
+            here.api.put({**another, "metadata": {**another["metadata"], "uid": "another"}})
 
-        here.brokers.count = 0
-        here.api.put(claim_of(0, 0))
-        here.api.put(resource("Cluster", "one", goes=True, held=True, deletionPolicy="Delete"))
-        here.api.refuse = made_anew
-        await here.round()
-        assert claims(here)
-
-    play(scenario)
+    here.brokers.count = 0
+    here.api.put(claim_of(0, 0))
+    here.api.put(resource("Cluster", "one", goes=True, held=True, deletionPolicy="Delete"))
+    here.api.refuse = made_anew
+    await here.round()
+    assert claims(here)
 
 
-def test_brokers_that_were_removed_in_order_are_not_started_again(play: Play) -> None:
-    async def scenario(here: World) -> None:
-        here.brokers.count = 0
-        for number in range(3):
-            here.api.put(claim_of(0, number))
-        for number in (3, 4):
-            here.api.put(claim_of(0, number, emptied="true"))
-        here.api.put(resource("Cluster", "one", brokers={"replicas": 3}))
-        await here.round()
-        assert places(here) == 3
-
-    play(scenario)
+async def test_brokers_that_were_removed_in_order_are_not_started_again(here: World) -> None:
+    here.brokers.count = 0
+    for number in range(3):
+        here.api.put(claim_of(0, number))
+    for number in (3, 4):
+        here.api.put(claim_of(0, number, emptied="true"))
+    here.api.put(resource("Cluster", "one", brokers={"replicas": 3}))
+    await here.round()
+    assert places(here) == 3
 
 
-def test_a_broker_that_is_registered_and_holds_replicas_gets_its_place_back(play: Play) -> None:
+async def test_a_broker_that_is_registered_and_holds_replicas_gets_its_place_back(here: World) -> None:
     """Also where nothing but the metadata knows of it: its disk is gone."""
-
-    async def scenario(here: World) -> None:
-        here.api.put(resource("Cluster", "one", brokers={"replicas": 3}))
-        here.brokers.count = 5
-        here.brokers.topics["flights"] = TopicState("id", ((0, 1, 3),), {})
-        await here.round()
-        assert places(here) == 4
-
-    play(scenario)
+    here.api.put(resource("Cluster", "one", brokers={"replicas": 3}))
+    here.brokers.count = 5
+    here.brokers.topics["flights"] = TopicState("id", ((0, 1, 3),), {})
+    await here.round()
+    assert places(here) == 4
 
 
-def test_replicas_on_a_broker_that_was_unregistered_give_it_no_place(play: Play) -> None:
-    async def scenario(here: World) -> None:
-        here.api.put(resource("Cluster", "one", brokers={"replicas": 3}))
-        here.brokers.count = 3
-        here.brokers.topics["flights"] = TopicState("id", ((0, 1, 7),), {})
-        await here.round()
-        assert places(here) == 3
-
-    play(scenario)
+async def test_replicas_on_a_broker_that_was_unregistered_give_it_no_place(here: World) -> None:
+    here.api.put(resource("Cluster", "one", brokers={"replicas": 3}))
+    here.brokers.count = 3
+    here.brokers.topics["flights"] = TopicState("id", ((0, 1, 7),), {})
+    await here.round()
+    assert places(here) == 3
 
 
 @pytest.mark.parametrize(("delete_claim", "left"), [(True, {0: False}), (False, {0: False, 1: True})])
-def test_disks_of_a_removed_broker_go_where_that_is_declared_and_are_marked_else(
-    play: Play, monkeypatch: pytest.MonkeyPatch, delete_claim: bool, left: dict[int, bool]
+@pytest.mark.parametrize("here", [replace(SETTINGS, busy_s=0.01)], indirect=True)
+async def test_disks_of_a_removed_broker_go_where_that_is_declared_and_are_marked_else(
+    monkeypatch: pytest.MonkeyPatch, delete_claim: bool, left: dict[int, bool], here: World
 ) -> None:
     storage = {"volumes": [{"id": 0, "deleteClaim": delete_claim}]}
     config = {"auto.leader.rebalance.enable": False}
@@ -262,32 +223,29 @@ def test_disks_of_a_removed_broker_go_where_that_is_declared_and_are_marked_else
         made = resource("Cluster", "one", brokers={"replicas": replicas}, storage=storage, config=config)
         return {**made, "metadata": {"name": "one", "generation": 10 - replicas}}
 
-    async def scenario(here: World) -> None:
-        here.brokers.count = 2
-        here.api.put(declared(2))
+    here.brokers.count = 2
+    here.api.put(declared(2))
+    await here.round()
+    here.kubernetes_saw("new")
+    for number in range(2):
+        here.api.put(of_broker(number))
+        here.api.put(claim_of(0, number))
+    here.api.put(declared(1))
+    await here.round()
+    while places(here) > 1:
+        await here.next()
+    assert claims(here) == {"volume-0-one-broker-0": False, "volume-0-one-broker-1": True}, "marked before it goes"
+    del here.api.objects["/api/v1/namespaces/air/pods/one-broker-1"]
+    for _ in range(2):
         await here.round()
-        here.kubernetes_saw("new")
-        for number in range(2):
-            here.api.put(of_broker(number))
-            here.api.put(claim_of(0, number))
-        here.api.put(declared(1))
-        await here.round()
-        while places(here) > 1:
-            await here.next()
-        assert claims(here) == {"volume-0-one-broker-0": False, "volume-0-one-broker-1": True}, "marked before it goes"
-        del here.api.objects["/api/v1/namespaces/air/pods/one-broker-1"]
-        for _ in range(2):
-            await here.round()
-        assert len(claims(here)) == 2, "while it is registered a new topic's replica may be there"
-        here.brokers.count = 1
-        await here.round()
-        await here.round()
-        assert claims(here) == {f"volume-0-one-broker-{number}": marked for number, marked in left.items()}
-        here.api.put(declared(2))
-        await here.round()
-        assert not any(claims(here).values()), "it has a place again, and what is on the disk counts"
-
-    play(scenario, replace(SETTINGS, busy_s=0.01))
+    assert len(claims(here)) == 2, "while it is registered a new topic's replica may be there"
+    here.brokers.count = 1
+    await here.round()
+    await here.round()
+    assert claims(here) == {f"volume-0-one-broker-{number}": marked for number, marked in left.items()}
+    here.api.put(declared(2))
+    await here.round()
+    assert not any(claims(here).values()), "it has a place again, and what is on the disk counts"
 
 
 def declares(here: World, generation: int, *volumes: JsonObject) -> None:
@@ -313,70 +271,61 @@ MORE = {"id": 1, "storageClass": "more"}
 
 
 @pytest.mark.parametrize("binding", ["Immediate", "WaitForFirstConsumer"])
-def test_a_broker_restarts_with_one_more_disk_once_it_has_it_or_its_class_waits_for_that(
-    play: Play, binding: str
+async def test_a_broker_restarts_with_one_more_disk_once_it_has_it_or_its_class_waits_for_that(
+    binding: str, here: World
 ) -> None:
-    async def scenario(here: World) -> None:
-        storage_class(here, "more", binding)
-        here.api.put(claim_of(0, 0))
-        declares(here, 1, {"id": 0})
-        await here.round()
-        here.kubernetes_saw("new")
-        here.api.put(of_broker(0))
-        declares(here, 2, {"id": 0}, MORE)
-        await made_anew(here)
-        if binding == "Immediate":
-            for _ in range(2):
-                await here.round()
-            claim_name = "volume-1-one-broker-0"
-            why = f"broker 0 can restart only after the claim {claim_name} is bound, but the claim has no volume yet"
-            way_out = "as long as the claim is not bound, volume 1 can be changed or removed"
-            assert here.said("Cluster", "one") == ("False", "ClaimNotBound", f"{why}; {way_out}")
-            assert here.api.found("Pod", "one-broker-0") is not None
-            claim = here.api.found("PersistentVolumeClaim", "volume-1-one-broker-0") or {}
-            assert claim["spec"]["storageClassName"] == "more"
-            here.api.put({**claim, "status": {"phase": "Bound"}})
-        await here.round()
-        assert here.api.found("Pod", "one-broker-0") is None
-
-    play(scenario)
-
-
-def test_a_disk_that_no_broker_ever_got_is_removed_again_and_nobody_restarts(play: Play) -> None:
-    async def scenario(here: World) -> None:
-        here.api.put(claim_of(0, 0))
-        declares(here, 1, {"id": 0})
-        await here.round()
-        here.kubernetes_saw("new")
-        here.api.put(of_broker(0))
-        declares(here, 2, {"id": 0}, MORE)
-        await made_anew(here)
-        await here.round()
-        assert "there is no StorageClass more" in here.said("Cluster", "one")[2]
-        assert len(claims(here)) == 2
-        declares(here, 3, {"id": 0})
-        await made_anew(here)
-        await here.round()
-        assert list(claims(here)) == ["volume-0-one-broker-0"]
-        assert here.said("Cluster", "one")[0] == "True"
+    storage_class(here, "more", binding)
+    here.api.put(claim_of(0, 0))
+    declares(here, 1, {"id": 0})
+    await here.round()
+    here.kubernetes_saw("new")
+    here.api.put(of_broker(0))
+    declares(here, 2, {"id": 0}, MORE)
+    await made_anew(here)
+    if binding == "Immediate":
+        for _ in range(2):
+            await here.round()
+        claim_name = "volume-1-one-broker-0"
+        why = f"broker 0 can restart only after the claim {claim_name} is bound, but the claim has no volume yet"
+        way_out = "as long as the claim is not bound, volume 1 can be changed or removed"
+        assert here.said("Cluster", "one") == ("False", "ClaimNotBound", f"{why}; {way_out}")
         assert here.api.found("Pod", "one-broker-0") is not None
+        claim = here.api.found("PersistentVolumeClaim", "volume-1-one-broker-0") or {}
+        assert claim["spec"]["storageClassName"] == "more"
+        here.api.put({**claim, "status": {"phase": "Bound"}})
+    await here.round()
+    assert here.api.found("Pod", "one-broker-0") is None
 
-    play(scenario)
+
+async def test_a_disk_that_no_broker_ever_got_is_removed_again_and_nobody_restarts(here: World) -> None:
+    here.api.put(claim_of(0, 0))
+    declares(here, 1, {"id": 0})
+    await here.round()
+    here.kubernetes_saw("new")
+    here.api.put(of_broker(0))
+    declares(here, 2, {"id": 0}, MORE)
+    await made_anew(here)
+    await here.round()
+    assert "there is no StorageClass more" in here.said("Cluster", "one")[2]
+    assert len(claims(here)) == 2
+    declares(here, 3, {"id": 0})
+    await made_anew(here)
+    await here.round()
+    assert list(claims(here)) == ["volume-0-one-broker-0"]
+    assert here.said("Cluster", "one")[0] == "True"
+    assert here.api.found("Pod", "one-broker-0") is not None
 
 
 @pytest.mark.parametrize("corrected", [{"id": 0, "storageClass": "good"}, {"id": 0, "size": "1Gi"}])
-def test_a_class_or_a_size_that_nobody_could_give_is_corrected(play: Play, corrected: JsonObject) -> None:
-    async def scenario(here: World) -> None:
-        declares(here, 1, {"id": 0, "storageClass": "bad"})
-        await here.round()
-        spec = {"resources": {"requests": {"storage": "10Gi"}}, "storageClassName": "bad"}
-        here.api.put({**claim_of(0, 0), "spec": spec})
-        here.api.put({**of_broker(0), "status": {"phase": "Pending"}})
-        declares(here, 2, corrected)
-        await made_anew(here)
-        await here.round()
-        assert not claims(here), "the StatefulSet makes it again as it is declared now"
-        (template,) = (here.api.found("StatefulSet", "one-broker") or {})["spec"]["volumeClaimTemplates"]
-        assert template["spec"].get("storageClassName") == corrected.get("storageClass")
-
-    play(scenario)
+async def test_a_class_or_a_size_that_nobody_could_give_is_corrected(corrected: JsonObject, here: World) -> None:
+    declares(here, 1, {"id": 0, "storageClass": "bad"})
+    await here.round()
+    spec = {"resources": {"requests": {"storage": "10Gi"}}, "storageClassName": "bad"}
+    here.api.put({**claim_of(0, 0), "spec": spec})
+    here.api.put({**of_broker(0), "status": {"phase": "Pending"}})
+    declares(here, 2, corrected)
+    await made_anew(here)
+    await here.round()
+    assert not claims(here), "the StatefulSet makes it again as it is declared now"
+    (template,) = (here.api.found("StatefulSet", "one-broker") or {})["spec"]["volumeClaimTemplates"]
+    assert template["spec"].get("storageClassName") == corrected.get("storageClass")

@@ -1,7 +1,11 @@
 """What a Cluster says of itself round after round: whether clients are served, and what becomes of claims and pods."""
 
+import pytest
+
 from barnabas_operator.resources.json_types import JsonObject
-from harness.worker_world import Play, World, claim_of, of_broker, resource
+from harness.worker_world import World, claim_of, of_broker, resource
+
+pytestmark = pytest.mark.anyio
 
 SILENT = "no broker answers the operator at brokers: nobody is there"
 
@@ -21,58 +25,49 @@ def ending(item: JsonObject) -> JsonObject:
     return {**item, "metadata": {**item["metadata"], **gone}}
 
 
-def test_brokers_that_do_not_answer_the_operator_make_it_unknown_though_their_pods_are_ready(play: Play) -> None:
-    async def scenario(here: World) -> None:
-        here.brokers.count = 0
-        await whole(here)
-        await here.round()
-        assert here.said("Cluster", "one") == ("Unknown", "BrokersUnreachable", SILENT)
-        here.brokers.count = 2
-        here.worker.object_event(of_broker(0), is_gone=False)
-        await here.round()
-        assert here.said("Cluster", "one")[0] == "True"
-        here.brokers.count = 0
-        await here.round()
-        assert here.said("Cluster", "one")[0] == "True", "a moment of silence is no news"
-        here.api.put({**of_broker(1), "status": {}})
-        await here.round()
-        assert here.said("Cluster", "one")[:2] == ("False", "BrokersNotReady")
-
-    play(scenario)
+async def test_brokers_that_do_not_answer_the_operator_make_it_unknown_though_their_pods_are_ready(here: World) -> None:
+    here.brokers.count = 0
+    await whole(here)
+    await here.round()
+    assert here.said("Cluster", "one") == ("Unknown", "BrokersUnreachable", SILENT)
+    here.brokers.count = 2
+    here.worker.object_event(of_broker(0), is_gone=False)
+    await here.round()
+    assert here.said("Cluster", "one")[0] == "True"
+    here.brokers.count = 0
+    await here.round()
+    assert here.said("Cluster", "one")[0] == "True", "a moment of silence is no news"
+    here.api.put({**of_broker(1), "status": {}})
+    await here.round()
+    assert here.said("Cluster", "one")[:2] == ("False", "BrokersNotReady")
 
 
-def test_nobody_restarts_while_a_claim_goes_with_its_pod_which_is_told(play: Play) -> None:
-    async def scenario(here: World) -> None:
-        here.brokers.count = 2
-        await whole(here)
-        here.api.put(ending(claim_of(0, 1)))
-        here.kubernetes_saw("newer")
-        await here.round()
-        why = "waiting for the deletion of claim volume-0-one-broker-1 before broker 1 restarts"
-        said = here.said("Cluster", "one", "Rolling")
-        assert said == ("True", "Restarting", f"0 of 2 brokers run with the declared settings; {why}")
-        assert here.said("Cluster", "one", "ClaimsDeleted")[:2] == ("True", "InUse")
-        status, _, shown = here.said("Cluster", "one")
-        assert status == "True"
-        assert "claims were deleted while in use: volume-0-one-broker-1" in shown
-        assert all(here.api.found("Pod", f"one-broker-{number}") for number in range(2))
-        assert "ClaimsDeleted" in [reason for reason, _ in here.api.events()]
-
-    play(scenario)
+async def test_nobody_restarts_while_a_claim_goes_with_its_pod_which_is_told(here: World) -> None:
+    here.brokers.count = 2
+    await whole(here)
+    here.api.put(ending(claim_of(0, 1)))
+    here.kubernetes_saw("newer")
+    await here.round()
+    why = "waiting for the deletion of claim volume-0-one-broker-1 before broker 1 restarts"
+    said = here.said("Cluster", "one", "Rolling")
+    assert said == ("True", "Restarting", f"0 of 2 brokers run with the declared settings; {why}")
+    assert here.said("Cluster", "one", "ClaimsDeleted")[:2] == ("True", "InUse")
+    status, _, shown = here.said("Cluster", "one")
+    assert status == "True"
+    assert "claims were deleted while in use: volume-0-one-broker-1" in shown
+    assert all(here.api.found("Pod", f"one-broker-{number}") for number in range(2))
+    assert "ClaimsDeleted" in [reason for reason, _ in here.api.events()]
 
 
-def test_a_cluster_that_cannot_end_tells_which_pod_does_not_and_what_of_its_node(play: Play) -> None:
-    async def scenario(here: World) -> None:
-        pod = of_broker(0)
-        here.api.put(ending({**pod, "spec": {**pod["spec"], "nodeName": "node-2"}}))
-        here.api.put(resource("Cluster", "one", goes=True, held=True, deletionPolicy="Delete"))
-        await here.round()
-        status, reason, message = here.said("Cluster", "one")
-        assert (status, reason) == ("False", "PodsOverdue")
-        assert message == (
-            "waiting for one-broker-0 to end before disks are deleted: one-broker-0 should have ended at "
-            "2026-01-01T00:00:00Z, and its node node-2 is not ready, so Kubernetes waits for the node; if the node is "
-            "gone for good, run: kubectl delete node node-2"
-        )
-
-    play(scenario)
+async def test_a_cluster_that_cannot_end_tells_which_pod_does_not_and_what_of_its_node(here: World) -> None:
+    pod = of_broker(0)
+    here.api.put(ending({**pod, "spec": {**pod["spec"], "nodeName": "node-2"}}))
+    here.api.put(resource("Cluster", "one", goes=True, held=True, deletionPolicy="Delete"))
+    await here.round()
+    status, reason, message = here.said("Cluster", "one")
+    assert (status, reason) == ("False", "PodsOverdue")
+    assert message == (
+        "waiting for one-broker-0 to end before disks are deleted: one-broker-0 should have ended at "
+        "2026-01-01T00:00:00Z, and its node node-2 is not ready, so Kubernetes waits for the node; if the node is "
+        "gone for good, run: kubectl delete node node-2"
+    )

@@ -13,138 +13,115 @@ from barnabas_operator.reconcile.last_known_state import PATIENCE_S
 from barnabas_operator.reconcile.reconcile_parts import ReconcileParts, ShortOutages
 from barnabas_operator.reconcile.status_writer import FINALIZER
 from barnabas_operator.resources.json_types import JsonObject
-from harness.worker_world import SETTINGS, Play, World, claim_of, of_broker, refuses, resource, topic
+from harness.worker_world import SETTINGS, World, claim_of, of_broker, refuses, resource, topic
+
+pytestmark = pytest.mark.anyio
 
 UNREADABLE = {"config": {"retention.ms": [1]}}
 
 
-def test_what_the_api_server_refuses_is_told_and_topics_are_made_all_the_same(play: Play) -> None:
-    async def scenario(here: World) -> None:
-        here.api.put(resource("Cluster", "one"))
-        here.api.put(topic("flights"))
-        here.api.refuse = refuses(
-            "/statefulsets", KubeRefused(422, "Invalid", "must be less than or equal to memory limit")
-        )
-        assert await here.round()
-        message = "StatefulSet one-broker: must be less than or equal to memory limit"
-        assert here.said("Cluster", "one") == ("False", "InvalidSpec", message)
-        assert here.said("Topic", "flights")[0] == "True"
-        assert not here.api.of_kind("ConfigMap"), "running brokers stay as they are"
-        asked = len([each for each in here.api.writes if "statefulsets" in each])
-        await here.round()
-        assert len([each for each in here.api.writes if "statefulsets" in each]) == asked, "the same is not asked again"
-        assert here.said("Cluster", "one") == ("False", "InvalidSpec", message)
-
-    play(scenario)
+async def test_what_the_api_server_refuses_is_told_and_topics_are_made_all_the_same(here: World) -> None:
+    here.api.put(resource("Cluster", "one"))
+    here.api.put(topic("flights"))
+    here.api.refuse = refuses(
+        "/statefulsets", KubeRefused(422, "Invalid", "must be less than or equal to memory limit")
+    )
+    assert await here.round()
+    message = "StatefulSet one-broker: must be less than or equal to memory limit"
+    assert here.said("Cluster", "one") == ("False", "InvalidSpec", message)
+    assert here.said("Topic", "flights")[0] == "True"
+    assert not here.api.of_kind("ConfigMap"), "running brokers stay as they are"
+    asked = len([each for each in here.api.writes if "statefulsets" in each])
+    await here.round()
+    assert len([each for each in here.api.writes if "statefulsets" in each]) == asked, "the same is not asked again"
+    assert here.said("Cluster", "one") == ("False", "InvalidSpec", message)
 
 
-def test_an_object_around_the_brokers_that_is_refused_stops_no_other(play: Play) -> None:
-    async def scenario(here: World) -> None:
-        here.api.put(resource("Cluster", "one"))
-        here.api.refuse = refuses("/networkpolicies/", KubeRefused(403, "Forbidden", "not yours"))
-        assert not await here.round(), "it may be taken later"
-        assert here.said("Cluster", "one") == ("False", "KubernetesError", "NetworkPolicy one-broker: not yours")
-        assert here.api.found("StatefulSet", "one-broker") is not None
-
-    play(scenario)
+async def test_an_object_around_the_brokers_that_is_refused_stops_no_other(here: World) -> None:
+    here.api.put(resource("Cluster", "one"))
+    here.api.refuse = refuses("/networkpolicies/", KubeRefused(403, "Forbidden", "not yours"))
+    assert not await here.round(), "it may be taken later"
+    assert here.said("Cluster", "one") == ("False", "KubernetesError", "NetworkPolicy one-broker: not yours")
+    assert here.api.found("StatefulSet", "one-broker") is not None
 
 
 @pytest.mark.parametrize("part", ["/networkpolicies/", "/statefulsets/", "/clusters/one", "/topics/flights"])
-def test_what_is_refused_for_want_of_rights_is_tried_again_soon(play: Play, part: str) -> None:
+async def test_what_is_refused_for_want_of_rights_is_tried_again_soon(part: str, here: World) -> None:
     """An API server that starts knows nobody's rights yet."""
-
-    async def scenario(here: World) -> None:
-        here.api.put(resource("Cluster", "one"))
-        here.api.put(topic("flights", deletionPolicy="Delete"))
-        here.api.refuse = refuses(part, KubeRefused(403, "Forbidden", "not yours"))
-        assert not await here.round()
-        here.api.refuse = refuses("/nothing", ValueError())
-        assert await here.round()
-        assert here.api.found("NetworkPolicy", "one-broker") is not None
-        assert here.api.found("StatefulSet", "one-broker") is not None
-        assert here.said("Cluster", "one")[1] != "KubernetesError"
-        assert here.said("Topic", "flights")[0] == "True"
-
-    play(scenario)
+    here.api.put(resource("Cluster", "one"))
+    here.api.put(topic("flights", deletionPolicy="Delete"))
+    here.api.refuse = refuses(part, KubeRefused(403, "Forbidden", "not yours"))
+    assert not await here.round()
+    here.api.refuse = refuses("/nothing", ValueError())
+    assert await here.round()
+    assert here.api.found("NetworkPolicy", "one-broker") is not None
+    assert here.api.found("StatefulSet", "one-broker") is not None
+    assert here.said("Cluster", "one")[1] != "KubernetesError"
+    assert here.said("Topic", "flights")[0] == "True"
 
 
-def test_dynamic_configs_that_a_broker_refuses_are_logged_with_its_reason(
-    play: Play, caplog: pytest.LogCaptureFixture
+async def test_dynamic_configs_that_a_broker_refuses_are_logged_with_its_reason(
+    caplog: pytest.LogCaptureFixture, here: World
 ) -> None:
-    async def scenario(here: World) -> None:
-        here.brokers.refused_configs = StepRefused(40, "the certificate has expired")
-        here.api.put(resource("Cluster", "one", config={"log.retention.ms": 1000}))
-        await here.round()
-        refusal = "one: broker 0 refused the dynamic configs: INVALID_CONFIG (40): the certificate has expired"
-        assert refusal in caplog.text
-
-    play(scenario)
+    here.brokers.refused_configs = StepRefused(40, "the certificate has expired")
+    here.api.put(resource("Cluster", "one", config={"log.retention.ms": 1000}))
+    await here.round()
+    refusal = "one: broker 0 refused the dynamic configs: INVALID_CONFIG (40): the certificate has expired"
+    assert refusal in caplog.text
 
 
-def test_what_brokers_say_of_losses_is_told_until_it_is_over(play: Play) -> None:
-    async def scenario(here: World) -> None:
-        stray = StrayLog(broker_id=0, directory="/data/0/t-0-stray", size_bytes=4096)
-        here.brokers.troubles = (Trouble("flights", 0, (0,), (), offline=True, lost="broker 0 has no log"),)
-        here.brokers.strays = (stray,)
-        here.api.put(resource("Cluster", "one"))
-        await here.round()
-        assert "flights-0 (broker 0 has no log)" in here.said("Cluster", "one", "RecordsLost")[2]
-        assert "broker 0 /data/0/t-0-stray" in here.said("Cluster", "one", "LogsSetAside")[2]
-        here.brokers.troubles, here.brokers.strays, here.brokers.count = (), (), 2
-        await here.round()
-        assert here.conditions("Cluster", "one") == ["Ready", "Rolling"]
-
-    play(scenario)
+async def test_what_brokers_say_of_losses_is_told_until_it_is_over(here: World) -> None:
+    stray = StrayLog(broker_id=0, directory="/data/0/t-0-stray", size_bytes=4096)
+    here.brokers.troubles = (Trouble("flights", 0, (0,), (), offline=True, lost="broker 0 has no log"),)
+    here.brokers.strays = (stray,)
+    here.api.put(resource("Cluster", "one"))
+    await here.round()
+    assert "flights-0 (broker 0 has no log)" in here.said("Cluster", "one", "RecordsLost")[2]
+    assert "broker 0 /data/0/t-0-stray" in here.said("Cluster", "one", "LogsSetAside")[2]
+    here.brokers.troubles, here.brokers.strays, here.brokers.count = (), (), 2
+    await here.round()
+    assert here.conditions("Cluster", "one") == ["Ready", "Rolling"]
 
 
-def test_a_round_asks_the_brokers_for_their_state_once_and_once_more_after_steps(play: Play) -> None:
-    async def scenario(here: World) -> None:
-        async def looks() -> int:
-            before = here.brokers.looks
-            assert await here.round()
-            return here.brokers.looks - before
-
-        here.api.put(resource("Cluster", "one"))
-        assert await looks() == 1, "there are no Topics"
-        here.api.put(topic("flights", config={"retention.ms": 1000}))
-        assert await looks() == 2, "it creates one"
-        assert await looks() == 1, "all is as declared"
-        assert here.brokers.topics["flights"].overrides == {"retention.ms": "1000"}
-        here.brokers.topics["flights"] = replace(here.brokers.topics["flights"], overrides={})
-        assert await looks() == 2, "it sees and mends what differs in the configs"
-        assert here.brokers.topics["flights"].overrides == {"retention.ms": "1000"}
-        assert here.said("Topic", "flights")[0] == "True"
-
-    play(scenario)
-
-
-def test_a_bug_is_told_and_tried_again(play: Play) -> None:
-    async def scenario(here: World) -> None:
-        here.api.put(resource("Cluster", "one"))
-        here.api.put(topic("flights"))
-        here.brokers.bug = ValueError("no such thing")
-        assert not await here.round()
-        assert here.said("Cluster", "one") == ("False", "InternalError", "ValueError: no such thing")
-        here.brokers.bug = None
+async def test_a_round_asks_the_brokers_for_their_state_once_and_once_more_after_steps(here: World) -> None:
+    async def looks() -> int:
+        before = here.brokers.looks
         assert await here.round()
-        assert here.said("Topic", "flights")[0] == "True"
+        return here.brokers.looks - before
 
-    play(scenario)
+    here.api.put(resource("Cluster", "one"))
+    assert await looks() == 1, "there are no Topics"
+    here.api.put(topic("flights", config={"retention.ms": 1000}))
+    assert await looks() == 2, "it creates one"
+    assert await looks() == 1, "all is as declared"
+    assert here.brokers.topics["flights"].overrides == {"retention.ms": "1000"}
+    here.brokers.topics["flights"] = replace(here.brokers.topics["flights"], overrides={})
+    assert await looks() == 2, "it sees and mends what differs in the configs"
+    assert here.brokers.topics["flights"].overrides == {"retention.ms": "1000"}
+    assert here.said("Topic", "flights")[0] == "True"
 
 
-def test_a_finalizer_that_is_refused_is_told_and_holds_no_other_topic_up(play: Play) -> None:
-    async def scenario(here: World) -> None:
-        here.api.put(resource("Cluster", "one"))
-        here.api.put(topic("bad", deletionPolicy="Delete"))
-        here.api.put(topic("good"))
-        refused = KubeRefused(422, "Invalid", "too many annotations")
-        here.api.refuse = lambda _, path, body: refused if "/bad" in path and "metadata" in body else None
-        await here.round()
-        why = f"the finalizer {FINALIZER} could not be changed: too many annotations"
-        assert here.said("Topic", "bad") == ("False", "KubernetesError", why)
-        assert here.brokers.topics.keys() == {"good"}
+async def test_a_bug_is_told_and_tried_again(here: World) -> None:
+    here.api.put(resource("Cluster", "one"))
+    here.api.put(topic("flights"))
+    here.brokers.bug = ValueError("no such thing")
+    assert not await here.round()
+    assert here.said("Cluster", "one") == ("False", "InternalError", "ValueError: no such thing")
+    here.brokers.bug = None
+    assert await here.round()
+    assert here.said("Topic", "flights")[0] == "True"
 
-    play(scenario)
+
+async def test_a_finalizer_that_is_refused_is_told_and_holds_no_other_topic_up(here: World) -> None:
+    here.api.put(resource("Cluster", "one"))
+    here.api.put(topic("bad", deletionPolicy="Delete"))
+    here.api.put(topic("good"))
+    refused = KubeRefused(422, "Invalid", "too many annotations")
+    here.api.refuse = lambda _, path, body: refused if "/bad" in path and "metadata" in body else None
+    await here.round()
+    why = f"the finalizer {FINALIZER} could not be changed: too many annotations"
+    assert here.said("Topic", "bad") == ("False", "KubernetesError", why)
+    assert here.brokers.topics.keys() == {"good"}
 
 
 PAUSED = "Cluster one is paused; to end the pause, set spec.pause of the Cluster to false"
@@ -168,154 +145,129 @@ AWAY = "Cluster one does not answer yet"
         ({}, 0, AWAY),
     ],
 )
-def test_topics_without_brokers_go_where_nothing_is_to_be_done_and_the_others_hear_why_not(
-    play: Play, spec: JsonObject, brokers: int, why: str
+async def test_topics_without_brokers_go_where_nothing_is_to_be_done_and_the_others_hear_why_not(
+    spec: JsonObject, brokers: int, why: str, here: World
 ) -> None:
-    async def scenario(here: World) -> None:
-        here.brokers.count = brokers
-        here.api.put(resource("Cluster", "one", **spec))
-        for name, policy in (("kept", "Retain"), ("gone", "Delete"), ("guarded", "Protect")):
-            here.api.put(topic(name, goes=True, deletionPolicy=policy))
-        here.api.put(topic("paused", goes=True, deletionPolicy="Delete", pause=True))
-        here.api.put(topic("new"))
-        await here.round()
-        assert here.api.found("Topic", "kept") is None
-        assert here.api.found("Topic", "paused") is None
-        status, reason, message = here.said("Topic", "new")
-        assert (status, reason) == ("False", "ClusterNotReady")
-        assert message.startswith(why)
-        status, reason, message = here.said("Topic", "gone")
-        assert (status, reason) == ("False", "ClusterNotReady")
-        assert message.startswith(why)
-        assert "if spec.deletionPolicy is changed to Retain, this resource is deleted at once" in message
-        assert here.said("Topic", "guarded")[1] == "DeletionProtected"
-
-    play(scenario)
+    here.brokers.count = brokers
+    here.api.put(resource("Cluster", "one", **spec))
+    for name, policy in (("kept", "Retain"), ("gone", "Delete"), ("guarded", "Protect")):
+        here.api.put(topic(name, goes=True, deletionPolicy=policy))
+    here.api.put(topic("paused", goes=True, deletionPolicy="Delete", pause=True))
+    here.api.put(topic("new"))
+    await here.round()
+    assert here.api.found("Topic", "kept") is None
+    assert here.api.found("Topic", "paused") is None
+    status, reason, message = here.said("Topic", "new")
+    assert (status, reason) == ("False", "ClusterNotReady")
+    assert message.startswith(why)
+    status, reason, message = here.said("Topic", "gone")
+    assert (status, reason) == ("False", "ClusterNotReady")
+    assert message.startswith(why)
+    assert "if spec.deletionPolicy is changed to Retain, this resource is deleted at once" in message
+    assert here.said("Topic", "guarded")[1] == "DeletionProtected"
 
 
-def test_a_topic_that_is_as_declared_stays_ready_while_its_cluster_is_paused(play: Play) -> None:
-    async def scenario(here: World) -> None:
-        here.api.put(resource("Cluster", "one"))
-        here.api.put(topic("flights"))
-        await here.round()
-        here.api.put(resource("Cluster", "one", pause=True))
-        await here.round()
-        assert here.said("Topic", "flights")[0] == "True"
-        assert here.said("Cluster", "one") == (
-            "Unknown",
-            "Paused",
-            "spec.pause is true, so the operator changes nothing",
-        )
-        assert here.said("Cluster", "one", "ReconciliationPaused")[0] == "True"
-
-    play(scenario)
+async def test_a_topic_that_is_as_declared_stays_ready_while_its_cluster_is_paused(here: World) -> None:
+    here.api.put(resource("Cluster", "one"))
+    here.api.put(topic("flights"))
+    await here.round()
+    here.api.put(resource("Cluster", "one", pause=True))
+    await here.round()
+    assert here.said("Topic", "flights")[0] == "True"
+    assert here.said("Cluster", "one") == (
+        "Unknown",
+        "Paused",
+        "spec.pause is true, so the operator changes nothing",
+    )
+    assert here.said("Cluster", "one", "ReconciliationPaused")[0] == "True"
 
 
 @pytest.mark.parametrize(("policy", "left"), [("Delete", set()), ("Retain", {"flights"}), ("Unheard", {"flights"})])
-def test_a_topic_that_cannot_be_read_goes_as_its_deletion_policy_says(play: Play, policy: str, left: set[str]) -> None:
-    async def scenario(here: World) -> None:
-        here.api.put(resource("Cluster", "one"))
-        here.api.put(topic("flights"))
-        await here.round()
-        there = here.api.found("Topic", "flights") or {}
-        here.api.put({**topic("flights", goes=True, deletionPolicy=policy, **UNREADABLE), "status": there["status"]})
-        await here.round()
-        assert here.api.found("Topic", "flights") is None
-        assert here.brokers.topics.keys() == left
-
-    play(scenario)
+async def test_a_topic_that_cannot_be_read_goes_as_its_deletion_policy_says(
+    policy: str, left: set[str], here: World
+) -> None:
+    here.api.put(resource("Cluster", "one"))
+    here.api.put(topic("flights"))
+    await here.round()
+    there = here.api.found("Topic", "flights") or {}
+    here.api.put({**topic("flights", goes=True, deletionPolicy=policy, **UNREADABLE), "status": there["status"]})
+    await here.round()
+    assert here.api.found("Topic", "flights") is None
+    assert here.brokers.topics.keys() == left
 
 
 @pytest.mark.parametrize(("policy", "claims"), [("Delete", 0), ("Retain", 1)])
-def test_a_cluster_of_a_newer_version_goes_with_its_topics(play: Play, policy: str, claims: int) -> None:
-    async def scenario(here: World) -> None:
-        here.api.put(claim_of(0, 0))
-        here.api.put(resource("Cluster", "one", goes=True, held=True, deletionPolicy=policy, unheard={"of": 1}))
-        here.api.put(topic("flights", goes=True, deletionPolicy="Delete"))
-        await here.round()
-        assert here.api.found("Cluster", "one") is None
-        assert here.api.found("Topic", "flights") is None
-        assert len([path for path in here.api.objects if "persistentvolumeclaims" in path]) == claims
-
-    play(scenario)
+async def test_a_cluster_of_a_newer_version_goes_with_its_topics(policy: str, claims: int, here: World) -> None:
+    here.api.put(claim_of(0, 0))
+    here.api.put(resource("Cluster", "one", goes=True, held=True, deletionPolicy=policy, unheard={"of": 1}))
+    here.api.put(topic("flights", goes=True, deletionPolicy="Delete"))
+    await here.round()
+    assert here.api.found("Cluster", "one") is None
+    assert here.api.found("Topic", "flights") is None
+    assert len([path for path in here.api.objects if "persistentvolumeclaims" in path]) == claims
 
 
-def test_a_protected_cluster_that_is_deleted_stays_with_all_that_is_its_own(play: Play) -> None:
-    async def scenario(here: World) -> None:
-        here.api.put(resource("Cluster", "one", goes=True, held=True, deletionPolicy="Protect"))
-        here.api.put({**topic("held", deletionPolicy="Protect")})
-        here.api.put(topic("new"))
-        for _ in range(2):
-            assert await here.round()
-        why = "spec.deletionPolicy is Protect; set Delete or Retain to let the Cluster be deleted"
-        assert here.said("Cluster", "one") == ("False", "DeletionProtected", why)
-        held = here.api.found("Topic", "held") or {}
-        assert held["metadata"]["finalizers"] == [FINALIZER]
-        assert here.brokers.topics.keys() == {"held", "new"}
-        assert here.api.found("StatefulSet", "one-broker") is not None
-
-    play(scenario)
+async def test_a_protected_cluster_that_is_deleted_stays_with_all_that_is_its_own(here: World) -> None:
+    here.api.put(resource("Cluster", "one", goes=True, held=True, deletionPolicy="Protect"))
+    here.api.put({**topic("held", deletionPolicy="Protect")})
+    here.api.put(topic("new"))
+    for _ in range(2):
+        assert await here.round()
+    why = "spec.deletionPolicy is Protect; set Delete or Retain to let the Cluster be deleted"
+    assert here.said("Cluster", "one") == ("False", "DeletionProtected", why)
+    held = here.api.found("Topic", "held") or {}
+    assert held["metadata"]["finalizers"] == [FINALIZER]
+    assert here.brokers.topics.keys() == {"held", "new"}
+    assert here.api.found("StatefulSet", "one-broker") is not None
 
 
-def test_a_cluster_tells_its_id_and_where_it_is_measured(play: Play) -> None:
-    async def scenario(here: World) -> None:
-        here.api.put(resource("Cluster", "one"))
-        await here.round()
-        status = (here.api.found("Cluster", "one") or {})["status"]
-        assert status["clusterId"] == "a-cluster"
-        assert status["metrics"] == ["http://one-broker-0.one-broker.air.svc:9404/metrics"]
-
-    play(scenario)
+async def test_a_cluster_tells_its_id_and_where_it_is_measured(here: World) -> None:
+    here.api.put(resource("Cluster", "one"))
+    await here.round()
+    status = (here.api.found("Cluster", "one") or {})["status"]
+    assert status["clusterId"] == "a-cluster"
+    assert status["metrics"] == ["http://one-broker-0.one-broker.air.svc:9404/metrics"]
 
 
-def test_a_round_that_balanced_leaders_is_followed_by_the_next_step_at_once(
-    play: Play, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("here", [replace(SETTINGS, busy_s=0.01)], indirect=True)
+async def test_a_round_that_balanced_leaders_is_followed_by_the_next_step_at_once(
+    monkeypatch: pytest.MonkeyPatch, here: World
 ) -> None:
-    async def scenario(here: World) -> None:
-        here.api.put(resource("Cluster", "one", brokers={"replicas": 2}))
-        await here.round()
-        here.kubernetes_saw("new")
-        for number in range(2):
-            here.api.put(of_broker(number))
-        here.api.put(resource("Cluster", "one", brokers={"replicas": 1}))
-        assert await here.round(), "an operator that starts does not know how leaders are"
-        while (here.api.found("StatefulSet", "one-broker") or {})["spec"]["replicas"] > 1:
-            assert await here.next(), "and nobody wakes it"
-
-    play(scenario, replace(SETTINGS, busy_s=0.01))
+    here.api.put(resource("Cluster", "one", brokers={"replicas": 2}))
+    await here.round()
+    here.kubernetes_saw("new")
+    for number in range(2):
+        here.api.put(of_broker(number))
+    here.api.put(resource("Cluster", "one", brokers={"replicas": 1}))
+    assert await here.round(), "an operator that starts does not know how leaders are"
+    while (here.api.found("StatefulSet", "one-broker") or {})["spec"]["replicas"] > 1:
+        assert await here.next(), "and nobody wakes it"
 
 
-def test_an_operator_that_may_not_write_for_a_moment_says_nothing_of_the_cluster(play: Play) -> None:
+async def test_an_operator_that_may_not_write_for_a_moment_says_nothing_of_the_cluster(here: World) -> None:
     """A lease that could not be renewed in time is no fault of a Cluster; the round is tried again."""
-
-    async def scenario(here: World) -> None:
-        here.api.put(resource("Cluster", "one"))
-        here.api.put(topic("flights"))
-        await here.round()
-        before = here.said("Cluster", "one")
-        here.api.put(topic("planes"))
-        here.brokers.bug = NotLeading("the lease ends in 4.2 s, but the request may take 10.0 s")
-        assert not await here.round(), "it is tried again"
-        assert here.said("Cluster", "one") == before
-        here.brokers.bug = None
-        assert await here.round()
-        assert here.said("Topic", "planes")[0] == "True"
-
-    play(scenario)
+    here.api.put(resource("Cluster", "one"))
+    here.api.put(topic("flights"))
+    await here.round()
+    before = here.said("Cluster", "one")
+    here.api.put(topic("planes"))
+    here.brokers.bug = NotLeading("the lease ends in 4.2 s, but the request may take 10.0 s")
+    assert not await here.round(), "it is tried again"
+    assert here.said("Cluster", "one") == before
+    here.brokers.bug = None
+    assert await here.round()
+    assert here.said("Topic", "planes")[0] == "True"
 
 
-def test_a_connection_to_the_api_server_that_breaks_once_is_no_news(play: Play) -> None:
-    async def scenario(here: World) -> None:
-        here.api.put(resource("Cluster", "one"))
-        await here.round()
-        before = here.said("Cluster", "one")
-        here.api.refuse = lambda _, path, __: KubeUnreachable("reset by peer") if "/pods" in path else None
-        assert not await here.round()
-        assert here.said("Cluster", "one") == before
-        here.api.refuse = refuses("/nothing", ValueError())
-        assert await here.round()
-
-    play(scenario)
+async def test_a_connection_to_the_api_server_that_breaks_once_is_no_news(here: World) -> None:
+    here.api.put(resource("Cluster", "one"))
+    await here.round()
+    before = here.said("Cluster", "one")
+    here.api.refuse = lambda _, path, __: KubeUnreachable("reset by peer") if "/pods" in path else None
+    assert not await here.round()
+    assert here.said("Cluster", "one") == before
+    here.api.refuse = refuses("/nothing", ValueError())
+    assert await here.round()
 
 
 def test_an_api_server_that_does_not_answer_for_a_while_is_told() -> None:

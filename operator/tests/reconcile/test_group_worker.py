@@ -3,216 +3,183 @@
 import asyncio
 import math
 
+import pytest
+
 from barnabas_lag.evaluation.progress import Status
 from barnabas_operator.kube.api import KubeRefused
 from barnabas_operator.reconcile.groups.group_looker import AWAY_S
 from barnabas_operator.reconcile.groups.group_statuses import NUMBERS_AT_ONCE_MAX, NUMBERS_EVERY_S
 from harness.deadline import PATIENCE_S
-from harness.group_worker_world import GONE, World, lagging, play
+from harness.group_worker_world import GONE, World, lagging
 from harness.worker_world import resource
 
+pytestmark = pytest.mark.anyio
 
-def test_two_thousand_groups_cost_what_is_new_and_a_few_numbers_a_look() -> None:
+
+async def test_two_thousand_groups_cost_what_is_new_and_a_few_numbers_a_look(world: World) -> None:
     names = [f"group-{number}" for number in range(2_000)]
-
-    async def scenario(world: World) -> None:
-        for name in names:
-            world.put(name)
-        world.begin()
-        assert set(await world.next_look()) == set(names)
-        assert await world.find(dict.fromkeys(names, lagging(500))) == len(names)
-        assert await world.find(dict.fromkeys(names, lagging(500))) == 0
-        assert await world.find(dict.fromkeys(names, lagging(700))) == 0, "numbers were written a moment ago"
-        world.advance(NUMBERS_EVERY_S)
-        assert await world.find(dict.fromkeys(names, lagging(702))) == NUMBERS_AT_ONCE_MAX
-        assert await world.find(dict.fromkeys(names, lagging(702))) == NUMBERS_AT_ONCE_MAX
-        written = [name for name in names if world.status(name)["lag"] == 700]
-        assert len(written) == 2 * NUMBERS_AT_ONCE_MAX, "those that have waited longest have their turn first"
-        changed = {**dict.fromkeys(names, lagging(702)), "group-7": lagging(702, Status.STALL)}
-        assert await world.find(changed) <= NUMBERS_AT_ONCE_MAX + 2, "a status and an Event at once"
-        assert world.status("group-7")["evaluation"] == "STALL"
-
-    play(scenario)
+    for name in names:
+        world.put(name)
+    world.begin()
+    assert set(await world.next_look()) == set(names)
+    assert await world.find(dict.fromkeys(names, lagging(500))) == len(names)
+    assert await world.find(dict.fromkeys(names, lagging(500))) == 0
+    assert await world.find(dict.fromkeys(names, lagging(700))) == 0, "numbers were written a moment ago"
+    world.advance(NUMBERS_EVERY_S)
+    assert await world.find(dict.fromkeys(names, lagging(702))) == NUMBERS_AT_ONCE_MAX
+    assert await world.find(dict.fromkeys(names, lagging(702))) == NUMBERS_AT_ONCE_MAX
+    written = [name for name in names if world.status(name)["lag"] == 700]
+    assert len(written) == 2 * NUMBERS_AT_ONCE_MAX, "those that have waited longest have their turn first"
+    changed = {**dict.fromkeys(names, lagging(702)), "group-7": lagging(702, Status.STALL)}
+    assert await world.find(changed) <= NUMBERS_AT_ONCE_MAX + 2, "a status and an Event at once"
+    assert world.status("group-7")["evaluation"] == "STALL"
 
 
-def test_a_group_that_nobody_can_look_at_is_told_after_a_while_and_its_numbers_go() -> None:
-    async def scenario(world: World) -> None:
-        world.put("billing", lagObjective={"maxRecords": 5})
-        world.begin()
-        await world.next_look()
-        await world.find({"billing": lagging(3)})
-        assert world.said("billing") == ("True", "Reconciled")
-        assert await world.find(None) == 0
-        world.advance(AWAY_S + 1)
-        await world.find(None)
-        assert world.said("billing") == ("False", "ClusterNotReady")
-        assert world.said("billing", "WithinObjective") == ("Unknown", "ClusterNotReady")
-        assert "lag" not in world.status("billing")
-        assert world.status("billing")["groupId"] == "billing"
-        await world.find({"billing": lagging(3)})
-        assert world.said("billing") == ("True", "Reconciled")
-
-    play(scenario)
+async def test_a_group_that_nobody_can_look_at_is_told_after_a_while_and_its_numbers_go(world: World) -> None:
+    world.put("billing", lagObjective={"maxRecords": 5})
+    world.begin()
+    await world.next_look()
+    await world.find({"billing": lagging(3)})
+    assert world.said("billing") == ("True", "Reconciled")
+    assert await world.find(None) == 0
+    world.advance(AWAY_S + 1)
+    await world.find(None)
+    assert world.said("billing") == ("False", "ClusterNotReady")
+    assert world.said("billing", "WithinObjective") == ("Unknown", "ClusterNotReady")
+    assert "lag" not in world.status("billing")
+    assert world.status("billing")["groupId"] == "billing"
+    await world.find({"billing": lagging(3)})
+    assert world.said("billing") == ("True", "Reconciled")
 
 
-def test_a_group_that_was_there_before_is_not_taken_over_where_the_spec_says_so() -> None:
-    async def scenario(world: World) -> None:
-        world.put("billing", adopt=False)
-        world.put("new", adopt=False)
-        world.begin()
-        await world.next_look()
-        await world.find({"billing": lagging(3), "new": GONE})
-        assert world.said("billing") == ("False", "ResourceConflict")
-        assert "groupId" not in world.status("billing")
-        await world.find({"billing": lagging(3), "new": lagging(3)})
-        assert world.said("new") == ("True", "Reconciled")
-
-    play(scenario)
+async def test_a_group_that_was_there_before_is_not_taken_over_where_the_spec_says_so(world: World) -> None:
+    world.put("billing", adopt=False)
+    world.put("new", adopt=False)
+    world.begin()
+    await world.next_look()
+    await world.find({"billing": lagging(3), "new": GONE})
+    assert world.said("billing") == ("False", "ResourceConflict")
+    assert "groupId" not in world.status("billing")
+    await world.find({"billing": lagging(3), "new": lagging(3)})
+    assert world.said("new") == ("True", "Reconciled")
 
 
-def test_a_group_that_goes_is_an_event_and_no_error() -> None:
-    async def scenario(world: World) -> None:
-        world.put("billing")
-        world.begin()
-        await world.next_look()
-        await world.find({"billing": lagging(3)})
-        await world.find({"billing": GONE})
-        assert world.said("billing") == ("True", "Reconciled")
-        assert world.status("billing")["state"] == "NotFound"
-        assert [reason for reason, _ in world.api.events()] == ["GroupGone"]
-
-    play(scenario)
+async def test_a_group_that_goes_is_an_event_and_no_error(world: World) -> None:
+    world.put("billing")
+    world.begin()
+    await world.next_look()
+    await world.find({"billing": lagging(3)})
+    await world.find({"billing": GONE})
+    assert world.said("billing") == ("True", "Reconciled")
+    assert world.status("billing")["state"] == "NotFound"
+    assert [reason for reason, _ in world.api.events()] == ["GroupGone"]
 
 
-def test_a_paused_group_is_looked_at_and_left_alone() -> None:
-    async def scenario(world: World) -> None:
-        world.put("billing", pause=True, offsets={"reset": {"id": "a", "to": {"earliest": {}}}})
-        world.begin()
-        await world.next_look()
-        await world.find({"billing": lagging(3)})
-        assert world.said("billing") == ("Unknown", "Paused")
-        assert world.status("billing")["lag"] == 3
-        assert "OffsetsReset" not in [each["type"] for each in world.status("billing")["conditions"]]
-
-    play(scenario)
+async def test_a_paused_group_is_looked_at_and_left_alone(world: World) -> None:
+    world.put("billing", pause=True, offsets={"reset": {"id": "a", "to": {"earliest": {}}}})
+    world.begin()
+    await world.next_look()
+    await world.find({"billing": lagging(3)})
+    assert world.said("billing") == ("Unknown", "Paused")
+    assert world.status("billing")["lag"] == 3
+    assert "OffsetsReset" not in [each["type"] for each in world.status("billing")["conditions"]]
 
 
-def test_what_cannot_be_read_is_told_and_holds_no_other_up() -> None:
-    async def scenario(world: World) -> None:
-        world.put("billing", lagObjective={"maxRecords": "many"})
-        world.put("pay")
-        world.begin()
-        assert set(await world.next_look()) == {"pay"}
-        await world.find({"pay": lagging(3)})
-        assert world.said("billing") == ("False", "InvalidSpec")
-        assert world.said("pay") == ("True", "Reconciled")
-
-    play(scenario)
+async def test_what_cannot_be_read_is_told_and_holds_no_other_up(world: World) -> None:
+    world.put("billing", lagObjective={"maxRecords": "many"})
+    world.put("pay")
+    world.begin()
+    assert set(await world.next_look()) == {"pay"}
+    await world.find({"pay": lagging(3)})
+    assert world.said("billing") == ("False", "InvalidSpec")
+    assert world.said("pay") == ("True", "Reconciled")
 
 
-def test_a_cluster_that_is_paused_is_no_more_looked_at_and_a_resource_goes_where_it_may() -> None:
-    async def scenario(world: World) -> None:
-        world.put("billing")
-        world.worker.rest(world.bodies("ConsumerGroup"), "Cluster one is paused")
-        async with asyncio.timeout(PATIENCE_S):
-            while "conditions" not in world.status("billing"):
-                await asyncio.sleep(0)
-        assert world.said("billing") == ("False", "ClusterNotReady")
-        assert world.looks.asked.empty()
-
-    play(scenario)
+async def test_a_cluster_that_is_paused_is_no_more_looked_at_and_a_resource_goes_where_it_may(world: World) -> None:
+    world.put("billing")
+    world.worker.rest(world.bodies("ConsumerGroup"), "Cluster one is paused")
+    async with asyncio.timeout(PATIENCE_S):
+        while "conditions" not in world.status("billing"):
+            await asyncio.sleep(0)
+    assert world.said("billing") == ("False", "ClusterNotReady")
+    assert world.looks.asked.empty()
 
 
-def test_a_look_that_hangs_is_noticed() -> None:
-    async def scenario(world: World) -> None:
-        world.put("billing")
-        world.begin()
-        await world.next_look()
-        world.advance(700.0)
-        assert world.worker.idle_s == 700.0
-        await world.find({"billing": lagging(3)})
-
-    play(scenario)
+async def test_a_look_that_hangs_is_noticed(world: World) -> None:
+    world.put("billing")
+    world.begin()
+    await world.next_look()
+    world.advance(700.0)
+    assert world.worker.idle_s == 700.0
+    await world.find({"billing": lagging(3)})
 
 
-def test_a_protected_group_stays_with_its_resource_and_one_that_was_never_claimed_goes() -> None:
-    async def scenario(world: World) -> None:
-        world.put("billing", deletionPolicy="Protect")
-        world.put("pay", deletionPolicy="DeleteGroup", adopt=False)
-        world.begin()
-        await world.next_look()
-        await world.find({"billing": lagging(3), "pay": lagging(3)})
-        for name in ("billing", "pay"):
-            found = world.api.found("ConsumerGroup", name)
-            assert found is not None
-            world.api.put({**found, "metadata": {**found["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}})
-        world.begin()
-        world.looks.found.put({})
-        async with asyncio.timeout(PATIENCE_S):
-            while world.api.found("ConsumerGroup", "pay") is not None or world.said("billing")[0] != "False":
-                await asyncio.sleep(0)
-        assert world.said("billing") == ("False", "DeletionProtected")
-
-    play(scenario)
+async def test_a_protected_group_stays_with_its_resource_and_one_that_was_never_claimed_goes(world: World) -> None:
+    world.put("billing", deletionPolicy="Protect")
+    world.put("pay", deletionPolicy="DeleteGroup", adopt=False)
+    world.begin()
+    await world.next_look()
+    await world.find({"billing": lagging(3), "pay": lagging(3)})
+    for name in ("billing", "pay"):
+        found = world.api.found("ConsumerGroup", name)
+        assert found is not None
+        world.api.put({**found, "metadata": {**found["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}})
+    world.begin()
+    world.looks.found.put({})
+    async with asyncio.timeout(PATIENCE_S):
+        while world.api.found("ConsumerGroup", "pay") is not None or world.said("billing")[0] != "False":
+            await asyncio.sleep(0)
+    assert world.said("billing") == ("False", "DeletionProtected")
 
 
-def test_the_younger_resource_does_nothing_while_the_older_one_waits_for_its_finalizer() -> None:
-    async def scenario(world: World) -> None:
-        old, young = (resource("ConsumerGroup", name, groupId="pay") for name in ("old", "young"))
-        old["spec"]["deletionPolicy"] = "DeleteGroup"
-        old["metadata"]["creationTimestamp"] = "2026-01-01T00:00:00Z"
-        young["metadata"]["creationTimestamp"] = "2026-01-02T00:00:00Z"
-        world.api.put(old)
-        world.api.put(young)
-        conflict = KubeRefused(409, "Conflict", "others wrote it")
-        world.api.refuse = lambda _, path, __: conflict if path.endswith("/old") else None
-        world.begin()
-        await world.next_look()
-        await world.find({"pay": lagging(3)})
-        assert world.said("young") == ("False", "ResourceConflict")
-        assert "groupId" not in world.status("young")
-
-    play(scenario)
+async def test_the_younger_resource_does_nothing_while_the_older_one_waits_for_its_finalizer(world: World) -> None:
+    old, young = (resource("ConsumerGroup", name, groupId="pay") for name in ("old", "young"))
+    old["spec"]["deletionPolicy"] = "DeleteGroup"
+    old["metadata"]["creationTimestamp"] = "2026-01-01T00:00:00Z"
+    young["metadata"]["creationTimestamp"] = "2026-01-02T00:00:00Z"
+    world.api.put(old)
+    world.api.put(young)
+    conflict = KubeRefused(409, "Conflict", "others wrote it")
+    world.api.refuse = lambda _, path, __: conflict if path.endswith("/old") else None
+    world.begin()
+    await world.next_look()
+    await world.find({"pay": lagging(3)})
+    assert world.said("young") == ("False", "ResourceConflict")
+    assert "groupId" not in world.status("young")
 
 
-def test_an_operator_that_acts_no_more_looks_no_more_and_begins_anew_when_it_acts_again() -> None:
+async def test_an_operator_that_acts_no_more_looks_no_more_and_begins_anew_when_it_acts_again(world: World) -> None:
     async def rounds(world: World) -> None:
         before = world.rounds
         async with asyncio.timeout(PATIENCE_S):
             while world.rounds < before + 3:
                 await asyncio.sleep(0)
 
-    async def scenario(world: World) -> None:
-        world.put("billing")
-        world.begin()
-        await world.next_look()
-        world.leadership.stop()
-        world.looks.found.put({"billing": lagging(3)})
-        await rounds(world)
-        assert world.looks.asked.empty()
-        world.leadership.renewed(math.inf)
-        await rounds(world)
-        assert world.looks.asked.empty(), "the Cluster may be paused by now"
-        world.begin()
-        await world.next_look()
-        await world.find({"billing": lagging(3)})
-
-    play(scenario)
+    world.put("billing")
+    world.begin()
+    await world.next_look()
+    world.leadership.stop()
+    world.looks.found.put({"billing": lagging(3)})
+    await rounds(world)
+    assert world.looks.asked.empty()
+    world.leadership.renewed(math.inf)
+    await rounds(world)
+    assert world.looks.asked.empty(), "the Cluster may be paused by now"
+    world.begin()
+    await world.next_look()
+    await world.find({"billing": lagging(3)})
 
 
-def test_an_older_resource_that_cannot_be_read_does_not_have_the_group() -> None:
-    async def scenario(world: World) -> None:
-        created = {"b-young": "2026-11-02T00:00:00Z", "c-younger": "2026-11-03T00:00:00Z"}
-        for name, at in created.items():
-            body = resource("ConsumerGroup", name, groupId="billing")
-            world.api.put({**body, "metadata": {**body["metadata"], "creationTimestamp": at}})
-        body = resource("ConsumerGroup", "a-old", groupId="billing", lagObjective={"maxRecords": "many"})
-        world.api.put({**body, "metadata": {**body["metadata"], "creationTimestamp": "2026-11-01T00:00:00Z"}})
-        world.begin()
-        await world.next_look()
-        await world.find({"billing": lagging(3)})
-        assert world.said("a-old") == ("False", "InvalidSpec")
-        assert world.said("b-young") == ("True", "Reconciled")
-        assert world.said("c-younger") == ("False", "ResourceConflict")
-
-    play(scenario)
+async def test_an_older_resource_that_cannot_be_read_does_not_have_the_group(world: World) -> None:
+    created = {"b-young": "2026-11-02T00:00:00Z", "c-younger": "2026-11-03T00:00:00Z"}
+    for name, at in created.items():
+        body = resource("ConsumerGroup", name, groupId="billing")
+        world.api.put({**body, "metadata": {**body["metadata"], "creationTimestamp": at}})
+    body = resource("ConsumerGroup", "a-old", groupId="billing", lagObjective={"maxRecords": "many"})
+    world.api.put({**body, "metadata": {**body["metadata"], "creationTimestamp": "2026-11-01T00:00:00Z"}})
+    world.begin()
+    await world.next_look()
+    await world.find({"billing": lagging(3)})
+    assert world.said("a-old") == ("False", "InvalidSpec")
+    assert world.said("b-young") == ("True", "Reconciled")
+    assert world.said("c-younger") == ("False", "ResourceConflict")

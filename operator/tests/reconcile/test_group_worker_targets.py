@@ -10,8 +10,10 @@ from barnabas_operator.planning.groups.target_scale import BEFORE_RESET, BeforeR
 from barnabas_operator.reconcile.groups.group_looker import AWAY_S
 from barnabas_operator.resources.json_types import JsonObject
 from harness.deadline import PATIENCE_S
-from harness.group_worker_world import World, lagging, play
+from harness.group_worker_world import World, lagging
 from harness.worker_world import resource
+
+pytestmark = pytest.mark.anyio
 
 SCALING = {"target": {"name": "app"}}
 RESET = {"id": "a", "to": {"earliest": {}}, "whenActive": "ScaleDown"}
@@ -41,72 +43,64 @@ async def gone(world: World, name: str) -> None:
             await asyncio.sleep(0)
 
 
-def test_a_target_at_0_for_a_reset_is_scaled_up_before_the_resource_goes_whoever_has_the_group() -> None:
-    async def scenario(world: World) -> None:
-        put_target_at_0(world)
-        put_ending(world, "billing", groupId="pay", scaling=SCALING, offsets={"reset": RESET})
-        world.put("other", groupId="pay")
-        world.begin()
-        await world.next_look()
-        world.looks.found.put({"pay": lagging(3)})
-        await gone(world, "billing")
-        assert replicas(world) == 3
-
-    play(scenario)
+async def test_a_target_at_0_for_a_reset_is_scaled_up_before_the_resource_goes_whoever_has_the_group(
+    world: World,
+) -> None:
+    put_target_at_0(world)
+    put_ending(world, "billing", groupId="pay", scaling=SCALING, offsets={"reset": RESET})
+    world.put("other", groupId="pay")
+    world.begin()
+    await world.next_look()
+    world.looks.found.put({"pay": lagging(3)})
+    await gone(world, "billing")
+    assert replicas(world) == 3
 
 
 @pytest.mark.parametrize("spec", [{}, {"pause": True}], ids=["Retain", "paused"])
-def test_a_target_at_0_for_a_reset_is_scaled_up_although_the_cluster_is_away(spec: JsonObject) -> None:
-    async def scenario(world: World) -> None:
-        put_target_at_0(world)
-        put_ending(world, "billing", scaling=SCALING, offsets={"reset": RESET}, **spec)
-        world.worker.rest(world.bodies("ConsumerGroup"), "Cluster one is paused")
-        await gone(world, "billing")
-        assert replicas(world) == 3
-        assert world.looks.asked.empty()
-
-    play(scenario)
-
-
-def test_a_protected_resource_that_shall_go_leaves_its_target_not_at_0() -> None:
-    async def scenario(world: World) -> None:
-        put_target_at_0(world)
-        spec = {"scaling": SCALING, "offsets": {"reset": RESET}, "deletionPolicy": "Protect"}
-        put_ending(world, "billing", **spec)
-        ending = world.api.found("ConsumerGroup", "billing")
-        assert ending is not None
-        world.api.put({**ending, "status": {"groupId": "billing", "cluster": "one"}})
-        world.begin()
-        async with asyncio.timeout(PATIENCE_S):
-            while "conditions" not in world.status("billing"):
-                await asyncio.sleep(0)
-        assert world.said("billing") == ("False", "DeletionProtected")
-        assert replicas(world) == 3
-
-    play(scenario)
+async def test_a_target_at_0_for_a_reset_is_scaled_up_although_the_cluster_is_away(
+    spec: JsonObject, world: World
+) -> None:
+    put_target_at_0(world)
+    put_ending(world, "billing", scaling=SCALING, offsets={"reset": RESET}, **spec)
+    world.worker.rest(world.bodies("ConsumerGroup"), "Cluster one is paused")
+    await gone(world, "billing")
+    assert replicas(world) == 3
+    assert world.looks.asked.empty()
 
 
-def test_a_reset_that_is_taken_out_while_the_target_cannot_be_read_is_cleaned_up_later() -> None:
-    async def scenario(world: World) -> None:
-        put_target_at_0(world)
-        waits = {"type": "OffsetsReset", "status": "False", "reason": "ScaledDown", "lastTransitionTime": "x"}
-        status = {"groupId": "billing", "cluster": "one", "observedGeneration": 1, "conditions": [waits]}
-        body = resource("ConsumerGroup", "billing", held=True, scaling=SCALING)
-        world.api.put({**body, "metadata": {**body["metadata"], "generation": 2}, "status": status})
-        refused = KubeRefused(403, "Forbidden", "not now")
-        world.api.refuse = lambda _, path, __: refused if "/deployments/" in path else None
-        world.begin()
-        await world.next_look()
-        await world.find({"billing": lagging(3)})
-        assert world.said("billing") == ("False", "KubernetesError")
-        held = world.api.found("ConsumerGroup", "billing")
-        assert held is not None
-        assert held["metadata"]["finalizers"], "a deletion would leave the target at 0"
-        world.api.refuse = lambda *_: None
-        await world.find({"billing": lagging(3)})
-        assert replicas(world) == 3
+async def test_a_protected_resource_that_shall_go_leaves_its_target_not_at_0(world: World) -> None:
+    put_target_at_0(world)
+    spec = {"scaling": SCALING, "offsets": {"reset": RESET}, "deletionPolicy": "Protect"}
+    put_ending(world, "billing", **spec)
+    ending = world.api.found("ConsumerGroup", "billing")
+    assert ending is not None
+    world.api.put({**ending, "status": {"groupId": "billing", "cluster": "one"}})
+    world.begin()
+    async with asyncio.timeout(PATIENCE_S):
+        while "conditions" not in world.status("billing"):
+            await asyncio.sleep(0)
+    assert world.said("billing") == ("False", "DeletionProtected")
+    assert replicas(world) == 3
 
-    play(scenario)
+
+async def test_a_reset_that_is_taken_out_while_the_target_cannot_be_read_is_cleaned_up_later(world: World) -> None:
+    put_target_at_0(world)
+    waits = {"type": "OffsetsReset", "status": "False", "reason": "ScaledDown", "lastTransitionTime": "x"}
+    status = {"groupId": "billing", "cluster": "one", "observedGeneration": 1, "conditions": [waits]}
+    body = resource("ConsumerGroup", "billing", held=True, scaling=SCALING)
+    world.api.put({**body, "metadata": {**body["metadata"], "generation": 2}, "status": status})
+    refused = KubeRefused(403, "Forbidden", "not now")
+    world.api.refuse = lambda _, path, __: refused if "/deployments/" in path else None
+    world.begin()
+    await world.next_look()
+    await world.find({"billing": lagging(3)})
+    assert world.said("billing") == ("False", "KubernetesError")
+    held = world.api.found("ConsumerGroup", "billing")
+    assert held is not None
+    assert held["metadata"]["finalizers"], "a deletion would leave the target at 0"
+    world.api.refuse = lambda *_: None
+    await world.find({"billing": lagging(3)})
+    assert replicas(world) == 3
 
 
 WAITS = {"type": "OffsetsReset", "status": "False", "reason": "ScaledDown", "lastTransitionTime": "x"}
@@ -134,90 +128,77 @@ async def until_up(world: World) -> None:
 
 
 @pytest.mark.parametrize("spec", [{"pause": True}, {"groupId": "another"}], ids=["paused", "refused"])
-def test_a_target_does_not_stay_at_0_while_nothing_is_done_about_its_resource(spec: JsonObject) -> None:
-    async def scenario(world: World) -> None:
-        put_resetting(world, **spec)
-        world.begin()
-        await world.next_look()
-        await world.find({"billing": lagging(3), "another": lagging(3)})
-        assert replicas(world) == 3
-        assert before_reset(world) is None
-        assert world.said("billing", "OffsetsReset") == ("False", "OnHold")
-        world.api.refuse = lambda _, path, __: pytest.fail(path) if "/deployments/" in path else None
-        await world.find({"billing": lagging(3), "another": lagging(3)})  # It is up, so nobody asks any more.
-
-    play(scenario)
-
-
-def test_a_target_does_not_stay_at_0_while_the_cluster_is_paused_or_away_for_long() -> None:
-    async def scenario(world: World) -> None:
-        put_resetting(world)
-        world.worker.rest(world.bodies("ConsumerGroup"), "Cluster one is paused")
-        async with asyncio.timeout(PATIENCE_S):
-            while world.rounds < 3:
-                await asyncio.sleep(0)
-        assert replicas(world) == 0, "in a roll brokers are away for a moment"
-        world.clock.pass_time(AWAY_S + 1)
-        await until_up(world)
-        async with asyncio.timeout(PATIENCE_S):
-            while world.said("billing", "OffsetsReset")[1] != "OnHold":
-                await asyncio.sleep(0)
-        assert world.said("billing") == ("False", "ClusterNotReady")
-
-    play(scenario)
+async def test_a_target_does_not_stay_at_0_while_nothing_is_done_about_its_resource(
+    spec: JsonObject, world: World
+) -> None:
+    put_resetting(world, **spec)
+    world.begin()
+    await world.next_look()
+    await world.find({"billing": lagging(3), "another": lagging(3)})
+    assert replicas(world) == 3
+    assert before_reset(world) is None
+    assert world.said("billing", "OffsetsReset") == ("False", "OnHold")
+    world.api.refuse = lambda _, path, __: pytest.fail(path) if "/deployments/" in path else None
+    await world.find({"billing": lagging(3), "another": lagging(3)})  # It is up, so nobody asks any more.
 
 
-def test_a_target_that_cannot_be_scaled_up_during_a_pause_is_tried_again() -> None:
-    async def scenario(world: World) -> None:
-        put_resetting(world, pause=True)
-        refused = KubeRefused(403, "Forbidden", "not now")
-        world.api.refuse = lambda _, path, __: refused if "/deployments/" in path else None
-        world.begin()
-        await world.next_look()
-        await world.find({"billing": lagging(3)})
-        assert world.said("billing", "OffsetsReset") == ("False", "KubernetesError")
-        world.api.refuse = lambda *_: None
-        await world.find({"billing": lagging(3)})
-        assert replicas(world) == 3
-
-    play(scenario)
-
-
-def test_a_worker_has_stopped_when_the_look_that_is_under_way_has_ended() -> None:
-    async def scenario(world: World) -> None:
-        world.put("billing")
-        world.begin()
-        await world.next_look()
-        stopping = asyncio.create_task(world.worker.release({}))
-        for _ in range(10):
+async def test_a_target_does_not_stay_at_0_while_the_cluster_is_paused_or_away_for_long(world: World) -> None:
+    put_resetting(world)
+    world.worker.rest(world.bodies("ConsumerGroup"), "Cluster one is paused")
+    async with asyncio.timeout(PATIENCE_S):
+        while world.rounds < 3:
             await asyncio.sleep(0)
-        assert not stopping.done()
-        world.looks.found.put({"billing": lagging(3)})
-        async with asyncio.timeout(PATIENCE_S):
-            await stopping
-        assert world.said("billing") == ("True", "Reconciled")
-        assert world.looks.asked.empty()
+    assert replicas(world) == 0, "in a roll brokers are away for a moment"
+    world.clock.pass_time(AWAY_S + 1)
+    await until_up(world)
+    async with asyncio.timeout(PATIENCE_S):
+        while world.said("billing", "OffsetsReset")[1] != "OnHold":
+            await asyncio.sleep(0)
+    assert world.said("billing") == ("False", "ClusterNotReady")
 
-    play(scenario)
+
+async def test_a_target_that_cannot_be_scaled_up_during_a_pause_is_tried_again(world: World) -> None:
+    put_resetting(world, pause=True)
+    refused = KubeRefused(403, "Forbidden", "not now")
+    world.api.refuse = lambda _, path, __: refused if "/deployments/" in path else None
+    world.begin()
+    await world.next_look()
+    await world.find({"billing": lagging(3)})
+    assert world.said("billing", "OffsetsReset") == ("False", "KubernetesError")
+    world.api.refuse = lambda *_: None
+    await world.find({"billing": lagging(3)})
+    assert replicas(world) == 3
 
 
-def test_that_replicas_follow_the_lag_stays_so_while_others_change_the_target() -> None:
-    async def scenario(world: World) -> None:
-        meta = {"name": "app", "namespace": "air"}
-        world.api.put({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": meta, "spec": {"replicas": 1}})
-        group = resource("ConsumerGroup", "billing", scaling={**SCALING, "lagThreshold": 1})
-        world.api.put({**group, "metadata": {**group["metadata"], "creationTimestamp": "2026-01-01T00:00:00Z"}})
-        world.begin()
-        await world.next_look()
-        await world.find({"billing": lagging(1)})
-        assert world.said("billing", "ScalingActive") == ("True", "FollowsLag")
-        world.advance(15)
-        changed = KubeRefused(409, "Conflict", "its pods have just become ready")
-        world.api.refuse = lambda _, path, __: changed if path.endswith("/scale") else None
-        await world.find({"billing": lagging(9)})
-        assert world.said("billing", "ScalingActive") == ("True", "FollowsLag")
-        world.api.refuse = lambda *_: None
-        await world.find({"billing": lagging(9)})
-        assert replicas(world) == 9
+async def test_a_worker_has_stopped_when_the_look_that_is_under_way_has_ended(world: World) -> None:
+    world.put("billing")
+    world.begin()
+    await world.next_look()
+    stopping = asyncio.create_task(world.worker.release({}))
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert not stopping.done()
+    world.looks.found.put({"billing": lagging(3)})
+    async with asyncio.timeout(PATIENCE_S):
+        await stopping
+    assert world.said("billing") == ("True", "Reconciled")
+    assert world.looks.asked.empty()
 
-    play(scenario)
+
+async def test_that_replicas_follow_the_lag_stays_so_while_others_change_the_target(world: World) -> None:
+    meta = {"name": "app", "namespace": "air"}
+    world.api.put({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": meta, "spec": {"replicas": 1}})
+    group = resource("ConsumerGroup", "billing", scaling={**SCALING, "lagThreshold": 1})
+    world.api.put({**group, "metadata": {**group["metadata"], "creationTimestamp": "2026-01-01T00:00:00Z"}})
+    world.begin()
+    await world.next_look()
+    await world.find({"billing": lagging(1)})
+    assert world.said("billing", "ScalingActive") == ("True", "FollowsLag")
+    world.advance(15)
+    changed = KubeRefused(409, "Conflict", "its pods have just become ready")
+    world.api.refuse = lambda _, path, __: changed if path.endswith("/scale") else None
+    await world.find({"billing": lagging(9)})
+    assert world.said("billing", "ScalingActive") == ("True", "FollowsLag")
+    world.api.refuse = lambda *_: None
+    await world.find({"billing": lagging(9)})
+    assert replicas(world) == 9

@@ -3,22 +3,21 @@
 import pytest
 
 from barnabas_operator.kube.api import KubeRefused, KubeUnreachable
-from harness.worker_world import Play, World, of_broker, refuses, resource, topic
+from harness.worker_world import World, of_broker, refuses, resource, topic
+
+pytestmark = pytest.mark.anyio
 
 EXPORTER = "one-lag-exporter"
 
 
-def test_it_is_there_while_it_is_declared(play: Play) -> None:
-    async def scenario(here: World) -> None:
-        here.api.put(resource("Cluster", "one", lagExporter={}))
-        assert await here.round()
-        assert here.api.found("Deployment", EXPORTER) is not None
-        here.api.put({**resource("Cluster", "one"), "metadata": {"name": "one", "namespace": "air", "generation": 2}})
-        assert await here.round()
-        assert here.api.found("Deployment", EXPORTER) is None
-        assert here.api.found("StatefulSet", "one-broker") is not None
-
-    play(scenario)
+async def test_it_is_there_while_it_is_declared(here: World) -> None:
+    here.api.put(resource("Cluster", "one", lagExporter={}))
+    assert await here.round()
+    assert here.api.found("Deployment", EXPORTER) is not None
+    here.api.put({**resource("Cluster", "one"), "metadata": {"name": "one", "namespace": "air", "generation": 2}})
+    assert await here.round()
+    assert here.api.found("Deployment", EXPORTER) is None
+    assert here.api.found("StatefulSet", "one-broker") is not None
 
 
 @pytest.mark.parametrize(
@@ -30,26 +29,20 @@ def test_it_is_there_while_it_is_declared(play: Play) -> None:
     ],
     ids=["no answer", "no right", "no such object"],
 )
-def test_brokers_and_topics_go_on_without_it(play: Play, error: Exception) -> None:
-    async def scenario(here: World) -> None:
-        here.api.put(resource("Cluster", "one", lagExporter={}))
-        here.api.put(topic("flights"))
-        here.api.refuse = refuses("/deployments/", error)
-        await here.round()
-        assert here.api.found("StatefulSet", "one-broker") is not None
-        assert here.said("Topic", "flights")[0] == "True"
-
-    play(scenario)
+async def test_brokers_and_topics_go_on_without_it(error: Exception, here: World) -> None:
+    here.api.put(resource("Cluster", "one", lagExporter={}))
+    here.api.put(topic("flights"))
+    here.api.refuse = refuses("/deployments/", error)
+    await here.round()
+    assert here.api.found("StatefulSet", "one-broker") is not None
+    assert here.said("Topic", "flights")[0] == "True"
 
 
-def test_what_is_wrong_with_it_is_told_of_the_cluster(play: Play) -> None:
-    async def scenario(here: World) -> None:
-        here.api.put(resource("Cluster", "one", lagExporter={}))
-        here.api.put(of_broker(0))
-        wrong = "spec.template.spec.containers[0].resources.requests: too many"
-        here.api.refuse = refuses("/deployments/", KubeRefused(422, "Invalid", wrong))
-        await here.round()
-        said = f"Deployment {EXPORTER}: spec.lagExporter.resources.requests: too many"
-        assert here.said("Cluster", "one") == ("False", "InvalidSpec", said)
-
-    play(scenario)
+async def test_what_is_wrong_with_it_is_told_of_the_cluster(here: World) -> None:
+    here.api.put(resource("Cluster", "one", lagExporter={}))
+    here.api.put(of_broker(0))
+    wrong = "spec.template.spec.containers[0].resources.requests: too many"
+    here.api.refuse = refuses("/deployments/", KubeRefused(422, "Invalid", wrong))
+    await here.round()
+    said = f"Deployment {EXPORTER}: spec.lagExporter.resources.requests: too many"
+    assert here.said("Cluster", "one") == ("False", "InvalidSpec", said)

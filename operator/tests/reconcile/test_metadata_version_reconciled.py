@@ -16,7 +16,9 @@ from barnabas_operator.planning.cluster_state import Trouble
 from barnabas_operator.reconcile.operator_settings import OperatorSettings
 from barnabas_operator.resources.json_types import JsonObject
 from harness.brokers_memory import BrokersMemory
-from harness.worker_world import SETTINGS, Play, World, of_broker, resource
+from harness.worker_world import SETTINGS, World, of_broker, resource
+
+pytestmark = pytest.mark.anyio
 
 RAISED = (
     "MetadataVersionRaised",
@@ -61,127 +63,106 @@ def raises(here: World) -> list[tuple[str, str]]:
     return [event for event in here.api.events() if event[0] == RAISED[0]]
 
 
-def test_it_is_raised_once_when_every_broker_runs_with_what_is_declared(play: Play) -> None:
-    async def scenario(here: World) -> None:
-        await rolled(here)
-        here.api.put({**of_broker(1), "status": {}})
-        await here.round()
-        assert (here.brokers.finalized, level(here)) == (1, 1), "a broker is not ready yet"
-        here.api.put(of_broker(1))
-        await here.round()
-        assert here.brokers.finalized == 2
-        assert await here.round()
-        assert level(here) == 2
-        await here.round()
-        assert raises(here) == [RAISED]
-        assert here.said("Cluster", "one")[0] == "True"
-
-    play(scenario)
+async def test_it_is_raised_once_when_every_broker_runs_with_what_is_declared(here: World) -> None:
+    await rolled(here)
+    here.api.put({**of_broker(1), "status": {}})
+    await here.round()
+    assert (here.brokers.finalized, level(here)) == (1, 1), "a broker is not ready yet"
+    here.api.put(of_broker(1))
+    await here.round()
+    assert here.brokers.finalized == 2
+    assert await here.round()
+    assert level(here) == 2
+    await here.round()
+    assert raises(here) == [RAISED]
+    assert here.said("Cluster", "one")[0] == "True"
 
 
-def test_it_stays_while_a_roll_is_under_way_or_replicas_are_out_of_sync(play: Play) -> None:
-    async def scenario(here: World) -> None:
-        await rolled(here, rolling={"pause": True})
-        here.kubernetes_saw("newer")
-        await here.round()
-        assert here.said("Cluster", "one", "Rolling")[0] == "True"
-        assert here.brokers.finalized == 1
-        here.kubernetes_saw("new")
-        here.brokers.troubles = (Trouble("flights", 0, (1,), (0,), offline=False),)
-        await here.round()
-        assert here.brokers.finalized == 1
-        here.brokers.troubles = ()
-        await here.round()
-        assert here.brokers.finalized == 2
-
-    play(scenario)
+async def test_it_stays_while_a_roll_is_under_way_or_replicas_are_out_of_sync(here: World) -> None:
+    await rolled(here, rolling={"pause": True})
+    here.kubernetes_saw("newer")
+    await here.round()
+    assert here.said("Cluster", "one", "Rolling")[0] == "True"
+    assert here.brokers.finalized == 1
+    here.kubernetes_saw("new")
+    here.brokers.troubles = (Trouble("flights", 0, (1,), (0,), offline=False),)
+    await here.round()
+    assert here.brokers.finalized == 1
+    here.brokers.troubles = ()
+    await here.round()
+    assert here.brokers.finalized == 2
 
 
-def test_it_stays_while_kubernetes_has_not_seen_the_template_that_was_applied(play: Play) -> None:
-    async def scenario(here: World) -> None:
-        await rolled(here)
-        made = here.api.found("StatefulSet", "one-broker") or {}
-        here.api.put({**made, "status": {}})
-        await here.round()
-        assert here.brokers.finalized == 1
-
-    play(scenario)
+async def test_it_stays_while_kubernetes_has_not_seen_the_template_that_was_applied(here: World) -> None:
+    await rolled(here)
+    made = here.api.found("StatefulSet", "one-broker") or {}
+    here.api.put({**made, "status": {}})
+    await here.round()
+    assert here.brokers.finalized == 1
 
 
 @pytest.mark.parametrize("old", [0, 1])
-def test_one_broker_that_is_still_old_holds_it_back_without_a_word(play: Play, old: int) -> None:
-    async def scenario(here: World) -> None:
-        await rolled(here)
-        here.brokers.highest[old] = 1
-        await here.round()
-        assert (here.brokers.finalized, here.said("Cluster", "one")[0]) == (1, "True")
-        here.brokers.highest[old] = 2
-        await here.round()
-        assert here.brokers.finalized == 2
-
-    play(scenario)
+async def test_one_broker_that_is_still_old_holds_it_back_without_a_word(old: int, here: World) -> None:
+    await rolled(here)
+    here.brokers.highest[old] = 1
+    await here.round()
+    assert (here.brokers.finalized, here.said("Cluster", "one")[0]) == (1, "True")
+    here.brokers.highest[old] = 2
+    await here.round()
+    assert here.brokers.finalized == 2
 
 
-def test_a_pin_holds_it_back_until_it_is_gone(play: Play) -> None:
-    async def scenario(here: World) -> None:
-        await rolled(here, metadataVersion=1)
-        await here.round()
-        assert (here.brokers.finalized, level(here)) == (1, 1)
-        assert here.said("Cluster", "one")[0] == "True"
-        here.api.put(declared())
-        await here.round()
-        assert here.brokers.finalized == 2
-
-    play(scenario)
+async def test_a_pin_holds_it_back_until_it_is_gone(here: World) -> None:
+    await rolled(here, metadataVersion=1)
+    await here.round()
+    assert (here.brokers.finalized, level(here)) == (1, 1)
+    assert here.said("Cluster", "one")[0] == "True"
+    here.api.put(declared())
+    await here.round()
+    assert here.brokers.finalized == 2
 
 
 @pytest.mark.parametrize(("pin", "allowed"), [(1, "2 or more"), (3, "2 to 2")])
-def test_a_pin_that_cannot_be_had_is_told_and_stops_nothing(play: Play, pin: int, allowed: str) -> None:
-    async def scenario(here: World) -> None:
-        here.brokers.finalized = 2
-        await rolled(here, metadataVersion=pin)
-        here.api.put(resource("Topic", "flights", cluster="one", partitions=1))
-        await here.round()
-        status, reason, message = here.said("Cluster", "one")
-        assert (status, reason) == ("False", "NotSupported")
-        assert message.startswith(f"spec.metadataVersion is {pin}; allowed: {allowed}")
-        assert (here.brokers.finalized, level(here)) == (2, 2)
-        assert "flights" in here.brokers.topics
-
-    play(scenario)
+async def test_a_pin_that_cannot_be_had_is_told_and_stops_nothing(pin: int, allowed: str, here: World) -> None:
+    here.brokers.finalized = 2
+    await rolled(here, metadataVersion=pin)
+    here.api.put(resource("Topic", "flights", cluster="one", partitions=1))
+    await here.round()
+    status, reason, message = here.said("Cluster", "one")
+    assert (status, reason) == ("False", "NotSupported")
+    assert message.startswith(f"spec.metadataVersion is {pin}; allowed: {allowed}")
+    assert (here.brokers.finalized, level(here)) == (2, 2)
+    assert "flights" in here.brokers.topics
 
 
-def test_what_a_broker_refuses_is_told_and_tried_again(play: Play) -> None:
-    async def scenario(here: World) -> None:
-        await rolled(here)
-        here.brokers.refusal = REFUSED
-        await here.round()
-        why = f"could not raise barnabas.metadata.version from 1 to 2: INVALID_UPDATE_VERSION (95): {WHY}"
-        assert here.said("Cluster", "one") == ("False", "KafkaError", why)
-        assert level(here) == 1
-        here.brokers.refusal = None
-        await here.round()
-        await here.round()
-        assert (here.said("Cluster", "one")[0], level(here), raises(here)) == ("True", 2, [RAISED])
-
-    play(scenario)
+async def test_what_a_broker_refuses_is_told_and_tried_again(here: World) -> None:
+    await rolled(here)
+    here.brokers.refusal = REFUSED
+    await here.round()
+    why = f"could not raise barnabas.metadata.version from 1 to 2: INVALID_UPDATE_VERSION (95): {WHY}"
+    assert here.said("Cluster", "one") == ("False", "KafkaError", why)
+    assert level(here) == 1
+    here.brokers.refusal = None
+    await here.round()
+    await here.round()
+    assert (here.said("Cluster", "one")[0], level(here), raises(here)) == ("True", 2, [RAISED])
 
 
-def test_an_operator_that_dies_when_it_has_raised_it_is_followed_by_one_that_tells_it(
-    play: Play, monkeypatch: pytest.MonkeyPatch
+async def test_an_operator_that_dies_when_it_has_raised_it_is_followed_by_one_that_tells_it(
+    here: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     really, is_over = BrokersMemory.raise_metadata_version, threading.Event()
 
-    async def scenario(here: World) -> None:
-        loop, is_raised = asyncio.get_running_loop(), asyncio.Event()
+    loop, is_raised = asyncio.get_running_loop(), asyncio.Event()
 
-        def die(brokers: BrokersMemory, wanted: int) -> StepRefused | None:
-            """Nothing comes after it in this life."""
-            answer = really(brokers, wanted)
-            loop.call_soon_threadsafe(is_raised.set)
-            is_over.wait()
-            return answer
+    def die(brokers: BrokersMemory, wanted: int) -> StepRefused | None:
+        """Nothing comes after it in this life."""
+        answer = really(brokers, wanted)
+        loop.call_soon_threadsafe(is_raised.set)
+        is_over.wait()
+        return answer
 
+    try:
         await rolled(here, metadataVersion=1)
         await here.round()
         found = here.api.found("Cluster", "one") or {}
@@ -195,30 +176,23 @@ def test_an_operator_that_dies_when_it_has_raised_it_is_followed_by_one_that_tel
             await after.round()
             assert (here.brokers.finalized, level(here), raises(here)) == (2, 2, [RAISED])
         last.cancel()
-
-    try:
-        play(scenario)
     finally:
         is_over.set()
 
 
 @pytest.mark.parametrize(("named", "kept"), [("", SETTINGS.broker_image), ("somebody/broker:1", "somebody/broker:1")])
-def test_brokers_keep_their_image_where_that_of_an_older_release_cannot_read_the_metadata(
-    play: Play, named: str, kept: str
+async def test_brokers_keep_their_image_where_that_of_an_older_release_cannot_read_the_metadata(
+    named: str, kept: str, here: World
 ) -> None:
     """An image that a Cluster names is its user's own affair."""
-
-    async def scenario(here: World) -> None:
-        here.brokers.finalized = METADATA_LEVEL_MAX + 1
-        await rolled(here)
-        await here.round()
-        brokers = {"replicas": 2} | ({"image": named} if named else {})
-        here.api.put(resource("Cluster", "one", brokers=brokers))
-        async with another_life(here, dataclasses.replace(SETTINGS, broker_image="older/broker:0")) as after:
-            await after.round()
-            template = (here.api.found("StatefulSet", "one-broker") or {})["spec"]["template"]
-            assert template["spec"]["containers"][0]["image"] == kept
-            refused = after.said("Cluster", "one")[1:]
-            assert (refused[1].startswith("brokerImage is older/broker:0, whose brokers support")) == (not named)
-
-    play(scenario)
+    here.brokers.finalized = METADATA_LEVEL_MAX + 1
+    await rolled(here)
+    await here.round()
+    brokers = {"replicas": 2} | ({"image": named} if named else {})
+    here.api.put(resource("Cluster", "one", brokers=brokers))
+    async with another_life(here, dataclasses.replace(SETTINGS, broker_image="older/broker:0")) as after:
+        await after.round()
+        template = (here.api.found("StatefulSet", "one-broker") or {})["spec"]["template"]
+        assert template["spec"]["containers"][0]["image"] == kept
+        refused = after.said("Cluster", "one")[1:]
+        assert (refused[1].startswith("brokerImage is older/broker:0, whose brokers support")) == (not named)

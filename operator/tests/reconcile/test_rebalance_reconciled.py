@@ -15,7 +15,9 @@ from barnabas_operator.planning.disk_space import LogDirContent
 from barnabas_operator.planning.rebalance_request import APPROVAL
 from barnabas_operator.planning.topics.log_dir_moves import LogDirMove
 from barnabas_operator.resources.json_types import JsonObject
-from harness.worker_world import SETTINGS, Play, World, of_broker, resource
+from harness.worker_world import SETTINGS, World, of_broker, resource
+
+pytestmark = pytest.mark.anyio
 
 
 def uneven(here: World) -> JsonObject:
@@ -40,144 +42,124 @@ def annotations(here: World) -> JsonObject:
     return kept
 
 
-def test_a_rebalance_waits_for_its_approval_is_told_once_and_takes_the_approval_away_when_it_is_done(
-    play: Play,
+async def test_a_rebalance_waits_for_its_approval_is_told_once_and_takes_the_approval_away_when_it_is_done(
+    here: World,
 ) -> None:
-    async def scenario(here: World) -> None:
-        here.api.put(uneven(here))
-        await here.round()
-        await here.round()
-        status, _, message = here.said("Cluster", "one", "RebalanceProposed")
-        assert (status, message.partition(",")[0]) == ("True", "broker 1 has less data than the other brokers")
-        assert [reason for reason, _ in here.api.events()].count("RebalanceProposed") == 1
-        assert here.brokers.topics["flights"].partitions == ((0,),) * 10
-        approve(here)
-        await here.round()
-        assert sorted(here.brokers.topics["flights"].partitions) == [(0,)] * 5 + [(1,)] * 5
-        begun = "a rebalance was approved: partitions of these topics are being reassigned: flights (5)"
-        assert ("ReplicasMoving", begun) in here.api.events()
-        assert annotations(here) == {APPROVAL: "approve", "kept": "x"}, "until it is seen to be done"
-        await here.round()
-        assert annotations(here) == {"kept": "x"}
-        assert "RebalanceProposed" not in here.conditions("Cluster", "one")
-
-    play(scenario)
+    here.api.put(uneven(here))
+    await here.round()
+    await here.round()
+    status, _, message = here.said("Cluster", "one", "RebalanceProposed")
+    assert (status, message.partition(",")[0]) == ("True", "broker 1 has less data than the other brokers")
+    assert [reason for reason, _ in here.api.events()].count("RebalanceProposed") == 1
+    assert here.brokers.topics["flights"].partitions == ((0,),) * 10
+    approve(here)
+    await here.round()
+    assert sorted(here.brokers.topics["flights"].partitions) == [(0,)] * 5 + [(1,)] * 5
+    begun = "a rebalance was approved: partitions of these topics are being reassigned: flights (5)"
+    assert ("ReplicasMoving", begun) in here.api.events()
+    assert annotations(here) == {APPROVAL: "approve", "kept": "x"}, "until it is seen to be done"
+    await here.round()
+    assert annotations(here) == {"kept": "x"}
+    assert "RebalanceProposed" not in here.conditions("Cluster", "one")
 
 
-def test_a_move_that_brokers_refuse_is_told(play: Play) -> None:
-    async def scenario(here: World) -> None:
-        declared = uneven(here)
-        here.api.put({**declared, "spec": {**declared["spec"], "rebalance": "Automatic"}})
-        here.brokers.refused_move = StepRefused(42, "not now")
-        await here.round()
-        _, _, message = here.said("Cluster", "one", "ReplicasMoving")
-        assert message.startswith(
-            "partitions of these topics are being reassigned: none yet; could not move replicas of flights"
-        )
-        assert message.endswith(": INVALID_REQUEST (42): not now")
-        here.brokers.refused_move = None
-        await here.round()
-        await here.round()
-        assert "ReplicasMoving" not in here.conditions("Cluster", "one")
-
-    play(scenario)
+async def test_a_move_that_brokers_refuse_is_told(here: World) -> None:
+    declared = uneven(here)
+    here.api.put({**declared, "spec": {**declared["spec"], "rebalance": "Automatic"}})
+    here.brokers.refused_move = StepRefused(42, "not now")
+    await here.round()
+    _, _, message = here.said("Cluster", "one", "ReplicasMoving")
+    assert message.startswith(
+        "partitions of these topics are being reassigned: none yet; could not move replicas of flights"
+    )
+    assert message.endswith(": INVALID_REQUEST (42): not now")
+    here.brokers.refused_move = None
+    await here.round()
+    await here.round()
+    assert "ReplicasMoving" not in here.conditions("Cluster", "one")
 
 
-def test_no_rebalance_begins_while_brokers_are_to_restart(play: Play) -> None:
+async def test_no_rebalance_begins_while_brokers_are_to_restart(here: World) -> None:
     """A restart would wait for all that moves, and a broker that ends would get replicas."""
-
-    async def scenario(here: World) -> None:
-        declared = uneven(here)
-        here.api.put(declared)
-        await here.round()
-        here.kubernetes_saw("new")
-        for number, revision in enumerate(("old", "new")):
-            pod = of_broker(number)
-            labels = {**pod["metadata"]["labels"], REVISION: revision}
-            here.api.put({**pod, "metadata": {**pod["metadata"], "labels": labels}})
-        here.api.put({**declared, "spec": {**declared["spec"], "rebalance": "Automatic"}})
-        await here.round()
-        assert here.api.found("Pod", "one-broker-0") is None, "it restarts"
-        assert here.brokers.topics["flights"].partitions == ((0,),) * 10
-        here.api.put(of_broker(0))
-        await here.round()
-        assert sorted(here.brokers.topics["flights"].partitions) == [(0,)] * 5 + [(1,)] * 5
-
-    play(scenario)
+    declared = uneven(here)
+    here.api.put(declared)
+    await here.round()
+    here.kubernetes_saw("new")
+    for number, revision in enumerate(("old", "new")):
+        pod = of_broker(number)
+        labels = {**pod["metadata"]["labels"], REVISION: revision}
+        here.api.put({**pod, "metadata": {**pod["metadata"], "labels": labels}})
+    here.api.put({**declared, "spec": {**declared["spec"], "rebalance": "Automatic"}})
+    await here.round()
+    assert here.api.found("Pod", "one-broker-0") is None, "it restarts"
+    assert here.brokers.topics["flights"].partitions == ((0,),) * 10
+    here.api.put(of_broker(0))
+    await here.round()
+    assert sorted(here.brokers.topics["flights"].partitions) == [(0,)] * 5 + [(1,)] * 5
 
 
-def test_an_automatic_rebalance_needs_no_approval(play: Play) -> None:
-    async def scenario(here: World) -> None:
-        declared = uneven(here)
-        here.api.put({**declared, "spec": {**declared["spec"], "rebalance": "Automatic"}})
-        await here.round()
-        assert sorted(here.brokers.topics["flights"].partitions) == [(0,)] * 5 + [(1,)] * 5
-
-    play(scenario)
+async def test_an_automatic_rebalance_needs_no_approval(here: World) -> None:
+    declared = uneven(here)
+    here.api.put({**declared, "spec": {**declared["spec"], "rebalance": "Automatic"}})
+    await here.round()
+    assert sorted(here.brokers.topics["flights"].partitions) == [(0,)] * 5 + [(1,)] * 5
 
 
-def test_a_plan_of_the_job_skew_is_carried_out_and_told_at_its_end(play: Play) -> None:
+async def test_a_plan_of_the_job_skew_is_carried_out_and_told_at_its_end(here: World) -> None:
     """Partition 2 got another replica by hand since; the operator's own plan would move five."""
-
-    async def scenario(here: World) -> None:
-        here.api.put(uneven(here))
-        await here.round()
-        here.brokers.topics["flights"] = TopicState("id", ((0,), (0,), (0, 1), *((0,),) * 7), {})
-        approve(here, "even")
-        await here.round()
-        assert here.said("Cluster", "one", "Rebalancing")[:2] == ("False", "PlanRefused")
-        partitions = [
-            {"topic": "flights", "partition": number, "replicas": then, "before": before}
-            for number, then, before in ((0, [1], [0]), (2, [1], [0]))
-        ]
-        plan = {"version": 1, "partitions": partitions, "topic_ids": {"flights": "id"}}
-        run = resource("MaintenanceJob", "even", cluster="one", job="skew", options={})
-        run["status"] = {"cluster": "one", "phase": "Succeeded", "result": {"plan": json.dumps(plan)}}
-        here.api.put(run)
-        await here.round()
-        assert here.brokers.topics["flights"].partitions == ((1,), (0,), (0, 1), *((0,),) * 7)
-        assert annotations(here) == {APPROVAL: "even", "kept": "x"}, "until it is seen to be done"
-        await here.round()
-        assert annotations(here) == {"kept": "x"}
-        told = [(reason, said) for reason, said in here.api.events() if reason.startswith("Plan")]
-        assert [reason for reason, _ in told] == ["PlanRefused", "PlanUnderWay", "PlanDone"]
-        assert told[-1][1] == (
-            "1 of 2 partitions of the plan of MaintenanceJob even are moved; "
-            "these partitions were left out: flights-2 (the replicas have "
-            "changed since the plan was made)"
-        )
-        await here.round()
-        assert "Rebalancing" not in here.conditions("Cluster", "one")
-
-    play(scenario)
+    here.api.put(uneven(here))
+    await here.round()
+    here.brokers.topics["flights"] = TopicState("id", ((0,), (0,), (0, 1), *((0,),) * 7), {})
+    approve(here, "even")
+    await here.round()
+    assert here.said("Cluster", "one", "Rebalancing")[:2] == ("False", "PlanRefused")
+    partitions = [
+        {"topic": "flights", "partition": number, "replicas": then, "before": before}
+        for number, then, before in ((0, [1], [0]), (2, [1], [0]))
+    ]
+    plan = {"version": 1, "partitions": partitions, "topic_ids": {"flights": "id"}}
+    run = resource("MaintenanceJob", "even", cluster="one", job="skew", options={})
+    run["status"] = {"cluster": "one", "phase": "Succeeded", "result": {"plan": json.dumps(plan)}}
+    here.api.put(run)
+    await here.round()
+    assert here.brokers.topics["flights"].partitions == ((1,), (0,), (0, 1), *((0,),) * 7)
+    assert annotations(here) == {APPROVAL: "even", "kept": "x"}, "until it is seen to be done"
+    await here.round()
+    assert annotations(here) == {"kept": "x"}
+    told = [(reason, said) for reason, said in here.api.events() if reason.startswith("Plan")]
+    assert [reason for reason, _ in told] == ["PlanRefused", "PlanUnderWay", "PlanDone"]
+    assert told[-1][1] == (
+        "1 of 2 partitions of the plan of MaintenanceJob even are moved; "
+        "these partitions were left out: flights-2 (the replicas have "
+        "changed since the plan was made)"
+    )
+    await here.round()
+    assert "Rebalancing" not in here.conditions("Cluster", "one")
 
 
-def test_a_plan_within_a_broker_is_looked_after_until_it_is_done(play: Play) -> None:
+@pytest.mark.parametrize("here", [replace(SETTINGS, busy_s=0.01)], indirect=True)
+async def test_a_plan_within_a_broker_is_looked_after_until_it_is_done(here: World) -> None:
     """Nothing else would bring the next round soon."""
-
-    async def scenario(here: World) -> None:
-        here.api.put(uneven(here))
-        await here.round()
-        here.kubernetes_saw("new")
-        first, space = TopicPartition("flights", 0), DiskSpace(1 << 40, 1 << 40)
-        here.brokers.log_dirs = {"/1": LogDirContent(space, {first: 5}, {}), "/2": LogDirContent(space, {}, {})}
-        planned = {"topic": "flights", "partition": 0, "replicas": [0], "before": [0], "log_dirs": ["/2"]}
-        plan = {"version": 1, "partitions": [planned], "topic_ids": {"flights": "id"}}
-        run = resource("MaintenanceJob", "even", cluster="one", job="skew", options={})
-        run["status"] = {"cluster": "one", "phase": "Succeeded", "result": {"plan": json.dumps(plan)}}
-        here.api.put(run)
-        approve(here, "even")
-        await here.round()
-        for _ in range(2):
-            await here.next()
-            assert here.said("Cluster", "one", "Rebalancing")[:2] == ("True", "PlanUnderWay")
-        assert here.brokers.begun == [LogDirMove(first, 0, "/2")], "once"
-        here.brokers.log_dirs = {"/1": LogDirContent(space, {}, {}), "/2": LogDirContent(space, {first: 5}, {})}
+    here.api.put(uneven(here))
+    await here.round()
+    here.kubernetes_saw("new")
+    first, space = TopicPartition("flights", 0), DiskSpace(1 << 40, 1 << 40)
+    here.brokers.log_dirs = {"/1": LogDirContent(space, {first: 5}, {}), "/2": LogDirContent(space, {}, {})}
+    planned = {"topic": "flights", "partition": 0, "replicas": [0], "before": [0], "log_dirs": ["/2"]}
+    plan = {"version": 1, "partitions": [planned], "topic_ids": {"flights": "id"}}
+    run = resource("MaintenanceJob", "even", cluster="one", job="skew", options={})
+    run["status"] = {"cluster": "one", "phase": "Succeeded", "result": {"plan": json.dumps(plan)}}
+    here.api.put(run)
+    approve(here, "even")
+    await here.round()
+    for _ in range(2):
         await here.next()
-        assert "PlanDone" in [reason for reason, _ in here.api.events()]
-        assert annotations(here) == {"kept": "x"}
-
-    play(scenario, replace(SETTINGS, busy_s=0.01))
+        assert here.said("Cluster", "one", "Rebalancing")[:2] == ("True", "PlanUnderWay")
+    assert here.brokers.begun == [LogDirMove(first, 0, "/2")], "once"
+    here.brokers.log_dirs = {"/1": LogDirContent(space, {}, {}), "/2": LogDirContent(space, {first: 5}, {})}
+    await here.next()
+    assert "PlanDone" in [reason for reason, _ in here.api.events()]
+    assert annotations(here) == {"kept": "x"}
 
 
 def carried_out(here: World) -> None:
@@ -192,37 +174,30 @@ def carried_out(here: World) -> None:
 
 
 @pytest.mark.parametrize("failure", [KubeUnreachable("away"), KubeRefused(403, "Forbidden", "not now")])
-def test_how_a_plan_ended_is_told_even_if_the_status_could_not_be_written_at_first(
-    play: Play, failure: Exception
+async def test_how_a_plan_ended_is_told_even_if_the_status_could_not_be_written_at_first(
+    failure: Exception, here: World
 ) -> None:
     """With the annotation gone nobody would know any more that there was a plan, and what was left out of it."""
-
-    async def scenario(here: World) -> None:
-        here.api.put(uneven(here))
-        await here.round()
-        carried_out(here)
-        here.api.refuse = lambda _, path, __: failure if path.endswith("clusters/one/status") else None
-        await here.round()
-        here.api.refuse = lambda *_: None
-        await here.round()
-        assert "PlanDone" in [reason for reason, _ in here.api.events()]
-        assert annotations(here) == {"kept": "x"}
-
-    play(scenario)
+    here.api.put(uneven(here))
+    await here.round()
+    carried_out(here)
+    here.api.refuse = lambda _, path, __: failure if path.endswith("clusters/one/status") else None
+    await here.round()
+    here.api.refuse = lambda *_: None
+    await here.round()
+    assert "PlanDone" in [reason for reason, _ in here.api.events()]
+    assert annotations(here) == {"kept": "x"}
 
 
-def test_an_annotation_that_asks_for_something_else_by_now_stays(play: Play) -> None:
-    async def scenario(here: World) -> None:
-        here.api.put(uneven(here))
-        await here.round()
-        carried_out(here)
+async def test_an_annotation_that_asks_for_something_else_by_now_stays(here: World) -> None:
+    here.api.put(uneven(here))
+    await here.round()
+    carried_out(here)
 
-        def meanwhile(_method: str, path: str, _body: object) -> None:
-            if path.endswith("clusters/one/status") and annotations(here)[APPROVAL] == "even":
-                approve(here, "approve")
+    def meanwhile(_method: str, path: str, _body: object) -> None:
+        if path.endswith("clusters/one/status") and annotations(here)[APPROVAL] == "even":
+            approve(here, "approve")
 
-        here.api.refuse = meanwhile
-        await here.round()
-        assert annotations(here) == {APPROVAL: "approve", "kept": "x"}
-
-    play(scenario)
+    here.api.refuse = meanwhile
+    await here.round()
+    assert annotations(here) == {APPROVAL: "approve", "kept": "x"}

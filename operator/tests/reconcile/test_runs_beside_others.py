@@ -12,7 +12,9 @@ from barnabas_operator.reconcile.maintenance.run_work import RIGHTS_EVERY_S
 from barnabas_operator.reconcile.status_writer import FINALIZER
 from barnabas_operator.resources.json_types import JsonObject
 from harness.kube_memory import KubeMemory, no_server
-from harness.maintenance_world import ARCHIVE, KIND, MaintenanceWorld, play_maintenance
+from harness.maintenance_world import ARCHIVE, KIND, MaintenanceWorld
+
+pytestmark = pytest.mark.anyio
 
 OTHER = {**ARCHIVE, "topic": "orders", "archive": "/archive/orders"}
 YEARS_S = 1e8
@@ -25,83 +27,73 @@ def is_held(world: MaintenanceWorld, name: str) -> bool:
     return body is not None and FINALIZER in body["metadata"]["finalizers"]
 
 
-def test_a_run_that_is_deleted_just_as_its_driver_is_made_goes_after_its_driver() -> None:
-    async def scenario(world: MaintenanceWorld) -> None:
-        world.apply("a")
-        await world.look()
-        world.delete("a")
+async def test_a_run_that_is_deleted_just_as_its_driver_is_made_goes_after_its_driver(runs: MaintenanceWorld) -> None:
+    runs.apply("a")
+    await runs.look()
+    runs.delete("a")
 
-        def made_just_before(method: str, path: str, _body: object) -> None:
-            if method == "DELETE" and path.endswith("/jobs/a-driver"):
-                world.executor_runs("a")  # Kubernetes has made a pod since it was asked.
+    def made_just_before(method: str, path: str, _body: object) -> None:
+        if method == "DELETE" and path.endswith("/jobs/a-driver"):
+            runs.executor_runs("a")  # Kubernetes has made a pod since it was asked.
 
-        world.api.refuse = made_just_before
-        await world.look()
-        await world.look()
-        assert is_held(world, "a")
-        world.pods_go("a")
-        await world.look()
-        assert world.api.found(KIND, "a") is None
-
-    play_maintenance(scenario)
+    runs.api.refuse = made_just_before
+    await runs.look()
+    await runs.look()
+    assert is_held(runs, "a")
+    runs.pods_go("a")
+    await runs.look()
+    assert runs.api.found(KIND, "a") is None
 
 
-def test_a_run_waits_until_the_executors_of_one_that_has_failed_have_ended() -> None:
-    async def scenario(world: MaintenanceWorld) -> None:
-        world.apply("a", executors=1)
-        world.apply("b", made=LATER)
-        await world.look()
-        world.executor_runs("a")
-        world.driver_ends("a", 137)
-        await world.look()
-        await world.look()
-        assert world.said("a")[0] == "Failed"
-        assert world.said("b")[:2] == ("Pending", "OtherRunUnderWay")
-        assert is_held(world, "a"), "it may be deleted, and its executors still write"
-        world.pods_go("a")
-        await world.look()
-        assert not is_held(world, "a")
-        assert world.said("b")[0] == "Running"
-
-    play_maintenance(scenario)
+async def test_a_run_waits_until_the_executors_of_one_that_has_failed_have_ended(runs: MaintenanceWorld) -> None:
+    runs.apply("a", executors=1)
+    runs.apply("b", made=LATER)
+    await runs.look()
+    runs.executor_runs("a")
+    runs.driver_ends("a", 137)
+    await runs.look()
+    await runs.look()
+    assert runs.said("a")[0] == "Failed"
+    assert runs.said("b")[:2] == ("Pending", "OtherRunUnderWay")
+    assert is_held(runs, "a"), "it may be deleted, and its executors still write"
+    runs.pods_go("a")
+    await runs.look()
+    assert not is_held(runs, "a")
+    assert runs.said("b")[0] == "Running"
 
 
 @pytest.mark.parametrize("is_under_way", [True, False], ids=["its Job", "when it has ended"])
-def test_one_that_cannot_be_deleted_keeps_no_other_from_beginning(is_under_way: bool) -> None:
-    async def scenario(world: MaintenanceWorld) -> None:
-        world.apply("a", ttlSecondsAfterFinished=0)
-        await world.look()
-        if is_under_way:
-            world.delete("a")
-        else:
-            world.driver_ends("a", 0)
-            await world.look()
-        world.apply("b", options=OTHER)
-        world.clock.pass_time(YEARS_S)
-        refused = KubeRefused(403, "Forbidden", "a policy says no")
-        world.api.refuse = lambda method, *_: refused if method == "DELETE" else None
-        await world.look()
-        assert world.said("b")[0] == "Running"
-        if is_under_way:
-            assert world.said("a")[1:] == ("KubernetesError", "a policy says no")
+async def test_one_that_cannot_be_deleted_keeps_no_other_from_beginning(
+    is_under_way: bool, runs: MaintenanceWorld
+) -> None:
+    runs.apply("a", ttlSecondsAfterFinished=0)
+    await runs.look()
+    if is_under_way:
+        runs.delete("a")
+    else:
+        runs.driver_ends("a", 0)
+        await runs.look()
+    runs.apply("b", options=OTHER)
+    runs.clock.pass_time(YEARS_S)
+    refused = KubeRefused(403, "Forbidden", "a policy says no")
+    runs.api.refuse = lambda method, *_: refused if method == "DELETE" else None
+    await runs.look()
+    assert runs.said("b")[0] == "Running"
+    if is_under_way:
+        assert runs.said("a")[1:] == ("KubernetesError", "a policy says no")
 
-    play_maintenance(scenario)
 
+async def test_a_run_that_the_operator_cannot_cope_with_keeps_no_other_from_beginning(runs: MaintenanceWorld) -> None:
+    def fails(method: str, _path: str, body: Mapping[str, Any]) -> Exception | None:
+        is_job_of_a = method == "POST" and body.get("kind") == "Job" and body["metadata"]["name"] == "a-driver"
+        return ValueError("a mistake of the operator") if is_job_of_a else None
 
-def test_a_run_that_the_operator_cannot_cope_with_keeps_no_other_from_beginning() -> None:
-    async def scenario(world: MaintenanceWorld) -> None:
-        def fails(method: str, _path: str, body: Mapping[str, Any]) -> Exception | None:
-            is_job_of_a = method == "POST" and body.get("kind") == "Job" and body["metadata"]["name"] == "a-driver"
-            return ValueError("a mistake of the operator") if is_job_of_a else None
-
-        world.api.refuse = fails
-        world.apply("a")
-        world.apply("b", options=OTHER)
-        await world.look()
-        assert world.said("b")[0] == "Running"
-        assert world.said("a")[:2] == ("Pending", "InternalError")
-
-    play_maintenance(scenario)
+    runs.api.refuse = fails
+    runs.apply("a")
+    runs.apply("b", options=OTHER)
+    await runs.look()
+    assert runs.said("b")[0] == "Running"
+    assert runs.said("a")[:2] == ("Pending", "InternalError")
 
 
 NO_ROOM = "0/3 nodes are available: 3 Insufficient memory."
@@ -118,66 +110,60 @@ PULL = {"reason": "ErrImagePull", "message": "no such image"}
         ),
     ],
 )
-def test_a_driver_that_waits_for_its_executors_tells_why_they_do_not_run(status: JsonObject, why: str) -> None:
-    async def scenario(world: MaintenanceWorld) -> None:
-        world.apply("a", executors=1)
-        await world.look()
-        world.driver_runs("a", phase="starting")
-        world.executor_is("a", status)
-        world.clock.pass_time(10.0)
-        await world.look()
-        assert world.said("a")[2] == f"starting; executor a-exec-1: {why}"
-        world.executor_runs("a")
-        world.clock.pass_time(10.0)
-        await world.look()
-        assert world.said("a")[2] == "starting"
-
-    play_maintenance(scenario)
-
-
-def test_a_run_that_a_newer_operator_has_begun_goes_on_though_this_one_cannot_read_all_of_it() -> None:
-    async def scenario(world: MaintenanceWorld) -> None:
-        world.apply("a")
-        await world.look()
-        body = world.api.found(KIND, "a") or {}
-        world.api.put({**body, "spec": {**body["spec"], "fieldOfTomorrow": 1}})
-        world.restart()
-        world.apply("b", made=LATER)
-        await world.look()
-        assert world.said("b")[:2] == ("Pending", "OtherRunUnderWay")
-        world.driver_ends("a", 0, message="done")
-        for _ in range(2):
-            await world.look()
-            assert world.said("a")[:2] == ("Succeeded", "Succeeded")
-        assert world.said("b")[0] == "Running"
-
-    play_maintenance(scenario)
+async def test_a_driver_that_waits_for_its_executors_tells_why_they_do_not_run(
+    status: JsonObject, why: str, runs: MaintenanceWorld
+) -> None:
+    runs.apply("a", executors=1)
+    await runs.look()
+    runs.driver_runs("a", phase="starting")
+    runs.executor_is("a", status)
+    runs.clock.pass_time(10.0)
+    await runs.look()
+    assert runs.said("a")[2] == f"starting; executor a-exec-1: {why}"
+    runs.executor_runs("a")
+    runs.clock.pass_time(10.0)
+    await runs.look()
+    assert runs.said("a")[2] == "starting"
 
 
-def test_a_driver_that_is_tried_again_has_its_account_though_somebody_has_deleted_it() -> None:
-    async def scenario(world: MaintenanceWorld) -> None:
-        world.apply("a")
-        await world.look()
-        world.driver_runs("a")
-        await world.look()
-        del world.api.objects["/api/v1/namespaces/air/serviceaccounts/one-maintenance"]
-        world.pods_go("a")  # Its node is lost, and Kubernetes can make no other without the account.
-        world.clock.pass_time(RIGHTS_EVERY_S)
-        await world.look()
-        assert world.api.found("ServiceAccount", "one-maintenance") is not None
+async def test_a_run_that_a_newer_operator_has_begun_goes_on_though_this_one_cannot_read_all_of_it(
+    runs: MaintenanceWorld,
+) -> None:
+    runs.apply("a")
+    await runs.look()
+    body = runs.api.found(KIND, "a") or {}
+    runs.api.put({**body, "spec": {**body["spec"], "fieldOfTomorrow": 1}})
+    runs.restart()
+    runs.apply("b", made=LATER)
+    await runs.look()
+    assert runs.said("b")[:2] == ("Pending", "OtherRunUnderWay")
+    runs.driver_ends("a", 0, message="done")
+    for _ in range(2):
+        await runs.look()
+        assert runs.said("a")[:2] == ("Succeeded", "Succeeded")
+    assert runs.said("b")[0] == "Running"
 
-    play_maintenance(scenario)
+
+async def test_a_driver_that_is_tried_again_has_its_account_though_somebody_has_deleted_it(
+    runs: MaintenanceWorld,
+) -> None:
+    runs.apply("a")
+    await runs.look()
+    runs.driver_runs("a")
+    await runs.look()
+    del runs.api.objects["/api/v1/namespaces/air/serviceaccounts/one-maintenance"]
+    runs.pods_go("a")  # Its node is lost, and Kubernetes can make no other without the account.
+    runs.clock.pass_time(RIGHTS_EVERY_S)
+    await runs.look()
+    assert runs.api.found("ServiceAccount", "one-maintenance") is not None
 
 
-def test_the_account_of_many_runs_that_begin_is_applied_once() -> None:
-    async def scenario(world: MaintenanceWorld) -> None:
-        for number in range(50):
-            world.apply(f"a-{number}", options={"topic": f"t-{number}", "archive": f"/archive/{number}"})
-        await world.look()
-        applied = [each for each in world.api.writes if each.endswith("/serviceaccounts/one-maintenance")]
-        assert len(applied) == 1
-
-    play_maintenance(scenario)
+async def test_the_account_of_many_runs_that_begin_is_applied_once(runs: MaintenanceWorld) -> None:
+    for number in range(50):
+        runs.apply(f"a-{number}", options={"topic": f"t-{number}", "archive": f"/archive/{number}"})
+    await runs.look()
+    applied = [each for each in runs.api.writes if each.endswith("/serviceaccounts/one-maintenance")]
+    assert len(applied) == 1
 
 
 class CountingKube(KubeMemory):
@@ -215,24 +201,21 @@ def test_many_runs_begin_a_few_at_a_time_and_a_failed_look_leaves_nothing_under_
     asyncio.run(whole())
 
 
-def test_a_report_that_cannot_be_read_and_pods_of_others_change_nothing() -> None:
-    async def scenario(world: MaintenanceWorld) -> None:
-        world.apply("a")
-        world.apply("b", options=OTHER)
-        await world.look()
-        world.driver_runs("a", phase="reads")
-        pod = world.api.found("Pod", "a-driver-x1") or {}
-        meta = {**pod["metadata"], "annotations": {"barnabas.dev/progress": '{"x":' + "[" * 3_000}}
-        world.api.put({**pod, "metadata": meta})
-        forged = {**meta, "name": "a-driver-y", "ownerReferences": []}
-        world.api.put({**pod, "metadata": forged})
-        world.driver_ends("b", 0)
-        await world.look()
-        assert world.said("a")[2] == "driver a-driver-x1 starts"
-        assert world.said("b")[0] == "Succeeded"
-        world.delete("a")
-        await world.look()
-        await world.look()
-        assert world.said("a")[2] == "waiting for the pods of the run to end; pods that still run: 1"
-
-    play_maintenance(scenario)
+async def test_a_report_that_cannot_be_read_and_pods_of_others_change_nothing(runs: MaintenanceWorld) -> None:
+    runs.apply("a")
+    runs.apply("b", options=OTHER)
+    await runs.look()
+    runs.driver_runs("a", phase="reads")
+    pod = runs.api.found("Pod", "a-driver-x1") or {}
+    meta = {**pod["metadata"], "annotations": {"barnabas.dev/progress": '{"x":' + "[" * 3_000}}
+    runs.api.put({**pod, "metadata": meta})
+    forged = {**meta, "name": "a-driver-y", "ownerReferences": []}
+    runs.api.put({**pod, "metadata": forged})
+    runs.driver_ends("b", 0)
+    await runs.look()
+    assert runs.said("a")[2] == "driver a-driver-x1 starts"
+    assert runs.said("b")[0] == "Succeeded"
+    runs.delete("a")
+    await runs.look()
+    await runs.look()
+    assert runs.said("a")[2] == "waiting for the pods of the run to end; pods that still run: 1"

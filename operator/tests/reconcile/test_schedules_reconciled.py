@@ -1,7 +1,11 @@
 """Schedules come and go with their entries, and so do the rights of the pods that start runs."""
 
+import pytest
+
 from harness.maintenance_world import ARCHIVE, VOLUMES
-from harness.worker_world import Play, World, resource
+from harness.worker_world import World, resource
+
+pytestmark = pytest.mark.anyio
 
 STARTER = "one-maintenance-start"
 RIGHTS = ("ServiceAccount", "RoleBinding")
@@ -13,30 +17,24 @@ def declare(here: World, generation: int, *entries: object) -> None:
     here.api.put({**body, "metadata": {**body["metadata"], "generation": generation}})
 
 
-def test_with_the_last_entry_the_right_to_start_runs_goes(play: Play) -> None:
-    async def scenario(here: World) -> None:
-        declare(here, 1, NIGHTLY, {**NIGHTLY, "name": "weekly"})
-        assert await here.round()
-        declare(here, 2, NIGHTLY)
-        assert await here.round()
-        assert [each["metadata"]["name"] for each in here.api.of_kind("CronJob")] == ["one-nightly"]
-        assert all(here.api.found(kind, STARTER) is not None for kind in RIGHTS), "an entry needs them"
-        declare(here, 3)
-        assert await here.round()
-        assert here.api.of_kind("CronJob") == []
-        assert [kind for kind in RIGHTS if here.api.found(kind, STARTER) is not None] == []
-        declare(here, 4, NIGHTLY)
-        assert await here.round()
-        assert all(here.api.found(kind, STARTER) is not None for kind in RIGHTS), "an entry is there again"
-
-    play(scenario)
+async def test_with_the_last_entry_the_right_to_start_runs_goes(here: World) -> None:
+    declare(here, 1, NIGHTLY, {**NIGHTLY, "name": "weekly"})
+    assert await here.round()
+    declare(here, 2, NIGHTLY)
+    assert await here.round()
+    assert [each["metadata"]["name"] for each in here.api.of_kind("CronJob")] == ["one-nightly"]
+    assert all(here.api.found(kind, STARTER) is not None for kind in RIGHTS), "an entry needs them"
+    declare(here, 3)
+    assert await here.round()
+    assert here.api.of_kind("CronJob") == []
+    assert [kind for kind in RIGHTS if here.api.found(kind, STARTER) is not None] == []
+    declare(here, 4, NIGHTLY)
+    assert await here.round()
+    assert all(here.api.found(kind, STARTER) is not None for kind in RIGHTS), "an entry is there again"
 
 
-def test_an_account_of_that_name_that_is_somebody_elses_stays(play: Play) -> None:
-    async def scenario(here: World) -> None:
-        here.api.put({"kind": "ServiceAccount", "metadata": {"name": STARTER, "labels": {}}})
-        declare(here, 1)
-        assert await here.round()
-        assert here.api.found("ServiceAccount", STARTER) is not None
-
-    play(scenario)
+async def test_an_account_of_that_name_that_is_somebody_elses_stays(here: World) -> None:
+    here.api.put({"kind": "ServiceAccount", "metadata": {"name": STARTER, "labels": {}}})
+    declare(here, 1)
+    assert await here.round()
+    assert here.api.found("ServiceAccount", STARTER) is not None

@@ -1,9 +1,13 @@
 """An open Cluster is secured by an edit, over an API server of a few dicts."""
 
+import pytest
+
 from barnabas_operator.kube.gather import REVISION
 from barnabas_operator.planning.object_names import SECURITY_STAGE
 from barnabas_operator.resources.json_types import JsonObject
-from harness.worker_world import Play, World, of_broker, resource
+from harness.worker_world import World, of_broker, resource
+
+pytestmark = pytest.mark.anyio
 
 PLAIN: JsonObject = {"name": "plain"}
 SAFE: JsonObject = {"name": "safe", "port": 9094, "tls": True, "authentication": {"type": "scram-sha-512"}}
@@ -55,71 +59,59 @@ def stored(here: World) -> JsonObject:
     return here.api.found("Cluster", "one") or {}
 
 
-def test_a_cluster_that_says_nothing_of_security_is_secured_and_names_the_secret_of_its_administrator(
-    play: Play,
+async def test_a_cluster_that_says_nothing_of_security_is_secured_and_names_the_secret_of_its_administrator(
+    here: World,
 ) -> None:
-    async def scenario(here: World) -> None:
-        here.api.put(resource("Cluster", "one", insecure=False))
+    here.api.put(resource("Cluster", "one", insecure=False))
+    await here.round()
+    assert await settled(here, "Secured") == ["Secured"]
+    await here.round()
+    assert here.brokers.passwords == {"admin": "a" * 32}
+    status = stored(here)["status"]
+    assert (status["security"], status["administrator"]) == ("Secured", "one-admin")
+    assert [each["name"] for each in status["listeners"]] == ["secure"]
+    assert (
+        "Secret one-admin holds client.properties, with which clients connect as the user admin"
+        in dict(here.api.events()).values()
+    )
+
+
+async def test_an_open_cluster_from_before_becomes_insecure_once_and_no_broker_restarts(here: World) -> None:
+    declare(here, PLAIN)
+    await here.round()
+    assert await settled(here, "") == [""]
+    template = (here.api.found("StatefulSet", "one-broker") or {})["spec"]["template"]
+    status = {name: value for name, value in stored(here)["status"].items() if name != "security"}
+    here.api.put({**resource("Cluster", "one", insecure=False, listeners=[PLAIN]), "status": status})
+    here.api.writes.clear()
+    await here.round()
+    await here.round()
+    assert stored(here)["spec"]["insecure"] is True
+    assert stored(here)["status"]["security"] == "Insecure"
+    written = [each for each in here.api.writes if each.endswith("clusters/one")]
+    assert written == here.api.writes[:1]
+    assert (here.api.found("StatefulSet", "one-broker") or {})["spec"]["template"] == template
+    assert [reason for reason, _ in here.api.events()].count("MarkedInsecure") == 1
+
+
+async def test_an_open_listener_of_a_new_cluster_starts_no_broker_and_does_not_become_insecure(here: World) -> None:
+    here.api.put(resource("Cluster", "one", insecure=False, listeners=[PLAIN]))
+    for _ in range(2):
         await here.round()
-        assert await settled(here, "Secured") == ["Secured"]
-        await here.round()
-        assert here.brokers.passwords == {"admin": "a" * 32}
-        status = stored(here)["status"]
-        assert (status["security"], status["administrator"]) == ("Secured", "one-admin")
-        assert [each["name"] for each in status["listeners"]] == ["secure"]
-        assert (
-            "Secret one-admin holds client.properties, with which clients connect as the user admin"
-            in dict(here.api.events()).values()
-        )
-
-    play(scenario)
+        assert here.said("Cluster", "one")[:2] == ("False", "InvalidConfig")
+    assert here.api.found("StatefulSet", "one-broker") is None
+    assert stored(here)["spec"]["insecure"] is False
 
 
-def test_an_open_cluster_from_before_becomes_insecure_once_and_no_broker_restarts(play: Play) -> None:
-    async def scenario(here: World) -> None:
-        declare(here, PLAIN)
-        await here.round()
-        assert await settled(here, "") == [""]
-        template = (here.api.found("StatefulSet", "one-broker") or {})["spec"]["template"]
-        status = {name: value for name, value in stored(here)["status"].items() if name != "security"}
-        here.api.put({**resource("Cluster", "one", insecure=False, listeners=[PLAIN]), "status": status})
-        here.api.writes.clear()
-        await here.round()
-        await here.round()
-        assert stored(here)["spec"]["insecure"] is True
-        assert stored(here)["status"]["security"] == "Insecure"
-        written = [each for each in here.api.writes if each.endswith("clusters/one")]
-        assert written == here.api.writes[:1]
-        assert (here.api.found("StatefulSet", "one-broker") or {})["spec"]["template"] == template
-        assert [reason for reason, _ in here.api.events()].count("MarkedInsecure") == 1
-
-    play(scenario)
-
-
-def test_an_open_listener_of_a_new_cluster_starts_no_broker_and_does_not_become_insecure(play: Play) -> None:
-    async def scenario(here: World) -> None:
-        here.api.put(resource("Cluster", "one", insecure=False, listeners=[PLAIN]))
-        for _ in range(2):
-            await here.round()
-            assert here.said("Cluster", "one")[:2] == ("False", "InvalidConfig")
-        assert here.api.found("StatefulSet", "one-broker") is None
-        assert stored(here)["spec"]["insecure"] is False
-
-    play(scenario)
-
-
-def test_an_edit_secures_a_cluster_in_three_restarts_of_each_broker_and_says_each(play: Play) -> None:
-    async def scenario(here: World) -> None:
-        declare(here, PLAIN)
-        await here.round()
-        assert await settled(here, "") == [""]
-        here.api.writes.clear()
-        declare(here, PLAIN, SAFE)
-        assert await settled(here, "Secured") == ["", "Offered", "Used", "Secured"]
-        written = [each for each in here.api.writes if "?dryRun" not in each]
-        first = next(at for at, each in enumerate(written) if each.endswith("statefulsets/one-broker"))
-        assert any(each.endswith("secrets/one-broker-certificates") for each in written[:first])
-        assert [reason for reason, _ in here.api.events() if reason in STEPS] == STEPS
-        assert here.brokers.passwords == {"admin": "a" * 32}
-
-    play(scenario)
+async def test_an_edit_secures_a_cluster_in_three_restarts_of_each_broker_and_says_each(here: World) -> None:
+    declare(here, PLAIN)
+    await here.round()
+    assert await settled(here, "") == [""]
+    here.api.writes.clear()
+    declare(here, PLAIN, SAFE)
+    assert await settled(here, "Secured") == ["", "Offered", "Used", "Secured"]
+    written = [each for each in here.api.writes if "?dryRun" not in each]
+    first = next(at for at, each in enumerate(written) if each.endswith("statefulsets/one-broker"))
+    assert any(each.endswith("secrets/one-broker-certificates") for each in written[:first])
+    assert [reason for reason, _ in here.api.events() if reason in STEPS] == STEPS
+    assert here.brokers.passwords == {"admin": "a" * 32}

@@ -12,7 +12,9 @@ from barnabas_operator.reconcile.cluster_workers import ClusterWorkers
 from barnabas_operator.resources.json_types import JsonObject
 from harness.deadline import PATIENCE_S
 from harness.kube_memory import KubeMemory, no_server
-from harness.worker_world import KEY, Play, World, environment_of, refuses, resource
+from harness.worker_world import KEY, World, environment_of, refuses, resource
+
+pytestmark = pytest.mark.anyio
 
 SPEC = {
     "cluster": "one",
@@ -38,28 +40,22 @@ def replicas(api: KubeMemory) -> int:
 
 
 @pytest.mark.parametrize("goes", [True, False], ids=["with its Cluster", "later"])
-def test_a_target_does_not_stay_at_0_when_the_cluster_of_its_group_is_deleted(play: Play, goes: bool) -> None:
-    async def scenario(here: World) -> None:
-        here.api.put(resource("Cluster", "one", goes=True, held=True))
-        put_resetting(here.api, goes=goes)
-        await here.round()
-        assert replicas(here.api) == 3
-        assert here.api.found("Cluster", "one") is None
-        assert (here.api.found("ConsumerGroup", "billing") is None) == goes
-
-    play(scenario)
+async def test_a_target_does_not_stay_at_0_when_the_cluster_of_its_group_is_deleted(goes: bool, here: World) -> None:
+    here.api.put(resource("Cluster", "one", goes=True, held=True))
+    put_resetting(here.api, goes=goes)
+    await here.round()
+    assert replicas(here.api) == 3
+    assert here.api.found("Cluster", "one") is None
+    assert (here.api.found("ConsumerGroup", "billing") is None) == goes
 
 
-def test_a_target_that_may_not_be_scaled_keeps_no_cluster_from_going(play: Play) -> None:
-    async def scenario(here: World) -> None:
-        here.api.put(resource("Cluster", "one", goes=True, held=True))
-        put_resetting(here.api, goes=True)
-        here.api.refuse = refuses("/deployments/", KubeRefused(403, "Forbidden", "the namespace ends"))
-        await here.round()
-        assert here.api.found("ConsumerGroup", "billing") is None
-        assert here.api.found("Cluster", "one") is None
-
-    play(scenario)
+async def test_a_target_that_may_not_be_scaled_keeps_no_cluster_from_going(here: World) -> None:
+    here.api.put(resource("Cluster", "one", goes=True, held=True))
+    put_resetting(here.api, goes=True)
+    here.api.refuse = refuses("/deployments/", KubeRefused(403, "Forbidden", "the namespace ends"))
+    await here.round()
+    assert here.api.found("ConsumerGroup", "billing") is None
+    assert here.api.found("Cluster", "one") is None
 
 
 @pytest.mark.parametrize("goes", [True, False], ids=["deleted", "kept"])
