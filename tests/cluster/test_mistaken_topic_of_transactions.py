@@ -1,4 +1,4 @@
-"""A `__transaction_state` that is an ordinary topic, made by an older version: made again if empty, else reported."""
+"""A `__transaction_state` that is an ordinary topic is reported."""
 
 import subprocess
 import sys
@@ -26,15 +26,7 @@ def begin_to_produce(cluster: BarnabasCluster) -> None:
     Producer(settings).init_transactions(PATIENCE_S)
 
 
-def test_an_empty_one_is_made_again_with_its_partitions(cluster: BarnabasCluster) -> None:
-    cluster.client().create_topic(TOPIC, config={"cleanup.policy": "delete"})
-    cluster.restart(0)
-    begin_to_produce(cluster)
-    assert len(cluster.describe(TOPIC)) == 50
-    assert "was deleted, because it was not compacted" in cluster.logs_text()
-
-
-def test_one_with_records_stays_and_is_reported(cluster: BarnabasCluster) -> None:
+def test_an_ordinary_one_stays_and_is_reported(cluster: BarnabasCluster) -> None:
     begin_to_produce(cluster)
     change = ConfigEntry("cleanup.policy", "delete", incremental_operation=AlterConfigOpType.SET)
     wanted = ConfigResource(ResourceType.TOPIC, TOPIC, incremental_configs=[change])

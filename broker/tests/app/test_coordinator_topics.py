@@ -5,7 +5,7 @@ from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
-from barnabas_broker.app.coordinator_topics import follow_topic, forget_deleted_topics
+from barnabas_broker.app.coordinators import follow_topic, forget_deleted_topics
 from barnabas_broker.metadata.image.image_change import ImageChange
 from barnabas_broker.metadata.model import PartitionState, TopicDocument
 from barnabas_core.topic_name import CONSUMER_OFFSETS

@@ -1,15 +1,15 @@
 """The construction and the start of the group coordinator and the transaction coordinator."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from typing import Final, NamedTuple
+import logging
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any, Final, NamedTuple
 
-from barnabas_broker.app.coordinator_topics import follow_topic, forget_deleted_topics
-from barnabas_broker.app.mistaken_topic import watch_mistaken_topic
 from barnabas_broker.coordinators.groups.config import group_config
 from barnabas_broker.coordinators.groups.coordinator import GroupCoordinator
 from barnabas_broker.coordinators.groups.shard import GroupEnvironment
 from barnabas_broker.coordinators.producer_ids import ProducerIds
+from barnabas_broker.coordinators.runtime.runtime import Runtime
 from barnabas_broker.coordinators.runtime.shard import RuntimeEnvironment
 from barnabas_broker.coordinators.runtime.turns import Turns
 from barnabas_broker.coordinators.transactions.broker_queues import LinkEnvironment
@@ -19,8 +19,11 @@ from barnabas_broker.coordinators.transactions.marker_sender import MarkerSender
 from barnabas_broker.coordinators.transactions.shard import TransactionEnvironment
 from barnabas_broker.coordinators.transactions.transaction_counts import TransactionCounts
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
+from barnabas_broker.metadata.controller.decisions.internal_topics import NOT_COMPACTED, is_compacted
 from barnabas_broker.metadata.features import transaction_version
+from barnabas_broker.metadata.image.image_change import ImageChange
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
+from barnabas_broker.metadata.model import TopicDocument
 from barnabas_broker.replication.links import Links
 from barnabas_broker.replication.record_log import RecordLog
 from barnabas_broker.replication.replica_manager import ReplicaManager
@@ -29,6 +32,8 @@ from barnabas_core.clock import Clock, Timers
 from barnabas_core.config.broker_config import BrokerConfig
 from barnabas_core.errors import ApiError
 from barnabas_core.topic_name import CONSUMER_OFFSETS, TRANSACTION_STATE
+
+log = logging.getLogger(__name__)
 
 _WRITE_TIMEOUT_MS: Final = 30_000
 """The timeout in ms for writing a record of a transaction, as long as Kafka's request.timeout.ms."""
@@ -132,7 +137,54 @@ def start_coordinators(environment: HandlerEnvironment) -> list[Callable[[], Non
     follow_topic(CONSUMER_OFFSETS, groups.runtime, broker_id, image)
     forget_deleted_topics(groups, image)
     follow_topic(TRANSACTION_STATE, transactions.runtime, broker_id, image)
-    watch_mistaken_topic(environment)
+    _report_ordinary_topic(image)
     groups.start()
     transactions.start()
     return [groups.runtime.stop, transactions.runtime.stop]
+
+
+def follow_topic(topic: str, runtime: Runtime[Any], broker_id: int, image: MetadataImage) -> None:
+    """Make `runtime` load the partitions of the topic that this broker leads, and close all other partitions.
+
+    `runtime` does this now, and again after each change of the topic.
+    """
+
+    def lead(document: TopicDocument) -> None:
+        runtime.partition_count = len(document.partitions)
+        for index, state in enumerate(document.partitions):
+            if state.leader == broker_id:
+                runtime.elect(index, state.leader_epoch)
+            else:
+                runtime.resign(index)
+
+    def changed(change: ImageChange) -> None:
+        if topic in [document.name for document in change.deleted]:
+            runtime.resign_all()
+        for document in (*change.created, *change.changed):
+            if document.name == topic:
+                lead(document)
+
+    if topic in image.topics:
+        lead(image.topics[topic])
+    image.subscribe(changed)
+
+
+def forget_deleted_topics(groups: GroupCoordinator, image: MetadataImage) -> None:
+    """Subscribe to deletions of topics, so that the committed offsets of deleted topics are removed."""
+
+    def changed(change: ImageChange) -> None:
+        if change.deleted:
+            groups.on_topics_deleted({document.topic_id: document.name for document in change.deleted})
+
+    image.subscribe(changed)
+
+
+def _report_ordinary_topic(image: MetadataImage) -> None:
+    """Log an error now and at each change while `__transaction_state` lacks `cleanup.policy=compact`."""
+
+    def look_at(topics: Iterable[TopicDocument]) -> None:
+        if any(each.name == TRANSACTION_STATE and not is_compacted(each.configs) for each in topics):
+            log.error(NOT_COMPACTED)
+
+    look_at(image.topics.values())
+    image.subscribe(lambda change: look_at((*change.created, *change.changed)))
