@@ -6,6 +6,7 @@ no memoryview of it is left.
 
 import asyncio
 import logging
+import socket
 import ssl
 import struct
 from collections import deque
@@ -14,7 +15,8 @@ from typing import Final
 
 from barnabas_broker.security.sasl.login import Login
 from barnabas_broker.server.peer_sasl import authenticate
-from barnabas_broker.server.peer_tls import shake_hands
+from barnabas_broker.server.tls_stream import TlsStream
+from barnabas_broker.server.tls_transport import TlsTransport
 from barnabas_broker.server.transport import PlainTransport, Transport, connect
 from barnabas_core.fair_turns import RECEIVED_BYTES
 
@@ -26,6 +28,7 @@ FIRST_BUFFER_BYTES: Final = 64 * 1024
 SMALL_UNTIL_SHRUNK: Final = 256
 """The number of small responses in a row after which a large buffer is replaced by one of FIRST_BUFFER_BYTES."""
 RESPONSE_BYTES_MAX: Final = 2**30
+HANDSHAKE_S_MAX: Final = 10.0
 
 TlsContext = Callable[[], ssl.SSLContext | None]
 """A function that returns the TLS context for a new link; None if brokers connect without TLS."""
@@ -130,7 +133,7 @@ class PeerLink:
         if self._tls is None:
             transport = PlainTransport(self._loop, connected)
         else:
-            transport = await shake_hands(self._loop, connected, self._tls, address[0])
+            transport = await _shake_hands(self._loop, connected, self._tls, address[0])
         if self._login is not None:
             try:
                 await authenticate(transport, self._login())
@@ -226,4 +229,38 @@ def _is_held(buffer: bytearray) -> bool:
         buffer.append(buffer.pop())
     except BufferError:
         return True
+    return False
+
+
+async def _shake_hands(
+    loop: asyncio.AbstractEventLoop, connected: socket.socket, context: ssl.SSLContext, host: str
+) -> TlsTransport:
+    """Return the transport after the handshake. Raise OSError if the handshake fails or takes too long."""
+    tls = TlsStream(connected, context, server_hostname=host)
+    try:
+        async with asyncio.timeout(HANDSHAKE_S_MAX):
+            while not await _step(loop, tls):
+                pass
+    except BaseException:
+        tls.close()
+        raise
+    return TlsTransport(loop, tls)
+
+
+async def _step(loop: asyncio.AbstractEventLoop, tls: TlsStream) -> bool:
+    """Continue the handshake; return True at its end, or False once the socket is ready for the next step."""
+    try:
+        tls.shake_hands()
+    except ssl.SSLWantReadError:
+        listen, ignore = loop.add_reader, loop.remove_reader
+    except ssl.SSLWantWriteError:
+        listen, ignore = loop.add_writer, loop.remove_writer
+    else:
+        return True
+    is_ready = asyncio.Event()
+    listen(tls.fileno(), is_ready.set)
+    try:
+        await is_ready.wait()
+    finally:
+        ignore(tls.fileno())
     return False
