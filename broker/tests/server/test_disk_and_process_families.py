@@ -9,9 +9,8 @@ import time
 import pytest
 from scrape import shown
 
-from barnabas_broker.app.process_usage import process_usage, read_usage
 from barnabas_broker.server.metrics.broker_families import disk_families
-from barnabas_broker.server.metrics.process_families import process_families
+from barnabas_broker.server.metrics.process_families import process_families, process_usage, read_usage
 from barnabas_broker.storage.disk.files import DiskUsage, PosixFileSystem
 from barnabas_broker.storage.errors import LogDirFailed
 from barnabas_broker.storage.log_dirs.log_dir import LogDir
@@ -71,7 +70,7 @@ def test_an_open_file_more_is_one_more() -> None:
 
 def test_the_loop_goes_on_while_open_files_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     counted = threading.Event()
-    monkeypatch.setattr("barnabas_broker.app.process_usage.read_usage", lambda: counted.wait(WAIT_S))
+    monkeypatch.setattr("barnabas_broker.server.metrics.process_families.read_usage", lambda: counted.wait(WAIT_S))
 
     async def scrape() -> bool:
         reading = asyncio.ensure_future(process_usage())
@@ -83,5 +82,5 @@ def test_the_loop_goes_on_while_open_files_are_counted(monkeypatch: pytest.Monke
 
 
 def test_nothing_is_told_where_there_is_no_proc(monkeypatch: pytest.MonkeyPatch, tmp_path: os.PathLike[str]) -> None:
-    monkeypatch.setattr("barnabas_broker.app.process_usage.PROC", tmp_path)
+    monkeypatch.setattr("barnabas_broker.server.metrics.process_families.PROC", tmp_path)
     assert process_families(read_usage()) == []

@@ -9,9 +9,10 @@ import logging
 from bisect import bisect_left
 from collections import deque
 from time import perf_counter, thread_time
-from typing import Final, NamedTuple
+from typing import Final
 
 from barnabas_broker.app.garbage import GARBAGE, Collections
+from barnabas_broker.server.metrics.loop_families import Turn
 from barnabas_core.loop_turns import LONGEST_PART, NOTHING_NAMED, SHORT_S
 
 log = logging.getLogger(__name__)
@@ -25,18 +26,6 @@ CPU_CHECK_S: Final = 0.01
 A measurement takes longer than a short turn, so most turns are not measured.
 """
 WINDOW_S: Final = 60.0
-
-
-class Turn(NamedTuple):
-    """A finished turn (iteration) of the event loop.
-
-    `cpu_s` is the CPU time of the turn, which is less than `seconds` if the process waited for a processor.
-    """
-
-    ended_s: float
-    seconds: float
-    cpu_s: float
-    what: str
 
 
 class LoopTurns:

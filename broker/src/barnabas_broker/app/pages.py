@@ -5,12 +5,10 @@ from http import HTTPStatus
 from typing import Final
 
 from barnabas_broker.app.loop_turns import BOUNDS_S, LoopTurns
-from barnabas_broker.app.process_usage import process_usage
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.server.metrics.authorizer_families import authorizer_families
 from barnabas_broker.server.metrics.broker_families import broker_families
 from barnabas_broker.server.metrics.cleaner_families import cleaner_families
-from barnabas_broker.server.metrics.config_families import config_families
 from barnabas_broker.server.metrics.controller_families import controller_families
 from barnabas_broker.server.metrics.exposition import CONTENT_TYPE, render
 from barnabas_broker.server.metrics.group_families import group_families
@@ -18,7 +16,7 @@ from barnabas_broker.server.metrics.hosted import look_at_all
 from barnabas_broker.server.metrics.loop_families import loop_families
 from barnabas_broker.server.metrics.metadata_families import metadata_families
 from barnabas_broker.server.metrics.partition_families import partition_families
-from barnabas_broker.server.metrics.process_families import process_families
+from barnabas_broker.server.metrics.process_families import process_families, process_usage
 from barnabas_broker.server.metrics.quota_families import quota_families
 from barnabas_broker.server.metrics.replication_families import replication_families
 from barnabas_broker.server.metrics.request_families import Traffic, request_families
@@ -69,7 +67,7 @@ def make_pages(
             ),
         ]
         families += controller_families(environment)
-        families += [*config_families(environment), *metadata_families(environment)]
+        families += metadata_families(environment)
         families += [*authorizer_families(environment.authorizer), *quota_families(environment.quotas)]
         families += await group_families(environment)
         families += partition_families(hosted)

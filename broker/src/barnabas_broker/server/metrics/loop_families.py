@@ -2,35 +2,29 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
-from typing import Protocol
+from typing import NamedTuple
 
 from barnabas_broker.server.metrics.exposition import Family, Sample, labels
 
 
-class LongTurn(Protocol):
-    """A turn (iteration) of the event loop with its duration, its CPU time, and the code that took most of the time."""
+class Turn(NamedTuple):
+    """A finished turn (iteration) of the event loop.
 
-    @property
-    def seconds(self) -> float:
-        """The duration of the turn in seconds."""
-        ...
+    `cpu_s` is the CPU time of the turn, which is less than `seconds` if the process waited for a processor.
+    """
 
-    @property
-    def cpu_s(self) -> float:
-        """The CPU seconds that the event loop's thread used during the turn."""
-        ...
-
-    @property
-    def what(self) -> str:
-        """A short label of the code that took most of the turn."""
-        ...
+    ended_s: float
+    seconds: float
+    cpu_s: float
+    what: str
+    """A short label of the code that took most of the turn."""
 
 
 def loop_families(
     bounds_s: Sequence[float],
     counts: Sequence[int],
     total_s: Callable[[], float],
-    longest: Callable[[], LongTurn | None],
+    longest: Callable[[], Turn | None],
 ) -> list[Family]:
     """Return the metric families of the event loop's turns.
 
@@ -44,7 +38,7 @@ def loop_families(
         yield Sample("", total_s(), "_sum")
         yield Sample("", sums[-1], "_count")
 
-    def of_longest(value: Callable[[LongTurn], float]) -> list[Sample]:
+    def of_longest(value: Callable[[Turn], float]) -> list[Sample]:
         turn = longest()
         return [] if turn is None else [Sample(labels(what=turn.what), value(turn))]
 

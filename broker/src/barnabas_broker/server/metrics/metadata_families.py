@@ -1,4 +1,4 @@
-"""The metrics of stray logs, and of JSON documents in the metadata store that are unreadable or had to be restored.
+"""The metrics of ignored configs, of stray logs, and of documents that are unreadable or had to be restored.
 
 For an offline log dir the number of stray logs is exported, but neither their size nor any other metric of disk space,
 because these values were read before the disk failed.
@@ -14,6 +14,15 @@ from barnabas_broker.storage.log_dirs.stray_logs import StrayTotal
 def metadata_families(environment: HandlerEnvironment) -> list[Family]:
     """Return the metric families of the metadata; in a healthy cluster, all their values are 0."""
     return [
+        Family(
+            "barnabas_ignored_configs",
+            "gauge",
+            "1 for each stored setting that this broker ignores; the broker's log has the reasons",
+            lambda: [
+                Sample(labels(resource=each.resource, name=each.name, setting=each.setting), 1)
+                for each in environment.ignored_configs()
+            ],
+        ),
         _stray_logs(
             environment,
             "barnabas_stray_logs",

@@ -3,12 +3,13 @@
 from collections.abc import Callable, Collection, Iterator, Mapping
 from itertools import accumulate
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from barnabas_broker.server.metrics.authentication_families import authentication_families
 from barnabas_broker.server.metrics.exposition import Family, Sample, labels
 from barnabas_broker.server.request_stats import TIME_BOUNDS_MS, RequestStats
 from barnabas_broker.server.sasl_listener import AuthenticationCounts
+
+_SOCKETS: Final = "kafka_server_socket_server_metrics_"
 
 
 class Traffic(NamedTuple):
@@ -50,7 +51,7 @@ def request_families(traffic: Traffic) -> list[Family]:
             lambda: [Sample("", traffic.connections())],
         ),
         _idle(traffic, "kafka_server_kafkarequesthandlerpool_requesthandleravgidle_percent"),
-        *authentication_families(traffic.authentication),
+        *_authentication(traffic.authentication),
         _idle(traffic, "kafka_network_socketserver_networkprocessoravgidle_percent"),
     ]
 
@@ -88,3 +89,45 @@ def _of_api(traffic: Traffic, name: str) -> Family:
 def _idle(traffic: Traffic, name: str) -> Family:
     help_text = "Share of the last minute, from 0 to 1, in which the event loop was idle"
     return Family(name, "gauge", help_text, lambda: [Sample("", traffic.idle_share())])
+
+
+def _authentication(by_listener: Mapping[str, AuthenticationCounts]) -> list[Family]:
+    """Return the authentication counters by listener; for a listener with neither SASL nor TLS they stay 0."""
+
+    def family(name: str, help_text: str, value: Callable[[AuthenticationCounts], int]) -> Family:
+        return Family(
+            f"{_SOCKETS}{name}",
+            "counter",
+            help_text,
+            lambda: [Sample(labels(listener=name), value(counts)) for name, counts in by_listener.items()],
+        )
+
+    return [
+        family(
+            "successful_authentication_total",
+            "Number of successful authentications, without re-authentications",
+            lambda counts: counts.succeeded_first,
+        ),
+        family(
+            "successful_reauthentication_total",
+            "Number of re-authentications (KIP-368) that succeeded",
+            lambda counts: counts.succeeded_again,
+        ),
+        family("failed_authentication_total", "Number of authentications that failed", lambda counts: counts.failed),
+        family(
+            "expired_connections_killed_total",
+            "Number of connections closed because the client did not re-authenticate before its session expired",
+            lambda counts: counts.expired,
+        ),
+        Family(
+            "barnabas_failed_authentications_total",
+            "counter",
+            "Number of failed authentications by SASL mechanism; the mechanism is `TLS` for a failed TLS handshake, "
+            "and `none` if the client chose no mechanism",
+            lambda: [
+                Sample(labels(listener=name, mechanism=mechanism), failures)
+                for name, counts in by_listener.items()
+                for mechanism, failures in counts.failures.items()
+            ],
+        ),
+    ]
