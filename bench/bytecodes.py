@@ -29,7 +29,7 @@ from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 
 from barnabas_broker.app.broker import Broker
 from barnabas_broker.app.descriptors import share_out
-from barnabas_broker.app.loop_idle import MeasuringSelector
+from barnabas_broker.app.loop_turns import MeasuringSelector
 from barnabas_broker.replication.commit_queue import CommitQueue
 from barnabas_broker.replication.follower_sessions import FollowerSession
 from barnabas_broker.server.connection import Connection

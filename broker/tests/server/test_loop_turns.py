@@ -4,8 +4,7 @@ import logging
 
 import pytest
 
-from barnabas_broker.app.loop_idle import MeasuringSelector
-from barnabas_broker.app.loop_turns import BOUNDS_S, LoopTurns
+from barnabas_broker.app.loop_turns import BOUNDS_S, LoopTurns, MeasuringSelector
 from barnabas_broker.server.metrics.loop_families import loop_families
 from barnabas_core.loop_turns import LONGEST_PART, timed
 
@@ -69,7 +68,7 @@ def test_a_turn_that_is_too_long_is_told_in_the_log(now_s: list[float], caplog: 
 def test_a_short_turn_is_only_counted_but_told_where_the_last_minute_had_no_longer_one(
     now_s: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("barnabas_broker.app.loop_idle.perf_counter", lambda: now_s[0])
+    monkeypatch.setattr("barnabas_broker.app.loop_turns.perf_counter", lambda: now_s[0])
     with MeasuringSelector() as selector:
         for seconds in (0.0004, 0.0003, 0.02, 0.0002):
             now_s[0] += seconds

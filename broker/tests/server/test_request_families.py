@@ -9,7 +9,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from scrape import scrape
 
-from barnabas_broker.app.loop_idle import MeasuringSelector
+from barnabas_broker.app.loop_turns import MeasuringSelector
 from barnabas_broker.server.metrics.request_families import Traffic, request_families
 from barnabas_broker.server.request_stats import TIME_BOUNDS_MS, RequestStats
 
@@ -72,7 +72,7 @@ def test_both_of_kafkas_pools_are_as_idle_as_the_loop() -> None:
 def times(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
     """What the clock of the module tells; a select takes what it is asked to wait."""
     now_s = [100.0]
-    monkeypatch.setattr("barnabas_broker.app.loop_idle.perf_counter", lambda: now_s[0])
+    monkeypatch.setattr("barnabas_broker.app.loop_turns.perf_counter", lambda: now_s[0])
 
     def wait(self: object, timeout: float | None = None) -> list[object]:
         now_s[0] += timeout or 0.0

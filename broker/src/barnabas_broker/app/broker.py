@@ -18,9 +18,9 @@ from barnabas_broker.app.compaction import make_cleaner, make_helper, make_inspe
 from barnabas_broker.app.connection_settings import is_open, limits_of, socket_settings, web_files
 from barnabas_broker.app.descriptors import Descriptors
 from barnabas_broker.app.key_sets import KeySets
-from barnabas_broker.app.loop_idle import MeasuringSelector
 from barnabas_broker.app.loop_time import SystemClock
 from barnabas_broker.app.loop_timers import LoopTimers
+from barnabas_broker.app.loop_turns import MeasuringSelector
 from barnabas_broker.app.node import DISK_HANG_S, Node
 from barnabas_broker.app.node_environment import NodeEnvironment
 from barnabas_broker.app.pages import PROBES, make_pages, starting_pages

@@ -1,4 +1,4 @@
-"""The duration of turns of the event loop: a histogram, the longest turn of the last minute, and logs of long turns.
+"""The event loop's selector, which measures the idle time and the turns of the loop: a histogram, the longest turn.
 
 A turn is an iteration of the event loop. During a turn all other work waits, such as requests and the renewal of
 leases.
@@ -6,6 +6,7 @@ leases.
 
 import gc
 import logging
+import selectors
 from bisect import bisect_left
 from collections import deque
 from time import perf_counter, thread_time
@@ -26,6 +27,9 @@ CPU_CHECK_S: Final = 0.01
 A measurement takes longer than a short turn, so most turns are not measured.
 """
 WINDOW_S: Final = 60.0
+MARK_S: Final = 5.0
+MARKS: Final = 13
+"""The number of samples of the event loop's idle time: one every MARK_S seconds, for the last minute."""
 
 
 class LoopTurns:
@@ -108,3 +112,42 @@ class LoopTurns:
             return self._longest[0]
         self.noted_s = 0.0  # The next turn takes longer than `noted_s`, so it is remembered, however short it is.
         return None
+
+
+class MeasuringSelector(selectors.DefaultSelector):
+    """The selector of the event loop, which measures how long the loop is idle.
+
+    The loop counts as busy while the loop could run but other processes use the CPU.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._wait = super().select
+        self.turns = LoopTurns()
+        self._waited_s = 0.0
+        self._ready_s = perf_counter()
+        self._marks = deque([(perf_counter(), 0.0)], MARKS)
+        """The times of the samples, and the total time that the event loop had waited at each sample."""
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        """Count the loop's turn that ends here, wait until a file descriptor is ready, and add up the waiting time."""
+        began_s = perf_counter()
+        turns, seconds = self.turns, began_s - self._ready_s
+        if seconds > turns.noted_s:
+            turns.ended(seconds, began_s)
+        else:
+            turns.counts[0] += 1
+            turns.total_s += seconds
+        ready = self._wait(timeout)
+        self._ready_s = now_s = perf_counter()
+        self._waited_s += now_s - began_s
+        if now_s - turns.cpu_at_s >= CPU_CHECK_S:
+            turns.began(now_s)
+            if now_s - self._marks[-1][0] >= MARK_S:
+                self._marks.append((now_s, self._waited_s))
+        return ready
+
+    def idle_share(self) -> float:
+        """Return the share of the last minute in which the loop was idle, 0 to 1."""
+        since_s, waited_s = self._marks[0]
+        return (self._waited_s - waited_s) / (perf_counter() - since_s)

@@ -16,8 +16,8 @@ from barnabas_broker.app import garbage
 from barnabas_broker.app.broker import Broker, CannotStart
 from barnabas_broker.app.config_providers import resolved
 from barnabas_broker.app.descriptors import Descriptors, take_all
-from barnabas_broker.app.loop_idle import MeasuringSelector
 from barnabas_broker.app.loop_time import interrupt_threads_soon
+from barnabas_broker.app.loop_turns import MeasuringSelector
 from barnabas_core.config.broker_config import BrokerConfig, parse_broker_config, unused_settings
 from barnabas_core.config.definitions import InvalidConfig
 from barnabas_core.config.properties import MalformedProperties, Property, parse_properties
