@@ -28,8 +28,8 @@ from kafka.protocol.producer import ProduceRequest
 from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 
 from barnabas_broker.app.broker import Broker
-from barnabas_broker.app.descriptors import share_out
 from barnabas_broker.app.loop_turns import MeasuringSelector
+from barnabas_broker.app.main import share_out
 from barnabas_broker.replication.commit_queue import CommitQueue
 from barnabas_broker.replication.follower_sessions import FollowerSession
 from barnabas_broker.server.connection import Connection
@@ -266,7 +266,7 @@ async def _started(folder: Path, broker_id: int, port: int, selector: MeasuringS
         }
         | settings
     )
-    broker = Broker(config, share_out(1000), asyncio.get_running_loop(), selector)
+    broker = Broker(config, share_out(1000).segments, asyncio.get_running_loop(), selector)
     await broker.start()
     return broker
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from barnabas_broker.app.descriptors import share_out
+from barnabas_broker.app.main import share_out
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,6 @@ from barnabas_broker.app.authorizer import make_authorizer
 from barnabas_broker.app.chores import Chore, Chores
 from barnabas_broker.app.compaction import make_cleaner, make_helper, make_inspector
 from barnabas_broker.app.connection_settings import is_open, limits_of, socket_settings, web_files
-from barnabas_broker.app.descriptors import Descriptors
 from barnabas_broker.app.key_sets import KeySets
 from barnabas_broker.app.loop_time import SystemClock
 from barnabas_broker.app.loop_timers import LoopTimers
@@ -74,12 +73,12 @@ class Broker:
     def __init__(
         self,
         config: BrokerConfig,
-        descriptors: Descriptors,
+        open_files_max: int,
         loop: asyncio.AbstractEventLoop,
         selector: MeasuringSelector,
     ) -> None:
         self._config = config
-        self._descriptors = descriptors
+        self._open_files_max = open_files_max
         self._selector = selector
         self._loop = loop
         self._clock = SystemClock()
@@ -186,7 +185,7 @@ class Broker:
             random=SystemRandom(),
             new_id=lambda: str(uuid4()),
             files=PosixFileSystem(),
-            open_files_max=self._descriptors.segments,
+            open_files_max=self._open_files_max,
             boot_id=boot_id(),
             inspector=inspector,
             make_links=self._make_links,

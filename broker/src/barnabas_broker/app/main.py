@@ -7,15 +7,15 @@ import argparse
 import asyncio
 import logging
 import os
+import resource
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import Final, NamedTuple, NoReturn
 
 from barnabas_broker.app import garbage
 from barnabas_broker.app.broker import Broker, CannotStart
 from barnabas_broker.app.config_providers import resolved
-from barnabas_broker.app.descriptors import Descriptors, take_all
 from barnabas_broker.app.loop_time import interrupt_threads_soon
 from barnabas_broker.app.loop_turns import MeasuringSelector
 from barnabas_core.config.broker_config import BrokerConfig, parse_broker_config, unused_settings
@@ -28,6 +28,12 @@ MAX_CONNECTIONS: Final = "max.connections"
 EXIT_FAILED: Final = 1
 EXIT_CONFIG: Final = 2
 LOG_FORMAT: Final = "[%(asctime)s] %(levelname)s %(message)s (%(name)s)"
+RESERVE_MIN: Final = 64
+"""The minimum number of file descriptors in reserve, for the metadata store, helper processes, checkpoints and links to
+other brokers."""
+RESERVE_SHARE: Final = 8
+SEGMENTS_SHARE: Final = 4
+UNLIMITED: Final = 1 << 20
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -52,6 +58,28 @@ def main(arguments: Sequence[str]) -> int:
     interrupt_threads_soon()
     with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(selector)) as runner:
         return runner.run(_run(config, descriptors, selector))
+
+
+class Descriptors(NamedTuple):
+    """The number of file descriptors, and its shares for segments and connections."""
+
+    total: int
+    segments: int
+    connections: int
+
+
+def share_out(total: int) -> Descriptors:
+    """Divide `total`: a quarter for segments, an eighth (at least RESERVE_MIN) in reserve, the rest for connections."""
+    segments = max(total // SEGMENTS_SHARE, 1)
+    reserve = max(total // RESERVE_SHARE, RESERVE_MIN)
+    return Descriptors(total, segments, max(total - segments - reserve, 1))
+
+
+def take_all() -> Descriptors:
+    """Raise the soft limit of open files to the hard limit, and return the result of `share_out` for the new limit."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return share_out(UNLIMITED if hard == resource.RLIM_INFINITY else hard)
 
 
 def _parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
@@ -89,7 +117,7 @@ def read_config(path: Path, overrides: Sequence[str], connections: int) -> Broke
 
 async def _run(config: BrokerConfig, descriptors: Descriptors, selector: MeasuringSelector) -> int:
     _tell_of_descriptors(config, descriptors)
-    broker = Broker(config, descriptors, asyncio.get_running_loop(), selector)
+    broker = Broker(config, descriptors.segments, asyncio.get_running_loop(), selector)
     try:
         is_started = await broker.start()
     except CannotStart as error:
