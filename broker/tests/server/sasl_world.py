@@ -21,8 +21,7 @@ from barnabas_broker.security.sasl.tokens.token_rules import TokenRules
 from barnabas_broker.server.admission import ConnectionLimits
 from barnabas_broker.server.connection import Connection
 from barnabas_broker.server.listener import Listener, SocketSettings
-from barnabas_broker.server.password_thread import PasswordThread
-from barnabas_broker.server.sasl_listener import SaslListener
+from barnabas_broker.server.sasl_listener import PasswordThread, SaslListener
 from barnabas_broker.server.sasl_session import begin_session
 from barnabas_core.config.definitions import INT_MAX
 from barnabas_core.errors import ErrorCode

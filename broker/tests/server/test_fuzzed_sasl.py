@@ -68,7 +68,9 @@ def test_damaged_frames_let_nobody_in() -> None:
         kind.mechanism: Scram(kind, users.get, b"secret", lambda: "server"),
         "OAUTHBEARER": OAuthBearer(keys, TokenRules(("barnabas",), None, 30), timers.clock.now_ms),
     }
-    listener = SaslListener("X", mechanisms, dict.fromkeys(mechanisms, 0), 0.1, 524_288, timers.clock, timers)
+    listener = SaslListener(
+        "X", mechanisms, dict.fromkeys(mechanisms, 0), 0.1, 524_288, timers.clock, timers, lambda *_: None
+    )
     served: list[bytes] = []
     for _ in range(CASES):
         connection: Any = SimpleNamespace(

@@ -15,7 +15,14 @@ from barnabas_broker.app import garbage
 from barnabas_broker.app.authorizer import make_authorizer
 from barnabas_broker.app.chores import Chore, Chores
 from barnabas_broker.app.compaction import make_cleaner, make_helper, make_inspector
-from barnabas_broker.app.connection_settings import is_open, limits_of, socket_settings, web_files
+from barnabas_broker.app.connection_settings import (
+    is_open,
+    limits_of,
+    needs_scram_users,
+    sasl_listeners,
+    socket_settings,
+    web_files,
+)
 from barnabas_broker.app.key_sets import KeySets
 from barnabas_broker.app.loop_time import SystemClock
 from barnabas_broker.app.loop_timers import LoopTimers
@@ -24,7 +31,6 @@ from barnabas_broker.app.node import DISK_HANG_S, Node
 from barnabas_broker.app.node_environment import NodeEnvironment
 from barnabas_broker.app.pages import PROBES, make_pages, starting_pages
 from barnabas_broker.app.recovery import Recovery, in_daemon_thread
-from barnabas_broker.app.sasl import sasl_listeners, scram_listener
 from barnabas_broker.app.stores import boot_id, open_secrets, open_store
 from barnabas_broker.app.tls_contexts import LOOK_S, TlsContexts
 from barnabas_broker.handlers.table import MESSAGE_HANDLERS, handlers_of, message_handler
@@ -41,9 +47,8 @@ from barnabas_broker.server.connection import Connection
 from barnabas_broker.server.dispatch import Dispatcher
 from barnabas_broker.server.listener import Listener
 from barnabas_broker.server.metrics.request_families import Traffic
-from barnabas_broker.server.password_thread import PasswordThread
 from barnabas_broker.server.peer_link import PeerLinks
-from barnabas_broker.server.sasl_listener import AuthenticationCounts, SaslListener
+from barnabas_broker.server.sasl_listener import AuthenticationCounts, PasswordThread, SaslListener
 from barnabas_broker.server.sasl_session import begin_session
 from barnabas_broker.storage.cleaner.manager import LogCleaner
 from barnabas_broker.storage.disk.files import PosixFileSystem
@@ -239,7 +244,7 @@ class Broker:
 
     async def _open_scram(self) -> ScramUsers | None:
         """Load the SCRAM users; return None if no listener has a SCRAM mechanism."""
-        if scram_listener(self._config) is None:
+        if not needs_scram_users(self._config):
             return None
         try:
             store = await open_secrets(self._config.metadata_store, self._clock, boot_id())

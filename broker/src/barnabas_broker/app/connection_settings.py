@@ -3,13 +3,23 @@
 import asyncio
 import logging
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from ipaddress import ip_address
 from typing import Final
 
+from barnabas_broker.security.sasl.listener_mechanisms import (
+    ENABLED,
+    SaslEnvironment,
+    has_plain_of_scram,
+    listener_mechanisms,
+)
+from barnabas_broker.security.sasl.scram_credential import SCRAM_HASHES
 from barnabas_broker.server.admission import ConnectionLimits, plain_address
 from barnabas_broker.server.listener import SocketSettings
+from barnabas_broker.server.sasl_listener import InThread, SaslListener
+from barnabas_core.clock import Clock, Timers
 from barnabas_core.config.broker_config import BrokerConfig
+from barnabas_core.config.listener_security import ListenerSecurity
 from barnabas_core.config.listeners import Endpoint
 from barnabas_core.web_files import WebFiles
 
@@ -49,6 +59,43 @@ def is_open(config: BrokerConfig, endpoint: Endpoint) -> bool:
     has_certificates = security.protocol.has_tls and security.value("ssl.client.auth") == "required"
     is_local = endpoint.host == "localhost" or (_is_address(endpoint.host) and ip_address(endpoint.host).is_loopback)
     return not (is_local or has_certificates or security.protocol.has_sasl)
+
+
+def sasl_listeners(
+    config: BrokerConfig, environment: SaslEnvironment, clock: Clock, timers: Timers, in_thread: InThread
+) -> Iterator[SaslListener]:
+    """Yield the listeners with SASL. Raises InvalidConfig if the settings of a mechanism are invalid."""
+    for endpoint in config.listeners.bound:
+        security = config.listener_security(endpoint.name)
+        if not security.protocol.has_sasl:
+            continue
+        mechanisms = listener_mechanisms(security, environment)
+        yield SaslListener(
+            name=endpoint.name,
+            mechanisms=mechanisms,
+            session_ms_max={name: _number(security, "connections.max.reauth.ms", name) for name in mechanisms},
+            refusal_delay_s=config.connection_failed_authentication_delay_ms / 1000,
+            frame_bytes_max=_number(security, "sasl.server.max.receive.size"),
+            clock=clock,
+            timers=timers,
+            in_thread=in_thread,
+        )
+
+
+def needs_scram_users(config: BrokerConfig) -> bool:
+    """True if a listener verifies passwords by the SCRAM users."""
+    securities = (config.listener_security(endpoint.name) for endpoint in config.listeners.bound)
+    return any(each.protocol.has_sasl and _needs_scram_users(each) for each in securities)
+
+
+def _needs_scram_users(security: ListenerSecurity) -> bool:
+    return bool(SCRAM_HASHES.keys() & set(str(security.text(ENABLED)).split(","))) or has_plain_of_scram(security)
+
+
+def _number(security: ListenerSecurity, setting: str, mechanism: str = "") -> int:
+    value = security.value(setting, mechanism)
+    assert isinstance(value, int), "a setting of type int must have been parsed into an int"
+    return value
 
 
 def limits_of(config: Callable[[], BrokerConfig], loop: asyncio.AbstractEventLoop) -> Callable[[], ConnectionLimits]:

@@ -1,7 +1,10 @@
-"""The state that all SASL sessions of a listener share: mechanisms, limits and counters."""
+"""The state that all SASL sessions of a listener share: mechanisms, limits and counters; the thread for passwords."""
 
+import asyncio
 from collections import Counter
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -32,9 +35,29 @@ skipped.
 """
 
 
-def at_once(compute: Callable[[], bytes], conclude: Conclusion, _is_gone: Callable[[], bool]) -> None:
-    """Run a computation and pass the outcome to `conclude`, now and without a thread."""
-    conclude(compute)
+class PasswordThread:
+    """A thread that hashes one password at a time, and starts with the first one.
+
+    Hashing releases the GIL, so the event loop serves other clients meanwhile.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._thread = ThreadPoolExecutor(1, "passwords")
+
+    def __call__(self, compute: Callable[[], bytes], conclude: Conclusion, is_gone: Callable[[], bool]) -> None:
+        """Run `compute` in the thread, then `conclude` on the event loop; run neither if the client is gone."""
+
+        def ended(done: Future[bytes]) -> None:
+            if not done.cancelled() and not is_gone():
+                with suppress(RuntimeError):  # The event loop may be closed already.
+                    self._loop.call_soon_threadsafe(conclude, done.result)
+
+        self._thread.submit(lambda: b"" if is_gone() else compute()).add_done_callback(ended)
+
+    def close(self) -> None:
+        """End the thread; passwords that wait are not hashed any more."""
+        self._thread.shutdown(wait=False, cancel_futures=True)
 
 
 @dataclass(slots=True)
@@ -73,7 +96,7 @@ class SaslListener:
     frame_bytes_max: int
     clock: Clock
     timers: Timers
-    in_thread: InThread = at_once
+    in_thread: InThread
     """A function that runs the slow checks of passwords."""
     deadline_s: float = DEADLINE_S
     counts: AuthenticationCounts = field(default_factory=AuthenticationCounts)
