@@ -19,49 +19,34 @@ After the timeout, the remaining partitions get new leaders only when the sessio
 """
 
 
-class HandOver:
-    """The move of leadership of all partitions that the broker `broker_id` leads."""
+async def hand_over(
+    broker_id: int,
+    image: MetadataImage,
+    metadata_writer: MetadataWriter,
+    leader_propagation: LeaderPropagation,
+    client_drain: ClientDrain,
+) -> None:
+    """Move leadership from this broker to others, and wait until brokers and clients know the new leaders.
 
-    def __init__(
-        self,
-        broker_id: int,
-        image: MetadataImage,
-        metadata_writer: MetadataWriter,
-        leader_propagation: LeaderPropagation,
-        client_drain: ClientDrain,
-    ) -> None:
-        self._broker_id = broker_id
-        self._image = image
-        self._metadata_writer = metadata_writer
-        self._leader_propagation = leader_propagation
-        self._client_drain = client_drain
-
-    async def run(self) -> None:
-        """Move leadership to other brokers, and wait until brokers and clients know the new leaders.
-
-        Return at once if no other broker is alive.
-        """
-        if all(broker_id == self._broker_id for broker_id in self._image.live_brokers()):
-            return
-        led = self._led_topics()
-        try:
-            async with asyncio.timeout(HAND_OVER_S):
-                left = await self._metadata_writer.hand_over(self._broker_id)
-        except (ApiError, TimeoutError) as error:
+    Return at once if no other broker is alive.
+    """
+    if all(each == broker_id for each in image.live_brokers()):
+        return
+    led = [each.name for each in image.topics.values() if any(state.leader == broker_id for state in each.partitions)]
+    try:
+        async with asyncio.timeout(HAND_OVER_S):
+            left = await metadata_writer.hand_over(broker_id)
+    except (ApiError, TimeoutError) as error:
+        log.warning(
+            "leadership could not be moved; other brokers lead only after the session of this broker expires: %s",
+            error,
+        )
+    else:
+        if left:
             log.warning(
-                "leadership could not be moved; other brokers lead only after the session of this broker expires: %s",
-                error,
+                "%d partitions will have no leader while this broker is down, because no other replica can lead",
+                len(left),
             )
-        else:
-            if left:
-                log.warning(
-                    "%d partitions will have no leader while this broker is down, because no other replica can lead",
-                    len(left),
-                )
-        if led:
-            await self._leader_propagation.until_heard(led)
-            await self._client_drain.until_all_left()
-
-    def _led_topics(self) -> list[str]:
-        topics = self._image.topics.values()
-        return [topic.name for topic in topics if any(state.leader == self._broker_id for state in topic.partitions)]
+    if led:
+        await leader_propagation.until_heard(led)
+        await client_drain.until_all_left()

@@ -13,7 +13,7 @@ from uuid import UUID
 from barnabas_broker.app.chores import Chore, Chores
 from barnabas_broker.app.coordinators import CoordinatorWorld, make_groups, make_transactions, start_coordinators
 from barnabas_broker.app.dynamic_settings import DynamicSettings, ignored_configs
-from barnabas_broker.app.hand_over import HandOver
+from barnabas_broker.app.hand_over import hand_over
 from barnabas_broker.app.log_chores import LogChores
 from barnabas_broker.app.log_dir_owner import cluster_of_log_dirs
 from barnabas_broker.app.log_end_reports import LogEndReports
@@ -114,8 +114,8 @@ class Node:
         self.restorations: Restorations
         self.fetchers: Fetchers
         self.isr_changes: IsrChanges
-        self._hand_over: HandOver
         self._client_drain: ClientDrain
+        self._hand_over: Callable[[], Awaitable[None]]
         self._log_ends: LogEndReports
 
     async def load(
@@ -150,7 +150,9 @@ class Node:
         links = self._environment.make_links(self.image, self.current_config)
         self._client_drain = ClientDrain(clock, asyncio.sleep)
         propagation = LeaderPropagation(config.broker_id, links, self.image, asyncio.sleep, asyncio.timeout)
-        self._hand_over = HandOver(config.broker_id, self.image, metadata_writer, propagation, self._client_drain)
+        self._hand_over = partial(
+            hand_over, config.broker_id, self.image, metadata_writer, propagation, self._client_drain
+        )
         replicas = self._wire_replicas(logs, metadata_writer, purgatory, links)
         producer_ids = ProducerIds(metadata_writer.allocate_producer_ids)
         world = self._coordinator_world(replicas, links, producer_ids)
@@ -346,7 +348,7 @@ class Node:
     async def hand_over(self) -> None:
         """Move leadership to other brokers if controlled.shutdown.enable is true."""
         if self.config.controlled_shutdown_enable:
-            await self._hand_over.run()
+            await self._hand_over()
 
     async def stop(self) -> None:
         """Stop the periodic tasks, undo the steps of the start in reverse order, and cancel the other tasks."""
