@@ -13,7 +13,7 @@ from uuid import uuid4
 
 from barnabas_broker.app import garbage
 from barnabas_broker.app.authorizer import make_authorizer
-from barnabas_broker.app.chores import Chore, Chores
+from barnabas_broker.app.chores import Chore
 from barnabas_broker.app.compaction import make_cleaner, make_helper, make_inspector
 from barnabas_broker.app.connection_settings import (
     is_open,
@@ -27,7 +27,7 @@ from barnabas_broker.app.key_sets import KeySets
 from barnabas_broker.app.loop_time import SystemClock
 from barnabas_broker.app.loop_timers import LoopTimers
 from barnabas_broker.app.loop_turns import MeasuringSelector
-from barnabas_broker.app.node import DISK_HANG_S, Node
+from barnabas_broker.app.node import Node
 from barnabas_broker.app.node_environment import NodeEnvironment
 from barnabas_broker.app.pages import PROBES, make_pages, starting_pages
 from barnabas_broker.app.recovery import Recovery, in_daemon_thread
@@ -236,7 +236,7 @@ class Broker:
 
     async def _open_store(self) -> MetadataStore:
         try:
-            store = await open_store(self._config.metadata_store, self._clock, boot_id(), self._stopping)
+            store = await open_store(self._config.metadata_store, self._clock, self._stopping)
         except StoreUnavailable as error:
             raise CannotStart(f"metadata.store={self._config.metadata_store}: {error}") from error
         self._takedown.append(store.close)
@@ -247,7 +247,7 @@ class Broker:
         if not needs_scram_users(self._config):
             return None
         try:
-            store = await open_secrets(self._config.metadata_store, self._clock, boot_id())
+            store = await open_secrets(self._config.metadata_store, self._clock)
             self._takedown.append(store.close)
             users = ScramUsers(store, asyncio.sleep)
             await users.load(token_bytes())
@@ -316,9 +316,7 @@ class Broker:
 
     def _watch_certificates(self, node: Node) -> None:
         """Reload certificates when files or settings change; refuse settings with certificates that cannot be used."""
-        passwords = StoredPasswords(
-            partial(open_secrets, self._config.metadata_store, self._clock, boot_id()), token_bytes
-        )
+        passwords = StoredPasswords(partial(open_secrets, self._config.metadata_store, self._clock), token_bytes)
         node.handler_environment.passwords = passwords
         if not self._tls:
             return
@@ -330,9 +328,7 @@ class Broker:
             await asyncio.to_thread(self._tls.refresh, await passwords.opened(node.current_config()))
 
         node.handler_environment.check_certificates = check
-        chores = Chores(partial(node.supervisor.supervise, hang_s=DISK_HANG_S))
-        chores.start([Chore("certificates", LOOK_S, refresh, 0)])
-        self._takedown.append(chores.stop)
+        node.chores.start([Chore("certificates", LOOK_S, refresh, 0)])
 
     def _warn_of_open_listeners(self) -> None:
         for endpoint in self._config.listeners.bound:

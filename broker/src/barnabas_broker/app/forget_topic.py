@@ -6,7 +6,7 @@ The command records in the metadata that the topic was deleted. Brokers that are
 from collections.abc import Sequence
 
 from barnabas_broker.app.main import EXIT_FAILED
-from barnabas_broker.app.store_command import DRY_RUN, OpenMetadata, parser_of, print_table, run
+from barnabas_broker.app.store_command import DRY_RUN, OpenMetadata, parser_of_change, print_table, run
 from barnabas_broker.metadata.documents import AnyDocument, tombstone_key, topic_key
 from barnabas_broker.metadata.membership.stray_topics import StrayTopic, stray_topics
 from barnabas_broker.metadata.model import TombstoneDocument
@@ -15,7 +15,7 @@ from barnabas_core import kafka_uuid
 
 def main(arguments: Sequence[str]) -> int:
     """Run the command; return the exit code: 0, or 1 if the topic cannot be deleted or several topics have the name."""
-    parser = parser_of("forget-topic", __doc__)
+    parser = parser_of_change("forget-topic", __doc__)
     parser.add_argument(
         "topic", metavar="NAME|ID", help="the name of the topic, or its topic id if several topics had the same name"
     )

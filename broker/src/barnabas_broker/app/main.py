@@ -38,7 +38,8 @@ UNLIMITED: Final = 1 << 20
 
 def main(arguments: Sequence[str]) -> int:
     """Run a broker; return the exit code."""
-    options = _parse_arguments(arguments)
+    about_file = "the file with the broker's settings, in Kafka's format"
+    options = parser_of("broker", "Run one broker.", about_file).parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format=LOG_FORMAT, stream=sys.stdout)
     descriptors = take_all()
     try:
@@ -82,14 +83,10 @@ def take_all() -> Descriptors:
     return share_out(UNLIMITED if hard == resource.RLIM_INFINITY else hard)
 
 
-def _parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="barnabas broker", description="Run one broker.")
-    parser.add_argument(
-        "properties",
-        metavar="server.properties",
-        type=Path,
-        help="the file with the broker's settings, in Kafka's format",
-    )
+def parser_of(command: str, description: str | None, about_file: str) -> argparse.ArgumentParser:
+    """Return a parser of a command that reads the settings of a broker from a file, which `about_file` describes."""
+    parser = argparse.ArgumentParser(prog=f"barnabas {command}", description=description)
+    parser.add_argument("properties", metavar="server.properties", type=Path, help=about_file)
     parser.add_argument(
         "--override",
         metavar="NAME=VALUE",
@@ -97,7 +94,7 @@ def _parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
         default=[],
         help="set NAME to VALUE, whatever the properties file says; the option can be repeated",
     )
-    return parser.parse_args(arguments)
+    return parser
 
 
 def read_config(path: Path, overrides: Sequence[str], connections: int) -> BrokerConfig:

@@ -102,7 +102,7 @@ class Node:
             asyncio.sleep,
             self.supervisor.spawn,
         )
-        self._chores = Chores(partial(self.supervisor.supervise, hang_s=DISK_HANG_S))
+        self.chores = Chores(partial(self.supervisor.supervise, hang_s=DISK_HANG_S))
         self._takedown: list[Callable[[], Awaitable[None] | None]] = []
         """The functions that undo what the start did, in the order of the start; `stop` calls them in reverse order."""
         self._give_back: Callable[[], Awaitable[None]] = _nothing
@@ -318,7 +318,7 @@ class Node:
         self._reconfigure()
         isr_check_s = self.config.replica_lag_time_max_ms / 1000 / ISR_CHECKS_IN_LAG
         isr = Chore("isr", isr_check_s, environment.replicas.check_isr)
-        self._chores.start([*log_chores.table(self.config), isr, *self._log_ends.chores()])
+        self.chores.start([*log_chores.table(self.config), isr, *self._log_ends.chores()])
 
     def start_cleaner(self, cleaner: LogCleaner) -> None:
         """Start the compaction of logs."""
@@ -353,7 +353,7 @@ class Node:
     async def stop(self) -> None:
         """Stop the periodic tasks, undo the steps of the start in reverse order, and cancel the other tasks."""
         self.supervisor.stopping()
-        await self._chores.stop()
+        await self.chores.stop()
         while self._takedown:
             pending = self._takedown.pop()()
             if pending is not None:

@@ -8,7 +8,7 @@ these topics expires.
 from collections.abc import Iterator, Sequence
 
 from barnabas_broker.app.main import EXIT_FAILED
-from barnabas_broker.app.store_command import DRY_RUN, OpenMetadata, parser_of, print_table, run
+from barnabas_broker.app.store_command import DRY_RUN, OpenMetadata, parser_of_change, print_table, run
 from barnabas_broker.metadata.controller.decisions.restored_topics import NotRestored, Restored, restored_topics
 from barnabas_broker.metadata.documents import topic_key
 from barnabas_broker.metadata.model import NO_LEADER
@@ -19,7 +19,7 @@ HEADER = ("TOPIC", "PARTITION", "LEADER", "REPLICAS", "IN SYNC", "LOGS END AT")
 
 def main(arguments: Sequence[str]) -> int:
     """Run the command; return the exit code: 0, or 1 if a topic could not be restored."""
-    parser = parser_of("restore-metadata", __doc__)
+    parser = parser_of_change("restore-metadata", __doc__)
     parser.add_argument("--topic", action="append", help="restore only this topic; the option can be repeated")
     parser.add_argument(
         "--accept-loss",

@@ -5,12 +5,11 @@ import asyncio
 import logging
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Final, NamedTuple
 
 from barnabas_broker.app.loop_time import SystemClock
-from barnabas_broker.app.main import EXIT_CONFIG, EXIT_FAILED, read_config
-from barnabas_broker.app.stores import boot_id, open_store
+from barnabas_broker.app.main import EXIT_CONFIG, EXIT_FAILED, parser_of, read_config
+from barnabas_broker.app.stores import open_store
 from barnabas_broker.metadata.documents import AnyDocument
 from barnabas_broker.metadata.image import image_feed
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
@@ -41,17 +40,9 @@ class OpenMetadata(NamedTuple):
         return all(isinstance(each, int) for each in results.values())
 
 
-def parser_of(command: str, description: str | None) -> argparse.ArgumentParser:
-    """Return a parser with the common options of the commands."""
-    parser = argparse.ArgumentParser(prog=f"barnabas {command}", description=description)
-    parser.add_argument("properties", metavar="server.properties", type=Path, help="the properties file of any broker")
-    parser.add_argument(
-        "--override",
-        metavar="NAME=VALUE",
-        action="append",
-        default=[],
-        help="set NAME to VALUE, whatever the properties file says; the option can be repeated",
-    )
+def parser_of_change(command: str, description: str | None) -> argparse.ArgumentParser:
+    """Return a parser with the common options of the commands that change the metadata."""
+    parser = parser_of(command, description, "the properties file of any broker")
     parser.add_argument(
         "--execute", action="store_true", help="write the changes, which are only printed without this option"
     )
@@ -79,7 +70,7 @@ def run(options: argparse.Namespace, work: Callable[[OpenMetadata], Awaitable[in
 async def _with_metadata(config: BrokerConfig, work: Callable[[OpenMetadata], Awaitable[int]]) -> int:
     clock, stopping = SystemClock(), asyncio.Event()
     stopping.set()  # If the store does not respond, `open_store` then fails instead of waiting.
-    store = await open_store(config.metadata_store, clock, boot_id(), stopping)
+    store = await open_store(config.metadata_store, clock, stopping)
     try:
         image = MetadataImage()
         await image_feed.load(image, store)

@@ -31,32 +31,32 @@ def boot_id() -> str:
         return ""
 
 
-async def open_store(metadata_store: str, clock: Clock, boot_id: str, stopping: asyncio.Event) -> MetadataStore:
+async def open_store(metadata_store: str, clock: Clock, stopping: asyncio.Event) -> MetadataStore:
     """Return the open store. Wait for a store on a network until `stopping` is set. Raises StoreUnavailable."""
     match location(metadata_store):
         case SqliteFile() as file:
-            return await _open_sqlite(file, clock, boot_id)
+            return await _open_sqlite(file, clock)
         case KubernetesCluster() as cluster:
             return await _open_kubernetes(cluster, clock, stopping)
 
 
-async def _open_sqlite(file: SqliteFile, clock: Clock, boot_id: str) -> MetadataStore:
+async def _open_sqlite(file: SqliteFile, clock: Clock) -> MetadataStore:
     from barnabas_broker.metadata.store.sqlite.sqlite_store import SqliteStore
 
     try:
         file.path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise StoreUnavailable(str(error)) from error
-    return await SqliteStore.open(file.path, clock, boot_id)
+    return await SqliteStore.open(file.path, clock, boot_id())
 
 
-async def open_secrets(metadata_store: str, clock: Clock, boot_id: str) -> SecretStore:
+async def open_secrets(metadata_store: str, clock: Clock) -> SecretStore:
     """Open the store for secrets: a SQLite file beside that of the metadata, or Kubernetes. Raises StoreUnavailable."""
     match location(metadata_store):
         case SqliteFile(path):
             from barnabas_broker.metadata.store.sqlite.sqlite_secrets import SqliteSecrets
 
-            return await SqliteSecrets.open(path.with_name(f"{path.stem}.secrets{path.suffix}"), clock, boot_id)
+            return await SqliteSecrets.open(path.with_name(f"{path.stem}.secrets{path.suffix}"), clock, boot_id())
         case KubernetesCluster() as cluster:
             from barnabas_broker.metadata.store.kubernetes.kubernetes_secrets import KubernetesSecrets
 
