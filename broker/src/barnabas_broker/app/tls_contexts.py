@@ -46,7 +46,7 @@ def tls_of_listener(security: ListenerSecurity) -> TlsOfListener:
             "a keystore must be set, because TLS needs a certificate: set ssl.keystore.location, or set "
             "ssl.keystore.type=PEM with ssl.keystore.key and ssl.keystore.certificate.chain"
         )
-        raise InvalidConfig([security.problem("ssl.keystore.location", wanted)])
+        raise security.invalid("ssl.keystore.location", wanted)
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     server.verify_mode = _client_auth(security, trusted)
     client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -71,7 +71,7 @@ def _client_auth(security: ListenerSecurity, trusted: str | None) -> ssl.VerifyM
     mode = _CLIENT_AUTH[str(security.value(setting))] if is_own or not security.protocol.has_sasl else ssl.CERT_NONE
     if mode is not ssl.CERT_NONE and trusted is None:
         wanted = f"a truststore must be set, because {security.setting(setting)} asks clients for certificates"
-        raise InvalidConfig([security.problem("ssl.truststore.location", wanted)])
+        raise security.invalid("ssl.truststore.location", wanted)
     return mode
 
 
@@ -86,12 +86,12 @@ def _protect(context: ssl.SSLContext, security: ListenerSecurity) -> None:
             f"the cipher suite {unknown[0]} is not supported; allowed: "
             f"{', '.join((*TLS_1_2_SUITES, *sorted(TLS_1_3_SUITES)))}"
         )
-        raise InvalidConfig([security.problem("ssl.cipher.suites", allowed)])
+        raise security.invalid("ssl.cipher.suites", allowed)
     if 0 < len(TLS_1_3_SUITES.intersection(suites)) < len(TLS_1_3_SUITES):
         allowed = (
             f"the list must have all cipher suites of TLS 1.3 or none of them: {', '.join(sorted(TLS_1_3_SUITES))}"
         )
-        raise InvalidConfig([security.problem("ssl.cipher.suites", allowed)])
+        raise security.invalid("ssl.cipher.suites", allowed)
     older = [TLS_1_2_SUITES[each] for each in suites if each in TLS_1_2_SUITES]
     usable = {
         "TLSv1.2": "TLSv1.2" in versions and bool(older or not suites),
@@ -100,7 +100,7 @@ def _protect(context: ssl.SSLContext, security: ListenerSecurity) -> None:
     spoken = [_VERSIONS[version] for version, is_usable in usable.items() if is_usable]
     if not spoken:
         allowed = "no TLS version in ssl.enabled.protocols has a suite in ssl.cipher.suites; add a version or a suite"
-        raise InvalidConfig([security.problem("ssl.enabled.protocols", allowed)])
+        raise security.invalid("ssl.enabled.protocols", allowed)
     context.minimum_version, context.maximum_version = min(spoken), max(spoken)
     context.set_ciphers(":".join(older) or STRONG)
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION | ssl.OP_CIPHER_SERVER_PREFERENCE
@@ -113,9 +113,7 @@ def _show(context: ssl.SSLContext, keystore: Keystore, security: ListenerSecurit
         os.write(file, keystore.key + keystore.chain)
         context.load_cert_chain(f"/proc/self/fd/{file}", password="")
     except (ssl.SSLError, OSError) as error:
-        raise InvalidConfig(
-            [security.problem("ssl.keystore.location", f"the key or a certificate cannot be used: {error}")]
-        ) from None
+        raise security.invalid("ssl.keystore.location", f"the key or a certificate cannot be used: {error}") from None
     finally:
         os.close(file)
 
@@ -124,16 +122,14 @@ def _trust(context: ssl.SSLContext, trusted: str, security: ListenerSecurity) ->
     try:
         context.load_verify_locations(cadata=trusted)
     except ssl.SSLError as error:
-        raise InvalidConfig(
-            [security.problem("ssl.truststore.location", f"the trusted certificates cannot be used: {error}")]
-        ) from None
+        raise security.invalid("ssl.truststore.location", f"the trusted certificates cannot be used: {error}") from None
 
 
 def _rules(security: ListenerSecurity) -> tuple[PrincipalRule, ...]:
     try:
         return parse_principal_rules(str(security.value("ssl.principal.mapping.rules")))
     except ValueError as error:
-        raise InvalidConfig([security.problem("ssl.principal.mapping.rules", str(error))]) from None
+        raise security.invalid("ssl.principal.mapping.rules", str(error)) from None
 
 
 def principal_of(certificate: bytes | None, rules: tuple[PrincipalRule, ...]) -> str:
@@ -231,28 +227,22 @@ def check_replacement(before: bytes, after: bytes, security: ListenerSecurity) -
     try:
         old, new = map(x509.load_pem_x509_certificate, (before, after))
     except ValueError as error:
-        raise InvalidConfig(
-            [
-                security.problem(
-                    "ssl.keystore.location", f"the new certificate cannot be compared to the old one: {error}"
-                )
-            ]
+        raise security.invalid(
+            "ssl.keystore.location", f"the new certificate cannot be compared to the old one: {error}"
         ) from None
     if old.subject != new.subject and not security.value("ssl.allow.dn.changes"):
         wanted = (
             f"the new certificate has the subject {new.subject.rfc4514_string()}, but the old certificate has "
             f"{old.subject.rfc4514_string()}"
         )
-        raise InvalidConfig(
-            [security.problem("ssl.keystore.location", f"{wanted}; ssl.allow.dn.changes=false forbids this")]
-        )
+        raise security.invalid("ssl.keystore.location", f"{wanted}; ssl.allow.dn.changes=false forbids this")
     lacking = sorted(_alternative_names(old) - _alternative_names(new))
     if lacking and not security.value("ssl.allow.san.changes"):
         wanted = (
             f"the new certificate lacks the alternative names {', '.join(lacking)}; "
             "ssl.allow.san.changes=false forbids this"
         )
-        raise InvalidConfig([security.problem("ssl.keystore.location", wanted)])
+        raise security.invalid("ssl.keystore.location", wanted)
 
 
 def _alternative_names(certificate: x509.Certificate) -> set[str]:

@@ -13,7 +13,6 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.hazmat.primitives.serialization.pkcs12 import PKCS12KeyAndCertificates
 
-from barnabas_core.config.definitions import InvalidConfig
 from barnabas_core.config.listener_security import ListenerSecurity
 from barnabas_web.watched import FILE_BYTES_MAX, content_of_file
 
@@ -53,7 +52,9 @@ class Stores:
         if loaded is None:
             return None
         if loaded.key is None or loaded.cert is None:
-            raise self._wrong("ssl.keystore.location", "the keystore must contain a private key and its certificate")
+            raise self._security.invalid(
+                "ssl.keystore.location", "the keystore must contain a private key and its certificate"
+            )
         key = loaded.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
         certificates = (loaded.cert, *loaded.additional_certs)
         return Keystore(key, b"".join(each.certificate.public_bytes(Encoding.PEM) for each in certificates))
@@ -67,7 +68,9 @@ class Stores:
             return None
         certificates = (*([loaded.cert] if loaded.cert else []), *loaded.additional_certs)
         if not certificates:
-            raise self._wrong("ssl.truststore.location", "the truststore must contain at least one certificate")
+            raise self._security.invalid(
+                "ssl.truststore.location", "the truststore must contain at least one certificate"
+            )
         return "".join(each.certificate.public_bytes(Encoding.PEM).decode() for each in certificates)
 
     def files(self) -> list[str]:
@@ -80,36 +83,38 @@ class Stores:
         setting = "ssl.keystore.location"
         if key is not None or chain is not None:
             if self._security.text(setting) is not None:
-                raise self._wrong(
+                raise self._security.invalid(
                     setting, "a keystore file must not be set together with ssl.keystore.key; remove one setting"
                 )
             setting = "ssl.keystore.key"
             if key is None or chain is None:
-                raise self._wrong(setting, "the private key must be set together with ssl.keystore.certificate.chain")
+                raise self._security.invalid(
+                    setting, "the private key must be set together with ssl.keystore.certificate.chain"
+                )
         elif self._security.text(setting) is None:
             return None
         else:
             key = chain = self._read(setting).decode("ascii", "replace")
         if self._security.text("ssl.keystore.password") is not None:
-            raise self._wrong(
+            raise self._security.invalid(
                 "ssl.keystore.password",
                 "a PEM keystore cannot have a password; set the password of the private key in ssl.key.password",
             )
         keys, certificates = _blocks(key, _KEYS), _blocks(chain, _CERTIFICATE)
         if len(keys) != 1 or not certificates:
-            raise self._wrong(setting, _NO_KEY)
+            raise self._security.invalid(setting, _NO_KEY)
         return Keystore(self._decrypted(keys[0].encode(), setting), "".join(certificates).encode())
 
     def _decrypted(self, key: bytes, setting: str) -> bytes:
         password = self._security.text("ssl.key.password")
         if b"ENCRYPTED" in key and password is None:
-            raise self._wrong(
+            raise self._security.invalid(
                 "ssl.key.password", "the password of the private key must be set, because the key is encrypted"
             )
         try:
             loaded = load_pem_private_key(key, password.encode() if password and b"ENCRYPTED" in key else None)
         except (ValueError, TypeError, UnsupportedAlgorithm) as error:
-            raise self._wrong(setting, f"the private key cannot be read: {error}") from None
+            raise self._security.invalid(setting, f"the private key cannot be read: {error}") from None
         return loaded.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
 
     def _pem_truststore(self) -> str | None:
@@ -120,13 +125,13 @@ class Stores:
                 return None
             text = self._read(setting).decode("ascii", "replace")
         elif self._security.text("ssl.truststore.location") is not None:
-            raise self._wrong(
+            raise self._security.invalid(
                 "ssl.truststore.location",
                 "a truststore file must not be set together with ssl.truststore.certificates; remove one setting",
             )
         certificates = _blocks(text, _CERTIFICATE)
         if not certificates:
-            raise self._wrong(setting, _NO_TRUST)
+            raise self._security.invalid(setting, _NO_TRUST)
         return "".join(certificates)
 
     def _pkcs12(self, store: str, *, needs_password: bool) -> PKCS12KeyAndCertificates | None:
@@ -136,29 +141,30 @@ class Stores:
             return None
         password = self._security.text(f"ssl.{store}.password")
         if needs_password and password is None:
-            raise self._wrong(f"ssl.{store}.password", f"the password of the file {location} must be set")
+            raise self._security.invalid(f"ssl.{store}.password", f"the password of the file {location} must be set")
         data = self._read(setting)
         if data.startswith(_JKS_MAGIC):
             command = f"keytool -importkeystore -srckeystore {location} -destkeystore {location}.p12"
-            raise self._wrong(
+            raise self._security.invalid(
                 setting, f"a JKS file is not supported; convert it to PKCS12 with {command} -deststoretype PKCS12"
             )
         try:
             return pkcs12.load_pkcs12(data, None if password is None else password.encode())
         except (ValueError, UnsupportedAlgorithm) as error:
-            raise self._wrong(setting, f"the file cannot be read with ssl.{store}.password: {error}") from None
+            raise self._security.invalid(
+                setting, f"the file cannot be read with ssl.{store}.password: {error}"
+            ) from None
 
     def _read(self, setting: str) -> bytes:
         try:
             content = content_of_file(self._security.text(setting) or "")
         except OSError as error:
-            raise self._wrong(setting, f"the file cannot be read: {error.strerror}") from None
+            raise self._security.invalid(setting, f"the file cannot be read: {error.strerror}") from None
         if content is None or len(content) > FILE_BYTES_MAX:
-            raise self._wrong(setting, f"the location must be a regular file of at most {FILE_BYTES_MAX} bytes")
+            raise self._security.invalid(
+                setting, f"the location must be a regular file of at most {FILE_BYTES_MAX} bytes"
+            )
         return content
-
-    def _wrong(self, config: str, allowed: str) -> InvalidConfig:
-        return InvalidConfig([self._security.problem(config, allowed)])
 
 
 def _blocks(text: str, kinds: tuple[str, ...]) -> list[str]:

@@ -11,7 +11,15 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Final
 
-from barnabas_core.config.definitions import ConfigDefinition, ConfigProblem, Dynamic, Synonym, Value, parse_value
+from barnabas_core.config.definitions import (
+    ConfigDefinition,
+    ConfigProblem,
+    Dynamic,
+    InvalidConfig,
+    Synonym,
+    Value,
+    parse_value,
+)
 from barnabas_core.config.sasl_definitions import SASL_CONFIGS, SASL_MECHANISM_CONFIGS
 from barnabas_core.config.ssl_definitions import RELOADED, SSL_CONFIGS
 
@@ -79,6 +87,10 @@ class ListenerSecurity:
         definition = LISTENER_CONFIGS.get(config) or MECHANISM_CONFIGS.get(config)
         is_secret = definition is None or definition.sensitive
         return ConfigProblem(name, None if is_secret else self.texts.get(name), allowed)
+
+    def invalid(self, config: str, allowed: str) -> InvalidConfig:
+        """Return the error that a setting of this listener is invalid."""
+        return InvalidConfig([self.problem(config, allowed)])
 
 
 def without_prefix(name: str) -> str | None:
