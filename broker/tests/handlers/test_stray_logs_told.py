@@ -30,7 +30,9 @@ def broker(tmp_path: Path) -> Broker:
 
 
 def services(broker: Broker) -> Any:
-    return SimpleNamespace(logs=broker.logs, image=broker.image, config=broker.config, broker_id=HERE)
+    return SimpleNamespace(
+        logs=broker.logs, image=broker.image, config=broker.config, broker_id=HERE, ignored_configs=list
+    )
 
 
 def configs(broker: Broker) -> dict[str, str | None]:

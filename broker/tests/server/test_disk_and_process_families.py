@@ -1,22 +1,19 @@
 """What a broker tells of its disks and of its own process."""
 
-import asyncio
 import os
 import resource
-import threading
 import time
 
 import pytest
 from scrape import shown
 
 from barnabas_broker.server.metrics.broker_families import disk_families
-from barnabas_broker.server.metrics.process_families import process_families, process_usage, read_usage
+from barnabas_broker.server.metrics.process_families import process_families, read_usage
 from barnabas_broker.storage.disk.files import DiskUsage, PosixFileSystem
 from barnabas_broker.storage.errors import LogDirFailed
 from barnabas_broker.storage.log_dirs.log_dir import LogDir
 
 MIB = 1 << 20
-WAIT_S = 30.0
 
 
 class Disks(PosixFileSystem):
@@ -66,19 +63,6 @@ def test_an_open_file_more_is_one_more() -> None:
     assert before is not None
     assert after is not None
     assert after.open_fds == before.open_fds + 2
-
-
-def test_the_loop_goes_on_while_open_files_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    counted = threading.Event()
-    monkeypatch.setattr("barnabas_broker.server.metrics.process_families.read_usage", lambda: counted.wait(WAIT_S))
-
-    async def scrape() -> bool:
-        reading = asyncio.ensure_future(process_usage())
-        await asyncio.sleep(0)
-        counted.set()
-        return bool(await reading)
-
-    assert asyncio.run(scrape()), "it was over before anything else had its turn"
 
 
 def test_nothing_is_told_where_there_is_no_proc(monkeypatch: pytest.MonkeyPatch, tmp_path: os.PathLike[str]) -> None:

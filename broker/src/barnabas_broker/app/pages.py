@@ -1,5 +1,6 @@
 """The pages of the HTTP listener: /metrics, and /healthz, /startupz and /readyz for probes."""
 
+import asyncio
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import Final
@@ -16,7 +17,7 @@ from barnabas_broker.server.metrics.hosted import look_at_all
 from barnabas_broker.server.metrics.loop_families import loop_families
 from barnabas_broker.server.metrics.metadata_families import metadata_families
 from barnabas_broker.server.metrics.partition_families import partition_families
-from barnabas_broker.server.metrics.process_families import process_families, process_usage
+from barnabas_broker.server.metrics.process_families import process_families, read_usage
 from barnabas_broker.server.metrics.quota_families import quota_families
 from barnabas_broker.server.metrics.replication_families import replication_families
 from barnabas_broker.server.metrics.request_families import Traffic, request_families
@@ -56,7 +57,7 @@ def make_pages(
     """
 
     async def metrics() -> Page:
-        usage = await process_usage()
+        usage = await asyncio.to_thread(read_usage)  # Counting 10,000 open files takes 25 ms.
         hosted = await look_at_all(environment.replicas.lookup.partitions())
         families = [
             *broker_families(environment.trust, environment.logs, hosted),

@@ -99,11 +99,11 @@ def _replicas(logs: LogManager, totals: Totals) -> list[Family]:
 
 def _logs(logs: LogManager, hosted: Hosted) -> list[Family]:
     return [
-        Family(
+        single(
             "kafka_log_logmanager_offlinelogdirectorycount",
             "gauge",
             "Number of log dirs that are offline because their disk failed",
-            lambda: [Sample("", sum(not each.is_online for each in logs.log_dirs))],
+            sum(not each.is_online for each in logs.log_dirs),
         ),
         _of_partition(
             hosted,

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterator
 
-from barnabas_broker.server.metrics.exposition import Family, Sample, labels
+from barnabas_broker.server.metrics.exposition import Family, Sample, labels, single
 from barnabas_broker.storage.cleaner.manager import LogCleaner
 
 _MANAGER = "kafka_log_logcleanermanager_"
@@ -23,10 +23,11 @@ def _manager_families(cleaner: LogCleaner, monotonic_s: Callable[[], float]) -> 
             yield Sample("", int((monotonic_s() - stats.last_look_s) * 1000))
 
     return [
-        _gauge(
+        single(
             f"{_MANAGER}max_dirty_percent",
+            "gauge",
             "Largest percentage of dirty bytes in a log",
-            lambda: stats.max_dirty_percent,
+            stats.max_dirty_percent,
         ),
         Family(
             f"{_MANAGER}time_since_last_run_ms",
@@ -58,63 +59,50 @@ def _failure_families(cleaner: LogCleaner, log_dirs: list[str]) -> list[Family]:
             "Dirty bytes in the partitions whose compaction failed",
             lambda: per_dir(lambda dirty_bytes: dirty_bytes),
         ),
-        _counter(
+        single(
             "barnabas_cleaner_failures_total",
+            "counter",
             "Number of failed log compactions",
-            lambda: cleaner.backoff.failures_total,
+            cleaner.backoff.failures_total,
         ),
     ]
 
 
 def _round_families(cleaner: LogCleaner) -> list[Family]:
-    stats = cleaner.stats
-    return [
-        _gauge(
-            f"{_CLEANER}cleaner_recopy_percent",
+    stats, ours = cleaner.stats, "barnabas_cleaner_"
+    gauges = {
+        f"{_CLEANER}cleaner_recopy_percent": (
             "Bytes written by the last compaction of a log, as a percentage of the bytes read",
-            lambda: stats.recopy_percent,
+            stats.recopy_percent,
         ),
-        _gauge(
-            f"{_CLEANER}max_clean_time_secs",
+        f"{_CLEANER}max_clean_time_secs": (
             "Duration in seconds of the longest compaction of a log since the start of the broker",
-            lambda: stats.longest_round_s,
+            stats.longest_round_s,
         ),
-        _gauge(
-            f"{_CLEANER}max_buffer_utilization_percent",
+        f"{_CLEANER}max_buffer_utilization_percent": (
             "Percentage of log.cleaner.dedupe.buffer.size that the last compaction of a log used",
-            lambda: stats.map_utilization_percent,
+            stats.map_utilization_percent,
         ),
-        _gauge(
-            "barnabas_cleaner_last_round_seconds",
-            "Duration in seconds of the last compaction of a log",
-            lambda: stats.last_round_s,
-        ),
-        _counter("barnabas_cleaner_rounds_total", "Number of completed log compactions", lambda: stats.rounds),
-        _counter("barnabas_cleaner_read_bytes_total", "Bytes that compaction has read", lambda: stats.bytes_read),
-        _counter(
-            "barnabas_cleaner_written_bytes_total", "Bytes that compaction has written", lambda: stats.bytes_written
-        ),
-        _counter(
-            "barnabas_cleaner_records_without_key_total",
+        f"{ours}last_round_seconds": ("Duration in seconds of the last compaction of a log", stats.last_round_s),
+    }
+    counters = {
+        "rounds": ("Number of completed log compactions", stats.rounds),
+        "read_bytes": ("Bytes that compaction has read", stats.bytes_read),
+        "written_bytes": ("Bytes that compaction has written", stats.bytes_written),
+        "records_without_key": (
             "Number of records that compaction removed because they have no key",
-            lambda: stats.records_without_key,
+            stats.records_without_key,
         ),
-        _counter(
-            "barnabas_cleaner_batches_not_understood_total",
+        "batches_not_understood": (
             "Number of batches that compaction kept unchanged because their records cannot be decoded",
-            lambda: stats.batches_not_understood,
+            stats.batches_not_understood,
         ),
-        _counter(
-            "barnabas_cleaner_process_starts_total",
+        "process_starts": (
             "Number of times that the helper process for compaction was started",
-            lambda: cleaner.helper_starts,
+            cleaner.helper_starts,
         ),
+    }
+    return [
+        *(single(name, "gauge", *each) for name, each in gauges.items()),
+        *(single(f"{ours}{name}_total", "counter", *each) for name, each in counters.items()),
     ]
-
-
-def _gauge(name: str, help_text: str, value: Callable[[], float]) -> Family:
-    return Family(name, "gauge", help_text, lambda: [Sample("", value())])
-
-
-def _counter(name: str, help_text: str, value: Callable[[], int]) -> Family:
-    return Family(name, "counter", help_text, lambda: [Sample("", value())])

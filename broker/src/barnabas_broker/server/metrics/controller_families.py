@@ -6,20 +6,21 @@ from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.metadata.controller.decisions.elections import is_lost
 from barnabas_broker.metadata.controller.decisions.reassignments import is_reassigned
 from barnabas_broker.metadata.model import PartitionState
-from barnabas_broker.server.metrics.exposition import Family, Sample
+from barnabas_broker.server.metrics.exposition import Family, Sample, single
 
 
 def controller_families(environment: HandlerEnvironment) -> list[Family]:
     """Return the metric families; values that are not about this broker are the same on all brokers."""
     image, prefix = environment.image, "kafka_controller_kafkacontroller_"
     return [
-        _gauge(
+        single(
             f"{prefix}activecontrollercount",
+            "gauge",
             "1 if this broker is the controller, else 0",
-            lambda: int(image.controller_id == environment.broker_id),
+            int(image.controller_id == environment.broker_id),
         ),
-        _gauge(f"{prefix}activebrokercount", "Number of live brokers", lambda: len(image.live)),
-        _gauge(f"{prefix}fencedbrokercount", "Number of fenced brokers", lambda: len(image.brokers) - len(image.live)),
+        single(f"{prefix}activebrokercount", "gauge", "Number of live brokers", len(image.live)),
+        single(f"{prefix}fencedbrokercount", "gauge", "Number of fenced brokers", len(image.brokers) - len(image.live)),
         _partitions(
             environment,
             f"{prefix}offlinepartitionscount",
@@ -45,17 +46,13 @@ def controller_families(environment: HandlerEnvironment) -> list[Family]:
             "Number of partitions that this broker leads and that are being reassigned",
             lambda state: state.leader == environment.broker_id and is_reassigned(state),
         ),
-        Family(
+        single(
             "kafka_controller_controllerstats_leaderelections_total",
             "counter",
             "Number of leaders that this broker has elected",
-            lambda: [Sample("", environment.metadata_writer.partitions.elections_total)],
+            environment.metadata_writer.partitions.elections_total,
         ),
     ]
-
-
-def _gauge(name: str, help_text: str, value: Callable[[], int]) -> Family:
-    return Family(name, "gauge", help_text, lambda: [Sample("", value())])
 
 
 def _partitions(

@@ -16,7 +16,7 @@ from barnabas_broker.coordinators.groups.coordinator import GroupCoordinator
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.replication.end_offsets import EARLIEST
 from barnabas_broker.replication.partition import Partition
-from barnabas_broker.server.metrics.exposition import Family, Sample, escaped, labels
+from barnabas_broker.server.metrics.exposition import Family, Sample, escaped, labels, single
 from barnabas_core import group_lag
 from barnabas_core.fair_turns import GROUP_OFFSETS, in_turns
 from barnabas_core.topic_partition import TopicPartition
@@ -158,13 +158,9 @@ def _counters(groups: GroupCoordinator) -> list[Family]:
         "completed_rebalances": "Number of completed rebalances",
     }
     return [
-        Family(f"{prefix}{name}_total", "counter", help_text, partial(_counter, groups, name))
+        single(f"{prefix}{name}_total", "counter", help_text, getattr(groups.counters, name))
         for name, help_text in names.items()
     ]
-
-
-def _counter(groups: GroupCoordinator, name: str) -> list[Sample]:
-    return [Sample("", getattr(groups.counters, name))]
 
 
 def _partitions(groups: GroupCoordinator) -> list[Family]:
@@ -176,11 +172,11 @@ def _partitions(groups: GroupCoordinator) -> list[Family]:
             "failed partitions serve no groups",
             lambda: [Sample(labels(state=state), count) for state, count in groups.runtime.partition_counts().items()],
         ),
-        Family(
+        single(
             "barnabas_group_coordinator_records_left_out",
             "gauge",
             "Number of records of __consumer_offsets that could not be loaded; the broker's log "
             "names the first of them",
-            lambda: [Sample("", groups.runtime.left_out_count())],
+            groups.runtime.left_out_count(),
         ),
     ]

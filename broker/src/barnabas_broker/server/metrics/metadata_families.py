@@ -7,7 +7,7 @@ because these values were read before the disk failed.
 from collections.abc import Callable
 
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
-from barnabas_broker.server.metrics.exposition import Family, Sample, labels
+from barnabas_broker.server.metrics.exposition import Family, Sample, labels, single
 from barnabas_broker.storage.log_dirs.stray_logs import StrayTotal
 
 
@@ -36,18 +36,18 @@ def metadata_families(environment: HandlerEnvironment) -> list[Family]:
             "Bytes of stray logs in online log dirs; stray logs are not served because the metadata lacks their topic",
             lambda total: total.size_bytes,
         ),
-        Family(
+        single(
             "barnabas_unreadable_documents",
             "gauge",
             "Number of documents in the metadata store that cannot be read; the broker's log names them",
-            lambda: [Sample("", len(environment.image.unreadable))],
+            len(environment.image.unreadable),
         ),
-        Family(
+        single(
             "barnabas_restored_documents_total",
             "counter",
             "Number of documents that this broker wrote to the metadata store again, because the store had lost "
             "them or had older versions",
-            lambda: [Sample("", environment.image.restored_total)],
+            environment.image.restored_total,
         ),
     ]
 

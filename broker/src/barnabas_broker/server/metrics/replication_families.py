@@ -74,17 +74,17 @@ def _traffic(fetchers: Fetchers, followers: FollowerSessions, totals: Totals) ->
             "Bytes that the leader replicas on this broker have sent to followers",
             totals.replication_bytes_out,
         ),
-        Family(
+        single(
             "kafka_server_leaderreplication_throttled_bytes_total",
             "counter",
             "Bytes sent to throttled replicas, which leader.replication.throttled.rate limits",
-            lambda: [Sample("", followers.throttle.bytes_total)],
+            followers.throttle.bytes_total,
         ),
-        Family(
+        single(
             "kafka_server_followerreplication_throttled_bytes_total",
             "counter",
             "Bytes fetched by throttled replicas, which follower.replication.throttled.rate limits",
-            lambda: [Sample("", fetchers.throttle.bytes_total)],
+            fetchers.throttle.bytes_total,
         ),
     ]
 
@@ -98,10 +98,10 @@ def _in_sync(isr_changes: IsrChanges, totals: Totals) -> list[Family]:
         single(
             f"{prefix}isrexpands_total", "counter", "Number of ISR changes that added a replica", totals.isr_expands
         ),
-        Family(
+        single(
             f"{prefix}failedisrupdates_total",
             "counter",
             "Number of ISR changes that were refused, or whose outcome is unknown",
-            lambda: [Sample("", isr_changes.failed_total)],
+            isr_changes.failed_total,
         ),
     ]

@@ -5,7 +5,7 @@ from itertools import accumulate
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from barnabas_broker.server.metrics.exposition import Family, Sample, labels
+from barnabas_broker.server.metrics.exposition import Family, Sample, labels, single
 from barnabas_broker.server.request_stats import TIME_BOUNDS_MS, RequestStats
 from barnabas_broker.server.sasl_listener import AuthenticationCounts
 
@@ -44,11 +44,8 @@ def request_families(traffic: Traffic) -> list[Family]:
         ),
         _of_api(traffic, "Produce"),
         _of_api(traffic, "Fetch"),
-        Family(
-            "kafka_server_socketserver_connectioncount",
-            "gauge",
-            "Number of open connections",
-            lambda: [Sample("", traffic.connections())],
+        single(
+            "kafka_server_socketserver_connectioncount", "gauge", "Number of open connections", traffic.connections()
         ),
         _idle(traffic, "kafka_server_kafkarequesthandlerpool_requesthandleravgidle_percent"),
         *_authentication(traffic.authentication),
@@ -88,7 +85,7 @@ def _of_api(traffic: Traffic, name: str) -> Family:
 
 def _idle(traffic: Traffic, name: str) -> Family:
     help_text = "Share of the last minute, from 0 to 1, in which the event loop was idle"
-    return Family(name, "gauge", help_text, lambda: [Sample("", traffic.idle_share())])
+    return single(name, "gauge", help_text, traffic.idle_share())
 
 
 def _authentication(by_listener: Mapping[str, AuthenticationCounts]) -> list[Family]:

@@ -17,7 +17,7 @@ from barnabas_broker.coordinators.transactions.transaction import (
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.replication.stable_offset import held_back, undecided_since_ms
-from barnabas_broker.server.metrics.exposition import Family, Sample, labels
+from barnabas_broker.server.metrics.exposition import Family, Sample, labels, single
 from barnabas_broker.server.metrics.hosted import Hosted
 from barnabas_core.fair_turns import GROUP_OFFSETS, in_turns
 
@@ -108,12 +108,12 @@ def _of_coordinator(environment: HandlerEnvironment) -> list[Family]:
             "the transactional ids of failed partitions cannot be used",
             lambda: [Sample(labels(state=state), count) for state, count in runtime.partition_counts().items()],
         ),
-        Family(
+        single(
             "barnabas_transaction_coordinator_records_left_out",
             "gauge",
             "Number of records of __transaction_state that could not be decoded; the broker's log "
             "names the first of them",
-            lambda: [Sample("", runtime.left_out_count())],
+            runtime.left_out_count(),
         ),
     ]
 
