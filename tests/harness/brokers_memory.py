@@ -135,8 +135,8 @@ class BrokersMemory:
 
     def disks(self, broker_ids: Collection[int]) -> Disks:
         """Return the disks: all have room, and all replicas are empty."""
-        spaces = {number: (DiskSpace(1 << 40, 1 << 40),) for number in broker_ids}
-        return Disks(spaces, {}, dict.fromkeys(broker_ids, self.log_dirs))
+        empty = {"/data": LogDirContent(DiskSpace(1 << 40, 1 << 40), {}, {})}
+        return Disks(dict.fromkeys(broker_ids, self.log_dirs or empty))
 
     def move_between_log_dirs(self, moves: Collection[LogDirMove]) -> list[str]:
         """Begin all moves; refuse none."""

@@ -85,11 +85,11 @@ def test_a_broker_that_joined_after_the_client_looked_is_asked_too(admin: Cluste
 
 
 def test_new_replicas_are_made_in_the_log_dirs_that_brokers_were_told(admin: ClusterAdmin) -> None:
-    before = admin.log_dirs(0)
+    before = admin.disks([0]).loads(0)
     second = before[1].path
     admin.prefer_log_dirs({NewReplica("placed", number, 0): second for number in range(4)})
     admin.apply([CreateTopic("placed", ((0,),) * 4, {})])
-    after = admin.log_dirs(0)
+    after = admin.disks([0]).loads(0)
     assert [load.path for load in after] == [load.path for load in before]
     assert [then.partitions - load.partitions for load, then in zip(before, after, strict=True)] == [0, 4]
     assert after[1].empty_partitions - before[1].empty_partitions == 4

@@ -73,7 +73,7 @@ def running(tmp_path: Path) -> Iterator[RunningUp]:
 def test_a_plan_moves_a_replica_to_another_log_dir_of_its_broker(running: RunningUp) -> None:
     """Also of the only broker."""
     with ClusterAdmin(running.bootstrap, SystemClock()) as admin:
-        first, second = (load.path for load in admin.log_dirs(0))
+        first, second = (load.path for load in admin.disks([0]).loads(0))
         admin.prefer_log_dirs({NewReplica("told", 0, 0): first})
         admin.apply([CreateTopic("told", ((0,),), {})])
         client = StockClient(running.bootstrap)
@@ -101,7 +101,7 @@ def test_new_topics_and_added_partitions_are_made_where_the_operator_chose_and_n
     running: RunningUp,
 ) -> None:
     with ClusterAdmin(running.bootstrap, SystemClock()) as admin:
-        first, second = (Path(load.path) for load in admin.log_dirs(0))
+        first, second = (Path(load.path) for load in admin.disks([0]).loads(0))
         fill(admin, 0, heavy=first, light=second)
         for partitions in (1, 3):
             seen = Seen(admin.cluster_state())
@@ -112,7 +112,7 @@ def test_new_topics_and_added_partitions_are_made_where_the_operator_chose_and_n
 def test_brokers_with_one_disk_are_told_nothing(running: RunningUp) -> None:
     """They choose themselves: here it would show, for the broker has two, though its Cluster declares one."""
     with ClusterAdmin(running.bootstrap, SystemClock()) as admin:
-        first, second = (Path(load.path) for load in admin.log_dirs(0))
+        first, second = (Path(load.path) for load in admin.disks([0]).loads(0))
         fill(admin, 0, heavy=first, light=second)
         resources = wanted(2, Storage(), log_dirs_placement="least-bytes")
         reconcile_topics(admin, resources, NOW, Seen(admin.cluster_state()))
@@ -129,13 +129,13 @@ def cluster(tmp_path: Path) -> Iterator[BarnabasCluster]:
 
 def make_one_that_moves(admin: ClusterAdmin, cluster: BarnabasCluster) -> list[str]:
     """The log dirs of broker 0: partition 0 moves from the first to the second, 1 is empty, the third has failed."""
-    first, second, third = (load.path for load in admin.log_dirs(0))
+    first, second, third = (load.path for load in admin.disks([0]).loads(0))
     admin.prefer_log_dirs({NewReplica("t", number, 0): first for number in range(2)})
     cluster.create_topic("t", 2, assignment=[[0], [0]])
     cluster.client().write("t", [HEAVY] * HEAVY_ONES, 0)
     admin.prefer_log_dirs({NewReplica("t", 0, 0): second})
     Path(third).rename(f"{third}-away")
-    wait_for(lambda: [load.path for load in admin.log_dirs(0)], lambda paths: paths == [first, second])
+    wait_for(lambda: [load.path for load in admin.disks([0]).loads(0)], lambda paths: paths == [first, second])
     assert list(Path(second).glob("t-0.*-future")), "it is on its way"
     return [first, second]
 
@@ -143,7 +143,7 @@ def make_one_that_moves(admin: ClusterAdmin, cluster: BarnabasCluster) -> list[s
 def test_a_replica_that_moves_between_log_dirs_counts_where_it_goes(cluster: BarnabasCluster) -> None:
     with ClusterAdmin(cluster.bootstrap, SystemClock()) as admin:
         paths = make_one_that_moves(admin, cluster)
-        found = admin.log_dirs(0)
+        found = admin.disks([0]).loads(0)
     assert [(load.path, load.partitions) for load in found] == [(path, 1) for path in paths]
     assert (found[0].empty_partitions, found[0].log_bytes) == (1, 0)
     assert min(load.free_bytes for load in found) > 0
@@ -154,15 +154,16 @@ def test_disks_are_those_of_the_brokers_that_answer(cluster: BarnabasCluster, ca
         make_one_that_moves(admin, cluster)
         cluster.kill(1)
         found = admin.disks([0, 1])
-    assert [len(spaces) for spaces in found.spaces.values()] == [2]
-    assert all(0 < space.usable_bytes < space.total_bytes for space in found.spaces[0])
-    assert found.replicas.keys() == {0}
+    assert found.log_dirs.keys() == {0}
+    spaces = [each.space for each in found.log_dirs[0].values()]
+    assert len(spaces) == 2
+    assert all(0 < space.usable_bytes < space.total_bytes for space in spaces)
     assert found.replicas[0][TopicPartition("t", 0)] > HEAVY_ONES * len(HEAVY), (
         "the whole one, not what has moved so far"
     )
     assert found.replicas[0][TopicPartition("t", 1)] == 0
     assert found.room_bytes(1) == 0
-    assert "broker 1 gets no replicas, because its free space is unknown" in caplog.text
+    assert "the disks of broker 1 are unknown" in caplog.text
 
 
 @pytest.fixture

@@ -19,7 +19,6 @@ from kafka.structs import TopicPartitionReplica
 from barnabas_core import kafka_uuid
 from barnabas_core.disk_space import DiskSpace
 from barnabas_core.errors import ErrorCode
-from barnabas_core.log_dir_placement import LogDirLoad
 from barnabas_core.topic_partition import TopicPartition
 from barnabas_kafka.connection import REQUEST_TIMEOUT_S, ClusterUnreachable, connected_client, reachable
 from barnabas_kafka.security import IN_CLEAR, Credentials
@@ -195,33 +194,20 @@ class ClusterAdmin:
         self.answered_at = self._clock.monotonic_s()
         return refused
 
-    def log_dirs(self, broker_id: int) -> list[LogDirLoad]:
-        """Return the online log dirs of a broker, in the broker's order."""
-        with reachable():
-            found = self._log_dirs_of(broker_id)
-        moving = {replica for each in found for replica, _ in _replicas(each, is_future=True)}
-        return [_load(each, moving) for each in found if each["error_code"] == ErrorCode.NONE]
-
-    def _log_dirs_of(self, broker_id: int) -> list[dict[str, Any]]:
-        """Return the log dirs of a broker. kafka-python's call would first ask another broker, which may have died."""
-        answer = self.client.ask(DescribeLogDirsRequest(topics=None), broker_id)
-        return [each.to_dict() for each in answer.results]
-
-    def disks(self, broker_ids: Collection[int]) -> Disks:
+    def disks(self, broker_ids: Iterable[int]) -> Disks:
         """Return the online log dirs and their replicas; a broker that does not answer is logged and left out."""
-        online: dict[int, list[Mapping[str, Any]]] = {}
+        online: dict[int, dict[str, LogDirContent]] = {}
         for broker_id in broker_ids:
-            try:
-                found = self._log_dirs_of(broker_id)
+            try:  # kafka-python's own call would first ask another broker, which may have died.
+                answer = self.client.ask(DescribeLogDirsRequest(topics=None), broker_id)
             except KafkaError as error:
-                log.warning("broker %d gets no replicas, because its free space is unknown: %s", broker_id, error)
+                log.warning("the disks of broker %d are unknown, because it does not answer: %s", broker_id, error)
             else:
-                online[broker_id] = [each for each in found if each["error_code"] == ErrorCode.NONE]
-        return Disks(
-            {broker: tuple(map(_space, log_dirs)) for broker, log_dirs in online.items()},
-            {broker: dict(_held(log_dirs)) for broker, log_dirs in online.items()},
-            {broker: {each["log_dir"]: _content(each) for each in log_dirs} for broker, log_dirs in online.items()},
-        )
+                found = (each.to_dict() for each in answer.results)
+                online[broker_id] = {
+                    each["log_dir"]: _content(each) for each in found if each["error_code"] == ErrorCode.NONE
+                }
+        return Disks(online)
 
     def prefer_log_dirs(self, placed: Mapping[NewReplica, str]) -> None:
         """Ask brokers to create future replicas in these log dirs (KIP-113).
@@ -356,37 +342,14 @@ def _topic_state(described: Mapping[str, Any], moving: Mapping[int, ReplicaIds])
     return TopicState(kafka_uuid.to_text(UUID(described["topic_id"])), partitions, {}, moving)
 
 
-def _space(log_dir: Mapping[str, Any]) -> DiskSpace:
-    return DiskSpace(log_dir["usable_bytes"], log_dir["total_bytes"])
-
-
 def _content(log_dir: Mapping[str, Any]) -> LogDirContent:
-    here, coming = (
-        {TopicPartition(*where): size for where, size in _replicas(log_dir, is_future=is_future)}
-        for is_future in (False, True)
-    )
-    return LogDirContent(_space(log_dir), here, coming)
-
-
-def _held(log_dirs: Iterable[Mapping[str, Any]]) -> Iterator[tuple[TopicPartition, int]]:
-    for log_dir in log_dirs:
-        for where, size in _replicas(log_dir, is_future=False):
-            yield TopicPartition(*where), size
-
-
-def _load(log_dir: Mapping[str, Any], moving: Collection[tuple[str, int]]) -> LogDirLoad:
-    """Return the replicas and bytes of a log dir; a replica that moves between log dirs counts only in the target."""
-    staying = [size for replica, size in _replicas(log_dir, is_future=False) if replica not in moving]
-    sizes = staying + [size for _, size in _replicas(log_dir, is_future=True)]
-    return LogDirLoad(log_dir["log_dir"], len(sizes), sizes.count(0), sum(sizes), log_dir["usable_bytes"])
-
-
-def _replicas(log_dir: Mapping[str, Any], *, is_future: bool) -> Iterator[tuple[tuple[str, int], int]]:
-    """Yield topic and partition of each replica, and its size in bytes."""
+    here: dict[TopicPartition, int] = {}
+    coming: dict[TopicPartition, int] = {}
     for topic in log_dir["topics"]:
         for part in topic["partitions"]:
-            if part["is_future_key"] is is_future:
-                yield (topic["name"], part["partition_index"]), part["partition_size"]
+            where = TopicPartition(topic["name"], part["partition_index"])
+            (coming if part["is_future_key"] else here)[where] = part["partition_size"]
+    return LogDirContent(DiskSpace(log_dir["usable_bytes"], log_dir["total_bytes"]), here, coming)
 
 
 def _troubles(described: Iterable[Mapping[str, Any]]) -> Iterator[Trouble]:

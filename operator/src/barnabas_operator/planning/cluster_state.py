@@ -150,4 +150,4 @@ class ClusterState:
     @property
     def knows_disks(self) -> bool:
         """True if all brokers that may get replicas have reported their free space."""
-        return self.disks is not None and self.homes.keys() <= self.disks.spaces.keys()
+        return self.disks is not None and self.homes.keys() <= self.disks.log_dirs.keys()

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from barnabas_core.disk_space import DiskSpace
+from barnabas_core.log_dir_placement import LogDirLoad
 from barnabas_core.topic_partition import TopicPartition
 
 
@@ -21,21 +22,36 @@ class LogDirContent(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Disks:
-    """The disks of the brokers that answered, and the bytes of each replica by broker and partition."""
+    """The online log dirs of the brokers that answered, by broker and path."""
 
-    spaces: Mapping[int, tuple[DiskSpace, ...]]
-    replicas: Mapping[int, Mapping[TopicPartition, int]]
-    log_dirs: Mapping[int, Mapping[str, LogDirContent]] = field(default_factory=dict)
-    """The content of each log dir by broker and path."""
+    log_dirs: Mapping[int, Mapping[str, LogDirContent]]
+    replicas: Mapping[int, Mapping[TopicPartition, int]] = field(init=False)
+    """The bytes of each replica by broker and partition."""
     sizes: Mapping[TopicPartition, int] = field(init=False)
     """The bytes of the largest replica of each partition."""
 
     def __post_init__(self) -> None:
+        replicas = {
+            broker: {which: size for each in contents.values() for which, size in each.replicas.items()}
+            for broker, contents in self.log_dirs.items()
+        }
         sizes: dict[TopicPartition, int] = {}
-        for held in self.replicas.values():
+        for held in replicas.values():
             for partition, size in held.items():
                 sizes[partition] = max(size, sizes.get(partition, 0))
+        object.__setattr__(self, "replicas", replicas)
         object.__setattr__(self, "sizes", sizes)
+
+    def loads(self, broker: int) -> list[LogDirLoad]:
+        """Return the load of each log dir; a replica that moves between log dirs counts only in its new log dir."""
+        contents = self.log_dirs[broker]
+        moving = {which for each in contents.values() for which in each.coming}
+        loads = []
+        for path, each in contents.items():
+            sizes = [*(size for which, size in each.replicas.items() if which not in moving)]
+            sizes += each.coming.values()
+            loads.append(LogDirLoad(path, len(sizes), sizes.count(0), sum(sizes), each.space.usable_bytes))
+        return loads
 
     def to_come_bytes(self, broker: int, partition: TopicPartition) -> int:
         """Return how many bytes the broker's replica of a partition lacks to be as large as the largest replica."""
@@ -47,7 +63,7 @@ class Disks:
 
         Space that unfinished moves between log dirs will still fill is not counted as free.
         """
-        spaces = self.spaces.get(broker, ())
+        spaces = (each.space for each in self.log_dirs.get(broker, {}).values())
         return max((space.room_bytes - self._coming_bytes(broker, space) for space in spaces), default=0)
 
     def _coming_bytes(self, broker: int, space: DiskSpace) -> int:

@@ -59,9 +59,7 @@ def found(
         OTHER: LogDirContent(space, held[OTHER], on_the_way),
     }
     beside = {HERE: LogDirContent(DiskSpace(90 * GIB, 100 * GIB), {**held[HERE], **held[OTHER]}, {})}
-    spaces = {broker: (DiskSpace(70 * GIB, 100 * GIB), space) for broker in range(2)}
-    replicas = {broker: {**held[HERE], **held[OTHER]} for broker in range(2)}
-    disks = Disks(spaces, replicas, {0: log_dirs, 1: beside})
+    disks = Disks({0: log_dirs, 1: beside})
     topics = {"t": TopicState("id", (row,) * PARTITIONS, {})}
     return ClusterState(dict.fromkeys(range(2)), topics, disks=disks).with_brokers(2)
 
@@ -151,7 +149,7 @@ def test_log_dirs_on_one_disk_share_its_room() -> None:
     state = found(space=disk, moved={7: OTHER})
     assert state.disks is not None
     dirs = {path: each._replace(space=disk) for path, each in state.disks.log_dirs[0].items()}
-    both = Disks(state.disks.spaces, state.disks.replicas, {**state.disks.log_dirs, 0: dirs})
+    both = Disks({**state.disks.log_dirs, 0: dirs})
     plan = planned(replace(state, disks=both), within(3), within(7, HERE))
     assert begun(plan) == [3]
     assert told(plan)[1].endswith("these partitions were left out: t-7 (broker 0 has too little free space in /data/1)")
@@ -209,7 +207,7 @@ def test_nothing_moves_while_a_broker_is_away() -> None:
 def test_a_broker_that_does_not_report_its_disks_is_waited_for() -> None:
     state = found()
     assert state.disks is not None
-    silent = Disks({1: state.disks.spaces[1]}, {1: state.disks.replicas[1]}, {1: state.disks.log_dirs[1]})
+    silent = Disks({1: state.disks.log_dirs[1]})
     plan = planned(replace(state, disks=silent), within(3))
     assert (plan.moves.log_dir_moves, plan.moves.is_rebalanced) == ((), False)
     assert told(plan)[1].endswith("these partitions were left out: t-3 (broker 0 does not report its free space)")

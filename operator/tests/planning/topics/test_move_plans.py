@@ -12,7 +12,7 @@ from barnabas_core.disk_space import DiskSpace
 from barnabas_core.topic_partition import TopicPartition
 from barnabas_operator.planning.cluster_state import ClusterState, ReplicaIds, TopicState, Trouble
 from barnabas_operator.planning.desired_state import DesiredState
-from barnabas_operator.planning.disk_space import Disks
+from barnabas_operator.planning.disk_space import Disks, LogDirContent
 from barnabas_operator.planning.rebalance_request import APPROVAL
 from barnabas_operator.planning.status.reassignment_conditions import reassignment_conditions
 from barnabas_operator.planning.topics.move_plan import MovePlan, needs_disks, plan_evacuation
@@ -46,15 +46,20 @@ def state(
     for number, (row, size) in enumerate(zip(rows, sizes, strict=True)):
         for broker in row:
             held.setdefault(broker, {})[TopicPartition("t", number)] = size
-    known = {number: ((spaces or {}).get(number, PLENTY),) for number in range(brokers)}
-    return replace(found, disks=Disks(known, held))
+    known = {number: (spaces or {}).get(number, PLENTY) for number in range(brokers)}
+    return replace(found, disks=disks_of(known, held))
+
+
+def disks_of(spaces: Mapping[int, DiskSpace], held: Mapping[int, Mapping[TopicPartition, int]]) -> Disks:
+    """One log dir for each broker."""
+    return Disks({broker: {"/data": LogDirContent(each, held.get(broker, {}), {})} for broker, each in spaces.items()})
 
 
 def moved(found: ClusterState, steps: Sequence[TopicStep]) -> ClusterState:
     """As it is when these moves are done; what the new replicas hold is there, and the room for it taken."""
     disks, rows = found.disks, list(found.topics["t"].partitions)
     held = {broker: dict(parts) for broker, parts in disks.replicas.items()} if disks else {}
-    spaces = {broker: list(each) for broker, each in disks.spaces.items()} if disks else {}
+    spaces = {broker: each["/data"].space for broker, each in disks.log_dirs.items()} if disks else {}
     for step in steps:
         assert isinstance(step, MoveReplicas)
         for number, row in step.assignments.items():
@@ -62,11 +67,11 @@ def moved(found: ClusterState, steps: Sequence[TopicStep]) -> ClusterState:
             for broker in set(row) - set(rows[number]) if disks else ():
                 size = disks.sizes.get(partition, 0) if disks else 0
                 held.setdefault(broker, {})[partition] = size
-                spaces[broker] = [each._replace(usable_bytes=each.usable_bytes - size) for each in spaces[broker]]
+                spaces[broker] = spaces[broker]._replace(usable_bytes=spaces[broker].usable_bytes - size)
             for broker in set(rows[number]) - set(row) if disks else ():
                 held[broker].pop(partition, None)
             rows[number] = row
-    after = Disks({broker: tuple(each) for broker, each in spaces.items()}, held) if disks else None
+    after = disks_of(spaces, held) if disks else None
     return replace(found, topics={"t": TopicState("id", tuple(rows), {})}, disks=after)
 
 

@@ -12,7 +12,7 @@ from barnabas_core.disk_space import DiskSpace
 from barnabas_core.topic_partition import TopicPartition
 from barnabas_operator.planning.cluster_state import ClusterState, TopicState
 from barnabas_operator.planning.desired_state import DesiredState
-from barnabas_operator.planning.disk_space import Disks
+from barnabas_operator.planning.disk_space import Disks, LogDirContent
 from barnabas_operator.planning.rebalance_request import APPROVAL, named_rebalance, named_run
 from barnabas_operator.planning.status.cluster_events import cluster_events
 from barnabas_operator.planning.status.reassignment_conditions import reassignment_conditions
@@ -51,13 +51,15 @@ def found(
     rows: tuple[tuple[int, ...], ...] = ((0,), (0,), (0,)), room: Mapping[int, DiskSpace] | None = None
 ) -> ClusterState:
     """Three brokers, and three partitions of 10 GiB."""
-    spaces = {broker: ((room or {}).get(broker, PLENTY),) for broker in range(3)}
     held = {
         broker: {TopicPartition("t", number): 10 * GIB for number, row in enumerate(rows) if broker in row}
         for broker in range(3)
     }
+    log_dirs = {
+        broker: {"/data": LogDirContent((room or {}).get(broker, PLENTY), each, {})} for broker, each in held.items()
+    }
     topics = {"t": TopicState("id", rows, {})}
-    return ClusterState(dict.fromkeys(range(3)), topics, disks=Disks(spaces, held)).with_brokers(3)
+    return ClusterState(dict.fromkeys(range(3)), topics, disks=Disks(log_dirs)).with_brokers(3)
 
 
 def planned(state: ClusterState, plan: object = PLAN, *topics: Topic) -> ReconcilePlan:
@@ -199,9 +201,8 @@ def test_a_plan_waits_for_a_broker_that_does_not_report_its_free_space(silent: i
     """It may do so again soon; the annotation stays until then."""
     state = found()
     assert state.disks is not None
-    spaces = {broker: space for broker, space in state.disks.spaces.items() if broker != silent}
-    held = {broker: sizes for broker, sizes in state.disks.replicas.items() if broker != silent}
-    state = replace(state, disks=Disks(spaces, held))
+    known = {broker: contents for broker, contents in state.disks.log_dirs.items() if broker != silent}
+    state = replace(state, disks=Disks(known))
     plan = planned(state, {**PLAN, "partitions": [MOVED]})
     assert (plan.steps, plan.moves.is_rebalanced) == ((), False)
     status, reason, message = told(plan, state)

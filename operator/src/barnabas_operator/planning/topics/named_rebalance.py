@@ -144,7 +144,7 @@ class _Left:
             return None
         for broker in sorted({*planned.replicas, *planned.before}):
             # A broker that does not report its free space does not report the sizes of its replicas either.
-            if broker not in self._state.disks.spaces:
+            if broker not in self._state.disks.log_dirs:
                 return f"broker {broker} does not report its free space"
         size = self._state.disks.sizes.get(partition, 0)
         for broker in sorted(takers):

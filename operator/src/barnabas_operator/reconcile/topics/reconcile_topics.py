@@ -106,17 +106,20 @@ def _choose_log_dirs(admin: ClusterAdmin, cluster: Cluster, steps: Sequence[Topi
     """
     if len(cluster.spec.storage.volumes) == 1:
         return
-    for broker_id, replicas in new_replicas(steps, state.topics).items():
-        if broker_id in state.racks:
-            try:
-                admin.prefer_log_dirs(place_in_log_dirs(replicas, admin.log_dirs(broker_id), cluster))
-            except ClusterUnreachable as error:
-                log.warning(
-                    "broker %d does not answer and will choose the log dirs of %d new replicas by itself: %s",
-                    broker_id,
-                    len(replicas),
-                    error,
-                )
+    found = {broker: each for broker, each in new_replicas(steps, state.topics).items() if broker in state.racks}
+    disks = state.disks or admin.disks(found)
+    for broker_id, replicas in found.items():
+        try:
+            if broker_id not in disks.log_dirs:
+                raise ClusterUnreachable("it does not report its log dirs")
+            admin.prefer_log_dirs(place_in_log_dirs(replicas, disks.loads(broker_id), cluster))
+        except ClusterUnreachable as error:
+            log.warning(
+                "broker %d does not answer and will choose the log dirs of %d new replicas by itself: %s",
+                broker_id,
+                len(replicas),
+                error,
+            )
 
 
 def _move_between_log_dirs(admin: ClusterAdmin, moves: Sequence[LogDirMove]) -> list[str]:
