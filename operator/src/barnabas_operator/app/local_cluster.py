@@ -6,7 +6,7 @@ import random
 import socket
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from barnabas_kafka.security import Credentials, Security, Tls
 from barnabas_operator.app.broker_process import BrokerProcess
@@ -14,6 +14,7 @@ from barnabas_operator.app.child_process import Say
 from barnabas_operator.app.data_dir import DataDir, replace_secret_file
 from barnabas_operator.app.local_access import of_operator
 from barnabas_operator.app.local_security import LocalSecurity
+from barnabas_operator.kafka.cluster_admin import ClusterAdmin
 from barnabas_operator.planning.brokers.broker_steps import BrokerView
 from barnabas_operator.planning.brokers.local_security import HOST, BrokerSecrets, is_secured, users_of
 from barnabas_operator.planning.brokers.metadata_version import reported_metadata_version
@@ -73,12 +74,12 @@ class LocalCluster:
         """The credentials with which `barnabas up` itself connects."""
         return Security(self.own_tls)
 
-    def bring_users(self, client: Any, cluster: Cluster) -> None:
+    def bring_users(self, admin: ClusterAdmin, cluster: Cluster) -> None:
         """Store the SCRAM passwords of users in the brokers; delete passwords and files of users no longer declared.
 
         Raises ClusterUnreachable if no broker answers, or if the brokers refuse a password.
         """
-        self._security.bring_users(client, cluster)
+        self._security.bring_users(admin, cluster)
 
     def give_places(self, cluster: Cluster) -> None:
         """Choose the ports of all brokers, even of brokers to be removed; write certificates and client settings.

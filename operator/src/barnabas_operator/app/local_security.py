@@ -3,14 +3,15 @@
 import datetime as dt
 import secrets
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
+from barnabas_kafka.connection import ClusterUnreachable
 from barnabas_operator.app.data_dir import DataDir, replace_secret_file
 from barnabas_operator.app.local_access import security_folder, user_folder
 from barnabas_operator.certificates.authority import Authority, Pem
-from barnabas_operator.kafka.scram_users import set_passwords
+from barnabas_operator.kafka.cluster_admin import ClusterAdmin
 from barnabas_operator.planning.brokers.local_security import (
     BROKER,
     HOST,
@@ -24,6 +25,8 @@ from barnabas_operator.planning.brokers.local_security import (
     users_of,
 )
 from barnabas_operator.planning.brokers.server_properties import properties_text
+from barnabas_operator.planning.users.cluster_users import SCRAM_512
+from barnabas_operator.planning.users.user_steps import DeletePassword, SetPassword
 from barnabas_operator.resources.cluster import Cluster
 
 HOSTS: Final = ("localhost", HOST, "::1")
@@ -78,7 +81,7 @@ class LocalSecurity:
             ):
                 replace_secret_file(Path(path), properties_text(of_client(listener, files, bootstrap, password)))
 
-    def bring_users(self, client: Any, cluster: Cluster) -> None:
+    def bring_users(self, admin: ClusterAdmin, cluster: Cluster) -> None:
         """Set passwords in the brokers if any has changed; delete passwords and files of users that are not declared.
 
         Raises ClusterUnreachable if no broker answers, or if the brokers refuse a password.
@@ -90,7 +93,7 @@ class LocalSecurity:
             and mechanism_of(cluster.spec.listeners[0]) is not None
             and (gone or wanted != self._brought)
         ):
-            set_passwords(client, wanted, gone)
+            _set_passwords(admin, wanted, gone)
         self._brought = wanted
         for user in gone:
             shutil.rmtree(self.files_of(user).folder)
@@ -128,3 +131,10 @@ class LocalSecurity:
 
     def _passwords(self, cluster: Cluster) -> Mapping[str, str]:
         return {user: Path(self.files_of(user).password).read_text() for user in users_of(cluster)}
+
+
+def _set_passwords(admin: ClusterAdmin, passwords: Mapping[str, str], gone: Iterable[str]) -> None:
+    deletions = [DeletePassword(user, SCRAM_512) for user in gone]
+    refused = admin.apply_to_users([*deletions, *(SetPassword(user, SCRAM_512, passwords[user]) for user in passwords)])
+    for user in passwords.keys() & refused.keys():
+        raise ClusterUnreachable(f"the password of {user} cannot be set: {refused[user][1]}")

@@ -180,7 +180,7 @@ class Supervisor:
         waiting = await self._bring_brokers()
         await self._exporter.bring(self._proven.spec.lag_exporter, self._cluster.own_bootstrap, self._cluster.own_tls)
         try:
-            await asyncio.to_thread(lambda: self._cluster.bring_users(self._connected().client, self._proven))
+            await asyncio.to_thread(lambda: self._cluster.bring_users(self._connected(), self._proven))
             outcome = await asyncio.to_thread(self._reconcile)
             await self._bring_users()
             version = await asyncio.to_thread(self._bring_version, outcome.state)

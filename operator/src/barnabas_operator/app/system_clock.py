@@ -5,7 +5,7 @@ import time
 
 
 class SystemClock:
-    """The clock of the machine, for coroutines (`LoopClock`) and for threads (`kafka.blocking_clock.BlockingClock`)."""
+    """The clock of the machine, for coroutines (`LoopClock`) and for threads (`kafka.cluster_admin.BlockingClock`)."""
 
     def now_ms(self) -> int:
         """Return the wall-clock time in ms since the epoch."""

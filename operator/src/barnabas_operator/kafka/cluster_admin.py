@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Protocol, Self
 from uuid import UUID
 
 from kafka.admin import ConfigResource
@@ -17,13 +17,13 @@ from kafka.protocol.admin import DescribeClusterRequest, DescribeLogDirsRequest
 from kafka.structs import TopicPartitionReplica
 
 from barnabas_core import kafka_uuid
+from barnabas_core.clock import Clock
 from barnabas_core.disk_space import DiskSpace
 from barnabas_core.errors import ErrorCode
 from barnabas_core.topic_partition import TopicPartition
 from barnabas_kafka.connection import REQUEST_TIMEOUT_S, ClusterUnreachable, connected_client, reachable
 from barnabas_kafka.security import IN_CLEAR, Credentials
 from barnabas_operator.kafka import features
-from barnabas_operator.kafka.blocking_clock import BlockingClock
 from barnabas_operator.kafka.losses import lost_partitions, stray_logs
 from barnabas_operator.kafka.reassignments import reassignments, topics_and_moves
 from barnabas_operator.kafka.step_requests import StepRefused, alter_configs, requests_of, send
@@ -55,6 +55,13 @@ _SET_ON_BROKER: Final = "DYNAMIC_BROKER_CONFIG"
 
 
 TimedWrite = Callable[[float], AbstractContextManager[object]]
+
+
+class BlockingClock(Clock, Protocol):
+    """A clock with which a thread can wait."""
+
+    def block(self, seconds: float) -> None:
+        """Block the thread for some seconds."""
 
 
 class ClusterAdmin:
