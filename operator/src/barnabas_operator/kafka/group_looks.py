@@ -16,10 +16,9 @@ from barnabas_lag.kafka.evaluating import evaluate
 from barnabas_lag.kafka.offsets_retention import OffsetsRetention
 from barnabas_operator.planning.groups.group_seen import NOT_FOUND, GroupSeen
 from barnabas_operator.planning.groups.topics_read import TopicsRead, with_look
+from barnabas_operator.planning.refusal import listed
 
 NOTHING: Final = GroupLags(None, {}, {})
-NAMED_MAX: Final = 5
-"""The largest number of groups that a message names."""
 
 
 class Looked(NamedTuple):
@@ -81,18 +80,13 @@ class GroupLooks:
 def _away(chosen: Chosen) -> Iterator[str]:
     """Yield a message that names the groups without a coordinator, if there are any."""
     if chosen.away:
-        yield f"the partitions of {CONSUMER_OFFSETS} for the groups {_named(chosen.away)} have no leader"
+        yield f"the partitions of {CONSUMER_OFFSETS} for the groups {listed(sorted(chosen.away))} have no leader"
 
 
 def _missed(group_ids: Collection[str]) -> Iterator[str]:
     """Yield a message that names the groups which no broker lists any more, if there are any."""
     if group_ids:
-        yield f"no broker lists the groups {_named(group_ids)} any more"
-
-
-def _named(group_ids: Collection[str]) -> str:
-    more = f" and {len(group_ids) - NAMED_MAX} more" if len(group_ids) > NAMED_MAX else ""
-    return f"{', '.join(sorted(group_ids)[:NAMED_MAX])}{more}"
+        yield f"no broker lists the groups {listed(sorted(group_ids))} any more"
 
 
 def _topics(chosen: Chosen, group_id: str) -> frozenset[str]:

@@ -1,5 +1,6 @@
 """The refusal of a resource: a reason in CamelCase for machines, and a message for people."""
 
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 NOT_SUPPORTED: Final = "NotSupported"
@@ -14,6 +15,7 @@ KAFKA_ERROR: Final = "KafkaError"
 KUBERNETES_ERROR: Final = "KubernetesError"
 INTERNAL_ERROR: Final = "InternalError"
 INVALID_SPEC: Final = "InvalidSpec"
+LISTED_MAX: Final = 5
 
 
 class Refusal(NamedTuple):
@@ -21,3 +23,10 @@ class Refusal(NamedTuple):
 
     reason: str
     message: str
+
+
+def listed(items: Iterable[object], shown_max: int = LISTED_MAX) -> str:
+    """Return the first `shown_max` items and the number of other items, as one text for a message."""
+    every = list(map(str, items))
+    more = f" and {len(every) - shown_max} more" if len(every) > shown_max else ""
+    return ", ".join(every[:shown_max]) + more

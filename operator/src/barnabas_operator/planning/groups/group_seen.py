@@ -7,11 +7,10 @@ from typing import Final
 from barnabas_core.topic_partition import TopicPartition
 from barnabas_lag.evaluation.lags import GroupLags, PartitionLag
 from barnabas_lag.evaluation.readings import WITHOUT_MEMBERS, Consumer
+from barnabas_operator.planning.refusal import listed
 
 NOT_FOUND: Final = "NotFound"
 """The reported state of a group that does not exist in Kafka, because no consumer has joined or committed yet."""
-NAMED_MAX: Final = 5
-"""The largest number of topics that a condition names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,9 +54,4 @@ class GroupSeen:
     def not_read(self) -> str:
         """Return the message about topics with committed offsets that no member reads any more, or an empty text."""
         topics = sorted({where.topic for where in self.lags.partitions if not self.is_read(where.topic)})
-        more = f" and {len(topics) - NAMED_MAX} more" if len(topics) > NAMED_MAX else ""
-        return (
-            f"topics whose lag is ignored, because no member reads them: {', '.join(topics[:NAMED_MAX])}{more}"
-            if topics
-            else ""
-        )
+        return f"topics whose lag is ignored, because no member reads them: {listed(topics)}" if topics else ""

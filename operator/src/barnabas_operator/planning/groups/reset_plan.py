@@ -1,12 +1,12 @@
 """The offsets that a reset commits, planned as by `kafka-consumer-groups --reset-offsets`."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Final, NamedTuple
 
 from barnabas_core.topic_partition import TopicPartition
 from barnabas_operator.planning.groups.group_descriptions import GroupDescription, GroupDescriptions, LogEnds
 from barnabas_operator.planning.groups.reset_times import INVALID_RESET
-from barnabas_operator.planning.refusal import Refusal
+from barnabas_operator.planning.refusal import LISTED_MAX, Refusal, listed
 from barnabas_operator.resources.consumer_group import SHOWN_PLAN_MAX, PlannedOffset, Reset, ResetStatus
 
 TOPIC_NOT_FOUND: Final = "TopicNotFound"
@@ -20,8 +20,6 @@ COMMIT_BYTES_MAX: Final = 384 * 1024
 """The limit on the bytes of one commit, which the coordinator writes as one batch, so that a reset is atomic."""
 OFFSET_BYTES: Final = 64
 """The size of a committed offset in bytes, without group id, topic name and metadata."""
-NAMED_MAX: Final = 5
-"""The largest number of partitions that a message names."""
 
 OffsetsOfTime = Mapping[TopicPartition, int | None]
 """The offset of each partition's first record at or after the time of the reset, or None without such a record."""
@@ -91,11 +89,10 @@ class ResetPlan(NamedTuple):
         said = f"{counts} and reads {self.again:,} again"
         if not self.clamped:
             return said
-        at_end = ", ".join(f"{each.partition} at {each.to}" for each in self.clamped[:NAMED_MAX])
-        more = f" and {len(self.clamped) - NAMED_MAX} more" if len(self.clamped) > NAMED_MAX else ""
+        at_end = listed(f"{each.partition} at {each.to}" for each in self.clamped)
         return (
             f"{said}; the requested offset is outside the log of some partitions, which get the log start or log end "
-            f"offset: {at_end}{more}"
+            f"offset: {at_end}"
         )
 
 
@@ -116,7 +113,7 @@ def plan_reset(reset: Reset, group_id: str, described: GroupDescriptions, found:
     names_a_time = reset.to.datetime is not None or reset.to.by_duration is not None
     unknown = [each for each in partitions if each not in described.logs or (names_a_time and each not in found)]
     if unknown:
-        return Refusal(LEADER_NOT_AVAILABLE, f"no leader reports the offsets of {_named(unknown)}")
+        return Refusal(LEADER_NOT_AVAILABLE, f"no leader reports the offsets of {listed(sorted(unknown))}")
     committed = described.groups[group_id].committed
     wanted = _wanted(reset, group_id, described, found)
     moves = []
@@ -180,7 +177,7 @@ def reset_partitions(reset: Reset, group_id: str, described: GroupDescriptions) 
     missing = [each for each in named_topics(reset) if each not in described.partitions]
     if missing:
         field = "to.offsets" if reset.to.offsets else "topics"
-        problem = f"spec.offsets.reset.{field}: the cluster has no topic {', '.join(missing[:NAMED_MAX])}"
+        problem = f"spec.offsets.reset.{field}: the cluster has no topic {', '.join(missing[:LISTED_MAX])}"
         return Refusal(TOPIC_NOT_FOUND, f"{problem}; allowed: the names of existing topics in Kafka")
     if reset.to.offsets:
         return _of_offsets(reset, described)
@@ -223,7 +220,7 @@ def _of_group(reset: Reset, other: str, described: GroupDescriptions) -> Collect
     chosen = {each for each in there if not reset.topics or each.topic in reset.topics}
     without = [each for each in reset.topics if each not in {one.topic for one in chosen}]
     if without:
-        problem = f"{field}, which has committed no offsets in {', '.join(without[:NAMED_MAX])}"
+        problem = f"{field}, which has committed no offsets in {', '.join(without[:LISTED_MAX])}"
         return Refusal(NO_OFFSETS, f"{problem}; allowed: topics with committed offsets of that group")
     if not chosen:
         return Refusal(NO_OFFSETS, f"{field}, which has committed no offsets; allowed: a group with committed offsets")
@@ -242,7 +239,7 @@ def _nothing_committed(group: GroupDescription, group_id: str) -> Refusal:
 
 
 def _nothing_to_shift(group_id: str, without: Collection[TopicPartition]) -> Refusal:
-    problem = f"spec.offsets.reset.to.shiftBy: group {group_id} has committed no offset in {_named(without)}"
+    problem = f"spec.offsets.reset.to.shiftBy: group {group_id} has committed no offset in {listed(sorted(without))}"
     return Refusal(
         NO_OFFSETS,
         f"{problem}; set earliest, latest or datetime in spec.offsets.reset.to, "
@@ -255,9 +252,3 @@ def _out_of_range(plan: ResetPlan) -> Refusal:
     problem = f"spec.offsets.reset.to.offsets: the log of {first.partition} has no offset {first.wanted}"
     more = f"; number of other partitions with this problem: {len(plan.clamped) - 1}" if len(plan.clamped) > 1 else ""
     return Refusal(OFFSET_OUT_OF_RANGE, f"{problem}; allowed: {first.log.start} to {first.log.end}{more}")
-
-
-def _named(partitions: Iterable[TopicPartition]) -> str:
-    every = sorted(partitions)
-    more = f" and {len(every) - NAMED_MAX} more" if len(every) > NAMED_MAX else ""
-    return ", ".join(map(str, every[:NAMED_MAX])) + more

@@ -15,7 +15,7 @@ from barnabas_operator.planning.groups.group_descriptions import GroupDescriptio
 from barnabas_operator.planning.groups.reset_plan import LEADER_NOT_AVAILABLE, counted
 from barnabas_operator.planning.groups.reset_times import INVALID_RESET
 from barnabas_operator.planning.groups.target_scale import TARGET_BUSY, BeforeReset, TargetScale, named
-from barnabas_operator.planning.refusal import KAFKA_ERROR, Refusal
+from barnabas_operator.planning.refusal import KAFKA_ERROR, Refusal, listed
 from barnabas_operator.resources.consumer_group import SCALED_DOWN, Reset, ScaleTarget
 
 GROUP_ACTIVE: Final = "GroupActive"
@@ -25,8 +25,6 @@ PASSING: Final = frozenset({LEADER_NOT_AVAILABLE, KAFKA_ERROR})
 """The reasons of problems that disappear without a change by a user."""
 PATIENCE: Final = timedelta(minutes=5)
 """The time to wait for members to leave after the target was scaled to 0; longer than the usual session timeout."""
-NAMED_MAX: Final = 5
-"""The largest number of members that a message names."""
 
 
 class ResetLook(NamedTuple):
@@ -143,13 +141,8 @@ def resets_of(group: GroupDescription) -> tuple[str, ...]:
 
 def named_members(members: Iterable[Member]) -> str:
     """Return the members as text, such as `2 members: a at 10.0.0.7, b at 10.0.0.8`."""
-    every = list(map(str, members))
-    more = f" and {len(every) - NAMED_MAX} more" if len(every) > NAMED_MAX else ""
-    return (
-        f"{counted(len(every), 'member')}: {', '.join(every[:NAMED_MAX])}{more}"
-        if every
-        else "members that are joining"
-    )
+    every = list(members)
+    return f"{counted(len(every), 'member')}: {listed(every)}" if every else "members that are joining"
 
 
 def _scale_up_again(look: ResetLook) -> ResetStep | None:

@@ -6,7 +6,7 @@ from typing import Final
 from barnabas_operator.planning.groups.group_descriptions import GroupDescription
 from barnabas_operator.planning.groups.reset_plan import Move, ResetPlan
 from barnabas_operator.planning.groups.reset_step import named_members, resets_of
-from barnabas_operator.planning.refusal import Refusal
+from barnabas_operator.planning.refusal import Refusal, listed
 from barnabas_operator.resources.consumer_group import Reset
 
 SHOWN_MAX: Final = 4
@@ -28,8 +28,7 @@ def reset_warnings(reset: Reset, group_id: str, group: GroupDescription, plan: R
         f"the effect of the reset {reset.id} of group {group_id} "
         f"{'if dryRun were not true' if reset.dry_run else 'now'}: {plan}"
     )
-    more = f" and {len(plan.moves) - SHOWN_MAX} more" if len(plan.moves) > SHOWN_MAX else ""
-    yield ", ".join(map(_shown, plan.moves[:SHOWN_MAX])) + more
+    yield listed(map(_shown, plan.moves), SHOWN_MAX)
     if group.is_active:
         yield (
             f"no offsets are reset while group {group_id} has {named_members(group.members)}; "

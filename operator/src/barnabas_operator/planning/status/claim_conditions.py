@@ -7,8 +7,8 @@ from barnabas_operator.planning.brokers.broker_claims import BrokerClaim
 from barnabas_operator.planning.brokers.claim_resize import CANNOT_GROW, FAILED
 from barnabas_operator.planning.brokers.pods import PodsState
 from barnabas_operator.planning.conditions import condition
-from barnabas_operator.planning.refusal import Refusal
-from barnabas_operator.planning.topics.lost_records import as_before, named
+from barnabas_operator.planning.refusal import Refusal, listed
+from barnabas_operator.planning.topics.lost_records import as_before
 from barnabas_operator.resources.cluster import Cluster
 from barnabas_operator.resources.object_meta import CLAIMS_DELETED, VOLUMES_RESIZING, Condition
 
@@ -40,11 +40,11 @@ def resize_failure(pods: PodsState) -> Refusal | None:
 
 
 def _resizing(claims: Sequence[BrokerClaim]) -> str:
-    return named([f"{claim.name}: {claim.resize.message}" for claim in claims if claim.resize is not None])
+    return listed([f"{claim.name}: {claim.resize.message}" for claim in claims if claim.resize is not None])
 
 
 def _deleted(claims: Sequence[BrokerClaim]) -> str:
-    names = named([claim.name for claim in claims])
+    names = listed([claim.name for claim in claims])
     return (
         f"claims were deleted while in use: {names}. Their records are lost when the broker's pod ends, "
         "so the operator restarts no broker now. When every partition on these claims has an in-sync replica on "

@@ -9,8 +9,8 @@ from barnabas_operator.planning.brokers.local_security import is_secured
 from barnabas_operator.planning.conditions import PAUSED, condition_before
 from barnabas_operator.planning.kube_event import Said
 from barnabas_operator.planning.rebalance_request import named_run
+from barnabas_operator.planning.refusal import listed
 from barnabas_operator.planning.status.reassignment_conditions import PLAN_REFUSED, plan_words
-from barnabas_operator.planning.topics.lost_records import named
 from barnabas_operator.planning.topics.rebalance import is_asked_for
 from barnabas_operator.planning.topics.topic_status import REPLICAS_MOVING
 from barnabas_operator.planning.topics.topic_steps import MoveReplicas, TopicStep
@@ -119,7 +119,7 @@ def moves_begin(cluster: Cluster, steps: Iterable[TopicStep]) -> Said | None:
     if not moved or condition_of(cluster.conditions, REPLICAS_MOVING) is not None:
         return None
     why = "a rebalance was approved: " if is_asked_for(cluster) else ""
-    of_topics = named([f"{topic} ({count})" for topic, count in sorted(moved.items())])
+    of_topics = listed([f"{topic} ({count})" for topic, count in sorted(moved.items())])
     return "Normal", REPLICAS_MOVING, f"{why}partitions of these topics are being reassigned: {of_topics}"
 
 

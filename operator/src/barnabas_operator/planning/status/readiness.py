@@ -20,8 +20,8 @@ from barnabas_operator.planning.brokers.external_access import WAITING_FOR_ADDRE
 from barnabas_operator.planning.brokers.pods import PodsState
 from barnabas_operator.planning.cluster_state import ClusterState, StrayLog, Trouble
 from barnabas_operator.planning.conditions import condition
-from barnabas_operator.planning.refusal import Refusal
-from barnabas_operator.planning.topics.lost_records import lost_in_cluster, named
+from barnabas_operator.planning.refusal import Refusal, listed
+from barnabas_operator.planning.topics.lost_records import lost_in_cluster
 from barnabas_operator.planning.topics.move_plan import MovePlan
 from barnabas_operator.planning.topics.topic_status import PARTITIONS_OFFLINE
 from barnabas_operator.resources.cluster import Cluster, RollingStatus
@@ -133,7 +133,7 @@ def _count(troubles: Sequence[Trouble]) -> str:
 
 
 def _names(troubles: Sequence[Trouble]) -> str:
-    return named([f"{each.topic}-{each.partition}" for each in troubles])
+    return listed([f"{each.topic}-{each.partition}" for each in troubles])
 
 
 def rolling_of(before: RollingStatus | None, pods: PodsState, why: Refusal | None) -> RollingStatus | None:

@@ -7,7 +7,7 @@ from barnabas_core.topic_partition import TopicPartition
 from barnabas_operator.planning.cluster_state import ClusterState
 from barnabas_operator.planning.conditions import condition
 from barnabas_operator.planning.rebalance_request import APPROVAL, APPROVED
-from barnabas_operator.planning.topics.lost_records import named
+from barnabas_operator.planning.refusal import listed
 from barnabas_operator.planning.topics.move_plan import MovePlan
 from barnabas_operator.planning.topics.named_rebalance import NamedProgress
 from barnabas_operator.planning.topics.rebalance import Rebalance
@@ -32,7 +32,7 @@ def reassignment_conditions(
     waiting = ahead.waiting if ahead is not None else 0
     stays = f"{_lacking(ahead.without_room)}{_refused(ahead.refused)}" if ahead is not None else ""
     if moving or waiting or stays:
-        of_topics = named([f"{name} ({count})" for name, count in moving.items()]) or "none yet"
+        of_topics = listed([f"{name} ({count})" for name, count in moving.items()]) or "none yet"
         later = f"; {waiting} partitions wait for their reassignment" if waiting else ""
         message = f"partitions of these topics are being reassigned: {of_topics}{later}{stays}"
         yield condition(cluster, REPLICAS_MOVING, "True", REPLICAS_MOVING, message, now)
@@ -46,7 +46,7 @@ def reassignment_conditions(
 def _of_plan(cluster: Cluster, plan: NamedProgress, now: str) -> Condition:
     if plan.refusal:
         return condition(cluster, REBALANCING, "False", PLAN_REFUSED, plan.refusal, now)
-    left_out = f"; these partitions were left out: {named(plan.left_out)}" if plan.left_out else ""
+    left_out = f"; these partitions were left out: {listed(plan.left_out)}" if plan.left_out else ""
     held_up = f"; {HELD_UP}" if plan.is_held_up else ""
     rest = (
         f"; {plan.unlisted} more partitions did not fit into the plan; for them, run the job skew again"
@@ -69,7 +69,7 @@ def _lacking(without_room: Iterable[TopicPartition]) -> str:
     """Return a description of the partitions that no broker has enough space for, or an empty text."""
     names = [f"{topic}-{number}" for topic, number in without_room]
     what_helps = "enlarge volumes, add brokers or delete records"
-    return f"; no broker has enough free space for {named(names)}; {what_helps}" if names else ""
+    return f"; no broker has enough free space for {listed(names)}; {what_helps}" if names else ""
 
 
 def _refused(said: Sequence[str]) -> str:

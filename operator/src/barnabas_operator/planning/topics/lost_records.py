@@ -9,11 +9,10 @@ from typing import Final
 
 from barnabas_operator.planning.cluster_state import ClusterState, StrayLog, Trouble
 from barnabas_operator.planning.conditions import condition
-from barnabas_operator.planning.refusal import Refusal
+from barnabas_operator.planning.refusal import Refusal, listed
 from barnabas_operator.resources.cluster import Cluster
 from barnabas_operator.resources.object_meta import LOGS_SET_ASIDE, RECORDS_LOST, Condition, condition_of
 
-NAMED_MAX: Final = 5
 UNKNOWN_TOPICS: Final = "UnknownTopics"
 _WAY_ON: Final = "`barnabas restore-metadata` restores the topics, and `barnabas forget-topic` deletes the logs"
 
@@ -50,23 +49,18 @@ def records_lost(lost: Sequence[Trouble], which: str) -> Refusal:
 
     `which` holds the options with which `barnabas accept-loss` accepts the loss.
     """
-    text = named([f"{each.topic}-{each.partition} ({each.lost})" for each in lost])
+    text = listed(f"{each.topic}-{each.partition} ({each.lost})" for each in lost)
     way_on = f"`barnabas accept-loss {which}` elects the replicas with the longest logs"
     return Refusal(
         RECORDS_LOST, f"partitions are offline because every replica lacks committed records: {text}; {way_on}"
     )
 
 
-def named(texts: Sequence[str]) -> str:
-    """Return the first `NAMED_MAX` texts and the number of other texts, as one text."""
-    more = f" and {len(texts) - NAMED_MAX} more" if len(texts) > NAMED_MAX else ""
-    return ", ".join(texts[:NAMED_MAX]) + more
-
-
 def _set_aside(strays: Sequence[StrayLog]) -> str:
     total = sum(each.size_bytes for each in strays)
-    which = named([str(each) for each in strays])
-    return f"the metadata does not contain the topics of {len(strays)} logs ({total} bytes): {which}; {_WAY_ON}"
+    return (
+        f"the metadata does not contain the topics of {len(strays)} logs ({total} bytes): {listed(strays)}; {_WAY_ON}"
+    )
 
 
 def as_before(cluster: Cluster, kind: str) -> Iterable[Condition]:

@@ -7,8 +7,8 @@ from msgspec.structs import replace
 
 from barnabas_operator.planning.cluster_state import TopicState, Trouble
 from barnabas_operator.planning.conditions import condition, conditions_of
-from barnabas_operator.planning.refusal import Refusal
-from barnabas_operator.planning.topics.lost_records import named, records_lost
+from barnabas_operator.planning.refusal import Refusal, listed
+from barnabas_operator.planning.topics.lost_records import records_lost
 from barnabas_operator.resources.object_meta import DRIFTED, Condition, merge_conditions
 from barnabas_operator.resources.topic import Topic, TopicStatus
 
@@ -66,7 +66,7 @@ def _offline(offline: Sequence[Trouble]) -> Refusal:
     lost = [trouble for trouble in offline if trouble.lost is not None]
     if lost:
         return records_lost(lost, f"--topic {lost[0].topic}")
-    return Refusal(PARTITIONS_OFFLINE, f"partitions are offline: {named([str(each) for each in offline])}")
+    return Refusal(PARTITIONS_OFFLINE, f"partitions are offline: {listed([str(each) for each in offline])}")
 
 
 def _moving(topic: Topic, found: TopicState) -> int:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
+from barnabas_operator.planning.refusal import listed
 from barnabas_operator.planning.users.cluster_users import Acl
 
 SHOWN_MAX: Final = 3
@@ -61,14 +62,9 @@ def describe(step: UserStep) -> str:
         case DeletePassword(user, mechanism):
             return f"delete the password of user {user} ({mechanism})"
         case CreateAcls(user, acls):
-            return f"give user {user} these ACLs: {_listed(acls)}"
+            return f"give user {user} these ACLs: {listed(acls, SHOWN_MAX)}"
         case DeleteAcls(user, acls):
-            return f"delete these ACLs of user {user}: {_listed(acls)}"
+            return f"delete these ACLs of user {user}: {listed(acls, SHOWN_MAX)}"
         case SetQuotas(user, changes):
             said = (f"{key}={value:g}" if value is not None else f"no {key}" for key, value in changes.items())
             return f"set quotas of user {user}: {', '.join(said)}"
-
-
-def _listed(acls: tuple[Acl, ...]) -> str:
-    shown = ", ".join(map(str, acls[:SHOWN_MAX]))
-    return shown if len(acls) <= SHOWN_MAX else f"{shown} and {len(acls) - SHOWN_MAX} more"

@@ -28,10 +28,9 @@ from barnabas_operator.planning.brokers.restart_batch import restart_batch
 from barnabas_operator.planning.brokers.security_stages import refuse_passing_port
 from barnabas_operator.planning.cluster_state import ClusterState
 from barnabas_operator.planning.object_names import CLUSTER_LABEL, broker_of, brokers_name, selector
-from barnabas_operator.planning.refusal import Refusal
+from barnabas_operator.planning.refusal import Refusal, listed
 from barnabas_operator.planning.status.terminating_pods import PODS_ENDING, PODS_OVERDUE, terminating_pod
 from barnabas_operator.planning.time_text import time_text
-from barnabas_operator.planning.topics.lost_records import named
 from barnabas_operator.reconcile.brokers.applied_objects import AppliedObjects, ObjectRefused
 from barnabas_operator.reconcile.brokers.claim_metadata_writer import ClaimMetadataWriter
 from barnabas_operator.reconcile.brokers.claim_resizer import ClaimResizer
@@ -175,7 +174,7 @@ class BrokerReconciler:
         found = [terminating_pod(each) for each in await self._api.listing("Pod", namespace, selector(name))]
         pods = [pod for pod in found if broker_of(pod.name, name) is not None]
         if pods:
-            waited_for = f"waiting for {named([pod.name for pod in pods])} to end before disks are deleted"
+            waited_for = f"waiting for {listed([pod.name for pod in pods])} to end before disks are deleted"
             why = await self._diagnosis.of_ends(pods, time_text(self._clock.now_ms()))
             return Refusal(PODS_OVERDUE, f"{waited_for}: {why}") if why else Refusal(PODS_ENDING, waited_for)
         if cluster.spec.deletion_policy == "Delete":
