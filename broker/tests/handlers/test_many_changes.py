@@ -8,7 +8,6 @@ import pytest
 from asked_in_turns import MANY, MOST, SlowClock, ask
 
 from barnabas_broker.handlers.large_responses import LargeResponses
-from barnabas_broker.handlers.metadata_rights import NO_ID
 from barnabas_broker.metadata.model import PartitionState, TopicDocument
 from barnabas_broker.wire.messages import (
     AlterPartitionReassignmentsRequest,
@@ -61,7 +60,7 @@ def _always(outcomes: object) -> Any:
 
 def test_that_many_topics_are_deleted_is_told_some_a_turn() -> None:
     names = [f"t-{number}" for number in NUMBERS]
-    topics = [DeleteTopicsRequest.DeleteTopicState(name=name, topic_id=NO_ID) for name in names]
+    topics = [DeleteTopicsRequest.DeleteTopicState(name=name) for name in names]
     request = DeleteTopicsRequest(topics=topics, topic_names=[], timeout_ms=1)
     answered = ask(World().handler_environment, request, 6)
     assert [each.name for each in answered.answer.responses] == names

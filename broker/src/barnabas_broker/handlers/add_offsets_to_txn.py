@@ -28,4 +28,4 @@ async def handle(
         ),
         knows_fenced=context.api_version >= FENCED_SINCE,
     )
-    return AddOffsetsToTxnResponse(throttle_time_ms=0, error_code=decision.error)
+    return AddOffsetsToTxnResponse(error_code=decision.error)

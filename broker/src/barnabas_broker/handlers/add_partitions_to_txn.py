@@ -44,9 +44,9 @@ async def handle(
             Result(transactional_id=each.transactional_id, topic_results=_topics(each.topics, found))
             for each, found in zip(request.transactions, codes, strict=True)
         ]
-        return AddPartitionsToTxnResponse(throttle_time_ms=0, error_code=0, results_by_transaction=results)
+        return AddPartitionsToTxnResponse(results_by_transaction=results)
     topics = _topics(request.v3_and_below_topics, await _add(environment, context, request))
-    return AddPartitionsToTxnResponse(throttle_time_ms=0, results_by_topic_v3_and_below=topics)
+    return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=topics)
 
 
 async def _decided(environment: HandlerEnvironment, wanted: Any) -> Codes:

@@ -23,9 +23,7 @@ async def handle(
     """Change the quotas, or only check the changes with validate_only; return an error code for each entity."""
     if not rights_of(environment, context.client).may(AclOperation.ALTER_CONFIGS, ResourceType.CLUSTER):
         refusal = ApiError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-        return AlterClientQuotasResponse(
-            throttle_time_ms=0, entries=[_result(each, refusal) for each in request.entries]
-        )
+        return AlterClientQuotasResponse(entries=[_result(each, refusal) for each in request.entries])
     checked = [_checked(entry) for entry in request.entries]
     times = Counter(each for each in checked if not isinstance(each, ApiError))
     changes = {
@@ -39,7 +37,7 @@ async def handle(
     for entity, entry in zip(checked, request.entries, strict=True):
         error = entity if isinstance(entity, ApiError) else failures.get(entity) if entity in changes else twice
         results.append(_result(entry, error))
-    return AlterClientQuotasResponse(throttle_time_ms=0, entries=results)
+    return AlterClientQuotasResponse(entries=results)
 
 
 def _checked(entry: Any) -> QuotaEntity | ApiError:

@@ -8,7 +8,7 @@ from barnabas_broker.handlers.channel import RequestContext
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.handlers.partition_results import by_topic, error_fields
 from barnabas_broker.wire.messages import AlterPartitionReassignmentsRequest, AlterPartitionReassignmentsResponse
-from barnabas_core.errors import ApiError, ErrorCode
+from barnabas_core.errors import ApiError
 from barnabas_core.topic_partition import TopicPartition
 
 TopicResult = AlterPartitionReassignmentsResponse.ReassignableTopicResponse
@@ -32,11 +32,7 @@ async def handle(
         partitions = await answer.elements(("responses", "partitions"), found, lambda each: _result(*each))
         results.append(answer.encoded(("responses",), TopicResult(name=topic, partitions=partitions)))
     return AlterPartitionReassignmentsResponse(
-        throttle_time_ms=0,
-        allow_replication_factor_change=may_change_factor,
-        error_code=ErrorCode.NONE,
-        error_message=None,
-        responses=results,
+        allow_replication_factor_change=may_change_factor, error_message=None, responses=results
     )
 
 

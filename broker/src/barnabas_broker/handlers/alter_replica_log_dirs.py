@@ -30,7 +30,7 @@ def handle(
             ]
             topics.setdefault(topic.name, []).extend(results)
     by_topic = [TopicResult(topic_name=name, partitions=partitions) for name, partitions in topics.items()]
-    return AlterReplicaLogDirsResponse(throttle_time_ms=0, results=by_topic)
+    return AlterReplicaLogDirsResponse(results=by_topic)
 
 
 def _move(environment: HandlerEnvironment, topic_partition: TopicPartition, log_dir: str) -> PartitionResult:

@@ -42,9 +42,9 @@ async def handle(
 
 def _response(outcomes: dict[str, ApiError | None]) -> AlterUserScramCredentialsResponse:
     results = [
-        UserResult(user=user, error_code=ErrorCode.NONE, error_message=None)
+        UserResult(user=user, error_message=None)
         if error is None
         else UserResult(user=user, error_code=error.code, error_message=str(error))
         for user, error in outcomes.items()
     ]
-    return AlterUserScramCredentialsResponse(throttle_time_ms=0, results=results)
+    return AlterUserScramCredentialsResponse(results=results)

@@ -82,5 +82,5 @@ def _answer(version: int, finalized: tuple[tuple[str, int], ...], epoch: int) ->
 
 @cache
 def _refusal(version: int) -> bytes:
-    response = message_class("ApiVersionsResponse")(error_code=ErrorCode.INVALID_REQUEST, api_keys=[])
+    response = message_class("ApiVersionsResponse")(error_code=ErrorCode.INVALID_REQUEST)
     return bytes(encode_response(response, version, 0))

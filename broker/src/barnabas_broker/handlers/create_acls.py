@@ -28,7 +28,7 @@ async def handle(
     changes = {key_of(pattern): adding(pattern, entries) for pattern, entries in wanted.items()}
     failures = await environment.metadata_writer.change_acls(changes)
     outcomes = [each if isinstance(each, ApiError) else failures.get(key_of(each[0])) for each in read]
-    return CreateAclsResponse(throttle_time_ms=0, results=[_result(each) for each in outcomes])
+    return CreateAclsResponse(results=[_result(each) for each in outcomes])
 
 
 def _read(environment: HandlerEnvironment, creation: Any) -> tuple[AclPattern, AclEntry] | ApiError:
@@ -44,5 +44,5 @@ def _read(environment: HandlerEnvironment, creation: Any) -> tuple[AclPattern, A
 
 def _result(error: ApiError | None) -> CreateAclsResponse.AclCreationResult:
     if error is None:
-        return CreateAclsResponse.AclCreationResult(error_code=ErrorCode.NONE, error_message=None)
+        return CreateAclsResponse.AclCreationResult(error_message=None)
     return CreateAclsResponse.AclCreationResult(error_code=error.code, error_message=error.message)

@@ -1,12 +1,9 @@
 """CreateTopics (19), v2 to v7: creates topics; v5 adds the configs of the topic to the response, v7 the topic id."""
 
-from typing import Final
-
 from barnabas_broker.handlers.answer_in_turns import AnswerInTurns
 from barnabas_broker.handlers.channel import RequestContext
 from barnabas_broker.handlers.client_rights import rights_of
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
-from barnabas_broker.handlers.metadata_rights import NO_ID
 from barnabas_broker.handlers.mutation_quota import MutationCharge
 from barnabas_broker.metadata.controller.decisions.create_topics import NewTopic
 from barnabas_broker.metadata.model import TopicDocument
@@ -16,7 +13,6 @@ from barnabas_core.acls import AclOperation, ResourceType
 from barnabas_core.config.describe import describe_topic
 from barnabas_core.errors import ApiError, ErrorCode
 
-UNKNOWN: Final = -1
 TopicResult = CreateTopicsResponse.CreatableTopicResult
 
 
@@ -56,32 +52,15 @@ def _result(
     environment: HandlerEnvironment, rights: Rights, name: str, outcome: TopicDocument | ApiError
 ) -> TopicResult:
     if isinstance(outcome, ApiError):
-        return TopicResult(
-            name=name,
-            topic_id=NO_ID,
-            error_code=outcome.code,
-            error_message=outcome.message,
-            topic_config_error_code=ErrorCode.NONE,
-            num_partitions=UNKNOWN,
-            replication_factor=UNKNOWN,
-            configs=[],
-        )
+        return TopicResult(name=name, error_code=outcome.code, error_message=outcome.message)
     if not rights.may_see(AclOperation.DESCRIBE_CONFIGS, ResourceType.TOPIC, name):
         return TopicResult(
-            name=name,
-            topic_id=outcome.topic_id,
-            error_code=ErrorCode.NONE,
-            topic_config_error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-            num_partitions=UNKNOWN,
-            replication_factor=UNKNOWN,
-            configs=[],
+            name=name, topic_id=outcome.topic_id, topic_config_error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED
         )
     return TopicResult(
         name=name,
         topic_id=outcome.topic_id,
-        error_code=ErrorCode.NONE,
         error_message=None,
-        topic_config_error_code=ErrorCode.NONE,
         num_partitions=len(outcome.partitions),
         replication_factor=len(outcome.partitions[0].replicas),
         configs=_configs(environment, outcome),

@@ -33,9 +33,9 @@ async def handle(
             f"the filters match {len(every)} ACLs, but one request may delete only {DELETED_MAX}: use narrower filters"
         )
         refused = ApiError(ErrorCode.INVALID_REQUEST, message)
-        return DeleteAclsResponse(throttle_time_ms=0, filter_results=[_result(refused, {}) for _ in found])
+        return DeleteAclsResponse(filter_results=[_result(refused, {}) for _ in found])
     failures = await environment.metadata_writer.change_acls(_changes(every))
-    return DeleteAclsResponse(throttle_time_ms=0, filter_results=[_result(each, failures) for each in found])
+    return DeleteAclsResponse(filter_results=[_result(each, failures) for each in found])
 
 
 def _find(environment: HandlerEnvironment, asked: Any) -> list[Acl] | ApiError:
@@ -58,9 +58,9 @@ def _changes(acls: Iterable[Acl]) -> dict[str, Any]:
 
 def _result(found: list[Acl] | ApiError, failures: Mapping[str, ApiError | None]) -> FilterResult:
     if isinstance(found, ApiError):
-        return FilterResult(error_code=found.code, error_message=found.message, matching_acls=[])
+        return FilterResult(error_code=found.code, error_message=found.message)
     matching = [_matching(pattern, entry, failures.get(key_of(pattern))) for pattern, entry in found]
-    return FilterResult(error_code=ErrorCode.NONE, error_message=None, matching_acls=matching)
+    return FilterResult(error_message=None, matching_acls=matching)
 
 
 def _matching(pattern: AclPattern, entry: AclEntry, error: ApiError | None) -> FilterResult.DeleteAclsMatchingAcl:

@@ -19,7 +19,7 @@ def handle(
     """Delete groups, and return an error code for each."""
     group_ids = list(dict.fromkeys(request.groups_names))
     if not group_ids:
-        return DeleteGroupsResponse(throttle_time_ms=0, results=[])
+        return DeleteGroupsResponse()
     return answer_of(lambda respond: _delete(environment, group_ids, respond))
 
 
@@ -39,9 +39,8 @@ def _delete(
 
 def _response(results: dict[str, ErrorCode]) -> DeleteGroupsResponse:
     return DeleteGroupsResponse(
-        throttle_time_ms=0,
         results=[
             DeleteGroupsResponse.DeletableGroupResult(group_id=group_id, error_code=error)
             for group_id, error in results.items()
-        ],
+        ]
     )

@@ -39,7 +39,7 @@ async def handle(
         await _followers(environment, unknown, request.timeout_ms / 1000)
     answer = AnswerInTurns(DeleteRecordsResponse, context, environment.answers)
     results = [await _told(answer, name, deletions) for name, deletions in topics]
-    return DeleteRecordsResponse(throttle_time_ms=0, topics=results)
+    return DeleteRecordsResponse(topics=results)
 
 
 class _PartitionDeletion:

@@ -57,7 +57,7 @@ def _refused(environment: HandlerEnvironment, rights: Rights, asked: str | UUID)
     If the topic was requested by id, the result has its name only if the client may describe the topic.
     """
     if isinstance(asked, str):
-        return TopicResult(name=asked, topic_id=NO_ID, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        return TopicResult(name=asked, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     name = environment.image.topic_name(asked)
     shown = name if name is not None and rights.may_see(AclOperation.DESCRIBE, ResourceType.TOPIC, name) else None
     return TopicResult(name=shown, topic_id=asked, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
@@ -71,4 +71,4 @@ def _result(asked: str | UUID, outcome: TopicDocument | ApiError) -> TopicResult
             error_code=outcome.code,
             error_message=outcome.message,
         )
-    return TopicResult(name=outcome.name, topic_id=outcome.topic_id, error_code=ErrorCode.NONE, error_message=None)
+    return TopicResult(name=outcome.name, topic_id=outcome.topic_id, error_message=None)

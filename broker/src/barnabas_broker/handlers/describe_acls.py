@@ -26,16 +26,14 @@ async def handle(
             raise ApiError(ErrorCode.SECURITY_DISABLED, NO_AUTHORIZER)
         wanted = acl_filter(request)
     except ApiError as error:
-        return DescribeAclsResponse(
-            throttle_time_ms=0, error_code=error.code, error_message=error.message, resources=[]
-        )
+        return DescribeAclsResponse(error_code=error.code, error_message=error.message)
     answer = AnswerInTurns(DescribeAclsResponse, context, environment.answers)
     resources = []
     async for pattern, entries in answer.over(list(environment.authorizer.index.patterns())):
         found = [each for each in entries if wanted.finds(pattern, each)]
         if found:
             resources.append(answer.encoded(("resources",), _resource(pattern, found)))
-    return DescribeAclsResponse(throttle_time_ms=0, error_code=ErrorCode.NONE, error_message=None, resources=resources)
+    return DescribeAclsResponse(error_message=None, resources=resources)
 
 
 def _resource(pattern: AclPattern, entries: list[AclEntry]) -> Resource:

@@ -24,17 +24,13 @@ def handle(
     try:
         _check(request.components)
     except ApiError as error:
-        return DescribeClientQuotasResponse(
-            throttle_time_ms=0, error_code=error.code, error_message=error.message, entries=None
-        )
+        return DescribeClientQuotasResponse(error_code=error.code, error_message=error.message, entries=None)
     entries = [
         _entry(entity, quotas)
         for entity, quotas in client_quotas(environment.image).items()
         if _matches(entity, request.components, strict=request.strict)
     ]
-    return DescribeClientQuotasResponse(
-        throttle_time_ms=0, error_code=ErrorCode.NONE, error_message=None, entries=entries
-    )
+    return DescribeClientQuotasResponse(error_message=None, entries=entries)
 
 
 def _check(components: Sequence[Any]) -> None:

@@ -26,11 +26,8 @@ def handle(
             error_code=ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
             error_message=f"endpoint type {request.endpoint_type} is invalid; allowed is {BROKER_ENDPOINTS} (brokers)",
             cluster_id=environment.image.cluster_id,
-            brokers=[],
         )
     return DescribeClusterResponse(
-        throttle_time_ms=0,
-        error_code=ErrorCode.NONE,
         error_message=None,
         endpoint_type=BROKER_ENDPOINTS,
         cluster_id=environment.image.cluster_id,

@@ -53,7 +53,7 @@ async def handle(
     """
     answer = AnswerInTurns(DescribeConfigsResponse, context, environment.answers)
     results = await answer.elements(("results",), request.resources, partial(_describe, environment, request))
-    return DescribeConfigsResponse(throttle_time_ms=0, results=results)
+    return DescribeConfigsResponse(results=results)
 
 
 def _describe(environment: HandlerEnvironment, request: DescribeConfigsRequest, resource: Resource) -> ResourceResult:

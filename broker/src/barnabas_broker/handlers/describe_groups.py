@@ -12,6 +12,7 @@ from barnabas_broker.coordinators.groups.member import Member
 from barnabas_broker.handlers.answer_in_turns import AnswerInTurns
 from barnabas_broker.handlers.channel import RequestContext
 from barnabas_broker.handlers.client_rights import rights_of
+from barnabas_broker.handlers.encoded_topics import NOT_ASKED
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.security.acls.authorizer import Rights
 from barnabas_broker.wire.messages import DescribeGroupsRequest, DescribeGroupsResponse
@@ -19,11 +20,6 @@ from barnabas_core.acls import ResourceType
 from barnabas_core.errors import ApiError, ErrorCode
 
 FIRST_WITH_NOT_FOUND: Final = 6
-NOT_ASKED: Final = frozenset({31})
-"""The authorized operations of a group if the client did not ask for them, as in Kafka.
-
-Only bit 31 is set, so the encoded bit field is the smallest int32.
-"""
 
 Described = DescribeGroupsResponse.DescribedGroup
 
@@ -36,7 +32,7 @@ async def handle(
     answer = AnswerInTurns(DescribeGroupsResponse, context, environment.answers)
     describe = partial(_describe, environment, context, rights)
     groups = await answer.elements(("groups",), request.groups, describe)
-    return DescribeGroupsResponse(throttle_time_ms=0, groups=groups)
+    return DescribeGroupsResponse(groups=groups)
 
 
 def _describe(
@@ -55,8 +51,7 @@ def _describe(
             group_state=GroupState.DEAD.value if not_found else "",
             protocol_type="",
             protocol_data="",
-            members=[],
-            authorized_operations=operations if not is_error else set(NOT_ASKED),
+            authorized_operations=set(NOT_ASKED) if is_error else operations,
         )
 
 
@@ -65,7 +60,6 @@ def _described(group: Group, operations: set[int]) -> Described:
     is_stable = group.state is GroupState.STABLE
     protocol_name = group.protocol_name if is_stable else None
     return Described(
-        error_code=ErrorCode.NONE,
         error_message=None,
         group_id=group.group_id,
         group_state=group.state.value,

@@ -36,7 +36,7 @@ async def handle(
             ("results", "topics"), of_dir, lambda topic: TopicResult(name=topic[0], partitions=topic[1])
         )
         results.append(_describe(log_dir, topics))
-    return DescribeLogDirsResponse(throttle_time_ms=0, error_code=ErrorCode.NONE, results=results)
+    return DescribeLogDirsResponse(results=results)
 
 
 async def _sizes(environment: HandlerEnvironment, answer: AnswerInTurns, request: DescribeLogDirsRequest) -> "_Sizes":
@@ -92,7 +92,6 @@ def _describe(log_dir: LogDir, topics: list[TopicResult]) -> DirResult:
     except StorageError:  # The disk has failed since the last check.
         return _offline(log_dir)
     return DirResult(
-        error_code=ErrorCode.NONE,
         log_dir=log_dir.path,
         topics=topics,
         total_bytes=usage.total_bytes,
@@ -105,7 +104,6 @@ def _offline(log_dir: LogDir) -> DirResult:
     return DirResult(
         error_code=ErrorCode.KAFKA_STORAGE_ERROR,
         log_dir=log_dir.path,
-        topics=[],
         total_bytes=UNKNOWN_BYTES,
         usable_bytes=UNKNOWN_BYTES,
         is_cordoned=False,

@@ -6,7 +6,7 @@ from barnabas_broker.handlers.answer_in_turns import AnswerInTurns
 from barnabas_broker.handlers.channel import RequestContext
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.wire.messages import DescribeProducersRequest, DescribeProducersResponse
-from barnabas_core.errors import ApiError, ErrorCode
+from barnabas_core.errors import ApiError
 
 Topic = DescribeProducersResponse.TopicResponse
 PartitionResponse = Topic.PartitionResponse
@@ -23,7 +23,7 @@ async def handle(
         describe = partial(_partition, environment, topic.name)
         partitions = await answer.elements(("topics", "partitions"), topic.partition_indexes, describe)
         topics.append(answer.encoded(("topics",), Topic(name=topic.name, partitions=partitions)))
-    return DescribeProducersResponse(throttle_time_ms=0, topics=topics)
+    return DescribeProducersResponse(topics=topics)
 
 
 def _partition(environment: HandlerEnvironment, topic: str, number: int) -> PartitionResponse:
@@ -36,7 +36,6 @@ def _partition(environment: HandlerEnvironment, topic: str, number: int) -> Part
     newest = {each.producer_id: each for each in partition.log.producers.snapshot()}
     return PartitionResponse(
         partition_index=number,
-        error_code=ErrorCode.NONE,
         error_message=None,
         active_producers=[
             ProducerState(

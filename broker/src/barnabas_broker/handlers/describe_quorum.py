@@ -26,7 +26,6 @@ def handle(
 ) -> DescribeQuorumResponse:
     """Describe partition 0 of `__cluster_metadata`; other partitions have the error UNKNOWN_TOPIC_OR_PARTITION."""
     return DescribeQuorumResponse(
-        error_code=ErrorCode.NONE,
         error_message=None,
         topics=[
             Topic(
@@ -53,7 +52,6 @@ def _partition(environment: HandlerEnvironment, topic: str, number: int) -> Part
     image, controller = environment.image, environment.image.controller_id
     return PartitionData(
         partition_index=number,
-        error_code=ErrorCode.NONE,
         error_message=None,
         leader_id=controller,
         leader_epoch=image.controller_epoch & EPOCH_MAX,  # The controller epoch may exceed Kafka's 31 bits.

@@ -4,14 +4,13 @@ from bisect import bisect_left
 from collections.abc import Collection, Iterator
 from functools import partial
 from itertools import groupby, islice
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from barnabas_broker.handlers.answer_in_turns import AnswerInTurns
 from barnabas_broker.handlers.channel import RequestContext
 from barnabas_broker.handlers.client_rights import rights_of
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.handlers.metadata import why_missing
-from barnabas_broker.handlers.metadata_rights import NO_ID
 from barnabas_broker.metadata.model import NO_LEADER, PartitionState, TopicDocument
 from barnabas_broker.security.acls.authorizer import Rights
 from barnabas_broker.wire.messages import DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse
@@ -21,7 +20,6 @@ from barnabas_core.topic_name import is_internal
 
 TopicResponse = DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic
 PartitionResponse = TopicResponse.DescribeTopicPartitionsResponsePartition
-NO_OPERATIONS: Final = -(2**31)
 
 
 class Place(NamedTuple):
@@ -52,7 +50,7 @@ async def handle(
     answer = AnswerInTurns(DescribeTopicPartitionsResponse, context, environment.answers)
     by_topic = [(name, list(page)) for name, page in groupby(places[:limit], lambda each: each.name)]
     topics = [await _topic(environment, rights, answer, name, page) async for name, page in answer.over(by_topic)]
-    return DescribeTopicPartitionsResponse(throttle_time_ms=0, topics=topics, next_cursor=_cursor(places[limit:]))
+    return DescribeTopicPartitionsResponse(topics=topics, next_cursor=_cursor(places[limit:]))
 
 
 def _cursor(rest: list[Place]) -> DescribeTopicPartitionsResponse.Cursor | None:
@@ -83,17 +81,16 @@ async def _topic(
     environment: HandlerEnvironment, rights: Rights, answer: AnswerInTurns, name: str, page: list[Place]
 ) -> TopicResponse:
     if not _sees(rights, name):
-        return answer.encoded(("topics",), _missing(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+        return answer.encoded(("topics",), TopicResponse(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=name))
     document = environment.image.topics.get(name)
     if document is None:
-        return answer.encoded(("topics",), _missing(name, why_missing(name)))
+        return answer.encoded(("topics",), TopicResponse(error_code=why_missing(name), name=name))
     partitions = await answer.elements(
         ("topics", "partitions"),
         [each.partition for each in page if each.partition < len(document.partitions)],
         partial(_partition, environment, document),
     )
     response = TopicResponse(
-        error_code=ErrorCode.NONE,
         name=name,
         topic_id=document.topic_id,
         is_internal=is_internal(name),
@@ -101,17 +98,6 @@ async def _topic(
         topic_authorized_operations=sum(1 << each for each in rights.operations(ResourceType.TOPIC, name)),
     )
     return answer.encoded(("topics",), response)
-
-
-def _missing(name: str, error: ErrorCode) -> TopicResponse:
-    return TopicResponse(
-        error_code=error,
-        name=name,
-        topic_id=NO_ID,
-        is_internal=False,
-        partitions=[],
-        topic_authorized_operations=NO_OPERATIONS,
-    )
 
 
 def _partition(environment: HandlerEnvironment, document: TopicDocument, index: int) -> PartitionResponse:

@@ -18,7 +18,7 @@ def handle(
     """Return the transaction state, producer and partitions of each transactional id, or an error."""
     rights = rights_of(environment, context.client)
     states = [_state(environment, rights, each) for each in request.transactional_ids]
-    return DescribeTransactionsResponse(throttle_time_ms=0, transaction_states=states)
+    return DescribeTransactionsResponse(transaction_states=states)
 
 
 def _state(environment: HandlerEnvironment, rights: Rights, transactional_id: str) -> State:
@@ -27,7 +27,6 @@ def _state(environment: HandlerEnvironment, rights: Rights, transactional_id: st
     except ApiError as error:
         return State(error_code=error.code, transactional_id=transactional_id)
     return State(
-        error_code=0,
         transactional_id=transactional_id,
         transaction_state=state_name(found.state),
         transaction_timeout_ms=found.timeout_ms,

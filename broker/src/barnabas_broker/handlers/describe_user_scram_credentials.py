@@ -20,10 +20,7 @@ def handle(
     credentials: Credentials = {} if environment.scram is None else environment.scram.credentials
     times = Counter(user.name for user in request.users or ()) or Counter({user for user, _ in credentials})
     return DescribeUserScramCredentialsResponse(
-        throttle_time_ms=0,
-        error_code=ErrorCode.NONE,
-        error_message=None,
-        results=[_result(user, count, credentials) for user, count in sorted(times.items())],
+        error_message=None, results=[_result(user, count, credentials) for user, count in sorted(times.items())]
     )
 
 

@@ -47,4 +47,4 @@ def _result(number: int, error: ApiError | None) -> PartitionResult:
 
 
 def _answer(error: ErrorCode, results: list[TopicResult]) -> ElectLeadersResponse:
-    return ElectLeadersResponse(throttle_time_ms=0, error_code=error, replica_election_results=results)
+    return ElectLeadersResponse(error_code=error, replica_election_results=results)

@@ -21,7 +21,7 @@ BYTES_MAX: Final = 32 * 1024 * 1024
 """The maximum size of all cached topics; the oldest are dropped first. A partition with three replicas takes 50
 bytes."""
 NOT_ASKED: Final = frozenset({31})
-"""The authorized operations of a topic if the client did not ask for them, as in Kafka.
+"""The authorized operations if the client did not ask for them, as in Kafka.
 
 Only bit 31 is set, so the encoded bit field is the smallest int32.
 """
@@ -152,7 +152,6 @@ def is_as(encoded: EncodedTopic, document: TopicDocument, form: Form) -> bool:
 
 def _encode_topic(document: TopicDocument, form: Form, partitions: list[Encoded]) -> EncodedTopic:
     response = TopicResponse(
-        error_code=ErrorCode.NONE,
         name=document.name,
         topic_id=document.topic_id,
         is_internal=is_internal(document.name),

@@ -27,7 +27,7 @@ async def handle(environment: HandlerEnvironment, context: RequestContext, reque
         decision = await _end(environment, context, request)
     except ApiError as error:
         decision = Decision(error.code)
-    response = EndTxnResponse(throttle_time_ms=0, error_code=decision.error)
+    response = EndTxnResponse(error_code=decision.error)
     if not decision.error:
         response.producer_id, response.producer_epoch = decision.producer
     return response

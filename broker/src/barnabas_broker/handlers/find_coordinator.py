@@ -48,7 +48,6 @@ async def handle(
     if context.api_version < FIRST_BATCHED_VERSION:
         found = _find(environment, request.key_type, nodes, request.key)
         return FindCoordinatorResponse(
-            throttle_time_ms=0,
             error_code=found.error.code if found.error else ErrorCode.NONE,
             error_message=found.error.message if found.error else None,
             node_id=found.node_id,
@@ -60,7 +59,7 @@ async def handle(
     coordinators = await answer.elements(
         ("coordinators",), request.coordinator_keys, lambda key: _coordinator(find(key))
     )
-    return FindCoordinatorResponse(throttle_time_ms=0, coordinators=coordinators)
+    return FindCoordinatorResponse(coordinators=coordinators)
 
 
 def _coordinator(found: _Found) -> FindCoordinatorResponse.Coordinator:

@@ -59,10 +59,14 @@ class _Guard:
         name, answers = self._refusals.of_elements(array, refused)
         allowed = [element for element, code in zip(elements, codes, strict=True) if not code]
         if not allowed:
-            return _with(self._refusals.empty(), name, answers)
+            return with_refused(self._refusals.empty(), name, answers)
         setattr(request, array, allowed)
-        response = self._handler(environment, context, request)
-        return _later(response, name, answers) if isawaitable(response) else _with(response, name, answers)
+        return with_refused(self._handler(environment, context, request), name, answers)
+
+
+def with_refused(response: Any | Awaitable[Any], name: str, refused: list[Any]) -> Any | Awaitable[Any]:
+    """Return the response, or an awaitable of it, with refused elements at the end of its array `name`."""
+    return _later(response, name, refused) if isawaitable(response) else _with(response, name, refused)
 
 
 async def _later(response: Awaitable[Any], name: str, refused: list[Any]) -> Any:

@@ -10,4 +10,4 @@ def handle(environment: HandlerEnvironment, context: RequestContext, request: He
     error = environment.groups.heartbeat(
         request.group_id, request.member_id, request.group_instance_id, request.generation_id
     )
-    return HeartbeatResponse(throttle_time_ms=0, error_code=error)
+    return HeartbeatResponse(error_code=error)

@@ -39,7 +39,7 @@ async def handle(
         ResourceResult(error_code=code, error_message=message, resource_type=kind, resource_name=name)
         for kind, name, code, message in outcomes
     ]
-    return IncrementalAlterConfigsResponse(throttle_time_ms=0, responses=results)
+    return IncrementalAlterConfigsResponse(responses=results)
 
 
 async def _alter(

@@ -80,7 +80,6 @@ async def _of_id(
 def _response(decision: Decision) -> InitProducerIdResponse:
     producer = NOBODY if decision.error else decision.producer
     return InitProducerIdResponse(
-        throttle_time_ms=0,
         error_code=decision.error,
         producer_id=producer.producer_id,
         producer_epoch=producer.epoch,

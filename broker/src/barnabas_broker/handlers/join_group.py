@@ -59,7 +59,6 @@ def _response(reply: JoinReply, version: int) -> JoinGroupResponse:
     if protocol_name is None and version < FIRST_WITH_NULL_PROTOCOL:
         protocol_name = ""
     return JoinGroupResponse(
-        throttle_time_ms=0,
         error_code=reply.error,
         generation_id=reply.generation,
         protocol_type=reply.protocol_type,

@@ -10,7 +10,7 @@ from barnabas_broker.coordinators.groups.messages import LeaveResult, MemberIden
 from barnabas_broker.handlers.channel import RequestContext
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.wire.messages import LeaveGroupRequest, LeaveGroupResponse
-from barnabas_core.errors import ApiError, ErrorCode
+from barnabas_core.errors import ApiError
 
 FIRST_BATCHED_VERSION: Final = 3
 
@@ -26,12 +26,10 @@ def handle(environment: HandlerEnvironment, context: RequestContext, request: Le
     try:
         results = environment.groups.leave(request.group_id, identities)
     except ApiError as error:
-        return LeaveGroupResponse(throttle_time_ms=0, error_code=error.code, members=[])
+        return LeaveGroupResponse(error_code=error.code)
     if not batched:
-        return LeaveGroupResponse(throttle_time_ms=0, error_code=results[0].error)
-    return LeaveGroupResponse(
-        throttle_time_ms=0, error_code=ErrorCode.NONE, members=[_member(result) for result in results]
-    )
+        return LeaveGroupResponse(error_code=results[0].error)
+    return LeaveGroupResponse(members=[_member(result) for result in results])
 
 
 def _member(result: LeaveResult) -> LeaveGroupResponse.MemberResponse:

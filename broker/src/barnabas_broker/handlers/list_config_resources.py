@@ -21,9 +21,7 @@ def handle(
         set(request.resource_types or kinds) if context.api_version >= 1 else {int(ConfigResourceType.CLIENT_METRICS)}
     )
     if not asked <= kinds:
-        return ListConfigResourcesResponse(
-            throttle_time_ms=0, error_code=ErrorCode.UNSUPPORTED_VERSION, config_resources=[]
-        )
+        return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
     brokers = [str(broker) for broker in environment.image.brokers]
     names = {
         ConfigResourceType.TOPIC: list(environment.image.topics),
@@ -36,4 +34,4 @@ def handle(
         if kind in asked
         for name in of_kind
     ]
-    return ListConfigResourcesResponse(throttle_time_ms=0, error_code=ErrorCode.NONE, config_resources=resources)
+    return ListConfigResourcesResponse(config_resources=resources)

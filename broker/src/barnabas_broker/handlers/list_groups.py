@@ -13,7 +13,7 @@ from barnabas_broker.handlers.client_rights import rights_of
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.wire.messages import ListGroupsRequest, ListGroupsResponse
 from barnabas_core.acls import AclOperation, ResourceType
-from barnabas_core.errors import ApiError, ErrorCode
+from barnabas_core.errors import ApiError
 
 CLASSIC: Final = "classic"
 
@@ -25,7 +25,7 @@ async def handle(
     try:
         groups = environment.groups.list_groups()
     except ApiError as error:
-        return ListGroupsResponse(throttle_time_ms=0, error_code=error.code, groups=[])
+        return ListGroupsResponse(error_code=error.code)
     has_state, has_type = _filter(request.states_filter), _filter(request.types_filter)
     rights = rights_of(environment, context.client)
     sees_all = rights.may_see(AclOperation.DESCRIBE, ResourceType.CLUSTER)
@@ -38,7 +38,7 @@ async def handle(
     ]
     answer = AnswerInTurns(ListGroupsResponse, context, environment.answers)
     listed = await answer.elements(("groups",), passing, _listed)
-    return ListGroupsResponse(throttle_time_ms=0, error_code=ErrorCode.NONE, groups=listed)
+    return ListGroupsResponse(groups=listed)
 
 
 def _listed(group: Group) -> ListGroupsResponse.ListedGroup:

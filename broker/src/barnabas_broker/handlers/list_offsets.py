@@ -52,7 +52,7 @@ async def handle(
         look_up = partial(_look_up, environment, topic.name, limit, context.api_version, answer.turn)
         results = [answer.encoded(("topics", "partitions"), await look_up(wanted)) for wanted in topic.partitions]
         topics.append(answer.encoded(("topics",), TopicResponse(name=topic.name, partitions=results)))
-    return ListOffsetsResponse(throttle_time_ms=0, topics=topics)
+    return ListOffsetsResponse(topics=topics)
 
 
 async def _look_up(
@@ -77,7 +77,6 @@ async def _look_up(
     return PartitionResponse(
         partition_index=wanted.partition_index,
         error_code=error,
-        old_style_offsets=[],
         timestamp=found.timestamp_ms,
         offset=found.offset,
         leader_epoch=found.leader_epoch,

@@ -7,7 +7,6 @@ from barnabas_broker.handlers.channel import RequestContext
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.metadata.model import PartitionState
 from barnabas_broker.wire.messages import ListPartitionReassignmentsRequest, ListPartitionReassignmentsResponse
-from barnabas_core.errors import ErrorCode
 
 TopicResult = ListPartitionReassignmentsResponse.OngoingTopicReassignment
 PartitionResult = TopicResult.OngoingPartitionReassignment
@@ -27,9 +26,7 @@ async def handle(
         ]
         if partitions:
             topics.append(answer.encoded(("topics",), TopicResult(name=name, partitions=partitions)))
-    return ListPartitionReassignmentsResponse(
-        throttle_time_ms=0, error_code=ErrorCode.NONE, error_message=None, topics=topics
-    )
+    return ListPartitionReassignmentsResponse(error_message=None, topics=topics)
 
 
 def _asked(environment: HandlerEnvironment, request: ListPartitionReassignmentsRequest) -> dict[str, Iterable[int]]:

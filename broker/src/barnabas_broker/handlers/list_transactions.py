@@ -41,9 +41,7 @@ async def handle(
     except ApiError as refusal:
         error = refusal.code
     unknown = [name for name in request.state_filters if name not in STATES]
-    return ListTransactionsResponse(
-        throttle_time_ms=0, error_code=error, unknown_state_filters=unknown, transaction_states=states
-    )
+    return ListTransactionsResponse(error_code=error, unknown_state_filters=unknown, transaction_states=states)
 
 
 def _filter(request: ListTransactionsRequest, now_ms: int) -> Callable[[str, Transaction], bool]:

@@ -6,7 +6,6 @@ request allow it. Encoded topics are cached (`encoded_topics`).
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from inspect import isawaitable
 from typing import Final, cast
 
 from barnabas_broker.handlers.channel import RequestContext
@@ -18,6 +17,7 @@ from barnabas_broker.handlers.encoded_topics import (
     TopicResponse,
     is_as,
 )
+from barnabas_broker.handlers.guard import with_refused
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.handlers.metadata_rights import NO_ID, narrow
 from barnabas_broker.metadata.model import TopicDocument
@@ -42,17 +42,7 @@ def handle(
     if environment.authorizer is None:
         return _visible(environment, context, request)
     refused = narrow(environment, rights_of(environment, context.client), request)
-    response = _visible(environment, context, request)
-    return _later(response, refused) if isawaitable(response) else _with(response, refused)
-
-
-async def _later(response: Awaitable[MetadataResponse], refused: list[TopicResponse]) -> MetadataResponse:
-    return _with(await response, refused)
-
-
-def _with(response: MetadataResponse, refused: list[TopicResponse]) -> MetadataResponse:
-    response.topics = [*response.topics, *refused]
-    return response
+    return with_refused(_visible(environment, context, request), "topics", refused)
 
 
 def _visible(
@@ -85,7 +75,7 @@ def _forms(environment: HandlerEnvironment, context: RequestContext, request: Me
 def _documents(environment: HandlerEnvironment, request: MetadataRequest) -> list[TopicDocument]:
     """Return the requested topics that exist."""
     image = environment.image
-    if _wants_all(request):
+    if request.topics is None:
         return list(image.topics.values())
     names = (each.name if each.name is not None else image.topic_name(each.topic_id) for each in request.topics or ())
     return [image.topics[name] for name in names if name in image.topics]
@@ -102,10 +92,6 @@ async def _encode_and_answer(
     turn = environment.metadata_answers.turn(context.is_gone)
     prepared = await environment.encoded_topics.prepare(names, look_up, turn)
     return _answer(environment, context, request, errors, prepared)
-
-
-def _wants_all(request: MetadataRequest) -> bool:
-    return request.topics is None
 
 
 def _to_create(environment: HandlerEnvironment, request: MetadataRequest) -> list[str]:
@@ -142,7 +128,7 @@ def _answer(
 
     Changed topics are encoded again, up to ENCODED_PARTITIONS partitions; further topics keep the older encoding.
     """
-    image = environment.image
+    image, wants_operations = environment.image, request.include_cluster_authorized_operations
     form_of = _forms(environment, context, request)
     anew_max = ENCODED_PARTITIONS
 
@@ -157,13 +143,12 @@ def _answer(
                 found = environment.encoded_topics.encode(document, form)
         return cast("TopicResponse", found.encoded)
 
-    if _wants_all(request):
+    if request.topics is None:
         topics = [tell(document) for document in image.topics.values()]
     else:
         named = context.api_version < FIRST_VERSION_BY_ID
         topics = [_requested(environment, wanted, tell, errors, named) for wanted in _each_once(request)]
     return MetadataResponse(
-        throttle_time_ms=0,
         brokers=[
             MetadataResponse.MetadataResponseBroker(
                 node_id=node.broker_id, host=address.host, port=address.port, rack=node.rack
@@ -173,15 +158,8 @@ def _answer(
         cluster_id=image.cluster_id,
         controller_id=environment.controller_id,
         topics=topics,
-        authorized_operations=_cluster_operations(environment, context, request),
-        error_code=ErrorCode.NONE,
+        authorized_operations=cluster_operations(environment, context.client) if wants_operations else set(NOT_ASKED),
     )
-
-
-def _cluster_operations(environment: HandlerEnvironment, context: RequestContext, request: MetadataRequest) -> set[int]:
-    if not request.include_cluster_authorized_operations:
-        return set(NOT_ASKED)
-    return cluster_operations(environment, context.client)
 
 
 def _each_once(request: MetadataRequest) -> Iterable[MetadataRequest.MetadataRequestTopic]:
@@ -199,21 +177,13 @@ def _requested(
     image = environment.image
     by_id = wanted.name is None
     if named and by_id:
-        return TopicResponse(error_code=ErrorCode.INVALID_REQUEST, name="", topic_id=NO_ID, partitions=[])
+        return TopicResponse(error_code=ErrorCode.INVALID_REQUEST, name="")
     name = image.topic_name(wanted.topic_id) if by_id else wanted.name
     document = image.topics.get(name) if name is not None else None
     if document is not None:
         return tell(document)
     error = errors.get(wanted.name or "", why_missing(wanted.name))
-    topic_id = wanted.topic_id if by_id else NO_ID
-    return TopicResponse(
-        error_code=error,
-        name=wanted.name,
-        topic_id=topic_id,
-        is_internal=False,
-        partitions=[],
-        authorized_operations=set(NOT_ASKED),
-    )
+    return TopicResponse(error_code=error, name=wanted.name, topic_id=wanted.topic_id if by_id else NO_ID)
 
 
 def why_missing(name: str | None) -> ErrorCode:

@@ -1,10 +1,9 @@
 """Remove from Metadata requests the topics that the client may not describe, or may not create."""
 
-from collections.abc import Iterable
 from typing import Final
 from uuid import UUID
 
-from barnabas_broker.handlers.encoded_topics import NOT_ASKED, TopicResponse
+from barnabas_broker.handlers.encoded_topics import TopicResponse
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.security.acls.authorizer import Rights
 from barnabas_broker.wire.messages import MetadataRequest
@@ -34,7 +33,7 @@ def narrow(environment: HandlerEnvironment, rights: Rights, request: MetadataReq
         may = _may_describe(environment, rights, wanted) and (not creates or _may_create(environment, rights, wanted))
         (allowed if may else refused).append(wanted)
     request.topics = allowed
-    return list(_refusals(refused))
+    return [_refusal(each) for each in refused]
 
 
 def _may_describe(environment: HandlerEnvironment, rights: Rights, wanted: Wanted) -> bool:
@@ -52,14 +51,7 @@ def _may_create(environment: HandlerEnvironment, rights: Rights, wanted: Wanted)
     )
 
 
-def _refusals(refused: Iterable[Wanted]) -> Iterable[TopicResponse]:
-    """Yield an authorization error for each topic; the error does not reveal whether the topic exists."""
-    for wanted in refused:
-        yield TopicResponse(
-            error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-            name=wanted.name,
-            topic_id=wanted.topic_id if wanted.name is None else NO_ID,
-            is_internal=False,
-            partitions=[],
-            authorized_operations=set(NOT_ASKED),
-        )
+def _refusal(wanted: Wanted) -> TopicResponse:
+    """Return an authorization error, which does not reveal whether the topic exists."""
+    topic_id = wanted.topic_id if wanted.name is None else NO_ID
+    return TopicResponse(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=wanted.name, topic_id=topic_id)

@@ -92,7 +92,7 @@ async def _response_in_turns(
         partitions = await answer.elements(("topics", "partitions"), topic.partitions, tell)
         response = TopicResponse(name=topic.name, topic_id=topic.topic_id, partitions=partitions)
         topics.append(answer.encoded(("topics",), response))
-    return OffsetCommitResponse(throttle_time_ms=0, topics=topics)
+    return OffsetCommitResponse(topics=topics)
 
 
 def _commit(
@@ -163,7 +163,7 @@ def _response(
         )
         for topic, document in zip(request.topics, documents, strict=True)
     ]
-    return OffsetCommitResponse(throttle_time_ms=0, topics=topics)
+    return OffsetCommitResponse(topics=topics)
 
 
 def _partition(

@@ -44,7 +44,7 @@ def _response(
     of_those = iter(errors)
     each = (next(of_those) if is_there else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION for is_there in there)
     topics = [] if error else [_topic(topic, each) for topic in request.topics]
-    return OffsetDeleteResponse(error_code=error, throttle_time_ms=0, topics=topics)
+    return OffsetDeleteResponse(error_code=error, topics=topics)
 
 
 def _topic(topic: OffsetDeleteRequest.OffsetDeleteRequestTopic, errors: Iterator[ErrorCode]) -> TopicResponse:

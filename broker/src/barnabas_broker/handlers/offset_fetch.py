@@ -70,7 +70,7 @@ async def handle(
             await _group(environment, context, answer, group, request.require_stable)
             async for group in answer.over(request.groups)
         ]
-        return OffsetFetchResponse(throttle_time_ms=0, groups=groups)
+        return OffsetFetchResponse(groups=groups)
     wanted = None if request.topics is None else [_Wanted(t.name, t.partition_indexes) for t in request.topics]
     error = ErrorCode.NONE
     try:
@@ -82,7 +82,7 @@ async def handle(
     encoded = [await _encoded(answer, OLD_TOPICS, topic) async for topic in answer.over(topics)]
     # The topics of responses before v8 have the same fields as the topics of later responses.
     old_topics = cast("list[OffsetFetchResponse.OffsetFetchResponseTopic]", encoded)
-    return OffsetFetchResponse(throttle_time_ms=0, error_code=error, topics=old_topics)
+    return OffsetFetchResponse(error_code=error, topics=old_topics)
 
 
 async def _group(

@@ -27,7 +27,7 @@ async def handle(
         look_up = partial(_answer, environment, topic.topic)
         results = await answer.elements(("topics", "partitions"), topic.partitions, look_up)
         topics.append(answer.encoded(("topics",), TopicResult(topic=topic.topic, partitions=results)))
-    return OffsetForLeaderEpochResponse(throttle_time_ms=0, topics=topics)
+    return OffsetForLeaderEpochResponse(topics=topics)
 
 
 def _answer(

@@ -13,4 +13,4 @@ def handle(
     environment: HandlerEnvironment, context: RequestContext, request: SaslHandshakeRequest
 ) -> SaslHandshakeResponse:
     """Respond with ILLEGAL_SASL_STATE, because SaslHandshake is allowed only during authentication."""
-    return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, mechanisms=[])
+    return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)

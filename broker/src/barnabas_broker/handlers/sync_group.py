@@ -37,7 +37,6 @@ def handle(
 
 def _response(reply: SyncReply) -> SyncGroupResponse:
     return SyncGroupResponse(
-        throttle_time_ms=0,
         error_code=reply.error,
         protocol_type=reply.protocol_type,
         protocol_name=reply.protocol_name,

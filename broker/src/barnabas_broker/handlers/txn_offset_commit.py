@@ -51,7 +51,7 @@ async def handle(
         )
         for topic in request.topics
     ]
-    return TxnOffsetCommitResponse(throttle_time_ms=0, topics=topics)
+    return TxnOffsetCommitResponse(topics=topics)
 
 
 def offsets_partition(environment: HandlerEnvironment, group_id: str) -> TopicPartition:

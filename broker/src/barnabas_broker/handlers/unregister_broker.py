@@ -7,7 +7,7 @@ has replicas, and then some partitions have a replica on an unknown broker.
 from barnabas_broker.handlers.channel import RequestContext
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.wire.messages import UnregisterBrokerRequest, UnregisterBrokerResponse
-from barnabas_core.errors import ApiError, ErrorCode
+from barnabas_core.errors import ApiError
 
 
 async def handle(
@@ -17,5 +17,5 @@ async def handle(
     try:
         await environment.metadata_writer.unregister_broker(request.broker_id)
     except ApiError as error:
-        return UnregisterBrokerResponse(throttle_time_ms=0, error_code=error.code, error_message=str(error))
-    return UnregisterBrokerResponse(throttle_time_ms=0, error_code=ErrorCode.NONE, error_message=None)
+        return UnregisterBrokerResponse(error_code=error.code, error_message=str(error))
+    return UnregisterBrokerResponse(error_message=None)

@@ -29,13 +29,9 @@ async def handle(
         found = await environment.gate.open_transactions.find() if lowers else ()
         await environment.metadata_writer.update_features(updates, found, validate_only=request.validate_only)
     except ApiError as error:
-        return UpdateFeaturesResponse(
-            throttle_time_ms=0, error_code=error.code, error_message=error.message, results=[]
-        )
-    results = [
-        Result(feature=each.feature, error_code=ErrorCode.NONE, error_message=None) for each in request.feature_updates
-    ]
-    return UpdateFeaturesResponse(throttle_time_ms=0, error_code=ErrorCode.NONE, error_message=None, results=results)
+        return UpdateFeaturesResponse(error_code=error.code, error_message=error.message)
+    results = [Result(feature=each.feature, error_message=None) for each in request.feature_updates]
+    return UpdateFeaturesResponse(error_message=None, results=results)
 
 
 def _update(version: int, update: Any) -> FeatureUpdate:
