@@ -9,6 +9,7 @@ from typing import Any
 from barnabas_broker.handlers.channel import RequestContext
 from barnabas_broker.handlers.client_rights import rights_of
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
+from barnabas_broker.handlers.outcomes import error_fields
 from barnabas_broker.metadata.client_quotas import QuotaChange, QuotaEntity, checked_entity
 from barnabas_broker.wire.messages import AlterClientQuotasRequest, AlterClientQuotasResponse
 from barnabas_core.acls import AclOperation, ResourceType
@@ -49,8 +50,7 @@ def _checked(entry: Any) -> QuotaEntity | ApiError:
 
 def _result(entry: Any, error: ApiError | None) -> EntryData:
     return EntryData(
-        error_code=ErrorCode.NONE if error is None else error.code,
-        error_message=None if error is None else error.message,
+        **error_fields(error),
         entity=[
             EntryData.EntityData(entity_type=each.entity_type, entity_name=each.entity_name) for each in entry.entity
         ],

@@ -5,15 +5,17 @@ The error is SECURITY_DISABLED without an authorizer.
 
 from typing import Any
 
-from barnabas_broker.handlers.acl_messages import new_acl
 from barnabas_broker.handlers.channel import RequestContext
-from barnabas_broker.handlers.describe_acls import NO_AUTHORIZER
+from barnabas_broker.handlers.describe_acls import acls_of
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
-from barnabas_broker.security.acls.acl_requests import check_new
+from barnabas_broker.handlers.outcomes import error_fields
+from barnabas_broker.security.acls.acl_requests import new_acl
 from barnabas_broker.security.acls.stored_acls import adding, key_of
 from barnabas_broker.wire.messages import CreateAclsRequest, CreateAclsResponse
 from barnabas_core.acls import AclEntry, AclPattern
-from barnabas_core.errors import ApiError, ErrorCode
+from barnabas_core.errors import ApiError
+
+Result = CreateAclsResponse.AclCreationResult
 
 
 async def handle(
@@ -28,21 +30,12 @@ async def handle(
     changes = {key_of(pattern): adding(pattern, entries) for pattern, entries in wanted.items()}
     failures = await environment.metadata_writer.change_acls(changes)
     outcomes = [each if isinstance(each, ApiError) else failures.get(key_of(each[0])) for each in read]
-    return CreateAclsResponse(results=[_result(each) for each in outcomes])
+    return CreateAclsResponse(results=[Result(**error_fields(each)) for each in outcomes])
 
 
 def _read(environment: HandlerEnvironment, creation: Any) -> tuple[AclPattern, AclEntry] | ApiError:
     try:
-        if environment.authorizer is None:
-            raise ApiError(ErrorCode.SECURITY_DISABLED, NO_AUTHORIZER)
-        pattern, entry = new_acl(creation)
-        check_new(pattern, entry)
+        acls_of(environment)
+        return new_acl(creation)
     except ApiError as error:
         return error
-    return pattern, entry
-
-
-def _result(error: ApiError | None) -> CreateAclsResponse.AclCreationResult:
-    if error is None:
-        return CreateAclsResponse.AclCreationResult(error_message=None)
-    return CreateAclsResponse.AclCreationResult(error_code=error.code, error_message=error.message)

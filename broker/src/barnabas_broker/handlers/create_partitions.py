@@ -3,9 +3,9 @@
 from barnabas_broker.handlers.channel import RequestContext
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.handlers.mutation_quota import MutationCharge
+from barnabas_broker.handlers.outcomes import error_fields
 from barnabas_broker.metadata.controller.decisions.create_partitions import NewPartitions
 from barnabas_broker.wire.messages import CreatePartitionsRequest, CreatePartitionsResponse
-from barnabas_core.errors import ApiError, ErrorCode
 
 TopicResult = CreatePartitionsResponse.CreatePartitionsTopicResult
 
@@ -20,10 +20,7 @@ async def handle(
     allowed = [each for each in wanted if each.name not in charge.refused]
     made = await environment.metadata_writer.create_partitions(allowed, validate_only=request.validate_only)
     outcomes = {**made, **charge.refused}
-    results = []
-    for name, outcome in outcomes.items():
-        code, message = (outcome.code, outcome.message) if isinstance(outcome, ApiError) else (ErrorCode.NONE, None)
-        results.append(TopicResult(name=name, error_code=code, error_message=message))
+    results = [TopicResult(name=name, **error_fields(error)) for name, error in outcomes.items()]
     return CreatePartitionsResponse(throttle_time_ms=charge.throttle_ms(outcomes), results=results)
 
 

@@ -6,10 +6,11 @@ The error is SECURITY_DISABLED without an authorizer.
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from barnabas_broker.handlers.acl_messages import acl_filter
 from barnabas_broker.handlers.channel import RequestContext
-from barnabas_broker.handlers.describe_acls import NO_AUTHORIZER
+from barnabas_broker.handlers.describe_acls import acls_of
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
+from barnabas_broker.handlers.outcomes import error_fields
+from barnabas_broker.security.acls.acl_requests import acl_filter
 from barnabas_broker.security.acls.stored_acls import key_of, removing
 from barnabas_broker.wire.messages import DeleteAclsRequest, DeleteAclsResponse
 from barnabas_core.acls import AclEntry, AclPattern
@@ -40,12 +41,9 @@ async def handle(
 
 def _find(environment: HandlerEnvironment, asked: Any) -> list[Acl] | ApiError:
     try:
-        if environment.authorizer is None:
-            raise ApiError(ErrorCode.SECURITY_DISABLED, NO_AUTHORIZER)
-        wanted = acl_filter(asked)
+        patterns, wanted = acls_of(environment).patterns(), acl_filter(asked)
     except ApiError as error:
         return error
-    patterns = environment.authorizer.index.patterns()
     return [(pattern, each) for pattern, entries in patterns for each in entries if wanted.finds(pattern, each)]
 
 
@@ -58,15 +56,14 @@ def _changes(acls: Iterable[Acl]) -> dict[str, Any]:
 
 def _result(found: list[Acl] | ApiError, failures: Mapping[str, ApiError | None]) -> FilterResult:
     if isinstance(found, ApiError):
-        return FilterResult(error_code=found.code, error_message=found.message)
+        return FilterResult(**error_fields(found))
     matching = [_matching(pattern, entry, failures.get(key_of(pattern))) for pattern, entry in found]
     return FilterResult(error_message=None, matching_acls=matching)
 
 
 def _matching(pattern: AclPattern, entry: AclEntry, error: ApiError | None) -> FilterResult.DeleteAclsMatchingAcl:
     return FilterResult.DeleteAclsMatchingAcl(
-        error_code=ErrorCode.NONE if error is None else error.code,
-        error_message=None if error is None else error.message,
+        **error_fields(error),
         resource_type=pattern.resource_type,
         resource_name=pattern.name,
         pattern_type=pattern.pattern_type,

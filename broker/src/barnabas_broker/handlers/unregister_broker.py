@@ -6,6 +6,7 @@ has replicas, and then some partitions have a replica on an unknown broker.
 
 from barnabas_broker.handlers.channel import RequestContext
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
+from barnabas_broker.handlers.outcomes import error_fields
 from barnabas_broker.wire.messages import UnregisterBrokerRequest, UnregisterBrokerResponse
 from barnabas_core.errors import ApiError
 
@@ -14,8 +15,9 @@ async def handle(
     environment: HandlerEnvironment, context: RequestContext, request: UnregisterBrokerRequest
 ) -> UnregisterBrokerResponse:
     """Remove a broker from the metadata, or return the error."""
+    error = None
     try:
         await environment.metadata_writer.unregister_broker(request.broker_id)
-    except ApiError as error:
-        return UnregisterBrokerResponse(error_code=error.code, error_message=str(error))
-    return UnregisterBrokerResponse(error_message=None)
+    except ApiError as refusal:
+        error = refusal
+    return UnregisterBrokerResponse(**error_fields(error))

@@ -1,6 +1,7 @@
-"""Check the ACLs of CreateAcls requests, and match ACLs against the filters of DescribeAcls and DeleteAcls."""
+"""Read and check the ACLs of CreateAcls requests, and the filters of DescribeAcls and DeleteAcls requests."""
 
-from typing import Final, NamedTuple
+from enum import IntEnum
+from typing import Any, Final, NamedTuple, TypeVar
 
 from barnabas_core.acls import (
     ANY_NAME,
@@ -15,12 +16,29 @@ from barnabas_core.acls import (
 )
 from barnabas_core.errors import ApiError, ErrorCode
 
+Word = TypeVar("Word", bound=IntEnum)
 _TYPES: Final = ", ".join(each.name for each in ResourceType if each > ResourceType.ANY)
 _OPERATIONS: Final = ", ".join(each.name for each in AclOperation if each > AclOperation.ANY)
 
 
-def check_new(pattern: AclPattern, entry: AclEntry) -> None:
-    """Raise ApiError if the pattern and the entry do not form a valid ACL."""
+def new_acl(message: Any) -> tuple[AclPattern, AclEntry]:
+    """Return one ACL of a CreateAcls request. Raises ApiError if it is not a valid ACL."""
+    pattern = AclPattern(
+        _known(ResourceType, message.resource_type, "resource_type"),
+        message.resource_name,
+        _known(PatternType, message.resource_pattern_type, "resource_pattern_type"),
+    )
+    entry = AclEntry(
+        message.principal,
+        message.host,
+        _known(AclOperation, message.operation, "operation"),
+        _known(Permission, message.permission_type, "permission_type"),
+    )
+    _check_new(pattern, entry)
+    return pattern, entry
+
+
+def _check_new(pattern: AclPattern, entry: AclEntry) -> None:
     if pattern.resource_type is ResourceType.CLUSTER and pattern.name != CLUSTER_NAME:
         _refuse("resource_name", pattern.name, f"{CLUSTER_NAME}, the only name of a resource of type CLUSTER")
     if not pattern.name:
@@ -37,6 +55,15 @@ def check_new(pattern: AclPattern, entry: AclEntry) -> None:
         _refuse("principal", entry.principal, "TYPE:NAME, such as User:alice")
     if not entry.host:
         _refuse("host", entry.host, "an IP address or *")
+
+
+def _known(words: type[Word], code: int, field: str) -> Word:
+    """Return the member of the enum `words` with this code. Raises ApiError for UNKNOWN (0) and undefined codes."""
+    known = {int(word): word for word in words if word.name != "UNKNOWN"}
+    if code not in known:
+        allowed = ", ".join(f"{number} ({word.name})" for number, word in known.items())
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"{field}={code} is not valid in an ACL; allowed: {allowed}")
+    return known[code]
 
 
 def _refuse(field: str, value: str, allowed: str) -> None:
@@ -57,15 +84,14 @@ class AclFilter(NamedTuple):
     def finds(self, pattern: AclPattern, entry: AclEntry) -> bool:
         """True if the filter matches the ACL; the operation ALL matches only itself."""
         return (
-            self.finds_pattern(pattern)
+            self._finds_pattern(pattern)
             and self.principal in (None, entry.principal)
             and (self.host is None or plain_host(self.host) == plain_host(entry.host))
             and self.operation in (AclOperation.ANY, entry.operation)
             and self.permission in (Permission.ANY, entry.permission)
         )
 
-    def finds_pattern(self, pattern: AclPattern) -> bool:
-        """True if the filter can match ACLs with the pattern."""
+    def _finds_pattern(self, pattern: AclPattern) -> bool:
         if self.resource_type not in (ResourceType.ANY, pattern.resource_type):
             return False
         if self.pattern_type not in (PatternType.ANY, PatternType.MATCH, pattern.pattern_type):
@@ -77,3 +103,16 @@ class AclFilter(NamedTuple):
         if pattern.pattern_type is PatternType.PREFIXED:
             return self.name.startswith(pattern.name)
         return pattern.name == ANY_NAME
+
+
+def acl_filter(message: Any) -> AclFilter:
+    """Return the filter of a DescribeAcls or DeleteAcls request. Raises ApiError if a field has an unknown code."""
+    return AclFilter(
+        _known(ResourceType, message.resource_type_filter, "resource_type_filter"),
+        message.resource_name_filter,
+        _known(PatternType, message.pattern_type_filter, "pattern_type_filter"),
+        message.principal_filter,
+        message.host_filter,
+        _known(AclOperation, message.operation, "operation"),
+        _known(Permission, message.permission_type, "permission_type"),
+    )

@@ -1,4 +1,4 @@
-"""The conversion of outcomes by partition to the lists of topics and partitions in responses."""
+"""The conversion of outcomes to the fields of responses, and of outcomes by partition to lists of topics."""
 
 from collections.abc import Iterable, Mapping
 from typing import TypedDict, TypeVar
@@ -10,7 +10,7 @@ Outcome = TypeVar("Outcome")
 
 
 class ErrorFields(TypedDict):
-    """The two error fields of a partition in a response."""
+    """The two error fields of an element in a response."""
 
     error_code: ErrorCode
     error_message: str | None
@@ -25,7 +25,7 @@ def by_topic(outcomes: Mapping[TopicPartition, Outcome]) -> Iterable[tuple[str, 
 
 
 def error_fields(error: ApiError | None) -> ErrorFields:
-    """Return the error fields of a partition in a response; `error` is None if the partition has no error."""
+    """Return the error fields of an element in a response; `error` is None if the element has no error."""
     if error is None:
         return {"error_code": ErrorCode.NONE, "error_message": None}
     return {"error_code": error.code, "error_message": error.message}
