@@ -2,19 +2,29 @@
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from barnabas_broker.app.loop_time import SystemClock
+from barnabas_broker.handlers.alter_user_scram_credentials import decide
 from barnabas_broker.metadata.store.sqlite.sqlite_secrets import SqliteSecrets
-from barnabas_broker.security.sasl.scram_changes import Deletion, Upsertion, decide_scram_changes
 from barnabas_broker.security.sasl.scram_credential import ScramCredential
 from barnabas_broker.security.sasl.scram_users import ScramUsers
+from barnabas_broker.wire.messages import AlterUserScramCredentialsRequest as Request
 from barnabas_core.errors import ErrorCode
 
 KEY = b"k" * 32
 ALICE = ("alice", "SCRAM-SHA-256")
-GOOD = Upsertion("alice", 1, 4096, b"salt", KEY)
+
+
+def upsertion(name: str = "alice", **other: Any) -> Request.ScramCredentialUpsertion:
+    good: dict[str, Any] = {"mechanism": 1, "iterations": 4096, "salt": b"salt", "salted_password": KEY}
+    return Request.ScramCredentialUpsertion(name=name, **(good | other))
+
+
+def deletion(mechanism: int) -> Request.ScramCredentialDeletion:
+    return Request.ScramCredentialDeletion(name="alice", mechanism=mechanism)
 
 
 def verifier(name: bytes) -> ScramCredential:
@@ -22,28 +32,30 @@ def verifier(name: bytes) -> ScramCredential:
 
 
 @pytest.mark.parametrize(
-    ("asked", "error"),
+    ("request_", "error"),
     [
-        ([GOOD._replace(user="")], ErrorCode.UNACCEPTABLE_CREDENTIAL),
-        ([GOOD._replace(iterations=4095)], ErrorCode.UNACCEPTABLE_CREDENTIAL),
-        ([GOOD._replace(iterations=16_385)], ErrorCode.UNACCEPTABLE_CREDENTIAL),
-        ([GOOD._replace(salt=b"")], ErrorCode.UNACCEPTABLE_CREDENTIAL),
-        ([GOOD._replace(salted_password=b"short")], ErrorCode.UNACCEPTABLE_CREDENTIAL),
-        ([GOOD._replace(mechanism=3)], ErrorCode.UNSUPPORTED_SASL_MECHANISM),
-        ([Deletion("alice", 1)], ErrorCode.RESOURCE_NOT_FOUND),
-        ([GOOD, Deletion("alice", 2)], ErrorCode.DUPLICATE_RESOURCE),
+        (Request(upsertions=[upsertion("")]), ErrorCode.UNACCEPTABLE_CREDENTIAL),
+        (Request(upsertions=[upsertion(iterations=4095)]), ErrorCode.UNACCEPTABLE_CREDENTIAL),
+        (Request(upsertions=[upsertion(iterations=16_385)]), ErrorCode.UNACCEPTABLE_CREDENTIAL),
+        (Request(upsertions=[upsertion(salt=b"")]), ErrorCode.UNACCEPTABLE_CREDENTIAL),
+        (Request(upsertions=[upsertion(salted_password=b"short")]), ErrorCode.UNACCEPTABLE_CREDENTIAL),
+        (Request(upsertions=[upsertion(mechanism=3)]), ErrorCode.UNSUPPORTED_SASL_MECHANISM),
+        (Request(deletions=[deletion(1)]), ErrorCode.RESOURCE_NOT_FOUND),
+        (Request(upsertions=[upsertion()], deletions=[deletion(2)]), ErrorCode.DUPLICATE_RESOURCE),
     ],
 )
-def test_a_mistake_is_refused_and_leaves_the_other_users(asked: list[Upsertion | Deletion], error: ErrorCode) -> None:
-    decision = decide_scram_changes([*asked, GOOD._replace(user="bob")], {("carol", "SCRAM-SHA-256")})
-    refusal = decision.outcomes[asked[0].user]
+def test_a_mistake_is_refused_and_leaves_the_other_users(request_: Request, error: ErrorCode) -> None:
+    user = [*request_.deletions, *request_.upsertions][0].name
+    request_.upsertions = [*request_.upsertions, upsertion("bob")]
+    decision = decide(request_, {("carol", "SCRAM-SHA-256")})
+    refusal = decision.outcomes[user]
     assert refusal is not None
     assert refusal.code == error
     assert set(decision.changes) == {("bob", "SCRAM-SHA-256")}
 
 
 def test_a_deletion_of_what_is_there_is_a_change() -> None:
-    assert decide_scram_changes([Deletion("alice", 1)], {ALICE}).changes == {ALICE: None}
+    assert decide(Request(deletions=[deletion(1)]), {ALICE}).changes == {ALICE: None}
 
 
 def test_all_brokers_have_one_secret_and_go_by_every_change(tmp_path: Path) -> None:
