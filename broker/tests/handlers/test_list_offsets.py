@@ -14,12 +14,13 @@ from barnabas_broker.handlers import list_offsets
 from barnabas_broker.handlers.channel import Client, RequestContext
 from barnabas_broker.handlers.close_connection import CloseConnection
 from barnabas_broker.handlers.large_responses import BYTES_MAX, LargeResponses
-from barnabas_broker.handlers.list_offsets import LARGEST_TIMESTAMP, NOTHING, Found, find_offset
+from barnabas_broker.handlers.list_offsets import LARGEST_TIMESTAMP, NOTHING, find_offset
+from barnabas_broker.storage.logs.timestamp_lookup import TimestampOffset
 from barnabas_broker.wire.messages import ListOffsetsRequest
 from barnabas_core.fair_turns import FairTurn
 
 
-def found(broker: Broker) -> Found:
+def found(broker: Broker) -> TimestampOffset:
     partition, turn = broker.partition, FairTurn(broker.clock)
     return asyncio.run(find_offset(partition, LARGEST_TIMESTAMP, partition.log.high_watermark, turn))
 

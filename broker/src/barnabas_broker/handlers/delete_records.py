@@ -6,12 +6,11 @@ brings the records back. Followers send their log start offset when they fetch.
 
 from collections.abc import Callable, Iterable
 from functools import partial
-from inspect import isawaitable
 from typing import Final
 
 from barnabas_broker.handlers.answer_in_turns import AnswerInTurns
 from barnabas_broker.handlers.channel import RequestContext
-from barnabas_broker.handlers.deferred_answer import answer_of
+from barnabas_broker.handlers.deferred_answer import awaited
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.replication.purgatory import WaitList
@@ -165,9 +164,7 @@ async def _followers(environment: HandlerEnvironment, deletions: list[_Partition
         wait = _Wait(deletions, partial(over, None))
         environment.purgatory.watch(wait, wait.lists, timeout_s)
 
-    waiting = answer_of(start)
-    assert isawaitable(waiting)
-    await waiting
+    await awaited(start)
 
 
 async def _told(answer: AnswerInTurns, name: str, deletions: list[_PartitionDeletion]) -> TopicResult:

@@ -1,7 +1,6 @@
 """DescribeLogDirs (35), v1 to v5: the log dirs, their space, and the sizes of their partitions (KIP-113, KIP-827)."""
 
 from collections import defaultdict
-from typing import Final
 
 from barnabas_broker.handlers.answer_in_turns import AnswerInTurns
 from barnabas_broker.handlers.channel import RequestContext
@@ -12,8 +11,6 @@ from barnabas_broker.storage.log_dirs.replica_moves import ReplicaMoves
 from barnabas_broker.wire.messages import DescribeLogDirsRequest, DescribeLogDirsResponse
 from barnabas_core.errors import ErrorCode
 from barnabas_core.topic_partition import TopicPartition
-
-UNKNOWN_BYTES: Final = -1
 
 DirResult = DescribeLogDirsResponse.DescribeLogDirsResult
 TopicResult = DirResult.DescribeLogDirsTopic
@@ -96,15 +93,8 @@ def _describe(log_dir: LogDir, topics: list[TopicResult]) -> DirResult:
         topics=topics,
         total_bytes=usage.total_bytes,
         usable_bytes=usage.usable_bytes,
-        is_cordoned=False,
     )
 
 
 def _offline(log_dir: LogDir) -> DirResult:
-    return DirResult(
-        error_code=ErrorCode.KAFKA_STORAGE_ERROR,
-        log_dir=log_dir.path,
-        total_bytes=UNKNOWN_BYTES,
-        usable_bytes=UNKNOWN_BYTES,
-        is_cordoned=False,
-    )
+    return DirResult(error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=log_dir.path)

@@ -6,11 +6,12 @@ From v4 on a request may have many keys (KIP-699). The first request creates the
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final
 
 from barnabas_broker.handlers.answer_in_turns import AnswerInTurns
 from barnabas_broker.handlers.channel import RequestContext
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
+from barnabas_broker.handlers.outcomes import error_fields
 from barnabas_broker.metadata.controller.decisions.internal_topics import NOT_COMPACTED, is_compacted
 from barnabas_broker.wire.messages import FindCoordinatorRequest, FindCoordinatorResponse
 from barnabas_core.config.listeners import Endpoint
@@ -24,14 +25,7 @@ FIRST_BATCHED_VERSION: Final = 4
 NO_NODE: Final = -1
 
 Nodes = Mapping[int, Endpoint]
-
-
-class _Found(NamedTuple):
-    key: str
-    node_id: int
-    host: str
-    port: int
-    error: ApiError | None = None
+Coordinator = FindCoordinatorResponse.Coordinator
 
 
 async def handle(
@@ -48,32 +42,19 @@ async def handle(
     if context.api_version < FIRST_BATCHED_VERSION:
         found = _find(environment, request.key_type, nodes, request.key)
         return FindCoordinatorResponse(
-            error_code=found.error.code if found.error else ErrorCode.NONE,
-            error_message=found.error.message if found.error else None,
+            error_code=found.error_code,
+            error_message=found.error_message,
             node_id=found.node_id,
             host=found.host,
             port=found.port,
         )
     answer = AnswerInTurns(FindCoordinatorResponse, context, environment.answers)
     find = partial(_find, environment, request.key_type, nodes)
-    coordinators = await answer.elements(
-        ("coordinators",), request.coordinator_keys, lambda key: _coordinator(find(key))
-    )
+    coordinators = await answer.elements(("coordinators",), request.coordinator_keys, find)
     return FindCoordinatorResponse(coordinators=coordinators)
 
 
-def _coordinator(found: _Found) -> FindCoordinatorResponse.Coordinator:
-    return FindCoordinatorResponse.Coordinator(
-        key=found.key,
-        node_id=found.node_id,
-        host=found.host,
-        port=found.port,
-        error_code=found.error.code if found.error else ErrorCode.NONE,
-        error_message=found.error.message if found.error else None,
-    )
-
-
-def _find(environment: HandlerEnvironment, key_type: int, nodes: Nodes, key: str) -> _Found:
+def _find(environment: HandlerEnvironment, key_type: int, nodes: Nodes, key: str) -> Coordinator:
     try:
         leader = _coordinator_of(environment, key_type, key)
         if leader not in nodes:
@@ -81,8 +62,9 @@ def _find(environment: HandlerEnvironment, key_type: int, nodes: Nodes, key: str
                 ErrorCode.COORDINATOR_NOT_AVAILABLE, f"the coordinator of {key}, broker {leader}, is not alive"
             )
     except ApiError as error:
-        return _Found(key, NO_NODE, "", NO_NODE, error)
-    return _Found(key, leader, nodes[leader].host, nodes[leader].port)
+        return Coordinator(key=key, node_id=NO_NODE, port=NO_NODE, **error_fields(error))
+    node = nodes[leader]
+    return Coordinator(key=key, node_id=leader, host=node.host, port=node.port, error_message=None)
 
 
 def _coordinator_of(environment: HandlerEnvironment, key_type: int, key: str) -> int:

@@ -8,7 +8,7 @@ new leader answers OFFSET_NOT_AVAILABLE (v5) while its high watermark may be too
 from collections.abc import Callable
 from functools import partial
 from operator import attrgetter
-from typing import Final, NamedTuple
+from typing import Final
 
 from barnabas_broker.handlers.answer_in_turns import AnswerInTurns
 from barnabas_broker.handlers.channel import RequestContext
@@ -16,7 +16,7 @@ from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.replication.stable_offset import last_stable_offset
 from barnabas_broker.storage.logs.log import Log
-from barnabas_broker.storage.logs.timestamp_lookup import max_timestamp, offset_for_timestamp
+from barnabas_broker.storage.logs.timestamp_lookup import TimestampOffset, max_timestamp, offset_for_timestamp
 from barnabas_broker.wire.messages import ListOffsetsRequest, ListOffsetsResponse
 from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.fair_turns import FairTurn
@@ -30,15 +30,7 @@ PartitionResponse = ListOffsetsResponse.ListOffsetsTopicResponse.ListOffsetsPart
 TopicResponse = ListOffsetsResponse.ListOffsetsTopicResponse
 
 
-class Found(NamedTuple):
-    """An offset with its timestamp and leader epoch; -1 means unknown."""
-
-    timestamp_ms: int
-    offset: int
-    leader_epoch: int
-
-
-NOTHING: Final = Found(UNKNOWN, UNKNOWN, UNKNOWN)
+NOTHING: Final = TimestampOffset(UNKNOWN, UNKNOWN, UNKNOWN)
 
 
 async def handle(
@@ -83,7 +75,7 @@ async def _look_up(
     )
 
 
-async def find_offset(partition: Partition, timestamp_ms: int, offset_max: int, turn: FairTurn) -> Found:
+async def find_offset(partition: Partition, timestamp_ms: int, offset_max: int, turn: FairTurn) -> TimestampOffset:
     """Return the first record below `offset_max` that is not older than the timestamp, or NOTHING if all are older.
 
     Special timestamps, such as -1 (latest), select an offset directly. Raises ApiError for an undefined special
@@ -102,33 +94,33 @@ async def find_offset(partition: Partition, timestamp_ms: int, offset_max: int, 
     found = await offset_for_timestamp(partition.log, timestamp_ms, offset_max, turn)
     if found is None:
         partition.check_caught_up()
-    return NOTHING if found is None else Found(found.timestamp_ms, found.offset, found.leader_epoch)
+    return found or NOTHING
 
 
-def _latest(partition: Partition, offset_max: int) -> Found:
+def _latest(partition: Partition, offset_max: int) -> TimestampOffset:
     partition.check_caught_up()
-    return Found(UNKNOWN, offset_max, partition.leader_epoch)
+    return TimestampOffset(UNKNOWN, offset_max, partition.leader_epoch)
 
 
-def _earliest(partition: Partition, offset_max: int) -> Found:
+def _earliest(partition: Partition, offset_max: int) -> TimestampOffset:
     start = partition.log.log_start_offset
-    return Found(UNKNOWN, start, partition.log.epochs.epoch_for_offset(start))
+    return TimestampOffset(UNKNOWN, start, partition.log.epochs.epoch_for_offset(start))
 
 
-async def _largest_timestamp(partition: Partition, offset_max: int, turn: FairTurn) -> Found:
+async def _largest_timestamp(partition: Partition, offset_max: int, turn: FairTurn) -> TimestampOffset:
     """Return the record with the largest timestamp, or NOTHING until the record is committed, as in Kafka."""
     found = await max_timestamp(partition.log, turn)
     if found is None or found.offset >= offset_max:
         partition.check_caught_up()
         return NOTHING
-    return Found(found.timestamp_ms, found.offset, found.leader_epoch)
+    return found
 
 
-def _nothing(partition: Partition, offset_max: int) -> Found:
+def _nothing(partition: Partition, offset_max: int) -> TimestampOffset:
     return NOTHING
 
 
-SPECIAL_TIMESTAMPS: Final[dict[int, Callable[[Partition, int], Found]]] = {
+SPECIAL_TIMESTAMPS: Final[dict[int, Callable[[Partition, int], TimestampOffset]]] = {
     -1: _latest,
     -2: _earliest,
     -4: _earliest,
