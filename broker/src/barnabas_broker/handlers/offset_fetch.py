@@ -37,27 +37,18 @@ OLD_TOPICS: Final[Path] = ("topics",)
 """The array of topics in an OffsetFetch response before v8, as a path of field names."""
 
 
-class _Wanted(NamedTuple):
-    """A requested topic; the name is None if the topic id is unknown."""
+class _Topic(NamedTuple):
+    """A topic of the request or the response; the name is None if the topic id is unknown.
+
+    `offset_of` takes a partition index, and returns the committed offset, or None if an open transaction has an offset
+    for the partition.
+    """
 
     name: str | None
     partitions: list[int]
     topic_id: UUID = NO_ID
-
-
-class _Topic(NamedTuple):
-    """A topic of the response.
-
-    `offset_of` takes a partition index, and returns the committed offset. `is_unstable` takes a partition index, and
-    returns True if an open transaction has an offset for the partition.
-    """
-
-    name: str
-    topic_id: UUID
-    partitions: list[int]
-    error: ErrorCode
-    offset_of: Callable[[int], CommittedOffset]
-    is_unstable: Callable[[int], bool] = lambda _: False
+    error: ErrorCode = ErrorCode.NONE
+    offset_of: Callable[[int], CommittedOffset | None] = lambda _: NOTHING
 
 
 async def handle(
@@ -71,14 +62,14 @@ async def handle(
             async for group in answer.over(request.groups)
         ]
         return OffsetFetchResponse(groups=groups)
-    wanted = None if request.topics is None else [_Wanted(t.name, t.partition_indexes) for t in request.topics]
+    wanted = None if request.topics is None else [_Topic(t.name, t.partition_indexes) for t in request.topics]
     error = ErrorCode.NONE
     try:
         topics = await _read(environment, context, answer, request.group_id, wanted, request.require_stable)
     except ApiError as refusal:
         error = refusal.code
         has_group_error = context.api_version >= FIRST_WITH_GROUP_ERROR
-        topics = [] if has_group_error else [_refused(topic, error) for topic in wanted or ()]
+        topics = [] if has_group_error else [topic._replace(error=error) for topic in wanted or ()]
     encoded = [await _encoded(answer, OLD_TOPICS, topic) async for topic in answer.over(topics)]
     # The topics of responses before v8 have the same fields as the topics of later responses.
     old_topics = cast("list[OffsetFetchResponse.OffsetFetchResponseTopic]", encoded)
@@ -107,10 +98,10 @@ async def _group(
     return answer.encoded(("groups",), GroupResponse(group_id=group.group_id, error_code=error, topics=encoded))
 
 
-def _wanted(environment: HandlerEnvironment, topic: GroupRequest.OffsetFetchRequestTopics, by_id: bool) -> _Wanted:
+def _wanted(environment: HandlerEnvironment, topic: GroupRequest.OffsetFetchRequestTopics, by_id: bool) -> _Topic:
     if by_id:
-        return _Wanted(environment.image.topic_name(topic.topic_id), topic.partition_indexes, topic.topic_id)
-    return _Wanted(topic.name, topic.partition_indexes)
+        return _Topic(environment.image.topic_name(topic.topic_id), topic.partition_indexes, topic.topic_id)
+    return _Topic(topic.name, topic.partition_indexes)
 
 
 async def _read(
@@ -118,7 +109,7 @@ async def _read(
     context: RequestContext,
     answer: AnswerInTurns,
     group_id: str,
-    wanted: list[_Wanted] | None,
+    wanted: list[_Topic] | None,
     require_stable: bool,
 ) -> list[_Topic]:
     """Return the requested topics, or all topics with committed offsets.
@@ -134,7 +125,7 @@ async def _read(
         async for topic, partition in answer.over(committed):
             if rights.may_see(AclOperation.DESCRIBE, ResourceType.TOPIC, topic):
                 by_topic.setdefault(topic, []).append(partition)
-        wanted = [_Wanted(name, partitions) for name, partitions in by_topic.items()]
+        wanted = [_Topic(name, partitions) for name, partitions in by_topic.items()]
     return [_look_up(environment, rights, committed, unstable, topic) async for topic in answer.over(wanted)]
 
 
@@ -143,44 +134,39 @@ def _look_up(
     rights: Rights,
     committed: Committed,
     unstable: Collection[TopicPartition],
-    wanted: _Wanted,
+    wanted: _Topic,
 ) -> _Topic:
     name = wanted.name
     if name is None:
-        return _refused(wanted, ErrorCode.UNKNOWN_TOPIC_ID)
+        return wanted._replace(error=ErrorCode.UNKNOWN_TOPIC_ID)
     if not rights.may(AclOperation.DESCRIBE, ResourceType.TOPIC, name):
-        return _refused(wanted, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        return wanted._replace(error=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     document = environment.image.topics.get(name)
     topic_id = NO_ID if document is None else document.topic_id
 
-    def offset_of(number: int) -> CommittedOffset:
+    def offset_of(number: int) -> CommittedOffset | None:
+        if TopicPartition(name, number) in unstable:
+            return None
         offset = committed.get(TopicPartition(name, number), NOTHING)
         is_of_another_topic = document is not None and offset.topic_id not in (None, topic_id)
         return NOTHING if is_of_another_topic else offset
 
-    def is_unstable(number: int) -> bool:
-        return TopicPartition(name, number) in unstable
-
-    return _Topic(name, topic_id, wanted.partitions, ErrorCode.NONE, offset_of, is_unstable)
-
-
-def _refused(wanted: _Wanted, error: ErrorCode) -> _Topic:
-    return _Topic(wanted.name or "", wanted.topic_id, wanted.partitions, error, lambda _: NOTHING)
+    return wanted._replace(topic_id=topic_id, offset_of=offset_of)
 
 
 async def _encoded(answer: AnswerInTurns, topics: Path, topic: _Topic) -> TopicResponse:
     """Return a topic with its partitions, encoded as an element of the array `topics`."""
 
     def tell(number: int) -> PartitionResponse:
-        is_unstable = topic.is_unstable(number)
-        committed = NOTHING if is_unstable else topic.offset_of(number)
+        found = topic.offset_of(number)
+        committed = found or NOTHING
         return PartitionResponse(
             partition_index=number,
             committed_offset=committed.offset,
             committed_leader_epoch=committed.leader_epoch,
             metadata=committed.metadata,
-            error_code=ErrorCode.UNSTABLE_OFFSET_COMMIT if is_unstable else topic.error,
+            error_code=ErrorCode.UNSTABLE_OFFSET_COMMIT if found is None else topic.error,
         )
 
     partitions = await answer.elements((*topics, "partitions"), topic.partitions, tell)
-    return answer.encoded(topics, TopicResponse(name=topic.name, topic_id=topic.topic_id, partitions=partitions))
+    return answer.encoded(topics, TopicResponse(name=topic.name or "", topic_id=topic.topic_id, partitions=partitions))
