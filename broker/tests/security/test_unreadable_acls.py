@@ -7,7 +7,7 @@ from barnabas_broker.metadata.documents import encode
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.metadata.store.metadata_store import Document, Listing
 from barnabas_broker.security.acls.authorizer import Authorizer
-from barnabas_broker.security.acls.stored_acls import adding, key_of
+from barnabas_broker.security.acls.stored_acls import changing, key_of
 from barnabas_core.acls import AclEntry, AclOperation, AclPattern, PatternType, Permission, ResourceType
 from barnabas_core.config.broker_config import parse_broker_config
 from harness.manual_clock import ManualClock
@@ -24,7 +24,7 @@ SETTINGS = {
 
 
 def stored(pattern: AclPattern, permission: Permission) -> Document:
-    document = adding(pattern, [AclEntry("User:*", "*", AclOperation.ALL, permission)])(None)
+    document = changing(pattern, added=[AclEntry("User:*", "*", AclOperation.ALL, permission)])(None)
     return Document(key_of(pattern), encode(document), 1)
 
 

@@ -10,7 +10,7 @@ from barnabas_broker.handlers.describe_acls import acls_of
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.handlers.outcomes import error_fields
 from barnabas_broker.security.acls.acl_requests import new_acl
-from barnabas_broker.security.acls.stored_acls import adding, key_of
+from barnabas_broker.security.acls.stored_acls import changing, key_of
 from barnabas_broker.wire.messages import CreateAclsRequest, CreateAclsResponse
 from barnabas_core.acls import AclEntry, AclPattern
 from barnabas_core.errors import ApiError
@@ -27,7 +27,7 @@ async def handle(
     for each in read:
         if not isinstance(each, ApiError):
             wanted.setdefault(each[0], []).append(each[1])
-    changes = {key_of(pattern): adding(pattern, entries) for pattern, entries in wanted.items()}
+    changes = {key_of(pattern): changing(pattern, added=entries) for pattern, entries in wanted.items()}
     failures = await environment.metadata_writer.change_acls(changes)
     outcomes = [each if isinstance(each, ApiError) else failures.get(key_of(each[0])) for each in read]
     return CreateAclsResponse(results=[Result(**error_fields(each)) for each in outcomes])

@@ -11,7 +11,7 @@ from barnabas_broker.handlers.describe_acls import acls_of
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.handlers.outcomes import error_fields
 from barnabas_broker.security.acls.acl_requests import acl_filter
-from barnabas_broker.security.acls.stored_acls import key_of, removing
+from barnabas_broker.security.acls.stored_acls import changing, key_of
 from barnabas_broker.wire.messages import DeleteAclsRequest, DeleteAclsResponse
 from barnabas_core.acls import AclEntry, AclPattern
 from barnabas_core.errors import ApiError, ErrorCode
@@ -51,7 +51,7 @@ def _changes(acls: Iterable[Acl]) -> dict[str, Any]:
     by_pattern: dict[AclPattern, list[AclEntry]] = {}
     for pattern, entry in acls:
         by_pattern.setdefault(pattern, []).append(entry)
-    return {key_of(pattern): removing(pattern, entries) for pattern, entries in by_pattern.items()}
+    return {key_of(pattern): changing(pattern, removed=entries) for pattern, entries in by_pattern.items()}
 
 
 def _result(found: list[Acl] | ApiError, failures: Mapping[str, ApiError | None]) -> FilterResult:

@@ -64,12 +64,8 @@ class _Waiting(NamedTuple):
     close the connection. The reason is not an exception, because the traceback of an exception would keep the response
     in memory."""
 
-    def go_on(self) -> None:
+    def wake(self, why: str | None = None) -> None:
         if not self.is_there.done():  # The future is done if its task was cancelled.
-            self.is_there.set_result(None)
-
-    def end(self, why: str) -> None:
-        if not self.is_there.done():
             self.is_there.set_result(why)
 
 
@@ -111,7 +107,7 @@ class LargeResponses:
         self._wakes_soon = False
         chosen = self._chosen(holds_too_much=sum(turn.held_bytes for turn in self._turns) > self._bytes_max)
         if chosen is not None:
-            chosen.go_on()
+            chosen.wake()
         self._wake_soon()
 
     def _chosen(self, *, holds_too_much: bool) -> _Waiting | None:
@@ -124,7 +120,7 @@ class LargeResponses:
             chosen = self._waiting.pop(self._oldest() if holds_too_much else 0)
             if not chosen.turn.is_gone():
                 return chosen
-            chosen.end("the client has disconnected")
+            chosen.wake("the client has disconnected")
         return None
 
     def _oldest(self) -> int:

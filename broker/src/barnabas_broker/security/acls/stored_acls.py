@@ -72,33 +72,21 @@ def entries_of(document: AclsDocument) -> list[AclEntry]:
     ]
 
 
-def adding(pattern: AclPattern, entries: Iterable[AclEntry]) -> Callable[[AclsDocument | None], AclsDocument]:
-    """Return a function that adds ACL entries to the AclsDocument of a pattern, without duplicates.
+def changing(
+    pattern: AclPattern, *, added: Iterable[AclEntry] = (), removed: Iterable[AclEntry] = ()
+) -> Callable[[AclsDocument | None], AclsDocument]:
+    """Return a function that removes and adds ACL entries in the AclsDocument of a pattern, without duplicates.
 
-    If the pattern has no AclsDocument yet (None), the function creates one.
+    If the pattern has no AclsDocument (None), the function creates one.
     """
-    added = [_stored(each) for each in entries]
+    new, gone = [_stored(each) for each in added], {_stored(each) for each in removed}
 
     def change(document: AclsDocument | None) -> AclsDocument:
         document = document or AclsDocument(
             resource_type=pattern.resource_type.name, pattern_type=pattern.pattern_type.name, name=pattern.name, acls=()
         )
-        return msgspec.structs.replace(document, acls=tuple(dict.fromkeys((*document.acls, *added))))
-
-    return change
-
-
-def removing(pattern: AclPattern, entries: Iterable[AclEntry]) -> Callable[[AclsDocument | None], AclsDocument]:
-    """Return a function that removes ACL entries from the AclsDocument of a pattern.
-
-    If the pattern has no AclsDocument (None), the function creates one without entries.
-    """
-    removed = {_stored(each) for each in entries}
-    no_more = adding(pattern, ())
-
-    def change(document: AclsDocument | None) -> AclsDocument:
-        document = no_more(document)
-        return msgspec.structs.replace(document, acls=tuple(each for each in document.acls if each not in removed))
+        kept = [each for each in document.acls if each not in gone]
+        return msgspec.structs.replace(document, acls=tuple(dict.fromkeys((*kept, *new))))
 
     return change
 
