@@ -40,7 +40,7 @@ def handle(
     """Respond with every API and its versions; INVALID_REQUEST for an invalid client name or version (KIP-511)."""
     request = decode_request(API_VERSIONS, version, buffer[body_start:end])
     if version < NAMED_SINCE:
-        answer = bytearray(_answer_without_features(version))
+        answer = bytearray(_answer(version, (), 0))
     elif _is_name(request.client_software_name) and _is_name(request.client_software_version):
         image = environment.image
         answer = bytearray(_answer(version, tuple(sorted(image.features.items())), image.version(FEATURES_KEY)))
@@ -52,11 +52,6 @@ def handle(
 
 def _is_name(text: str) -> bool:
     return SOFTWARE_NAME.fullmatch(text) is not None
-
-
-@cache
-def _answer_without_features(version: int) -> bytes:
-    return _answer(version, (), 0)
 
 
 @lru_cache(maxsize=2 * VERSIONS)

@@ -6,7 +6,7 @@ clients of a user, of a client id, or of both.
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 from barnabas_broker.metadata.client_quotas import (
     CLIENT_ID,
@@ -72,27 +72,13 @@ class Limited:
         self.throttled_ms += throttle_ms
 
 
-class ClientLimits:
+class ClientLimits(NamedTuple):
     """The quotas of a user with a client id; None means no limit."""
 
-    __slots__ = ("consumed_bytes", "mutations", "produced_bytes", "request_share")
-
-    def __init__(
-        self,
-        produced_bytes: Limited | None,
-        consumed_bytes: Limited | None,
-        request_share: Limited | None,
-        mutations: Limited | None,
-    ) -> None:
-        self.produced_bytes = produced_bytes
-        self.consumed_bytes = consumed_bytes
-        self.request_share = request_share
-        self.mutations = mutations
-
-    @property
-    def are_set(self) -> bool:
-        """True if at least one limit is set."""
-        return any((self.produced_bytes, self.consumed_bytes, self.request_share, self.mutations))
+    produced_bytes: Limited | None
+    consumed_bytes: Limited | None
+    request_share: Limited | None
+    mutations: Limited | None
 
 
 class ClientQuotas:
@@ -147,7 +133,7 @@ class ClientQuotas:
             self._limited(REQUEST_PERCENTAGE, user, client_id, SampledRate, WINDOW_MS),
             self._limited(CONTROLLER_MUTATION_RATE, user, client_id, TokenBucket, THROTTLE_MS_MAX),
         )
-        return limits if limits.are_set else None
+        return limits if any(limits) else None
 
     def _limited(
         self, key: str, user: str, client_id: str, make: Callable[[], Used], wait_ms_max: int
