@@ -24,6 +24,7 @@ from bench.peers import BEFORE
 from bench.row import Group, Place, Row
 from bench.scenarios.cold import ColdConsumer
 from bench.scenarios.group_offsets import OffsetsLoaded
+from bench.scenarios.in_flight import ProduceInFlight
 from bench.scenarios.jobs import SparkJobs
 from bench.scenarios.lifecycle import IdleConnections, LoadedMemory, ManyTopics, SlowConnections, StartAndIdle
 from bench.scenarios.load import Consume, Produce, RawLoad, RoundTrips
@@ -118,6 +119,9 @@ RAW: Final = (
     ("fetch6x1m", "fetch, 6 x 1 MiB, 2 connections", RawLoad("fetch6x1m", 2, "t_p6", 6, fill="prod6x16k")),
 )
 
+IN_FLIGHT: Final = (1, 5)
+"""The requests of one connection that are unanswered; 5 is the default of producers."""
+
 
 def _lifecycle() -> Iterator[Row]:
     yield Row("start", "a broker with one topic", START, StartAndIdle(), place=Place.OWN)
@@ -158,7 +162,11 @@ def _raw() -> Iterator[Row]:
 
 def rows_before() -> list[Row]:
     """What is measured beside an earlier commit, and only then."""
-    return [Row(f"before.{name}", title, RAW_BEFORE, scenario) for name, title, scenario in RAW]
+    in_flight = [
+        Row(f"before.in-flight.{n}", f"Produce v13, 16 KiB, {n} in flight", RAW_BEFORE, ProduceInFlight(n))
+        for n in IN_FLIGHT
+    ]
+    return [*(Row(f"before.{name}", title, RAW_BEFORE, scenario) for name, title, scenario in RAW), *in_flight]
 
 
 def _round_trips() -> Iterator[Row]:
