@@ -1,14 +1,15 @@
 """Authenticate one connection by SASL; if the session can expire, check at each request that it has not expired.
 
-`STEPS` is the whole protocol (KIP-43, KIP-152, KIP-368): what each frame does in each state. A frame without a step in
-the current state closes the connection without a response, because no Kafka client sends such a frame.
+`SaslSession._STEPS` is the whole protocol (KIP-43, KIP-152, KIP-368): what each frame does in each state. A frame
+without a step in the current state closes the connection without a response, because no Kafka client sends such a
+frame.
 """
 
 import logging
 import struct
 from collections.abc import Callable, Mapping
 from enum import Enum
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from barnabas_broker.handlers.close_connection import CloseConnection
 from barnabas_broker.security.sasl.mechanism import (
@@ -45,6 +46,8 @@ _SIZE: Final = struct.Struct(">i")
 
 SendAnswer = Callable[[list[Part]], None]
 """A function that sends the response to a request; the response is a list of parts."""
+_Step = Callable[["SaslSession", Connection, memoryview, int, int], None]
+"""The handler of a frame in a state."""
 
 
 class State(Enum):
@@ -67,28 +70,7 @@ class Frame(Enum):
     OTHER = "another request"
 
 
-class SessionStep(Enum):
-    """The possible reactions of the broker to a frame."""
-
-    TELL_VERSIONS = "tell versions"
-    CHOOSE = "choose a mechanism"
-    TAKE_BARE_TOKEN = "handle a token that has no request header"
-    TAKE_TOKEN = "handle a token in a SaslAuthenticate request"
-    BEGIN_AGAIN = "begin a re-authentication"
-    SERVE = "serve the request"
-
-
 _ANY: Final = tuple(Frame)
-STEPS: Final[Mapping[tuple[State, Frame], SessionStep]] = {
-    (State.NEW, Frame.API_VERSIONS): SessionStep.TELL_VERSIONS,
-    (State.NEW, Frame.HANDSHAKE): SessionStep.CHOOSE,
-    (State.VERSIONED, Frame.HANDSHAKE): SessionStep.CHOOSE,
-    **{(State.BARE_TOKENS, frame): SessionStep.TAKE_BARE_TOKEN for frame in _ANY},
-    (State.TOKENS, Frame.AUTHENTICATE): SessionStep.TAKE_TOKEN,
-    **{(State.AUTHENTICATED, frame): SessionStep.SERVE for frame in _ANY},
-    (State.AUTHENTICATED, Frame.HANDSHAKE): SessionStep.BEGIN_AGAIN,
-    (State.TOKENS_AGAIN, Frame.AUTHENTICATE): SessionStep.TAKE_TOKEN,
-}
 _FRAMES: Final[Mapping[int, Frame]] = {
     API_VERSIONS: Frame.API_VERSIONS,
     SASL_HANDSHAKE: Frame.HANDSHAKE,
@@ -121,14 +103,6 @@ class SaslSession:
         self._began_s = 0.0
         self._is_refused = False
         """True once the refusal of the current attempt is counted and logged."""
-        self._steps: Mapping[SessionStep, Callable[[Connection, memoryview, int, int], None]] = {
-            SessionStep.TELL_VERSIONS: self._tell_versions,
-            SessionStep.CHOOSE: self._choose,
-            SessionStep.TAKE_BARE_TOKEN: self._take_bare_token,
-            SessionStep.TAKE_TOKEN: self._take_token,
-            SessionStep.BEGIN_AGAIN: self._begin_again,
-            SessionStep.SERVE: self._serve,
-        }
 
     def begin(self, connection: Connection) -> None:
         """Become the dispatcher of a new connection until the client has authenticated."""
@@ -138,13 +112,13 @@ class SaslSession:
 
     def __call__(self, connection: Connection, buffer: memoryview, start: int, end: int) -> None:
         """Handle one frame. Raise MalformedRequest or CloseConnection to close the connection."""
-        step = STEPS.get((self._state, _frame(buffer, start, end)))
+        step = self._STEPS.get((self._state, _frame(buffer, start, end)))
         if step is None:
             raise CloseConnection(
                 f"the client sent a frame that is not allowed in the SASL state '{self._state.value}'"
             )
         try:
-            self._steps[step](connection, buffer, start, end)
+            step(self, connection, buffer, start, end)
         except (MalformedRequest, CloseConnection):
             raise
         except Exception as error:  # A bug in SASL closes only this connection.
@@ -308,6 +282,17 @@ class SaslSession:
                 self._listener.name,
                 why[:REASON_CHARS_MAX],
             )
+
+    _STEPS: ClassVar[Mapping[tuple[State, Frame], _Step]] = {
+        (State.NEW, Frame.API_VERSIONS): _tell_versions,
+        (State.NEW, Frame.HANDSHAKE): _choose,
+        (State.VERSIONED, Frame.HANDSHAKE): _choose,
+        **dict.fromkeys(((State.BARE_TOKENS, frame) for frame in _ANY), _take_bare_token),
+        (State.TOKENS, Frame.AUTHENTICATE): _take_token,
+        **dict.fromkeys(((State.AUTHENTICATED, frame) for frame in _ANY), _serve),
+        (State.AUTHENTICATED, Frame.HANDSHAKE): _begin_again,
+        (State.TOKENS_AGAIN, Frame.AUTHENTICATE): _take_token,
+    }
 
 
 def _deferred(connection: Connection) -> SendAnswer:
