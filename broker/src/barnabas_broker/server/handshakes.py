@@ -10,6 +10,7 @@ import socket
 import ssl
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from itertools import islice, takewhile
 from typing import Final, NamedTuple
 
@@ -42,32 +43,20 @@ class ServerTls(NamedTuple):
     """
 
 
+@dataclass(slots=True, eq=False)
 class Handshake:
     """One unfinished TLS handshake.
 
     After a success `done` is called with the transport and the principal, and after a failure `failed`.
     """
 
-    __slots__ = ("began_s", "done", "failed", "is_protected", "peer", "principal_of", "tls")
-
-    def __init__(
-        self,
-        tls: TlsStream,
-        peer: str,
-        principal_of: Callable[[bytes | None], str],
-        done: Callable[[TlsTransport, str], object],
-        failed: Callable[[], object],
-        began_s: float,
-        *,
-        is_protected: bool,
-    ) -> None:
-        self.tls = tls
-        self.peer = peer
-        self.principal_of = principal_of
-        self.done = done
-        self.failed = failed
-        self.began_s = began_s
-        self.is_protected = is_protected
+    tls: TlsStream
+    peer: str
+    principal_of: Callable[[bytes | None], str]
+    done: Callable[[TlsTransport, str], object]
+    failed: Callable[[], object]
+    began_s: float
+    is_protected: bool
 
 
 class Handshakes:
@@ -101,7 +90,7 @@ class Handshakes:
             self._end(next(iter(self._under_way)), TOO_MANY)
         tls = TlsStream(connected, server.context, server_side=True)
         began_s = self._loop.time()
-        handshake = Handshake(tls, peer, server.principal_of, done, failed, began_s, is_protected=is_protected)
+        handshake = Handshake(tls, peer, server.principal_of, done, failed, began_s, is_protected)
         self._under_way[handshake] = None
         self._loop.add_reader(tls.fileno(), self._is_ready, handshake)
 
@@ -175,8 +164,5 @@ class Handshakes:
         del self._under_way[handshake]
         self._ignore(handshake)
         handshake.tls.close()
-        self._failed(handshake.peer, reason, handshake.failed)
-
-    def _failed(self, peer: str, reason: str, failed: Callable[[], object]) -> None:
-        self._failures.append(f"{peer}: {reason}")
-        failed()
+        self._failures.append(f"{handshake.peer}: {reason}")
+        handshake.failed()
