@@ -9,8 +9,7 @@ from fetch_world import World
 
 from barnabas_broker.metadata.model import PartitionState
 from barnabas_broker.replication.throttle import Throttle
-from barnabas_core.config.log_config import LONG_MAX
-from barnabas_core.config.throttled_replicas import ThrottledReplicas
+from barnabas_core.config.log_config import LONG_MAX, ThrottledReplicas
 from harness.manual_clock import ManualClock
 
 RATE = 100_000

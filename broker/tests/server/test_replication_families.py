@@ -30,8 +30,7 @@ from barnabas_broker.server.metrics.replication_families import replication_fami
 from barnabas_broker.storage.errors import LogDirFailed
 from barnabas_broker.wire.record_batch import parse_header
 from barnabas_broker.wire.records import Record, encode_batch
-from barnabas_core.config.log_config import LogConfig
-from barnabas_core.config.throttled_replicas import ThrottledReplicas
+from barnabas_core.config.log_config import LogConfig, ThrottledReplicas
 from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.topic_partition import TopicPartition
 from harness.soak import took

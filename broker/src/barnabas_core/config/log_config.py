@@ -7,10 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from barnabas_core.config.throttled_replicas import ThrottledReplicas
-
 LONG_MAX: Final = 2**63 - 1
-NOTHING_THROTTLED: Final = ThrottledReplicas()
 
 
 class Compression(Enum):
@@ -36,6 +33,22 @@ class TimestampType(Enum):
 
     CREATE_TIME = "CreateTime"
     LOG_APPEND_TIME = "LogAppendTime"
+
+
+@dataclass(frozen=True, slots=True)
+class ThrottledReplicas:
+    """The value of `leader.replication.throttled.replicas` or `follower.replication.throttled.replicas` of a topic."""
+
+    all: bool = False
+    replicas: frozenset[tuple[int, int]] = frozenset()
+    """The pairs of a partition and a broker id."""
+
+    def includes(self, partition: int, broker_id: int) -> bool:
+        """True if the partition's replica on the broker is throttled."""
+        return self.all or (partition, broker_id) in self.replicas
+
+
+NOTHING_THROTTLED: Final = ThrottledReplicas()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,9 +5,8 @@ from typing import Any, Final, NamedTuple
 
 from barnabas_core.config.broker_config import BrokerConfig
 from barnabas_core.config.definitions import ConfigProblem, InvalidConfig, Value, parse_value
-from barnabas_core.config.log_config import CleanupPolicy, Compression, LogConfig, TimestampType
+from barnabas_core.config.log_config import CleanupPolicy, Compression, LogConfig, ThrottledReplicas, TimestampType
 from barnabas_core.config.near_misses import did_you_mean
-from barnabas_core.config.throttled_replicas import ThrottledReplicas, parse_throttled_replicas
 from barnabas_core.config.topic_definitions import TOPIC_CONFIGS
 
 _MIN_LAG: Final = "min.compaction.lag.ms"
@@ -76,8 +75,12 @@ def effective_log_config(topic_overrides: Mapping[str, str], broker: BrokerConfi
 
 
 def _throttled(value: Value) -> ThrottledReplicas:
+    """Return the replicas in a list that has already been validated: `*`, or PARTITION:BROKER pairs (KIP-73)."""
     assert isinstance(value, tuple), "a setting of type list must have been parsed into a tuple"
-    return parse_throttled_replicas(value)
+    if "*" in value:
+        return ThrottledReplicas(all=True)
+    pairs = (entry.split(":") for entry in value)
+    return ThrottledReplicas(replicas=frozenset((int(partition), int(broker)) for partition, broker in pairs))
 
 
 def usable_topic_values(
