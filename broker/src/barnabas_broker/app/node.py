@@ -15,9 +15,8 @@ from barnabas_broker.app.coordinators import CoordinatorWorld, make_groups, make
 from barnabas_broker.app.dynamic_settings import DynamicSettings, ignored_configs
 from barnabas_broker.app.hand_over import hand_over
 from barnabas_broker.app.log_chores import LogChores
-from barnabas_broker.app.log_dir_owner import cluster_of_log_dirs
 from barnabas_broker.app.log_end_reports import LogEndReports
-from barnabas_broker.app.log_wiring import make_log_manager
+from barnabas_broker.app.log_wiring import cluster_of_log_dirs, make_log_manager
 from barnabas_broker.app.node_environment import NodeEnvironment
 from barnabas_broker.app.registration import last_incarnation, registration_of
 from barnabas_broker.app.replication_wiring import make_fetchers, make_follower_sessions, make_mover
