@@ -4,9 +4,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 
 from barnabas_broker.handlers.batch_trust import BatchTrust
-from barnabas_broker.replication.partition import Partition
 from barnabas_broker.server.metrics.exposition import Family, Sample, labels, single
-from barnabas_broker.server.metrics.hosted import Hosted, TopicTotals, Totals
+from barnabas_broker.server.metrics.hosted import Hosted, TopicTotals, Totals, by_partition
 from barnabas_broker.storage.disk.files import DiskUsage
 from barnabas_broker.storage.errors import StorageError
 from barnabas_broker.storage.log_dirs.log_dir import LogDir
@@ -105,25 +104,25 @@ def _logs(logs: LogManager, hosted: Hosted) -> list[Family]:
             "Number of log dirs that are offline because their disk failed",
             sum(not each.is_online for each in logs.log_dirs),
         ),
-        _of_partition(
+        by_partition(
             hosted,
             "kafka_log_log_size",
             "Size in bytes of the replica's log on this broker",
             lambda each: each.log.segments.size_bytes,
         ),
-        _of_partition(
+        by_partition(
             hosted,
             "kafka_log_log_numlogsegments",
             "Number of segments of the replica's log on this broker",
             lambda each: len(each.log.segments),
         ),
-        _of_partition(
+        by_partition(
             hosted,
             "kafka_log_log_logstartoffset",
             "Log start offset of the replica on this broker",
             lambda each: each.log.log_start_offset,
         ),
-        _of_partition(
+        by_partition(
             hosted,
             "kafka_log_log_logendoffset",
             "Log end offset of the replica on this broker",
@@ -154,14 +153,5 @@ def _of_disk(log_dirs: Sequence[LogDir], name: str, help_text: str, value: Calla
             if each.is_online:
                 with suppress(StorageError):
                     yield Sample(labels(log_dir=each.path), value(each.usage()))
-
-    return Family(name, "gauge", help_text, samples)
-
-
-def _of_partition(hosted: Hosted, name: str, help_text: str, value: Callable[[Partition], int]) -> Family:
-    def samples() -> Iterator[Sample]:
-        for each in hosted.partitions:
-            topic, partition = each.topic_partition
-            yield Sample(f'topic="{topic}",partition="{partition}"', value(each))
 
     return Family(name, "gauge", help_text, samples)

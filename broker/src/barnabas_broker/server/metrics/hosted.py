@@ -1,11 +1,12 @@
 """The totals over all partitions of this broker, computed in slices, because there may be thousands of partitions."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from barnabas_broker.replication.partition import Partition
+from barnabas_broker.server.metrics.exposition import Family, Sample
 from barnabas_core.fair_turns import COUNTED_PARTITIONS, in_turns
 
 
@@ -72,6 +73,17 @@ async def look_at_all(partitions: Iterable[Partition]) -> Hosted:
     async for partition in in_turns(hosted.partitions, COUNTED_PARTITIONS):
         hosted.totals.add(partition)
     return hosted
+
+
+def by_partition(hosted: Hosted, name: str, help_text: str, value: Callable[[Partition], int | None]) -> Family:
+    """Return a gauge with a sample for each partition for which `value` is not None."""
+
+    def samples() -> Iterator[Sample | None]:
+        for each in hosted.partitions:
+            number, (topic, partition) = value(each), each.topic_partition
+            yield None if number is None else Sample(f'topic="{topic}",partition="{partition}"', int(number))
+
+    return Family(name, "gauge", help_text, samples)
 
 
 def is_under_replicated(partition: Partition) -> bool:

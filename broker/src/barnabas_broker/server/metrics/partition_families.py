@@ -3,11 +3,17 @@
 Only the leader exports a partition, so that sums over all brokers count each partition once.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from barnabas_broker.replication.partition import Partition
-from barnabas_broker.server.metrics.exposition import Family, Sample, single
-from barnabas_broker.server.metrics.hosted import Hosted, is_at_min_isr, is_under_min_isr, is_under_replicated
+from barnabas_broker.server.metrics.exposition import Family, single
+from barnabas_broker.server.metrics.hosted import (
+    Hosted,
+    by_partition,
+    is_at_min_isr,
+    is_under_min_isr,
+    is_under_replicated,
+)
 
 PartitionValue = Callable[[Partition], int]
 
@@ -58,16 +64,7 @@ def partition_families(hosted: Hosted) -> list[Family]:
 
 
 def _led(hosted: Hosted, name: str, help_text: str, value: PartitionValue) -> Family:
-    def samples() -> Iterator[Sample | None]:
-        for each in hosted.partitions:
-            topic, partition = each.topic_partition
-            yield (
-                Sample(f'topic="{topic}",partition="{partition}"', int(value(each)))
-                if each.leader is not None
-                else None
-            )
-
-    return Family(name, "gauge", help_text, samples)
+    return by_partition(hosted, name, help_text, lambda each: None if each.leader is None else value(each))
 
 
 def _replica_count(partition: Partition) -> int:

@@ -18,7 +18,7 @@ from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.replication.stable_offset import held_back, undecided_since_ms
 from barnabas_broker.server.metrics.exposition import Family, Sample, labels, single
-from barnabas_broker.server.metrics.hosted import Hosted
+from barnabas_broker.server.metrics.hosted import Hosted, by_partition
 from barnabas_core.fair_turns import GROUP_OFFSETS, in_turns
 
 NAMED_MAX: Final = 20
@@ -119,14 +119,12 @@ def _of_coordinator(environment: HandlerEnvironment) -> list[Family]:
 
 
 def _of_partitions(environment: HandlerEnvironment, hosted: Hosted) -> list[Family]:
-    def lags() -> Iterator[Sample | None]:
-        for each in hosted.partitions:
-            yield Sample(_place(each), held_back(each.log)) if each.leader is not None else None
+    def lag(each: Partition) -> int | None:
+        return None if each.leader is None else held_back(each.log)
 
-    def stable_offsets() -> Iterator[Sample | None]:
-        for each in hosted.partitions:
-            lag = held_back(each.log) if each.leader is not None else 0
-            yield Sample(_place(each), each.log.high_watermark - lag) if lag else None
+    def stable_offset(each: Partition) -> int | None:
+        held = lag(each)
+        return each.log.high_watermark - held if held else None
 
     def late() -> Iterator[Sample | None]:
         before_ms = environment.clock.now_ms() - environment.config.transaction_max_timeout_ms - LATE_AFTER_MS
@@ -138,19 +136,19 @@ def _of_partitions(environment: HandlerEnvironment, hosted: Hosted) -> list[Fami
         yield Sample("", count)
 
     return [
-        Family(
+        by_partition(
+            hosted,
             "kafka_cluster_partition_laststableoffsetlag",
-            "gauge",
             "Number of offsets from the last stable offset to the high watermark, which "
             "read_committed consumers cannot read yet",
-            lags,
+            lag,
         ),
-        Family(
+        by_partition(
+            hosted,
             "barnabas_partition_last_stable_offset",
-            "gauge",
             "Last stable offset, up to which read_committed consumers can read; exported only "
             "while the offset is below the high watermark",
-            stable_offsets,
+            stable_offset,
         ),
         Family(
             "kafka_server_replicamanager_partitionswithlatetransactionscount",
@@ -160,8 +158,3 @@ def _of_partitions(environment: HandlerEnvironment, hosted: Hosted) -> list[Fami
             late,
         ),
     ]
-
-
-def _place(partition: Partition) -> str:
-    topic, number = partition.topic_partition
-    return f'topic="{topic}",partition="{number}"'
