@@ -6,6 +6,7 @@ import pytest
 
 from barnabas_broker.app.config_providers import resolved
 from barnabas_core.config.definitions import InvalidConfig
+from barnabas_core.config.properties import Property
 
 PACKAGE = "org.apache.kafka.common.config.provider."
 PROVIDERS = {
@@ -16,6 +17,11 @@ PROVIDERS = {
 }
 
 
+def filled(texts: dict[str, str], environment: dict[str, str]) -> dict[str, str]:
+    properties = {name: Property(text, None) for name, text in texts.items()}
+    return {name: each.value for name, each in resolved(properties, environment).items()}
+
+
 def test_placeholders_are_what_stands_at_their_places(tmp_path: Path) -> None:
     (tmp_path / "secrets.properties").write_text("one=geheim\n")
     (tmp_path / "two").write_text("zwei")
@@ -24,21 +30,21 @@ def test_placeholders_are_what_stands_at_their_places(tmp_path: Path) -> None:
         "b": f"${{dir:{tmp_path}:two}}",
         "c": "${unknown:x} $ {env:THREE}",
     }
-    found = resolved({**PROVIDERS, **values}, {"THREE": "drei"})
+    found = filled({**PROVIDERS, **values}, {"THREE": "drei"})
     assert found == {"a": "geheim-drei", "b": "zwei", "c": "${unknown:x} $ {env:THREE}"}
 
 
 @pytest.mark.parametrize("value", ["${file:/no/such/file:x}", "${env:NOT_SET}", "${dir:/etc:../etc/hostname}"])
 def test_what_cannot_be_looked_up_is_named(value: str) -> None:
     with pytest.raises(InvalidConfig, match=r"a: \$\{.*\} cannot be looked up") as refused:
-        resolved({**PROVIDERS, "a": f"geheim {value}"}, {})
+        filled({**PROVIDERS, "a": f"geheim {value}"}, {})
     assert "geheim" not in str(refused.value)
 
 
 def test_no_other_class_provides_values() -> None:
     with pytest.raises(InvalidConfig, match=r"config\.providers\.x\.class=a\.B: the class must be one of"):
-        resolved({"config.providers": "x", "config.providers.x.class": "a.B"}, {})
+        filled({"config.providers": "x", "config.providers.x.class": "a.B"}, {})
 
 
 def test_without_providers_a_value_stays_as_it_is() -> None:
-    assert resolved({"a": "${env:HOME}"}, {"HOME": "/"}) == {"a": "${env:HOME}"}
+    assert filled({"a": "${env:HOME}"}, {"HOME": "/"}) == {"a": "${env:HOME}"}

@@ -68,4 +68,4 @@ def test_what_is_escaped_comes_back(properties: dict[str, str]) -> None:
 @given(st.text(alphabet="ab=: \t\f\\\n\r#!u0\N{LATIN SMALL LETTER E WITH ACUTE}"))
 def test_any_text_is_read_or_refused(text: str) -> None:
     with contextlib.suppress(MalformedProperties):
-        assert all(entry.line >= 1 for entry in parse_properties(text).values())
+        assert all((entry.line or 0) >= 1 for entry in parse_properties(text).values())

@@ -21,7 +21,6 @@ from barnabas_broker.app.connection_settings import (
     needs_scram_users,
     sasl_listeners,
     socket_settings,
-    web_files,
 )
 from barnabas_broker.app.key_sets import KeySets
 from barnabas_broker.app.loop_time import SystemClock
@@ -345,7 +344,7 @@ class Broker:
         if not port:
             return
         try:
-            protection = Protection(web_files(self._config), WEB_FILES)
+            protection = Protection(self._config.web_files, WEB_FILES)
         except FileRefused as error:
             raise CannotStart(str(error)) from error
         http = HttpServer(self._pages, PROBES, protection)

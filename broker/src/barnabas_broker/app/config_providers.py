@@ -12,11 +12,12 @@ from barnabas_core.config.definitions import ConfigProblem, InvalidConfig
 from barnabas_core.config.properties import MalformedProperties, Property, parse_properties
 
 PROVIDERS: Final = "config.providers"
+_NOTHING: Final = Property("", None)
 _PACKAGE: Final = "org.apache.kafka.common.config.provider."
 _PLACEHOLDER: Final = re.compile(r"\$\{([^}:]*):(?:([^}]*?):)?([^}]*?)\}")
 _UNREADABLE: Final = (OSError, UnicodeDecodeError, MalformedProperties, KeyError)
 
-Texts = Mapping[str, str | Property]
+Properties = Mapping[str, Property]
 Lookup = Callable[[str, str], str]
 """A config provider: a function that returns the value of a key at a path.
 
@@ -28,19 +29,19 @@ class LookupFailed(Exception):
     """The error of a placeholder without a value. The message contains only the placeholder, not the whole setting."""
 
 
-def resolved(properties: Texts, environment: Mapping[str, str]) -> dict[str, str | Property]:
+def resolved(properties: Properties, environment: Mapping[str, str]) -> dict[str, Property]:
     """Return the properties with placeholders replaced, and without the settings of `config.providers`.
 
     Raises InvalidConfig if the class of a provider is unknown, or a placeholder has no value.
     """
     lookups = _lookups(properties, environment)
     problems: list[ConfigProblem] = []
-    found: dict[str, str | Property] = {}
+    found: dict[str, Property] = {}
     for name, entry in properties.items():
         if name == PROVIDERS or name.startswith(f"{PROVIDERS}."):
             continue
         try:
-            found[name] = _with_text(entry, _filled(_text(entry), lookups))
+            found[name] = entry._replace(value=_filled(entry.value, lookups))
         except LookupFailed as error:
             problems.append(ConfigProblem(name, None, str(error)))
     if problems:
@@ -48,7 +49,7 @@ def resolved(properties: Texts, environment: Mapping[str, str]) -> dict[str, str
     return found
 
 
-def _lookups(properties: Texts, environment: Mapping[str, str]) -> Mapping[str, Lookup]:
+def _lookups(properties: Properties, environment: Mapping[str, str]) -> Mapping[str, Lookup]:
     classes: Mapping[str, Lookup] = {
         f"{_PACKAGE}FileConfigProvider": _of_file,
         f"{_PACKAGE}DirectoryConfigProvider": lambda path, key: _in_folder(path, key).read_text(encoding="utf-8"),
@@ -57,15 +58,15 @@ def _lookups(properties: Texts, environment: Mapping[str, str]) -> Mapping[str, 
     lookups = {}
     for name in _names(properties):
         setting = f"{PROVIDERS}.{name}.class"
-        provider = _text(properties.get(setting, ""))
+        provider = properties.get(setting, _NOTHING).value
         if provider not in classes:
             raise InvalidConfig([ConfigProblem(setting, provider, f"the class must be one of {', '.join(classes)}")])
         lookups[name] = classes[provider]
     return lookups
 
 
-def _names(properties: Texts) -> Iterator[str]:
-    listed = _text(properties.get(PROVIDERS, "")).split(",")
+def _names(properties: Properties) -> Iterator[str]:
+    listed = properties.get(PROVIDERS, _NOTHING).value.split(",")
     return (name.strip() for name in listed if name.strip())
 
 
@@ -92,11 +93,3 @@ def _in_folder(path: str, key: str) -> Path:
     if Path(key).name != key:
         raise KeyError(key)
     return Path(path) / key
-
-
-def _text(entry: str | Property) -> str:
-    return entry if isinstance(entry, str) else entry.value
-
-
-def _with_text(entry: str | Property, text: str) -> str | Property:
-    return text if isinstance(entry, str) else entry._replace(value=text)

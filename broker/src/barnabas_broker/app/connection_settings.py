@@ -21,7 +21,6 @@ from barnabas_core.clock import Clock, Timers
 from barnabas_core.config.broker_config import BrokerConfig
 from barnabas_core.config.listener_security import ListenerSecurity
 from barnabas_core.config.listeners import Endpoint
-from barnabas_core.web_files import WebFiles
 
 log = logging.getLogger(__name__)
 
@@ -44,13 +43,6 @@ def socket_settings(config: BrokerConfig) -> SocketSettings:
 
 def _given(size_bytes: int) -> int | None:
     return size_bytes if size_bytes >= 0 else None
-
-
-def web_files(config: BrokerConfig) -> WebFiles:
-    """Return the paths of the certificate, the key and the bearer token that protect the HTTP listener."""
-    return WebFiles(
-        config.http_ssl_certificate_location, config.http_ssl_key_location, config.http_bearer_token_location
-    )
 
 
 def is_open(config: BrokerConfig, endpoint: Endpoint) -> bool:

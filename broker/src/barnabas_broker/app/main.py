@@ -103,12 +103,12 @@ def read_config(path: Path, overrides: Sequence[str], connections: int) -> Broke
     `connections` is the default of `max.connections`, which depends on the limit of open files. Raises OSError,
     MalformedProperties and InvalidConfig.
     """
-    properties: dict[str, str | Property] = dict(parse_properties(path.read_text(encoding="utf-8")))
+    properties = parse_properties(path.read_text(encoding="utf-8"))
     for override in overrides:
         name, separator, value = override.partition("=")
         if not separator:
             raise MalformedProperties(f"--override {override} is invalid; the option needs the form NAME=VALUE")
-        properties[name.strip()] = value.strip()
+        properties[name.strip()] = Property(value.strip(), None)
     return parse_broker_config({MAX_CONNECTIONS: str(connections), **resolved(properties, os.environ)})
 
 

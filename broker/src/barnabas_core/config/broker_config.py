@@ -50,9 +50,6 @@ class BrokerConfig:
     broker_session_timeout_ms: int
     controlled_shutdown_enable: bool
     http_listener: str
-    http_ssl_certificate_location: str
-    http_ssl_key_location: str
-    http_bearer_token_location: str
 
     socket_listen_backlog_size: int
     socket_receive_buffer_bytes: int
@@ -146,6 +143,11 @@ class BrokerConfig:
     def value(self, name: str) -> Value:
         """Return the effective value of a setting of BROKER_CONFIGS."""
         return self.values[name]
+
+    @property
+    def web_files(self) -> WebFiles:
+        """The paths of the certificate, the key and the bearer token that protect the HTTP listener."""
+        return _web_files(self.values)
 
     def listener_security(self, name: str) -> ListenerSecurity:
         """Return the current security settings of the listener `name`."""
@@ -334,8 +336,11 @@ def _contradictions(values: Mapping[str, Value], texts: Texts) -> Iterable[Confi
         yield ConfigProblem(
             "log.dirs", texts.get("log.dirs", ""), "must be one or more paths separated by commas, without empty paths"
         )
-    of_web = WebFiles(*(str(values[name]) for name in WEB_FILES))
-    yield from (ConfigProblem(*each) for each in contradictions(of_web, WEB_FILES))
+    yield from (ConfigProblem(*each) for each in contradictions(_web_files(values), WEB_FILES))
+
+
+def _web_files(values: Mapping[str, Value]) -> WebFiles:
+    return WebFiles(*(str(values[name]) for name in WEB_FILES))
 
 
 def _special_values(values: Mapping[str, Value], listeners: Listeners) -> dict[str, object]:

@@ -18,10 +18,10 @@ _LINE_END: Final = re.compile(r"\r\n|\r|\n")
 
 
 class Property(NamedTuple):
-    """A value and the number of the line on which it begins, counted from 1."""
+    """A value and the number of the line on which it begins, counted from 1; None if it is from no file."""
 
     value: str
-    line: int
+    line: int | None
 
 
 class MalformedProperties(ValueError):
