@@ -27,7 +27,7 @@ WAYS: Final = (*MECHANISMS, CERTIFICATE)
 USER: Final = "alice"
 PASSWORD: Final = "pencil, and =more"
 TOPIC: Final = "written-by-all"
-_PROTOCOLS: Final = {"TLS": "SSL", "MTLS": "SSL", "SASL": "SASL_SSL", "CLEAR": "SASL_PLAINTEXT"}
+_PROTOCOLS: Final = {"MTLS": "SSL", "SASL": "SASL_SSL", "CLEAR": "SASL_PLAINTEXT"}
 _TOKENS: Final = "sasl.oauthbearer."
 
 
@@ -61,8 +61,8 @@ class SecuredBroker:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._authority, self._stranger = Authority(folder), Authority(folder, "stranger")
-        self._certificates = (self._stranger.issue(USER, "strange").file, self._authority.issue(USER).file)
+        self._authority, stranger = Authority(folder), Authority(folder, "stranger")
+        self._certificates = (stranger.issue(USER, "strange").file, self._authority.issue(USER).file)
         self._ports = {name: free_port() for name in _PROTOCOLS}
         issuers = (Issuer(), Issuer())
         for name, issuer in zip(("wrong", "right"), issuers, strict=True):
@@ -102,11 +102,6 @@ class SecuredBroker:
     def bootstrap(self, listener: str) -> str:
         """The address of a listener."""
         return f"localhost:{self._ports[listener]}"
-
-    def anonymous(self, *, is_trusted: bool = True) -> Login:
-        """A client over TLS that shows nothing; without trust it knows another authority than the broker's."""
-        authority = self._authority if is_trusted else self._stranger
-        return Login(self.bootstrap("TLS"), "SSL", authority.file)
 
     def login(self, way: str, *, is_right: bool = True) -> Login:
         """A client that shows what the broker knows, or what it must refuse; over TLS."""
