@@ -1,6 +1,5 @@
 """Quotas as a real client meets them: librdkafka hears of the throttle time, and raw requests of each refusal."""
 
-import socket
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,7 +8,6 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from kafka.protocol.admin import (
     AlterClientQuotasRequest,
     CreateTopicsRequest,
-    DescribeClientQuotasRequest,
 )
 
 from harness.ask import CLIENT_ID, ask
@@ -41,24 +39,6 @@ def alter(
     )
     answer = ask(port(cluster), AlterClientQuotasRequest(entries=[entry], validate_only=False), version=1)
     return answer.entries[0].error_code, answer.entries[0].error_message
-
-
-def described(cluster: BarnabasCluster, kind: str) -> dict[str | None, dict[str, float]]:
-    component = DescribeClientQuotasRequest.ComponentData(entity_type=kind, match_type=2, match=None)
-    answer = ask(port(cluster), DescribeClientQuotasRequest(components=[component], strict=True), version=1)
-    return {each.entity[0].entity_name: {value.key: value.value for value in each.values} for each in answer.entries}
-
-
-def test_a_quota_is_set_described_and_removed_and_a_bad_one_refused(cluster: BarnabasCluster) -> None:
-    assert alter(cluster, "user", None, "request_percentage", 50.5) == (0, None)
-    assert described(cluster, "user") == {None: {"request_percentage": 50.5}}
-    error, message = alter(cluster, "user", None, "producer_byte_rate", 0.5)
-    assert (error, message) == (
-        42,
-        "producer_byte_rate=0.5 is invalid; the quota must be a whole number from 1 to 9223372036854775807",
-    )
-    assert alter(cluster, "user", None, "request_percentage", None) == (0, None)
-    assert described(cluster, "user") == {}
 
 
 def test_a_producer_and_a_consumer_over_their_rate_hear_for_how_long_they_wait(cluster: BarnabasCluster) -> None:
@@ -104,13 +84,3 @@ def test_topics_beyond_the_rate_of_mutations_are_refused_and_not_made(cluster: B
     assert answer.throttle_time_ms > 0
     assert "b" not in {view.topic for view in cluster.describe()}
     assert alter(cluster, "client-id", CLIENT_ID, "controller_mutation_rate", None)[0] == 0
-
-
-def test_connections_beyond_the_rate_of_their_address_are_closed_unread(cluster: BarnabasCluster) -> None:
-    assert alter(cluster, "ip", None, "connection_creation_rate", 1)[0] == 0
-    try:
-        opened = [socket.create_connection(("127.0.0.1", port(cluster)), WAIT_S) for _ in range(15)]
-        assert opened[-1].recv(1) == b""
-    finally:
-        for each in opened:
-            each.close()
