@@ -100,15 +100,6 @@ def serial_number(authority: Authority, port: int) -> str:
         return str((tls.getpeercert() or {})["serialNumber"])
 
 
-def test_a_renewed_certificate_is_shown_without_a_restart(cluster: BarnabasCluster, authority: Authority) -> None:
-    before = {serial_number(authority, port) for port in secure_ports}
-    authority.issue("broker")
-    wait_for(lambda: before.isdisjoint({serial_number(authority, port) for port in secure_ports}))
-    producer = Producer(settings(authority))
-    producer.produce("t", b"x")
-    assert producer.flush(PATIENCE_S) == 0
-
-
 def admin_of(authority: Authority) -> AdminClient:
     return AdminClient({name: value for name, value in settings(authority).items() if name.startswith(("b", "s"))})
 
