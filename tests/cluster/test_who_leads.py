@@ -128,21 +128,6 @@ def test_a_broker_that_stops_hands_its_partitions_over(cluster: BarnabasCluster)
     assert cluster.leader("alone") == 0
 
 
-def test_a_partition_moves_to_other_brokers_with_its_records(cluster: BarnabasCluster) -> None:
-    cluster.create_topic("t", assignment=[[0]])
-    client = cluster.client()
-    client.write("t", [b"%d" % number for number in range(100)])
-    assert reassign(cluster, "t", [2, 1]) == 0
-    wait_for(lambda: reassignments(cluster), lambda going: not going)
-    view = cluster.partition("t", 0)
-    assert (view.replicas, view.leader, set(view.isr)) == ((2, 1), 2, {1, 2})
-    assert client.read("t") == [b"%d" % number for number in range(100)]
-    wait_for(
-        lambda: [folder.name for folder in cluster.log_dirs(0)[0].iterdir() if folder.name == "t-0"],
-        lambda left: not left,
-    )
-
-
 def test_a_reassignment_to_a_dead_broker_goes_on_when_that_is_back_or_is_cancelled(cluster: BarnabasCluster) -> None:
     cluster.create_topic("t", assignment=[[0]])
     cluster.create_topic("u", assignment=[[0]])
