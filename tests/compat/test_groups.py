@@ -1,13 +1,10 @@
 """Consumer groups beyond the plain case: strangers, static members, crashes, commits of every kind (F44 to F49)."""
 
-import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, ConsumerGroupState, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, ConsumerGroupState, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from drivers.interface import Message
@@ -41,21 +38,6 @@ def test_a_stranger_with_the_groups_id_cannot_commit_while_the_group_lives(
     assert librdkafka.committed(filled, filled) == {0: 10, 1: 10}
     member.leave()
     java.ask("stranger_commits", group=filled, topic=filled, offset=3)
-    assert librdkafka.committed(filled, filled) == {0: 3, 1: 10}
-
-
-def test_an_offset_of_a_partition_that_is_not_there_is_refused_and_the_others_are_taken(
-    librdkafka: LibrdkafkaClient, filled: str
-) -> None:
-    member = librdkafka.join(filled, "member", [filled])
-    wait_for(member.records, lambda records: len(records) == 20)
-    member.commit()
-    member.leave()
-    consumer = Consumer({**librdkafka.settings, "group.id": filled})
-    with pytest.raises(KafkaException) as refused:
-        consumer.commit(offsets=[TopicPartition(filled, each, 3) for each in (2, 0)], asynchronous=False)
-    consumer.close()
-    assert refused.value.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART
     assert librdkafka.committed(filled, filled) == {0: 3, 1: 10}
 
 
@@ -98,32 +80,6 @@ def test_a_second_static_member_of_a_name_fences_the_first(librdkafka: Librdkafk
     second.leave()
 
 
-CRASHING = """
-import sys
-from confluent_kafka import Consumer
-bootstrap, group, topic = sys.argv[1:]
-times = {"session.timeout.ms": 6000, "heartbeat.interval.ms": 300}
-consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "auto.offset.reset": "earliest", **times})
-consumer.subscribe([topic], on_assign=lambda _, held: print("assigned", len(held), flush=True))
-while True:
-    consumer.poll(0.1)
-"""
-
-
-def test_the_partitions_of_a_crashed_member_go_to_the_others_after_its_session(
-    librdkafka: LibrdkafkaClient, filled: str
-) -> None:
-    command = [sys.executable, "-c", CRASHING, str(librdkafka.settings["bootstrap.servers"]), filled, filled]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as crashing:
-        assert crashing.stdout is not None
-        assert crashing.stdout.readline().strip() == "assigned 2"
-        survivor = librdkafka.join(filled, "survivor", [filled])
-        wait_for(survivor.assignment, lambda held: len(held) == 1)
-        crashing.send_signal(signal.SIGKILL)
-    wait_for(survivor.assignment, lambda held: len(held) == 2)
-    survivor.leave()
-
-
 def test_commits_without_a_group_keep_their_metadata(librdkafka: LibrdkafkaClient, filled: str) -> None:
     consumer: Consumer = librdkafka.consumer(**{"group.id": filled})
     StockClient(str(librdkafka.settings["bootstrap.servers"])).commit(filled, TopicPartition(filled, 0, 7, "a note"))
@@ -134,12 +90,6 @@ def test_commits_without_a_group_keep_their_metadata(librdkafka: LibrdkafkaClien
     with pytest.raises(KafkaException, match="OFFSET_METADATA_TOO_LARGE"):
         consumer.commit(offsets=[TopicPartition(filled, 0, 9, "x" * 5_000)], asynchronous=False)
     consumer.close()
-
-
-def test_the_offsets_of_a_deleted_topic_are_forgotten(librdkafka: LibrdkafkaClient, filled: str) -> None:
-    StockClient(str(librdkafka.settings["bootstrap.servers"])).commit(filled, TopicPartition(filled, 0, 7))
-    librdkafka.delete_topic(filled)
-    wait_for(lambda: librdkafka.committed(filled, filled), lambda offsets: offsets == {})
 
 
 def test_clients_of_different_makers_share_one_group(
