@@ -183,17 +183,6 @@ def test_records_are_deleted_up_to_an_offset(tools: KafkaTools, filled: str, tmp
     assert earliest == [f"{filled}:0:4", f"{filled}:1:0"]
 
 
-def test_log_dirs_are_described_with_sizes(tools: KafkaTools, filled: str) -> None:
-    shown = tools.check(f"kafka-log-dirs.sh {SERVER} --describe --topic-list {filled}")
-    (described,) = [json.loads(line) for line in shown.splitlines() if line.startswith("{")]
-    (broker,) = described["brokers"]
-    (log_dir,) = broker["logDirs"]
-    assert log_dir["error"] is None
-    sizes = {partition["partition"]: partition["size"] for partition in log_dir["partitions"]}
-    assert set(sizes) == {f"{filled}-0", f"{filled}-1"}
-    assert min(sizes.values()) > 60
-
-
 def test_the_verifiable_clients_agree_on_what_was_sent(tools: KafkaTools, topic: str) -> None:
     tools.check(f"kafka-topics.sh {SERVER} --create --topic {topic} --partitions 3")
     sent = tools.check_alone(f"kafka-verifiable-producer.sh {SERVER} --topic {topic} --max-messages 500 --acks -1")
@@ -283,11 +272,6 @@ def test_the_quorum_is_the_controllers_lease(tools: KafkaTools) -> None:
     assert re.search(r"MaxFollowerLag:\s+0\n", status)
     replicas = tools.check(f"kafka-metadata-quorum.sh {SERVER} describe --replication")
     assert re.search(r"\bLeader\b", replicas)
-
-
-def test_the_producers_of_a_partition_are_described(tools: KafkaTools, filled: str) -> None:
-    found = tools.check(f"kafka-transactions.sh {SERVER} describe-producers --topic {filled} --partition 0")
-    assert "ProducerId" in found
 
 
 def test_features_are_described_and_upgraded(tools: KafkaTools) -> None:
