@@ -68,29 +68,6 @@ def cluster(world: World) -> Json:
     return found
 
 
-def stage(world: World) -> str | None:
-    found: str | None = cluster(world).get("status", {}).get("securityStage")
-    return found
-
-
-def stage_of_pods(world: World) -> str | None:
-    made = world.plane.requests.get("StatefulSet", world.namespace, "one-broker") or {}
-    found: str | None = made["spec"]["template"]["metadata"]["annotations"].get("barnabas.dev/security-stage")
-    return found
-
-
-def test_a_cluster_that_says_nothing_of_security_is_secured_and_names_the_secret_of_its_administrator(
-    world: World,
-) -> None:
-    world.apply_cluster("one", insecure=False)
-    name = wait_for(lambda: cluster(world).get("status", {}).get("administrator", ""), seconds_max=PATIENCE_S)
-    assert "listeners" not in cluster(world)["spec"]
-    assert stage_of_pods(world) == "Secured"
-    settings = secret(world, name)["client.properties"].splitlines()
-    assert f"bootstrap.servers=one-bootstrap.{world.namespace}.svc:9092" in settings
-    assert {"security.protocol=SASL_SSL", "sasl.mechanism=SCRAM-SHA-512"} <= set(settings)
-
-
 def test_an_open_cluster_from_before_becomes_insecure_and_its_pods_stay(world: World) -> None:
     world.apply_cluster("one", listeners=[{"name": "plain"}])
     wait_for(lambda: cluster(world).get("status", {}).get("security"), seconds_max=PATIENCE_S)
@@ -107,17 +84,6 @@ def test_an_open_cluster_from_before_becomes_insecure_and_its_pods_stay(world: W
     wait_for(lambda: cluster(world)["spec"]["insecure"], seconds_max=PATIENCE_S)
     wait_for(lambda: [each[1] for each in world.events("Cluster", "one")], lambda found: "MarkedInsecure" in found)
     assert brokers() == before
-
-
-def test_an_open_cluster_is_secured_by_an_edit_and_opened_by_another(world: World) -> None:
-    world.apply_cluster("one")
-    wait_for(lambda: world.stateful_set("one-broker"), seconds_max=PATIENCE_S)
-    assert (stage(world), stage_of_pods(world)) == (None, None)
-    world.apply_cluster("one", listeners=[{"name": "plain", "port": 9094}, *LISTENERS])
-    wait_for(lambda: (stage(world), stage_of_pods(world)), lambda found: set(found) == {"Secured"}, PATIENCE_S)
-    assert secret(world, "one-admin")["user.crt"]
-    world.apply_cluster("one")
-    wait_for(lambda: (stage(world), stage_of_pods(world)), lambda found: set(found) == {None}, PATIENCE_S)
 
 
 def test_an_authority_is_renewed_by_an_annotation_that_is_then_taken_away(world: World) -> None:
