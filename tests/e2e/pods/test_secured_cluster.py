@@ -1,13 +1,9 @@
 """A Cluster with TLS, users and rights, and clients that use its Secret as it comes."""
 
 import json
-import shutil
-import socket
-import ssl
-import struct
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -15,16 +11,12 @@ from uuid import uuid4
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
-from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 
-from barnabas_core.errors import ErrorCode
-from e2e.pods.administrator import administrator, secret
+from e2e.pods.administrator import administrator
 from e2e.pods.castle import Castle
 from e2e.pods.providers import Cluster
 from e2e.pods.strangers import given_by_pods
 from harness.deadline import PATIENCE_S, wait_for
-from harness.require import missing
-from harness.soak import took
 from local_kubernetes.kubectl import PATIENTLY
 
 NAME = "vault"
@@ -139,78 +131,10 @@ def test_a_pod_without_credentials_gets_nothing_but_probes_metrics_and_reviews(v
     assert reached == {each["metadata"]["name"] for each in pods}
 
 
-@pytest.fixture
-def visitor(vault: Castle, tmp_path: Path) -> Path:
-    """The files of a User whose password only the plain listener takes, as a pod would mount them."""
-    rights = [{"resource": {"type": "topic", "name": "gold-", "patternType": "prefix"}, "operations": ["Describe"]}]
-    spec = {"cluster": NAME, "authentication": {"type": "scram-sha-256"}, "authorization": {"acls": rights}}
-    apply(vault, "User", "visitor", spec)
-    vault.kubectl("wait", "--for=condition=Ready", "user/visitor", PATIENTLY)
-    for name, text in secret(vault, "visitor").items():
-        (tmp_path / name).write_text(text)
-    return tmp_path
-
-
 def kcat(folder: Path) -> subprocess.CompletedProcess[str]:
     """List topics with the file `kcat.conf` as it is."""
     command = ["kcat", "-F", "kcat.conf", "-L", "-m", "20"]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60, check=False)
-
-
-def code_of_login(settings: Mapping[str, str], password: str) -> int:
-    """Return the error code with which the broker answers a login by PLAIN."""
-    host, _, port = settings["bootstrap.servers"].partition(",")[0].rpartition(":")
-    trust = ssl.create_default_context(cadata=settings["ssl.ca.pem"])
-    token = f"\0{settings['sasl.username']}\0{password}".encode()
-    requests: list[tuple[Any, int]] = [
-        (SaslHandshakeRequest(mechanism="PLAIN"), 1),
-        (SaslAuthenticateRequest(auth_bytes=token), 2),
-    ]
-    with socket.create_connection((host, int(port)), 10) as bare, trust.wrap_socket(bare, server_hostname=host) as to:
-        stream = to.makefile("rb")
-        for request, version in requests:
-            request.API_VERSION = version
-            request.with_header(correlation_id=1, client_id="c")
-            to.sendall(request.encode(header=True, framed=True))
-            (size,) = struct.unpack(">i", stream.read(4))
-            answer = request.header.get_response_class().decode(stream.read(size), header=True)
-    return int(answer.error_code)
-
-
-def test_kcat_comes_in_at_a_plain_listener_with_the_file_of_a_user_and_with_no_other_password(
-    visitor: Path, gold: str
-) -> None:
-    if shutil.which("kcat") is None:
-        missing("kcat is not on the machine")
-    own = (visitor / "kcat.conf").read_text()
-    assert "sasl.mechanisms=PLAIN\n" in own
-    came_in = kcat(visitor)
-    assert f'topic "{gold}"' in came_in.stdout, came_in.stderr
-    (visitor / "kcat.conf").write_text(own.replace("sasl.password=", "sasl.password=not-"))
-    refused = kcat(visitor)
-    assert refused.returncode != 0
-    assert "invalid credentials with SASL mechanism PLAIN" in refused.stderr, refused
-    settings = json.loads((visitor / "librdkafka.json").read_text())
-    assert code_of_login(settings, settings["sasl.password"]) == ErrorCode.NONE
-    assert code_of_login(settings, "another") == ErrorCode.SASL_AUTHENTICATION_FAILED
-
-
-def test_another_password_ends_the_connections_of_a_plain_listener_within_a_minute(
-    vault: Castle, visitor: Path, gold: str
-) -> None:
-    told: list[str] = []
-    settings = json.loads((visitor / "librdkafka.json").read_text())
-    client = Producer({**settings, "error_cb": lambda error: told.append(error.name()), "log_level": 0})
-    assert gold in client.list_topics(timeout=30).topics
-    began_s = time.monotonic()
-    vault.kubectl("annotate", "user", "visitor", f"barnabas.dev/rotate-password={uuid4().hex}", "--overwrite")
-
-    def is_refused() -> bool:
-        client.poll(0.5)
-        return "_AUTHENTICATION" in told
-
-    wait_for(is_refused, bool, SECONDS_MAX)
-    took("a rotated password is refused", time.monotonic() - began_s, 60.0)
 
 
 @pytest.mark.soak
