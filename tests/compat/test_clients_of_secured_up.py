@@ -1,6 +1,5 @@
 """`barnabas up` on a secured Cluster: clients come in with the files that it says, and not without them."""
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -58,35 +57,6 @@ def test_clients_come_in_with_the_files_of_a_user_only(secured: RunningUp) -> No
     for protocol in ("SSL", "PLAINTEXT"):
         with pytest.raises(KafkaException):
             AdminClient({**nobody, "security.protocol": protocol, "log_level": 0}).list_topics(timeout=2)
-
-
-USER = """\
-apiVersion: barnabas.dev/v1alpha1
-kind: User
-metadata: {name: loader}
-spec:
-  authentication: {type: scram-sha-512}
-  authorization: {acls: [{resource: {type: topic, name: flights}, operations: [Describe]}]}
-"""
-
-
-@pytest.mark.parametrize("secured", ["plain"], indirect=True)
-def test_a_user_of_the_manifests_comes_in_at_a_plain_listener_with_the_files_of_its_folder(secured: RunningUp) -> None:
-    secured.write("loader.yaml", USER)
-    file = secured.data / "users" / "loader" / "librdkafka.json"
-    wait_for(file.exists)
-    settings = {**json.loads(file.read_text()), "log_level": 0}
-    assert settings["sasl.mechanisms"] == "PLAIN"
-
-    def listed() -> set[str]:
-        try:
-            return set(AdminClient(settings).list_topics(timeout=2).topics)
-        except KafkaException:
-            return set()
-
-    wait_for(listed, lambda topics: topics == {"flights"})
-    with pytest.raises(KafkaException):
-        AdminClient({**settings, "sasl.password": "another"}).list_topics(timeout=2)
 
 
 def test_kafkas_tools_come_in_with_the_file_of_a_user(secured: RunningUp, tmp_path: Path) -> None:
