@@ -50,13 +50,6 @@ def test_a_topic_is_made_grown_and_never_shrunk(world: World, operator: ServerPr
     assert columns[:5] == ["flights", "True", "one", "12", "1"]
 
 
-def test_a_stateful_set_that_somebody_deletes_is_made_again_at_once(world: World) -> None:
-    with closing(world.operator(DRIFT_SECONDS="3600")):
-        before = wait_for(lambda: world.stateful_set("one-broker"))
-        world.kubectl("delete", "statefulset", "one-broker")
-        wait_for(lambda: world.stateful_set("one-broker"), lambda now: now not in ("", before), PATIENCE_S)
-
-
 def test_a_resource_that_goes_takes_its_topic_along_only_where_it_says_so(
     world: World, operator: ServerProcess
 ) -> None:
