@@ -128,15 +128,6 @@ def test_a_size_that_the_storage_class_cannot_give_is_refused_at_once(api_server
     assert dry_run(api_server, cluster_of(namespace, 3, "1Gi")) is None, "it may always be what the claims have"
 
 
-def test_a_size_grows_where_the_class_can_and_never_falls_below_the_claims(
-    api_server: ControlPlane, namespace: str
-) -> None:
-    make_claim(api_server, namespace, "volume-0-castle-broker-0", "castle", make_class(api_server, can_grow=True))
-    assert dry_run(api_server, cluster_of(namespace, 2, "2Gi")) is None
-    said = dry_run(api_server, cluster_of(namespace, 3, "512Mi"))
-    assert said == "spec.storage.volumes[0].size is 512Mi; allowed: 1Gi or more, because existing claims cannot shrink"
-
-
 def test_the_template_of_a_claim_cannot_change_where_it_is(api_server: ControlPlane, namespace: str) -> None:
     """Why the StatefulSet is made anew when a volume is declared larger."""
     for size, refusal in (("1Gi", ""), ("2Gi", "updates to statefulset spec for fields other than")):
