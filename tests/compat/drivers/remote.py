@@ -4,7 +4,6 @@ import json
 import subprocess
 import threading
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -126,14 +125,6 @@ class RemoteClient:
 
     def delete_topic(self, topic: str) -> None:
         self.ask("delete_topic", topic=topic)
-
-    def crash(self) -> None:
-        """SIGKILL: it leaves no group."""
-        self._process.kill()
-        self._process.wait()
-        assert self._process.stdin is not None
-        with suppress(BrokenPipeError):
-            self._process.stdin.close()
 
     def close(self) -> None:
         """End of input ends the driver."""
