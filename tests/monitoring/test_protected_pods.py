@@ -1,12 +1,10 @@
 """Prometheus reads a broker that has the settings and certificates of a pod, by what the PodMonitor says."""
 
 import datetime as dt
-import ssl
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any, Final, NamedTuple
-from urllib.request import urlopen
 
 import pytest
 
@@ -23,7 +21,7 @@ from barnabas_operator.resources.metrics import Metrics
 from barnabas_operator.resources.object_meta import ObjectMeta
 from barnabas_operator.resources.security import Authentication, Authorization
 from harness.barnabas_server import prepare_barnabas
-from harness.deadline import PATIENCE_S, wait_for
+from harness.deadline import wait_for
 from harness.server_process import free_port
 from monitoring.prometheus_server import Job, prometheus
 
@@ -91,16 +89,3 @@ def test_prometheus_reads_a_pod_as_the_monitor_says(pod: Pod, tmp_path: Path) ->
     with prometheus(tmp_path, jobs) as running:
         wait_for(lambda: running.now("up == 1"), lambda up: [each.labels["job"] for each in up] == ["as it says"])
         wait_for(lambda: running.now("up == 0"), lambda up: [each.labels["job"] for each in up] == ["no token"])
-
-
-def test_the_kubelet_needs_no_token_and_checks_no_certificate(pod: Pod) -> None:
-    unchecked = ssl.create_default_context()
-    unchecked.check_hostname, unchecked.verify_mode = False, ssl.CERT_NONE
-    for path in ("/startupz", "/healthz", "/readyz"):
-
-        def answer(url: str = f"https://{pod.address}{path}") -> bytes:
-            with urlopen(url, timeout=PATIENCE_S, context=unchecked) as found:
-                body: bytes = found.read()
-                return body
-
-        assert answer() == b"ok\n"
