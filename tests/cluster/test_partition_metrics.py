@@ -55,18 +55,3 @@ def test_the_lag_of_a_group_is_told_for_partitions_on_other_brokers_too(cluster:
         return {name: value for page in pages for name, value in page.items() if name.startswith(lag)}
 
     wait_for(told_by_all, lambda lags: lags == wanted)
-
-
-def test_lost_replicas_are_told(cluster: BarnabasCluster) -> None:
-    cluster.create_topic("t", 1, 3, assignment=[[1, 2, 0]], config={"min.insync.replicas": "2"})
-    cluster.kill(2)
-    at_min = "kafka_server_replicamanager_atminisrpartitioncount"  # Counted first, so a page that has it has all.
-    one_lost = wait_for(lambda: told(cluster, 1), lambda page: page[at_min] == 1)
-    assert one_lost[f"kafka_topic_partition_in_sync_replica{T0}"] == 2
-    assert one_lost[f"kafka_topic_partition_under_replicated_partition{T0}"] == 1
-    assert one_lost[f"kafka_cluster_partition_atminisr{T0}"] == 1
-    assert one_lost[f"kafka_cluster_partition_underminisr{T0}"] == 0
-    cluster.kill(0)
-    under_min = "kafka_server_replicamanager_underminisrpartitioncount"
-    two_lost = wait_for(lambda: told(cluster, 1), lambda page: page[under_min] == 1)
-    assert two_lost[f"kafka_cluster_partition_underminisr{T0}"] == 1
