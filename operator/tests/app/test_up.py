@@ -76,20 +76,6 @@ def test_a_config_that_somebody_else_changed_is_set_back(up: RunningUp) -> None:
     assert config(up, "flights", "segment.ms") == "1000000"
 
 
-def test_a_topic_goes_with_its_manifest_only_where_the_policy_says_so(up: RunningUp) -> None:
-    policies = ("Retain", "Delete", "Protect")
-    for policy in policies:
-        up.write(f"{policy}.yaml", topic_manifest(policy.lower(), f"deletionPolicy: {policy}"))
-    up.start()
-    wait_for(lambda: all(up.reason(policy.lower()) == "Reconciled" for policy in policies))
-    for policy in policies:
-        (up.manifests / f"{policy}.yaml").unlink()
-    wait_for(lambda: partitions(up, "delete") == 0)
-    wait_for(lambda: up.reason("protect") == "DeletionProtected")
-    assert up.resource("retain") is None
-    assert (partitions(up, "retain"), partitions(up, "protect")) == (1, 1)
-
-
 def test_a_broker_that_dies_is_started_again(up: RunningUp) -> None:
     up.write("topics.yaml", FLIGHTS)
     up.start()
@@ -123,15 +109,6 @@ def test_a_manifest_removed_between_two_runs_counts_as_removed(up: RunningUp) ->
     (up.manifests / "topics.yaml").unlink()
     up.start()
     wait_for(lambda: partitions(up, "carriers") == 0)
-
-
-def test_an_interrupt_stops_it_as_a_terminal_would(up: RunningUp) -> None:
-    up.start()
-    broker = up.broker_pid()
-    os.kill(up.pid, signal.SIGINT)
-    wait_for(up.ended)
-    assert not alive(broker)
-    assert "stopped; no process is left running" in up.log()
 
 
 def test_a_broker_that_a_killed_run_left_behind_is_ended_first(up: RunningUp) -> None:
