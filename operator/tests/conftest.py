@@ -9,12 +9,13 @@ import pytest
 
 from harness.deadline import PATIENCE_S
 from harness.group_worker_world import world
+from harness.kube_memory import connection
 from harness.made_up_kind import made_up
 from harness.maintenance_world import runs
 from harness.running_up import RunningUp
 from harness.worker_world import here
 
-__all__ = ["anyio_backend", "barnabas", "here", "made_up", "runs", "up", "world"]
+__all__ = ["anyio_backend", "barnabas", "connection", "here", "made_up", "runs", "up", "world"]
 
 
 @pytest.fixture

@@ -4,6 +4,8 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from itertools import count
 from typing import Any
 
+import pytest
+
 from barnabas_kube.access import Access
 from barnabas_kube.client import ApiClient
 from barnabas_operator.kube.api import APPLY, CONFLICT, NOT_FOUND, KubeApi, KubeRefused
@@ -17,6 +19,13 @@ Refuse = Callable[[str, str, Mapping[str, Any]], Exception | None]
 def no_server() -> ApiClient:
     """Return a client for code that never asks the API server."""
     return ApiClient(Access("http://no-server.invalid", None, lambda: None), "tests")
+
+
+@pytest.fixture
+async def connection() -> AsyncIterator[ApiClient]:
+    """A client for code that never asks the API server, which is closed at the end."""
+    async with no_server() as made:
+        yield made
 
 
 def _nothing(_method: str, _path: str, _body: Mapping[str, Any]) -> None:

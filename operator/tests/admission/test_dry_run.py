@@ -12,9 +12,10 @@ from barnabas_operator.resources.api_objects import resource_of
 from barnabas_operator.resources.cluster import Cluster
 from barnabas_operator.resources.maintenance_job import MaintenanceJob
 from barnabas_operator.resources.object_meta import ObjectMeta
-from harness.kube_memory import no_server
 from harness.manual_loop_clock import ManualLoopClock
 from harness.worker_world import resource
+
+pytestmark = pytest.mark.anyio
 
 CLUSTER = Cluster(metadata=ObjectMeta(name="flights", namespace="air", uid="u"))
 INVALID = 'StatefulSet.apps "flights-broker" is invalid: spec.template.spec.tolerations[0].key: Invalid value: "a b"'
@@ -50,20 +51,18 @@ class OneAnswer(KubeApi):
         (KubeUnreachable("not now"), None),
     ],
 )
-def test_only_what_the_api_server_finds_wrong_is_an_objection(answer: Exception | None, said: str | None) -> None:
-    async def run() -> None:
-        async with no_server() as connection:
-            api = OneAnswer(connection, answer)
-            assert await DryRun(api, "image", ManualLoopClock())(CLUSTER) == said
-            assert api.asked == [
-                (
-                    "POST",
-                    "/apis/apps/v1/namespaces/air/statefulsets",
-                    {"dryRun": "All", "fieldValidation": "Strict"},
-                )
-            ]
-
-    asyncio.run(run())
+async def test_only_what_the_api_server_finds_wrong_is_an_objection(
+    answer: Exception | None, said: str | None, connection: ApiClient
+) -> None:
+    api = OneAnswer(connection, answer)
+    assert await DryRun(api, "image", ManualLoopClock())(CLUSTER) == said
+    assert api.asked == [
+        (
+            "POST",
+            "/apis/apps/v1/namespaces/air/statefulsets",
+            {"dryRun": "All", "fieldValidation": "Strict"},
+        )
+    ]
 
 
 class NoAnswer(OneAnswer):
@@ -73,18 +72,14 @@ class NoAnswer(OneAnswer):
         return await asyncio.Future()
 
 
-def test_an_api_server_that_does_not_answer_in_time_has_no_objection() -> None:
-    async def run() -> None:
-        async with no_server() as connection:
-            clock = ManualLoopClock()
-            asking = asyncio.create_task(DryRun(NoAnswer(connection, None), "image", clock)(CLUSTER))
-            while clock.waits_s != [ANSWER_S_MAX]:
-                await asyncio.sleep(0)
-            assert not asking.done()
-            clock.pass_time(ANSWER_S_MAX)
-            assert await asking is None
-
-    asyncio.run(run())
+async def test_an_api_server_that_does_not_answer_in_time_has_no_objection(connection: ApiClient) -> None:
+    clock = ManualLoopClock()
+    asking = asyncio.create_task(DryRun(NoAnswer(connection, None), "image", clock)(CLUSTER))
+    while clock.waits_s != [ANSWER_S_MAX]:
+        await asyncio.sleep(0)
+    assert not asking.done()
+    clock.pass_time(ANSWER_S_MAX)
+    assert await asking is None
 
 
 def of_run(template: dict[str, Any]) -> MaintenanceJob:
@@ -105,17 +100,15 @@ def of_run(template: dict[str, Any]) -> MaintenanceJob:
         (KubeUnreachable("not now"), None),
     ],
 )
-def test_the_template_of_a_run_is_tried_with_its_job(answer: Exception | None, said: str | None) -> None:
-    async def run() -> None:
-        async with no_server() as connection:
-            api = OneAnswer(connection, answer)
-            dry_run = DryRun(api, "image", ManualLoopClock())
-            assert await dry_run(of_run({"pod": {"spec": {"tolerations": [{"key": "a b"}]}}})) == said
-            assert await dry_run(of_run({})) is None
-            query = {"dryRun": "All", "fieldValidation": "Strict"}
-            assert api.asked == [("POST", "/apis/batch/v1/namespaces/air/jobs", query)]
-
-    asyncio.run(run())
+async def test_the_template_of_a_run_is_tried_with_its_job(
+    answer: Exception | None, said: str | None, connection: ApiClient
+) -> None:
+    api = OneAnswer(connection, answer)
+    dry_run = DryRun(api, "image", ManualLoopClock())
+    assert await dry_run(of_run({"pod": {"spec": {"tolerations": [{"key": "a b"}]}}})) == said
+    assert await dry_run(of_run({})) is None
+    query = {"dryRun": "All", "fieldValidation": "Strict"}
+    assert api.asked == [("POST", "/apis/batch/v1/namespaces/air/jobs", query)]
 
 
 class RefusesJobs(OneAnswer):
@@ -139,8 +132,8 @@ class RefusesJobs(OneAnswer):
         (KubeUnreachable("not now"), None),
     ],
 )
-def test_the_template_of_a_schedule_is_tried_with_the_job_of_its_runs(
-    answer: Exception | None, said: str | None
+async def test_the_template_of_a_schedule_is_tried_with_the_job_of_its_runs(
+    answer: Exception | None, said: str | None, connection: ApiClient
 ) -> None:
     """Each of its runs would be refused, by night."""
     run = {"job": "archive", "options": {"topic": "flights", "archive": "s3a://a/b"}}
@@ -149,14 +142,9 @@ def test_the_template_of_a_schedule_is_tried_with_the_job_of_its_runs(
         {"name": "plain", "schedule": "@daily", **run},
         {"name": "nightly", "schedule": "@daily", **run, "template": template},
     ]
-
-    async def play() -> None:
-        async with no_server() as connection:
-            api = RefusesJobs(connection, answer)
-            cluster = resource_of(Cluster, resource("Cluster", "main", maintenance=entries))
-            expected = said and f"spec.maintenance {said}"
-            assert await DryRun(api, "image", ManualLoopClock())(cluster) == expected
-            query = {"dryRun": "All", "fieldValidation": "Strict"}
-            assert api.asked == [("POST", "/apis/batch/v1/namespaces/air/jobs", query)]
-
-    asyncio.run(play())
+    api = RefusesJobs(connection, answer)
+    cluster = resource_of(Cluster, resource("Cluster", "main", maintenance=entries))
+    expected = said and f"spec.maintenance {said}"
+    assert await DryRun(api, "image", ManualLoopClock())(cluster) == expected
+    query = {"dryRun": "All", "fieldValidation": "Strict"}
+    assert api.asked == [("POST", "/apis/batch/v1/namespaces/air/jobs", query)]

@@ -1,16 +1,18 @@
 """What is asked about runs: of those that matter now, however many have ended and are kept."""
 
-import asyncio
 from typing import Any
 
 import pytest
 
+from barnabas_kube.client import ApiClient
 from barnabas_operator.kube.gather_runs import NAMES_MAX, gather_runs
 from barnabas_operator.resources.api_objects import resource_of
 from barnabas_operator.resources.json_types import JsonObject
 from barnabas_operator.resources.maintenance_job import MaintenanceJob
-from harness.kube_memory import KubeMemory, no_server
+from harness.kube_memory import KubeMemory
 from harness.worker_world import resource
+
+pytestmark = pytest.mark.anyio
 
 NOW = "2026-01-01T00:00:00Z"
 
@@ -35,22 +37,14 @@ class Asked(KubeMemory):
     ("count", "wanted"),
     [(1, ",barnabas.dev/maintenance-job in (a-0)"), (2, ",barnabas.dev/maintenance-job in (a-0,a-1)")],
 )
-def test_few_runs_are_asked_about_by_name(count: int, wanted: str) -> None:
-    async def scenario() -> None:
-        async with no_server() as connection:
-            api = Asked(connection)
-            await gather_runs(api, "air", "one", [run_of(f"a-{number}") for number in range(count)], NOW)
-            assert len(api.selectors) == 2
-            assert all(each.endswith(wanted) for each in api.selectors)
-
-    asyncio.run(scenario())
+async def test_few_runs_are_asked_about_by_name(count: int, wanted: str, connection: ApiClient) -> None:
+    api = Asked(connection)
+    await gather_runs(api, "air", "one", [run_of(f"a-{number}") for number in range(count)], NOW)
+    assert len(api.selectors) == 2
+    assert all(each.endswith(wanted) for each in api.selectors)
 
 
-def test_about_many_one_asks_for_all_for_a_request_has_no_room_for_their_names() -> None:
-    async def scenario() -> None:
-        async with no_server() as connection:
-            api = Asked(connection)
-            await gather_runs(api, "air", "one", [run_of("a")] * (NAMES_MAX + 1), NOW)
-            assert all("maintenance-job" not in each for each in api.selectors)
-
-    asyncio.run(scenario())
+async def test_about_many_one_asks_for_all_for_a_request_has_no_room_for_their_names(connection: ApiClient) -> None:
+    api = Asked(connection)
+    await gather_runs(api, "air", "one", [run_of("a")] * (NAMES_MAX + 1), NOW)
+    assert all("maintenance-job" not in each for each in api.selectors)

@@ -3,8 +3,10 @@
 import asyncio
 from typing import Any
 
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from barnabas_kube.client import ApiClient
 from barnabas_operator.observed.inventory import Inventory
 from barnabas_operator.observed.operator_metrics import OperatorMetrics
 from barnabas_operator.planning.maintenance.run_state import STARTED
@@ -13,8 +15,10 @@ from barnabas_operator.reconcile.cluster_workers import ClusterWorkers
 from barnabas_operator.resources.api_objects import resource_of, status_json
 from barnabas_operator.resources.maintenance_job import MaintenanceJob
 from e2e.world import total
-from harness.kube_memory import KubeMemory, no_server
+from harness.kube_memory import KubeMemory
 from harness.worker_world import environment_of, resource
+
+pytestmark = pytest.mark.anyio
 
 
 def run(name: str, phase: str, ended: str = "", schedule: str = "") -> dict[str, Any]:
@@ -130,20 +134,16 @@ def test_a_success_whose_run_is_gone_is_known_of_the_cron_job() -> None:
     assert total(page, "barnabas_maintenance_last_success_timestamp_seconds", **NIGHTLY) == 1767398400.0
 
 
-def test_the_operator_knows_the_cron_jobs_that_its_watch_tells_of() -> None:
-    async def scenario() -> None:
-        async with no_server() as connection:
-            inventory = Inventory()
-            workers = ClusterWorkers(inventory, environment_of(KubeMemory(connection)), OperatorMetrics(inventory))
-            body = cron_job()
-            labelled = {**body, "metadata": {**body["metadata"], "labels": {"barnabas.dev/cluster": "one"}}}
-            workers.object_event(labelled, is_gone=False)
-            assert [key.name for key in inventory.cron_jobs] == ["one-nightly"]
-            workers.object_event(labelled, is_gone=True)
-            assert not inventory.cron_jobs
-            await workers.close()
-
-    asyncio.run(scenario())
+async def test_the_operator_knows_the_cron_jobs_that_its_watch_tells_of(connection: ApiClient) -> None:
+    inventory = Inventory()
+    workers = ClusterWorkers(inventory, environment_of(KubeMemory(connection)), OperatorMetrics(inventory))
+    body = cron_job()
+    labelled = {**body, "metadata": {**body["metadata"], "labels": {"barnabas.dev/cluster": "one"}}}
+    workers.object_event(labelled, is_gone=False)
+    assert [key.name for key in inventory.cron_jobs] == ["one-nightly"]
+    workers.object_event(labelled, is_gone=True)
+    assert not inventory.cron_jobs
+    await workers.close()
 
 
 def under_way(name: str, options: dict[str, str], **status: object) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from cryptography.x509 import Certificate
 
+from barnabas_kube.client import ApiClient
 from barnabas_operator.certificates.authority import certificates_in, has_issued
 from barnabas_operator.kube.nodes import Nodes
 from barnabas_operator.planning.brokers.authority_requests import RENEW, REPLACE, STEP
@@ -21,6 +22,8 @@ from barnabas_operator.resources.security import Authentication
 from harness.kube_memory import KubeMemory, no_server
 from harness.manual_loop_clock import ManualLoopClock
 from harness.soak import size
+
+pytestmark = pytest.mark.anyio
 
 LISTENER = Listener(name="clients", tls=True, authentication=Authentication(type="tls"))
 CLUSTER = Cluster(metadata=ObjectMeta(name="one", namespace="air", uid="u-1"), spec=ClusterSpec(listeners=(LISTENER,)))
@@ -140,21 +143,17 @@ def test_an_operator_killed_at_any_write_of_a_rotation_comes_to_one_outcome(anno
     assert killed > STEPS
 
 
-def test_authorities_that_expired_while_the_operator_was_away_are_replaced_in_one_round() -> None:
-    async def scenario() -> None:
-        async with no_server() as connection:
-            rotation = Rotation(MortalKube(connection))
-            await rotation.round()
-            (former,) = rotation.certificates(AUTHORITY, "ca.crt")
-            rotation.clock.pass_time((former.not_valid_after_utc - former.not_valid_before_utc).total_seconds())
-            rotation.api.left, objects = WRITES_MAX, AppliedObjects(rotation.api)
-            late = ClusterSecretsReconciler(
-                rotation.api, objects, Nodes(rotation.api), rotation.clock, lambda: "a password"
-            )
-            assert await late.reconcile(CLUSTER, PodsState(None)) is None
-            (latest,) = rotation.certificates(BROKERS, "cluster-ca.crt")
-            (shown,) = rotation.certificates(BROKERS, "broker.pem")
-            assert has_issued(latest, shown)
-            assert shown.not_valid_after_utc > dt.datetime.fromtimestamp(rotation.clock.now_ms() / 1000, dt.UTC)
-
-    asyncio.run(scenario())
+async def test_authorities_that_expired_while_the_operator_was_away_are_replaced_in_one_round(
+    connection: ApiClient,
+) -> None:
+    rotation = Rotation(MortalKube(connection))
+    await rotation.round()
+    (former,) = rotation.certificates(AUTHORITY, "ca.crt")
+    rotation.clock.pass_time((former.not_valid_after_utc - former.not_valid_before_utc).total_seconds())
+    rotation.api.left, objects = WRITES_MAX, AppliedObjects(rotation.api)
+    late = ClusterSecretsReconciler(rotation.api, objects, Nodes(rotation.api), rotation.clock, lambda: "a password")
+    assert await late.reconcile(CLUSTER, PodsState(None)) is None
+    (latest,) = rotation.certificates(BROKERS, "cluster-ca.crt")
+    (shown,) = rotation.certificates(BROKERS, "broker.pem")
+    assert has_issued(latest, shown)
+    assert shown.not_valid_after_utc > dt.datetime.fromtimestamp(rotation.clock.now_ms() / 1000, dt.UTC)

@@ -1,6 +1,5 @@
 """Rounds over a Cluster's brokers, with an API server of a few dicts."""
 
-import asyncio
 from collections.abc import Mapping
 from typing import Any
 
@@ -21,9 +20,10 @@ from barnabas_operator.reconcile.brokers.pod_restarts import PodRestarts
 from barnabas_operator.resources.cluster import Brokers, Cluster, ClusterSpec, Listener, Rolling
 from barnabas_operator.resources.json_types import Json
 from barnabas_operator.resources.object_meta import ObjectMeta
-from harness.kube_memory import no_server
 from harness.manual_clock import ManualClock
 from harness.worker_world import environment_of
+
+pytestmark = pytest.mark.anyio
 
 STATE = ClusterState(racks=dict.fromkeys(range(2)), topics={}, controller_id=0)
 
@@ -118,65 +118,49 @@ async def first_round(api: FewPods, wanted: Cluster) -> BrokersOutcome:
     return await BrokerReconciler(environment_of(api)).advance(wanted, STATE)
 
 
-def test_a_pod_that_shall_restart_is_ended_and_told_of() -> None:
-    async def run() -> None:
-        async with no_server() as connection:
-            api = FewPods(connection, pod(0, "a"), pod(1, "b", asked=True))
-            outcome = await first_round(api, cluster())
-            assert set(api.pods) == {"flights-broker-0"}
-            assert [each["reason"] for each in api.events] == ["BrokerRestarted"]
-            assert outcome.waiting is not None
-            assert outcome.waiting.message == "broker 1 restarts"
-
-    asyncio.run(run())
+async def test_a_pod_that_shall_restart_is_ended_and_told_of(connection: ApiClient) -> None:
+    api = FewPods(connection, pod(0, "a"), pod(1, "b", asked=True))
+    outcome = await first_round(api, cluster())
+    assert set(api.pods) == {"flights-broker-0"}
+    assert [each["reason"] for each in api.events] == ["BrokerRestarted"]
+    assert outcome.waiting is not None
+    assert outcome.waiting.message == "broker 1 restarts"
 
 
-def test_a_pod_that_was_made_anew_is_not_ended_by_an_old_view() -> None:
-    async def run() -> None:
-        async with no_server() as connection:
-            api = FewPods(connection, pod(0, "a"), pod(1, "c"))
-            api.seen = [pod(0, "a"), pod(1, "b", asked=True)]
-            outcome = await first_round(api, cluster())
-            assert api.pods["flights-broker-1"]["metadata"]["uid"] == "c"
-            assert not api.events
-            assert outcome.waiting is not None, "the next round comes soon"
-            api.seen = None
-            assert (await first_round(api, cluster())).waiting is None
-
-    asyncio.run(run())
+async def test_a_pod_that_was_made_anew_is_not_ended_by_an_old_view(connection: ApiClient) -> None:
+    api = FewPods(connection, pod(0, "a"), pod(1, "c"))
+    api.seen = [pod(0, "a"), pod(1, "b", asked=True)]
+    outcome = await first_round(api, cluster())
+    assert api.pods["flights-broker-1"]["metadata"]["uid"] == "c"
+    assert not api.events
+    assert outcome.waiting is not None, "the next round comes soon"
+    api.seen = None
+    assert (await first_round(api, cluster())).waiting is None
 
 
-def test_services_of_a_listener_that_is_no_more_go_when_the_brokers_have_restarted() -> None:
-    async def run() -> None:
-        async with no_server() as connection:
-            api = FewPods(connection, pod(0, "a"), pod(1, "b", asked=True))
-            outside = Listener(name="outside", port=9094, type="nodeport", advertised_host="kafka.example")
-            before = replace(cluster(), spec=replace(cluster().spec, listeners=(outside,)))
-            rounds = BrokerReconciler(environment_of(api))
-            await rounds.advance(before, STATE)
-            everything = set(api.services)
-            assert "flights-bootstrap-outside" in everything
-            await rounds.advance(without_outside(before), STATE)
-            assert set(api.services) == everything, "broker 1 has not restarted yet"
-            api.pods["flights-broker-1"] = pod(1, "c")
-            await rounds.advance(without_outside(before), STATE)
-            assert set(api.services) == {"flights-broker", "flights-bootstrap"}
-
-    asyncio.run(run())
+async def test_services_of_a_listener_that_is_no_more_go_when_the_brokers_have_restarted(connection: ApiClient) -> None:
+    api = FewPods(connection, pod(0, "a"), pod(1, "b", asked=True))
+    outside = Listener(name="outside", port=9094, type="nodeport", advertised_host="kafka.example")
+    before = replace(cluster(), spec=replace(cluster().spec, listeners=(outside,)))
+    rounds = BrokerReconciler(environment_of(api))
+    await rounds.advance(before, STATE)
+    everything = set(api.services)
+    assert "flights-bootstrap-outside" in everything
+    await rounds.advance(without_outside(before), STATE)
+    assert set(api.services) == everything, "broker 1 has not restarted yet"
+    api.pods["flights-broker-1"] = pod(1, "c")
+    await rounds.advance(without_outside(before), STATE)
+    assert set(api.services) == {"flights-broker", "flights-bootstrap"}
 
 
-def test_brokers_are_not_as_wanted_while_kubernetes_has_not_seen_their_template() -> None:
-    async def run() -> None:
-        async with no_server() as connection:
-            api = FewPods(connection, pod(0, "a"), pod(1, "b"))
-            rounds = BrokerReconciler(environment_of(api))
-            assert (await rounds.advance(cluster(), STATE)).waiting is None
-            api.is_template_seen = False
-            waiting = (await rounds.advance(cluster({"num.partitions": "3"}), STATE)).waiting
-            assert waiting is not None
-            assert waiting.message == "waiting for Kubernetes to observe the StatefulSet"
-
-    asyncio.run(run())
+async def test_brokers_are_not_as_wanted_while_kubernetes_has_not_seen_their_template(connection: ApiClient) -> None:
+    api = FewPods(connection, pod(0, "a"), pod(1, "b"))
+    rounds = BrokerReconciler(environment_of(api))
+    assert (await rounds.advance(cluster(), STATE)).waiting is None
+    api.is_template_seen = False
+    waiting = (await rounds.advance(cluster({"num.partitions": "3"}), STATE)).waiting
+    assert waiting is not None
+    assert waiting.message == "waiting for Kubernetes to observe the StatefulSet"
 
 
 @pytest.mark.parametrize(
@@ -184,16 +168,12 @@ def test_brokers_are_not_as_wanted_while_kubernetes_has_not_seen_their_template(
     [({}, True), ({"auto.leader.rebalance.enable": True}, True)]
     + [({"auto.leader.rebalance.enable": said}, False) for said in (False, "false", "False")],
 )
-def test_leaders_go_back_to_the_preferred_replicas_unless_the_config_says_no(
-    config: Mapping[str, bool | str], is_balanced: bool
+async def test_leaders_go_back_to_the_preferred_replicas_unless_the_config_says_no(
+    config: Mapping[str, bool | str], is_balanced: bool, connection: ApiClient
 ) -> None:
-    async def run() -> None:
-        async with no_server() as connection:
-            outcome = await first_round(FewPods(connection, pod(0, "a"), pod(1, "b")), cluster(config))
-            assert outcome.balance is is_balanced
-            assert outcome.waiting is None
-
-    asyncio.run(run())
+    outcome = await first_round(FewPods(connection, pod(0, "a"), pod(1, "b")), cluster(config))
+    assert outcome.balance is is_balanced
+    assert outcome.waiting is None
 
 
 def crashing(number: int, *, asked: bool = False) -> dict[str, Any]:
@@ -208,178 +188,139 @@ def crashing(number: int, *, asked: bool = False) -> dict[str, Any]:
         (True, Refusal("RollingPaused", "spec.rolling.pause is true, so broker 1 will restart only after the pause")),
     ],
 )
-def test_a_paused_roll_does_not_hide_that_brokers_crash(asked: bool, waiting: Refusal) -> None:
-    async def run() -> None:
-        async with no_server() as connection:
-            api = FewPods(connection, pod(0, "a"), crashing(1, asked=asked))
-            outcome = await first_round(api, cluster({"auto.leader.rebalance.enable": False}, pause=True))
-            assert len(api.pods) == 2
-            assert outcome.waiting == waiting
-            assert outcome.trouble == "flights-broker-1: CrashLoopBackOff: back-off 5m0s"
-
-    asyncio.run(run())
+async def test_a_paused_roll_does_not_hide_that_brokers_crash(
+    asked: bool, waiting: Refusal, connection: ApiClient
+) -> None:
+    api = FewPods(connection, pod(0, "a"), crashing(1, asked=asked))
+    outcome = await first_round(api, cluster({"auto.leader.rebalance.enable": False}, pause=True))
+    assert len(api.pods) == 2
+    assert outcome.waiting == waiting
+    assert outcome.trouble == "flights-broker-1: CrashLoopBackOff: back-off 5m0s"
 
 
-def test_a_broker_that_runs_is_evicted_so_that_its_budget_has_a_say() -> None:
-    async def run() -> None:
-        async with no_server() as connection:
-            api = FewPods(connection, pod(0, "a"), pod(1, "b", asked=True))
-            api.budget = "The disruption budget flights-broker needs 2 healthy pods and has 2 currently"
-            rounds = BrokerReconciler(environment_of(api))
-            waiting = (await rounds.advance(cluster(), STATE)).waiting
-            assert waiting == Refusal(
-                "EvictionRefused", f"broker 1 must restart, but its eviction is refused: {api.budget}"
-            )
-            assert (len(api.pods), api.events) == (2, [])
-            api.budget = None
-            waiting = (await rounds.advance(cluster(), STATE)).waiting
-            assert waiting == Refusal("BrokersNotReady", "broker 1 restarts")
-            assert api.evicted == ["flights-broker-1"] * 2
-            assert set(api.pods) == {"flights-broker-0"}
-
-    asyncio.run(run())
+async def test_a_broker_that_runs_is_evicted_so_that_its_budget_has_a_say(connection: ApiClient) -> None:
+    api = FewPods(connection, pod(0, "a"), pod(1, "b", asked=True))
+    api.budget = "The disruption budget flights-broker needs 2 healthy pods and has 2 currently"
+    rounds = BrokerReconciler(environment_of(api))
+    waiting = (await rounds.advance(cluster(), STATE)).waiting
+    assert waiting == Refusal("EvictionRefused", f"broker 1 must restart, but its eviction is refused: {api.budget}")
+    assert (len(api.pods), api.events) == (2, [])
+    api.budget = None
+    waiting = (await rounds.advance(cluster(), STATE)).waiting
+    assert waiting == Refusal("BrokersNotReady", "broker 1 restarts")
+    assert api.evicted == ["flights-broker-1"] * 2
+    assert set(api.pods) == {"flights-broker-0"}
 
 
-def test_after_an_outage_of_the_api_server_running_brokers_restart_once_routes_have_settled() -> None:
-    async def run() -> None:
-        async with no_server() as connection:
-            clock = ManualClock()
-            outages = ApiOutages(clock.monotonic_s)
-            outages.failed()
-            clock.pass_time(20)
-            outages.answered()
-            api = FewPods(connection, pod(0, "a"), pod(1, "b", asked=True))
-            rounds = BrokerReconciler(environment_of(api, outages=outages))
-            waiting = (await rounds.advance(cluster(), STATE)).waiting
-            assert waiting is not None
-            assert waiting.message.startswith("waiting before broker 1 restarts: for 90 s after an outage")
-            api.pods["flights-broker-1"] = pod(1, "b")
-            outcome = await rounds.advance(cluster(), STATE)
-            assert (outcome.waiting, outcome.balance) == (None, False), "leaders are balanced later"
-            api.pods["flights-broker-1"] = crashing(1, asked=True)
-            assert (await rounds.advance(cluster(), STATE)).waiting == Refusal("BrokersNotReady", "broker 1 restarts")
-            api.pods["flights-broker-1"] = pod(1, "c", asked=True)
-            clock.pass_time(ROUTES_SETTLE_S)
-            assert (await rounds.advance(cluster(), STATE)).waiting == Refusal("BrokersNotReady", "broker 1 restarts")
-
-    asyncio.run(run())
+async def test_after_an_outage_of_the_api_server_running_brokers_restart_once_routes_have_settled(
+    connection: ApiClient,
+) -> None:
+    clock = ManualClock()
+    outages = ApiOutages(clock.monotonic_s)
+    outages.failed()
+    clock.pass_time(20)
+    outages.answered()
+    api = FewPods(connection, pod(0, "a"), pod(1, "b", asked=True))
+    rounds = BrokerReconciler(environment_of(api, outages=outages))
+    waiting = (await rounds.advance(cluster(), STATE)).waiting
+    assert waiting is not None
+    assert waiting.message.startswith("waiting before broker 1 restarts: for 90 s after an outage")
+    api.pods["flights-broker-1"] = pod(1, "b")
+    outcome = await rounds.advance(cluster(), STATE)
+    assert (outcome.waiting, outcome.balance) == (None, False), "leaders are balanced later"
+    api.pods["flights-broker-1"] = crashing(1, asked=True)
+    assert (await rounds.advance(cluster(), STATE)).waiting == Refusal("BrokersNotReady", "broker 1 restarts")
+    api.pods["flights-broker-1"] = pod(1, "c", asked=True)
+    clock.pass_time(ROUTES_SETTLE_S)
+    assert (await rounds.advance(cluster(), STATE)).waiting == Refusal("BrokersNotReady", "broker 1 restarts")
 
 
-def test_leaders_are_balanced_after_a_restart_whose_answer_was_lost() -> None:
+async def test_leaders_are_balanced_after_a_restart_whose_answer_was_lost(connection: ApiClient) -> None:
     class Answerless(FewPods):
         async def evict(self, namespace: str | None, pod: str, uid: str) -> None:
             await super().evict(namespace, pod, uid)
             raise KubeUnreachable("timed out")
 
-    async def run() -> None:
-        async with no_server() as connection:
-            api = Answerless(connection, pod(0, "a"), pod(1, "b", asked=True))
-            rounds = BrokerReconciler(environment_of(api))
-            rounds.unbalanced = False
-            with pytest.raises(KubeUnreachable):
-                await rounds.advance(cluster(), STATE)
-            api.pods["flights-broker-1"] = pod(1, "c")
-            assert (await rounds.advance(cluster(), STATE)).balance
-
-    asyncio.run(run())
+    api = Answerless(connection, pod(0, "a"), pod(1, "b", asked=True))
+    rounds = BrokerReconciler(environment_of(api))
+    rounds.unbalanced = False
+    with pytest.raises(KubeUnreachable):
+        await rounds.advance(cluster(), STATE)
+    api.pods["flights-broker-1"] = pod(1, "c")
+    assert (await rounds.advance(cluster(), STATE)).balance
 
 
-def test_a_broker_that_does_not_run_restarts_whatever_its_budget_says() -> None:
-    async def run() -> None:
-        async with no_server() as connection:
-            api = FewPods(connection, pod(0, "a"), crashing(1, asked=True))
-            api.budget = "The disruption budget flights-broker needs 2 healthy pods and has 1 currently"
-            assert (await first_round(api, cluster())).waiting == Refusal("BrokersNotReady", "broker 1 restarts")
-            assert set(api.pods) == {"flights-broker-0"}
-
-    asyncio.run(run())
+async def test_a_broker_that_does_not_run_restarts_whatever_its_budget_says(connection: ApiClient) -> None:
+    api = FewPods(connection, pod(0, "a"), crashing(1, asked=True))
+    api.budget = "The disruption budget flights-broker needs 2 healthy pods and has 1 currently"
+    assert (await first_round(api, cluster())).waiting == Refusal("BrokersNotReady", "broker 1 restarts")
+    assert set(api.pods) == {"flights-broker-0"}
 
 
-def test_a_broker_that_runs_and_is_not_ready_is_no_down_one() -> None:
-    async def run() -> None:
-        async with no_server() as connection:
-            alive = {"status": {"containerStatuses": [{"name": "broker", "state": {"running": {}}}]}}
-            api = FewPods(connection, pod(0, "a", asked=True) | alive, pod(1, "b", asked=True) | alive)
-            message = "waiting for broker 0 to be ready before broker 1 restarts"
-            assert (await first_round(api, cluster())).waiting == Refusal("BrokersNotReady", message)
-            assert len(api.pods) == 2
-
-    asyncio.run(run())
+async def test_a_broker_that_runs_and_is_not_ready_is_no_down_one(connection: ApiClient) -> None:
+    alive = {"status": {"containerStatuses": [{"name": "broker", "state": {"running": {}}}]}}
+    api = FewPods(connection, pod(0, "a", asked=True) | alive, pod(1, "b", asked=True) | alive)
+    message = "waiting for broker 0 to be ready before broker 1 restarts"
+    assert (await first_round(api, cluster())).waiting == Refusal("BrokersNotReady", message)
+    assert len(api.pods) == 2
 
 
 @pytest.mark.parametrize(("there", "count"), [((), 0), (("prometheusrules", "probes"), 0), (("podmonitors",), 1)])
-def test_a_monitor_is_made_where_its_own_definition_is_there(there: tuple[str, ...], count: int) -> None:
-    async def run() -> None:
-        async with no_server() as connection:
-            api = FewPods(connection, pod(0, "a"), pod(1, "b"))
-            api.monitoring = there
-            assert (await first_round(api, cluster())).waiting is None
-            assert len(api.monitors) == count
-
-    asyncio.run(run())
+async def test_a_monitor_is_made_where_its_own_definition_is_there(
+    there: tuple[str, ...], count: int, connection: ApiClient
+) -> None:
+    api = FewPods(connection, pod(0, "a"), pod(1, "b"))
+    api.monitoring = there
+    assert (await first_round(api, cluster())).waiting is None
+    assert len(api.monitors) == count
 
 
 def told_of(name: str, message: str) -> dict[str, Any]:
     return {"reason": "FailedCreate", "message": message, "involvedObject": {"name": name}, "metadata": {}}
 
 
-def test_what_kubernetes_says_of_pods_that_it_cannot_make_is_in_the_message() -> None:
-    async def run() -> None:
-        async with no_server() as connection:
-            api = FewPods(connection, pod(0, "a"))
-            said = "create Pod flights-broker-1 in StatefulSet flights-broker failed error: exceeded quota: few"
-            api.told["StatefulSet"] = [told_of("flights-broker", said)]
-            outcome = await first_round(api, cluster())
-            assert outcome.trouble == "waiting for Kubernetes to start broker 1: exceeded quota: few"
-
-    asyncio.run(run())
+async def test_what_kubernetes_says_of_pods_that_it_cannot_make_is_in_the_message(connection: ApiClient) -> None:
+    api = FewPods(connection, pod(0, "a"))
+    said = "create Pod flights-broker-1 in StatefulSet flights-broker failed error: exceeded quota: few"
+    api.told["StatefulSet"] = [told_of("flights-broker", said)]
+    outcome = await first_round(api, cluster())
+    assert outcome.trouble == "waiting for Kubernetes to start broker 1: exceeded quota: few"
 
 
-def test_what_kubernetes_says_of_disks_that_it_cannot_make_is_in_the_message() -> None:
-    async def run() -> None:
-        async with no_server() as connection:
-            waits = {"reason": "Unschedulable", "message": "pod has unbound immediate PersistentVolumeClaims"}
-            unplaced = pod(1, "b") | {"status": {"conditions": [{"type": "PodScheduled", "status": "False"} | waits]}}
-            api = FewPods(connection, pod(0, "a"), unplaced)
-            missing = 'storageclass.storage.k8s.io "fsat" not found'
-            api.told["PersistentVolumeClaim"] = [told_of("volume-0-flights-broker-1", missing)]
-            outcome = await first_round(api, cluster())
-            assert outcome.trouble == (
-                "flights-broker-1 is Pending: pod has unbound immediate PersistentVolumeClaims;"
-                f" volume-0-flights-broker-1: {missing}"
-            )
-
-    asyncio.run(run())
+async def test_what_kubernetes_says_of_disks_that_it_cannot_make_is_in_the_message(connection: ApiClient) -> None:
+    waits = {"reason": "Unschedulable", "message": "pod has unbound immediate PersistentVolumeClaims"}
+    unplaced = pod(1, "b") | {"status": {"conditions": [{"type": "PodScheduled", "status": "False"} | waits]}}
+    api = FewPods(connection, pod(0, "a"), unplaced)
+    missing = 'storageclass.storage.k8s.io "fsat" not found'
+    api.told["PersistentVolumeClaim"] = [told_of("volume-0-flights-broker-1", missing)]
+    outcome = await first_round(api, cluster())
+    assert outcome.trouble == (
+        "flights-broker-1 is Pending: pod has unbound immediate PersistentVolumeClaims;"
+        f" volume-0-flights-broker-1: {missing}"
+    )
 
 
 @pytest.mark.parametrize(("uid", "left", "told"), [("a", 0, 2), ("another", 2, 0)])
-def test_of_brokers_that_restart_together_the_budget_is_asked_about_the_first(uid: str, left: int, told: int) -> None:
-    async def run() -> None:
-        async with no_server() as connection:
-            api = FewPods(connection, pod(0, "a"), pod(1, "b"))
-            together = [
-                BrokerPod(number, f"flights-broker-{number}", seen, "old", is_ready=True)
-                for number, seen in enumerate((uid, "b"))
-            ]
-            assert await PodRestarts(api, SystemClock()).begin(cluster(), together) is None
-            assert api.evicted == ["flights-broker-0"]
-            assert (len(api.pods), len(api.events)) == (left, told)
-
-    asyncio.run(run())
+async def test_of_brokers_that_restart_together_the_budget_is_asked_about_the_first(
+    uid: str, left: int, told: int, connection: ApiClient
+) -> None:
+    api = FewPods(connection, pod(0, "a"), pod(1, "b"))
+    together = [
+        BrokerPod(number, f"flights-broker-{number}", seen, "old", is_ready=True)
+        for number, seen in enumerate((uid, "b"))
+    ]
+    assert await PodRestarts(api, SystemClock()).begin(cluster(), together) is None
+    assert api.evicted == ["flights-broker-0"]
+    assert (len(api.pods), len(api.events)) == (left, told)
 
 
-def test_a_broker_that_has_lost_its_access_restarts_without_the_budget_being_asked() -> None:
+async def test_a_broker_that_has_lost_its_access_restarts_without_the_budget_being_asked(connection: ApiClient) -> None:
     """It waits for nobody: the brokers that restart before it would take it for dead."""
-
-    async def run() -> None:
-        async with no_server() as connection:
-            api = FewPods(connection, pod(0, "a"))
-            cut_off = BrokerPod(0, "flights-broker-0", "a", "old", is_ready=True, is_cut_off=True)
-            found = PodsState(BrokerSet(1, "new", {}), {0: cut_off})
-            assert [view.is_down for view in found.views()] == [True]
-            assert await PodRestarts(api, SystemClock()).begin(cluster(), [cut_off]) is None
-            assert (api.evicted, api.pods) == ([], {})
-            (event,) = api.events
-            assert "the ServiceAccount was deleted" in event["message"]
-
-    asyncio.run(run())
+    api = FewPods(connection, pod(0, "a"))
+    cut_off = BrokerPod(0, "flights-broker-0", "a", "old", is_ready=True, is_cut_off=True)
+    found = PodsState(BrokerSet(1, "new", {}), {0: cut_off})
+    assert [view.is_down for view in found.views()] == [True]
+    assert await PodRestarts(api, SystemClock()).begin(cluster(), [cut_off]) is None
+    assert (api.evicted, api.pods) == ([], {})
+    (event,) = api.events
+    assert "the ServiceAccount was deleted" in event["message"]

@@ -15,9 +15,11 @@ from barnabas_operator.reconcile.cluster_workers import IDLE_S_MAX, ClusterWorke
 from barnabas_operator.reconcile.operator_settings import OperatorSettings
 from barnabas_operator.reconcile.reconcile_parts import RETRY_S_MAX, retry_pause_s
 from harness.deadline import PATIENCE_S
-from harness.kube_memory import KubeMemory, no_server
+from harness.kube_memory import KubeMemory
 from harness.manual_loop_clock import HurriedClock, ManualLoopClock
 from harness.worker_world import KEY, environment_of, resource
+
+pytestmark = pytest.mark.anyio
 
 SETTINGS = OperatorSettings("broker:dev", (), "", batch_s=0.0, busy_s=0.0, drift_s=60.0)
 
@@ -59,23 +61,19 @@ class HangingApi(KubeMemory):
         raise AssertionError("it never answers")
 
 
-def test_a_round_that_hangs_is_noticed() -> None:
-    async def scenario() -> None:
-        async with no_server() as connection:
-            api, clock, inventory = HangingApi(connection), ManualLoopClock(), Inventory()
-            workers = ClusterWorkers(inventory, environment_of(api, clock=clock), OperatorMetrics(inventory))
-            workers.resource_event(KubeMemory(connection).put(resource("Cluster", "one")), is_gone=False)
-            workers.begin(KEY.namespace)
-            await api.hangs.wait()
-            was_dead = workers.why_dead is not None
-            assert not was_dead
-            clock.pass_time(IDLE_S_MAX + 1)
-            idle = "made no progress in its reconciliation for 601 s, longer than 600 s"
-            assert workers.why_dead == f"the worker of the Cluster air/one has {idle}"
-            await workers.close()
-            assert workers.why_dead == "the worker of the Cluster air/one has ended"
-
-    asyncio.run(scenario())
+async def test_a_round_that_hangs_is_noticed(connection: ApiClient) -> None:
+    api, clock, inventory = HangingApi(connection), ManualLoopClock(), Inventory()
+    workers = ClusterWorkers(inventory, environment_of(api, clock=clock), OperatorMetrics(inventory))
+    workers.resource_event(KubeMemory(connection).put(resource("Cluster", "one")), is_gone=False)
+    workers.begin(KEY.namespace)
+    await api.hangs.wait()
+    was_dead = workers.why_dead is not None
+    assert not was_dead
+    clock.pass_time(IDLE_S_MAX + 1)
+    idle = "made no progress in its reconciliation for 601 s, longer than 600 s"
+    assert workers.why_dead == f"the worker of the Cluster air/one has {idle}"
+    await workers.close()
+    assert workers.why_dead == "the worker of the Cluster air/one has ended"
 
 
 def test_changes_in_a_row_are_one_round_and_none_waits_for_more_than_two_seconds() -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from barnabas_kube.client import ApiClient
 from barnabas_operator.kube.api import KubeUnreachable
 from barnabas_operator.leader_election.leadership import Leadership
 from barnabas_operator.planning.cluster_state import ClusterState
@@ -18,10 +19,12 @@ from barnabas_operator.reconcile.status_writer import FINALIZER, StatusWriter
 from barnabas_operator.resources.json_types import JsonObject
 from harness.deadline import PATIENCE_S
 from harness.group_worker_world import LooksMemory
-from harness.kube_memory import KubeMemory, no_server
+from harness.kube_memory import KubeMemory
 from harness.maintenance_world import ARCHIVE, CLUSTER, KIND, SETTINGS, VOLUMES
 from harness.manual_loop_clock import ManualLoopClock
 from harness.worker_world import KEY, environment_of, resource
+
+pytestmark = pytest.mark.anyio
 
 NOTHING_SEEN = Seen(ClusterState({}, {}), {}, ())
 
@@ -54,50 +57,42 @@ def environment_over(api: SlowKube) -> ReconcilerEnvironment:
     )
 
 
-def test_a_released_resource_keeps_no_finalizer_of_the_look_that_was_under_way() -> None:
-    async def scenario() -> None:
-        async with no_server() as connection:
-            api = SlowKube(connection)
-            api.put(resource(KIND, "a", cluster="one", job="archive", options=ARCHIVE, volumes=VOLUMES))
-            environment = environment_over(api)
-            reconciler = RECONCILERS[KIND](environment)
-            await reconciler.reconcile(CLUSTER, environment.found(KIND), NOTHING_SEEN)
-            async with asyncio.timeout(PATIENCE_S):
-                await api.is_asked.wait()
-            releasing = asyncio.create_task(reconciler.release(environment.found(KIND)))
-            for _ in range(10):
-                await asyncio.sleep(0)
-            assert not releasing.done(), "the look that is under way may still write"
-            api.may_pass.set()
-            async with asyncio.timeout(PATIENCE_S):
-                await releasing
-            assert api.found("Job", driver_name("a")) is not None
-            await reconciler.release(environment.found(KIND))  # What the look has changed wakes the next round.
-            reconciler.close()
-            assert FINALIZER not in (api.found(KIND, "a") or {})["metadata"]["finalizers"]
-
-    asyncio.run(scenario())
+async def test_a_released_resource_keeps_no_finalizer_of_the_look_that_was_under_way(connection: ApiClient) -> None:
+    api = SlowKube(connection)
+    api.put(resource(KIND, "a", cluster="one", job="archive", options=ARCHIVE, volumes=VOLUMES))
+    environment = environment_over(api)
+    reconciler = RECONCILERS[KIND](environment)
+    await reconciler.reconcile(CLUSTER, environment.found(KIND), NOTHING_SEEN)
+    async with asyncio.timeout(PATIENCE_S):
+        await api.is_asked.wait()
+    releasing = asyncio.create_task(reconciler.release(environment.found(KIND)))
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert not releasing.done(), "the look that is under way may still write"
+    api.may_pass.set()
+    async with asyncio.timeout(PATIENCE_S):
+        await releasing
+    assert api.found("Job", driver_name("a")) is not None
+    await reconciler.release(environment.found(KIND))  # What the look has changed wakes the next round.
+    reconciler.close()
+    assert FINALIZER not in (api.found(KIND, "a") or {})["metadata"]["finalizers"]
 
 
-def test_a_look_at_groups_that_fails_has_left_nothing_under_way() -> None:
-    async def scenario() -> None:
-        async with no_server() as connection:
-            api = SlowKube(connection)
-            for name in ("slow", "unheard"):
-                api.put(resource("ConsumerGroup", name, goes=True, held=True, cluster="one", deletionPolicy="Retain"))
-            api.refuse = lambda _, path, __: KubeUnreachable("away") if path.endswith("/unheard") else None
-            environment = environment_over(api)
-            worker = LookWorker(environment, GroupLooker(environment, LooksMemory()))
-            worker.rest(environment.found("ConsumerGroup"), "the Cluster is paused")
-            looking = asyncio.create_task(worker.look())
-            async with asyncio.timeout(PATIENCE_S):
-                await api.is_asked.wait()
-            for _ in range(10):
-                await asyncio.sleep(0)
-            assert not looking.done(), "it would go on behind whoever waits until the worker has stopped"
-            api.may_pass.set()
-            with pytest.raises(KubeUnreachable):
-                await looking
-            assert api.found("ConsumerGroup", "slow") is None
-
-    asyncio.run(scenario())
+async def test_a_look_at_groups_that_fails_has_left_nothing_under_way(connection: ApiClient) -> None:
+    api = SlowKube(connection)
+    for name in ("slow", "unheard"):
+        api.put(resource("ConsumerGroup", name, goes=True, held=True, cluster="one", deletionPolicy="Retain"))
+    api.refuse = lambda _, path, __: KubeUnreachable("away") if path.endswith("/unheard") else None
+    environment = environment_over(api)
+    worker = LookWorker(environment, GroupLooker(environment, LooksMemory()))
+    worker.rest(environment.found("ConsumerGroup"), "the Cluster is paused")
+    looking = asyncio.create_task(worker.look())
+    async with asyncio.timeout(PATIENCE_S):
+        await api.is_asked.wait()
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert not looking.done(), "it would go on behind whoever waits until the worker has stopped"
+    api.may_pass.set()
+    with pytest.raises(KubeUnreachable):
+        await looking
+    assert api.found("ConsumerGroup", "slow") is None

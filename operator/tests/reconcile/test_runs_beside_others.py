@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 
+from barnabas_kube.client import ApiClient
 from barnabas_operator.kube.api import KubeRefused, KubeUnreachable
 from barnabas_operator.reconcile.maintenance.run_looker import AT_ONCE_MAX
 from barnabas_operator.reconcile.maintenance.run_work import RIGHTS_EVERY_S
 from barnabas_operator.reconcile.status_writer import FINALIZER
 from barnabas_operator.resources.json_types import JsonObject
-from harness.kube_memory import KubeMemory, no_server
+from harness.kube_memory import KubeMemory
 from harness.maintenance_world import ARCHIVE, KIND, MaintenanceWorld
 
 pytestmark = pytest.mark.anyio
@@ -184,21 +185,19 @@ class CountingKube(KubeMemory):
             self.under_way -= 1
 
 
-def test_many_runs_begin_a_few_at_a_time_and_a_failed_look_leaves_nothing_under_way() -> None:
-    async def whole() -> None:
-        async with no_server() as connection:
-            api = CountingKube(connection)
-            world = MaintenanceWorld(api)
-            for number in range(100):
-                world.apply(f"a-{number}", options={"topic": f"t-{number}", "archive": f"/archive/{number}"})
-            api.refuse = lambda _, path, __: KubeUnreachable("away") if path.endswith("/jobs/a-0-driver") else None
-            with pytest.raises(KubeUnreachable):
-                await world.look()
-            assert not api.under_way
-            assert api.most_under_way <= AT_ONCE_MAX
-            assert sum(each["spec"]["suspend"] is False for each in api.of_kind("Job")) == 99
-
-    asyncio.run(whole())
+async def test_many_runs_begin_a_few_at_a_time_and_a_failed_look_leaves_nothing_under_way(
+    connection: ApiClient,
+) -> None:
+    api = CountingKube(connection)
+    world = MaintenanceWorld(api)
+    for number in range(100):
+        world.apply(f"a-{number}", options={"topic": f"t-{number}", "archive": f"/archive/{number}"})
+    api.refuse = lambda _, path, __: KubeUnreachable("away") if path.endswith("/jobs/a-0-driver") else None
+    with pytest.raises(KubeUnreachable):
+        await world.look()
+    assert not api.under_way
+    assert api.most_under_way <= AT_ONCE_MAX
+    assert sum(each["spec"]["suspend"] is False for each in api.of_kind("Job")) == 99
 
 
 async def test_a_report_that_cannot_be_read_and_pods_of_others_change_nothing(runs: MaintenanceWorld) -> None:

@@ -7,6 +7,9 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
+from barnabas_kube.client import ApiClient
 from barnabas_operator.admission.dry_run import DryRun
 from barnabas_operator.admission.webhook import answer
 from barnabas_operator.kube.api_resources import path_of
@@ -16,9 +19,11 @@ from barnabas_operator.observed.operator_metrics import OperatorMetrics
 from barnabas_operator.reconcile.cluster_workers import ClusterWorkers
 from harness.brokers_memory import BrokersMemory
 from harness.deadline import PATIENCE_S
-from harness.kube_memory import KubeMemory, no_server
+from harness.kube_memory import KubeMemory
 from harness.no_preview import no_preview
 from harness.worker_world import KEY, environment_of, resource, topic
+
+pytestmark = pytest.mark.anyio
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -31,59 +36,51 @@ def asked_to_store(body: dict[str, Any]) -> dict[str, Any]:
     return {"apiVersion": "admission.k8s.io/v1", "request": {"uid": "u", "object": body, "operation": "CREATE"}}
 
 
-def test_an_operator_that_stands_by_answers_for_the_webhook_and_acts_when_it_may() -> None:
-    async def scenario() -> None:
-        brokers = BrokersMemory()
-        async with no_server() as connection:
-            api, inventory, leadership = KubeMemory(connection), Inventory(), Leadership(time.monotonic)
-            environment = environment_of(api, brokers, leadership=leadership)
-            workers = ClusterWorkers(inventory, environment, OperatorMetrics(inventory))
-            for each in (resource("Cluster", "one"), topic("flights"), resource("Topic", "stray", cluster="two")):
-                workers.resource_event(api.put(each), is_gone=False)
-            workers.begin(KEY.namespace)
-            await until(lambda: workers.state_of(KEY) is not None)
-            dry_run = DryRun(api, "image", environment.clock)
-            said = await answer(
-                asked_to_store(topic("wide", replicas=9)), inventory, workers.state_of, dry_run, no_preview
-            )
-            assert "spec.replicas is 9" in said["response"]["status"]["message"]
-            assert (api.writes, brokers.topics) == ([], {})
+async def test_an_operator_that_stands_by_answers_for_the_webhook_and_acts_when_it_may(connection: ApiClient) -> None:
+    brokers = BrokersMemory()
+    api, inventory, leadership = KubeMemory(connection), Inventory(), Leadership(time.monotonic)
+    environment = environment_of(api, brokers, leadership=leadership)
+    workers = ClusterWorkers(inventory, environment, OperatorMetrics(inventory))
+    for each in (resource("Cluster", "one"), topic("flights"), resource("Topic", "stray", cluster="two")):
+        workers.resource_event(api.put(each), is_gone=False)
+    workers.begin(KEY.namespace)
+    await until(lambda: workers.state_of(KEY) is not None)
+    dry_run = DryRun(api, "image", environment.clock)
+    said = await answer(asked_to_store(topic("wide", replicas=9)), inventory, workers.state_of, dry_run, no_preview)
+    assert "spec.replicas is 9" in said["response"]["status"]["message"]
+    assert (api.writes, brokers.topics) == ([], {})
 
-            leadership.renewed(math.inf)
-            workers.begin_anew()
-            await until(lambda: "flights" in brokers.topics and any("topics/stray" in each for each in api.writes))
+    leadership.renewed(math.inf)
+    workers.begin_anew()
+    await until(lambda: "flights" in brokers.topics and any("topics/stray" in each for each in api.writes))
 
-            leadership.stop()
-            workers.begin_anew()
-            await until(lambda: workers.state_of(KEY) is not None)
-            before = list(api.writes)
-            workers.resource_event(api.put(topic("late")), is_gone=False)
-            brokers.count = 2
-            await until(lambda: (state := workers.state_of(KEY)) is not None and len(state.racks) == 2)
-            assert (api.writes, "late" in brokers.topics) == (before, False)
-            await workers.close()
-
-    asyncio.run(scenario())
+    leadership.stop()
+    workers.begin_anew()
+    await until(lambda: workers.state_of(KEY) is not None)
+    before = list(api.writes)
+    workers.resource_event(api.put(topic("late")), is_gone=False)
+    brokers.count = 2
+    await until(lambda: (state := workers.state_of(KEY)) is not None and len(state.racks) == 2)
+    assert (api.writes, "late" in brokers.topics) == (before, False)
+    await workers.close()
 
 
-def test_who_hears_late_that_a_cluster_goes_takes_nothing_from_the_one_that_was_made_again() -> None:
-    async def scenario() -> None:
-        async with no_server() as connection:
-            api, inventory = KubeMemory(connection), Inventory()
-            metrics = OperatorMetrics(inventory)
-            workers = ClusterWorkers(inventory, environment_of(api), metrics)
-            api.objects["/api/v1/namespaces/air"] = {"kind": "Namespace", "metadata": {"name": "air"}}
-            late = resource("Cluster", "one", goes=True, held=True, deletionPolicy="Delete")
-            workers.resource_event(api.put(late), is_gone=False)
-            api.objects.pop(path_of("Cluster", KEY.namespace, KEY.name))
-            again = resource("Cluster", "one", deletionPolicy="Delete")
-            api.put({**again, "metadata": {**again["metadata"], "uid": "another"}})
-            workers.begin(KEY.namespace)
-            await until(lambda: rounds(metrics) > 0)
-            await workers.close()
-            assert not [each for each in api.writes if each.startswith("DELETE")]
-
-    asyncio.run(scenario())
+async def test_who_hears_late_that_a_cluster_goes_takes_nothing_from_the_one_that_was_made_again(
+    connection: ApiClient,
+) -> None:
+    api, inventory = KubeMemory(connection), Inventory()
+    metrics = OperatorMetrics(inventory)
+    workers = ClusterWorkers(inventory, environment_of(api), metrics)
+    api.objects["/api/v1/namespaces/air"] = {"kind": "Namespace", "metadata": {"name": "air"}}
+    late = resource("Cluster", "one", goes=True, held=True, deletionPolicy="Delete")
+    workers.resource_event(api.put(late), is_gone=False)
+    api.objects.pop(path_of("Cluster", KEY.namespace, KEY.name))
+    again = resource("Cluster", "one", deletionPolicy="Delete")
+    api.put({**again, "metadata": {**again["metadata"], "uid": "another"}})
+    workers.begin(KEY.namespace)
+    await until(lambda: rounds(metrics) > 0)
+    await workers.close()
+    assert not [each for each in api.writes if each.startswith("DELETE")]
 
 
 class SlowBrokers(BrokersMemory):
@@ -102,20 +99,16 @@ class SlowBrokers(BrokersMemory):
         self.is_closed.set()
 
 
-def test_a_connection_that_comes_about_after_the_end_of_its_worker_is_closed() -> None:
-    async def scenario() -> None:
-        brokers = SlowBrokers()
-        async with no_server() as connection:
-            api, inventory = KubeMemory(connection), Inventory()
-            workers = ClusterWorkers(inventory, environment_of(api, brokers), OperatorMetrics(inventory))
-            workers.resource_event(api.put(resource("Cluster", "one")), is_gone=False)
-            workers.begin(KEY.namespace)
-            await until(brokers.is_asked.is_set)
-            await workers.close()
-            brokers.may_answer.set()
-            await until(brokers.is_closed.is_set)
-
-    asyncio.run(scenario())
+async def test_a_connection_that_comes_about_after_the_end_of_its_worker_is_closed(connection: ApiClient) -> None:
+    brokers = SlowBrokers()
+    api, inventory = KubeMemory(connection), Inventory()
+    workers = ClusterWorkers(inventory, environment_of(api, brokers), OperatorMetrics(inventory))
+    workers.resource_event(api.put(resource("Cluster", "one")), is_gone=False)
+    workers.begin(KEY.namespace)
+    await until(brokers.is_asked.is_set)
+    await workers.close()
+    brokers.may_answer.set()
+    await until(brokers.is_closed.is_set)
 
 
 def rounds(metrics: OperatorMetrics) -> float:

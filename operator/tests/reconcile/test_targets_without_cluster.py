@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from barnabas_kube.client import ApiClient
 from barnabas_operator.kube.api import KubeRefused
 from barnabas_operator.observed.inventory import Inventory
 from barnabas_operator.observed.operator_metrics import OperatorMetrics
@@ -11,7 +12,7 @@ from barnabas_operator.planning.groups.target_scale import BEFORE_RESET, BeforeR
 from barnabas_operator.reconcile.cluster_workers import ClusterWorkers
 from barnabas_operator.resources.json_types import JsonObject
 from harness.deadline import PATIENCE_S
-from harness.kube_memory import KubeMemory, no_server
+from harness.kube_memory import KubeMemory
 from harness.worker_world import KEY, World, environment_of, refuses, resource
 
 pytestmark = pytest.mark.anyio
@@ -59,16 +60,14 @@ async def test_a_target_that_may_not_be_scaled_keeps_no_cluster_from_going(here:
 
 
 @pytest.mark.parametrize("goes", [True, False], ids=["deleted", "kept"])
-def test_a_target_does_not_stay_at_0_where_there_is_no_cluster_any_more(goes: bool) -> None:
-    async def scenario() -> None:
-        async with no_server() as connection:
-            api, inventory = KubeMemory(connection), Inventory()
-            workers = ClusterWorkers(inventory, environment_of(api), OperatorMetrics(inventory))
-            workers.resource_event(put_resetting(api, goes=goes), is_gone=False)
-            workers.begin(KEY.namespace)
-            async with asyncio.timeout(PATIENCE_S):
-                while replicas(api) != 3 or (goes and api.found("ConsumerGroup", "billing") is not None):
-                    await asyncio.sleep(0.01)
-            await workers.close()
-
-    asyncio.run(scenario())
+async def test_a_target_does_not_stay_at_0_where_there_is_no_cluster_any_more(
+    goes: bool, connection: ApiClient
+) -> None:
+    api, inventory = KubeMemory(connection), Inventory()
+    workers = ClusterWorkers(inventory, environment_of(api), OperatorMetrics(inventory))
+    workers.resource_event(put_resetting(api, goes=goes), is_gone=False)
+    workers.begin(KEY.namespace)
+    async with asyncio.timeout(PATIENCE_S):
+        while replicas(api) != 3 or (goes and api.found("ConsumerGroup", "billing") is not None):
+            await asyncio.sleep(0.01)
+    await workers.close()

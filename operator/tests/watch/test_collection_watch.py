@@ -19,6 +19,8 @@ from harness.kube_memory import KubeMemory, no_server
 from harness.manual_loop_clock import HurriedClock
 from harness.worker_world import KEY, environment_of, resource
 
+pytestmark = pytest.mark.anyio
+
 Body = dict[str, Any]
 Listed = list[Body] | Exception
 RESTORED = "the watch of Topics in air saw version 9, but now sees version 5: etcd was restored"
@@ -118,34 +120,29 @@ def test_an_object_that_cannot_be_processed_is_logged_and_counted_and_the_others
     assert record.getMessage() == "Topic air/bad could not be processed"
 
 
-def test_no_worker_begins_before_every_kind_of_its_namespace_is_listed() -> None:
+async def test_no_worker_begins_before_every_kind_of_its_namespace_is_listed(connection: ApiClient) -> None:
     """A younger Topic must not take the topic of an older one that is listed later."""
+    api, inventory = KubeMemory(connection), Inventory()
+    api.put(resource("Cluster", "one", pause=True))
+    is_refused, allowed = asyncio.Event(), asyncio.Event()
 
-    async def scenario() -> None:
-        async with no_server() as connection:
-            api, inventory = KubeMemory(connection), Inventory()
-            api.put(resource("Cluster", "one", pause=True))
-            is_refused, allowed = asyncio.Event(), asyncio.Event()
+    def refuse(_method: str, path: str, _body: Mapping[str, Any]) -> Exception | None:
+        if not path.endswith("/topics") or allowed.is_set():
+            return None
+        is_refused.set()
+        return KubeUnreachable("away")
 
-            def refuse(_method: str, path: str, _body: Mapping[str, Any]) -> Exception | None:
-                if not path.endswith("/topics") or allowed.is_set():
-                    return None
-                is_refused.set()
-                return KubeUnreachable("away")
-
-            api.refuse = refuse
-            workers = ClusterWorkers(inventory, environment_of(api), OperatorMetrics(inventory))
-            clock = HurriedClock()
-            running = asyncio.create_task(watch_all(api, (KEY.namespace,), workers, pytest.fail, clock))
-            async with asyncio.timeout(PATIENCE_S):
-                await is_refused.wait()
-                while KEY not in inventory.clusters:
-                    await asyncio.sleep(0)
-                assert api.writes == []
-                allowed.set()
-                while not any("/clusters/one" in each for each in api.writes):
-                    await asyncio.sleep(0.01)
-            running.cancel()
-            await workers.close()
-
-    asyncio.run(scenario())
+    api.refuse = refuse
+    workers = ClusterWorkers(inventory, environment_of(api), OperatorMetrics(inventory))
+    clock = HurriedClock()
+    running = asyncio.create_task(watch_all(api, (KEY.namespace,), workers, pytest.fail, clock))
+    async with asyncio.timeout(PATIENCE_S):
+        await is_refused.wait()
+        while KEY not in inventory.clusters:
+            await asyncio.sleep(0)
+        assert api.writes == []
+        allowed.set()
+        while not any("/clusters/one" in each for each in api.writes):
+            await asyncio.sleep(0.01)
+    running.cancel()
+    await workers.close()
