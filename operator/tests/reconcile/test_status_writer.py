@@ -1,11 +1,11 @@
 """Statuses as they are written: once, as long as the API server takes them, and each for itself."""
 
-import asyncio
-from collections.abc import Awaitable, Callable
 from typing import Any
 
+import pytest
 from msgspec.structs import replace
 
+from barnabas_kube.client import ApiClient
 from barnabas_operator.app.system_clock import SystemClock
 from barnabas_operator.kube.api import KubeRefused
 from barnabas_operator.planning.refusal import Refusal
@@ -14,19 +14,22 @@ from barnabas_operator.reconcile.status_writer import FINALIZER, StatusWriter
 from barnabas_operator.resources.api_objects import resource_of
 from barnabas_operator.resources.object_meta import MESSAGE_LENGTH_MAX
 from barnabas_operator.resources.topic import Topic
-from harness.kube_memory import KubeMemory, no_server
+from harness.kube_memory import KubeMemory
+
+pytestmark = pytest.mark.anyio
 
 EARLY, LATE = "2026-01-01T00:00:00Z", "2026-01-01T00:00:01Z"
 BROKEN = Refusal("KafkaError", "no")
 
 
-def in_memory(scenario: Callable[[KubeMemory, StatusWriter], Awaitable[None]]) -> None:
-    async def run() -> None:
-        async with no_server() as connection:
-            api = KubeMemory(connection)
-            await scenario(api, StatusWriter(api, SystemClock()))
+@pytest.fixture
+def api(connection: ApiClient) -> KubeMemory:
+    return KubeMemory(connection)
 
-    asyncio.run(run())
+
+@pytest.fixture
+def writer(api: KubeMemory) -> StatusWriter:
+    return StatusWriter(api, SystemClock())
 
 
 def a_topic(api: KubeMemory, name: str = "flights") -> dict[str, Any]:
@@ -44,63 +47,48 @@ def condition(api: KubeMemory, name: str = "flights") -> dict[str, Any]:
     return dict(found["status"]["conditions"][0])
 
 
-def test_what_the_watch_has_not_told_yet_is_not_written_again() -> None:
-    async def scenario(api: KubeMemory, writer: StatusWriter) -> None:
-        stale = a_topic(api)
-        await writer.write([told(stale, BROKEN, EARLY)])
-        written = list(api.writes)
-        await writer.write([told(stale, BROKEN, LATE)])
-        assert api.writes == written
-        assert api.events() == [("KafkaError", "no")]
-        assert condition(api)["lastTransitionTime"] == EARLY
-        await writer.write([told(stale, Refusal("KafkaError", "never"), LATE)])
-        assert condition(api)["message"] == "never"
-
-    in_memory(scenario)
+async def test_what_the_watch_has_not_told_yet_is_not_written_again(api: KubeMemory, writer: StatusWriter) -> None:
+    stale = a_topic(api)
+    await writer.write([told(stale, BROKEN, EARLY)])
+    written = list(api.writes)
+    await writer.write([told(stale, BROKEN, LATE)])
+    assert api.writes == written
+    assert api.events() == [("KafkaError", "no")]
+    assert condition(api)["lastTransitionTime"] == EARLY
+    await writer.write([told(stale, Refusal("KafkaError", "never"), LATE)])
+    assert condition(api)["message"] == "never"
 
 
-def test_what_others_made_of_a_status_since_is_mended() -> None:
-    async def scenario(api: KubeMemory, writer: StatusWriter) -> None:
-        body = a_topic(api)
-        await writer.write([told(body, BROKEN, EARLY)])
-        await writer.write([told(api.put(body), BROKEN, LATE)])
-        assert condition(api)["lastTransitionTime"] == LATE
-
-    in_memory(scenario)
+async def test_what_others_made_of_a_status_since_is_mended(api: KubeMemory, writer: StatusWriter) -> None:
+    body = a_topic(api)
+    await writer.write([told(body, BROKEN, EARLY)])
+    await writer.write([told(api.put(body), BROKEN, LATE)])
+    assert condition(api)["lastTransitionTime"] == LATE
 
 
-def test_a_message_is_as_long_as_a_condition_may_be() -> None:
-    async def scenario(api: KubeMemory, writer: StatusWriter) -> None:
-        body = a_topic(api)
-        await writer.write([told(body, Refusal("InvalidSpec", "x" * 2 * MESSAGE_LENGTH_MAX), EARLY)])
-        assert condition(api)["message"] == "x" * (MESSAGE_LENGTH_MAX - 3) + "..."
-
-    in_memory(scenario)
+async def test_a_message_is_as_long_as_a_condition_may_be(api: KubeMemory, writer: StatusWriter) -> None:
+    body = a_topic(api)
+    await writer.write([told(body, Refusal("InvalidSpec", "x" * 2 * MESSAGE_LENGTH_MAX), EARLY)])
+    assert condition(api)["message"] == "x" * (MESSAGE_LENGTH_MAX - 3) + "..."
 
 
-def test_a_status_that_is_refused_holds_no_other_up() -> None:
-    async def scenario(api: KubeMemory, writer: StatusWriter) -> None:
-        bodies = [a_topic(api, name) for name in ("bad", "good")]
+async def test_a_status_that_is_refused_holds_no_other_up(api: KubeMemory, writer: StatusWriter) -> None:
+    bodies = [a_topic(api, name) for name in ("bad", "good")]
 
-        def refuse(_method: str, path: str, _body: object) -> Exception | None:
-            return KubeRefused(422, "Invalid", "too long") if "/bad/" in path else None
+    def refuse(_method: str, path: str, _body: object) -> Exception | None:
+        return KubeRefused(422, "Invalid", "too long") if "/bad/" in path else None
 
-        api.refuse = refuse
-        await writer.write([told(body, BROKEN, EARLY) for body in bodies])
-        assert condition(api, "good")["message"] == "no"
-
-    in_memory(scenario)
+    api.refuse = refuse
+    await writer.write([told(body, BROKEN, EARLY) for body in bodies])
+    assert condition(api, "good")["message"] == "no"
 
 
-def test_an_object_that_was_deleted_meanwhile_gets_no_finalizer() -> None:
-    async def scenario(api: KubeMemory, writer: StatusWriter) -> None:
-        body = a_topic(api)
-        await api.delete("Topic", "air", "flights")
-        has_it = await writer.set_finalizer(body, wanted=True)
-        assert not has_it
-        is_without = await writer.set_finalizer(
-            {**body, "metadata": {**body["metadata"], "finalizers": [FINALIZER]}}, wanted=False
-        )
-        assert is_without
-
-    in_memory(scenario)
+async def test_an_object_that_was_deleted_meanwhile_gets_no_finalizer(api: KubeMemory, writer: StatusWriter) -> None:
+    body = a_topic(api)
+    await api.delete("Topic", "air", "flights")
+    has_it = await writer.set_finalizer(body, wanted=True)
+    assert not has_it
+    is_without = await writer.set_finalizer(
+        {**body, "metadata": {**body["metadata"], "finalizers": [FINALIZER]}}, wanted=False
+    )
+    assert is_without
