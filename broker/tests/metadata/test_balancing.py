@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from barnabas_broker.metadata.controller.balancing import all_unbalanced
+from barnabas_broker.metadata.controller.controller import all_unbalanced
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.metadata.model import BrokerRegistration, PartitionState, TopicDocument
 from barnabas_core.fair_turns import THINGS_MAX, FairTurn

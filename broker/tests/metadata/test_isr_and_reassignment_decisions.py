@@ -6,8 +6,7 @@ import msgspec
 import pytest
 from partition_samples import PARTITION, TOPIC_ID, brokers, state
 
-from barnabas_broker.metadata.controller.decisions.balance import wants_preferred
-from barnabas_broker.metadata.controller.decisions.elections import ElectionType, decide_election
+from barnabas_broker.metadata.controller.decisions.elections import ElectionType, decide_election, wants_preferred
 from barnabas_broker.metadata.controller.decisions.isr_changes import (
     UNKNOWN_BROKER_EPOCH,
     IsrChange,

@@ -12,8 +12,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from barnabas_broker.metadata.controller.balancing import all_unbalanced
-from barnabas_broker.metadata.controller.decisions.elections import ElectionType, decide_election
+from barnabas_broker.metadata.controller.decisions.elections import ElectionType, decide_election, wants_preferred
 from barnabas_broker.metadata.controller.decisions.fencing import begin_incarnation, remove_dead
 from barnabas_broker.metadata.controller.decisions.partition_rules import Rules
 from barnabas_broker.metadata.controller.deletions import Deletions
@@ -315,6 +314,19 @@ class Controller:
         if wanted:
             log.info("electing the preferred replicas as the leaders of %d partitions", len(wanted))
             await self._partitions.change(wanted, _prefer)
+
+
+async def all_unbalanced(image: MetadataImage, turn: FairTurn) -> list[TopicPartition]:
+    """Return the partitions of all topics whose preferred replica could lead the partition, but does not.
+
+    Other tasks run during the search, so the caller must check each partition again before changing it.
+    """
+    found: list[TopicPartition] = []
+    async for name in turn.over(image.topics):
+        topic, rules = image.topics.get(name), Rules(image.brokers)
+        states = enumerate(topic.partitions if topic is not None else ())
+        found += [TopicPartition(name, number) for number, state in states if wants_preferred(state, rules)]
+    return found
 
 
 def _prefer(which: TopicPartition, topic: TopicDocument, rules: Rules) -> PartitionState:

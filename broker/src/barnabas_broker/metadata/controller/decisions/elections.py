@@ -105,6 +105,12 @@ def decide_election(state: PartitionState, election: ElectionType, rules: Rules)
     return msgspec.structs.replace(elected, partition_epoch=state.partition_epoch + 1)
 
 
+def wants_preferred(state: PartitionState, rules: Rules) -> bool:
+    """True if the preferred replica does not lead the partition, but is in the ISR and may lead."""
+    preferred = state.replicas[0]
+    return state.leader != preferred and preferred in state.isr and rules.may_lead(preferred)
+
+
 def _preferred(state: PartitionState, rules: Rules) -> int:
     preferred = state.replicas[0]
     if state.leader == preferred:
