@@ -62,8 +62,8 @@ class BrokenStore:
 
         return broken
 
-    async def watch(self, prefix: str, from_revision: int) -> AsyncIterator[Any]:
-        async for changes in self._store.watch(prefix, from_revision):
+    async def watch(self, from_revision: int) -> AsyncIterator[Any]:
+        async for changes in self._store.watch(from_revision):
             if self._method == "watch" and self._is_broken():
                 await self._fault()
             yield changes

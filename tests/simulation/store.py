@@ -150,12 +150,11 @@ class SimulatedStore:
     async def get(self, key: str) -> Document | None:
         return await self._call(lambda: self._state.documents.get(key))
 
-    async def listing(self, prefix: str) -> Listing:
+    async def listing(self) -> Listing:
         state = self._state
 
         def work() -> Listing:
-            documents = [document for key, document in sorted(state.documents.items()) if key.startswith(prefix)]
-            return Listing(state.revision, documents)
+            return Listing(state.revision, [document for _, document in sorted(state.documents.items())])
 
         return await self._call(work)
 
@@ -177,7 +176,7 @@ class SimulatedStore:
     async def latest_revision(self) -> int:
         return await self._call(lambda: self._state.revision)
 
-    async def watch(self, prefix: str, from_revision: int) -> AsyncIterator[Changes]:
+    async def watch(self, from_revision: int) -> AsyncIterator[Changes]:
         state, seen = self._state, from_revision
         while not self._closed:
             changed = state.changed()
@@ -190,7 +189,7 @@ class SimulatedStore:
                 continue
             news = [change for change in state.changes if change.revision > seen]
             seen = state.revision
-            yield Changes(seen, [change for change in news if change.key.startswith(prefix)])
+            yield Changes(seen, news)
 
     def _seen_at_ms(self, held: Held) -> int:
         renewal, seen_at_ms = self._seen.get(held.lease.name, (-1, 0))

@@ -35,13 +35,13 @@ async def a_large_topic(node: Node, partitions: int = 250) -> TopicDocument:
 
 
 async def stored(node: Node) -> dict[str, dict[str, object]]:
-    documents = (await node.store.listing("")).documents
+    documents = (await node.store.listing()).documents
     return {each.key: json.loads(each.value) for each in documents if each.key.startswith(("topics/", "partitions/"))}
 
 
 async def image_of(store: SqliteStore) -> MetadataImage:
     image = MetadataImage()
-    image.apply_listing(await store.listing(""))
+    image.apply_listing(await store.listing())
     return image
 
 

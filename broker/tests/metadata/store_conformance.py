@@ -23,22 +23,22 @@ from harness.manual_clock import ManualClock
 OpenStore = Callable[[], Awaitable[MetadataStore]]
 
 
-async def changes_until(store: MetadataStore, prefix: str, from_revision: int, last: int) -> list[Change]:
+async def changes_until(store: MetadataStore, from_revision: int, last: int) -> list[Change]:
     """Everything a new watch brings up to revision `last`."""
     seen: list[Change] = []
     async with asyncio.timeout(PATIENCE_S):
-        async for batch in store.watch(prefix, from_revision):
+        async for batch in store.watch(from_revision):
             seen += batch.changes
             if batch.revision >= last:
                 break
     return seen
 
 
-async def next_changes(store: MetadataStore, prefix: str, from_revision: int, count: int) -> list[Change]:
+async def next_changes(store: MetadataStore, from_revision: int, count: int) -> list[Change]:
     """The first `count` changes that a new watch brings, or a few more."""
     seen: list[Change] = []
     async with asyncio.timeout(PATIENCE_S):
-        async for batch in store.watch(prefix, from_revision):
+        async for batch in store.watch(from_revision):
             seen += batch.changes
             if len(seen) >= count:
                 break
@@ -85,7 +85,7 @@ class StoreConformance:
         assert conflict.key == "b"
         assert isinstance(first, int)
         assert isinstance(third, int)
-        listing = await store.listing("")
+        listing = await store.listing()
         assert [(document.key, document.value) for document in listing.documents] == [
             ("a", b"1"),
             ("b", b"0"),
@@ -93,19 +93,12 @@ class StoreConformance:
         ]
         assert listing.revision >= max(first, third)
 
-    async def test_a_listing_holds_only_what_is_below_the_prefix(self, open_store: OpenStore) -> None:
-        store = await open_store()
-        for key in ("topics/b", "topics/a", "topics", "brokers/1", "topicsx/1", "Topics/a"):
-            await store.put(key, b"1")
-        assert [document.key for document in (await store.listing("topics/")).documents] == ["topics/a", "topics/b"]
-
     async def test_a_watch_brings_every_change_once_and_in_order(self, open_store: OpenStore) -> None:
         store, other = await open_store(), await open_store()
         await store.put("topics/a", b"0")
-        begin = (await store.listing("")).revision
-        watching = asyncio.create_task(next_changes(other, "topics/", begin, 5))
+        begin = (await store.listing()).revision
+        watching = asyncio.create_task(next_changes(other, begin, 5))
         await store.put("topics/a", b"1")
-        await store.put("brokers/1", b'"not below the prefix"')
         await store.put("topics/b", b"1")
         await store.delete("topics/a")
         await store.write([Write("topics/c", b"1"), Write("topics/c", b"2")])
@@ -121,20 +114,20 @@ class StoreConformance:
 
     async def test_a_watch_that_resumes_misses_nothing(self, open_store: OpenStore) -> None:
         store = await open_store()
-        begin = (await store.listing("")).revision
+        begin = (await store.listing()).revision
         last = 0
         for number in range(10):
             last = await store.put(f"k{number % 3}", b"%d" % number)
-        everything = await changes_until(store, "", begin, last)
+        everything = await changes_until(store, begin, last)
         assert [change.value for change in everything] == [b"%d" % number for number in range(10)]
         for change in everything[:-1]:
-            rest = await changes_until(await open_store(), "", change.revision, last)
+            rest = await changes_until(await open_store(), change.revision, last)
             assert rest == [later for later in everything if later.revision > change.revision]
 
     async def test_watches_of_several_clients_see_writes_of_all(self, open_store: OpenStore) -> None:
         stores = [await open_store() for _ in range(3)]
-        begin = (await stores[0].listing("")).revision
-        watches = [asyncio.create_task(next_changes(store, "", begin, 30)) for store in stores]
+        begin = (await stores[0].listing()).revision
+        watches = [asyncio.create_task(next_changes(store, begin, 30)) for store in stores]
         await asyncio.gather(*(store.put(f"k{n}", b"%d" % m) for n, store in enumerate(stores) for m in range(10)))
         seen = await asyncio.gather(*watches)
         assert [len(changes) for changes in seen] == [30, 30, 30]
@@ -142,18 +135,18 @@ class StoreConformance:
 
     async def test_a_watch_gets_to_the_latest_revision_though_nothing_is_written(self, open_store: OpenStore) -> None:
         store, other = await open_store(), await open_store()
-        begin = (await store.listing("")).revision
+        begin = (await store.listing()).revision
         await store.put("topics/a", b"1")
         await store.delete("topics/a")
         latest = await other.latest_revision()
-        assert [change.value for change in await changes_until(store, "topics/", begin, latest)] == [b"1", None]
+        assert [change.value for change in await changes_until(store, begin, latest)] == [b"1", None]
 
     async def test_a_delete_is_not_beyond_the_revision_that_it_returns(self, open_store: OpenStore) -> None:
         store = await open_store()
         version = await store.put("topics/a", b"1")
-        begin = (await store.listing("")).revision
+        begin = (await store.listing()).revision
         deleted = await store.delete("topics/a", version)
-        assert [change.value for change in await changes_until(store, "", begin, deleted)] == [None]
+        assert [change.value for change in await changes_until(store, begin, deleted)] == [None]
 
     async def test_of_concurrent_writes_on_one_version_one_wins(self, open_store: OpenStore) -> None:
         stores = [await open_store() for _ in range(4)]

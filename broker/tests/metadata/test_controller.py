@@ -116,7 +116,7 @@ async def test_validating_a_topic_writes_nothing(broker: Broker) -> None:
     outcomes = await broker.writer.create_topics([NewTopic("a", 3), NewTopic("b", 0)], validate_only=True)
     assert isinstance(outcomes["a"], TopicDocument)
     assert code_of(outcomes["b"]) is ErrorCode.INVALID_PARTITIONS
-    assert (await broker.store.listing("")).revision == revision
+    assert (await broker.store.listing()).revision == revision
 
 
 async def test_very_many_topics_are_validated_some_a_turn_and_against_each_other(broker: Broker) -> None:

@@ -26,7 +26,7 @@ async def cluster(tmp_path: Path) -> AsyncIterator[ClusterOfNodes]:
 
 
 async def keys(node: Node, prefix: str) -> list[str]:
-    return [document.key for document in (await node.store.listing(prefix)).documents]
+    return [each.key for each in (await node.store.listing()).documents if each.key.startswith(prefix)]
 
 
 async def test_a_deleted_topic_leaves_a_tombstone(cluster: ClusterOfNodes) -> None:
@@ -107,7 +107,7 @@ async def test_a_document_that_vanished_is_written_anew(cluster: ClusterOfNodes)
     topic = a_topic("a", led(1, 2))
     await cluster.topics(topic)
     before = two.image.topics["a"]
-    for key in [document.key for document in (await one.store.listing("")).documents]:
+    for key in [document.key for document in (await one.store.listing()).documents]:
         await one.store.delete(key)
     latest = await one.store.latest_revision()
     for node in (one, two):

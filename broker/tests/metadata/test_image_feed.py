@@ -94,11 +94,10 @@ class ScriptedStore:
         self.watches = list(watches)
         self.watched_from: list[int] = []
 
-    async def listing(self, prefix: str) -> Listing:
-        assert prefix == ""
+    async def listing(self) -> Listing:
         return self.listings.pop(0)
 
-    async def watch(self, prefix: str, from_revision: int) -> AsyncIterator[Changes]:
+    async def watch(self, from_revision: int) -> AsyncIterator[Changes]:
         self.watched_from.append(from_revision)
         for step in self.watches.pop(0) if self.watches else ():
             if isinstance(step, Exception):

@@ -95,17 +95,17 @@ def error_line(code: int) -> bytes:
 
 def test_lines_of_a_watch_become_changes() -> None:
     bookmark = b'{"type":"BOOKMARK","object":{"kind":"StateDocument","metadata":{"resourceVersion":"9"}}}'
-    lines = [line("ADDED", 5), line("MODIFIED", 6), line("DELETED", 7), line("ADDED", 8, "brokers/1", "demo.brokers.1")]
-    assert changes_in([*lines, bookmark, b""], "demo", "topics/") == (
+    lines = [line("ADDED", 5), line("MODIFIED", 6), line("DELETED", 7)]
+    assert changes_in([*lines, bookmark, b""], "demo") == (
         9,
         [Change(5, "topics/a", b"1"), Change(6, "topics/a", b"1"), Change(7, "topics/a", None)],
     )
-    assert changes_in([b""], "demo", "") is None
+    assert changes_in([b""], "demo") is None
 
 
 def test_the_mark_and_foreign_objects_only_move_the_revision() -> None:
-    assert changes_in([line("MODIFIED", 5, "mark", "demo.mark")], "demo", "") == (5, [])
-    assert changes_in([line("ADDED", 6, name="copy")], "demo", "") == (6, [])
+    assert changes_in([line("MODIFIED", 5, "mark", "demo.mark")], "demo") == (5, [])
+    assert changes_in([line("ADDED", 6, name="copy")], "demo") == (6, [])
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_the_mark_and_foreign_objects_only_move_the_revision() -> None:
 )
 def test_a_watch_that_fails_says_so(lines: list[bytes], error: type[Exception]) -> None:
     with pytest.raises(error):
-        changes_in(lines, "demo", "")
+        changes_in(lines, "demo")
 
 
 def a_lease(renewed: str, token: str = "7", holder: str | None = "a") -> LeaseObject:

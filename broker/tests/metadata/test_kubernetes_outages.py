@@ -56,7 +56,7 @@ async def until_it_answers(store: MetadataStore) -> None:
     async with asyncio.timeout(PATIENCE_S):
         while True:
             try:
-                await store.listing("")
+                await store.listing()
                 return
             except StoreUnavailable:
                 await asyncio.sleep(0.1)
@@ -67,7 +67,7 @@ class TestOutages:
         self, address: tuple[str, int], account: Path, open_store: OpenStore, cluster: KubernetesCluster
     ) -> None:
         writer = await open_store()
-        begin = (await writer.listing("")).revision
+        begin = (await writer.listing()).revision
         async with breaking_proxy(address) as proxy:
             store = KubernetesStore(cluster, access_at(("127.0.0.1", proxy.port), account), ManualClock())
             seen: list[bytes | None] = []
@@ -78,7 +78,7 @@ class TestOutages:
                     proxy.break_all()
                 try:
                     async with asyncio.timeout(PATIENCE_S):
-                        async for batch in store.watch("", revision):
+                        async for batch in store.watch(revision):
                             seen += [change.value for change in batch.changes]
                             revision = batch.revision
                             if revision >= last:
@@ -104,11 +104,11 @@ class TestOutages:
 
         monkeypatch.setattr(ApiRequests, "stream", counted)
         store, writer = await open_store(), await open_store()
-        begin = (await store.listing("")).revision
+        begin = (await store.listing()).revision
         written = 0
         async with asyncio.timeout(PATIENCE_S):
             seen: list[bytes | None] = []
-            watch = store.watch("", begin)
+            watch = store.watch(begin)
             while len(began) < 3:
                 await writer.put("k", b"%d" % written)
                 written += 1
@@ -139,7 +139,7 @@ class TestOutages:
         self, plane: ControlPlane, open_store: OpenStore, clock: ManualClock
     ) -> None:
         store, other = await open_store(), await open_store()
-        begin = (await store.listing("")).revision
+        begin = (await store.listing()).revision
         lease = await store.acquire_lease("broker-1", "a", 1000)
         assert lease is not None
         assert await other.leases("") == [lease]
@@ -154,16 +154,16 @@ class TestOutages:
         renewed = await store.renew_lease(lease)
         assert await other.leases("") == [renewed], "who could not renew meanwhile goes on"
         last = await store.put("k", b"2")
-        changes = await changes_until(other, "", begin, last)
+        changes = await changes_until(other, begin, last)
         assert [change.value for change in changes] in ([b"2"], [b"1", b"2"]), "what timed out may be written or not"
 
     async def test_a_watch_of_a_frozen_api_server_ends_as_soon_as_a_call_times_out(
         self, plane: ControlPlane, open_store: OpenStore
     ) -> None:
         store = await open_store()
-        begin = (await store.listing("")).revision
+        begin = (await store.listing()).revision
         last = await store.put("k", b"1")
-        watch = store.watch("", begin)
+        watch = store.watch(begin)
         assert (await anext(watch)).revision == last
         with frozen(plane):
             waiting = asyncio.ensure_future(anext(watch))
@@ -202,9 +202,9 @@ class TestOutages:
     async def test_who_watched_an_etcd_that_was_put_back_lists_anew(self, open_store: OpenStore) -> None:
         """A watch from a revision that is still to come would be silent."""
         store = await open_store()
-        begin = (await store.listing("")).revision
+        begin = (await store.listing()).revision
         with pytest.raises(HistoryCompacted, match="older data was restored"):
-            await anext(store.watch("", begin + 1_000_000))
+            await anext(store.watch(begin + 1_000_000))
 
     async def test_a_new_token_is_used_as_soon_as_it_is_there(
         self, address: tuple[str, int], account: Path, tmp_path: Path, cluster: KubernetesCluster
@@ -213,12 +213,12 @@ class TestOutages:
         (tmp_path / "token").write_text("no longer valid")
         store = KubernetesStore(cluster, access_at(address, tmp_path), ManualClock())
         with pytest.raises(StoreUnavailable, match="401"):
-            await store.listing("")
+            await store.listing()
         (tmp_path / "token").unlink()
         with pytest.raises(StoreUnavailable, match=r"token: .*No such file"):
-            await store.listing("")
+            await store.listing()
         (tmp_path / "token").write_text((account / "token").read_text())
-        assert (await store.listing("")).documents == []
+        assert (await store.listing()).documents == []
         await store.close()
 
     async def test_an_account_without_rights_is_told_which(
@@ -229,7 +229,7 @@ class TestOutages:
         (tmp_path / "token").write_text(plane.kubectl("create", "token", cluster.cluster))
         store = KubernetesStore(cluster, access_at(address, tmp_path), ManualClock())
         with pytest.raises(StoreUnavailable, match=r"403 .*cannot list resource .statedocuments"):
-            await store.listing("")
+            await store.listing()
         await store.close()
 
     async def test_a_missing_namespace_is_no_missing_document(

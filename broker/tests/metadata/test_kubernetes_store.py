@@ -44,12 +44,12 @@ class TestKubernetesStore(StoreConformance):
     ) -> None:
         mine = await open_store()
         theirs = KubernetesStore(KubernetesCluster("default", "another"), access_at(address, account), clock)
-        begin = (await mine.listing("")).revision
+        begin = (await mine.listing()).revision
         await theirs.put("cluster", b"1")
         await theirs.acquire_lease("controller", "a", 1000)
         assert await mine.get("cluster") is None
         assert await mine.leases("") == []
-        assert await changes_until(mine, "", begin, await mine.latest_revision()) == []
+        assert await changes_until(mine, begin, await mine.latest_revision()) == []
         await theirs.close()
 
     async def test_what_the_api_server_does_not_take_is_no_conflict(self, open_store: OpenStore) -> None:
@@ -94,12 +94,12 @@ class TestKubernetesStore(StoreConformance):
     ) -> None:
         store = await open_store()
         await store.put("topics/a", b"1")
-        begin = (await store.listing("")).revision
+        begin = (await store.listing()).revision
         found = json.loads(plane.kubectl("get", "sdoc", f"{cluster.cluster}.topics.a", "-o", "json"))
         found["metadata"] = {"name": "backup", "labels": found["metadata"]["labels"]}
         plane.kubectl("create", "-f", "-", stdin=json.dumps(found))
-        assert len((await store.listing("")).documents) == 1
-        assert await changes_until(store, "", begin, await store.latest_revision()) == []
+        assert len((await store.listing()).documents) == 1
+        assert await changes_until(store, begin, await store.latest_revision()) == []
 
     async def test_labels_and_owners_that_others_set_stay(
         self, plane: ControlPlane, open_store: OpenStore, cluster: KubernetesCluster
@@ -118,11 +118,11 @@ class TestKubernetesStore(StoreConformance):
         name = f"{cluster.cluster}.topics.a"
         for labels in ("barnabas.dev/cluster-", "team=air"):
             plane.kubectl("label", "sdoc", name, "barnabas.dev/cluster-", labels)
-            assert (await store.listing("")).documents == []
-            changes = await changes_until(store, "", begin, await store.latest_revision())
+            assert (await store.listing()).documents == []
+            changes = await changes_until(store, begin, await store.latest_revision())
             assert changes[-1].value is None
             begin = await store.put("topics/a", b"2", ABSENT)
-            assert [each.value for each in (await store.listing("")).documents] == [b"2"]
+            assert [each.value for each in (await store.listing()).documents] == [b"2"]
         assert "team=air" in plane.kubectl("get", "sdoc", name, "--show-labels")
         with pytest.raises(VersionConflict):
             await store.put("topics/a", b"3", ABSENT)
@@ -149,14 +149,14 @@ class TestKubernetesStore(StoreConformance):
         store = await open_store()
         for revision in (0, 1):
             with pytest.raises(HistoryCompacted):
-                await next_changes(store, "", revision, 1)
+                await next_changes(store, revision, 1)
 
     async def test_closing_ends_the_watches(self, open_store: OpenStore) -> None:
         store = await open_store()
-        begin = (await store.listing("")).revision
+        begin = (await store.listing()).revision
         last = await store.put("k", b"1")
-        watching = asyncio.create_task(next_changes(store, "", begin, 2))
-        await changes_until(store, "", begin, last)
+        watching = asyncio.create_task(next_changes(store, begin, 2))
+        await changes_until(store, begin, last)
         await store.close()
         async with asyncio.timeout(PATIENCE_S):
             await watching

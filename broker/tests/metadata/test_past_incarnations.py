@@ -62,10 +62,10 @@ class Forgetful:
     def __init__(self, listing: Listing) -> None:
         self._listing = listing
 
-    async def listing(self, prefix: str) -> Listing:
+    async def listing(self) -> Listing:
         return self._listing
 
-    async def watch(self, prefix: str, from_revision: int) -> AsyncIterator[Changes]:
+    async def watch(self, from_revision: int) -> AsyncIterator[Changes]:
         if from_revision < self._listing.revision:
             raise HistoryCompacted("too long")
         for changes_of_now in tuple[Changes, ...]():

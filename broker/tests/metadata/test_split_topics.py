@@ -44,11 +44,11 @@ async def test_a_change_of_one_partition_writes_its_document_alone(cluster: Clus
     (node,) = await cluster.start(0)
     topic = await a_large_topic(node)
     assert await sizes(node) == [100, 50, 100]
-    before = (await node.store.listing("")).documents
+    before = (await node.store.listing()).documents
     changes = [a_change(topic, number) for number in (101, 150, 199)]
     outcomes = await node.writer.change_isr(changes)
     assert [getattr(each, "partition_epoch", each) for each in outcomes.values()] == [1, 1, 1]
-    after = (await node.store.listing("")).documents
+    after = (await node.store.listing()).documents
     changed = [now for was, now in zip(before, after, strict=True) if was != now]
     assert [(each.key.rpartition("-")[0], len(each.value) < 10_000) for each in changed] == [("partitions/t/100", True)]
     assert (await image_of(node.store)).topics["t"] == node.image.topics["t"]
@@ -207,7 +207,7 @@ async def test_a_part_that_somebody_names_while_it_is_removed_stays(
     (node,) = await cluster.start(0)
     topic = await a_large_topic(node)
     head, part = topic_key("t"), part_keys(topic)[1]
-    values = {each.key: each.value for each in (await node.store.listing("")).documents}
+    values = {each.key: each.value for each in (await node.store.listing()).documents}
     node.image.topics["t"] = msgspec.structs.replace(topic, partitions=topic.partitions[:200], parts=topic.parts[:1])
     chore = deletions.Deletions(node.image, transitions.Transitions(node.store, node.image), cluster.clock)
     cluster.clock.passed_ms += 60_000

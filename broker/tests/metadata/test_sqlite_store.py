@@ -168,7 +168,7 @@ class TestSqliteStore(StoreConformance):
     async def test_a_watch_hears_of_another_process(self, path: Path, open_store: OpenStore) -> None:
         store = await open_store()
         writer = await run_python(INCREMENT, path, 20)
-        changes = await changes_until(store, "counter", 0, 20)
+        changes = await changes_until(store, 0, 20)
         assert [change.value for change in changes] == [b"%d" % number for number in range(1, 21)]
         await writer.communicate()
 
@@ -233,7 +233,7 @@ class TestSqliteStore(StoreConformance):
         seen: list[int] = []
         while len(seen) < 80:
             async with asyncio.timeout(PATIENCE_S):
-                async for batch in store.watch("counter", len(seen)):
+                async for batch in store.watch(len(seen)):
                     seen += [int(change.value or b"") for change in batch.changes]
                     break
         assert seen == list(range(1, 81))
@@ -261,20 +261,20 @@ class TestSqliteStore(StoreConformance):
         store = await open_store()
         await store.write([Write(f"k{number}", b"1") for number in range(2000)])
         with pytest.raises(HistoryCompacted):
-            await changes_until(store, "", 1899, 2000)
-        assert len(await changes_until(store, "", 1900, 2000)) == 100
+            await changes_until(store, 1899, 2000)
+        assert len(await changes_until(store, 1900, 2000)) == 100
 
     async def test_a_watcher_of_a_store_that_was_put_back_is_told_so(self, open_store: OpenStore) -> None:
         store = await open_store()
         last = await store.put("k", b"1")
         with pytest.raises(HistoryCompacted):
-            await changes_until(store, "", last + 5, last + 6)
+            await changes_until(store, last + 5, last + 6)
 
     async def test_closing_ends_the_watches(self, open_store: OpenStore) -> None:
         store = await open_store()
         await store.put("k", b"1")
-        watching = asyncio.create_task(changes_until(store, "", 0, 1_000_000))
-        await changes_until(store, "", 0, 1)
+        watching = asyncio.create_task(changes_until(store, 0, 1_000_000))
+        await changes_until(store, 0, 1)
         await store.close()
         async with asyncio.timeout(PATIENCE_S):
             assert len(await watching) == 1
@@ -360,7 +360,7 @@ class TestSqliteStore(StoreConformance):
         with sqlite3.connect(path) as connection:
             (kept,) = connection.execute("SELECT sum(length(value)) FROM changes").fetchone()
         assert 80_000 <= kept <= 130_000
-        assert len(await changes_until(store, "", 35, 40)) == 5
+        assert len(await changes_until(store, 35, 40)) == 5
 
     async def test_a_document_larger_than_the_history_is_told_to_who_watches(
         self, open_store: OpenStore, monkeypatch: pytest.MonkeyPatch
@@ -370,7 +370,7 @@ class TestSqliteStore(StoreConformance):
         store = await open_store()
         for number in range(1, 4):
             last = await store.put("k", b"1" * 1000)
-            assert len(await changes_until(store, "", number - 1, last)) == 1
+            assert len(await changes_until(store, number - 1, last)) == 1
 
     async def test_many_processes_may_make_the_store_at_once(self, path: Path, open_store: OpenStore) -> None:
         stores = await asyncio.gather(*(open_store() for _ in range(8)))

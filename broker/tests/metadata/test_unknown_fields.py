@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from metadata_cluster import a_topic, cluster_at, led
+from metadata_cluster import Node, a_topic, cluster_at, led
 
 from barnabas_broker.metadata import documents
 from barnabas_broker.metadata.controller.decisions.alter_configs import (
@@ -149,18 +149,24 @@ async def test_levels_configs_and_producer_ids_keep_what_a_newer_version_wrote(t
         await older.writer.allocate_producer_ids()
         keys = [FEATURES_KEY, broker_configs_key("0"), PRODUCER_IDS_KEY]
         for key in keys:
-            await older.store.put(key, with_a_new_field((await older.store.listing(key)).documents[0].value))
+            await older.store.put(key, with_a_new_field(await stored(older, key)))
         await older.image.reached(await older.store.latest_revision())
         await older.writer.update_features([FeatureUpdate(METADATA_LEVEL, SPLIT_TOPICS_LEVEL, UpgradeType.UPGRADE)])
         assert await older.writer.alter_configs({broker: [DELETE_THREADS]}) == {broker: None}
         await older.writer.allocate_producer_ids()
-        found = [json.loads((await older.store.listing(key)).documents[0].value) for key in keys]
+        found = [json.loads(await stored(older, key)) for key in keys]
         assert [each.pop("new") for each in found] == [7] * 3
         assert found == [
             {"levels": {**FIRST_LEVELS, METADATA_LEVEL: SPLIT_TOPICS_LEVEL}},
             {"configs": {}},
             {"next_producer_id": 2_000},
         ]
+
+
+async def stored(node: Node, key: str) -> bytes:
+    found = await node.store.get(key)
+    assert found is not None
+    return found.value
 
 
 def with_a_new_field(value: bytes) -> bytes:

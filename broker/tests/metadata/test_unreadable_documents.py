@@ -121,7 +121,7 @@ async def test_no_mutated_document_ends_the_image_or_takes_another_with_it(clust
     await one.writer.create_topics([NewTopic("gone", 1, 1)])
     await one.writer.delete_topics(["gone"])
     await one.writer.allocate_producer_ids()
-    real = (await one.store.listing("")).documents
+    real = (await one.store.listing()).documents
     random = Random(25)
     for document in real:
         others = [each for each in real if each is not document]

@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 async def load(image: MetadataImage, store: MetadataStore) -> None:
     """Load the present state of the store into the image. Raises StoreUnavailable."""
-    image.apply_listing(await store.listing(""))
+    image.apply_listing(await store.listing())
 
 
 class ImageFeed:
@@ -50,7 +50,7 @@ class ImageFeed:
         is_away = is_listed_in_vain = False
         while True:
             try:
-                async for changes in self._store.watch("", self._image.revision):
+                async for changes in self._store.watch(self._image.revision):
                     if is_away:
                         log.info("the metadata store answers again")
                         is_away = False
@@ -90,7 +90,7 @@ class ImageFeed:
     async def _load_again(self) -> None:
         """List the store again, and apply the differences in slices, between which other tasks run."""
         try:
-            listing = await self._store.listing("")
+            listing = await self._store.listing()
             found = [each for each in listing.documents if not self._image.has(each)]
             for some in _slices(found):
                 self._image.apply_listed(some)

@@ -26,7 +26,7 @@ class Document(NamedTuple):
 
 
 class Listing(NamedTuple):
-    """All documents whose key begins with a prefix, by key, and the revision from which a watch can continue."""
+    """All documents, by key, and the revision from which a watch can continue."""
 
     revision: int
     documents: Sequence[Document]
@@ -41,7 +41,7 @@ class Change(NamedTuple):
 
 
 class Changes(NamedTuple):
-    """The next changes of keys with a prefix, in order. The watcher now knows all changes up to `revision`."""
+    """The next changes, in order. The watcher now knows all changes up to `revision`."""
 
     revision: int
     changes: Sequence[Change]
@@ -103,8 +103,8 @@ class MetadataStore(Protocol):
         """Return the value stored under a key with its version, or None if the key does not exist."""
         ...
 
-    async def listing(self, prefix: str) -> Listing:
-        """Return all stored values whose key begins with `prefix`."""
+    async def listing(self) -> Listing:
+        """Return all stored values, in the order of their keys."""
         ...
 
     async def put(self, key: str, value: bytes, expected_version: int | None = None) -> int:
@@ -129,7 +129,7 @@ class MetadataStore(Protocol):
         """Return a revision that includes all earlier writes, and that every watch will soon reach."""
         ...
 
-    def watch(self, prefix: str, from_revision: int) -> AsyncIterator[Changes]:
+    def watch(self, from_revision: int) -> AsyncIterator[Changes]:
         """Yield every change after `from_revision`, once and in order, without an end.
 
         Raises HistoryCompacted if the store no longer keeps all of these changes.

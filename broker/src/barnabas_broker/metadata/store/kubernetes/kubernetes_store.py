@@ -72,16 +72,12 @@ class KubernetesStore:
             return None
         return objects.document_of(_parse(answer, objects.StateObject))
 
-    async def listing(self, prefix: str) -> Listing:
-        """Return all metadata objects whose key begins with `prefix`.
-
-        One request lists all metadata objects of the cluster, because the API server cannot filter by key prefix.
-        """
+    async def listing(self) -> Listing:
+        """Return all stored values, in the order of their keys."""
         answer = await self._request("GET", self._documents, self._ours, timeout_s=BULK_S)
         found = _parse(answer, objects.StateObjectList)
         documents = [objects.document_of(each) for each in found.items if is_document(each, self._cluster)]
-        below = sorted(document for document in documents if document.key.startswith(prefix))
-        return Listing(int(found.metadata.resource_version), below)
+        return Listing(int(found.metadata.resource_version), sorted(documents))
 
     async def put(self, key: str, value: bytes, expected_version: int | None = None) -> int:
         """Write the value of a key; return the new version.
@@ -217,7 +213,7 @@ class KubernetesStore:
         """
         return await self._put_whatever_is_there(objects.MARK_KEY, next(self._marks))
 
-    async def watch(self, prefix: str, from_revision: int) -> AsyncIterator[Changes]:
+    async def watch(self, from_revision: int) -> AsyncIterator[Changes]:
         """Yield every change after `from_revision`, in order. Raises HistoryCompacted if some are no longer kept.
 
         The watch is resumed when the API server ends a request after WATCH_S.
@@ -236,7 +232,7 @@ class KubernetesStore:
             try:
                 await self._check_history(seen)
                 async for lines in self._api.stream(self._documents, query):
-                    changes = changes_in(lines, self._cluster, prefix)
+                    changes = changes_in(lines, self._cluster)
                     if changes is not None:
                         seen = changes.revision
                         yield changes

@@ -28,8 +28,8 @@ class _Event(msgspec.Struct):
 _EVENTS: Final = msgspec.json.Decoder(_Event)
 
 
-def changes_in(lines: Sequence[bytes], cluster: str, prefix: str) -> Changes | None:
-    """Return the changes to keys with a prefix, from the lines of a watch response; None if no line is an event.
+def changes_in(lines: Sequence[bytes], cluster: str) -> Changes | None:
+    """Return the changes in the lines of a watch response; None if no line is an event.
 
     Raises HistoryCompacted if the API server no longer keeps the watched revision, and StoreUnavailable for other
     errors.
@@ -47,7 +47,7 @@ def changes_in(lines: Sequence[bytes], cluster: str, prefix: str) -> Changes | N
             change = None if event.type == "BOOKMARK" else _change(event, cluster)
         except msgspec.MsgspecError as error:
             raise StoreUnavailable(f"the API server sent an invalid event of a watch: {error}") from error
-        if change is not None and change.key.startswith(prefix):
+        if change is not None:
             changes.append(change)
     return Changes(revision, changes) if revision else None
 

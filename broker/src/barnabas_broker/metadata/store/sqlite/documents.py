@@ -21,7 +21,6 @@ HISTORY_BYTES: Final = 64 * 1024 * 1024
 """The limits of the history of changes, in number and size. A watcher that missed older changes has to list again."""
 TRIM_EVERY_BYTES: Final = HISTORY_BYTES // 8
 _TRIM_EVERY: Final = 1_000
-_BELOW: Final = "substr(key, 1, length(?1)) = ?1"
 
 
 def get(connection: sqlite3.Connection, key: str) -> Document | None:
@@ -30,19 +29,19 @@ def get(connection: sqlite3.Connection, key: str) -> Document | None:
     return None if row is None else Document(*row)
 
 
-def listing(connection: sqlite3.Connection, prefix: str) -> Listing:
-    """Return all stored values whose key begins with `prefix`, and the latest revision of the store."""
+def listing(connection: sqlite3.Connection) -> Listing:
+    """Return all stored values, in the order of their keys, and the latest revision of the store."""
     connection.execute("BEGIN")
     try:
         latest = latest_revision(connection)
-        rows = connection.execute(f"SELECT key, value, version FROM documents WHERE {_BELOW} ORDER BY key", (prefix,))
+        rows = connection.execute("SELECT key, value, version FROM documents ORDER BY key")
         return Listing(latest, [Document(*row) for row in rows])
     finally:
         connection.execute("COMMIT")
 
 
-def changes_since(connection: sqlite3.Connection, prefix: str, seen: int) -> Changes:
-    """Return the changes below `prefix` after revision `seen`. Raises HistoryCompacted if some are no longer kept."""
+def changes_since(connection: sqlite3.Connection, seen: int) -> Changes:
+    """Return the changes after revision `seen`. Raises HistoryCompacted if some are no longer kept."""
     latest = latest_revision(connection)
     if latest == seen:
         return Changes(seen, [])
@@ -51,7 +50,7 @@ def changes_since(connection: sqlite3.Connection, prefix: str, seen: int) -> Cha
     # Each revision has one change, so a missing revision means that older changes were trimmed.
     if not changes or changes[0].revision != seen + 1:
         raise HistoryCompacted(f"the changes after revision {seen} are no longer kept; the latest revision is {latest}")
-    return Changes(changes[-1].revision, [change for change in changes if change.key.startswith(prefix)])
+    return Changes(changes[-1].revision, changes)
 
 
 def latest_revision(connection: sqlite3.Connection) -> int:

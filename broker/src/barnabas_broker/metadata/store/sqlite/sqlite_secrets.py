@@ -52,13 +52,13 @@ class SqliteSecrets:
 
     async def read(self) -> Mapping[str, bytes]:
         """Return all secrets."""
-        listing = await self._store.listing("")
+        listing = await self._store.listing()
         self._revision = listing.revision
         return {each.key: each.value for each in listing.documents}
 
     async def follow(self) -> AsyncIterator[Secrets]:
         """Yield the changes since the last `read`, and later changes, until `close` is called."""
-        async for changes in self._store.watch("", self._revision):
+        async for changes in self._store.watch(self._revision):
             self._revision = changes.revision
             yield {each.key: each.value for each in changes.changes}
 

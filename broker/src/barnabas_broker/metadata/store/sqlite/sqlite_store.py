@@ -69,9 +69,9 @@ class SqliteStore:
         """Return the value stored under a key with its version, or None if the key does not exist."""
         return await self._run(documents.get, key)
 
-    async def listing(self, prefix: str) -> Listing:
-        """Return all documents whose key begins with `prefix`."""
-        return await self._run(documents.listing, prefix)
+    async def listing(self) -> Listing:
+        """Return all stored values, in the order of their keys."""
+        return await self._run(documents.listing)
 
     async def put(self, key: str, value: bytes, expected_version: int | None = None) -> int:
         """Write the value of a key; return the new version.
@@ -101,12 +101,12 @@ class SqliteStore:
         """Return the revision of the last change."""
         return await self._run(documents.latest_revision)
 
-    async def watch(self, prefix: str, from_revision: int) -> AsyncIterator[Changes]:
+    async def watch(self, from_revision: int) -> AsyncIterator[Changes]:
         """Yield every change after `from_revision`, in order. Raises HistoryCompacted if some are no longer kept."""
         seen = from_revision
         while not self._closed:
             rung = self._rung
-            changes = await self._run(documents.changes_since, prefix, seen)
+            changes = await self._run(documents.changes_since, seen)
             if changes.revision > seen:
                 seen = changes.revision
                 yield changes
