@@ -159,13 +159,7 @@ class SimulatedStore:
         return await self._call(work)
 
     async def put(self, key: str, value: bytes, expected_version: int | None = None) -> int:
-        return await self._write_one(Write(key, value, expected_version))
-
-    async def delete(self, key: str, expected_version: int | None = None) -> int:
-        return await self._write_one(Write(key, None, expected_version))
-
-    async def _write_one(self, write: Write) -> int:
-        (result,) = await self.write([write])
+        (result,) = await self.write([Write(key, value, expected_version)])
         if isinstance(result, VersionConflict):
             raise result
         return result

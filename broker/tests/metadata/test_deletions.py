@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from metadata_cluster import SESSION_MS, ClusterOfNodes, Node, a_topic, cluster_at, led
+from store_conformance import delete
 
 from barnabas_broker.metadata.controller import deletions
 from barnabas_broker.metadata.controller.decisions.create_topics import NewTopic
@@ -108,7 +109,7 @@ async def test_a_document_that_vanished_is_written_anew(cluster: ClusterOfNodes)
     await cluster.topics(topic)
     before = two.image.topics["a"]
     for key in [document.key for document in (await one.store.listing()).documents]:
-        await one.store.delete(key)
+        await delete(one.store, key)
     latest = await one.store.latest_revision()
     for node in (one, two):
         await node.image.reached(latest)

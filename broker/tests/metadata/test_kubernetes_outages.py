@@ -10,7 +10,7 @@ import pytest
 from breaking_proxy import breaking_proxy
 from kubernetes_stores import access_at
 from kubernetes_topics import a_topic, id_of
-from store_conformance import OpenStore, changes_until
+from store_conformance import OpenStore, changes_until, delete
 
 from barnabas_broker.metadata.documents import encode, tombstone_key, topic_key
 from barnabas_broker.metadata.image.image_feed import ImageFeed, load
@@ -49,7 +49,7 @@ def frozen(plane: ControlPlane) -> Iterator[None]:
 async def delete_topic(store: MetadataStore, name: str) -> None:
     topic_id = id_of(name)
     await store.put(tombstone_key(topic_id), encode(TombstoneDocument(name, topic_id, 0)))
-    await store.delete(topic_key(name))
+    await delete(store, topic_key(name))
 
 
 async def until_it_answers(store: MetadataStore) -> None:

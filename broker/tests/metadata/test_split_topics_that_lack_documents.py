@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from large_topics import STATE, a_change, a_large_topic, changes_of, stored, with_level_2
 from metadata_cluster import SESSION_MS, ClusterOfNodes, cluster_at
+from store_conformance import delete
 
 from barnabas_broker.metadata.controller import deletions, transitions
 from barnabas_broker.metadata.controller.decisions.create_topics import NewTopic
@@ -35,7 +36,7 @@ async def test_a_part_that_vanishes_is_written_anew_by_who_knows_it(cluster: Clu
     topic = await a_large_topic(node)
     before = await stored(node)
     gone = next(key for key in before if key.startswith("partitions/t/200"))
-    await node.store.delete(gone)
+    await delete(node.store, gone)
     await node.image.reached(await node.store.latest_revision())
     await node.until(lambda: not node.image.lost)
     assert await stored(node) == before
@@ -83,7 +84,7 @@ async def test_a_topic_whose_part_nobody_knows_is_unknown_and_not_made_again(clu
     topic = await a_large_topic(node)
     await cluster.kill(0)
     store = await SqliteStore.open(cluster.path, ManualClock())
-    await store.delete(part_keys(topic)[1])
+    await delete(store, part_keys(topic)[1])
     await store.close()
     (after,) = await cluster.start(0)
     assert (after.image.topics, list(after.image.incomplete), list(after.image.lost)) == ({}, ["t"], [])
@@ -99,7 +100,7 @@ async def test_a_topic_that_lacks_a_part_can_be_deleted_and_made_again(cluster: 
     topic = await a_large_topic(node)
     await cluster.kill(0)
     store = await SqliteStore.open(cluster.path, ManualClock())
-    await store.delete(part_keys(topic)[0])
+    await delete(store, part_keys(topic)[0])
     await store.close()
     (after,) = await cluster.start(0)
     assert list(after.image.incomplete) == ["t"]
@@ -120,7 +121,7 @@ async def test_parts_whose_head_has_vanished_stay_while_a_broker_is_away_that_ma
     for number in (0, 1):
         await cluster.kill(number)
     store = await SqliteStore.open(cluster.path, ManualClock())
-    await store.delete(topic_key("t"))
+    await delete(store, topic_key("t"))
     await store.close()
     (after,) = await cluster.start(0)
     chore = deletions.Deletions(after.image, transitions.Transitions(after.store, after.image), cluster.clock)

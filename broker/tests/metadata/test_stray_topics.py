@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from metadata_cluster import ClusterOfNodes, Node, a_topic, cluster_at, led
+from store_conformance import delete
 
 from barnabas_broker.metadata.controller.decisions.create_topics import NewTopic
 from barnabas_broker.metadata.documents import encode, tombstone_key, topic_key
@@ -75,7 +76,7 @@ async def test_a_tombstone_that_was_trimmed_lets_no_topic_come_back(cluster: Clu
     await two.writer.create_topics([NewTopic("flights", 1, 1)])
     topic = two.image.topics["flights"]
     await two.writer.delete_topics(["flights"])
-    await two.image.reached(await two.store.delete(tombstone_key(topic.topic_id)))
+    await two.image.reached(await delete(two.store, tombstone_key(topic.topic_id)))
     one = await cluster.node(1)
     one.held = [HeldLog("flights", topic.topic_id, 0, 5, 100, Kept.ALL)]
     await one.start()

@@ -114,13 +114,6 @@ class MetadataStore(Protocol):
         """
         ...
 
-    async def delete(self, key: str, expected_version: int | None = None) -> int:
-        """Delete a key, if it exists; return the revision of the store after the deletion.
-
-        Raises VersionConflict if `expected_version` is given and differs from the stored version.
-        """
-        ...
-
     async def write(self, writes: Sequence[Write]) -> list[int | VersionConflict]:
         """Write many keys in one call; return the revision or the conflict of each write."""
         ...

@@ -152,14 +152,6 @@ class KubernetesStore:
             )
         return VersionConflict(key, expected_version, actual)
 
-    async def delete(self, key: str, expected_version: int | None = None) -> int:
-        """Delete a key, if it exists; return the revision of the store after the deletion.
-
-        Raises VersionConflict if the document does not have the expected version.
-        """
-        await self._delete(key, expected_version)
-        return await self.latest_revision()
-
     async def _delete(self, key: str, expected_version: int | None) -> None:
         if expected_version == ABSENT:
             if await self.get(key) is not None:

@@ -78,17 +78,7 @@ class SqliteStore:
 
         Raises VersionConflict if `expected_version` is given and differs from the stored version.
         """
-        return await self._write_one(Write(key, value, expected_version))
-
-    async def delete(self, key: str, expected_version: int | None = None) -> int:
-        """Delete a key, if it exists; return the revision of the store after the deletion.
-
-        Raises VersionConflict if `expected_version` is given and differs from the stored version.
-        """
-        return await self._write_one(Write(key, None, expected_version))
-
-    async def _write_one(self, write: Write) -> int:
-        (result,) = await self.write([write])
+        (result,) = await self.write([Write(key, value, expected_version)])
         if isinstance(result, VersionConflict):
             raise result
         return result
