@@ -9,10 +9,9 @@ import msgspec
 
 from barnabas_broker.metadata.store.kubernetes.api import ApiRequests
 from barnabas_broker.metadata.store.kubernetes.leases import LeaseList, LeaseObject, Observations
-from barnabas_broker.metadata.store.kubernetes.watching import raise_error
+from barnabas_broker.metadata.store.kubernetes.watching import parse_event
 from barnabas_broker.metadata.store.metadata_store import HistoryCompacted, StoreUnavailable
 from barnabas_core.clock import Clock, monotonic_ms
-from barnabas_kube.client import Status
 
 WATCH_S: Final = 300
 RETRY_S: Final = 1.0
@@ -25,12 +24,6 @@ A working watch reports at least the renewals of this broker's own lease.
 log = logging.getLogger(__name__)
 
 
-class _Event(msgspec.Struct):
-    type: str
-    object: msgspec.Raw
-
-
-_EVENTS: Final = msgspec.json.Decoder(_Event)
 _LEASES: Final = msgspec.json.Decoder(LeaseObject)
 
 
@@ -101,15 +94,9 @@ class LeaseWatch:
     def _hear(self, lines: Sequence[bytes]) -> str:
         revision = ""
         for line in filter(None, lines):
-            try:
-                event = _EVENTS.decode(line)
-                if event.type == "ERROR":
-                    raise_error(msgspec.json.decode(event.object, type=Status))
-                found = _LEASES.decode(event.object)
-            except msgspec.MsgspecError as error:
-                raise StoreUnavailable(f"the API server sent an invalid event of a watch: {error}") from error
+            kind, found = parse_event(line, lambda kind, found: (kind, _LEASES.decode(found)))
             revision = found.metadata.resource_version
-            if event.type != "BOOKMARK":
-                self._observations.see_one(found, is_gone=event.type == "DELETED")
+            if kind != "BOOKMARK":
+                self._observations.see_one(found, is_gone=kind == "DELETED")
             self._heard_at_ms = monotonic_ms(self._clock)
         return revision

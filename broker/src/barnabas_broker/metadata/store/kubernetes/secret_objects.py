@@ -5,11 +5,10 @@ from hashlib import sha256
 import msgspec
 
 from barnabas_broker.metadata.store.kubernetes.objects import Metadata
-from barnabas_broker.metadata.store.kubernetes.watching import raise_error
+from barnabas_broker.metadata.store.kubernetes.watching import parse_event
 from barnabas_broker.metadata.store.metadata_store import StoreUnavailable
 from barnabas_broker.metadata.store.secret_store import Secrets
 from barnabas_core.credential_secrets import SHARDS
-from barnabas_kube.client import Status
 
 
 class SecretObject(msgspec.Struct, frozen=True, rename="camel"):
@@ -24,11 +23,6 @@ class _Entry(msgspec.Struct, frozen=True):
 
     key: str
     value: msgspec.Raw
-
-
-class _Event(msgspec.Struct):
-    type: str
-    object: msgspec.Raw
 
 
 class _Change(msgspec.Struct):
@@ -76,18 +70,12 @@ def parse_secret(body: bytes) -> SecretObject:
 
 
 def secret_after(line: bytes) -> SecretObject | None:
-    """Return the Secret in a line of a watch, or None after a deletion.
+    """Return the Secret in a line of a watch, or None after a deletion. Raises as `parse_event`."""
 
-    Raises HistoryCompacted if the API server no longer keeps the watched revision, and StoreUnavailable for other
-    errors.
-    """
-    try:
-        event = msgspec.json.decode(line, type=_Event)
-        if event.type == "ERROR":
-            raise_error(msgspec.json.decode(event.object, type=Status))
-        return None if event.type == "DELETED" else msgspec.json.decode(event.object, type=SecretObject)
-    except msgspec.MsgspecError as error:
-        raise StoreUnavailable(f"the API server sent an invalid event of a watch: {error}") from error
+    def parse(kind: str, found: msgspec.Raw) -> SecretObject | None:
+        return None if kind == "DELETED" else msgspec.json.decode(found, type=SecretObject)
+
+    return parse_event(line, parse)
 
 
 def _name(key: str) -> str:

@@ -1,9 +1,8 @@
-"""The conversion of a watch's lines to changes."""
+"""The conversion of a watch's lines to events, and to changes of metadata documents."""
 
-import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from http import HTTPStatus
-from typing import Final, NoReturn
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -17,7 +16,7 @@ from barnabas_broker.metadata.store.kubernetes.objects import (
 from barnabas_broker.metadata.store.metadata_store import Change, Changes, HistoryCompacted, StoreUnavailable
 from barnabas_kube.client import Status
 
-log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 
 class _Event(msgspec.Struct):
@@ -28,42 +27,44 @@ class _Event(msgspec.Struct):
 _EVENTS: Final = msgspec.json.Decoder(_Event)
 
 
-def changes_in(lines: Sequence[bytes], cluster: str) -> Changes | None:
-    """Return the changes in the lines of a watch response; None if no line is an event.
+def parse_event(line: bytes, parse: Callable[[str, msgspec.Raw], T]) -> T:
+    """Return what `parse` returns for the type and the object of an event, which is a line of a watch.
 
     Raises HistoryCompacted if the API server no longer keeps the watched revision, and StoreUnavailable for other
     errors.
     """
-    changes: list[Change] = []
-    revision = 0
-    for line in lines:
-        if not line:
-            continue
-        try:
-            event = _EVENTS.decode(line)
-            if event.type == "ERROR":
-                raise_error(msgspec.json.decode(event.object, type=Status))
-            revision = revision_of(event.object)
-            change = None if event.type == "BOOKMARK" else _change(event, cluster)
-        except msgspec.MsgspecError as error:
-            raise StoreUnavailable(f"the API server sent an invalid event of a watch: {error}") from error
-        if change is not None:
-            changes.append(change)
-    return Changes(revision, changes) if revision else None
-
-
-def raise_error(status: Status) -> NoReturn:
-    """Raise the error of an ERROR event: HistoryCompacted or StoreUnavailable."""
+    try:
+        event = _EVENTS.decode(line)
+        if event.type != "ERROR":
+            return parse(event.type, event.object)
+        status = msgspec.json.decode(event.object, type=Status)
+    except msgspec.MsgspecError as error:
+        raise StoreUnavailable(f"the API server sent an invalid event of a watch: {error}") from error
     if status.code == HTTPStatus.GONE:
         raise HistoryCompacted(status.message)
     raise StoreUnavailable(f"the API server ended a watch with the error {status.code}: {status.message}")
 
 
-def _change(event: _Event, cluster: str) -> Change | None:
-    found = parse_object(event.object)
+def changes_in(lines: Sequence[bytes], cluster: str) -> Changes | None:
+    """Return the changes in the lines of a watch response; None if no line is an event. Raises as `parse_event`."""
+    changes: list[Change] = []
+    revision = 0
+
+    def parse(kind: str, found: msgspec.Raw) -> tuple[int, Change | None]:
+        return revision_of(found), None if kind == "BOOKMARK" else _change(kind, found, cluster)
+
+    for line in filter(None, lines):
+        revision, change = parse_event(line, parse)
+        if change is not None:
+            changes.append(change)
+    return Changes(revision, changes) if revision else None
+
+
+def _change(kind: str, object_json: msgspec.Raw, cluster: str) -> Change | None:
+    found = parse_object(object_json)
     if not is_document(found, cluster):
         return None
-    value = None if event.type == "DELETED" else bytes(found.spec.document)
+    value = None if kind == "DELETED" else bytes(found.spec.document)
     return Change(int(found.metadata.resource_version), found.spec.key, value)
 
 
