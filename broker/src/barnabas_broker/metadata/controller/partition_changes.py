@@ -56,13 +56,6 @@ class Piece(NamedTuple):
         return [TopicPartition(self.topic, number) for number in self.numbers]
 
 
-class _Plan(NamedTuple):
-    """The changed metadata to write, and the number of leaders that the change elects."""
-
-    planned: Planned
-    elections: int
-
-
 class PartitionChanges:
     """The writer of changes to the metadata of partitions."""
 
@@ -99,14 +92,7 @@ class PartitionChanges:
         """
         answers: dict[TopicPartition, PartitionOutcome] = {}
         pieces = await self._pieces(dict.fromkeys(partitions))
-
-        def decide_piece(piece: Piece) -> _Plan | None:
-            decided = self._decide(piece, decide)
-            answers.update(decided)
-            states = {number: state for (_, number), state in decided.items() if isinstance(state, PartitionState)}
-            return self._planned(piece.topic, states)
-
-        for piece, failure in (await self._carry_out(pieces, decide_piece)).items():
+        for piece, failure in (await self._carry_out(pieces, decide, answers)).items():
             answers |= {each: failure for each in piece.partitions() if not isinstance(answers.get(each), ApiError)}
         return answers
 
@@ -116,8 +102,7 @@ class PartitionChanges:
         pieces = [
             Piece(topic.name, tuple(numbers)) for topic in topics if topic is not None for numbers in pieces_of(topic)
         ]
-        failures = await self._carry_out(pieces, lambda piece: self._plan(piece, decide))
-        return {piece.topic: failure for piece, failure in failures.items()}
+        return {piece.topic: failure for piece, failure in (await self._carry_out(pieces, decide, {})).items()}
 
     async def would_change(self, name: str, decide: DecidePartition, turn: FairTurn) -> bool:
         """True if `change_topics` would change this topic now."""
@@ -144,13 +129,6 @@ class PartitionChanges:
                 await next_turn()
         return [Piece(name, tuple(numbers)) for (name, _), numbers in found.items()]
 
-    def _plan(self, piece: Piece, decide: DecidePartition) -> _Plan | None:
-        topic = self._image.topics.get(piece.topic)
-        if topic is None:
-            return None
-        rules, numbers = self.rules(topic), [n for n in piece.numbers if n < len(topic.partitions)]
-        return self._planned(topic.name, {n: decide(TopicPartition(topic.name, n), topic, rules(n)) for n in numbers})
-
     def _decide(self, piece: Piece, decide: DecidePartition) -> dict[TopicPartition, PartitionOutcome]:
         partitions = piece.partitions()
         topic = self._image.topics.get(piece.topic)
@@ -159,32 +137,41 @@ class PartitionChanges:
         rules = self.rules(topic)
         return {each: _decide_one(each, topic, rules, decide) for each in partitions}
 
-    def _planned(self, name: str, states: Mapping[int, PartitionState]) -> _Plan | None:
-        """Return the metadata to write with the changed states, or None if no state has changed."""
-        topic = self._image.topics.get(name)
-        new = {n: state for n, state in states.items() if topic is not None and topic.partitions[n] is not state}
-        if topic is None or not new:
-            return None
-        elections = sum(_is_elected(topic.partitions[number], state) for number, state in new.items())
-        return _Plan(_with_states(topic, new, self._image), elections)
-
     async def _carry_out(
-        self, pieces: Sequence[Piece], decide: Callable[[Piece], _Plan | None]
+        self, pieces: Sequence[Piece], decide: DecidePartition, answers: dict[TopicPartition, PartitionOutcome]
     ) -> dict[Piece, ApiError]:
+        """Decide and write the changes of pieces; return the pieces that were not written, with the error of each.
+
+        The last decision on each partition is put into `answers`.
+        """
         elections: dict[Piece, int] = {}
 
         def decide_all(wanted: Sequence[Piece]) -> dict[Piece, Planned | ApiError]:
-            decided: dict[Piece, Planned | ApiError] = {}
+            planned: dict[Piece, Planned | ApiError] = {}
             for piece in wanted:
-                plan = decide(piece)
-                if plan is not None:
-                    decided[piece], elections[piece] = plan
-            return decided
+                decided = self._decide(piece, decide)
+                answers.update(decided)
+                topic = self._image.topics.get(piece.topic)
+                new = {} if topic is None else _changed_states(topic, decided)
+                if topic is not None and new:
+                    elections[piece] = _elected(topic, new)
+                    planned[piece] = _with_states(topic, new, self._image)
+            return planned
 
         outcomes = await self._transitions.carry_out(pieces, decide_all, lambda piece: len(piece.numbers))
         failures = {piece: outcome for piece, outcome in outcomes.items() if isinstance(outcome, ApiError)}
         self.elections_total += sum(elections[piece] for piece in outcomes.keys() - failures.keys())
         return failures
+
+
+def _changed_states(
+    topic: TopicDocument, decided: Mapping[TopicPartition, PartitionOutcome]
+) -> dict[int, PartitionState]:
+    return {
+        number: state
+        for (_, number), state in decided.items()
+        if isinstance(state, PartitionState) and state is not topic.partitions[number]
+    }
 
 
 def _with_states(topic: TopicDocument, states: Mapping[int, PartitionState], image: MetadataImage) -> Planned:
@@ -198,8 +185,10 @@ def _with_states(topic: TopicDocument, states: Mapping[int, PartitionState], ima
     return Planned(key, msgspec.structs.replace(part, partitions=mine))
 
 
-def _is_elected(before: PartitionState, now: PartitionState) -> bool:
-    return now.leader_epoch > before.leader_epoch and now.leader != NO_LEADER
+def _elected(topic: TopicDocument, states: Mapping[int, PartitionState]) -> int:
+    """Return the number of partitions for which the new states elect a leader."""
+    epochs = {number: topic.partitions[number].leader_epoch for number in states}
+    return sum(now.leader_epoch > epochs[number] and now.leader != NO_LEADER for number, now in states.items())
 
 
 def _decide_one(

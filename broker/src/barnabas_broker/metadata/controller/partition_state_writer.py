@@ -58,14 +58,8 @@ class PartitionStateWriter:
         def decide(which: TopicPartition, topic: TopicDocument, rules: Rules) -> PartitionState:
             return resign(topic.partitions[which.partition], self._broker_id, failed_epochs[which], rules)
 
-        for which, outcome in (await self.partitions.change(failed_epochs, decide)).items():
-            if isinstance(outcome, ApiError):
-                log.warning(
-                    "the metadata of %s could not be changed after the log on broker %d failed: %s",
-                    which,
-                    self._broker_id,
-                    outcome,
-                )
+        what = f"could not be changed after the log on broker {self._broker_id} failed"
+        _log_failures(await self.partitions.change(failed_epochs, decide), what)
 
     async def lose(self, leader_epochs: Mapping[TopicPartition, int]) -> None:
         """Record that this broker's logs of these partitions lack records.
@@ -77,14 +71,8 @@ class PartitionStateWriter:
             state = topic.partitions[which.partition]
             return state if state.leader_epoch != leader_epochs[which] else lose(state, self._broker_id, rules)
 
-        for which, outcome in (await self.partitions.change(leader_epochs, decide)).items():
-            if isinstance(outcome, ApiError):
-                log.warning(
-                    "the metadata of %s could not be changed after the log on broker %d lost records: %s",
-                    which,
-                    self._broker_id,
-                    outcome,
-                )
+        what = f"could not be changed after the log on broker {self._broker_id} lost records"
+        _log_failures(await self.partitions.change(leader_epochs, decide), what)
 
     async def overtake(self, ahead: Mapping[TopicPartition, LogAhead]) -> None:
         """Elect leaders for partitions in which this broker's log has a later leader epoch than the metadata."""
@@ -95,13 +83,8 @@ class PartitionStateWriter:
             ends = known_ends.of_incarnations(topic.topic_id, which.partition, state.replicas)
             return overtake(state, ahead[which], replace(rules, log_ends=ends))
 
-        for which, outcome in (await self.partitions.change(ahead, decide)).items():
-            if isinstance(outcome, ApiError):
-                log.warning(
-                    "the metadata of %s has an older leader epoch than the log, and could not be changed: %s",
-                    which,
-                    outcome,
-                )
+        what = "has an older leader epoch than the log, and could not be changed"
+        _log_failures(await self.partitions.change(ahead, decide), what)
 
     async def hand_over(self, broker_id: int) -> list[TopicPartition]:
         """Mark a broker as shutting down, elect other leaders for its partitions, and remove the broker from ISRs.
@@ -182,6 +165,12 @@ class PartitionStateWriter:
     def _all_partitions(self) -> list[TopicPartition]:
         topics = self._image.topics.values()
         return [TopicPartition(topic.name, number) for topic in topics for number in range(len(topic.partitions))]
+
+
+def _log_failures(outcomes: Mapping[TopicPartition, PartitionState | ApiError], what: str) -> None:
+    for which, outcome in outcomes.items():
+        if isinstance(outcome, ApiError):
+            log.warning("the metadata of %s %s: %s", which, what, outcome)
 
 
 def _say_accepted(outcomes: Mapping[TopicPartition, PartitionState | ApiError]) -> None:
