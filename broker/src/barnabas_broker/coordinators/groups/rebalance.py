@@ -333,8 +333,8 @@ def answer_sync(member: Member, step: Step, reply: SyncReply) -> bool:
     return token is not None
 
 
-def dismiss(group: Group, step: Step, member_id: str, error: ErrorCode = ErrorCode.UNKNOWN_MEMBER_ID) -> None:
-    """Remove a member and answer its waiting request with an error, so that a running client rejoins."""
+def dismiss(group: Group, step: Step, member_id: str) -> None:
+    """Remove a member and answer its waiting request with UNKNOWN_MEMBER_ID, so that a running client rejoins."""
     member = group.remove(member_id)
-    answer_join(member, step, JoinReply(error))
-    answer_sync(member, step, SyncReply(error))
+    answer_join(member, step, JoinReply(ErrorCode.UNKNOWN_MEMBER_ID))
+    answer_sync(member, step, SyncReply(ErrorCode.UNKNOWN_MEMBER_ID))
