@@ -20,13 +20,13 @@ from barnabas_broker.metadata.documents import (
     MalformedDocument,
     decode,
     topic_key,
+    what_to_do,
 )
 from barnabas_broker.metadata.features import FIRST_LEVELS, SPLIT_TOPICS_LEVEL
 from barnabas_broker.metadata.image.image_change import ImageChange, Pending
 from barnabas_broker.metadata.image.image_waiters import ImageWaiters
 from barnabas_broker.metadata.image.restoration import is_older, with_newer_partitions
 from barnabas_broker.metadata.image.shown_documents import ShownDocuments
-from barnabas_broker.metadata.image.unreadable import what_to_do
 from barnabas_broker.metadata.model import (
     AclsDocument,
     BrokerRegistration,
