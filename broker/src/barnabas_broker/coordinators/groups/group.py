@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
-from barnabas_broker.coordinators.groups.member import Member
+from barnabas_broker.coordinators.groups.member import CONSUMER_PROTOCOL_TYPE, Member, subscribed_topics
 from barnabas_broker.coordinators.groups.messages import (
     JoinedMember,
     JoinReply,
@@ -23,7 +23,6 @@ from barnabas_broker.coordinators.groups.messages import (
     Token,
 )
 from barnabas_broker.coordinators.groups.records import NO_TIMESTAMP
-from barnabas_broker.coordinators.groups.subscription import CONSUMER_PROTOCOL_TYPE, subscribed_topics
 from barnabas_core.errors import ErrorCode
 
 

@@ -1,9 +1,16 @@
-"""A member of a classic consumer group."""
+"""A member of a classic consumer group, and the topics to which a consumer subscribes."""
 
+import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Final
 
 from barnabas_broker.coordinators.groups.messages import MemberProtocol, Token
+from barnabas_broker.coordinators.groups.records import MalformedRecord, read_string
+
+CONSUMER_PROTOCOL_TYPE: Final = "consumer"
+
+_VERSION_COUNT: Final = struct.Struct(">hi")
 
 
 @dataclass(slots=True, eq=False)
@@ -51,3 +58,20 @@ class Member:
         """Return the token that identifies the waiting SyncGroup request, and clear it; None if no SyncGroup waits."""
         token, self.awaiting_sync = self.awaiting_sync, None
         return token
+
+
+def subscribed_topics(metadata: bytes) -> frozenset[str] | None:
+    """Return the topics in a consumer's metadata, None if the metadata is not a subscription.
+
+    Each version of the consumer protocol's subscription begins with the version and an array of topic names. The broker
+    needs the topics for the expiry of offsets (KIP-211) and to refuse the deletion of offsets in use (KIP-496).
+    """
+    topics, position = set(), _VERSION_COUNT.size
+    try:
+        _, count = _VERSION_COUNT.unpack_from(metadata)
+        for _ in range(count):
+            topic, position = read_string(metadata, position)
+            topics.add(topic)
+    except (struct.error, UnicodeDecodeError, MalformedRecord):
+        return None
+    return frozenset(topics)

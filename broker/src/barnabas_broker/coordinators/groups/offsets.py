@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Mapping
 
 from barnabas_broker.coordinators.groups.group import Group, GroupState
+from barnabas_broker.coordinators.groups.member import CONSUMER_PROTOCOL_TYPE
 from barnabas_broker.coordinators.groups.messages import NO_MEMBER_ID, Now
 from barnabas_broker.coordinators.groups.records import NO_TIMESTAMP, CommittedOffset
-from barnabas_broker.coordinators.groups.subscription import CONSUMER_PROTOCOL_TYPE
 from barnabas_core.errors import ErrorCode
 from barnabas_core.reset_mark import is_marked, says_nothing
 from barnabas_core.topic_partition import TopicPartition

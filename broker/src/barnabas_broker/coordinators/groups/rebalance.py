@@ -9,7 +9,7 @@ from typing import Final
 
 from barnabas_broker.coordinators.groups.config import GroupConfig
 from barnabas_broker.coordinators.groups.group import Group, GroupState, JoinDeadline
-from barnabas_broker.coordinators.groups.member import Member
+from barnabas_broker.coordinators.groups.member import Member, subscribed_topics
 from barnabas_broker.coordinators.groups.messages import (
     NO_MEMBER_ID,
     Append,
@@ -21,7 +21,6 @@ from barnabas_broker.coordinators.groups.messages import (
     Token,
 )
 from barnabas_broker.coordinators.groups.stored_group import metadata
-from barnabas_broker.coordinators.groups.subscription import subscribed_topics
 from barnabas_core.errors import ErrorCode
 
 _FIRST_PAUSE_MS: Final = 100
