@@ -10,7 +10,7 @@ import pytest
 
 from barnabas_broker.coordinators.transactions.broker_queues import LinkEnvironment
 from barnabas_broker.coordinators.transactions.marker_sender import MarkerSender
-from barnabas_broker.coordinators.transactions.transaction_counts import TransactionCounts
+from barnabas_broker.coordinators.transactions.transaction import TransactionCounts
 from barnabas_broker.metadata.model import PartitionState, TopicDocument
 from barnabas_broker.wire.codec import decode_request, encode_response
 from barnabas_broker.wire.framing import parse_request_header

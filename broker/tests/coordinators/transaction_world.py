@@ -10,7 +10,7 @@ from barnabas_broker.coordinators.runtime.turns import Turns
 from barnabas_broker.coordinators.transactions.coordinator import Intervals, TransactionCoordinator
 from barnabas_broker.coordinators.transactions.decisions import NOBODY, Decision
 from barnabas_broker.coordinators.transactions.shard import TransactionEnvironment
-from barnabas_broker.coordinators.transactions.transaction_counts import TransactionCounts
+from barnabas_broker.coordinators.transactions.transaction import TransactionCounts
 from barnabas_broker.wire.transaction_markers import Marker, ProducerEpoch
 from barnabas_core.errors import ErrorCode
 from barnabas_core.topic_name import TRANSACTION_STATE

@@ -17,7 +17,7 @@ from barnabas_broker.coordinators.transactions.coordinator import Intervals, Tra
 from barnabas_broker.coordinators.transactions.gate import TransactionGate
 from barnabas_broker.coordinators.transactions.marker_sender import MarkerSender
 from barnabas_broker.coordinators.transactions.shard import TransactionEnvironment
-from barnabas_broker.coordinators.transactions.transaction_counts import TransactionCounts
+from barnabas_broker.coordinators.transactions.transaction import TransactionCounts
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.metadata.controller.decisions.internal_topics import NOT_COMPACTED, is_compacted
 from barnabas_broker.metadata.features import transaction_version

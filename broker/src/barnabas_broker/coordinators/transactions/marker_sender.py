@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 from barnabas_broker.coordinators.transactions.broker_queues import BrokerQueues, LinkEnvironment
-from barnabas_broker.coordinators.transactions.transaction_counts import TransactionCounts
+from barnabas_broker.coordinators.transactions.transaction import TransactionCounts
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.wire.messages import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 from barnabas_broker.wire.transaction_markers import Marker

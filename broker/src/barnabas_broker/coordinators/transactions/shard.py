@@ -30,8 +30,8 @@ from barnabas_broker.coordinators.transactions.transaction import (
     PREPARE_COMMIT,
     PREPARED,
     Transaction,
+    TransactionCounts,
 )
-from barnabas_broker.coordinators.transactions.transaction_counts import TransactionCounts
 from barnabas_broker.wire.transaction_markers import Marker
 from barnabas_core.clock import Clock, Timers
 from barnabas_core.errors import ErrorCode

@@ -1,10 +1,13 @@
 """The state of a transactional id, as stored in `__transaction_state`, and the allowed transitions between states."""
 
+from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, Final, NamedTuple
 
 from barnabas_broker.wire.transaction_markers import ProducerEpoch
+from barnabas_core.errors import ErrorCode
 from barnabas_core.topic_partition import TopicPartition
 
 NO_PRODUCER_ID: Final = -1
@@ -74,3 +77,16 @@ class Transaction(NamedTuple):
         """Return the transaction in the next state `state`, with the fields in `changes`."""
         assert self.state in PREVIOUS_STATES[state], f"a transaction cannot go from {self.state.name} to {state.name}"
         return self._replace(state=state, updated_ms=now_ms, **changes)
+
+
+@dataclass(slots=True)
+class TransactionCounts:
+    """The counters of committed transactions, of aborted transactions, and of markers that partition leaders refused.
+
+    A transaction is counted when its completion is stored.
+    """
+
+    committed: int = 0
+    aborted: int = 0
+    refused_markers: Counter[ErrorCode] = field(default_factory=Counter)
+    """The number of markers that a partition leader refused with a final error, by error code."""
