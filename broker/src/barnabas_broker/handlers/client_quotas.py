@@ -16,10 +16,10 @@ from barnabas_broker.metadata.client_quotas import (
     REQUEST_PERCENTAGE,
     USER,
     AllQuotas,
+    client_quotas,
     connection_rates,
     quota_of_client,
 )
-from barnabas_broker.metadata.image.client_quotas import client_quotas
 from barnabas_broker.metadata.image.image_change import ImageChange
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_core.clock import Clock, monotonic_ms

@@ -5,8 +5,7 @@ from typing import Any, Final
 
 from barnabas_broker.handlers.channel import RequestContext
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
-from barnabas_broker.metadata.client_quotas import ENTITY_TYPES, IP, QuotaEntity
-from barnabas_broker.metadata.image.client_quotas import client_quotas
+from barnabas_broker.metadata.client_quotas import ENTITY_TYPES, IP, QuotaEntity, client_quotas
 from barnabas_broker.wire.messages import DescribeClientQuotasRequest, DescribeClientQuotasResponse
 from barnabas_core.errors import ApiError, ErrorCode
 

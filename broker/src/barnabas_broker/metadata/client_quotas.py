@@ -9,6 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from ipaddress import ip_address
 from typing import Final, NamedTuple
 
+from barnabas_broker.metadata.documents import CLIENT_QUOTAS_KEY
+from barnabas_broker.metadata.image.metadata_image import MetadataImage
+from barnabas_broker.metadata.model import ClientQuotasDocument, EntityQuotas
 from barnabas_core.errors import ApiError, ErrorCode
 
 USER: Final = "user"
@@ -59,6 +62,10 @@ def checked_entity(parts: Sequence[tuple[str, str | None]]) -> QuotaEntity:
             _check_address(name)
     if IP in types and len(types) > 1:
         raise _invalid("the entity type ip cannot be combined with user or client-id")
+    return _entity(parts)
+
+
+def _entity(parts: Iterable[tuple[str, str | None]]) -> QuotaEntity:
     return tuple(sorted(parts, key=lambda part: part[0]))
 
 
@@ -139,3 +146,16 @@ def connection_rates(quotas: AllQuotas) -> dict[str | None, float]:
 def _plain(name: str) -> str:
     address = ip_address(name)
     return str(getattr(address, "ipv4_mapped", None) or address)
+
+
+def by_entity(document: ClientQuotasDocument) -> dict[QuotaEntity, EntityQuotas]:
+    """Return the stored quotas by entity."""
+    return {_entity(each.entity.items()): each for each in document.entities}
+
+
+def client_quotas(image: MetadataImage) -> AllQuotas:
+    """Return the quotas in the metadata image, by entity."""
+    document = image.document(CLIENT_QUOTAS_KEY)
+    if not isinstance(document, ClientQuotasDocument):
+        return {}
+    return {entity: each.quotas for entity, each in by_entity(document).items()}

@@ -5,7 +5,7 @@ from typing import Final
 
 import msgspec
 
-from barnabas_broker.metadata.client_quotas import QuotaChange, QuotaEntity, altered
+from barnabas_broker.metadata.client_quotas import QuotaChange, QuotaEntity, altered, by_entity
 from barnabas_broker.metadata.documents import AnyDocument, encode
 from barnabas_broker.metadata.model import ClientQuotasDocument, EntityQuotas
 from barnabas_core.errors import ApiError, ErrorCode
@@ -22,7 +22,7 @@ def decide_client_quotas(
     If all quotas together become too large, every change is refused.
     """
     before = known if isinstance(known, ClientQuotasDocument) else ClientQuotasDocument(entities=())
-    found = {tuple(sorted(each.entity.items(), key=lambda part: part[0])): each for each in before.entities}
+    found = by_entity(before)
     failures: dict[QuotaEntity, ApiError] = {}
     for entity, wanted in changes.items():
         held = found.get(entity, EntityQuotas(entity=dict(entity), quotas={}))
