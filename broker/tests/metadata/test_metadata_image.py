@@ -170,9 +170,9 @@ def test_listeners_hear_of_topics_that_come_change_and_go() -> None:
     assert heard == [
         ImageChange(created=(small,)),
         ImageChange(changed=(grown,)),
-        ImageChange(created=(again,), deleted=(grown,), buried=frozenset({UUID(int=1)})),
-        ImageChange(buried=frozenset({UUID(int=3)})),
-        ImageChange(deleted=(again,), buried=frozenset({UUID(int=2)})),
+        ImageChange(created=(again,), deleted=(grown,), buried={UUID(int=1)}),
+        ImageChange(buried={UUID(int=3)}),
+        ImageChange(deleted=(again,), buried={UUID(int=2)}),
     ]
     assert (image.topics, image.topic_name(UUID(int=1)), image.topic_name(UUID(int=2))) == ({}, None, None)
 
@@ -207,8 +207,8 @@ def test_listeners_hear_of_brokers_and_configs() -> None:
             ("controller", ControllerDocument(1, 5)),
         )
     )
-    brokers, seen_alive = frozenset({1, 2}), frozenset({1})
-    configs = frozenset({"", "2"})
+    brokers, seen_alive = {1, 2}, {1}
+    configs = {"", "2"}
     assert heard == [ImageChange(brokers=brokers, seen_alive=seen_alive, configs=configs, controller=True)]
     assert (image.cluster_id, image.controller_id, image.live_brokers()) == ("the-id", 1, [1])
     assert image.configs_of_broker("") == {"a": "1"}

@@ -7,9 +7,9 @@ from uuid import UUID
 from barnabas_broker.metadata.model import TopicDocument
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ImageChange:
-    """The differences between two states of the image.
+    """The differences between two states of the image. Listeners must not change them.
 
     A topic that was deleted and created again is in both `deleted` and `created`.
     """
@@ -17,22 +17,22 @@ class ImageChange:
     created: tuple[TopicDocument, ...] = ()
     changed: tuple[TopicDocument, ...] = ()
     deleted: tuple[TopicDocument, ...] = ()
-    brokers: frozenset[int] = frozenset()
-    seen_alive: frozenset[int] = frozenset()
+    brokers: set[int] = field(default_factory=set)
+    seen_alive: set[int] = field(default_factory=set)
     """The changed brokers that were alive (neither fenced nor shutting down) at some moment during the change.
 
     A listing of the store does not show intermediate states. After a listing, `seen_alive` therefore has all changed
     brokers.
     """
-    configs: frozenset[str] = frozenset()
+    configs: set[str] = field(default_factory=set)
     """The ids, as text, of brokers whose dynamic configs changed; "" stands for the defaults of all brokers."""
-    acls: frozenset[str] = frozenset()
+    acls: set[str] = field(default_factory=set)
     """The keys of the stored ACLs that changed."""
     controller: bool = False
     """True if a broker became the controller, even if it is the same broker as before."""
     quotas: bool = False
     """True if client quotas changed."""
-    buried: frozenset[UUID] = frozenset()
+    buried: set[UUID] = field(default_factory=set)
     """The ids of topics for which a tombstone, the record of their deletion, was stored."""
     lost: bool = False
     """True if the store has lost a metadata document, so that a broker has to write the document again."""
@@ -42,36 +42,21 @@ class ImageChange:
 class Pending:
     """The objects that a batch of changes touches; `topics` has the topics as they were before the batch."""
 
+    change: ImageChange = field(default_factory=ImageChange)
+    """The differences that the batch has made so far, without the topics, which `finished` adds."""
     topics: dict[str, TopicDocument | None] = field(default_factory=dict)
     touched: dict[str, None] = field(default_factory=dict)
     """The names of topics whose stored metadata or tombstone changed and has not been processed yet."""
     touched_keys: set[str] = field(default_factory=set)
     """The keys of TopicDocuments and TopicPartDocuments that have changed and have not been processed yet."""
-    brokers: set[int] = field(default_factory=set)
-    seen_alive: set[int] = field(default_factory=set)
-    configs: set[str] = field(default_factory=set)
-    acls: set[str] = field(default_factory=set)
-    controller: bool = False
-    quotas: bool = False
-    buried: set[UUID] = field(default_factory=set)
-    lost: bool = False
 
-    def difference(self, topics: Mapping[str, TopicDocument]) -> ImageChange:
+    def finished(self, topics: Mapping[str, TopicDocument]) -> ImageChange:
         """Return what the batch of changes altered; `topics` has the image's topics after the batch."""
-        pairs = [(before, topics.get(name)) for name, before in self.topics.items()]
-        return ImageChange(
-            created=tuple(now for before, now in pairs if now is not None and not _same_topic(before, now)),
-            changed=tuple(now for before, now in pairs if now is not None and _same_topic(before, now)),
-            deleted=tuple(was for was, now in pairs if was is not None and not _same_topic(was, now)),
-            brokers=frozenset(self.brokers),
-            seen_alive=frozenset(self.seen_alive),
-            configs=frozenset(self.configs),
-            acls=frozenset(self.acls),
-            controller=self.controller,
-            quotas=self.quotas,
-            buried=frozenset(self.buried),
-            lost=self.lost,
-        )
+        pairs, change = [(before, topics.get(name)) for name, before in self.topics.items()], self.change
+        change.created = tuple(now for before, now in pairs if now is not None and not _same_topic(before, now))
+        change.changed = tuple(now for before, now in pairs if now is not None and _same_topic(before, now))
+        change.deleted = tuple(was for was, now in pairs if was is not None and not _same_topic(was, now))
+        return change
 
 
 def _same_topic(before: TopicDocument | None, now: TopicDocument | None) -> bool:

@@ -163,7 +163,7 @@ class MetadataImage(ShownDocuments):
         for document in listing.documents:
             if not self.has(document):
                 self._put(*document, pending)
-        pending.seen_alive |= pending.brokers
+        pending.change.seen_alive |= pending.change.brokers
         # Keys are removed after the tombstones in the listing were applied, because the tombstones tell whether a topic
         # that is missing in the listing was deleted or lost.
         for key in [key for key in self._stored if key not in present]:
@@ -179,7 +179,7 @@ class MetadataImage(ShownDocuments):
         pending = Pending()
         for key, value, version in documents:
             self._put(key, value, version, pending)
-        pending.seen_alive |= pending.brokers
+        pending.change.seen_alive |= pending.change.brokers
         self._finish(self.revision, pending)
 
     @timed("metadata image")
@@ -215,7 +215,7 @@ class MetadataImage(ShownDocuments):
         known = self.topics.get(document.name, self.incomplete.get(document.name))
         if known is None or known.topic_id != document.topic_id or not is_older(document, known):
             return
-        pending = Pending(lost=True)
+        pending = Pending(ImageChange(lost=True))
         self.lost[topic_key(document.name)] = newest = with_newer_partitions(document, known)
         self._show_topic(newest, pending)
         self._finish(self.revision, pending)
@@ -242,11 +242,11 @@ class MetadataImage(ShownDocuments):
         if isinstance(document, TopicDocument | TopicPartDocument):
             return
         self.lost.pop(key, None)
-        pending.quotas |= isinstance(document, ClientQuotasDocument)
+        pending.change.quotas |= isinstance(document, ClientQuotasDocument)
         if isinstance(document, ProducerIdsDocument) and document.next_producer_id < self.next_producer_id:
             document = msgspec.structs.replace(document, next_producer_id=self.next_producer_id)
             self.lost[key] = document
-            pending.lost = True
+            pending.change.lost = True
         self.show(key, document, pending)
 
     def _put_unreadable(self, key: str, stored: _Stored, why: str, pending: Pending) -> None:
@@ -296,7 +296,7 @@ class MetadataImage(ShownDocuments):
             return
         newest = found if known is None else with_newer_partitions(known, found)
         if newest is not found or not is_complete:
-            self.lost[key], pending.lost = newest, True
+            self.lost[key], pending.change.lost = newest, True
         self._show_topic(newest, pending)
 
     def _look_at_absence(self, name: str, pending: Pending) -> None:
@@ -312,7 +312,7 @@ class MetadataImage(ShownDocuments):
         else:
             found, _ = joined(head_of(known), self.stored, known)
             newest = known if found is None else with_newer_partitions(known, found)
-            self.lost[topic_key(name)], pending.lost = newest, True
+            self.lost[topic_key(name)], pending.change.lost = newest, True
             if newest != known:
                 self._show_topic(newest, pending)
 
@@ -353,7 +353,7 @@ class MetadataImage(ShownDocuments):
             self.hide(key, document, pending)
         else:
             self.lost.setdefault(key, document)
-            pending.lost = True
+            pending.change.lost = True
 
     def _is_deleted(self, document: AnyDocument) -> bool:
         """True if a document that is missing in the store was deleted on purpose, False if the document was lost."""
@@ -371,9 +371,9 @@ class MetadataImage(ShownDocuments):
     def _finish(self, revision: int, pending: Pending) -> None:
         self._look_at_topics(pending)
         is_put_back, self.revision = revision < self.revision, revision
-        if pending.brokers:
+        if pending.change.brokers:
             self.live = frozenset(broker for broker, found in self.brokers.items() if not found.fenced)
-        change = pending.difference(self.topics)
+        change = pending.finished(self.topics)
         if change != ImageChange():
             for listener in self._listeners:
                 listener(change)

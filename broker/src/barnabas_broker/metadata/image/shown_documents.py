@@ -42,40 +42,40 @@ class ShownDocuments:
         match document:
             case BrokerRegistration():
                 self.brokers[document.broker_id] = document
-                pending.brokers.add(document.broker_id)
+                pending.change.brokers.add(document.broker_id)
                 if not (document.fenced or document.is_shutting_down):
-                    pending.seen_alive.add(document.broker_id)
+                    pending.change.seen_alive.add(document.broker_id)
             case LogEndsDocument():
                 self.log_ends[key] = document
             case ConfigDocument():
                 self.broker_configs[_config_owner(key)] = document.configs
-                pending.configs.add(_config_owner(key))
+                pending.change.configs.add(_config_owner(key))
             case ClusterDocument():
                 self.cluster_id = document.cluster_id
             case ControllerDocument():
                 self.controller_id, self.controller_epoch = document.broker_id, document.epoch
-                pending.controller = True
+                pending.change.controller = True
             case ProducerIdsDocument():
                 self.next_producer_id = document.next_producer_id
             case TombstoneDocument():
                 self.tombstones[document.topic_id] = document
-                pending.buried.add(document.topic_id)
+                pending.change.buried.add(document.topic_id)
                 pending.touched[document.name] = None
             case AclsDocument():
                 self.acls[key] = document
-                pending.acls.add(key)
+                pending.change.acls.add(key)
 
     def hide(self, key: str, document: AnyDocument, pending: Pending) -> None:
         """Remove a deleted registration, tombstone or ACL from the image, and record the change in `pending`."""
         match document:
             case BrokerRegistration(broker_id=broker_id):
                 self.brokers.pop(broker_id, None)
-                pending.brokers.add(broker_id)
+                pending.change.brokers.add(broker_id)
             case TombstoneDocument(topic_id=topic_id):
                 self.tombstones.pop(topic_id, None)
             case AclsDocument():
                 self.acls.pop(key, None)
-                pending.acls.add(key)
+                pending.change.acls.add(key)
 
 
 def _config_owner(key: str) -> str:

@@ -25,7 +25,7 @@ class PastIncarnations:
 
     def start(self) -> None:
         """Begin to listen to changes of the metadata image."""
-        self._see(ImageChange(brokers=frozenset(self._image.brokers)))
+        self._see(ImageChange(brokers=set(self._image.brokers)))
         self._image.subscribe(self._see)
 
     def _see(self, change: ImageChange) -> None:
