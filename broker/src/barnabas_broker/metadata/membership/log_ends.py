@@ -5,6 +5,7 @@ A broker reports its log ends at each start before it is unfenced, every few min
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
+from operator import attrgetter
 from typing import Final, NamedTuple, TypeVar
 from uuid import UUID
 
@@ -113,10 +114,6 @@ class KnownEnds:
         entry = self._of_incarnation(registration, topic_id, partition)
         is_gone = entry is None or entry.offset == NO_LOG
         return not registration.dirs_away if is_gone or entry is None else entry.lacks
-
-
-def _partition(end: LogEnd) -> int:
-    return end.partition
 
 
 def _entries(document: LogEndsDocument | None, topic_id: UUID) -> Mapping[int, LogEnd]:
@@ -232,14 +229,16 @@ class LogEnds:
         known = self._image.log_ends.get(key)
         unknown = {each: name for each, name in self._unknown_topics.items() if part_of(each, 0) == part}
         for ends in topics.values():
-            ends.sort(key=_partition)
+            ends.sort(key=attrgetter("partition"))
         if known is None and not topics and not unknown:
             return None
-        is_of_now = known is not None and known.broker_epoch == self._broker_epoch
-        if is_of_now and known is not None and (known.topics.keys(), known.unknown_topics) == (topics.keys(), unknown):
-            changed = [each for each, ends in topics.items() if _decoded(known.topics[each]) != tuple(ends)]
-            if not changed:
-                return None
+        if (
+            known is not None
+            and known.broker_epoch == self._broker_epoch
+            and (known.topics.keys(), known.unknown_topics) == (topics.keys(), unknown)
+            and all(_decoded(known.topics[each]) == tuple(ends) for each, ends in topics.items())
+        ):
+            return None
         encoded = {topic_id: msgspec.Raw(_ENCODER.encode(ends)) for topic_id, ends in topics.items()}
         document = LogEndsDocument(self._broker_epoch, encoded, unknown)
         return Write(key, encode(document) if topics or unknown else None)
