@@ -40,7 +40,9 @@ class TransactionCoordinator:
     ) -> None:
         self._intervals = intervals
         self.counts = environment.counts
-        self.runtime = Runtime(of_runtime, partition_count, partial(TransactionShard, environment), _serve)
+        self.runtime = Runtime(
+            of_runtime, partition_count, partial(TransactionShard, environment), TransactionShard.serve
+        )
 
     def start(self) -> None:
         """Schedule the checks for transactions that have timed out, and for transactional ids that have expired."""
@@ -148,10 +150,6 @@ class TransactionCoordinator:
         """
         for shard in self.runtime.loaded():
             yield from list(shard.transactions.items())
-
-
-def _serve(shard: TransactionShard) -> Iterator[None]:
-    return shard.serve()
 
 
 def _check_named(transactional_id: str) -> None:
