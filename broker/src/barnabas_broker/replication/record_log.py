@@ -6,7 +6,7 @@ from typing import Final
 
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.replication.replica_manager import ReplicaManager
-from barnabas_broker.storage.errors import CorruptLog, StorageError, storage_error
+from barnabas_broker.storage.errors import CorruptLog, StorageError, disk_errors
 from barnabas_broker.wire.key_values import KeyValueReader, KeyValueSlice
 from barnabas_broker.wire.parts import FileSlice
 from barnabas_broker.wire.record_batch import TRANSACTIONAL_BIT, parse_header
@@ -120,10 +120,8 @@ def _read_in_thread(
     reading.add_done_callback(ready)
     while not reading.done():
         yield None
-    try:
+    with disk_errors(hosted.log.log_dir, hosted.log.directory):
         return reading.result()
-    except OSError as error:
-        raise storage_error(hosted.log.log_dir, hosted.log.directory, error) from error
 
 
 def _key_values(hosted: Partition, data: bytes) -> Generator[KeyValueSlice, None, int]:

@@ -102,6 +102,15 @@ def storage_error(log_dir: str, path: str, error: OSError | InvalidBatch) -> Sto
     return LogDirFailed(log_dir, f"the disk failed ({error}): the log dir is offline until the disk works again")
 
 
+@contextmanager
+def disk_errors(log_dir: str, path: str) -> Iterator[None]:
+    """Replace an OSError or InvalidBatch of the `with` block by a StorageError; `path` is what the message names."""
+    try:
+        yield
+    except (OSError, InvalidBatch) as error:
+        raise storage_error(log_dir, path, error) from error
+
+
 class _OnLogDir(Protocol):
     log_dir: str
     directory: str

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from barnabas_broker.storage.disk import file_names
-from barnabas_broker.storage.errors import storage_error
+from barnabas_broker.storage.errors import disk_errors
 from barnabas_broker.storage.logs.log_environment import LogEnvironment
 from barnabas_core.topic_partition import TopicPartition
 
@@ -24,11 +24,9 @@ def finish_interrupted_moves(
         parsed = file_names.parse_partition_dir(name)
         if parsed and parsed.state == file_names.FUTURE_DIR:
             directory = f"{log_dir}/{name}"
-            try:
+            with disk_errors(log_dir, directory):
                 if _is_resumed(environment, parsed.topic_partition, directory, log_dirs):
                     resumed[parsed.topic_partition] = log_dir
-            except OSError as error:
-                raise storage_error(log_dir, directory, error) from error
     return resumed
 
 

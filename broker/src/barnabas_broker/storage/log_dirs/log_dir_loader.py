@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 from barnabas_broker.storage.disk import file_names
 from barnabas_broker.storage.disk.checkpoints import NO_INCARNATION
-from barnabas_broker.storage.errors import DiskFull, Exhausted, LogDirFailed, StorageError, storage_error
+from barnabas_broker.storage.errors import DiskFull, Exhausted, LogDirFailed, StorageError, disk_errors
 from barnabas_broker.storage.log_dirs.log_dir import LogDir
 from barnabas_broker.storage.log_dirs.log_lookup import online_log
 from barnabas_broker.storage.log_dirs.stray_logs import StrayLogs
@@ -118,10 +118,8 @@ class LogDirLoader:
             _logger.warning("the checkpoints will be written once the disk has space again: %s", error)
 
     def _log_bytes(self, place: LogPlace) -> int:
-        try:
+        with disk_errors(place.log_dir, place.directory):
             entries = self._environment.files.scan(place.directory)
-        except OSError as error:
-            raise storage_error(place.log_dir, place.directory, error) from error
         return sum(each.size_bytes for each in entries if each.name.endswith(file_names.LOG))
 
     def _load_log(self, log_dir: LogDir, place: LogPlace, on_recovered: Callable[[int], None]) -> None:
@@ -155,14 +153,11 @@ class LogDirLoader:
 
     def _is_removed(self, log: Log) -> bool:
         """Remove the directory of a log if it is empty; return whether it was removed."""
-        files = self._environment.files
-        try:
-            if files.scan(log.directory):
-                return False
-            files.remove(log.directory)
-            return True
-        except OSError as error:
-            raise storage_error(log.log_dir, log.directory, error) from error
+        with disk_errors(log.log_dir, log.directory):
+            is_empty = not log.files.scan(log.directory)
+            if is_empty:
+                log.files.remove(log.directory)
+        return is_empty
 
     def _partition_dirs(self, log_dir: LogDir) -> list[TopicPartition]:
         """Register the stray logs of a log dir, and return the partitions of the other logs.
@@ -187,7 +182,5 @@ class LogDirLoader:
 
     def names(self, log_dir: LogDir) -> list[str]:
         """Return the names of the directories in a log dir. Raises StorageError."""
-        try:
+        with disk_errors(log_dir.path, log_dir.path):
             return [entry.name for entry in self._environment.files.scan(log_dir.path) if entry.is_dir]
-        except OSError as error:
-            raise storage_error(log_dir.path, log_dir.path, error) from error

@@ -15,7 +15,7 @@ from barnabas_broker.storage.disk import file_names
 from barnabas_broker.storage.disk.checkpoints import NO_EPOCH, NO_INCARNATION, LastIncarnation
 from barnabas_broker.storage.disk.files import FileSystem
 from barnabas_broker.storage.disk.trash import remove_all
-from barnabas_broker.storage.errors import LogDirFailed, LogDirRefused, StorageError, storage_error
+from barnabas_broker.storage.errors import LogDirFailed, LogDirRefused, StorageError, disk_errors
 from barnabas_broker.storage.log_dirs.duplicate_logs import superfluous_logs
 from barnabas_broker.storage.log_dirs.interrupted_moves import finish_interrupted_moves
 from barnabas_broker.storage.log_dirs.log_dir import HighWatermarkOf, LogDir
@@ -266,10 +266,8 @@ class LogManager:
         return log
 
     def _create(self, place: LogPlace, topic_id: UUID) -> Log:
-        try:
+        with disk_errors(place.log_dir, place.directory):
             self._environment.files.make_dir(place.directory)
-        except OSError as error:
-            raise storage_error(place.log_dir, place.directory, error) from error
         log = open_log(self._environment, place, self._clock.now_ms())
         self.topic_ids.give(log, topic_id)
         return log

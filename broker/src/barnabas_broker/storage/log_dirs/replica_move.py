@@ -5,14 +5,13 @@ directory with the suffix `-future`, and `swap` renames this directory to the na
 uses the original log if its directory still has the name of the log, or else the complete copy.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from uuid import UUID
 
 from barnabas_broker.storage.disk import file_names
 from barnabas_broker.storage.disk.checkpoints import encode_partition_metadata
 from barnabas_broker.storage.disk.files import LogFile
-from barnabas_broker.storage.errors import LogDirFailed, StorageError, disk_access, storage_error
+from barnabas_broker.storage.errors import LogDirFailed, StorageError, disk_access, disk_errors
 from barnabas_broker.storage.logs.log import Log
 from barnabas_broker.storage.logs.log_closing import write_pending
 from barnabas_broker.storage.logs.log_environment import LogEnvironment
@@ -113,12 +112,8 @@ class ReplicaMove:
             return self._environment.files.read(f"{self.log.directory}/{name}")
         return None
 
-    @contextmanager
-    def _blaming_the_source(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise storage_error(self.log.log_dir, self.log.directory, error) from error
+    def _blaming_the_source(self) -> AbstractContextManager[None]:
+        return disk_errors(self.log.log_dir, self.log.directory)
 
     def _path(self, segment: Segment, suffix: str) -> str:
         return f"{self.directory}/{file_names.segment_file(segment.base_offset, suffix)}"

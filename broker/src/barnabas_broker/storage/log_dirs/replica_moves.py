@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from barnabas_broker.storage.errors import storage_error
+from barnabas_broker.storage.errors import disk_errors
 from barnabas_broker.storage.log_dirs.log_dir import LogDir
 from barnabas_broker.storage.log_dirs.log_dir_choice import LogDirChoice
 from barnabas_broker.storage.log_dirs.log_lookup import online_log
@@ -65,10 +65,8 @@ class ReplicaMoves:
     def _check_free(self, log_dir: str, topic_partition: TopicPartition) -> None:
         """Raise ApiError if the directory for the finished copy already exists, and StorageError if the disk fails."""
         directory = f"{log_dir}/{topic_partition}"
-        try:
+        with disk_errors(log_dir, directory):
             is_there = self._environment.files.exists(directory)
-        except OSError as error:
-            raise storage_error(log_dir, directory, error) from error
         if is_there:
             message = (
                 f"the directory {directory} exists already, but no log could be loaded from it; move the "

@@ -13,7 +13,7 @@ from uuid import UUID
 
 from barnabas_broker.storage.disk import file_names
 from barnabas_broker.storage.disk.checkpoints import decode_epochs, decode_partition_metadata
-from barnabas_broker.storage.errors import storage_error
+from barnabas_broker.storage.errors import disk_errors, storage_error
 from barnabas_broker.storage.log_dirs.log_dir import LogDir
 from barnabas_broker.storage.logs.log import Log
 from barnabas_broker.storage.logs.log_environment import LogEnvironment
@@ -99,10 +99,8 @@ class StrayLogs:
         Raises StorageError.
         """
         directory = f"{log_dir.path}/{topic_partition}"
-        try:
+        with disk_errors(log_dir.path, directory):
             return self._topic_id(directory)
-        except OSError as error:
-            raise storage_error(log_dir.path, directory, error) from error
 
     def damaged_epoch(self, log_dir: LogDir, topic_partition: TopicPartition) -> int | None:
         """Return the latest leader epoch of a log that could not be loaded; None without a readable checkpoint."""
@@ -126,11 +124,9 @@ class StrayLogs:
                 self._load(log_dir, f"{log_dir}/{name}", parsed.topic_partition)
 
     def _load(self, log_dir: str, directory: str, topic_partition: TopicPartition) -> None:
-        try:
+        with disk_errors(log_dir, directory):
             size_bytes = sum(entry.size_bytes for entry in self._environment.files.scan(directory))
             stray = StrayLog(topic_partition, self._topic_id(directory), log_dir, directory, size_bytes)
-        except OSError as error:
-            raise storage_error(log_dir, directory, error) from error
         self._by_directory[directory] = stray
 
     def _topic_id(self, directory: str) -> UUID | None:

@@ -14,7 +14,7 @@ from weakref import WeakSet
 
 from barnabas_broker.storage.disk import file_names
 from barnabas_broker.storage.disk.checkpoints import encode_partition_metadata
-from barnabas_broker.storage.errors import DiskFull, storage_error
+from barnabas_broker.storage.errors import DiskFull, disk_access, disk_errors
 from barnabas_broker.storage.logs.log import Log
 
 _logger: Final = logging.getLogger(__name__)
@@ -93,26 +93,20 @@ class TopicIds:
         return _sync_call(log)
 
 
+@disk_access
 def _write(log: Log, topic_id: UUID) -> None:
-    try:
-        log.files.write_atomically(_path(log), encode_partition_metadata(topic_id), sync=False)
-    except OSError as error:
-        raise storage_error(log.log_dir, log.directory, error) from error
+    log.files.write_atomically(_path(log), encode_partition_metadata(topic_id), sync=False)
 
 
+@disk_access
 def _sync_call(log: Log) -> Callable[[], None]:
     files, log_dir, directory = log.files, log.log_dir, log.directory
-    try:
-        file = files.open_existing(_path(log))
-    except OSError as error:
-        raise storage_error(log_dir, directory, error) from error
+    file = files.open_existing(_path(log))
 
     def sync() -> None:
-        try:
+        with disk_errors(log_dir, directory):
             file.sync()
             files.sync_dir(directory)
-        except OSError as error:
-            raise storage_error(log_dir, directory, error) from error
 
     return sync
 

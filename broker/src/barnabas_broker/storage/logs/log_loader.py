@@ -14,7 +14,7 @@ from uuid import UUID
 from barnabas_broker.storage.disk import file_names
 from barnabas_broker.storage.disk.checkpoints import decode_partition_metadata
 from barnabas_broker.storage.disk.files import FileEntry
-from barnabas_broker.storage.errors import DiskFull, InvalidBatch, storage_error
+from barnabas_broker.storage.errors import DiskFull, disk_errors
 from barnabas_broker.storage.logs.leader_epochs import FoundEpoch
 from barnabas_broker.storage.logs.log import Log
 from barnabas_broker.storage.logs.log_environment import LogEnvironment
@@ -36,10 +36,8 @@ def open_log(
 
     `on_recovered` is called after the check of each segment, with the number of checked bytes.
     """
-    try:
+    with disk_errors(place.log_dir, place.directory):
         return _load(environment, place, now_ms, on_recovered)
-    except (OSError, InvalidBatch) as error:
-        raise storage_error(place.log_dir, place.directory, error) from error
 
 
 def _load(environment: LogEnvironment, place: LogPlace, now_ms: int, on_recovered: Callable[[int], None]) -> Log:

@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary
 from barnabas_broker.storage.disk import file_names
 from barnabas_broker.storage.disk.files import FileSystem
 from barnabas_broker.storage.disk.flush_job import FlushJob
-from barnabas_broker.storage.errors import InvalidBatch, StorageError, storage_error
+from barnabas_broker.storage.errors import StorageError, disk_access
 from barnabas_broker.storage.logs.log_syncs import LogSyncs
 from barnabas_broker.storage.producer_state.log_producers import LogProducers, ProducerReplay
 from barnabas_broker.storage.segments.segments import Segments
@@ -104,6 +104,7 @@ def cut_jobs(logs: Sequence[CutLog]) -> list[FlushJob]:
     return [job for cut in logs if cut.awaits_checkpoint and (job := _cut_job(cut.log)) is not None]
 
 
+@disk_access
 def _cut_job(log: TruncatedLog) -> FlushJob | None:
     """Return a job that syncs the truncated file and its directory, or None for a new log without files.
 
@@ -114,11 +115,7 @@ def _cut_job(log: TruncatedLog) -> FlushJob | None:
     active = log.segments.active
     if not log.files.exists(active.path(file_names.LOG)):
         return None
-    try:
-        sync = active.file.sync
-    except (OSError, InvalidBatch) as error:
-        raise storage_error(log.log_dir, log.directory, error) from error
-    calls = (sync, partial(log.files.sync_dir, log.directory))
+    calls = (active.file.sync, partial(log.files.sync_dir, log.directory))
     return FlushJob(log.log_dir, log.directory, calls, log.syncs.recovery_point, log.segments.truncations)
 
 
