@@ -105,4 +105,5 @@ def test_a_start_that_is_cut_short_forgets_no_high_watermark(starting: Starting)
     next(starting.turns())
     assert broker.replicas.lookup.hosted(last) is None
     chores = LogChores(broker.logs, broker.replicas, ManualClock(), lambda _: None)
-    assert chores.high_watermark_of(broker.logs.logs[last]) == 5
+    broker.logs.checkpoint(chores.high_watermark_of)
+    assert broker.logs.checkpointed_high_watermark(last) == 5

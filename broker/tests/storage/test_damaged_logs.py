@@ -7,6 +7,7 @@ from uuid import UUID
 import pytest
 from storage_samples import NOW_MS, append, batch, read_all
 
+from barnabas_broker.storage.disk import file_names
 from barnabas_broker.storage.disk.files import PosixFileSystem
 from barnabas_broker.storage.disk.open_files import OpenFiles
 from barnabas_broker.storage.disk.trash import Trash
@@ -32,7 +33,6 @@ def started(path: Path) -> LogManager:
     identity, settings = BrokerIdentity("cluster", 1), LogManagerSettings([str(path)])
     logs = LogManager(environment, ManualClock(), settings, identity, lambda _: CONFIG)
     logs.load()
-    logs.checkpointed_high_watermarks()
     return logs
 
 
@@ -104,7 +104,7 @@ def test_what_else_is_known_of_a_damaged_log_outlives_the_starts_that_cannot_loa
     for _ in range(2):
         end(started(damaged), cleanly=False)
     flip(damaged)
-    assert started(damaged).checkpointed_high_watermarks()[DAMAGED] == 3
+    assert started(damaged).log_dirs[0].checkpointed(file_names.HIGH_WATERMARKS, DAMAGED) == 3
 
 
 def test_a_damaged_log_that_is_deleted_leaves_nothing_to_a_later_one_of_its_name(damaged: Path) -> None:

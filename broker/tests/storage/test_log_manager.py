@@ -230,7 +230,6 @@ def test_a_checkpoint_that_the_disk_refuses_takes_that_directory_offline(tmp_pat
     started(bad, good)
     (bad / name).mkdir()  # Opening it for reading fails.
     logs = started(bad, good)
-    logs.checkpointed_high_watermarks()
     assert [log_dir.is_online for log_dir in logs.log_dirs] == [False, True]
 
 

@@ -117,4 +117,4 @@ def test_a_high_watermark_is_that_of_the_log_dir_that_has_the_log(tmp_path: Path
     logs.checkpoint(lambda _: 1)
     logs.log_dirs[0].fail(LogDirFailed(str(here), "the process dies"))
     logs = started(here, failed)
-    assert logs.checkpointed_high_watermarks() == {flights(0): 1}
+    assert logs.checkpointed_high_watermark(flights(0)) == 1

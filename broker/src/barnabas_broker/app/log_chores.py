@@ -165,11 +165,7 @@ class LogChores:
     def high_watermark_of(self, each: Log) -> int | None:
         """Return the high watermark to store in the checkpoint file for a log; called in a thread.
 
-        While this broker has no Partition object for the log, return the high watermark that was read from the
-        checkpoint file when the broker started, or None if the file had no entry. Return None also if another log has
-        replaced this log.
+        Return None while no Partition object has the log; the file then keeps its entry.
         """
         partition = self._replicas.lookup.hosted(each.topic_partition)
-        if partition is None:
-            return self._replicas.checkpointed.get(each.topic_partition)
-        return each.high_watermark if partition.log is each else None
+        return each.high_watermark if partition is not None and partition.log is each else None

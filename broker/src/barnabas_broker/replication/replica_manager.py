@@ -66,8 +66,6 @@ class ReplicaManager:
             self._own_broker_epoch,
             environment.turned_away,
         )
-        self.checkpointed: dict[TopicPartition, int] = {}
-        """The checkpointed high watermarks of partitions that have not been created yet."""
         self.lookup: Final = PartitionLookup(broker_id, image, self.states, environment.is_awake)
         clock, timers, states = environment.clock, environment.timers, self.states
         self.failures: Final = OfflinePartitions(
@@ -166,7 +164,6 @@ class ReplicaManager:
 
         The work is spread over many turns of the event loop.
         """
-        self.checkpointed = self._logs.checkpointed_high_watermarks()
         are_online = all(each.is_online for each in self._logs.log_dirs)
         absent = set() if are_online else set(self._assigned()) - self._logs.logs.keys()
         topic_ids = {each.topic: self._image.topics[each.topic].topic_id for each in absent}
@@ -320,7 +317,7 @@ class ReplicaManager:
 
     def _partition(self, record: ReplicaRecord, opened: Log) -> Partition:
         where, topic_id = record.topic_partition, record.topic_id
-        high_watermark = self.checkpointed.pop(where, 0)
+        high_watermark = self._logs.checkpointed_high_watermark(where)
         waiters, commits = self._environment.purgatory.wait_list(), CommitQueue(self._environment.timers)
         return Partition(where, topic_id, opened, high_watermark, self._context, waiters, commits)
 

@@ -1,8 +1,7 @@
-"""Lookups of logs in the log dirs, and of their checkpoint entries."""
+"""Lookups of logs in the log dirs, and of what they have kept."""
 
 from collections.abc import Iterable
 
-from barnabas_broker.storage.disk import file_names
 from barnabas_broker.storage.log_dirs.kept_records import Kept
 from barnabas_broker.storage.log_dirs.log_dir import LogDir
 from barnabas_broker.storage.logs.log import Log
@@ -23,9 +22,3 @@ def kept_by(log_dirs: Iterable[LogDir], log: Log) -> Kept:
     """Return SOME if the log may have lost acknowledged records, SYNCED if only unacknowledged ones, otherwise ALL."""
     log_dir = next(each for each in log_dirs if each.path == log.log_dir)
     return log_dir.kept.of(log.topic_partition, log.log_end_offset)
-
-
-def committed_in(log_dir: LogDir) -> dict[TopicPartition, int]:
-    """Return the checkpointed high watermarks of the logs in a log dir, also of damaged logs. Raises StorageError."""
-    offsets = log_dir.offsets(file_names.HIGH_WATERMARKS)
-    return {key: offset for key, offset in offsets.items() if key in log_dir.logs or key in log_dir.damaged}

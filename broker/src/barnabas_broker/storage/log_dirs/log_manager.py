@@ -22,7 +22,7 @@ from barnabas_broker.storage.log_dirs.log_dir import HighWatermarkOf, LogDir
 from barnabas_broker.storage.log_dirs.log_dir_choice import LogDirChoice
 from barnabas_broker.storage.log_dirs.log_dir_loader import LoadProgress, LogDirLoader
 from barnabas_broker.storage.log_dirs.log_dir_owner import BrokerIdentity
-from barnabas_broker.storage.log_dirs.log_lookup import committed_in, online_log
+from barnabas_broker.storage.log_dirs.log_lookup import online_log
 from barnabas_broker.storage.log_dirs.replica_moves import ReplicaMoves
 from barnabas_broker.storage.log_dirs.stray_logs import StrayLogs, marked_directory
 from barnabas_broker.storage.log_dirs.topic_ids import TopicIds
@@ -343,15 +343,6 @@ class LogManager:
             _logger.warning(
                 "%d files or directories could not be deleted; the first error: %s", len(refusals), refusals[0]
             )
-
-    def checkpointed_high_watermarks(self) -> dict[TopicPartition, int]:
-        """Return the high watermarks of all logs, as listed in the last checkpoints of the log dirs.
-
-        A log dir that cannot be read goes offline.
-        """
-        found: dict[TopicPartition, int] = {}
-        self._on_each_online_dir(lambda log_dir: found.update(committed_in(log_dir)))
-        return found
 
     def checkpointed_high_watermark(self, topic_partition: TopicPartition) -> int:
         """Return the high watermark of a log in the checkpoint, or 0 if the checkpoint or this broker lacks the log."""
