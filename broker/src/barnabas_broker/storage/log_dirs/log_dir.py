@@ -215,25 +215,15 @@ class LogDir:
     def checkpoint_calls(self, high_watermark_of: HighWatermarkOf) -> list[Callable[[], None]]:
         """Return functions that each write one of the checkpoint files; the caller runs them in a thread.
 
-        The functions raise StorageError if the disk fails or the log dir is offline.
+        The functions raise StorageError if the disk fails, or if the logs of an offline log dir are not loaded.
         """
-        calls = (
+        return [
             self.checkpoint_recovery_points,
             self.checkpoint_clean_offsets,
             self._checkpoint_synced_logs,
             self._checkpoint_log_starts,
             partial(self.checkpoint_high_watermarks, high_watermark_of),
-        )
-        return [partial(self._call_online, call) for call in calls]
-
-    def _call_online(self, call: Callable[[], None]) -> None:
-        """Run `call` if the log dir is online; otherwise raise the error that took the log dir offline.
-
-        The logs of an offline log dir are not loaded, so `call` would write a checkpoint without their entries.
-        """
-        if (failure := self.failure) is not None:
-            raise failure
-        call()
+        ]
 
     def checkpoint_high_watermarks(self, high_watermark_of: HighWatermarkOf) -> None:
         """Write the current high watermarks of the log dir's logs. Raises StorageError.

@@ -88,9 +88,9 @@ class LogDirLoader:
             self._load_log(log_dir, place, count)
             if topic_partition in log_dir.logs and log_dir.logs[topic_partition].segments.size_bytes < found_bytes:
                 log_dir.kept.cut.add(topic_partition)
-        log_dir.has_all_logs = True
         for log in log_dir.take_clean_offsets():
             self._truncated.add(log)
+        log_dir.has_all_logs = True
         # After a failed sync, the data of a log is rewritten when the log is loaded. Damaged logs cannot be loaded, so
         # the file that marks the failed sync stays while a log is damaged.
         self._write_what_is_found(log_dir, is_rewritten=not log_dir.damaged)
