@@ -13,7 +13,7 @@ from barnabas_broker.storage.log_dirs.kept_records import Kept
 from barnabas_broker.storage.log_dirs.log_dir_owner import BrokerIdentity
 from barnabas_broker.storage.log_dirs.log_lookup import kept_by
 from barnabas_broker.storage.log_dirs.log_manager import LogManager, LogManagerSettings
-from barnabas_broker.storage.log_dirs.topic_lookup import TopicLookup
+from barnabas_broker.storage.log_dirs.topic_ids import TopicLookup
 from barnabas_broker.storage.logs.log_environment import LogEnvironment
 from barnabas_broker.storage.logs.truncation import truncate_to
 from barnabas_broker.storage.logs.unsynced_log import UnsyncedLog

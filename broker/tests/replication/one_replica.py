@@ -25,7 +25,7 @@ from barnabas_broker.storage.disk.trash import Trash
 from barnabas_broker.storage.errors import LogDirFailed
 from barnabas_broker.storage.log_dirs.log_dir_owner import BrokerIdentity
 from barnabas_broker.storage.log_dirs.log_manager import LogManager, LogManagerSettings
-from barnabas_broker.storage.log_dirs.topic_lookup import TopicLookup
+from barnabas_broker.storage.log_dirs.topic_ids import TopicLookup
 from barnabas_broker.storage.logs.log_environment import LogEnvironment
 from barnabas_broker.wire.record_batch import parse_header
 from barnabas_broker.wire.records import Record, encode_batch

@@ -19,7 +19,7 @@ from barnabas_broker.storage.disk.open_files import OpenFiles
 from barnabas_broker.storage.disk.trash import Trash, remove_all
 from barnabas_broker.storage.errors import DiskFull, LogDirFailed
 from barnabas_broker.storage.log_dirs.log_manager import LogManager, LogManagerSettings
-from barnabas_broker.storage.log_dirs.topic_lookup import TopicLookup
+from barnabas_broker.storage.log_dirs.topic_ids import TopicLookup
 from barnabas_broker.storage.logs.log import Log
 from barnabas_broker.storage.logs.log_closing import close_logs, write_pending
 from barnabas_broker.storage.logs.log_environment import LogEnvironment

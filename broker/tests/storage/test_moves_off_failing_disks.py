@@ -17,7 +17,7 @@ from barnabas_broker.storage.errors import LogDirFailed
 from barnabas_broker.storage.log_dirs.log_dir_owner import BrokerIdentity
 from barnabas_broker.storage.log_dirs.log_manager import LogManager, LogManagerSettings
 from barnabas_broker.storage.log_dirs.replica_move import ReplicaMove
-from barnabas_broker.storage.log_dirs.topic_lookup import TopicLookup
+from barnabas_broker.storage.log_dirs.topic_ids import TopicLookup
 from barnabas_broker.storage.logs.log_environment import LogEnvironment
 from barnabas_core.config.log_config import LONG_MAX, LogConfig
 from barnabas_core.topic_partition import TopicPartition

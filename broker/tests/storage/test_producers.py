@@ -10,7 +10,7 @@ from barnabas_broker.storage.logs.log import Log
 from barnabas_broker.storage.logs.log_closing import close_logs
 from barnabas_broker.storage.logs.log_offsets import LogAppend
 from barnabas_broker.storage.logs.truncation import truncate_to
-from barnabas_broker.storage.producer_state.producer_snapshot import SnapshotEntry, decode_snapshot, encode_snapshot
+from barnabas_broker.storage.producer_state.producer_snapshots import SnapshotEntry, decode_snapshot, encode_snapshot
 from barnabas_broker.storage.producer_state.producers import PARTITION_MAX, ProducerCount, ProducerStates
 from barnabas_broker.wire.record_batch import BatchHeader, parse_header
 from barnabas_core.errors import ApiError, ErrorCode

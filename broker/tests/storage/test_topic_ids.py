@@ -15,7 +15,7 @@ from barnabas_broker.storage.disk.trash import Trash
 from barnabas_broker.storage.errors import DiskFull, LogDirFailed
 from barnabas_broker.storage.log_dirs.log_dir_owner import BrokerIdentity
 from barnabas_broker.storage.log_dirs.log_manager import LogManager, LogManagerSettings
-from barnabas_broker.storage.log_dirs.topic_lookup import NO_TOPICS, TopicLookup
+from barnabas_broker.storage.log_dirs.topic_ids import NO_TOPICS, TopicLookup
 from barnabas_broker.storage.logs.log_environment import LogEnvironment
 from barnabas_core.config.log_config import LogConfig
 from barnabas_core.topic_partition import TopicPartition

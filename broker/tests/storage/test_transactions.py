@@ -10,9 +10,8 @@ from barnabas_broker.storage.logs.aborted_transactions import aborted_among
 from barnabas_broker.storage.logs.follower_append import append_as_follower
 from barnabas_broker.storage.logs.log import Log
 from barnabas_broker.storage.logs.log_closing import close_logs
-from barnabas_broker.storage.logs.marker_append import append_marker
+from barnabas_broker.storage.logs.marker_append import append_marker, check_marker
 from barnabas_broker.storage.logs.truncation import truncate_to
-from barnabas_broker.storage.producer_state.marker_check import check_marker
 from barnabas_broker.storage.producer_state.producers import PARTITION_MAX, Producer, ProducerCount, ProducerStates
 from barnabas_broker.wire.record_batch import parse_header
 from barnabas_broker.wire.records import Record, encode_batch

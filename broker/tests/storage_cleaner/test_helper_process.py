@@ -13,9 +13,16 @@ from typing import Any
 import pytest
 from compaction_samples import COMPACT, NOW_MS, PLANES, OneCompactedLog
 
-from barnabas_broker.storage.helper.frames import frame
 from barnabas_broker.storage.helper.helper import WORKER_COMMAND, Helper, HelperDied
-from barnabas_broker.storage.helper.requests import Failed, InspectBatch, Inspected, KeysMapped, MapKeys, SourceSegment
+from barnabas_broker.storage.helper.requests import (
+    Failed,
+    InspectBatch,
+    Inspected,
+    KeysMapped,
+    MapKeys,
+    SourceSegment,
+    frame,
+)
 from barnabas_broker.storage.inspection.batch_inspection import inspection
 from barnabas_broker.storage.inspection.inspector import BatchInspector
 from barnabas_broker.wire.compression import Codec

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas_broker.storage.cleaner.throttle import CleanerThrottle
+from barnabas_broker.storage.helper_worker import CleanerThrottle
 
 
 @given(steps=st.lists(st.tuples(st.integers(1, 10**6), st.floats(0, 5)), min_size=1), rate=st.integers(1000, 10**7))

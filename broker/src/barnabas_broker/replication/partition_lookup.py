@@ -4,12 +4,24 @@ from collections.abc import Callable, Iterator
 from uuid import UUID
 
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
-from barnabas_broker.replication.hosted_topic import HostedTopic
 from barnabas_broker.replication.not_leader_errors import why_missing
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.replication.replica_states import ReplicaStates
+from barnabas_core.config.log_config import LogConfig
 from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.topic_partition import TopicPartition
+
+
+class HostedTopic:
+    """A topic with its settings, and its partitions on this broker by partition number."""
+
+    __slots__ = ("config", "name", "partitions", "topic_id")
+
+    def __init__(self, name: str, topic_id: UUID, config: LogConfig) -> None:
+        self.name = name
+        self.topic_id = topic_id
+        self.config = config
+        self.partitions: dict[int, Partition] = {}
 
 
 class PartitionLookup:

@@ -13,13 +13,12 @@ from barnabas_broker.metadata.image.image_change import ImageChange
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.metadata.model import NO_LEADER, PartitionState, TopicDocument
 from barnabas_broker.replication.commit_queue import CommitQueue
-from barnabas_broker.replication.hosted_topic import HostedTopic
 from barnabas_broker.replication.log_opening import LogOpening
 from barnabas_broker.replication.log_reports import CUT, GONE, LogReports
 from barnabas_broker.replication.offline_partitions import OfflinePartitions
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.replication.partition_environment import PartitionEnvironment
-from barnabas_broker.replication.partition_lookup import PartitionLookup
+from barnabas_broker.replication.partition_lookup import HostedTopic, PartitionLookup
 from barnabas_broker.replication.replica_environment import ReplicaEnvironment
 from barnabas_broker.replication.replica_states import NOT_SERVED, ReplicaRecord, ReplicaState, ReplicaStates, Trigger
 from barnabas_broker.replication.stray_log_policy import StrayLogPolicy

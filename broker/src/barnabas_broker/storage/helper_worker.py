@@ -19,15 +19,15 @@ from typing import IO, Any, Final
 
 from barnabas_broker.storage.cleaner.batch_filter import BatchFilter
 from barnabas_broker.storage.cleaner.batch_reader import Pacer
+from barnabas_broker.storage.cleaner.cleaned_segment import clean_segments
 from barnabas_broker.storage.cleaner.key_map import map_keys
 from barnabas_broker.storage.cleaner.offset_map import OffsetMap
 from barnabas_broker.storage.cleaner.round_transactions import RoundTransactions
-from barnabas_broker.storage.cleaner.segment_cleaning import clean_segments
-from barnabas_broker.storage.cleaner.throttle import CleanerThrottle
 from barnabas_broker.storage.disk.files import FileSystem, PosixFileSystem
 from barnabas_broker.storage.errors import InvalidBatch, SyncFailed
-from barnabas_broker.storage.helper.frames import LENGTH, SIGN_OF_LIFE, frame
 from barnabas_broker.storage.helper.requests import (
+    LENGTH,
+    SIGN_OF_LIFE,
     CleanSegments,
     Failed,
     InspectBatch,
@@ -36,6 +36,7 @@ from barnabas_broker.storage.helper.requests import (
     Request,
     Response,
     SegmentCleaned,
+    frame,
 )
 from barnabas_broker.storage.inspection.batch_inspection import inspect_batch
 
@@ -46,6 +47,22 @@ SIGN_OF_LIFE_S: Final = 10.0
 """The interval in seconds at which the process sends empty frames during long work."""
 OOM_SCORE: Final = 500
 """The OOM score that makes the kernel kill this process before the broker; only the current request is then lost."""
+
+
+class CleanerThrottle:
+    """The pauses that limit the rate of reads and writes to `bytes_per_s` (`log.cleaner.io.max.bytes.per.second`)."""
+
+    def __init__(self, bytes_per_s: float, monotonic_s: Callable[[], float]) -> None:
+        self._bytes_per_s = bytes_per_s
+        self._monotonic_s = monotonic_s
+        self._started_s = monotonic_s()
+        self._spent_bytes = 0
+
+    def pause_s(self, size_bytes: int) -> float:
+        """Count `size_bytes` that were read or written, and return the seconds to wait."""
+        self._spent_bytes += size_bytes
+        ahead_s = self._spent_bytes / self._bytes_per_s - (self._monotonic_s() - self._started_s)
+        return max(ahead_s, 0.0)
 
 
 class Worker:

@@ -1,7 +1,7 @@
 """Log compaction, which keeps the newest record of each key.
 
 `planning` runs on the event loop and chooses the log and the segments to compact. The helper process (`storage.helper`)
-first finds the newest offset of each key (`key_map`), then writes the new segments one by one (`segment_cleaning`).
+first finds the newest offset of each key (`key_map`), then writes the new segments one by one (`cleaned_segment`).
 `manager` swaps in each new segment before it requests the next one, so compaction needs disk space for only one more
 segment.
 

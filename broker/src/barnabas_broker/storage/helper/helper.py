@@ -8,8 +8,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final, cast
 
-from barnabas_broker.storage.helper.frames import LENGTH, frame
-from barnabas_broker.storage.helper.requests import Request, Response
+from barnabas_broker.storage.helper.requests import LENGTH, Request, Response, frame
 from barnabas_core.clock import Cancellable, Timers
 
 _logger: Final = logging.getLogger(__name__)

@@ -1,12 +1,21 @@
-"""The requests of the broker to its helper process, and the responses; a pipe carries them pickled."""
+"""The requests of the broker to its helper process, and the responses.
 
+A pipe carries each of them as a frame: a length, then the pickled request or response.
+"""
+
+import pickle
+import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from barnabas_broker.storage.helper.record_walk import RECORDS_BYTES_MAX
 from barnabas_broker.storage.segments.transaction_index import AbortedTransaction
 from barnabas_broker.wire.produce import RecordErrors
+
+LENGTH: Final = struct.Struct(">I")
+SIGN_OF_LIFE: Final = LENGTH.pack(0)
+"""An empty frame: the helper process sends it while it works on a response, to show that it is not stuck."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,3 +159,9 @@ class Failed(NamedTuple):
 
 Request = MapKeys | CleanSegments | InspectBatch
 Response = KeysMapped | SegmentCleaned | Inspected | Refused | Failed
+
+
+def frame(value: object) -> bytes:
+    """Return the frame of a request or response."""
+    body = pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
+    return LENGTH.pack(len(body)) + body

@@ -25,8 +25,7 @@ from barnabas_broker.storage.log_dirs.log_dir_owner import BrokerIdentity
 from barnabas_broker.storage.log_dirs.log_lookup import online_log
 from barnabas_broker.storage.log_dirs.replica_moves import ReplicaMoves
 from barnabas_broker.storage.log_dirs.stray_logs import StrayLogs, marked_directory
-from barnabas_broker.storage.log_dirs.topic_ids import TopicIds
-from barnabas_broker.storage.log_dirs.topic_lookup import NO_TOPICS, TopicLookup
+from barnabas_broker.storage.log_dirs.topic_ids import NO_TOPICS, TopicIds, TopicLookup
 from barnabas_broker.storage.logs.log import Log
 from barnabas_broker.storage.logs.log_closing import close_logs
 from barnabas_broker.storage.logs.log_environment import LogEnvironment
@@ -82,7 +81,7 @@ class LogManager:
         self._identity = identity
         self._assigned = topics.assigned
         self.strays = StrayLogs(self._environment, clock, self.log_dirs)
-        self.topic_ids = TopicIds(topics.only_topic)
+        self.topic_ids = TopicIds(topics)
         self._loader = LogDirLoader(
             self._environment, clock, self.log_dirs, config_of, self.strays, self.topic_ids, self.truncated
         )

@@ -8,7 +8,7 @@ the disk has space.
 
 import logging
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple
 from uuid import UUID
 from weakref import WeakSet
 
@@ -16,19 +16,31 @@ from barnabas_broker.storage.disk import file_names
 from barnabas_broker.storage.disk.checkpoints import encode_partition_metadata
 from barnabas_broker.storage.errors import DiskFull, disk_access, disk_errors
 from barnabas_broker.storage.logs.log import Log
+from barnabas_core.topic_partition import TopicPartition
 
 _logger: Final = logging.getLogger(__name__)
 
 
-class TopicIds:
-    """The topic ids of logs.
+class TopicLookup(NamedTuple):
+    """The functions that find the topic of a log in the metadata.
 
-    `only_topic` returns the id of the topic that has the given name now. It returns None if there is no such topic, or
-    if a deleted topic with this name may still have logs.
+    `assigned` returns this broker's partition for a topic id and a partition number, or None. `only_topic` returns the
+    id of the topic that has the given name now. It returns None if there is no such topic, or if a deleted topic with
+    this name may still have logs.
     """
 
-    def __init__(self, only_topic: Callable[[str], UUID | None]) -> None:
-        self._only_topic = only_topic
+    assigned: Callable[[UUID, int], TopicPartition | None] = lambda *_: None
+    only_topic: Callable[[str], UUID | None] = lambda _: None
+
+
+NO_TOPICS: Final = TopicLookup()
+
+
+class TopicIds:
+    """The topic ids of logs."""
+
+    def __init__(self, topics: TopicLookup) -> None:
+        self._only_topic = topics.only_topic
         self._unsynced: dict[Log, None] = {}
         self._unwritten: WeakSet[Log] = WeakSet()
         """The logs whose topic ids could not be written because the disk was full."""

@@ -1,9 +1,9 @@
 """The removal of a log's segments, and their replacement by compacted segments."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 
-from barnabas_broker.storage.disk.renames import rename_all
+from barnabas_broker.storage.disk.files import FileSystem
 from barnabas_broker.storage.errors import half_done
 from barnabas_broker.storage.logs.log_environment import LogEnvironment
 from barnabas_broker.storage.producer_state.producer_snapshots import ProducerSnapshots
@@ -71,3 +71,23 @@ class SegmentRemoval:
 
     def _drop_snapshots(self) -> None:
         self._snapshots.keep_only(segment.base_offset for segment in self._segments)
+
+
+def rename_all(files: FileSystem, names: Sequence[tuple[str, str]]) -> None:
+    """Rename each old path to its new path; undo all renames after an OSError.
+
+    Raises the OSError, or HalfDone if a rename cannot be undone.
+    """
+    for number, (old, new) in enumerate(names):
+        try:
+            files.rename(old, new)
+        except OSError:
+            _rename_back(files, names[:number])
+            raise
+
+
+def _rename_back(files: FileSystem, names: Sequence[tuple[str, str]]) -> None:
+    """Undo the renames, the last one first, so that a crash never leaves a later rename without the earlier ones."""
+    for old, new in reversed(names):
+        with half_done():
+            files.rename(new, old)

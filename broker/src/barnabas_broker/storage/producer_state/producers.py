@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from threading import Lock
 from typing import Final, NamedTuple
 
-from barnabas_broker.storage.producer_state.producer_snapshot import SnapshotEntry
+from barnabas_broker.storage.producer_state.producer_snapshots import SnapshotEntry
 from barnabas_broker.storage.producer_state.transactions import Transactions
 from barnabas_broker.storage.producer_state.verifications import Verifications
 from barnabas_broker.storage.segments.transaction_index import AbortedTransaction
