@@ -16,7 +16,7 @@ from barnabas_broker.storage.log_dirs.log_manager import LogManager, LogManagerS
 from barnabas_broker.storage.log_dirs.topic_ids import TopicLookup
 from barnabas_broker.storage.logs.log_environment import LogEnvironment
 from barnabas_broker.storage.logs.truncation import truncate_to
-from barnabas_broker.storage.logs.unsynced_log import UnsyncedLog
+from barnabas_broker.storage.logs.waiting_log import WaitingLog
 from barnabas_broker.wire.record_batch import parse_header
 from barnabas_broker.wire.records import Record, encode_batch
 from barnabas_core.config.log_config import LogConfig
@@ -38,7 +38,7 @@ class Life:
         self.random = random
         self.disk = SimulatedDisk(lambda: 0)
         self.disk.make_dir("/logs")
-        self.due: list[UnsyncedLog] = []
+        self.due: list[WaitingLog] = []
         self.start(machine_ran_on=True)
         self.disk.sync_dir("/")
         self.logs.create(FLIGHTS, TOPIC_ID, random.choice(SETTINGS))

@@ -8,13 +8,13 @@ from producing_broker import Client, Producing, true_batch
 
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.storage.logs.log_offsets import LogAppend
-from barnabas_broker.storage.logs.unsynced_log import UnsyncedLog
+from barnabas_broker.storage.logs.waiting_log import WaitingLog
 from barnabas_core.config.log_config import LogConfig
 from barnabas_core.errors import ErrorCode
 
 
-def awaiting(path: Path) -> tuple[Producing, Client, list[UnsyncedLog]]:
-    due: list[UnsyncedLog] = []
+def awaiting(path: Path) -> tuple[Producing, Client, list[WaitingLog]]:
+    due: list[WaitingLog] = []
     broker = Producing(path, LogConfig(flush_messages=1))
     broker.logs.on_sync_due = due.append
     return broker, Client(broker), due

@@ -17,7 +17,7 @@ from barnabas_broker.replication.replica_states import ReplicaState
 from barnabas_broker.storage.disk.files import PosixFile
 from barnabas_broker.storage.errors import SyncFailed
 from barnabas_broker.storage.logs.truncation import truncate_to
-from barnabas_broker.storage.logs.unsynced_log import UnsyncedLog
+from barnabas_broker.storage.logs.waiting_log import WaitingLog
 from barnabas_core.errors import ApiError, ErrorCode
 from harness.manual_clock import ManualClock
 
@@ -196,9 +196,9 @@ def test_a_truncation_during_a_sync_leaves_nothing_that_waits_for_ever(
     asyncio.run(run())
 
 
-def awaiting(broker: WorldBroker) -> list[UnsyncedLog]:
+def awaiting(broker: WorldBroker) -> list[WaitingLog]:
     """The logs of this broker that are to be synced, by the test."""
-    due: list[UnsyncedLog] = []
+    due: list[WaitingLog] = []
     broker.environment = replace(broker.environment, sync_due=due.append)
     return due
 

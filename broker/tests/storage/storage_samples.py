@@ -13,7 +13,7 @@ from barnabas_broker.storage.logs.log_environment import LogEnvironment
 from barnabas_broker.storage.logs.log_loader import open_log
 from barnabas_broker.storage.logs.log_offsets import LogAppend
 from barnabas_broker.storage.logs.log_place import LogPlace
-from barnabas_broker.storage.logs.unsynced_log import UnsyncedLog
+from barnabas_broker.storage.logs.waiting_log import WaitingLog
 from barnabas_broker.storage.segments.index_pages import IndexPages
 from barnabas_broker.wire.parts import FileSlice
 from barnabas_broker.wire.record_batch import BatchHeader, parse_header
@@ -46,7 +46,7 @@ def batch(
     return memoryview(data)
 
 
-def acknowledged_later(_: UnsyncedLog) -> None:
+def acknowledged_later(_: WaitingLog) -> None:
     """For `sync_due`: nobody waits for the first records of a log."""
 
 

@@ -15,14 +15,13 @@ from storage_samples import NOW_MS, append, batch, read_all
 from barnabas_broker.storage.disk.files import PosixFileSystem
 from barnabas_broker.storage.disk.flush_job import FlushJob
 from barnabas_broker.storage.errors import DiskFull, LogDirFailed, LogDirRefused
-from barnabas_broker.storage.log_dirs.log_dir import LogDirState
+from barnabas_broker.storage.log_dirs.log_dir import LogDir, LogDirState
 from barnabas_broker.storage.log_dirs.log_dir_loader import LoadProgress
 from barnabas_broker.storage.log_dirs.log_dir_owner import BrokerIdentity
 from barnabas_broker.storage.log_dirs.log_manager import LogManager
 from barnabas_broker.storage.logs.log import Log
-from barnabas_broker.storage.logs.truncated_logs import DirOfLogs
 from barnabas_broker.storage.logs.truncation import truncate_to
-from barnabas_broker.storage.logs.unsynced_log import sync_now
+from barnabas_broker.storage.logs.waiting_log import sync_now
 from barnabas_core.config.log_config import LogConfig
 from barnabas_core.errors import ApiError, ErrorCode
 from harness.deadline import PATIENCE_S
@@ -356,7 +355,7 @@ def test_a_log_that_is_made_again_waits_for_the_checkpoints_and_not_the_caller(t
     ends = fill(logs, 2)
     logs.checkpoint(lambda log: ends[log.topic_partition])
     logs.delete(flights(1))
-    waiting: list[DirOfLogs] = []
+    waiting: list[LogDir] = []
     logs.truncated.on_added = waiting.append
     files.synced.clear()
     log = logs.create(flights(1), UUID(int=99), CONFIG)

@@ -9,7 +9,7 @@ from barnabas_broker.app.chores import in_thread
 from barnabas_broker.replication.replica_manager import ReplicaManager
 from barnabas_broker.storage.errors import DiskFull, StorageError
 from barnabas_broker.storage.log_dirs.log_manager import LogManager
-from barnabas_broker.storage.logs.unsynced_log import UnsyncedLog
+from barnabas_broker.storage.logs.waiting_log import WaitingLog
 
 
 class DueSyncs:
@@ -24,8 +24,8 @@ class DueSyncs:
         self._logs = logs
         self._replicas = replicas
         self._spawn = spawn
-        self._under_way: set[UnsyncedLog] = set()
-        self._refused: set[UnsyncedLog] = set()
+        self._under_way: set[WaitingLog] = set()
+        self._refused: set[WaitingLog] = set()
         """The logs with a sync that failed because the disk was full."""
         logs.on_sync_due = self._begin
 
@@ -38,12 +38,12 @@ class DueSyncs:
         for log in refused:
             self._begin(log)
 
-    def _begin(self, log: UnsyncedLog) -> None:
+    def _begin(self, log: WaitingLog) -> None:
         if log not in self._under_way:
             self._under_way.add(log)
             self._spawn(self._sync(log))
 
-    async def _sync(self, log: UnsyncedLog) -> None:
+    async def _sync(self, log: WaitingLog) -> None:
         """Sync a log until its records are synced or another log replaces it; then complete the waiting requests."""
         topic_partition = log.topic_partition
         try:

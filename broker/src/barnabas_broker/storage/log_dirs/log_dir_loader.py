@@ -11,11 +11,11 @@ from barnabas_broker.storage.log_dirs.log_dir import LogDir
 from barnabas_broker.storage.log_dirs.log_lookup import online_log
 from barnabas_broker.storage.log_dirs.stray_logs import StrayLogs
 from barnabas_broker.storage.log_dirs.topic_ids import TopicIds
+from barnabas_broker.storage.log_dirs.truncated_logs import TruncatedLogs
 from barnabas_broker.storage.logs.log import Log
 from barnabas_broker.storage.logs.log_environment import LogEnvironment
 from barnabas_broker.storage.logs.log_loader import open_log
 from barnabas_broker.storage.logs.log_place import LogPlace
-from barnabas_broker.storage.logs.truncated_logs import TruncatedLogs
 from barnabas_core.clock import Clock
 from barnabas_core.config.log_config import LogConfig
 from barnabas_core.topic_partition import TopicPartition

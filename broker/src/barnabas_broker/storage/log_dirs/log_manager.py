@@ -26,13 +26,13 @@ from barnabas_broker.storage.log_dirs.log_lookup import online_log
 from barnabas_broker.storage.log_dirs.replica_moves import ReplicaMoves
 from barnabas_broker.storage.log_dirs.stray_logs import StrayLogs, marked_directory
 from barnabas_broker.storage.log_dirs.topic_ids import NO_TOPICS, TopicIds, TopicLookup
+from barnabas_broker.storage.log_dirs.truncated_logs import TruncatedLogs
 from barnabas_broker.storage.logs.log import Log
 from barnabas_broker.storage.logs.log_closing import close_logs
 from barnabas_broker.storage.logs.log_environment import LogEnvironment
 from barnabas_broker.storage.logs.log_loader import open_log
 from barnabas_broker.storage.logs.log_place import LogPlace
-from barnabas_broker.storage.logs.truncated_logs import TruncatedLog, TruncatedLogs
-from barnabas_broker.storage.logs.unsynced_log import UnsyncedLog, sync_now
+from barnabas_broker.storage.logs.waiting_log import WaitingLog, sync_now
 from barnabas_core import kafka_uuid
 from barnabas_core.clock import Clock
 from barnabas_core.config.log_config import LogConfig
@@ -67,7 +67,7 @@ class LogManager:
         self.log_dirs = [LogDir(environment.files, path) for path in settings.log_dirs]
         self.truncated = TruncatedLogs()
         truncated = WeakMethod(self._truncated)  # A strong reference would be a cycle and keep the log dirs locked.
-        self.on_sync_due: Callable[[UnsyncedLog], object] = sync_now
+        self.on_sync_due: Callable[[WaitingLog], object] = sync_now
         """The callback for a log that has to be synced because of `flush.messages`."""
         due = WeakMethod(self._sync_due)
         self._environment = replace(
@@ -223,7 +223,7 @@ class LogManager:
     def _new_uuid(self) -> UUID:
         return kafka_uuid.random_uuid(self._environment.random.getrandbits)
 
-    def _truncated(self, log: TruncatedLog) -> None:
+    def _truncated(self, log: WaitingLog) -> None:
         """Register a log whose truncation has to be completed.
 
         If the log is still being loaded, the loader completes the truncation.
@@ -233,7 +233,7 @@ class LogManager:
             if log_dir.logs.get(log.topic_partition) is log:
                 self.truncated.on_added(log_dir)
 
-    def _sync_due(self, log: UnsyncedLog) -> None:
+    def _sync_due(self, log: WaitingLog) -> None:
         self.on_sync_due(log)
 
     def create(

@@ -8,51 +8,18 @@ the last remaining snapshots.
 A new log also refuses appends until the checkpoints no longer list an earlier log with the same name.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 from barnabas_broker.storage.disk import file_names
-from barnabas_broker.storage.disk.files import FileSystem
 from barnabas_broker.storage.disk.flush_job import FlushJob
 from barnabas_broker.storage.errors import StorageError, disk_access
-from barnabas_broker.storage.logs.log_syncs import LogSyncs
-from barnabas_broker.storage.producer_state.log_producers import LogProducers, ProducerReplay
-from barnabas_broker.storage.segments.segments import Segments
-from barnabas_core.topic_partition import TopicPartition
-
-
-class TruncatedLog(Protocol):
-    """The attributes of a `Log` that are needed to complete its truncation."""
-
-    topic_partition: TopicPartition
-    log_dir: str
-    directory: str
-    files: FileSystem
-    segments: Segments
-    syncs: LogSyncs
-    known_producers: LogProducers
-
-    def producer_replay(self) -> ProducerReplay:
-        """Return an object whose method `run` rebuilds the producer states of the log. Raises StorageError.
-
-        The method `run` may be called in a thread.
-        """
-        ...
-
-
-class DirOfLogs(Protocol):
-    """The attributes of a `LogDir` that are needed to complete the truncations of its logs."""
-
-    @property
-    def logs(self) -> Mapping[TopicPartition, TruncatedLog]:
-        """The loaded logs by partition."""
-        ...
-
-    def checkpoint_anew(self) -> None:
-        """Write all checkpoints, after truncations have lowered offsets. The call blocks. Raises StorageError."""
-        ...
+from barnabas_broker.storage.log_dirs.log_dir import LogDir
+from barnabas_broker.storage.logs.log import Log
+from barnabas_broker.storage.logs.waiting_log import WaitingLog
+from barnabas_broker.storage.producer_state.log_producers import ProducerReplay
 
 
 class CutLog(NamedTuple):
@@ -61,11 +28,11 @@ class CutLog(NamedTuple):
     If the log is truncated again before the sync or replay has ended, the result is ignored.
     """
 
-    log: TruncatedLog
+    log: Log
     truncations: int
 
     @classmethod
-    def now(cls, log: TruncatedLog) -> "CutLog":
+    def now(cls, log: Log) -> "CutLog":
         """Return a `CutLog` with the log's current number of truncations, for `is_current` to compare."""
         return cls(log, log.segments.truncations)
 
@@ -85,14 +52,6 @@ class CutLog(NamedTuple):
             self.log.known_producers.reloaded(replay)
 
 
-def complete_truncation(log: TruncatedLog) -> None:
-    """Rebuild the producer states of a truncated log, and let the log accept appends. Raises StorageError.
-
-    The caller has written the checkpoints. The call blocks.
-    """
-    _reload(CutLog.now(log))
-
-
 def _reload(cut: CutLog) -> None:
     replay = cut.log.producer_replay()
     replay.run()
@@ -105,7 +64,7 @@ def cut_jobs(logs: Sequence[CutLog]) -> list[FlushJob]:
 
 
 @disk_access
-def _cut_job(log: TruncatedLog) -> FlushJob | None:
+def _cut_job(log: Log) -> FlushJob | None:
     """Return a job that syncs the truncated file and its directory, or None for a new log without files.
 
     Without this sync, a power failure could bring truncated records back, and the next segment could have new records
@@ -119,7 +78,7 @@ def _cut_job(log: TruncatedLog) -> FlushJob | None:
     return FlushJob(log.log_dir, log.directory, calls, log.syncs.recovery_point, log.segments.truncations)
 
 
-def make_durable(jobs: Sequence[FlushJob], log_dir: DirOfLogs) -> None:
+def make_durable(jobs: Sequence[FlushJob], log_dir: LogDir) -> None:
     """Run the jobs that sync truncated logs, then rewrite the checkpoints of the log dir.
 
     The call blocks. Raises StorageError.
@@ -137,24 +96,24 @@ class TruncatedLogs:
     """
 
     def __init__(self) -> None:
-        self._waiting: WeakKeyDictionary[TruncatedLog, None] = WeakKeyDictionary()
-        self.on_added: Callable[[DirOfLogs], object] = self.complete
+        self._waiting: WeakKeyDictionary[WaitingLog, None] = WeakKeyDictionary()
+        self.on_added: Callable[[LogDir], object] = self.complete
 
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def add(self, log: TruncatedLog) -> None:
+    def add(self, log: WaitingLog) -> None:
         """Add a log whose truncation is incomplete."""
         self._waiting[log] = None
 
-    def take(self, log_dir: DirOfLogs) -> list[CutLog]:
+    def take(self, log_dir: LogDir) -> list[CutLog]:
         """Remove and return the logs that are in `log_dir`.
 
         If the caller cannot complete the truncation of a log, it calls `put_back`. A log that a thread is still loading
         is not returned yet. Deleted logs disappear by themselves, because only weak references to logs are stored.
         """
         waiting = [log for ref in self._waiting.keyrefs() if (log := ref()) is not None]
-        here = [log for log in waiting if log_dir.logs.get(log.topic_partition) is log]
+        here = [log for each in waiting if (log := log_dir.logs.get(each.topic_partition)) is each]
         for log in here:
             del self._waiting[log]
         return [CutLog.now(log) for log in here]
@@ -163,7 +122,7 @@ class TruncatedLogs:
         """Put back the logs whose truncation is still incomplete, so that `take` returns them again."""
         self._waiting.update({cut.log: None for cut in logs if cut.log.known_producers.are_held_back})
 
-    def complete(self, log_dir: DirOfLogs) -> None:
+    def complete(self, log_dir: LogDir) -> None:
         """Complete the truncations of a log dir's logs, and let the logs accept appends.
 
         Syncs the logs, rewrites the checkpoints and rebuilds the producer states. The call blocks. Raises StorageError.
