@@ -15,7 +15,6 @@ from one_replica import Broker, led
 from barnabas_broker.app.log_chores import LogChores
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.storage.cleaner.manager import LogCleaner
-from barnabas_broker.storage.cleaner.settings import CleanerSettings
 from barnabas_broker.storage.disk.checkpoints import decode_partition_metadata, encode_offsets
 from barnabas_broker.storage.errors import LogDirFailed
 from barnabas_broker.storage.helper.helper import Helper
@@ -89,9 +88,9 @@ def test_the_search_for_the_log_to_compact_looks_at_a_few_in_a_turn(tmp_path: Pa
         broker.clock.pass_time(0.001)
         return 0
 
-    helper, settings = Helper(broker.timers, lambda: 0), CleanerSettings()
+    helper = Helper(broker.timers, lambda: 0)
     cleaner = LogCleaner(
-        broker.logs, helper, broker.timers, broker.clock, lambda: settings, stable_offset, lambda *_: None
+        broker.logs, helper, broker.timers, broker.clock, lambda: broker.config, stable_offset, lambda *_: None
     )
 
     async def search() -> None:

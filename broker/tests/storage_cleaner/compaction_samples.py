@@ -9,7 +9,6 @@ from typing import Any
 from uuid import UUID
 
 from barnabas_broker.storage.cleaner.manager import LogCleaner
-from barnabas_broker.storage.cleaner.settings import CleanerSettings
 from barnabas_broker.storage.disk.files import FileSystem, PosixFileSystem
 from barnabas_broker.storage.disk.open_files import OpenFiles
 from barnabas_broker.storage.disk.trash import Trash
@@ -22,6 +21,7 @@ from barnabas_broker.storage.logs.log import Log
 from barnabas_broker.storage.logs.log_environment import LogEnvironment
 from barnabas_broker.wire.record_batch import BatchHeader, parse_header
 from barnabas_broker.wire.records import Record, decode_batch, encode_batch
+from barnabas_core.config.broker_config import BrokerConfig, parse_broker_config
 from barnabas_core.config.log_config import CleanupPolicy, LogConfig
 from barnabas_core.topic_partition import TopicPartition
 from harness.flushes import flush_below
@@ -64,7 +64,7 @@ class OneCompactedLog:
     path: Path
     config: LogConfig = field(default_factory=lambda: LogConfig(cleanup_policies=COMPACT, min_cleanable_dirty_ratio=0))
     files: FileSystem = field(default_factory=PosixFileSystem)
-    settings: CleanerSettings = field(default_factory=CleanerSettings)
+    settings: BrokerConfig = field(default_factory=lambda: parse_broker_config({"node.id": "1"}))
 
     def __post_init__(self) -> None:
         self.clock = ManualClock()

@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -203,7 +204,7 @@ def test_a_checkpoint_outside_the_log_counts_for_nothing(tmp_path: Path) -> None
 
 def test_nothing_is_compacted_where_the_cleaner_is_switched_off(tmp_path: Path) -> None:
     one = dirty(tmp_path)
-    one.settings = one.settings._replace(is_enabled=False)
+    one.settings = replace(one.settings, log_cleaner_enable=False)
     assert not one.clean()
     assert one.helper.asked == []
 

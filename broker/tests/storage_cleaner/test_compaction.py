@@ -241,7 +241,7 @@ def test_records_without_timestamps_keep_the_age_of_their_file(tmp_path: Path) -
 
 def test_a_map_that_is_too_small_compacts_as_far_as_it_reaches_and_then_on(tmp_path: Path) -> None:
     one = OneCompactedLog(tmp_path)
-    one.settings = one.settings._replace(map_bytes_max=24 * 5, load_factor=0.9)
+    one.settings = replace(one.settings, log_cleaner_dedupe_buffer_size=24 * 5, log_cleaner_io_buffer_load_factor=0.9)
     for number in range(20):
         one.append([(b"key %d" % (number % 10), b"value %d" % number)])
     one.roll()
@@ -255,7 +255,7 @@ def test_a_map_that_is_too_small_compacts_as_far_as_it_reaches_and_then_on(tmp_p
 
 def test_one_batch_with_more_keys_than_the_map_holds_is_compacted_all_the_same(tmp_path: Path) -> None:
     one = OneCompactedLog(tmp_path)
-    one.settings = one.settings._replace(map_bytes_max=24 * 5)
+    one.settings = replace(one.settings, log_cleaner_dedupe_buffer_size=24 * 5)
     one.append([(b"key %d" % number, b"1") for number in range(20)])
     one.append([(b"key %d" % number, b"2") for number in range(20)])
     one.roll()

@@ -1,6 +1,7 @@
 """Random histories of a compacted log: what a reader finds is what the rules say, whatever came between."""
 
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 from compaction_samples import NOW_MS, OneCompactedLog, Pair
@@ -28,7 +29,9 @@ class CompactionMachine(RuleBasedStateMachine):
         self.one = OneCompactedLog(Path(self.folder.name)).with_config(
             segment_bytes=segment_bytes, index_interval_bytes=interval, delete_retention_ms=RETENTION_MS
         )
-        self.one.settings = self.one.settings._replace(map_bytes_max=slots * SLOT_BYTES, read_bytes=1024)
+        self.one.settings = replace(
+            self.one.settings, log_cleaner_dedupe_buffer_size=slots * SLOT_BYTES, log_cleaner_io_buffer_size=1024
+        )
         self.written: dict[int, tuple[bytes | None, bytes | None, int]] = {}
         self.batches: dict[tuple[int, int], int | None] = {}
         self.sequences: dict[int, int] = {}

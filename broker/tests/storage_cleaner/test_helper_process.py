@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -105,7 +106,7 @@ def test_a_process_killed_in_the_middle_of_a_round_fails_that_round_only(tmp_pat
     async def run() -> None:
         helper = Helper(ManualTimers(), lambda: MEMORY_BYTES)
         one.cleaner._helper = helper
-        one.settings = one.settings._replace(bytes_per_s=1.0, read_bytes=1024)
+        one.settings = replace(one.settings, log_cleaner_io_max_bytes_per_second=1.0, log_cleaner_io_buffer_size=1024)
         round_ = asyncio.create_task(one.cleaner.clean_dirtiest())
         await until(lambda: helper.process_id is not None)
         process_id = helper.process_id
@@ -114,7 +115,7 @@ def test_a_process_killed_in_the_middle_of_a_round_fails_that_round_only(tmp_pat
         assert await round_
         assert one.cleaner.backoff.failed[PLANES].reason == "the helper process ended with exit code -9"
         assert one.records() == expected
-        one.settings = one.settings._replace(bytes_per_s=float("inf"))
+        one.settings = replace(one.settings, log_cleaner_io_max_bytes_per_second=float("inf"))
         one.clock.passed_ms += 15_000
         assert await one.cleaner.clean_dirtiest()
         assert helper.starts == 2

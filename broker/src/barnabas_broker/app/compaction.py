@@ -9,7 +9,6 @@ from collections.abc import Callable
 from barnabas_broker.replication.replica_manager import ReplicaManager
 from barnabas_broker.replication.stable_offset import last_stable_offset
 from barnabas_broker.storage.cleaner.manager import LogCleaner
-from barnabas_broker.storage.cleaner.settings import BATCH_MEMORY_BYTES, CleanerSettings
 from barnabas_broker.storage.errors import StorageError
 from barnabas_broker.storage.helper.helper import Helper
 from barnabas_broker.storage.inspection.inspector import BatchInspector
@@ -20,6 +19,8 @@ from barnabas_core.errors import ApiError
 from barnabas_core.topic_partition import TopicPartition
 
 NOTHING_STABLE = -1
+BATCH_MEMORY_BYTES = 768 * 1024 * 1024
+"""The bytes of memory that a helper process needs besides its key map, mainly for the records of the largest batch."""
 
 
 def make_inspector(timers: Timers, clock: Clock) -> BatchInspector:
@@ -55,6 +56,4 @@ def make_cleaner(
             return NOTHING_STABLE
         return min(stable_offset, logs.checkpointed_high_watermark(topic_partition))
 
-    return LogCleaner(
-        logs, helper, timers, clock, lambda: CleanerSettings.of(config()), stable_offset, replicas.failures.log_failed
-    )
+    return LogCleaner(logs, helper, timers, clock, config, stable_offset, replicas.failures.log_failed)

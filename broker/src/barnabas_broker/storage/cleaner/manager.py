@@ -13,7 +13,6 @@ from typing import Final, NamedTuple
 from barnabas_broker.storage.cleaner.backoff import Backoff
 from barnabas_broker.storage.cleaner.offset_map import SLOT_BYTES
 from barnabas_broker.storage.cleaner.planning import DirtySection, dirty_section, segments_to_rewrite
-from barnabas_broker.storage.cleaner.settings import CleanerSettings
 from barnabas_broker.storage.cleaner.stats import CleanerStats
 from barnabas_broker.storage.errors import InvalidBatch, StorageError, SyncFailed, storage_error
 from barnabas_broker.storage.helper.helper import Helper, HelperDied
@@ -34,6 +33,7 @@ from barnabas_broker.storage.logs.log import Log
 from barnabas_broker.storage.segments.segment import Segment
 from barnabas_broker.storage.segments.transaction_index import AbortedTransaction
 from barnabas_core.clock import Clock, Timers
+from barnabas_core.config.broker_config import BrokerConfig
 from barnabas_core.fair_turns import FairTurn
 from barnabas_core.steps import Steps
 from barnabas_core.topic_partition import TopicPartition
@@ -73,7 +73,7 @@ class LogCleaner:
         helper: Helper,
         timers: Timers,
         clock: Clock,
-        settings: Callable[[], CleanerSettings],
+        config: Callable[[], BrokerConfig],
         stable_offset: Callable[[TopicPartition], int],
         on_storage_error: Callable[[TopicPartition, StorageError], None],
     ) -> None:
@@ -83,7 +83,7 @@ class LogCleaner:
         self._helper = helper
         self._timers = timers
         self._clock = clock
-        self._settings = settings
+        self._config = config
         self._stable_offset = stable_offset
         self._on_storage_error = on_storage_error
         self._steps = Steps()
@@ -114,7 +114,7 @@ class LogCleaner:
 
     async def _run(self) -> None:
         while True:
-            await self._pause(self._settings().backoff_ms / 1000)
+            await self._pause(self._config().log_cleaner_backoff_ms / 1000)
             await self._steps.count(self._clean_all())
 
     async def _pause(self, delay_s: float) -> None:
@@ -130,14 +130,14 @@ class LogCleaner:
             while await self.clean_dirtiest():
                 pass
         except Exception:
-            _logger.exception("compaction failed; the next attempt is in %d ms", self._settings().backoff_ms)
+            _logger.exception("compaction failed; the next attempt is in %d ms", self._config().log_cleaner_backoff_ms)
 
     async def clean_dirtiest(self) -> bool:
         """Compact the log with the largest dirty ratio.
 
         Return False if no log is due, or if the log changed during its compaction; the caller then pauses.
         """
-        dirtiest = await self._dirtiest() if self._settings().is_enabled else None
+        dirtiest = await self._dirtiest() if self._config().log_cleaner_enable else None
         if dirtiest is None:
             return False
         log, section, _ = dirtiest
@@ -185,7 +185,9 @@ class LogCleaner:
         log = dirty.log
         mapped = await self._map_keys(log, dirty.section)
         self._check_unchanged(dirty, ())
-        self.stats.map_utilization_percent = 100 * mapped.keys * SLOT_BYTES / self._settings().map_bytes_max
+        self.stats.map_utilization_percent = (
+            100 * mapped.keys * SLOT_BYTES / self._config().log_cleaner_dedupe_buffer_size
+        )
         now_ms = self._clock.now_ms()
         rules = RetentionRules(
             end_offset=mapped.end_offset,
@@ -203,7 +205,7 @@ class LogCleaner:
         await self._checkpoint(dirty, mapped.end_offset)
 
     async def _map_keys(self, log: Log, section: DirtySection) -> KeysMapped:
-        settings = self._settings()
+        config = self._config()
         dirty = [
             each for each in log.segments.starting_at(section.start_offset) if each.base_offset < section.end_offset
         ]
@@ -214,11 +216,11 @@ class LogCleaner:
                 start_offset=section.start_offset,
                 end_offset=section.end_offset,
                 aborted=await self._aborted_below(log, section.end_offset),
-                map_bytes_max=settings.map_bytes_max,
-                load_factor=settings.load_factor,
-                read_bytes=settings.read_bytes,
+                map_bytes_max=config.log_cleaner_dedupe_buffer_size,
+                load_factor=config.log_cleaner_io_buffer_load_factor,
+                read_bytes=config.log_cleaner_io_buffer_size,
                 unpacked_bytes_max=RECORDS_BYTES_MAX,
-                bytes_per_s=settings.bytes_per_s,
+                bytes_per_s=config.log_cleaner_io_max_bytes_per_second,
             )
         )
         assert isinstance(answer, KeysMapped), "the helper must answer MapKeys with KeysMapped"
@@ -236,7 +238,7 @@ class LogCleaner:
 
     async def _rewrite(self, dirty: DirtyLog, group: list[Segment], rules: RetentionRules) -> None:
         """Have the helper write one compacted segment; replace the segments of `group` by the compacted segment."""
-        log, settings = dirty.log, self._settings()
+        log, config = dirty.log, self._config()
         self._check_unchanged(dirty, group)
         cleaned = await self._ask(
             CleanSegments(
@@ -244,8 +246,8 @@ class LogCleaner:
                 segments=_sources(group),
                 rules=rules,
                 index_interval_bytes=log.config.index_interval_bytes,
-                read_bytes=settings.read_bytes,
-                bytes_per_s=settings.bytes_per_s,
+                read_bytes=config.log_cleaner_io_buffer_size,
+                bytes_per_s=config.log_cleaner_io_max_bytes_per_second,
             )
         )
         assert isinstance(cleaned, SegmentCleaned), "the helper must answer CleanSegments with SegmentCleaned"
@@ -295,7 +297,7 @@ class LogCleaner:
         now_ms = self._clock.now_ms()
         dirty_bytes = section.dirty_bytes if section else 0
         failed = self.backoff.failure(
-            log.topic_partition, reason, log.log_dir, dirty_bytes, self._settings().backoff_ms, now_ms
+            log.topic_partition, reason, log.log_dir, dirty_bytes, self._config().log_cleaner_backoff_ms, now_ms
         )
         _logger.warning(
             "%s could not be compacted (%d failures in a row): %s; the next attempt is in %d s",
