@@ -1,7 +1,6 @@
 """What comes round over all logs takes a few of them in a turn of the loop."""
 
 import asyncio
-import errno
 import os
 import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -15,7 +14,7 @@ from one_replica import Broker, led
 from barnabas_broker.app.log_chores import LogChores
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.storage.cleaner.manager import LogCleaner
-from barnabas_broker.storage.disk.checkpoints import decode_partition_metadata, encode_offsets
+from barnabas_broker.storage.disk.checkpoints import encode_offsets
 from barnabas_broker.storage.errors import LogDirFailed
 from barnabas_broker.storage.helper.helper import Helper
 from barnabas_broker.storage.log_dirs import log_dir
@@ -201,29 +200,6 @@ def test_the_topic_ids_of_new_logs_are_synced_once_each_by_a_thread(
     directories = [log.directory for log in broker.logs.online_logs()]
     assert sorted(synced) == sorted([*directories, *(f"{each}/partition.metadata" for each in directories)])
     assert threading.get_ident() not in threads
-
-
-def test_a_topic_id_that_a_full_disk_refuses_is_written_in_a_later_round(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    broker = Broker(tmp_path, led(1, 1, 1))
-    chores, log = LogChores(broker.logs, broker.replicas, ManualClock(), lambda _: None), broker.partition.log
-    written, log.topic_id = log.topic_id, None
-    (metadata := Path(log.directory) / "partition.metadata").unlink()
-    assert written is not None
-
-    def refuse(*_: object) -> int:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    with monkeypatch.context() as full:
-        full.setattr(os, "pwrite", refuse)
-        assert broker.logs.claim(log.topic_partition, written) is log
-        for _ in range(2):
-            asyncio.run(chores.sync_topic_ids(broker.logs.log_dirs[0]))
-    assert broker.partition.failure is None
-    assert not metadata.exists()
-    asyncio.run(chores.sync_topic_ids(broker.logs.log_dirs[0]))
-    assert decode_partition_metadata(metadata.read_bytes()) == log.topic_id == written
 
 
 def test_one_checkpoint_in_a_thread_is_for_all_logs_that_were_truncated_in_a_turn(

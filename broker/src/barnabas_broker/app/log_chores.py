@@ -15,6 +15,7 @@ from barnabas_broker.replication.replica_manager import ReplicaManager
 from barnabas_broker.storage.errors import DiskFull, LogDirFailed, StorageError
 from barnabas_broker.storage.log_dirs.log_dir import LogDir
 from barnabas_broker.storage.log_dirs.log_manager import LogManager
+from barnabas_broker.storage.log_dirs.topic_ids import sync_call
 from barnabas_broker.storage.logs.log import Log
 from barnabas_broker.storage.logs.retention import enforce_retention
 from barnabas_core.clock import Clock
@@ -122,7 +123,7 @@ class LogChores:
         async for each in FairTurn(self._clock).over(topic_ids.take_unsynced(log_dir.path)):
             if self._logs.get(each.topic_partition) is each:
                 try:
-                    await in_thread(each.threads, topic_ids.sync_call(each))
+                    await in_thread(each.threads, sync_call(each))
                 except DiskFull:
                     topic_ids.sync_later(each)
                 except StorageError as error:

@@ -2,15 +2,13 @@
 
 A thread syncs the id of a new log about a second after the log is created, because a sync for each new log would block
 the event loop. A flush of the log in the meantime syncs the id, too. If a power failure loses the id, the broker finds
-the topic by its name, but only if no other topic can have had that name. If the disk is full, the id is written once
-the disk has space.
+the topic by its name, but only if no other topic can have had that name.
 """
 
 import logging
 from collections.abc import Callable
 from typing import Final, NamedTuple
 from uuid import UUID
-from weakref import WeakSet
 
 from barnabas_broker.storage.disk import file_names
 from barnabas_broker.storage.disk.checkpoints import encode_partition_metadata
@@ -42,8 +40,6 @@ class TopicIds:
     def __init__(self, topics: TopicLookup) -> None:
         self._only_topic = topics.only_topic
         self._unsynced: dict[Log, None] = {}
-        self._unwritten: WeakSet[Log] = WeakSet()
-        """The logs whose topic ids could not be written because the disk was full."""
 
     def give(self, log: Log, topic_id: UUID) -> None:
         """Write the topic id of a new log to `partition.metadata`, and schedule a sync of the file.
@@ -57,17 +53,16 @@ class TopicIds:
     def give_again(self, log: Log, topic_id: UUID) -> None:
         """Assign the topic id to an existing log, whose id a power failure may have lost.
 
-        If the disk is full, the id is written later. Raises StorageError if the disk fails.
+        On a full disk the id is not written, so the next start has to find it again. Raises StorageError if the disk
+        fails.
         """
         if log.topic_id == topic_id:
             return
         try:
             self.give(log, topic_id)
         except DiskFull as error:
-            _logger.warning("%s: the topic id will be written once the disk has space again: %s", log.directory, error)
+            _logger.warning("%s: the topic id cannot be written: %s", log.directory, error)
             log.belongs_to(topic_id)
-            self._unwritten.add(log)
-            self.sync_later(log)
 
     def find(self, log: Log) -> bool:
         """Restore the lost topic id of a log by the topic's name; return False if the id is unknown.
@@ -93,17 +88,6 @@ class TopicIds:
             del self._unsynced[log]
         return unsynced
 
-    def sync_call(self, log: Log) -> Callable[[], None]:
-        """Return a function that syncs the topic id file of a log; the caller runs it in a thread.
-
-        Both this method and the returned function raise StorageError. If an id was not written because the disk was
-        full, this method writes the id first.
-        """
-        if log in self._unwritten and log.topic_id is not None:
-            _write(log, log.topic_id)
-            self._unwritten.discard(log)
-        return _sync_call(log)
-
 
 @disk_access
 def _write(log: Log, topic_id: UUID) -> None:
@@ -111,7 +95,11 @@ def _write(log: Log, topic_id: UUID) -> None:
 
 
 @disk_access
-def _sync_call(log: Log) -> Callable[[], None]:
+def sync_call(log: Log) -> Callable[[], None]:
+    """Return a function that syncs the topic id file of a log; the caller runs it in a thread.
+
+    Both this function and the returned one raise StorageError.
+    """
     files, log_dir, directory = log.files, log.log_dir, log.directory
     file = files.open_existing(_path(log))
 
