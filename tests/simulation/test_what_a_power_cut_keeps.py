@@ -11,7 +11,6 @@ from barnabas_broker.storage.disk.open_files import OpenFiles
 from barnabas_broker.storage.disk.trash import Trash
 from barnabas_broker.storage.log_dirs.kept_records import Kept
 from barnabas_broker.storage.log_dirs.log_dir_owner import BrokerIdentity
-from barnabas_broker.storage.log_dirs.log_lookup import kept_by
 from barnabas_broker.storage.log_dirs.log_manager import LogManager, LogManagerSettings
 from barnabas_broker.storage.log_dirs.topic_ids import TopicLookup
 from barnabas_broker.storage.logs.log_environment import LogEnvironment
@@ -89,7 +88,7 @@ def test_a_log_that_is_whole_after_a_power_cut_has_all_that_was_acknowledged(fir
             life.step()
         life.lose_power()
         log = life.logs.get(FLIGHTS)
-        if log is not None and kept_by(life.logs.log_dirs, log) is Kept.SYNCED:
+        if log is not None and life.logs.kept(log) is Kept.SYNCED:
             whole += 1
             assert log.log_end_offset >= life.acknowledged, f"seed {seed}"
     assert 20 < whole < 90

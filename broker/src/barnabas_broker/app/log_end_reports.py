@@ -15,7 +15,6 @@ from barnabas_broker.metadata.membership.log_ends import HeldLog, LogEnds
 from barnabas_broker.metadata.model import NO_LEADER, TopicDocument
 from barnabas_broker.metadata.store.metadata_store import MetadataStore, StoreUnavailable
 from barnabas_broker.storage.errors import StorageError
-from barnabas_broker.storage.log_dirs.log_lookup import kept_by
 from barnabas_broker.storage.log_dirs.log_manager import LogManager
 from barnabas_core.fair_turns import next_turn
 
@@ -99,4 +98,4 @@ def held_logs(logs: LogManager, image: MetadataImage) -> Iterator[HeldLog]:
                 end = held.epochs.latest_epoch, held.log_end_offset
             except StorageError:  # The disk of the log has failed.
                 continue
-            yield HeldLog(where.topic, topic_id, where.partition, *end, kept_by(logs.log_dirs, held))
+            yield HeldLog(where.topic, topic_id, where.partition, *end, logs.kept(held))

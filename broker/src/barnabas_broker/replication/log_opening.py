@@ -9,7 +9,6 @@ from barnabas_broker.replication.partition import Partition
 from barnabas_broker.replication.replica_states import ReplicaRecord, ReplicaState, Trigger
 from barnabas_broker.storage.errors import StorageError
 from barnabas_broker.storage.log_dirs.kept_records import Kept
-from barnabas_broker.storage.log_dirs.log_lookup import kept_by
 from barnabas_broker.storage.log_dirs.log_manager import LogManager
 from barnabas_broker.storage.logs.log import Log
 from barnabas_core.config.log_config import LogConfig
@@ -37,7 +36,7 @@ class LogOpening:
         """
         where, are_online = record.topic_partition, all(each.is_online for each in self._logs.log_dirs)
         found, is_known = self.claim(record), record.state in _NOT_FOUND
-        if found is None and self._logs.damage_of(where) is not None:
+        if found is None and where in self._logs.failed:
             return Trigger.NOT_LOADED, None
         if found is None:
             is_known |= self._logs.strays.of(record.topic_id, where.partition) is not None
@@ -51,7 +50,7 @@ class LogOpening:
 
     def _may_lack(self, found: Log | None) -> bool:
         """True if records may be missing: no log was found, or the log may have lost records in a power cut."""
-        return found is None or kept_by(self._logs.log_dirs, found) is not Kept.ALL
+        return found is None or self._logs.kept(found) is not Kept.ALL
 
     def _make(self, record: ReplicaRecord, state: PartitionState, config: LogConfig) -> tuple[Trigger, Log | None]:
         log_dir = dict(zip(state.replicas, state.log_dirs, strict=False)).get(self._broker_id) or None

@@ -1,6 +1,6 @@
 """A log dir: its owner, its checkpoints, and the state of its disk."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from enum import Enum
 from functools import partial
@@ -388,3 +388,10 @@ class LogDir:
             return decode_clean_mark(self._files.read(mark_path))
         except ValueError:
             return None
+
+
+def online_log(log_dirs: Iterable[LogDir], topic_partition: TopicPartition) -> Log | None:
+    """Return the log of a partition, or None if no online log dir has it."""
+    # An offline log dir may list logs that a thread is still loading; they must not be used yet.
+    found = ((each, each.logs.get(topic_partition)) for each in log_dirs)
+    return next((log for each, log in found if log is not None and each.is_online), None)

@@ -7,8 +7,7 @@ from typing import Final, NamedTuple
 from barnabas_broker.storage.disk import file_names
 from barnabas_broker.storage.disk.checkpoints import NO_INCARNATION
 from barnabas_broker.storage.errors import DiskFull, Exhausted, LogDirFailed, StorageError, disk_errors
-from barnabas_broker.storage.log_dirs.log_dir import LogDir
-from barnabas_broker.storage.log_dirs.log_lookup import online_log
+from barnabas_broker.storage.log_dirs.log_dir import LogDir, online_log
 from barnabas_broker.storage.log_dirs.stray_logs import StrayLogs
 from barnabas_broker.storage.log_dirs.topic_ids import TopicIds
 from barnabas_broker.storage.log_dirs.truncated_logs import TruncatedLogs
@@ -173,12 +172,11 @@ class LogDirLoader:
             where, state = parsed
             if state == "":
                 found.append(where)
-            elif state == file_names.DELETED_DIR or (state == file_names.FUTURE_DIR and self._is_online(where)):
+            elif state == file_names.DELETED_DIR or (
+                state == file_names.FUTURE_DIR and online_log(self._log_dirs, where) is not None
+            ):
                 self._environment.trash.add(f"{log_dir.path}/{name}", 0)
         return found
-
-    def _is_online(self, topic_partition: TopicPartition) -> bool:
-        return online_log(self._log_dirs, topic_partition) is not None
 
     def names(self, log_dir: LogDir) -> list[str]:
         """Return the names of the directories in a log dir. Raises StorageError."""

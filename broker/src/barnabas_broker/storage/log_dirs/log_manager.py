@@ -18,11 +18,11 @@ from barnabas_broker.storage.disk.trash import remove_all
 from barnabas_broker.storage.errors import LogDirFailed, LogDirRefused, StorageError, disk_errors
 from barnabas_broker.storage.log_dirs.duplicate_logs import superfluous_logs
 from barnabas_broker.storage.log_dirs.interrupted_moves import finish_interrupted_moves
-from barnabas_broker.storage.log_dirs.log_dir import HighWatermarkOf, LogDir
+from barnabas_broker.storage.log_dirs.kept_records import Kept
+from barnabas_broker.storage.log_dirs.log_dir import HighWatermarkOf, LogDir, online_log
 from barnabas_broker.storage.log_dirs.log_dir_choice import LogDirChoice
 from barnabas_broker.storage.log_dirs.log_dir_loader import LoadProgress, LogDirLoader
 from barnabas_broker.storage.log_dirs.log_dir_owner import BrokerIdentity
-from barnabas_broker.storage.log_dirs.log_lookup import online_log
 from barnabas_broker.storage.log_dirs.replica_moves import ReplicaMoves
 from barnabas_broker.storage.log_dirs.stray_logs import StrayLogs, marked_directory
 from barnabas_broker.storage.log_dirs.topic_ids import NO_TOPICS, TopicIds, TopicLookup
@@ -132,11 +132,12 @@ class LogManager:
     def has_lost(self, topic_partition: TopicPartition) -> bool:
         """True if all log dirs are online, and none of them has the log, not even a damaged one."""
         is_missing = all(each.is_online and topic_partition not in each.logs for each in self.log_dirs)
-        return is_missing and self.damage_of(topic_partition) is None
+        return is_missing and topic_partition not in self.failed
 
-    def damage_of(self, topic_partition: TopicPartition) -> StorageError | None:
-        """Return the error that prevented a log from being loaded, or None."""
-        return next((each.damaged[topic_partition] for each in self.log_dirs if topic_partition in each.damaged), None)
+    def kept(self, log: Log) -> Kept:
+        """Return whether an online log may have lost acknowledged records, as known since it was loaded."""
+        log_dir = next(each for each in self.log_dirs if each.path == log.log_dir)
+        return log_dir.kept.of(log.topic_partition, log.log_end_offset)
 
     def claim(self, topic_partition: TopicPartition, topic_id: UUID) -> Log | None:
         """Return the log of a partition, or None if it is missing or offline.
@@ -246,7 +247,7 @@ class LogManager:
         rewritten the files. Raises StorageError if the disk fails, or if the log exists but could not be loaded. Raises
         ApiError if no log dir can take the log.
         """
-        damage = self.damage_of(topic_partition)
+        damage = self.failed.get(topic_partition)
         if damage is not None:
             raise damage
         self._make_room(topic_partition, topic_id)

@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 
 from barnabas_broker.storage.errors import disk_errors
-from barnabas_broker.storage.log_dirs.log_dir import LogDir
+from barnabas_broker.storage.log_dirs.log_dir import LogDir, online_log
 from barnabas_broker.storage.log_dirs.log_dir_choice import LogDirChoice
-from barnabas_broker.storage.log_dirs.log_lookup import online_log
 from barnabas_broker.storage.log_dirs.replica_move import ReplicaMove
 from barnabas_broker.storage.logs.log import Log
 from barnabas_broker.storage.logs.log_environment import LogEnvironment
