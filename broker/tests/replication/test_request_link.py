@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from barnabas_broker.replication.request_link import RequestLink
+from barnabas_broker.replication.links import RequestLink
 
 
 class HeldLink:

@@ -12,8 +12,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Final
 
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
-from barnabas_broker.replication.links import Links
-from barnabas_broker.replication.request_link import RequestLink
+from barnabas_broker.replication.links import Links, RequestLink
 from barnabas_broker.wire.codec import decode_response, encode_request
 from barnabas_broker.wire.framing import MalformedRequest
 from barnabas_broker.wire.messages import MetadataRequest, MetadataResponse

@@ -4,8 +4,7 @@ import logging
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
-from barnabas_broker.replication.links import Links
-from barnabas_broker.replication.request_link import RequestLink
+from barnabas_broker.replication.links import Links, RequestLink
 from barnabas_broker.wire.codec import decode_response, encode_request
 from barnabas_broker.wire.framing import MalformedRequest
 from barnabas_core.clock import Timeout
