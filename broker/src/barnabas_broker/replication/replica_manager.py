@@ -232,7 +232,8 @@ class ReplicaManager:
 
     def _host(self, document: TopicDocument) -> None:
         """Apply a topic's leaders and settings to its partitions; schedule the creation and removal of replicas."""
-        config, topic = self.settings.of(document).config, self._topic(document)
+        config = self.settings.of(document).config
+        topic = self.lookup.topics.get(document.name) or HostedTopic(document.name, document.topic_id, config)
         is_configured, topic.config = topic.config is config, config
         for index, state in enumerate(document.partitions):
             partition = topic.partitions.get(index)
@@ -245,10 +246,6 @@ class ReplicaManager:
                     self._take_over(partition, state)
             else:
                 self._want(topic, index)
-
-    def _topic(self, document: TopicDocument) -> HostedTopic:
-        found = self.lookup.topics.get(document.name)
-        return found or HostedTopic(document.name, document.topic_id, self.settings.of(document).config)
 
     def _unassign(self, topic_partition: TopicPartition) -> None:
         """Remove a replica from the lookup, and schedule the removal of the replica's log."""
