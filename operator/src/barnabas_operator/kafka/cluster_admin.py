@@ -304,7 +304,6 @@ class ClusterAdmin:
             self._wait(lambda: not self._has_any(deleted), "some deleted topics still exist")
 
     def _all_led(self, partitions: Mapping[str, int]) -> bool:
-        """True if each topic has at least the given number of partitions with a leader."""
         led = {
             topic["name"]: sum(partition["leader_id"] >= 0 for partition in topic["partitions"])
             for topic in self.client.describe_topics(list(partitions))

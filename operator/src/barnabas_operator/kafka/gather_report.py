@@ -85,7 +85,6 @@ def _list_offsets(admin: ClusterAdmin, partitions: Iterable[PartitionKey], spec:
 
 
 def _sizes(admin: ClusterAdmin) -> Mapping[tuple[int, str, int], int]:
-    """Return the size in bytes of each replica, by broker, topic and partition."""
     return {
         (broker["broker"], topic["name"], partition["partition_index"]): partition["partition_size"]
         for broker in admin.client.describe_log_dirs()

@@ -231,7 +231,6 @@ class GroupAdmin:
 
 
 def _described(group: Any) -> GroupDescription:
-    """Return the description of a group, without its committed offsets."""
     if group.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
         return GroupDescription()
     if group.error_code != ErrorCode.NONE:

@@ -78,13 +78,11 @@ class GroupLooks:
 
 
 def _away(chosen: Chosen) -> Iterator[str]:
-    """Yield a message that names the groups without a coordinator, if there are any."""
     if chosen.away:
         yield f"the partitions of {CONSUMER_OFFSETS} for the groups {listed(sorted(chosen.away))} have no leader"
 
 
 def _missed(group_ids: Collection[str]) -> Iterator[str]:
-    """Yield a message that names the groups which no broker lists any more, if there are any."""
     if group_ids:
         yield f"no broker lists the groups {listed(sorted(group_ids))} any more"
 

@@ -94,7 +94,6 @@ def alter_configs(client: Any, kind: str, changes: Mapping[str, Mapping[str, str
 
 
 def _operations(changes: Mapping[str, str | None]) -> dict[str, tuple[str, str | None]]:
-    """Return changes of configs in the form of kafka-python."""
     return {name: ("DELETE", None) if value is None else ("SET", value) for name, value in changes.items()}
 
 

@@ -350,7 +350,6 @@ class ClusterWorker:
         return state
 
     def _note_state(self, state: ClusterState | None, problem: Refusal | None) -> None:
-        """Remember the state if the brokers answered every request of the reconciliation, or else the error."""
         if problem is not None and problem.reason == BROKERS_UNREACHABLE:
             self._last_known.missed(problem.message)
         elif state is not None:

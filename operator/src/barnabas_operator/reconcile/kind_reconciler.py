@@ -113,7 +113,6 @@ class DirectReconciler(KindReconciler, Generic[ResourceT]):
         )
 
     async def _write_statuses(self, resources: Iterable[ResourceT], bodies: Bodies) -> None:
-        """Write the statuses that have changed."""
         await self._statuses.write(
             (each, body)
             for each, body in ((each, bodies[each.metadata.name]) for each in resources)
@@ -121,7 +120,6 @@ class DirectReconciler(KindReconciler, Generic[ResourceT]):
         )
 
     async def _release_others(self, ending: Iterable[ResourceT], kept: Iterable[ResourceT], bodies: Bodies) -> None:
-        """Remove the finalizers of the deleted resources that are not in `kept`."""
         names = {each.metadata.name for each in ending} - {each.metadata.name for each in kept}
         await self.release({name: bodies[name] for name in names})
 

@@ -150,7 +150,6 @@ class LookWorker(KindReconciler):
             return await self._looker.look(self._cluster, self._why_resting, bodies)
 
     def _hear(self, bodies: Bodies) -> None:
-        """Wake the worker if resources were added, changed or deleted."""
         now_known = {name: _asked(body) for name, body in bodies.items()}
         if now_known != self._known:
             self._woken.set()

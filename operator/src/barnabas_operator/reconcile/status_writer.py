@@ -30,8 +30,6 @@ AT_ONCE_MAX: Final = 16
 
 
 class _Written(NamedTuple):
-    """The status that was written last, and the resourceVersion of the object after the write."""
-
     uid: str
     version: int
     status: Status

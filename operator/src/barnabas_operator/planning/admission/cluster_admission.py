@@ -45,7 +45,6 @@ def _needless_insecure(wanted: Cluster) -> Iterator[str]:
 
 
 def _idle_addresses(wanted: Cluster, before: Cluster | None) -> Iterator[str]:
-    """Yield warnings about address fields that have no effect in new or changed listeners."""
     known = before.spec.listeners if before is not None else ()
     for index, each in enumerate(wanted.spec.listeners):
         if each in known:
@@ -73,7 +72,6 @@ def cluster_warnings(old: Json | None, new: Json | None) -> Iterator[str]:
 
 
 def _lost_disks(old: Json) -> Iterator[str]:
-    """Yield a warning if `deleteClaim` deletes disks although the deletion policy of the Cluster is Retain."""
     spec = old.get("spec", {})
     volumes = spec.get("storage", {}).get("volumes", ())
     ids = ", ".join(str(volume["id"]) for volume in volumes if volume.get("deleteClaim"))
@@ -83,7 +81,6 @@ def _lost_disks(old: Json) -> Iterator[str]:
 
 
 def _unasked_disks(old: Json | None, new: Json) -> Iterator[str]:
-    """Yield a warning if a new Cluster declares no storage and so gets default disks, which can never shrink."""
     if old is None and "storage" not in new.get("spec", {}):
         disk = ClusterSpec().storage.volumes[0]
         yield f"spec.storage is missing, so each broker gets a disk of {disk.size}, which can grow but never shrink"

@@ -164,7 +164,6 @@ def _members(consumers: Iterable[Consumer]) -> Iterator[GroupMember]:
 
 
 def _without_numbers(status: ConsumerGroupStatus) -> ConsumerGroupStatus:
-    """Return the status without numbers, messages and transition times, for a comparison."""
     conditions = (replace(each, message="", last_transition_time="") for each in status.conditions)
     return replace(
         status,

@@ -228,7 +228,6 @@ def _of_group(reset: Reset, other: str, described: GroupDescriptions) -> Collect
 
 
 def _there(group: GroupDescription, described: GroupDescriptions) -> set[TopicPartition]:
-    """Return the existing partitions in which the group has committed offsets."""
     return {each for each in group.committed if each.partition < described.partitions.get(each.topic, 0)}
 
 

@@ -200,7 +200,6 @@ def _grows(scaling: Scaling, demand: Demand, replicas: int, calm: Calm) -> bool:
 
 
 def _lowest(memory: Memory, now_s: float) -> int:
-    """Return the fewest replicas to which one decision may scale the target down."""
     half = memory.replicas // 2
     return max(half, memory.too_few.least(rate_of(memory.looks), now_s)) if memory.too_few is not None else half
 

@@ -100,7 +100,6 @@ def _of_drift(topic: Topic, found: TopicState, steps: tuple[TopicStep, ...], ref
 
 
 def _keeps_numbers(step: MoveReplicas, found: TopicState) -> bool:
-    """True if the step does not change the number of replicas."""
     return all(len(row) == len(found.targets[number]) for number, row in step.assignments.items())
 
 

@@ -70,7 +70,6 @@ def _offline(offline: Sequence[Trouble]) -> Refusal:
 
 
 def _moving(topic: Topic, found: TopicState) -> int:
-    """Return the number of partitions that are being reassigned or have the wrong number of replicas."""
     wanted = None if topic.spec.pause else topic.spec.replicas
     return sum(number in found.moving or wanted not in (None, len(row)) for number, row in enumerate(found.partitions))
 

@@ -106,7 +106,6 @@ def _java_text(settings: Mapping[str, str]) -> str:
 
 
 def _librdkafka(user: User, endpoint: Endpoint, proof: Proof) -> Iterator[tuple[str, str]]:
-    """Yield the librdkafka settings with inline certificates."""
     yield "bootstrap.servers", endpoint.bootstrap
     yield "security.protocol", _protocol(endpoint, proof)
     if proof.password:

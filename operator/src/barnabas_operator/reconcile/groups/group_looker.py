@@ -136,7 +136,6 @@ class GroupLooker(Looker):
         return is_busy
 
     async def _readable(self, bodies: Bodies) -> Sequence[ConsumerGroup]:
-        """Return the valid groups; write the error into the status of invalid groups."""
         groups, invalid = self._read.all(bodies.values())
         groups = [self._statuses.newest(group, bodies[group.metadata.name]) for group in groups]
         self._before = {group.metadata.name: group.status for group in (*groups, *(group for group, _ in invalid))}
@@ -160,7 +159,6 @@ class GroupLooker(Looker):
         return is_busy or any(are_left)
 
     async def _look(self, groups: Iterable[ConsumerGroup]) -> Looked:
-        """Read all groups from the brokers; return no group if no broker answers."""
         group_ids = {group.group_id for group in groups}
         if not group_ids:
             return Looked({}, "")

@@ -27,8 +27,6 @@ READ_EVERY_S: Final = 60.0
 
 
 class _Known(NamedTuple):
-    """The last known scale of one group's target workload."""
-
     target: ScaleTarget
     scale: TargetScale
     read_s: float

@@ -123,7 +123,6 @@ def _choose_log_dirs(admin: ClusterAdmin, cluster: Cluster, steps: Sequence[Topi
 
 
 def _move_between_log_dirs(admin: ClusterAdmin, moves: Sequence[LogDirMove]) -> list[str]:
-    """Start moves of replicas between log dirs of their brokers; return the error messages."""
     for each in moves:
         log.info("%s", each)
     try:
@@ -160,7 +159,6 @@ def _failure(step: TopicStep, error: StepRefused) -> str:
 def _with_status(
     plans: Iterable[TopicPlan], problems: Iterable[Refusal | None], state: ClusterState, now: str, cluster: str
 ) -> tuple[Topic, ...]:
-    """Return the resources with their new statuses."""
     troubles = defaultdict[str, list[Trouble]](list)
     for trouble in state.troubles:
         troubles[trouble.topic].append(trouble)

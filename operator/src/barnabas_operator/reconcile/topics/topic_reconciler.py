@@ -42,7 +42,6 @@ class TopicReconciler(DirectReconciler[Topic]):
         return seen._replace(state=outcome.state, ahead=outcome.ahead)
 
     def _named(self, cluster: Cluster) -> NamedRebalance | None:
-        """Return the rebalance plan that an annotation of the Cluster names, if any."""
         name = named_run(cluster)
         if name is None:
             return None
@@ -50,7 +49,6 @@ class TopicReconciler(DirectReconciler[Topic]):
         return named_rebalance(name, readable_part(MaintenanceJob, body) if body is not None else None)
 
     async def _tell(self, cluster: Cluster, declared: Iterable[Topic], outcome: Outcome) -> None:
-        """Send Events about replica moves that have begun, and about changes of other clients that were reverted."""
         moves = moves_begin(cluster, outcome.done)
         if moves is not None:
             await self._events.tell(kube_event(cluster, *moves, self._now()))

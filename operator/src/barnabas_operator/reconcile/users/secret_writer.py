@@ -111,7 +111,6 @@ class SecretWriter:
         return ready if endpoint.fits else ready._replace(note=note)
 
     async def _without(self, user: User) -> ReadySecret:
-        """Delete the Secret of a user whose authentication has become external."""
         if user.status is None or user.status.secret is None:
             return ReadySecret()
         try:
@@ -158,7 +157,6 @@ class SecretWriter:
     def _certificate(
         self, user: User, stored: StoredSecret | None, authority: ClientsAuthority, now_ms: int
     ) -> UserCertificate:
-        """Return the user's certificate, or issue a new one if it must be renewed."""
         data = stored.data if stored is not None else {}
         texts = [data.get(name, b"").decode(errors="replace") for name in (CERTIFICATE, KEY, KEYSTORE_PASSWORD)]
         certificate, key, password = texts

@@ -75,7 +75,6 @@ class UserReconciler(DirectReconciler[User]):
         return UserBrokers(look, apply)
 
     async def _tell(self, outcomes: Iterable[UserOutcome]) -> None:
-        """Send Events about changes by other clients that the operator has undone, and about rotated passwords."""
         for outcome in outcomes:
             rotated = password_rotated(outcome.user.username) if outcome.is_rotated else None
             for said in filter(None, (drift_undone(outcome.drift), rotated)):
