@@ -37,6 +37,7 @@ class GroupLooks:
         self._clock: Final = clock
         self._retention: Final = OffsetsRetention(clock.monotonic_s)
         self._topics: dict[str, Collection[str]] = {}
+        """The topics of each group that was read before, until all brokers answer and none lists the group."""
         self._read: Mapping[str, TopicsRead] = {}
         self._there: Set[str] = frozenset()
         """The groups that the brokers reported in the previous call of `look`."""
@@ -54,27 +55,19 @@ class GroupLooks:
         except ClusterUnreachable:
             self._history.unheard()
             raise
-        self._remember(chosen, group_ids)
+        there = chosen.readings.groups.keys()
+        absent = set(group_ids) - there - chosen.readings.silent if chosen.readings.is_complete else set()
+        kept = {each: topics for each, topics in self._topics.items() if each in set(group_ids) - absent}
+        self._topics = {**kept, **{group_id: _topics(chosen, group_id) for group_id in there}}
         self._read = with_look(self._read, chosen.readings.groups, self._clock.monotonic_s())
         topics = by_topic(chosen.readings.partitions)
         found = {
             group_id: seen_of(group_id, chosen, lags[group_id], topics, self._read.get(group_id))
             for group_id in chosen.readings.groups
         }
-        absent = set(group_ids) - found.keys() - chosen.readings.silent if chosen.readings.is_complete else set()
         missed, self._there = absent & self._there, frozenset(found)
         found |= dict.fromkeys(absent - missed, GroupSeen(state=NOT_FOUND, members=0, lags=NOTHING))
         return Looked(found, "; ".join(dict.fromkeys((*map(str, asking.failures), *_away(chosen), *_missed(missed)))))
-
-    def _remember(self, chosen: Chosen, group_ids: Collection[str]) -> None:
-        """Cache the topics of each group.
-
-        A group that was not read keeps its cached topics, unless all brokers answered and none listed the group.
-        """
-        now = {group_id: _topics(chosen, group_id) for group_id in chosen.readings.groups}
-        before = {each: self._topics[each] for each in group_ids if each in self._topics}
-        gone = set(group_ids) - now.keys() - chosen.readings.silent if chosen.readings.is_complete else set()
-        self._topics = {each: topics for each, topics in {**before, **now}.items() if each not in gone}
 
 
 def _away(chosen: Chosen) -> Iterator[str]:

@@ -1,6 +1,6 @@
 """Resources that are declared in files, with the metadata and status that the API server would keep for them."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -39,37 +39,22 @@ def remember(manifests: Manifests, known: DesiredState | None, now: str, new_uid
 
     `manifests` must hold exactly one Cluster.
     """
-    topics = (*known.topics, *known.removed) if known else ()
-    groups = (*known.groups, *known.removed_groups) if known else ()
-    users = (*known.users, *known.removed_users) if known else ()
-    (cluster,) = _merge(manifests.of_kind(Cluster), (known.cluster,) if known else (), now, new_uid)
-    declared = _merge(manifests.of_kind(Topic), topics, now, new_uid)
-    declared_groups = _merge(manifests.of_kind(ConsumerGroup), groups, now, new_uid)
-    declared_users = _merge(manifests.of_kind(User), users, now, new_uid)
+
+    def of(kind: type[ResourceT], before: tuple[ResourceT, ...]) -> tuple[tuple[ResourceT, ...], tuple[ResourceT, ...]]:
+        left = {each.metadata.name: each for each in before}
+        declared = tuple(
+            _continue(each, left.pop(each.metadata.name, None), now, new_uid) for each in manifests.of_kind(kind)
+        )
+        return declared, tuple(left.values())
+
+    ((cluster,), _) = of(Cluster, (known.cluster,) if known else ())
+    topics, removed = of(Topic, (*known.topics, *known.removed) if known else ())
+    groups, removed_groups = of(ConsumerGroup, (*known.groups, *known.removed_groups) if known else ())
+    users, removed_users = of(User, (*known.users, *known.removed_users) if known else ())
     name = named_run(cluster)
-    return DesiredState(
-        cluster,
-        declared,
-        _no_more(topics, declared),
-        declared_groups,
-        _no_more(groups, declared_groups),
-        # Manifest files cannot declare a MaintenanceJob, so the plan of a named MaintenanceJob is always refused.
-        named_rebalance(name, None) if name is not None else None,
-        declared_users,
-        _no_more(users, declared_users),
-    )
-
-
-def _no_more(known: Iterable[ResourceT], declared: Iterable[ResourceT]) -> tuple[ResourceT, ...]:
-    names = {resource.metadata.name for resource in declared}
-    return tuple(resource for resource in known if resource.metadata.name not in names)
-
-
-def _merge(
-    declared: Iterable[ResourceT], known: Iterable[ResourceT], now: str, new_uid: Callable[[], str]
-) -> tuple[ResourceT, ...]:
-    by_name = {resource.metadata.name: resource for resource in known}
-    return tuple(_continue(resource, by_name.get(resource.metadata.name), now, new_uid) for resource in declared)
+    # Manifest files cannot declare a MaintenanceJob, so the plan of a named MaintenanceJob is always refused.
+    named = named_rebalance(name, None) if name is not None else None
+    return DesiredState(cluster, topics, removed, groups, removed_groups, named, users, removed_users)
 
 
 def _continue(resource: ResourceT, before: ResourceT | None, now: str, new_uid: Callable[[], str]) -> ResourceT:

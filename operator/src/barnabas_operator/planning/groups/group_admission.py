@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from barnabas_operator.planning.admission.verdict import AdmissionContext, Verdict
+from barnabas_operator.planning.owners import other_cluster
 from barnabas_operator.resources.consumer_group import ConsumerGroup, LagObjective
 
 
@@ -14,11 +15,9 @@ def review_group(wanted: ConsumerGroup, before: ConsumerGroup | None, context: A
     if not wanted.is_paused and context.taken_by is not None:
         taken = f"group {wanted.group_id} is already managed by the ConsumerGroup {context.taken_by}"
         return Verdict(f"{taken}; only one ConsumerGroup may manage a group")
-    has_it = before.status.cluster if before is not None and before.status is not None else None
-    if has_it is not None and wanted.spec.cluster not in (None, has_it):
-        return Verdict(
-            f"spec.cluster is {wanted.spec.cluster}; allowed: {has_it} (a ConsumerGroup cannot move to another Cluster)"
-        )
+    moves = other_cluster(wanted, before.status.cluster if before is not None and before.status is not None else None)
+    if moves is not None:
+        return Verdict(moves.message)
     return Verdict(warnings=tuple(_warnings(wanted)))
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Final
 
 from barnabas_operator.planning.groups.group_seen import GroupSeen
-from barnabas_operator.planning.owners import owned_by
+from barnabas_operator.planning.owners import other_cluster, owned_by
 from barnabas_operator.planning.refusal import NOT_SUPPORTED, RESOURCE_CONFLICT, Refusal
 from barnabas_operator.resources.consumer_group import ConsumerGroup, ConsumerGroupStatus
 
@@ -39,13 +39,7 @@ def same_group_as_before(group: ConsumerGroup, _owner: ConsumerGroup, _seen: Gro
 
 def same_cluster_as_before(group: ConsumerGroup, _owner: ConsumerGroup, _seen: GroupSeen) -> Refusal | None:
     """Refuse a Cluster other than that in the status, because a group cannot move to another cluster."""
-    has_it = (group.status or ConsumerGroupStatus()).cluster
-    if has_it is None or group.spec.cluster in (None, has_it):
-        return None
-    return Refusal(
-        NOT_SUPPORTED,
-        f"spec.cluster is {group.spec.cluster}; allowed: {has_it} (a ConsumerGroup cannot move to another Cluster)",
-    )
+    return other_cluster(group, (group.status or ConsumerGroupStatus()).cluster)
 
 
 def may_adopt(group: ConsumerGroup, _owner: ConsumerGroup, seen: GroupSeen) -> Refusal | None:

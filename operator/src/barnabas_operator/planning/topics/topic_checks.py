@@ -7,6 +7,7 @@ from barnabas_core.errors import ApiError
 from barnabas_core.topic_name import KnownNames, check_topic_name, is_internal
 from barnabas_operator.planning.cluster_state import ClusterState, TopicState
 from barnabas_operator.planning.configs import config_changes, config_problems, declared_texts
+from barnabas_operator.planning.owners import other_cluster
 from barnabas_operator.planning.refusal import (
     CLUSTER_NOT_READY,
     DELETION_PROTECTED,
@@ -79,13 +80,7 @@ def same_name_as_before(topic: Topic, _cluster: ClusterState) -> Refusal | None:
 
 def same_cluster_as_before(topic: Topic, _cluster: ClusterState) -> Refusal | None:
     """Refuse a Topic that names another Cluster than its status, because the topic exists in the earlier Cluster."""
-    has_it = topic.status.cluster if topic.status else None
-    if has_it is None or topic.spec.cluster in (None, has_it):
-        return None
-    return Refusal(
-        NOT_SUPPORTED,
-        f"spec.cluster is {topic.spec.cluster}; allowed: {has_it} (a Topic cannot move to another Cluster)",
-    )
+    return other_cluster(topic, topic.status.cluster if topic.status else None)
 
 
 def valid_config(topic: Topic, _cluster: ClusterState) -> Refusal | None:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from barnabas_core.acls import plain_host
+from barnabas_operator.planning.owners import other_cluster
 from barnabas_operator.planning.refusal import (
     CLUSTER_NOT_READY,
     INVALID_SPEC,
@@ -45,7 +46,7 @@ def refuse(user: User, context: UserContext, checks: Sequence[UserCheck] | None 
 
 def same_user_as_before(user: User, _context: UserContext) -> Refusal | None:
     """Refuse another username or Cluster than in the status, because the old Kafka user would be left behind."""
-    status, spec = user.status, user.spec
+    status = user.status
     if status is None or status.username is None:
         return None
     if status.username != user.username:
@@ -53,12 +54,7 @@ def same_user_as_before(user: User, _context: UserContext) -> Refusal | None:
             NOT_SUPPORTED,
             f"spec.username is {user.username}; allowed: {status.username}, because a user cannot be renamed",
         )
-    if status.cluster is not None and spec.cluster not in (None, status.cluster):
-        return Refusal(
-            NOT_SUPPORTED,
-            f"spec.cluster is {spec.cluster}; allowed: {status.cluster} (a User cannot move to another Cluster)",
-        )
-    return None
+    return other_cluster(user, status.cluster)
 
 
 def valid_name(user: User, context: UserContext) -> Refusal | None:
