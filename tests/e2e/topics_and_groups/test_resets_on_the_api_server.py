@@ -13,7 +13,7 @@ from barnabas_core.reset_mark import RESET_MARK, reset_mark
 from barnabas_kafka.security import IN_CLEAR
 from barnabas_operator.admission.webhook import Previewed, answer
 from barnabas_operator.app.system_clock import SystemClock
-from barnabas_operator.kafka.reset_preview import preview
+from barnabas_operator.kafka.reset_planning import preview
 from barnabas_operator.observed.inventory import Inventory
 from barnabas_operator.resources.cluster import Cluster
 from barnabas_operator.resources.consumer_group import ConsumerGroup

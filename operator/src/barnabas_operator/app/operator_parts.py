@@ -14,7 +14,7 @@ from barnabas_operator.app.passwords import new_password
 from barnabas_operator.app.system_clock import SystemClock
 from barnabas_operator.app.tls_identity import tls_identity
 from barnabas_operator.kafka.cluster_admin import ClusterAdmin, TimedWrite
-from barnabas_operator.kafka.reset_preview import UNKNOWN, preview
+from barnabas_operator.kafka.reset_planning import UNKNOWN, preview
 from barnabas_operator.kube.api import KubeApi, KubeRefused, KubeUnreachable
 from barnabas_operator.leader_election.api_outages import ApiOutages
 from barnabas_operator.leader_election.election import Election

@@ -1,13 +1,25 @@
-"""Makes the plan of an offset reset from the current state of the brokers."""
+"""Plans an offset reset from the current state of the brokers, or previews it for the user who applies it."""
 
+from contextlib import nullcontext
 from datetime import datetime
+from typing import Final
 
+from barnabas_core.clock import Clock
+from barnabas_kafka.connection import ClusterUnreachable, connected_client
+from barnabas_kafka.security import Credentials
 from barnabas_operator.kafka.group_admin import GroupAdmin
 from barnabas_operator.planning.groups.group_descriptions import GroupDescriptions
 from barnabas_operator.planning.groups.reset_plan import ResetPlan, named_topics, plan_reset, reset_partitions
 from barnabas_operator.planning.groups.reset_times import reset_time_ms
+from barnabas_operator.planning.groups.reset_warnings import reset_warnings
 from barnabas_operator.planning.refusal import KAFKA_ERROR, Refusal
-from barnabas_operator.resources.consumer_group import Reset
+from barnabas_operator.planning.time_text import utc_moment
+from barnabas_operator.resources.consumer_group import ConsumerGroup, Reset
+
+CONNECT_S: Final = 1.0
+UNKNOWN: Final = (
+    "the effect of the reset is unknown, because the brokers do not answer; the status will show the effect"
+)
 
 
 def plan_now(admin: GroupAdmin, reset: Reset, group_id: str, now: datetime) -> ResetPlan | Refusal:
@@ -40,3 +52,26 @@ def reset_descriptions(admin: GroupAdmin, reset: Reset, group_id: str) -> GroupD
     """Describe the group, the group whose offsets the reset copies, and the topics that the reset names."""
     others = [reset.to.group] if reset.to.group is not None else []
     return admin.describe(list(dict.fromkeys([group_id, *others])), named_topics(reset))
+
+
+def preview(bootstrap: str, security: Credentials, group: ConsumerGroup, clock: Clock) -> tuple[str, ...]:
+    """Return warnings about the effect of the reset, over a connection of its own.
+
+    The call blocks until the brokers answer or a timeout.
+    """
+    reset = group.spec.offsets.reset
+    if reset is None:
+        return ()
+    try:
+        client = connected_client(bootstrap, CONNECT_S, "barnabas-operator-preview", security)
+    except ClusterUnreachable:
+        return (UNKNOWN,)
+    try:
+        admin = GroupAdmin(client, nullcontext)
+        described = admin.describe([group.group_id]).groups[group.group_id]
+        plan = plan_now(admin, reset, group.group_id, utc_moment(clock.now_ms()))
+    except ClusterUnreachable:
+        return (UNKNOWN,)
+    finally:
+        client.close()
+    return tuple(reset_warnings(reset, group.group_id, described, plan))

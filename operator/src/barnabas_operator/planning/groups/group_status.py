@@ -12,6 +12,7 @@ from barnabas_lag.evaluation.readings import Consumer
 from barnabas_operator.planning.conditions import condition, conditions_of
 from barnabas_operator.planning.groups.group_seen import GroupSeen
 from barnabas_operator.planning.groups.objective import NOBODY_YET, Judged, shown
+from barnabas_operator.planning.groups.reset_conditions import known_reset
 from barnabas_operator.planning.groups.work_status import WorkStatus
 from barnabas_operator.planning.refusal import Refusal
 from barnabas_operator.resources.consumer_group import (
@@ -107,10 +108,10 @@ def _kept(group: ConsumerGroup, before: ConsumerGroupStatus, work: WorkStatus) -
 
     A value in `before` is dropped if the spec no longer declares the reset or the scaling.
     """
-    reset, scaling = group.spec.offsets.reset, group.spec.scaling
-    known = before.reset if before.reset is not None and reset is not None and before.reset.id == reset.id else None
     replicas = work.replicas if work.replicas is not None else before.replicas
-    return ConsumerGroupStatus(reset=work.reset or known, replicas=replicas if scaling is not None else None)
+    return ConsumerGroupStatus(
+        reset=work.reset or known_reset(group), replicas=replicas if group.spec.scaling is not None else None
+    )
 
 
 def _ready(
