@@ -18,8 +18,7 @@ from barnabas_operator.planning.refusal import KAFKA_ERROR, Refusal
 from barnabas_operator.planning.topics.log_dir_moves import LogDirMove
 from barnabas_operator.planning.topics.log_dir_placement import new_replicas, place_in_log_dirs
 from barnabas_operator.planning.topics.move_plan import MovePlan, needs_disks
-from barnabas_operator.planning.topics.reconcile_plan import plan_reconcile
-from barnabas_operator.planning.topics.throttled_moves import is_throttled
+from barnabas_operator.planning.topics.reconcile_plan import is_throttled, plan_reconcile
 from barnabas_operator.planning.topics.topic_plan import TopicPlan, claimed_name
 from barnabas_operator.planning.topics.topic_status import topic_status
 from barnabas_operator.planning.topics.topic_steps import (
