@@ -56,13 +56,15 @@ class UsersOutcome(NamedTuple):
 
 
 class UsersRound(NamedTuple):
-    """The input of one reconciliation: the brokers' users, the owner of each user name, and the data for Secrets."""
+    """The input of one reconciliation: the brokers' users, the owner of each user name, and the data for Secrets.
+
+    `problem` says why a CA cannot be read, so that no User can be reconciled; otherwise it is None.
+    """
 
     context: UserContext
     owned: Mapping[str, User]
-    cluster: Cluster
-    now_ms: int
-    secrets: SecretRound | Refusal
+    secrets: SecretRound
+    problem: Refusal | None
 
 
 class UsersWork:
@@ -85,14 +87,15 @@ class UsersWork:
         has_rights = cluster.spec.authorization is not None
         context = UserContext(await self._brokers.look(), self._reserved, has_rights)
         owned = owners(declared, lambda user: user.username)
-        is_tls = any(user.spec.authentication.type == "tls" for user in declared)
-        secrets: SecretRound | Refusal
+        brokers_authority, clients_authority, problem = "", None, None
         try:
-            authorities = await self._writer.authorities(cluster, with_clients=is_tls)
-            secrets = SecretRound(cluster, bootstrap, now_ms, authorities)
+            brokers_authority = await self._secrets.brokers_authority(cluster)
+            if any(user.spec.authentication.type == "tls" for user in declared):
+                clients_authority = await self._secrets.clients_authority(cluster)
         except SecretsRefused as error:
-            secrets = Refusal(KUBERNETES_ERROR, str(error))
-        return UsersRound(context, owned, cluster, now_ms, secrets)
+            problem = Refusal(KUBERNETES_ERROR, str(error))
+        secrets = SecretRound(cluster, bootstrap, now_ms, brokers_authority, clients_authority)
+        return UsersRound(context, owned, secrets, problem)
 
     async def reconcile(self, round_: UsersRound, declared: Sequence[User], ending: Sequence[User]) -> UsersOutcome:
         """Reconcile declared and deleted users; an error becomes the status of the user. Raises ClusterUnreachable."""
@@ -103,8 +106,8 @@ class UsersWork:
         ]
         steps = [step for plan in (*(plan for plan, _ in planned), *deletions) for step in plan.steps]
         refused = await self._brokers.apply(steps) if steps else {}
-        now = time_text(round_.now_ms)
-        outcomes = tuple(_outcome(plan, ready, refused, round_.cluster, now) for plan, ready in planned)
+        now = time_text(round_.secrets.now_ms)
+        outcomes = tuple(_outcome(plan, ready, refused, round_.secrets.cluster, now) for plan, ready in planned)
         kept = await all_ended(self._end(plan, refused, now) for plan in deletions)
         done = tuple(describe(step) for step in steps if step.user not in refused)
         return UsersOutcome(outcomes, tuple(user for user in kept if user is not None), done)
@@ -115,8 +118,8 @@ class UsersWork:
         If the plan were carried out before the Secret is written, a crash could lose a new password.
         """
         owner = round_.owned[user.username]
-        if isinstance(round_.secrets, Refusal):
-            return UserPlan(user, refusal=round_.secrets), ReadySecret()
+        if round_.problem is not None:
+            return UserPlan(user, refusal=round_.problem), ReadySecret()
         if owner is not user:
             return UserPlan(user, refusal=owned_by(owner, user.username)), ReadySecret()
         if user.spec.pause:

@@ -42,23 +42,18 @@ from barnabas_operator.resources.security import CertificateStatus
 from barnabas_operator.resources.user import User
 
 
-class Authorities(NamedTuple):
-    """The CAs of one Cluster: the CA of the brokers' certificates, and the CA of the clients' certificates."""
-
-    brokers: str
-    clients: ClientsAuthority | None
-
-
 class SecretRound(NamedTuple):
     """The input for one reconciliation of Secrets.
 
     `bootstrap` is the bootstrap address of the Cluster, for use while the Cluster's status has no address.
+    `brokers_authority` has the certificates of the CA of the brokers, and `clients_authority` is the CA of the clients.
     """
 
     cluster: Cluster
     bootstrap: str
     now_ms: int
-    authorities: Authorities
+    brokers_authority: str
+    clients_authority: ClientsAuthority | None
 
 
 class ReadySecret(NamedTuple):
@@ -79,14 +74,6 @@ class SecretWriter:
         self._secrets: Final = secrets
         self._new_password: Final = new_password
 
-    async def authorities(self, cluster: Cluster, *, with_clients: bool) -> Authorities:
-        """Return the CAs of a Cluster, without the clients CA unless `with_clients` is true.
-
-        Raises SecretsRefused if a CA cannot be read.
-        """
-        clients = await self._secrets.clients_authority(cluster) if with_clients else None
-        return Authorities(await self._secrets.brokers_authority(cluster), clients)
-
     async def bring(self, user: User, round_: SecretRound) -> ReadySecret:
         """Write a User's Secret if changed, or delete it if authentication is external; return the Secret's state."""
         if user.spec.authentication.type == "external":
@@ -104,7 +91,7 @@ class SecretWriter:
             return ReadySecret(refusal=not_own(user))
         endpoint = endpoint_of(round_.cluster, user, round_.bootstrap)
         if mechanism_of(user) is not None:
-            ready = await self._with_password(user, stored, endpoint, round_.authorities.brokers)
+            ready = await self._with_password(user, stored, endpoint, round_.brokers_authority)
         else:
             ready = await self._with_certificate(user, stored, endpoint, round_)
         note = f"no listener of Cluster {round_.cluster.metadata.name} authenticates by {user.spec.authentication.type}"
@@ -139,17 +126,17 @@ class SecretWriter:
     async def _with_certificate(
         self, user: User, stored: StoredSecret | None, endpoint: Endpoint, round_: SecretRound
     ) -> ReadySecret:
-        cluster, authorities = round_.cluster, round_.authorities
-        if authorities.clients is None:
+        cluster, authority = round_.cluster, round_.clients_authority
+        if authority is None:
             missing = self._secrets.missing_authority(cluster)
             return ReadySecret(stored is not None, refusal=no_authority(cluster.metadata.name, missing))
         try:
-            has = self._certificate(user, stored, authorities.clients, round_.now_ms)
+            has = self._certificate(user, stored, authority, round_.now_ms)
         except ValueError as error:
             return ReadySecret(
                 stored is not None, refusal=Refusal(NO_AUTHORITY, f"the clients CA cannot be used: {error}")
             )
-        proof = Proof(authorities.brokers, "", has.certificate, has.key, has.keystore, has.keystore_password)
+        proof = Proof(round_.brokers_authority, "", has.certificate, has.key, has.keystore, has.keystore_password)
         await self._write(user, stored, client_files(user, endpoint, proof, self._secrets.folder(user)), {})
         (shown,) = certificates_in(has.certificate)
         return ReadySecret(is_there=True, certificate=certificate_status(user.metadata.name, shown))
