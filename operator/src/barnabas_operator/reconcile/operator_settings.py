@@ -1,18 +1,11 @@
 """The operator's settings, which are read when the operator starts."""
 
 from dataclasses import dataclass
-from typing import Final
 
 from barnabas_operator.manifests.neighbours import NOBODY_ELSE, Neighbours
 from barnabas_operator.planning.brokers.security_stages import ports_between_brokers
 from barnabas_operator.planning.object_names import pod_host
 from barnabas_operator.resources.cluster import Cluster
-
-BATCH_S: Final = 0.1
-DRIFT_S: Final = 60.0
-BUSY_S: Final = 0.5
-GROUP_LOOK_S: Final = 15.0
-RUN_LOOK_S: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +23,11 @@ class OperatorSettings:
     broker_image: str
     namespaces: tuple[str, ...] = ()
     bootstrap: str = ""
-    batch_s: float = BATCH_S
-    busy_s: float = BUSY_S
-    drift_s: float = DRIFT_S
-    group_look_s: float = GROUP_LOOK_S
-    run_look_s: float = RUN_LOOK_S
+    batch_s: float = 0.1
+    busy_s: float = 0.5
+    drift_s: float = 60.0
+    group_look_s: float = 15.0
+    run_look_s: float = 5.0
     lease: str = ""
     identity: str = ""
     neighbours: Neighbours = NOBODY_ELSE

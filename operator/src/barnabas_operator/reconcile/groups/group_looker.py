@@ -4,7 +4,7 @@ Reading thousands of groups is slow, and must not delay the reconciliation of br
 """
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from barnabas_kafka.connection import ClusterUnreachable
@@ -155,7 +155,7 @@ class GroupLooker(Looker):
         owned = owners(declared, lambda group: group.group_id)
         declared = await self._statuses.with_finalizers(declared, bodies, needs_finalizer)
         is_busy = await self._bring_declared(cluster, declared, owned, bodies)
-        are_left = await all_ended(self._end(cluster, group, owned.keys(), bodies) for group in ending)
+        are_left = await all_ended(self._end(group, bodies, self._work.end(group, owned.keys())) for group in ending)
         return is_busy or any(are_left)
 
     async def _look(self, groups: Iterable[ConsumerGroup]) -> Looked:
@@ -186,18 +186,17 @@ class GroupLooker(Looker):
         await self._write((each.group for each in done), bodies)
         return len(done) < len(worked) or any(each.is_busy for each in done)
 
-    async def _end(self, cluster: Cluster, group: ConsumerGroup, owned: Collection[str], bodies: Bodies) -> bool:
-        """Carry out the deletion policy, and then remove the finalizer; return True if a retry must come soon."""
-        body = bodies[group.metadata.name]
+    async def _end(self, group: ConsumerGroup, bodies: Bodies, ending: Awaitable[Refusal | None]) -> bool:
+        """Remove the finalizer unless `ending` returns why this has to wait; return True if a retry must come soon."""
         try:
-            why = await self._work.end(group, owned)
+            why = await ending
         except ClusterUnreachable as error:
             log.info("%s/%s: %s", *self._key, error)
-            why = why_waiting(group, f"Cluster {cluster.metadata.name} does not answer")
+            why = why_waiting(group, f"Cluster {self._key.name} does not answer")
         except KubeRefused as error:
             why = Refusal(KUBERNETES_ERROR, error.message)
         if why is None:
-            await self._statuses.release(body)
+            await self._statuses.release(bodies[group.metadata.name])
         else:
             await self._write([with_problem(group, why, self._now())], bodies)
         return why is not None and why.reason != DELETION_PROTECTED
@@ -208,19 +207,8 @@ class GroupLooker(Looker):
         Write `why`, the reason why nothing can be reconciled, into the status of all other ConsumerGroups.
         """
         going = [each for each in groups if each.metadata.deletion_timestamp is not None and may_go(each)]
-        await all_ended(self._go(each, bodies) for each in going)
+        await all_ended(self._end(each, bodies, self._work.clean_up(each)) for each in going)
         await self._write_unheard([each for each in groups if each not in going], bodies, why)
-
-    async def _go(self, group: ConsumerGroup, bodies: Bodies) -> None:
-        """Scale up the workload of a deleted resource, and then remove the finalizer of the resource."""
-        try:
-            why = await self._work.clean_up(group)
-        except KubeRefused as error:
-            why = Refusal(KUBERNETES_ERROR, error.message)
-        if why is None:
-            await self._statuses.release(bodies[group.metadata.name])
-        else:
-            await self._write([with_problem(group, why, self._now())], bodies)
 
     async def _write_unheard(self, groups: Sequence[ConsumerGroup], bodies: Bodies, why: str) -> None:
         """Write the reason `why` into the status of groups that are new or changed, or last read over AWAY_S ago."""
