@@ -43,9 +43,9 @@ def test_a_stream_keeps_no_entry_of_what_it_has_committed(tmp_path: Path, monkey
     folder.store.make("ledger", "data", *(f"data/a/{number}" for number in range(BATCHES)))
     brokers: Any = SimpleNamespace(topic=lambda _: TOPIC, own_config=lambda _: {})
     nothing: Any = None
-    committed = Committed()
+    committed = Committed(0, {0: 0})
     job = Run(nothing, brokers, folder, TOPIC, None, lambda: 0.0)
-    stream = archive_stream.Stream(job, 0, {0: 0}, threading.Event(), committed, nothing)
+    stream = archive_stream.Stream(job, threading.Event(), committed, nothing)
     monkeypatch.setattr(archive_stream, "write", write)  # Spark's part.
     before = entries()
     for number in range(BATCHES):

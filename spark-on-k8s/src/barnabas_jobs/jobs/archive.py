@@ -8,7 +8,7 @@ do not count. The next run removes them and reads the same ranges again.
 import threading
 import time
 from collections.abc import Callable
-from typing import Annotated, ClassVar, NamedTuple
+from typing import Annotated, ClassVar
 
 import msgspec
 from pyspark.sql import SparkSession
@@ -107,79 +107,58 @@ def run(
     job = Run(spark, cluster, archive_at(spark, options.archive), topic, columns, clock)
     ended_by: SignalName | None = None
     with job.folder.written_by_us(), reading(spark, options.topic):
-        begun = _begun(job, options)
-        committed = Committed(begun.last_commit_ms)
-        progress = ArchiveStanding(job, begun.ends, committed)
+        committed, swept_runs = _begun(job, options)
+        progress = ArchiveStanding(job, committed)
         with reported(progress.now):
-            _commits(job, options, begun, committed)
+            _commits(job, options, committed)
             if options.continuous:
                 with until_signal(stopping) as ending:
-                    stream = Stream(
-                        job, begun.entries + committed.commits, begun.ends, ending.event, committed, progress
-                    )
-                    stream.run(options.trigger_seconds, options.commit_records)
+                    Stream(job, ending.event, committed, progress).run(options.trigger_seconds, options.commit_records)
                 ended_by = ending.ended_by
-        return msgspec.structs.replace(_result(job, options, begun, committed), ended_by=ended_by)
+        deleted_before = _delete_archived(job) if options.delete_archived else {}
+    return Result(
+        topic=topic.name,
+        topic_id=topic.topic_id,
+        commits=committed.commits,
+        records=committed.records,
+        bytes=committed.bytes,
+        left_out=committed.left_out,
+        archived_records=committed.archived_records,
+        swept_runs=swept_runs,
+        mismatched=committed.mismatched,
+        lost=committed.lost,
+        deleted_before=deleted_before,
+        ended_by=ended_by,
+    )
 
 
-class Begun(NamedTuple):
-    """The totals of the ledger at the beginning of the run; the ledger entries themselves would take too much memory.
-
-    Only `ends` is updated by each commit of the run: for each partition, it has the offset after the last one that was
-    archived or lost.
-    """
-
-    entries: int
-    records: int
-    ends: dict[int, int]
-    swept: int
-    last_commit_ms: int | None
-
-
-def _begun(job: Run, options: Options) -> Begun:
-    """Remove the files that interrupted runs left in the archive, and return the totals of the ledger.
+def _begun(job: Run, options: Options) -> tuple[Committed, int]:
+    """Remove the files that interrupted runs left; return the end of the archive, and the number of these runs.
 
     If an interrupted run might still commit an entry, first commit an empty entry with the same number, so that the
     commit of the interrupted run fails.
     """
     ledger, left = job.folder.survey_sums()
     check_topic(ledger, options.topic, options.archive)
-    entries = ledger.count
+    number, topic_id = ledger.count, job.topic.topic_id
     if left.fence:
-        fence(job, entries)
-        entries += 1
-    job.folder.sweep(left.runs, entries)
-    topic_id = job.topic.topic_id
-    return Begun(entries, ledger.records(topic_id), ledger.ends(topic_id), len(left.runs), ledger.last_commit_ms)
+        fence(job, number)
+        number += 1
+    job.folder.sweep(left.runs, number)
+    committed = Committed(number, ledger.ends(topic_id), ledger.records(topic_id), ledger.last_commit_ms)
+    return committed, len(left.runs)
 
 
-def _result(job: Run, options: Options, begun: Begun, committed: Committed) -> Result:
-    return Result(
-        topic=job.topic.name,
-        topic_id=job.topic.topic_id,
-        commits=committed.commits,
-        records=committed.records,
-        bytes=committed.bytes,
-        left_out=committed.left_out,
-        archived_records=begun.records + committed.records,
-        swept_runs=begun.swept,
-        mismatched=committed.mismatched,
-        lost=committed.lost,
-        deleted_before=_delete_archived(job) if options.delete_archived else {},
-    )
-
-
-def _commits(job: Run, options: Options, begun: Begun, committed: Committed) -> None:
-    ends, log = begun.ends, job.cluster.bounds(job.topic)
+def _commits(job: Run, options: Options, committed: Committed) -> None:
+    ends, log = committed.ends, job.cluster.bounds(job.topic)
     check_log_holds(job.topic.name, ends, log)
     lost = _lost(job.topic.name, options, ends, log)
     offsets = sum(each.offsets for each in pending(ends, log))
     while (ranges := first_of(pending(ends, log), options.commit_records)) or lost:
         wanted = [each for each in ranges if each.offsets > 0]
-        following = begun.entries + committed.commits
         records = of_topic(job.spark, options.bootstrap, options.topic, wanted)
-        committed.add(commit(job, following, write(job, following, records, offsets), ranges, lost))
-        ends.update({each.partition: each.end for each in ranges})
+        written = write(job, committed.number, records, offsets)
+        committed.add(commit(job, committed.number, written, ranges, lost))
         lost = []
 
 

@@ -16,14 +16,12 @@ ASK_S: Final = 5.0
 class ArchiveStanding:
     """The lag of this run's archive behind its topic.
 
-    For each partition, `ends` has the offset after the last archived offset; each commit of the run updates `ends`. For
-    each partition, `read` has the offset up to which a continuous run has read. Offsets in `read` may be higher than
-    those in `ends`, because transaction markers are read but not archived.
+    For each partition, `read` has the offset up to which a continuous run has read. Offsets in `read` may be higher
+    than the ends of the archive, because transaction markers are read but not archived.
     """
 
-    def __init__(self, job: Run, ends: Mapping[int, int], committed: Committed) -> None:
+    def __init__(self, job: Run, committed: Committed) -> None:
         self._job = job
-        self._ends = ends
         self._committed = committed
         self._asked_s = -ASK_S
         self._behind: int | None = None
@@ -39,5 +37,5 @@ class ArchiveStanding:
             self._asked_s = now_s
             with suppress(JobFailed):
                 log = self._job.cluster.bounds(self._job.topic)
-                self._behind = offsets_behind([dict(self._ends), self.read], log)
+                self._behind = offsets_behind([dict(self._committed.ends), self.read], log)
         return Standing(self._committed.last_commit_ms, self._behind)

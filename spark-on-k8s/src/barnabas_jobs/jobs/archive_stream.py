@@ -24,26 +24,12 @@ LATE_S: Final = 3600.0
 
 
 class Stream:
-    """A streaming query that archives a topic.
+    """A streaming query that archives a topic."""
 
-    `ends` has, for each partition, the offset after the last archived or lost one. `number` is the number of the next
-    ledger entry.
-    """
-
-    def __init__(
-        self,
-        job: Run,
-        number: int,
-        ends: dict[int, int],
-        stopping: threading.Event,
-        committed: Committed,
-        progress: ArchiveStanding,
-    ) -> None:
+    def __init__(self, job: Run, stopping: threading.Event, committed: Committed, progress: ArchiveStanding) -> None:
         self._progress = progress
         self._committed = committed
         self._job = job
-        self._number = number
-        self._ends = ends
         self._unknown: set[int] = set()
         """The partitions that appear in no ledger entry yet.
 
@@ -89,10 +75,10 @@ class Stream:
 
         This is the offset after the last archived one, or the start of the log if the archive lacks the partition.
         """
-        log = self._job.cluster.bounds(self._job.topic)
-        self._unknown = log.keys() - self._ends.keys()
-        self._ends.update({partition: log[partition].earliest for partition in self._unknown})
-        return {partition: self._ends[partition] for partition in log}
+        ends, log = self._committed.ends, self._job.cluster.bounds(self._job.topic)
+        self._unknown = log.keys() - ends.keys()
+        ends.update({partition: log[partition].earliest for partition in self._unknown})
+        return {partition: ends[partition] for partition in log}
 
     def _batch(self, records: DataFrame, _: int) -> None:
         if self._failed is not None or self._stopping.is_set() or not self._busy.acquire(blocking=False):
@@ -110,14 +96,13 @@ class Stream:
 
         Offsets after that record, such as those of transaction markers, belong to a later ledger entry.
         """
-        written = write(self._job, self._number, records)
+        archived, number = self._committed.ends, self._committed.number
+        written = write(self._job, number, records)
         ends = {partition: found.last + 1 for partition, found in written.found.items()}
         if ends:
-            ends = {partition: self._ends[partition] for partition in self._unknown} | ends
+            ends = {partition: archived[partition] for partition in self._unknown} | ends
             ranges = [
-                OffsetRange(partition, self._ends.get(partition, 0), end) for partition, end in sorted(ends.items())
+                OffsetRange(partition, archived.get(partition, 0), end) for partition, end in sorted(ends.items())
             ]
-            self._committed.add(commit(self._job, self._number, written, ranges, []))
-            self._number += 1
-            self._ends.update(ends)
+            self._committed.add(commit(self._job, number, written, ranges, []))
             self._unknown.clear()
