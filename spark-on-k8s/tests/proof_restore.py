@@ -24,7 +24,7 @@ from jobs_world import JARS, KEEP, SMALL
 
 from barnabas_jobs.app.session import session
 from barnabas_jobs.jobs import archive, restore
-from barnabas_jobs.kafka.quiet import QUIET_S
+from barnabas_jobs.kafka.writer import QUIET_S
 from harness.cluster import BarnabasCluster, barnabas_cluster
 from harness.deadline import wait_for
 from harness.server_process import bound_to_us

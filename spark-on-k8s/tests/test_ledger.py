@@ -15,8 +15,16 @@ from barnabas_jobs.files.archive_folder import ArchiveFolder
 from barnabas_jobs.files.local_folder import LocalFolder
 from barnabas_jobs.files.restore_notes import RestoreNotes
 from barnabas_jobs.planning.errors import JobFailed
-from barnabas_jobs.planning.ledger import ArchivedRange, DataFile, Entry, LostRange, checked, sums_of
-from barnabas_jobs.planning.leftovers import Leftovers, leftovers
+from barnabas_jobs.planning.ledger import (
+    ArchivedRange,
+    DataFile,
+    Entry,
+    Leftovers,
+    LostRange,
+    checked,
+    leftovers,
+    sums_of,
+)
 from barnabas_jobs.planning.ranges import Bounds, OffsetRange, check_log_holds, first_of, gone, offsets_behind, pending
 from harness.mounts import fill, small_disk
 

@@ -17,9 +17,9 @@ from barnabas_jobs.kafka.topics import Topic
 from barnabas_jobs.planning.committed import Committed
 from barnabas_jobs.planning.ledger import DataFile, Entry
 from barnabas_jobs.planning.progress import Amount, Seen
-from barnabas_jobs.spark.job_sums import UNNAMED, JobSums, SparkJob
 from barnabas_jobs.spark.phases import Phase
 from barnabas_jobs.spark.records import Counted
+from barnabas_jobs.spark.status import UNNAMED, JobSums, SparkJob
 
 BATCHES = 20
 RECORDS = 5

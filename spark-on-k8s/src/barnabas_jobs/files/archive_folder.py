@@ -18,8 +18,18 @@ from typing import Final, Protocol, TypeVar
 import msgspec
 
 from barnabas_jobs.planning.errors import JobFailed
-from barnabas_jobs.planning.ledger import DataFile, Entry, Generation, Ledger, LedgerSums, checked, in_order, sums_of
-from barnabas_jobs.planning.leftovers import Leftovers, leftovers
+from barnabas_jobs.planning.ledger import (
+    DataFile,
+    Entry,
+    Generation,
+    Ledger,
+    LedgerSums,
+    Leftovers,
+    checked,
+    in_order,
+    leftovers,
+    sums_of,
+)
 
 LEDGER: Final = "ledger"
 PACKS: Final = "packs"

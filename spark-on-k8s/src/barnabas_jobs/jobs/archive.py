@@ -16,15 +16,13 @@ from pyspark.sql import SparkSession
 from barnabas_jobs.jobs import verify
 from barnabas_jobs.jobs.archive_commit import Run, commit, fence, write
 from barnabas_jobs.jobs.archive_standing import ArchiveStanding
-from barnabas_jobs.jobs.archive_stream import Stream
+from barnabas_jobs.jobs.archive_stream import SignalName, Stream, until_signal
 from barnabas_jobs.jobs.location import archive_at
-from barnabas_jobs.jobs.until_signal import SignalName, until_signal
 from barnabas_jobs.kafka.topics import Cluster, check_same_id
 from barnabas_jobs.planning.committed import Committed
 from barnabas_jobs.planning.errors import JobFailed, Refused
 from barnabas_jobs.planning.ledger import LostRange, check_topic
-from barnabas_jobs.planning.option_rules import Rule
-from barnabas_jobs.planning.options import Bootstrap, Count, JobOptions, Location, TopicName
+from barnabas_jobs.planning.options import Bootstrap, Count, JobOptions, Location, Rule, TopicName
 from barnabas_jobs.planning.ranges import Bounds, check_log_holds, first_of, gone, pending
 from barnabas_jobs.spark.json_columns import JsonColumns, Mismatch, read_schema
 from barnabas_jobs.spark.records import of_topic, reading

@@ -1,11 +1,16 @@
 """The continuous form of `archive`: a Structured Streaming query, each of whose batches is one commit.
 
 A query starts at the offsets where the ledger ends, and ignores the checkpoints of earlier queries. So after a stop,
-the records of an uncommitted batch are read again, and those of a committed batch are not.
+the records of an uncommitted batch are read again, and those of a committed batch are not. A signal ends the query
+between two commits.
 """
 
 import threading
-from typing import Final
+from collections.abc import Iterator
+from contextlib import contextmanager
+from signal import Signals, signal
+from types import FrameType
+from typing import Final, Literal
 
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
@@ -21,6 +26,8 @@ from barnabas_jobs.spark.records import read_to, stream_of_topic
 POLL_S: Final = 0.2
 LATE_S: Final = 3600.0
 """The running time in seconds after which a failure does not count against the backoffLimit of the Kubernetes Job."""
+ENDING: Final = (Signals.SIGTERM, Signals.SIGINT)
+SignalName = Literal["SIGTERM", "SIGINT"]
 
 
 class Stream:
@@ -106,3 +113,35 @@ class Stream:
             ]
             self._committed.add(commit(self._job, number, written, ranges, []))
             self._unknown.clear()
+
+
+class Stopping:
+    """A request to end the job, which is made by setting `event`.
+
+    `ended_by` is the name of the signal that set the event, or None if another thread set it.
+    """
+
+    def __init__(self, event: threading.Event) -> None:
+        self.event = event
+        self.ended_by: SignalName | None = None
+
+    def stop(self, number: int, _: FrameType | None) -> None:
+        """Set the event; keep the name of the signal in `ended_by` if the event was not set yet."""
+        if not self.event.is_set():
+            self.ended_by = "SIGTERM" if number == Signals.SIGTERM else "SIGINT"
+        self.event.set()
+
+
+@contextmanager
+def until_signal(event: threading.Event | None = None) -> Iterator[Stopping]:
+    """Set the event on SIGTERM or SIGINT while the block runs, if this is the main thread."""
+    stopping = Stopping(event or threading.Event())
+    if threading.current_thread() is not threading.main_thread():
+        yield stopping
+        return
+    before = {number: signal(number, stopping.stop) for number in ENDING}
+    try:
+        yield stopping
+    finally:
+        for number, handler in before.items():
+            signal(number, handler)

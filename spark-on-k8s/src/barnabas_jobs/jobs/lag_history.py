@@ -32,7 +32,6 @@ from barnabas_jobs.planning.lag.report import (
     groups,
     lag_page,
 )
-from barnabas_jobs.planning.option_rules import range_rule
 from barnabas_jobs.planning.options import (
     Bootstrap,
     Count,
@@ -41,6 +40,7 @@ from barnabas_jobs.planning.options import (
     Location,
     Time,
     TopicName,
+    range_rule,
     since_1970_ms,
 )
 from barnabas_jobs.planning.page import about

@@ -20,18 +20,18 @@ from barnabas_jobs.files.archive_folder import ArchiveFolder
 from barnabas_jobs.files.restore_notes import RestoreNotes
 from barnabas_jobs.jobs.location import archive_at, store_at
 from barnabas_jobs.kafka.new_topic import settings_of_new_topic
-from barnabas_jobs.kafka.quiet import QUIET_S, quiet_ends
 from barnabas_jobs.kafka.topics import Cluster, Topic
-from barnabas_jobs.kafka.writer import TopicWriter
+from barnabas_jobs.kafka.writer import QUIET_S, TopicWriter, quiet_ends
 from barnabas_jobs.planning.errors import JobFailed, Refused
 from barnabas_jobs.planning.ledger import Generation, Ledger
-from barnabas_jobs.planning.option_rules import Rule, range_rule
 from barnabas_jobs.planning.options import (
     Bootstrap,
     JobOptions,
     Location,
+    Rule,
     Time,
     TopicName,
+    range_rule,
     since_1970_ms,
 )
 from barnabas_jobs.planning.restore_plan import (

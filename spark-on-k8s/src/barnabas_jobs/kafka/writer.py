@@ -4,27 +4,36 @@ A task first asks for the end offset of the partition. Records at or above the s
 by an earlier run or task, so the task skips the same number of its own records.
 
 Requests of an earlier task may still be on their way. Therefore the task waits until nobody writes if it is not the
-first attempt, or if the end offset differs from the one that the driver read.
+first attempt, or if the end offset differs from the one that the driver read. A task fails after SILENT_S without an
+acknowledgement. After QUIET_S without a new record, no task of a dead driver or executor therefore writes any more.
+
+A slow replica can hide new records, because it holds back the high watermark, up to which consumers read. By default it
+can do so for at most 45 s, which is less than QUIET_S: every 15 s, the leader removes replicas from the ISR that have
+been behind for `replica.lag.time.max.ms` (30 s).
 
 A failed task drops its unsent records, and its idempotent producer stops at the first failure. So the written records
 are always a prefix of the planned records, without a gap.
 """
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import groupby, islice
 from operator import itemgetter
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from barnabas_jobs.credentials import for_librdkafka
-from barnabas_jobs.kafka.quiet import QUIET_S, SILENT_S, quiet_ends
+from barnabas_jobs.planning.errors import JobFailed
 
 TIMEOUT_S: Final = 30.0
 POLL_S: Final = 0.1
 REASON_S: Final = 1.0
+SILENT_S: Final = 40.0
+QUIET_S: Final = 50.0
+QUIET_SECONDS_MAX: Final = 600.0
+QUIET_POLL_S: Final = 0.5
 POLLED: Final = 5000
 """The number of records after which a task polls for acknowledgements, so that librdkafka's queue does not fill up."""
 # Both limits of librdkafka are so high that only the topic's max.message.bytes limits the size of a record.
@@ -43,6 +52,9 @@ PRODUCER: Final = {
     "log_level": 0,
 }
 CONSUMER: Final = {"group.id": "barnabas-restore", "enable.auto.commit": False, "log_level": 0}
+
+
+Ends = TypeVar("Ends")
 
 
 class NotWritten(Exception):
@@ -198,3 +210,19 @@ def _read(consumer: Consumer, topic: str, partition: int, offset: int) -> tuple[
     if message is None or message.error() is not None or message.offset() != offset:
         return None
     return message.timestamp()[1], message.key(), message.value(), list(message.headers() or ())
+
+
+def quiet_ends(topic: str, ends: Callable[[], Ends], quiet_s: float) -> Ends:
+    """Return the end offsets of the topic once they have not changed for `quiet_s` seconds.
+
+    Raises JobFailed if they still change after QUIET_SECONDS_MAX seconds: then another client is writing to the topic.
+    """
+    found, began, since = ends(), time.monotonic(), time.monotonic()
+    while time.monotonic() - since < quiet_s:
+        if time.monotonic() - began > QUIET_SECONDS_MAX:
+            raise JobFailed(f"another client writes to {topic}; restore into a topic to which no other client writes")
+        time.sleep(QUIET_POLL_S)
+        now = ends()
+        if now != found:
+            found, since = now, time.monotonic()
+    return found

@@ -11,6 +11,7 @@ BAR_WIDTH: Final = 420
 TEXT_WIDTH: Final = 140
 LABEL_CHARACTERS_MAX: Final = 52
 FINDINGS_SHOWN_MAX: Final = 100
+UNITS: Final = (("days", 86_400_000), ("hours", 3_600_000), ("minutes", 60_000), ("seconds", 1000))
 STYLE: Final = (
     "body{font:14px system-ui,sans-serif;margin:2em auto;max-width:60em;color:#222}"
     "table{border-collapse:collapse}th,td{padding:.2em .8em;text-align:right;border-bottom:1px solid #ddd}"
@@ -22,6 +23,14 @@ STYLE: Final = (
 def time_text(time_ms: int) -> str:
     """Return a time in UTC, like `2013-01-31 06:30`."""
     return f"{datetime.fromtimestamp(time_ms / 1000, UTC):%Y-%m-%d %H:%M}"
+
+
+def span_text(span_ms: float) -> str:
+    """Return a time span in the largest unit that gives at least two: 36.0 hours, 90.0 seconds, 3 ms."""
+    for name, unit_ms in UNITS:
+        if span_ms >= 2 * unit_ms:
+            return f"{span_ms / unit_ms:,.1f} {name}"
+    return f"{span_ms:,.0f} ms"
 
 
 class Bar(NamedTuple):

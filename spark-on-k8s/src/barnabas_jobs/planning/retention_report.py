@@ -5,8 +5,7 @@ from typing import Final
 
 import msgspec
 
-from barnabas_jobs.planning.page import Bar, bars, bytes_text, findings, page, paragraph, table
-from barnabas_jobs.planning.units import span_text
+from barnabas_jobs.planning.page import Bar, bars, bytes_text, findings, page, paragraph, span_text, table
 from barnabas_jobs.planning.unread import Unread, unread_parts
 
 HOUR_MS: Final = 3_600_000

@@ -8,8 +8,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from barnabas_jobs.planning.chart import lines
-from barnabas_jobs.planning.page import findings, page, paragraph, table, time_text
-from barnabas_jobs.planning.units import span_text
+from barnabas_jobs.planning.page import findings, page, paragraph, span_text, table, time_text
 
 ALL_TOPICS: Final = "all topics"
 HOUR: Final = "hour"
