@@ -20,6 +20,7 @@ from barnabas_jobs.jobs.archive_stream import SignalName, Stream, until_signal
 from barnabas_jobs.jobs.location import archive_at
 from barnabas_jobs.kafka.topics import Cluster, check_same_id
 from barnabas_jobs.planning.committed import Committed
+from barnabas_jobs.planning.ending import JobResult
 from barnabas_jobs.planning.errors import JobFailed, Refused
 from barnabas_jobs.planning.ledger import LostRange, check_topic
 from barnabas_jobs.planning.options import Bootstrap, Count, JobOptions, Location, Rule, TopicName
@@ -61,7 +62,7 @@ class Options(JobOptions, frozen=True, kw_only=True, forbid_unknown_fields=True)
     trigger_seconds: Count = 60
 
 
-class Result(msgspec.Struct, frozen=True, kw_only=True):
+class Result(JobResult, frozen=True, kw_only=True):
     """The result of a run: the records and bytes that the run added, and all archived records of this topic id.
 
     `left_out` counts offsets without a committed record, such as those of aborted transactions. `ended_by` is the
@@ -80,11 +81,6 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     lost: list[LostRange]
     deleted_before: dict[int, int]
     ended_by: SignalName | None = None
-
-    @property
-    def fine(self) -> bool:
-        """True if the run succeeded: always, because a run that fails raises an exception and returns no result."""
-        return True
 
 
 def run(

@@ -3,7 +3,6 @@
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Annotated, Final, NamedTuple
 
 import msgspec
@@ -24,8 +23,9 @@ from barnabas_jobs.files.log_dirs import (
     strays,
     unreadable,
 )
-from barnabas_jobs.files.report_folder import new_report
 from barnabas_jobs.files.segment_source import GONE, SegmentSource
+from barnabas_jobs.jobs.location import report_at
+from barnabas_jobs.planning.ending import JobResult
 from barnabas_jobs.planning.errors import JobFailed
 from barnabas_jobs.planning.logs.checkpoints import EpochBatch
 from barnabas_jobs.planning.logs.names import segment_file
@@ -48,7 +48,6 @@ from barnabas_jobs.planning.options import Folder, JobOptions, TopicName
 from barnabas_jobs.planning.page import bytes_text, time_text
 from barnabas_jobs.spark.failures import spark_failures
 from barnabas_jobs.spark.phases import phase
-from barnabas_jobs.spark.run_name import run_name
 from barnabas_jobs.spark.segments import differing, epochs, extents, first_of_each_partition, held
 
 LogDirWord = Annotated[
@@ -83,7 +82,7 @@ class Options(JobOptions, frozen=True, kw_only=True, forbid_unknown_fields=True)
     deep: bool = False
 
 
-class Result(msgspec.Struct, frozen=True, kw_only=True):
+class Result(JobResult, frozen=True, kw_only=True):
     """The result of the audit; the job also writes it to the report as JSON.
 
     `findings` has the first findings; `findings.parquet` has all. `uncommitted_differences` counts offsets at or above
@@ -144,7 +143,7 @@ def run(
     check(log_dirs)
     listed = replicas(log_dirs, options.topics)
     _check_found(options, listed)
-    with new_report(options.report, run_name(spark)) as folder, spark_failures("reading the log dirs"):
+    with report_at(spark, options.report) as report, spark_failures("reading the log dirs"):
         begun_s = clock()
         rows = _rows(spark, options)
         try:
@@ -169,7 +168,8 @@ def run(
             f"{', '.join(map(str, result.brokers))}."
         )
         page = audit_page(about_it, result.summary, _bytes_by_broker(logs, read), result.found, findings)
-        _write(spark, folder, result, findings, page)
+        report.add_table("findings", SCHEMA, map(msgspec.structs.astuple, findings))
+        report.add_result("audit", result, page)
     return result
 
 
@@ -350,10 +350,3 @@ def _bytes_by_broker(logs: Sequence[LogRead], read: FilesRead) -> dict[int, int]
     for log in logs:
         sizes[log.place.broker] += sum(row["bytes"] for row in read.segments[log.place.log_dir, *log.place.partition])
     return dict(sorted(sizes.items()))
-
-
-def _write(spark: SparkSession, folder: Path, result: Result, findings: Sequence[Finding], page: str) -> None:
-    rows = [msgspec.structs.astuple(each) for each in findings]
-    spark.createDataFrame(rows, SCHEMA).coalesce(1).write.parquet(str(folder / "findings.parquet"))
-    (folder / "audit.json").write_bytes(msgspec.json.format(msgspec.json.encode(result)))
-    (folder / "audit.html").write_text(page, encoding="utf-8")

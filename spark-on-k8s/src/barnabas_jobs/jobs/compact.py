@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-import msgspec
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # Spark's documentation uses this name.
 
@@ -21,6 +20,7 @@ from barnabas_jobs.planning.compaction import (
     records_of,
     replaced_runs,
 )
+from barnabas_jobs.planning.ending import JobResult
 from barnabas_jobs.planning.errors import JobFailed, Refused
 from barnabas_jobs.planning.ledger import DataFile, Entry, Generation, Ledger, check_topic, sums_of
 from barnabas_jobs.planning.options import Count, JobOptions, Location, TopicName
@@ -37,7 +37,7 @@ class Options(JobOptions, frozen=True, kw_only=True, forbid_unknown_fields=True)
     commit_records: Count = 5_000_000
 
 
-class Result(msgspec.Struct, frozen=True, kw_only=True):
+class Result(JobResult, frozen=True, kw_only=True):
     """The result: `joined_commits` commits were joined into `commits` new ones.
 
     `removed_runs` is the number of run folders that were removed, because an earlier run of `compact` had replaced
@@ -50,11 +50,6 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     files_before: int
     files_after: int
     removed_runs: int
-
-    @property
-    def fine(self) -> bool:
-        """True if the run succeeded: always, because a run that fails raises an exception and returns no result."""
-        return True
 
 
 class Compaction(NamedTuple):

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Annotated, ClassVar, NamedTuple
 
 import msgspec
@@ -13,11 +12,10 @@ from pyspark.storagelevel import StorageLevel
 
 from barnabas_core.topic_name import CONSUMER_OFFSETS
 from barnabas_core.topic_partition import TopicPartition
-from barnabas_jobs.files.report_folder import new_report
-from barnabas_jobs.jobs.location import archive_at
+from barnabas_jobs.jobs.location import Report, archive_at, report_at
 from barnabas_jobs.kafka.time_lookup import TimeLookup
 from barnabas_jobs.kafka.topics import Cluster
-from barnabas_jobs.planning.ending import summed
+from barnabas_jobs.planning.ending import JobResult, summed
 from barnabas_jobs.planning.errors import JobFailed
 from barnabas_jobs.planning.lag.end_offsets import Lag, Moment, lags
 from barnabas_jobs.planning.lag.offset_records import COMMIT
@@ -63,7 +61,6 @@ from barnabas_jobs.spark.commits import (
 from barnabas_jobs.spark.failures import spark_failures
 from barnabas_jobs.spark.phases import phase
 from barnabas_jobs.spark.records import of_files, of_topic, reading
-from barnabas_jobs.spark.run_name import run_name
 
 GroupName = Annotated[str, msgspec.Meta(min_length=1, description="a group's name")]
 Records = Annotated[int, msgspec.Meta(ge=0)]
@@ -98,7 +95,7 @@ class Options(JobOptions, frozen=True, kw_only=True, forbid_unknown_fields=True)
         return Objective(max_records=self.max_records, max_seconds=self.max_seconds)
 
 
-class Result(msgspec.Struct, frozen=True, kw_only=True):
+class Result(JobResult, frozen=True, kw_only=True):
     """The result of the job; the job also writes it to the report as JSON.
 
     `records` has the number of records of each kind that were read from `__consumer_offsets`.
@@ -135,7 +132,7 @@ def run(spark: SparkSession, options: Options, clock: Callable[[], float] = time
     cluster = Cluster(options.bootstrap)
     now_ms = int(clock() * 1000)
     failures = spark_failures(f"reading {CONSUMER_OFFSETS}")
-    with new_report(options.report, run_name(spark)) as folder, failures, reading(spark, CONSUMER_OFFSETS):
+    with report_at(spark, options.report) as report, failures, reading(spark, CONSUMER_OFFSETS):
         read, total, is_current = _records(spark, cluster, options)
         with _kept(decoded(read)) as records:
             with phase(spark, "reading commits", total):  # This count fills the cache for the later phases.
@@ -145,7 +142,7 @@ def run(spark: SparkSession, options: Options, clock: Callable[[], float] = time
                 result = _result(options, kinds(records), looked, rolled, now_ms)
                 hours = [TopicHour(**row.asDict()) for row in drawn_hours(rolled, drawn(result.groups))]
                 with spark_failures(f"writing report={options.report}"):
-                    _write(folder, about(now_ms, options.bootstrap), result, hours, rolled, looked.history)
+                    _write(report, about(now_ms, options.bootstrap), result, hours, rolled, looked.history)
     return result
 
 
@@ -273,11 +270,10 @@ def _now(row: Row, lag: Lag | None) -> Now:
 
 
 def _write(
-    folder: Path, about_it: str, result: Result, hours: Sequence[TopicHour], rolled: DataFrame, history: DataFrame
+    report: Report, about_it: str, result: Result, hours: Sequence[TopicHour], rolled: DataFrame, history: DataFrame
 ) -> None:
     by_time = history.drop(*PLACE).orderBy("group", "topic", "partition", "commit_ms")
-    by_time.write.parquet(str(folder / "history.parquet"))
-    rolled.orderBy("period", *KEY, "start_ms").write.parquet(str(folder / "rollups.parquet"))
-    (folder / "lag-history.json").write_bytes(msgspec.json.format(msgspec.json.encode(result)))
+    by_time.write.parquet(str(report.folder / "history.parquet"))
+    rolled.orderBy("period", *KEY, "start_ms").write.parquet(str(report.folder / "rollups.parquet"))
     page = lag_page(about_it, result.groups, hours, result.objective, result.summary)
-    (folder / "lag-history.html").write_text(page, encoding="utf-8")
+    report.add_result("lag-history", result, page)

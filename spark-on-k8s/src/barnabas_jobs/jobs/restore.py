@@ -22,6 +22,7 @@ from barnabas_jobs.jobs.location import archive_at, store_at
 from barnabas_jobs.kafka.new_topic import settings_of_new_topic
 from barnabas_jobs.kafka.topics import Cluster, Topic
 from barnabas_jobs.kafka.writer import QUIET_S, TopicWriter, quiet_ends
+from barnabas_jobs.planning.ending import JobResult
 from barnabas_jobs.planning.errors import JobFailed, Refused
 from barnabas_jobs.planning.ledger import Generation, Ledger
 from barnabas_jobs.planning.options import (
@@ -95,7 +96,7 @@ class Options(JobOptions, frozen=True, kw_only=True, forbid_unknown_fields=True)
     state: Location | None = None
 
 
-class Result(msgspec.Struct, frozen=True, kw_only=True):
+class Result(JobResult, frozen=True, kw_only=True):
     """The selected records, and the numbers of written records by partition.
 
     `written` counts what this run wrote, and `already_there` what earlier runs or tasks wrote.
@@ -107,11 +108,6 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     bases: dict[int, int]
     written: dict[int, int]
     already_there: dict[int, int]
-
-    @property
-    def fine(self) -> bool:
-        """True if the run succeeded: always, because a run that fails raises an exception and returns no result."""
-        return True
 
 
 def run(

@@ -11,10 +11,10 @@ import msgspec
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # Spark's documentation uses this name.
 
-from barnabas_jobs.files.report_folder import new_report
+from barnabas_jobs.jobs.location import report_at
 from barnabas_jobs.jobs.topics_in_turn import read_in_turn, records_of
 from barnabas_jobs.kafka.topics import Cluster, Topic
-from barnabas_jobs.planning.ending import summed
+from barnabas_jobs.planning.ending import JobResult, summed
 from barnabas_jobs.planning.options import Bootstrap, Folder, JobOptions, TopicName
 from barnabas_jobs.planning.page import about
 from barnabas_jobs.planning.ranges import OffsetRange
@@ -32,7 +32,6 @@ from barnabas_jobs.planning.unread import Unread
 from barnabas_jobs.spark.failures import spark_failures
 from barnabas_jobs.spark.phases import phase
 from barnabas_jobs.spark.records import of_topic, reading, size
-from barnabas_jobs.spark.run_name import run_name
 
 Ahead = Annotated[int, msgspec.Meta(ge=1)]
 SCHEMA = (
@@ -53,7 +52,7 @@ class Options(JobOptions, frozen=True, kw_only=True, forbid_unknown_fields=True)
     retention_ms: Ahead | None = None
 
 
-class Result(msgspec.Struct, frozen=True, kw_only=True):
+class Result(JobResult, frozen=True, kw_only=True):
     """The result of the retention audit; the job also writes it to the report as JSON."""
 
     report: str
@@ -85,7 +84,7 @@ def run(spark: SparkSession, options: Options, clock: Callable[[], float] = time
     for name in options.topics:
         cluster.topic(name)  # The call raises JobFailed if the topic is missing.
     total = records_of(cluster, options.topics)
-    with new_report(options.report, run_name(spark)) as folder:
+    with report_at(spark, options.report) as report:
 
         def read(topic: Topic, ranges: Sequence[OffsetRange]) -> TopicRetention:
             kept = declared(cluster.config(topic.name))
@@ -105,11 +104,9 @@ def run(spark: SparkSession, options: Options, clock: Callable[[], float] = time
         )
         rows = [(topic.topic, *msgspec.structs.astuple(each)) for topic in topics for each in topic.partitions]
         with spark_failures(f"writing report={options.report}"):
-            table = spark.createDataFrame(rows, SCHEMA).coalesce(1)
-            table.write.parquet(str(folder / "partitions.parquet"))
-        (folder / "retention.json").write_bytes(msgspec.json.format(msgspec.json.encode(result)))
-        html = retention_page(about(now_ms, options.bootstrap), topics, options.retention_ms, unread)
-        (folder / "retention.html").write_text(html, encoding="utf-8")
+            report.add_table("partitions", SCHEMA, rows)
+        page = retention_page(about(now_ms, options.bootstrap), topics, options.retention_ms, unread)
+        report.add_result("retention", result, page)
     return result
 
 

@@ -1,19 +1,19 @@
 """`skew`: report how evenly topics are spread over brokers, log dirs, partitions and keys, and plan a rebalance."""
 
 import time
-from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
-from typing import Any, Final
+from collections.abc import Callable, Sequence
+from typing import Final
 
 import msgspec
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # Spark's documentation uses this name.
 
 from barnabas_core.topic_partition import TopicPartition
-from barnabas_jobs.files.report_folder import new_report
+from barnabas_jobs.jobs.location import Report, report_at
 from barnabas_jobs.jobs.topics_in_turn import read_in_turn, records_of
 from barnabas_jobs.kafka.placement import placement_of
 from barnabas_jobs.kafka.topics import Cluster, Topic
+from barnabas_jobs.planning.ending import JobResult
 from barnabas_jobs.planning.options import Bootstrap, Count, Folder, JobOptions, TopicName
 from barnabas_jobs.planning.page import about
 from barnabas_jobs.planning.placement import BrokerLoad, LogDirLoad, Placement, broker_loads, log_dir_loads
@@ -34,7 +34,6 @@ from barnabas_jobs.planning.unread import Unread
 from barnabas_jobs.spark.failures import spark_failures
 from barnabas_jobs.spark.phases import phase
 from barnabas_jobs.spark.records import of_topic, reading, size
-from barnabas_jobs.spark.run_name import run_name
 
 PARTITIONS = (
     "topic string, partition int, records long, bytes long, keys long, first_ms long, last_ms long, "
@@ -62,7 +61,7 @@ class Options(JobOptions, frozen=True, kw_only=True, forbid_unknown_fields=True)
     moves: Count = 50
 
 
-class Result(msgspec.Struct, frozen=True, kw_only=True):
+class Result(JobResult, frozen=True, kw_only=True):
     """The result of the job; the job also writes it to the report as JSON.
 
     plan.json has the whole plan, with `planned_partitions` partitions. `plan` is the text of a shorter file with only
@@ -83,11 +82,6 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     topics: list[TopicSkew]
     unread: list[Unread]
 
-    @property
-    def fine(self) -> bool:
-        """True if the job found no problem: always, because skew does not count as a problem."""
-        return True
-
 
 def run(spark: SparkSession, options: Options, clock: Callable[[], float] = time.time) -> Result:
     """Read all records of the topics once, and write the report.
@@ -102,7 +96,7 @@ def run(spark: SparkSession, options: Options, clock: Callable[[], float] = time
     for name in options.topics or ():
         cluster.topic(name)  # The call raises JobFailed if the topic is missing.
     total = records_of(cluster, names)
-    with new_report(options.report, run_name(spark)) as folder:
+    with report_at(spark, options.report) as report:
 
         def read(topic: Topic, ranges: Sequence[OffsetRange]) -> TopicSkew:
             records = of_topic(spark, cluster.bootstrap, topic.name, ranges, counted=True)
@@ -112,13 +106,12 @@ def run(spark: SparkSession, options: Options, clock: Callable[[], float] = time
         plan = plan_rebalance(found, options.moves)
         result = _result(options, topics, unread, found, plan)
         with spark_failures(f"writing report={options.report}"):
-            _tables(spark, folder, result)
-        (folder / "plan.json").write_bytes(reassignment_json(found, plan.partitions))
-        (folder / "skew.json").write_bytes(msgspec.json.format(msgspec.json.encode(result)))
+            _add_tables(report, result)
+        (report.folder / "plan.json").write_bytes(reassignment_json(found, plan.partitions))
         page = skew_page(
             about(now_ms, options.bootstrap), topics, result.brokers, result.log_dirs, plan.partitions, unread
         )
-        (folder / "skew.html").write_text(page, encoding="utf-8")
+        report.add_result("skew", result, page)
     return result
 
 
@@ -171,15 +164,14 @@ def _topic(records: DataFrame, topic: Topic, top: int, total: int, now_ms: int) 
     )
 
 
-def _tables(spark: SparkSession, folder: Path, result: Result) -> None:
-    def write(name: str, schema: str, rows: Iterable[tuple[Any, ...]]) -> None:
-        spark.createDataFrame(list(rows), schema).coalesce(1).write.parquet(str(folder / f"{name}.parquet"))
-
-    row = msgspec.structs.astuple
-    write("partitions", PARTITIONS, ((topic.topic, *row(each)) for topic in result.topics for each in topic.partitions))
-    write("keys", KEYS, ((topic.topic, *row(each)) for topic in result.topics for each in topic.hot_keys))
-    write("brokers", BROKERS, map(row, result.brokers))
-    write("log_dirs", LOG_DIRS, map(row, result.log_dirs))
+def _add_tables(report: Report, result: Result) -> None:
+    row, topics = msgspec.structs.astuple, result.topics
+    report.add_table(
+        "partitions", PARTITIONS, ((each.topic, *row(part)) for each in topics for part in each.partitions)
+    )
+    report.add_table("keys", KEYS, ((each.topic, *row(key)) for each in topics for key in each.hot_keys))
+    report.add_table("brokers", BROKERS, map(row, result.brokers))
+    report.add_table("log_dirs", LOG_DIRS, map(row, result.log_dirs))
 
 
 def _by_key(records: DataFrame) -> DataFrame:

@@ -10,6 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812  # Spark's documentation us
 from barnabas_jobs.files.archive_folder import ArchiveFolder
 from barnabas_jobs.jobs.location import archive_at
 from barnabas_jobs.kafka.topics import Cluster, Topic, check_same_id
+from barnabas_jobs.planning.ending import JobResult
 from barnabas_jobs.planning.errors import JobFailed
 from barnabas_jobs.planning.ledger import Generation
 from barnabas_jobs.planning.options import Bootstrap, JobOptions, Location, TopicName
@@ -67,7 +68,7 @@ class Difference(msgspec.Struct, frozen=True):
     kind: str
 
 
-class Result(msgspec.Struct, frozen=True, kw_only=True):
+class Result(JobResult, frozen=True, kw_only=True):
     """The result of a comparison; `differences` has the first differing records.
 
     `shorter_partitions` end earlier in the topic than in the archive: the topic has lost its last records.

@@ -1,4 +1,4 @@
-"""The result of a driver in the termination message of its pod, which Kubernetes limits to 4,096 bytes."""
+"""The result of a job, and the termination message of its driver's pod, which Kubernetes limits to 4,096 bytes."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -18,6 +18,15 @@ def summed(read: str, findings: Sequence[str]) -> str:
         return f"{read}; no problem was found"
     more = f" (and {len(findings) - 1:,} more)" if len(findings) > 1 else ""
     return f"{read}; {findings[0]}{more}"
+
+
+class JobResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of a job. A job that can find problems has its own `fine`, and a `summary` for its message."""
+
+    @property
+    def fine(self) -> bool:
+        """True if the job found no problem: always, unless the job says otherwise. A run that fails has no result."""
+        return True
 
 
 class Ending(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
