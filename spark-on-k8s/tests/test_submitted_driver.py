@@ -9,9 +9,8 @@ import pytest
 
 from barnabas_jobs.app import main as command
 from barnabas_jobs.app.driver_pod import DriverPod
-from barnabas_jobs.app.main import EXIT_TERMINATED, EXIT_USAGE, main
+from barnabas_jobs.app.main import EXIT_TERMINATED, EXIT_USAGE, OF_SUBMISSION, main
 from barnabas_jobs.app.run import Request
-from barnabas_jobs.app.submitted import OF_SUBMISSION
 from barnabas_jobs.planning.ending import Ending
 
 OF_SPARK = ["driver", "--properties-file", "/opt/spark/conf/spark.properties"]

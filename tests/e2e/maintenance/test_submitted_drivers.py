@@ -13,7 +13,7 @@ from uuid import uuid4
 
 import pytest
 
-from barnabas_jobs.app.submitted import OF_SUBMISSION
+from barnabas_jobs.app.main import OF_SUBMISSION
 from barnabas_operator.manifests.client_access import ClientAccess
 from barnabas_operator.manifests.maintenance_run import driver_job
 from barnabas_operator.manifests.spark_application import MAIN_FILE, spark_application

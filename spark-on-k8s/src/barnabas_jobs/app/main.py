@@ -18,7 +18,6 @@ from barnabas_jobs.app.connector import JARS, S3_JARS, default_folder, jars
 from barnabas_jobs.app.driver_pod import DriverPod
 from barnabas_jobs.app.executor import run_executor
 from barnabas_jobs.app.run import Request, Terminated, run_job, sigterm_raises
-from barnabas_jobs.app.submitted import forget_submission, submitted_words
 from barnabas_jobs.credentials import OPTION, use_command_config
 from barnabas_jobs.planning.ending import Ending
 from barnabas_jobs.planning.errors import BadOption, JobFailed, JobFailedLate, Refused
@@ -31,6 +30,11 @@ FINDINGS_PRINTED_MAX: Final = 100
 DONE: Final = Ending(exit=0, message="done")
 Command = Callable[[argparse.Namespace, DriverPod | None], Ending]
 MASTER: Final = re.compile(r"local|local\[(\*|[1-9][0-9]*)(,[1-9][0-9]*)?\]|spark://.+|k8s://.+|yarn")
+OF_SUBMISSION: Final = ("SPARK_APPLICATION_ID", "SPARK_CONF_DIR", "SPARK_DRIVER_BIND_ADDRESS", "SPARK_LOCAL_DIRS")
+"""The variables that spark-submit sets for its own JVM.
+
+The command `driver` removes them, because executors would inherit a wrong local folder from SPARK_LOCAL_DIRS.
+"""
 CONF: Final = re.compile(r"(spark\.[^=\s]+)=(.*)")
 
 
@@ -103,8 +107,16 @@ def _executor(_: argparse.Namespace, __: DriverPod | None) -> Ending:
 
 
 def _driver(given: argparse.Namespace, pod: DriverPod | None) -> Ending:
-    words = submitted_words(given.words)
-    forget_submission(os.environ)
+    """Run a job in a driver pod that `spark-submit` has created for Kubeflow's Spark operator.
+
+    In such a pod Spark usually starts a JVM, and the JVM runs a Python file. This command instead runs the job itself,
+    as the pods of a MaintenanceJob do. The arguments after the name of the Python file are those of `barnabas jobs`.
+    """
+    words = given.words
+    if not words or words[0] != "run":
+        raise BadOption(f"the submitted arguments are {' '.join(words)!r}; allowed: `run` and its arguments")
+    for name in OF_SUBMISSION:
+        os.environ.pop(name, None)
     return _run(_parser().parse_args(words), pod)
 
 

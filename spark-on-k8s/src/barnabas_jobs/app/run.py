@@ -17,7 +17,7 @@ from barnabas_jobs.app.catalog import JOBS
 from barnabas_jobs.app.driver_pod import DriverPod
 from barnabas_jobs.app.session import session
 from barnabas_jobs.app.terminal import page
-from barnabas_jobs.app.watching import watched
+from barnabas_jobs.app.watching import Listener, watched
 from barnabas_jobs.credentials import for_executors
 from barnabas_jobs.planning.ending import Ending
 from barnabas_jobs.planning.errors import JobFailed
@@ -52,7 +52,7 @@ def run_job(request: Request, pod: DriverPod | None) -> Ending:
     job = JOBS[request.job].load()
     options = parse(job.Options, request.words)
     with _spark(request, s3=_needs_s3(options)) as spark:
-        listeners = [page(), *([pod] if pod else [])]
+        listeners: list[Listener] = [page(), *([pod] if pod else [])]
         with watched(SparkStatus(spark).seen, listeners):
             result = job.run(spark, options)
             # The job has its result. Ignore SIGTERM from here on, because a new run would only repeat the work.

@@ -6,26 +6,20 @@ Standard output is for the result alone.
 import sys
 import time
 from collections.abc import Callable
-from typing import Final, Protocol, TextIO
+from typing import Final, TextIO
 
 from rich.console import Console
 from rich.progress import BarColumn, ProgressColumn, Task, TaskID, TaskProgressColumn, TextColumn
 from rich.progress import Progress as Bars
 from rich.text import Text
 
+from barnabas_jobs.app.watching import Listener
 from barnabas_jobs.planning.progress import Amount, Progress
 
 LINE_PAUSE_S: Final = 10.0
 
 
-class Page(Protocol):
-    """A display of progress."""
-
-    def tell(self, progress: Progress, last: bool = False) -> None:
-        """Show the latest progress; `last` closes the display."""
-
-
-def page(stream: TextIO = sys.stderr, clock: Callable[[], float] = time.monotonic) -> Page:
+def page(stream: TextIO = sys.stderr, clock: Callable[[], float] = time.monotonic) -> Listener:
     """Return a display with bars if the stream is a terminal, otherwise a display with lines."""
     return BarsPage(Console(file=stream)) if stream.isatty() else LinesPage(stream, clock)
 

@@ -1,7 +1,7 @@
 """A topic as brokers report it through librdkafka: id, config, and the bounds of its partitions."""
 
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
@@ -102,28 +102,21 @@ class Cluster:
 
     def config(self, name: str) -> dict[str, str]:
         """Return all configs of the topic, including defaults of the brokers."""
-        return {entry.name: entry.value for entry in self._config(name) if entry.value is not None}
-
-    def settings(self, name: str) -> dict[str, TopicSetting]:
-        """Return all configs of the topic, with the origin of each value."""
-        return {
-            entry.name: TopicSetting(entry.value, Origin(entry.source))
-            for entry in self._config(name)
-            if entry.value is not None
-        }
+        return {config: each.value for config, each in self.settings(name).items()}
 
     def own_config(self, name: str) -> dict[str, str]:
         """Return the configs that were set on the topic itself."""
-        return {
-            entry.name: entry.value
-            for entry in self._config(name)
-            if entry.value is not None and entry.source == Origin.TOPIC
-        }
+        return {config: each.value for config, each in self.settings(name).items() if each.origin is Origin.TOPIC}
 
-    def _config(self, name: str) -> Iterable[Any]:
+    def settings(self, name: str) -> dict[str, TopicSetting]:
+        """Return all configs of the topic, with the origin of each value."""
         resource = ConfigResource(ResourceType.TOPIC, name)
         answer: dict[str, Any] = self._told(name, lambda: self._admin.describe_configs([resource])[resource])
-        return answer.values()
+        return {
+            entry.name: TopicSetting(entry.value, Origin(entry.source))
+            for entry in answer.values()
+            if entry.value is not None
+        }
 
     def delete_records(self, topic: str, before: Mapping[int, int]) -> None:
         """Delete the records before these offsets, by partition."""
