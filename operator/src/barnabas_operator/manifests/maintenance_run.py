@@ -47,6 +47,7 @@ TERMINATED: Final = 143
 """The exit code of a driver that was ended by SIGTERM; the Job does not count it as a failure."""
 FAILED_LATE: Final = 75
 """The exit code of a continuous archive that failed after an hour or more; the Job does not count it as a failure."""
+PORTS: Final = {"driver-rpc": DRIVER_PORT, "blocks": BLOCKS_PORT}
 END_S_MAX: Final = 60
 """The grace period in which a driver deletes its executors and reports its progress."""
 SECURITY: Final = {**POD_SECURITY, "fsGroup": USER_ID, "fsGroupChangePolicy": "OnRootMismatch"}
@@ -78,12 +79,11 @@ def run_access(cluster: Cluster, pull_secrets: Sequence[str]) -> list[KubeObject
 
 def driver_service(run: MaintenanceJob, cluster: str) -> KubeObject:
     """Return the headless Service by which executors connect to the driver, even before the driver is ready."""
-    ports = {"driver-rpc": DRIVER_PORT, "blocks": BLOCKS_PORT}
     spec = {
         "clusterIP": "None",
         "publishNotReadyAddresses": True,
         "selector": dict(run_labels(cluster, run.metadata.name, DRIVER)),
-        "ports": [{"name": name, "port": port, "protocol": "TCP"} for name, port in ports.items()],
+        "ports": [{"name": name, "port": port, "protocol": "TCP"} for name, port in PORTS.items()],
     }
     return {"apiVersion": "v1", "kind": "Service", "metadata": run_meta(run, cluster), "spec": spec}
 
@@ -179,14 +179,13 @@ def _executor_pod(run: MaintenanceJob, access: ClientAccess) -> KubeObject:
 
 def _container(run: MaintenanceJob, cluster: str, access: ClientAccess, image: str) -> KubeObject:
     resources = run.spec.driver.resources
-    ports = {"driver-rpc": DRIVER_PORT, "blocks": BLOCKS_PORT}
     return {
         "name": DRIVER,
         "image": image,
         "imagePullPolicy": "IfNotPresent",
         "command": ["barnabas", "jobs", *job_words(run, cluster, access, image)],
         "env": [*_own_env(), *map(_env, run.spec.env)],
-        "ports": [{"name": name, "containerPort": port, "protocol": "TCP"} for name, port in ports.items()],
+        "ports": [{"name": name, "containerPort": port, "protocol": "TCP"} for name, port in PORTS.items()],
         "resources": {"requests": dict(resources.requests), "limits": dict(resources.limits)},
         "securityContext": dict(CONTAINER_SECURITY),
         "volumeMounts": [

@@ -14,7 +14,7 @@ from barnabas_operator.resources.json_types import Json
 
 
 class Looker(Protocol):
-    """The reconciler of the resources of one kind, which a background worker calls."""
+    """The reconciler of the resources of one kind, which a background worker calls; three methods may do nothing."""
 
     kind: str
     """The field `kind` of the resources."""
@@ -34,14 +34,17 @@ class Looker(Protocol):
     def acted_at(self) -> float:
         """Return the monotonic time of the last progress, such as a written status."""
 
-    async def give_back(self, body: Json) -> None:
+    async def give_back(self, body: Json) -> None:  # noqa: ARG002
         """Undo temporary changes, such as a scaled-down workload, for a resource that is no longer reconciled."""
+        return
 
     def look_failed(self) -> None:
         """Handle an exception that `look` has raised."""
+        return
 
     def close(self) -> None:
         """Release connections, because `look` is never called again."""
+        return
 
 
 class LookWorker(KindReconciler):

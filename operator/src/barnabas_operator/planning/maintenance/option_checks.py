@@ -11,6 +11,8 @@ from barnabas_operator.resources.maintenance_run import RunSpec
 
 BOOTSTRAP: Final = "bootstrap"
 """The job option that names the bootstrap servers; only the operator may set the option."""
+REPORT: Final = "report"
+"""The option for a report folder, which must not exist before the run."""
 DIGITS_MAX: Final = 20
 
 

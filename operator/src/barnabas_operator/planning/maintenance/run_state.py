@@ -118,16 +118,9 @@ def taken(kind: str, name: str) -> Refusal:
     )
 
 
-class StartedObject(NamedTuple):
-    """The kind and name of the object that starts the drivers of a run."""
-
-    kind: str
-    name: str
-
-
-def started_object(run: MaintenanceJob) -> StartedObject:
-    """Return the object that starts the drivers, which depends on `spec.backend`."""
+def started_object(run: MaintenanceJob) -> tuple[str, str]:
+    """Return kind and name of the object that starts the drivers, which depends on `spec.backend`."""
     name = run.metadata.name
     if run.spec.backend == "Kubeflow":
-        return StartedObject("SparkApplication", application_name(name))
-    return StartedObject("Job", driver_name(name))
+        return "SparkApplication", application_name(name)
+    return "Job", driver_name(name)

@@ -6,9 +6,9 @@ Two runs never overlap if they run the same job on the same topic or archive, or
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
+from barnabas_operator.planning.maintenance.option_checks import REPORT
 from barnabas_operator.planning.maintenance.run_checks import NO_SPARK_OPERATOR
 from barnabas_operator.planning.maintenance.run_state import has_begun
-from barnabas_operator.planning.maintenance.scheduled_run import REPORT
 from barnabas_operator.planning.refusal import INTERNAL_ERROR, KUBERNETES_ERROR, RESOURCE_CONFLICT, Refusal
 from barnabas_operator.resources.maintenance_job import MaintenanceJob
 from barnabas_operator.resources.maintenance_run import RunSpec

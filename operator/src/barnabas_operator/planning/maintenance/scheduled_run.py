@@ -4,6 +4,7 @@ from typing import Any, Final
 
 import msgspec
 
+from barnabas_operator.planning.maintenance.option_checks import REPORT
 from barnabas_operator.planning.object_names import MAINTENANCE_CLUSTER_LABEL, SCHEDULE_LABEL
 from barnabas_operator.resources.json_types import Json
 from barnabas_operator.resources.maintenance_job import MAINTENANCE_JOB
@@ -20,8 +21,6 @@ OF_RUNS: Final = frozenset(each.encode_name for each in msgspec.structs.fields(R
 
 The other fields are about schedule and history.
 """
-REPORT: Final = "report"
-"""The option for a report folder, which must not exist before the run."""
 
 
 def scheduled_run(cluster: Json, entry: str, job_name: str, job_uid: str) -> dict[str, Any]:

@@ -34,7 +34,6 @@ from barnabas_operator.reconcile.parsed_resources import ParsedResources
 from barnabas_operator.reconcile.reconcile_parts import refusal_of
 from barnabas_operator.reconcile.status_writer import StatusWriter, has_finalizer_as
 from barnabas_operator.resources.cluster import Cluster
-from barnabas_operator.resources.json_types import Json
 from barnabas_operator.resources.maintenance_job import MAINTENANCE_JOB, MaintenanceJob
 
 log = logging.getLogger(__name__)
@@ -74,15 +73,6 @@ class RunLooker(Looker):
         `took_s` is the duration of the last call.
         """
         return max(took_s, self._settings.run_look_s if is_busy else self._settings.drift_s)
-
-    async def give_back(self, body: Json) -> None:
-        """Do nothing, because the operator makes no temporary changes for a MaintenanceJob."""
-
-    def look_failed(self) -> None:
-        """Do nothing after a failed reconciliation, because the next reconciliation reads all runs again."""
-
-    def close(self) -> None:
-        """Do nothing, because this class holds no connections; active runs continue."""
 
     async def look(self, cluster: Cluster | None, why_resting: str, bodies: Bodies) -> bool:
         """Reconcile all runs once; return True if the next call must come soon.
