@@ -8,7 +8,6 @@ from pathlib import Path
 import msgspec
 import pytest
 from dying import dies_after
-from noted_reads import noted_reads
 
 from barnabas_jobs.files import archive_folder, local_folder
 from barnabas_jobs.files.archive_folder import ArchiveFolder
@@ -42,6 +41,18 @@ def entry(number: int, start: int, end: int, lost: list[LostRange] | None = None
         lost=lost or [],
         topic_partitions=1,
     )
+
+
+def noted_reads(patch: pytest.MonkeyPatch) -> list[str]:
+    """The files of an archive that are read from now on, by their paths in it."""
+    found, read = list[str](), LocalFolder.read
+
+    def noted(folder: LocalFolder, name: str) -> bytes | None:
+        found.append(name)
+        return read(folder, name)
+
+    patch.setattr(LocalFolder, "read", noted)
+    return found
 
 
 def test_what_the_log_has_beyond_the_archive_is_pending() -> None:

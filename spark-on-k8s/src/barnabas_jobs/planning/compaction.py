@@ -3,6 +3,8 @@
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+import msgspec
+
 from barnabas_jobs.planning.ledger import JOINED_FORMAT, DataFile, Entry, Generation
 
 KEEP_MS: Final = 24 * 3_600_000
@@ -49,16 +51,10 @@ def joining_entry(number: int, group: Sequence[Entry], last: Entry, files: list[
 
     `last` is the newest ledger entry of the same topic id.
     """
-    return Entry(
-        number=number,
-        topic=last.topic,
-        topic_id=last.topic_id,
-        committed_at_ms=now_ms,
-        partitions=[],
+    return msgspec.structs.replace(
+        fencing_entry(number, last, now_ms),
         files=files,
         schema=group[0].schema,
-        topic_partitions=last.topic_partitions,
-        topic_config=last.topic_config,
         joins=(group[0].number, group[-1].number + 1),
         format=JOINED_FORMAT,
     )

@@ -97,8 +97,6 @@ Location = Annotated[
 """A folder or S3 URL, without the characters that Spark takes for patterns."""
 Time = Annotated[datetime, msgspec.Meta(tz=True, description="a time with its time zone, such as 2013-01-31T06:30:00Z")]
 Count = Annotated[int, msgspec.Meta(ge=1)]
-Milliseconds = Annotated[int, msgspec.Meta(ge=-1, description="a number of milliseconds; -1 means for ever")]
-Bytes = Annotated[int, msgspec.Meta(ge=-1, description="a number of bytes; -1 means no limit")]
 
 
 def since_1970_ms(moment: datetime) -> int:
