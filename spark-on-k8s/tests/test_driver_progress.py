@@ -11,8 +11,8 @@ from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 from rich.console import Console
 
+from barnabas_jobs.app.run import watched
 from barnabas_jobs.app.terminal import BarsPage, LinesPage
-from barnabas_jobs.app.watching import watched
 from barnabas_jobs.jobs import lag_history, skew
 from barnabas_jobs.planning.ending import BYTES_MAX, Ending
 from barnabas_jobs.planning.progress import Amount, Pace, Progress, Seen

@@ -2,14 +2,17 @@
 
 import os
 import signal
+import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final
 
 import msgspec
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -17,14 +20,16 @@ from barnabas_jobs.app.catalog import JOBS
 from barnabas_jobs.app.driver_pod import DriverPod
 from barnabas_jobs.app.session import session
 from barnabas_jobs.app.terminal import page
-from barnabas_jobs.app.watching import Listener, watched
 from barnabas_jobs.credentials import for_executors
 from barnabas_jobs.planning.ending import Ending
 from barnabas_jobs.planning.errors import JobFailed
 from barnabas_jobs.planning.options import in_bucket, parse
+from barnabas_jobs.planning.progress import Amount, Listener, Pace, Progress, Seen
 from barnabas_jobs.spark.status import SparkStatus
 
 EXIT_FINDINGS: Final = 3
+LOOK_S: Final = 1.0
+"""The pause between two readings of the progress of a job."""
 STOP_SECONDS_MAX: Final = 20.0
 """The longest wait for Spark to stop, below the 30 s that Kubernetes by default grants a terminating pod."""
 
@@ -94,6 +99,38 @@ def _spark(request: Request, *, s3: bool) -> Iterator[SparkSession]:
         stopping = threading.Thread(target=spark.stop, name="stop", daemon=True)
         stopping.start()
         stopping.join(STOP_SECONDS_MAX)
+
+
+@contextmanager
+def watched(look: Callable[[], Seen], listeners: Sequence[Listener], pause_s: float = LOOK_S) -> Iterator[None]:
+    """Pass the progress to the listeners from a thread while the block runs, and the final progress at its end."""
+    ended = threading.Event()
+    thread = threading.Thread(target=_watch, args=(look, listeners, ended, pause_s), name="progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def _watch(look: Callable[[], Seen], listeners: Sequence[Listener], ended: threading.Event, pause_s: float) -> None:
+    pace = Pace()
+    progress = pace.progress(Seen(phase="starting", stages=Amount(0, 0), records=Amount(0, None)), time.monotonic())
+    try:
+        while not ended.wait(pause_s):
+            progress = pace.progress(look(), time.monotonic())
+            _tell(listeners, progress, last=False)
+        progress = pace.progress(look(), time.monotonic())
+    except Py4JError as error:
+        print(f"barnabas jobs: Spark no longer reports the progress of the job: {error}", file=sys.stderr)
+    finally:
+        _tell(listeners, progress, last=True)
+
+
+def _tell(listeners: Sequence[Listener], progress: Progress, last: bool) -> None:
+    for listener in listeners:
+        listener.tell(progress, last)
 
 
 def ending_of(result: Any, options: Any) -> Ending:

@@ -13,8 +13,7 @@ from rich.progress import BarColumn, ProgressColumn, Task, TaskID, TaskProgressC
 from rich.progress import Progress as Bars
 from rich.text import Text
 
-from barnabas_jobs.app.watching import Listener
-from barnabas_jobs.planning.progress import Amount, Progress
+from barnabas_jobs.planning.progress import Amount, Listener, Progress
 
 LINE_PAUSE_S: Final = 10.0
 

@@ -1,5 +1,7 @@
 """The progress of a job: its phase, the finished stages and records, its speed, and the time left."""
 
+from typing import Protocol
+
 import msgspec
 
 
@@ -62,6 +64,13 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_d
         if self.records_behind is not None:
             parts.append(f"{self.records_behind:,} records behind the topic")
         return ", ".join([*parts, f"stages {self.stages}"])
+
+
+class Listener(Protocol):
+    """An object that receives the progress of a running job."""
+
+    def tell(self, progress: Progress, last: bool = False) -> None:
+        """Receive the progress; `last` is true for the final progress of the job. Must not raise."""
 
 
 class Pace:
