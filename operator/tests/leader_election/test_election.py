@@ -120,6 +120,6 @@ def test_attempts_without_an_answer_are_an_outage_of_the_api_server() -> None:
         here.clock.pass_time(OUTAGE_S_MIN)
         here.api.refuse = refuses("/nothing", ValueError())
         await here.election._attempt()
-        assert not here.outages.have_settled
+        assert here.outages.since_last_s == 0
 
     play(scenario)

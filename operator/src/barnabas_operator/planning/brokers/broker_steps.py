@@ -81,34 +81,61 @@ def balances_leaders(cluster: Cluster) -> bool:
     return str(cluster.spec.config.get("auto.leader.rebalance.enable", True)).lower() != "false"
 
 
+class RestartContext(NamedTuple):
+    """The facts by which a restart is judged: the brokers, and the state of the cluster, None if no broker answers.
+
+    `since_outage_s` are the seconds since the last outage of the API server ended; infinite without an outage.
+    """
+
+    brokers: Sequence[BrokerView]
+    state: ClusterState | None
+    since_outage_s: float = inf
+
+    @property
+    def is_settled(self) -> bool:
+        """True if all nodes know the present pods."""
+        return self.since_outage_s >= ROUTES_SETTLE_S
+
+
 def next_step(
-    wanted: int, brokers: Sequence[BrokerView], state: ClusterState | None, *, unbalanced: bool = False
+    wanted: int,
+    brokers: Sequence[BrokerView],
+    state: ClusterState | None,
+    *,
+    unbalanced: bool = False,
+    since_outage_s: float = inf,
 ) -> BrokerStep | Refusal | None:
     """Return the next change of the brokers. If the change has to wait, return a refusal; None if nothing must change.
 
     `wanted` is the declared number of brokers. `state` is None if no broker answers. `unbalanced` is True if leaders
-    have to be balanced after all restarts.
+    have to be balanced after all restarts. `since_outage_s` is that of `RestartContext`.
     """
+    context = RestartContext(brokers, state, since_outage_s)
     missing = tuple(broker.broker_id for broker in brokers if not broker.is_running)
     outdated = next((broker for broker in brokers if broker.lacks_volume), None)
     if missing and outdated is not None and _turn(outdated.broker_id) < _turn(max(missing)):
-        return _release(outdated, frozenset(missing), brokers, state)
+        return _release(outdated, frozenset(missing), context)
     changed = [broker for broker in brokers if broker.is_changed] if outdated is None else [outdated]
     down = next((broker.broker_id for broker in changed if broker.is_down), None)
     if down is not None:  # To restart a broker that is down interrupts nothing, and new settings may repair it.
-        return nothing_ends(down, brokers, state) or RestartBroker(down)
+        return nothing_ends(down, context) or RestartBroker(down)
     if missing:  # Brokers that are down restart first, because they may use quota that the missing pods need.
         return StartBrokers(missing)
     if changed:
-        return _one_of(changed, brokers, state)
-    if unbalanced:
+        return _one_of(changed, context)
+    if unbalanced and context.is_settled:
         return _balance(state)
     leaving = [broker.broker_id for broker in brokers if broker.broker_id >= wanted]
     return _removal(max(leaving), wanted, state) if leaving else None
 
 
 def step_without_restarts(
-    wanted: int, brokers: Sequence[BrokerView], state: ClusterState | None, *, unbalanced: bool = False
+    wanted: int,
+    brokers: Sequence[BrokerView],
+    state: ClusterState | None,
+    *,
+    unbalanced: bool = False,
+    since_outage_s: float = inf,
 ) -> BrokerStep | Refusal | None:
     """Return the next step that is not a restart, for use while `rolling.pause` is true.
 
@@ -116,24 +143,13 @@ def step_without_restarts(
     """
     to_restart = [broker for broker in brokers if broker.is_changed or broker.lacks_volume]
     calm = [broker._replace(is_changed=False, lacks_volume=False) for broker in brokers]
-    step = next_step(wanted, calm, state, unbalanced=unbalanced)
+    step = next_step(wanted, calm, state, unbalanced=unbalanced, since_outage_s=since_outage_s)
     is_held_up = isinstance(step, StartBrokers) and any(broker.lacks_volume for broker in to_restart)
     if not to_restart or (step is not None and not is_held_up):
         return step
     listed = ", ".join(str(broker.broker_id) for broker in to_restart)
     subject = f"brokers {listed}" if len(to_restart) > 1 else f"broker {listed}"
     return Refusal(ROLLING_PAUSED, f"spec.rolling.pause is true, so {subject} will restart only after the pause")
-
-
-def after_outage(broker_id: int, brokers: Sequence[BrokerView]) -> Refusal | None:
-    """Refuse the restart of a broker during ROUTES_SETTLE_S, unless the broker is down."""
-    if any(each.is_down for each in brokers if each.broker_id == broker_id):
-        return None
-    return Refusal(
-        NOT_READY,
-        f"waiting before broker {broker_id} restarts: for {ROUTES_SETTLE_S:.0f} s after an outage of the API server, "
-        "nodes may route clients to pods that no longer exist",
-    )
 
 
 def _turn(broker_id: int) -> int:
@@ -144,33 +160,30 @@ def _turn(broker_id: int) -> int:
     return (broker_id + 1).bit_length()
 
 
-def _release(
-    outdated: BrokerView, missing: frozenset[int], brokers: Sequence[BrokerView], state: ClusterState | None
-) -> RestartBroker | Refusal:
+def _release(outdated: BrokerView, missing: frozenset[int], context: RestartContext) -> RestartBroker | Refusal:
     """Return the step that restarts the broker `outdated`, or a refusal if the restart has to wait.
 
     The restart does not wait for missing brokers, because the StatefulSet creates their pods only after the restart.
     """
-    there = [broker for broker in brokers if broker.is_running]
+    state, there = context.state, [broker for broker in context.brokers if broker.is_running]
+    context = context._replace(brokers=there)
     if outdated.is_down:
-        return nothing_ends(outdated.broker_id, there, state) or RestartBroker(outdated.broker_id)
+        return nothing_ends(outdated.broker_id, context) or RestartBroker(outdated.broker_id)
     if state is not None:
         state = replace(state, troubles=tuple(each for each in state.troubles if not missing.issuperset(each.missing)))
-    return _one_of([outdated], there, state)
+    return _one_of([outdated], context._replace(state=state))
 
 
-def _one_of(
-    changed: Iterable[BrokerView], brokers: Sequence[BrokerView], state: ClusterState | None
-) -> RestartBroker | Refusal:
+def _one_of(changed: Iterable[BrokerView], context: RestartContext) -> RestartBroker | Refusal:
     """Return the restart of one changed broker, or why it has to wait.
 
     Brokers that are not ready restart first, because the other brokers wait for them and new settings may repair them.
     The controller restarts last, so that the controller role moves only once.
     """
-    controller = state.controller_id if state else None
+    controller = context.state.controller_id if context.state else None
     first = min(changed, key=lambda each: (each.is_ready, each.broker_id == controller, each.broker_id)).broker_id
-    objections = [objection for check in SAFE_TO_RESTART if (objection := check(first, brokers, state)) is not None]
-    return objections[0] if objections else RestartBroker(first)
+    objections = (check(first, context) for check in SAFE_TO_RESTART)
+    return next(filter(None, objections), RestartBroker(first))
 
 
 def _balance(state: ClusterState | None) -> BalanceLeaders | Refusal:
@@ -188,9 +201,9 @@ def _balance(state: ClusterState | None) -> BalanceLeaders | Refusal:
     )
 
 
-def nothing_ends(broker_id: int, brokers: Sequence[BrokerView], _state: ClusterState | None) -> Refusal | None:
+def nothing_ends(broker_id: int, context: RestartContext) -> Refusal | None:
     """Refuse a restart while any broker's pod or claim is being deleted: a deleted claim is lost when its pod ends."""
-    ending = [each.ending for each in brokers if each.ending]
+    ending = [each.ending for each in context.brokers if each.ending]
     if not ending:
         return None
     return Refusal(
@@ -198,15 +211,17 @@ def nothing_ends(broker_id: int, brokers: Sequence[BrokerView], _state: ClusterS
     )
 
 
-def brokers_answer(_broker_id: int, _brokers: Sequence[BrokerView], state: ClusterState | None) -> Refusal | None:
+def brokers_answer(_broker_id: int, context: RestartContext) -> Refusal | None:
     """Refuse a restart while no broker reports which replicas are in sync."""
-    return None if state else Refusal(BROKERS_UNREACHABLE, "waiting until a broker reports which replicas are in sync")
+    if context.state is not None:
+        return None
+    return Refusal(BROKERS_UNREACHABLE, "waiting until a broker reports which replicas are in sync")
 
 
-def others_ready(broker_id: int, brokers: Sequence[BrokerView], state: ClusterState | None) -> Refusal | None:
+def others_ready(broker_id: int, context: RestartContext) -> Refusal | None:
     """Refuse a restart while another broker is not ready, because partitions could lose their leader."""
-    alive = state.racks if state else {}
-    others = (each for each in brokers if each.broker_id != broker_id)
+    alive = context.state.racks if context.state else {}
+    others = (each for each in context.brokers if each.broker_id != broker_id)
     down = [each.broker_id for each in others if not each.is_ready or each.broker_id not in alive]
     if not down:
         return None
@@ -214,17 +229,17 @@ def others_ready(broker_id: int, brokers: Sequence[BrokerView], state: ClusterSt
     return Refusal(NOT_READY, f"waiting for broker {listed} to be ready before broker {broker_id} restarts")
 
 
-def fully_replicated(broker_id: int, _brokers: Sequence[BrokerView], state: ClusterState | None) -> Refusal | None:
+def fully_replicated(broker_id: int, context: RestartContext) -> Refusal | None:
     """Refuse a restart while a partition with an in-sync replica on the broker has other replicas out of sync.
 
     A partition that is being reassigned needs only as many in-sync replicas as it has target replicas.
     """
-    if state is None:
+    if context.state is None:
         return None
     troubles = [
         each
-        for each in state.troubles
-        if broker_id in each.in_sync and len(each.in_sync) < _replicas_to_be(each, state)
+        for each in context.state.troubles
+        if broker_id in each.in_sync and len(each.in_sync) < _replicas_to_be(each, context.state)
     ]
     if not troubles:
         return None
@@ -233,6 +248,17 @@ def fully_replicated(broker_id: int, _brokers: Sequence[BrokerView], state: Clus
         f"before broker {broker_id} restarts"
     )
     return Refusal(UNDER_REPLICATED, message)
+
+
+def routes_settled(broker_id: int, context: RestartContext) -> Refusal | None:
+    """Refuse a restart during ROUTES_SETTLE_S after an outage of the API server."""
+    if context.is_settled:
+        return None
+    return Refusal(
+        NOT_READY,
+        f"waiting before broker {broker_id} restarts: for {ROUTES_SETTLE_S:.0f} s after an outage of the API server, "
+        "nodes may route clients to pods that no longer exist",
+    )
 
 
 def _replicas_to_be(trouble: Trouble, state: ClusterState) -> float:
@@ -246,8 +272,14 @@ def _replicas_to_be(trouble: Trouble, state: ClusterState) -> float:
     return inf if target is None else len(target)
 
 
-RestartCheck = Callable[[int, Sequence[BrokerView], ClusterState | None], Refusal | None]
-SAFE_TO_RESTART: Final[tuple[RestartCheck, ...]] = (nothing_ends, brokers_answer, others_ready, fully_replicated)
+RestartCheck = Callable[[int, RestartContext], Refusal | None]
+SAFE_TO_RESTART: Final[tuple[RestartCheck, ...]] = (
+    nothing_ends,
+    brokers_answer,
+    others_ready,
+    fully_replicated,
+    routes_settled,
+)
 
 
 def _removal(broker_id: int, wanted: int, state: ClusterState | None) -> RemoveBroker | Refusal:

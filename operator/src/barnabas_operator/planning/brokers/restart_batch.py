@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from barnabas_operator.planning.brokers.broker_steps import BrokerView, fully_replicated
+from barnabas_operator.planning.brokers.broker_steps import BrokerView, RestartContext, fully_replicated
 from barnabas_operator.planning.cluster_state import ClusterState
 
 
@@ -37,7 +37,7 @@ def _companions(first: int, brokers: Sequence[BrokerView], state: ClusterState) 
         if rack is not None
         and state.racks.get(number) == rack
         and number != state.controller_id
-        and fully_replicated(number, brokers, state) is None
+        and fully_replicated(number, RestartContext(brokers, state)) is None
     ]
 
 

@@ -13,7 +13,6 @@ from barnabas_operator.planning.brokers.broker_steps import (
     RemoveBroker,
     RestartBroker,
     StartBrokers,
-    after_outage,
     balances_leaders,
     next_step,
     step_without_restarts,
@@ -224,11 +223,13 @@ class BrokerReconciler:
 
     async def _step(self, cluster: Cluster, pods: PodsState, state: ClusterState | None) -> BrokersOutcome:
         choose = step_without_restarts if cluster.spec.rolling.pause else next_step
-        have_settled = self._outages.have_settled
-        unbalanced = self.unbalanced and have_settled and balances_leaders(cluster)
-        step = choose(cluster.spec.brokers.replicas, pods.views(), state, unbalanced=unbalanced)
-        if isinstance(step, RestartBroker) and not have_settled:
-            step = after_outage(step.broker_id, pods.views()) or step
+        step = choose(
+            cluster.spec.brokers.replicas,
+            pods.views(),
+            state,
+            unbalanced=self.unbalanced and balances_leaders(cluster),
+            since_outage_s=self._outages.since_last_s,
+        )
         waiting = step if isinstance(step, Refusal) else await self._carry_out(cluster, pods, state, step)
         trouble = await self._diagnosis.of(cluster, pods, time_text(self._clock.now_ms()))
         return BrokersOutcome(pods, waiting, isinstance(step, BalanceLeaders), trouble)
