@@ -9,6 +9,7 @@ import pytest
 from barnabas_operator.kube.api import KubeUnreachable
 from barnabas_operator.planning.brokers.pods import BrokerSet, PodsState
 from barnabas_operator.reconcile.brokers.applied_objects import AppliedObjects
+from barnabas_operator.reconcile.brokers.claims_reconciler import ClaimsReconciler
 from barnabas_operator.reconcile.brokers.garbage_collector import GarbageCollector
 from barnabas_operator.resources.cluster import Cluster
 from barnabas_operator.resources.json_types import JsonObject
@@ -74,7 +75,7 @@ def test_what_others_deleted_is_applied_again() -> None:
 def test_what_the_operator_takes_away_itself_was_not_deleted_by_others() -> None:
     async def scenario(api: KubeMemory, objects: AppliedObjects) -> None:
         before, settled = now(api), PodsState(BrokerSet(1, "a-revision", {}))
-        await GarbageCollector(api, objects).remove(CLUSTER, settled, None)
+        await GarbageCollector(api, objects, ClaimsReconciler(api)).remove(CLUSTER, settled, None)
         assert not api.of_kind("ConfigMap"), "no pod starts with it"
         assert not objects.object_event(before, is_gone=True)
 

@@ -9,10 +9,11 @@ import pytest
 from barnabas_operator.admission.dry_run import DryRun
 from barnabas_operator.app.system_clock import SystemClock
 from barnabas_operator.kube.api import KubeApi
+from barnabas_operator.kube.claims import claims_of
 from barnabas_operator.manifests.cluster_objects import broker_objects
 from barnabas_operator.planning.brokers.external_access import ExternalAccess
 from barnabas_operator.planning.refusal import Refusal
-from barnabas_operator.reconcile.brokers.claim_resizer import ClaimResizer
+from barnabas_operator.reconcile.brokers.claims_reconciler import ClaimsReconciler
 from barnabas_operator.resources.cluster import Cluster, ClusterSpec, Storage, Volume
 from barnabas_operator.resources.object_meta import ObjectMeta
 from local_kubernetes.control_plane import ControlPlane
@@ -75,8 +76,9 @@ def grow(api_server: ControlPlane, *clusters: Cluster) -> list[Refusal | None]:
 
     async def run() -> list[Refusal | None]:
         async with api_client(api_server) as connection:
-            disks = ClaimResizer(KubeApi(connection))
-            return [await disks.grow(cluster) for cluster in clusters]
+            api = KubeApi(connection)
+            claims = ClaimsReconciler(api)
+            return [await claims.grow(cluster, await claims_of(api, cluster)) for cluster in clusters]
 
     return asyncio.run(run())
 

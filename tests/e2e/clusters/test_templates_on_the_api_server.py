@@ -23,7 +23,7 @@ from barnabas_operator.planning.brokers.pods import PodsState
 from barnabas_operator.planning.brokers.strategic_merge import DIRECTIVE, KEY_DEFAULTS, LIST_KEYS
 from barnabas_operator.planning.refusal import INVALID_SPEC, Refusal
 from barnabas_operator.reconcile.brokers.applied_objects import AppliedObjects, ObjectRefused
-from barnabas_operator.reconcile.brokers.claim_metadata_writer import ClaimMetadataWriter
+from barnabas_operator.reconcile.brokers.claims_reconciler import ClaimsReconciler
 from barnabas_operator.resources.api_objects import resource_of
 from barnabas_operator.resources.cluster import Brokers, Cluster, ClusterSpec, Listener, Rack
 from barnabas_operator.resources.json_types import Json
@@ -212,7 +212,7 @@ def test_claims_that_are_there_get_the_labels_that_are_declared_and_lose_those_t
         )
         meta = ObjectMeta(name="main", namespace=namespace, generation=generation)
         cluster = Cluster(metadata=meta, spec=ClusterSpec(template=template))
-        with_api(plane, lambda api: ClaimMetadataWriter(api).apply(cluster, PodsState(None)))
+        with_api(plane, lambda api: ClaimsReconciler(api).label(cluster, PodsState(None)))
         found = plane.requests.get("PersistentVolumeClaim", namespace, "volume-0-main-broker-0")
         assert found is not None
         return found["metadata"]["labels"], found["metadata"]["resourceVersion"]

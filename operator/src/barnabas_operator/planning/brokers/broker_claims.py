@@ -1,11 +1,32 @@
-"""The PersistentVolumeClaims of a Cluster's brokers, and the decisions about keeping or deleting them."""
+"""The PersistentVolumeClaims of a Cluster's brokers: their resizes, their labels, and which of them are deleted."""
 
-from collections.abc import Collection, Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
-from barnabas_operator.planning.brokers.claim_resize import Resize
 from barnabas_operator.planning.cluster_state import ClusterState
+from barnabas_operator.planning.object_names import FIELD_MANAGER
 from barnabas_operator.resources.cluster import Cluster
+from barnabas_operator.resources.json_types import Json
+from barnabas_operator.resources.quantity import quantity_value
+
+RESIZING: Final = "Resizing"
+PENDING: Final = "FileSystemResizePending"
+FAILED: Final = "ResizeFailed"
+CANNOT_GROW: Final = "VolumeCannotGrow"
+_ERRORS: Final = frozenset({"ControllerResizeError", "NodeResizeError"})
+_INFEASIBLE: Final = frozenset({"ControllerResizeInfeasible", "NodeResizeInfeasible"})
+_ON: Final = (
+    "the file system grows when the node mounts the volume; if the size does not change, restart the broker: "
+    "kubectl annotate pod {pod} barnabas.dev/manual-rolling-update=true"
+)
+FIELDS: Final = ("labels", "annotations")
+
+
+class Resize(NamedTuple):
+    """The progress of a resize: the reason `RESIZING`, `PENDING` or `FAILED`, and a message."""
+
+    reason: str
+    message: str
 
 
 class BrokerClaim(NamedTuple):
@@ -88,3 +109,56 @@ def named(claims: Sequence[BrokerClaim]) -> str:
 
 def _erased_volumes(cluster: Cluster) -> set[int]:
     return {volume.id for volume in cluster.spec.storage.volumes if volume.delete_claim}
+
+
+def resize_of(found: Json, pod: str) -> Resize | None:
+    """Return the progress of the resize of a pod's claim, or None if it has the requested size or no volume yet."""
+    status, asked = found.get("status", {}), str(found["spec"]["resources"]["requests"]["storage"])
+    has = status.get("capacity", {}).get("storage")
+    if has is None or quantity_value(has) >= quantity_value(asked):
+        return None
+    sizes = f"the claim requests {asked}, but its volume has {has}"
+    said = {each["type"]: each.get("message", "") for each in status.get("conditions", ()) if each["status"] == "True"}
+    state = status.get("allocatedResourceStatuses", {}).get("storage", "")
+    failed = [f"{kind}: {said[kind]}" for kind in sorted(_ERRORS & said.keys())]
+    if failed or state in _INFEASIBLE:
+        return Resize(FAILED, f"{sizes}: {'; '.join(failed) or state}")
+    if PENDING in said:
+        return Resize(PENDING, f"{sizes}: {_ON.format(pod=pod)}")
+    return Resize(RESIZING, sizes)
+
+
+def claim_changes(cluster: Cluster, claims: Iterable[Json]) -> Iterator[dict[str, Any]]:
+    """Yield the patches that bring the labels and annotations of claims in line with the templates.
+
+    The claim templates of a StatefulSet cannot be changed, so existing claims are patched.
+    """
+    template = cluster.spec.template
+    wanted = {
+        field: {**getattr(template.metadata, field), **getattr(template.persistent_volume_claim.metadata, field)}
+        for field in FIELDS
+    }
+    for claim in claims:
+        meta = claim["metadata"]
+        if "deletionTimestamp" not in meta and _differs(meta, wanted):
+            which = {field: meta[field] for field in ("name", "namespace", "uid")}
+            yield {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {**which, **wanted}}
+
+
+def _differs(meta: Json, wanted: Mapping[str, Mapping[str, str]]) -> bool:
+    applied = _applied(meta)
+    return any(
+        applied[field] != each.keys() or not each.items() <= (meta.get(field) or {}).items()
+        for field, each in wanted.items()
+    )
+
+
+def _applied(meta: Json) -> dict[str, set[str]]:
+    """Return the names of the labels and annotations that the operator has applied before."""
+    ours = [each for each in meta.get("managedFields", ()) if _is_ours(each)]
+    fields: Json = ours[0]["fieldsV1"].get("f:metadata", {}) if ours else {}
+    return {field: {name.removeprefix("f:") for name in fields.get(f"f:{field}", {})} - {"."} for field in FIELDS}
+
+
+def _is_ours(entry: Json) -> bool:
+    return bool(entry["manager"] == FIELD_MANAGER and entry["operation"] == "Apply")

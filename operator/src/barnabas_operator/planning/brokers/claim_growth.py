@@ -5,8 +5,7 @@ from decimal import Decimal
 
 from msgspec.structs import replace
 
-from barnabas_operator.planning.brokers.broker_claims import BrokerClaim, named
-from barnabas_operator.planning.brokers.claim_resize import CANNOT_GROW
+from barnabas_operator.planning.brokers.broker_claims import CANNOT_GROW, BrokerClaim, named
 from barnabas_operator.planning.brokers.cluster_checks import no_volume_removed, same_storage_class
 from barnabas_operator.planning.refusal import NOT_SUPPORTED, Refusal
 from barnabas_operator.resources.cluster import Cluster, Storage, Volume

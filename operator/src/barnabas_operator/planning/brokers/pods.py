@@ -89,6 +89,11 @@ class PodsState:
         return self.broker_set.volumes.values() if self.broker_set is not None else ()
 
     @property
+    def lasting_claims(self) -> list[BrokerClaim]:
+        """Return the claims that are not being deleted."""
+        return [claim for claim in self.claims if not claim.is_ending]
+
+    @property
     def stages(self) -> Collection[SecurityStage]:
         """Return each `SecurityStage` that an existing pod has or a new pod would get."""
         of_pods = {pod.stage for pod in self.pods.values()}

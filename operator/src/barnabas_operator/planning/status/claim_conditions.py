@@ -3,8 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from barnabas_operator.planning.brokers.broker_claims import BrokerClaim
-from barnabas_operator.planning.brokers.claim_resize import CANNOT_GROW, FAILED
+from barnabas_operator.planning.brokers.broker_claims import CANNOT_GROW, FAILED, BrokerClaim
 from barnabas_operator.planning.brokers.pods import PodsState
 from barnabas_operator.planning.conditions import condition
 from barnabas_operator.planning.refusal import Refusal, listed

@@ -17,7 +17,7 @@ from barnabas_operator.planning.brokers.broker_steps import (
     next_step,
     step_without_restarts,
 )
-from barnabas_operator.planning.brokers.claim_growth import same_disks
+from barnabas_operator.planning.brokers.claim_growth import refuse_disks, same_disks
 from barnabas_operator.planning.brokers.external_access import WAITING_FOR_ADDRESSES
 from barnabas_operator.planning.brokers.given_addresses import stale_addresses
 from barnabas_operator.planning.brokers.metadata_version import refuse_older_image
@@ -31,14 +31,11 @@ from barnabas_operator.planning.refusal import Refusal, listed
 from barnabas_operator.planning.status.terminating_pods import PODS_ENDING, PODS_OVERDUE, terminating_pod
 from barnabas_operator.planning.time_text import time_text
 from barnabas_operator.reconcile.brokers.applied_objects import AppliedObjects, ObjectRefused
-from barnabas_operator.reconcile.brokers.claim_metadata_writer import ClaimMetadataWriter
-from barnabas_operator.reconcile.brokers.claim_resizer import ClaimResizer
-from barnabas_operator.reconcile.brokers.claims_ahead import ClaimsAhead
+from barnabas_operator.reconcile.brokers.claims_reconciler import ClaimsReconciler
 from barnabas_operator.reconcile.brokers.cluster_secrets_reconciler import ClusterSecretsReconciler
 from barnabas_operator.reconcile.brokers.garbage_collector import GarbageCollector
 from barnabas_operator.reconcile.brokers.lag_exporter_reconciler import LagExporterReconciler
 from barnabas_operator.reconcile.brokers.pod_restarts import PodRestarts
-from barnabas_operator.reconcile.brokers.removed_brokers import RemovedBrokers
 from barnabas_operator.reconcile.brokers.schedule_reconciler import ScheduleReconciler
 from barnabas_operator.reconcile.brokers.stale_addresses import mark_stale_pods
 from barnabas_operator.reconcile.brokers.start_diagnosis import StartDiagnosis
@@ -77,14 +74,11 @@ class BrokerReconciler:
         self._settings = settings
         self._clock = clock
         self._outages = environment.outages
-        self._disks = ClaimResizer(api)
-        self._claims = ClaimMetadataWriter(api)
-        self._ahead = ClaimsAhead(api)
-        self._removed = RemovedBrokers(api)
+        self._claims = ClaimsReconciler(api)
         self._diagnosis = StartDiagnosis(api, clock)
         self._restarts = PodRestarts(api, clock)
         self._objects = AppliedObjects(api)
-        self._garbage = GarbageCollector(api, self._objects)
+        self._garbage = GarbageCollector(api, self._objects, self._claims)
         self._nodes = Nodes(api)
         self._supporting = SupportingObjects(api, self._objects, settings.neighbours)
         self._lag_exporter = LagExporterReconciler(api, self._objects, self._supporting, settings)
@@ -98,7 +92,6 @@ class BrokerReconciler:
         self._objects.forget()
         self._nodes.forget()
         self.secrets.forget()
-        self._disks.forget()
         self._claims.forget()
         self._garbage.forget()
         self._supporting.forget()
@@ -130,7 +123,7 @@ class BrokerReconciler:
         running = pods.broker_set.image if pods.broker_set is not None else ""
         blocked = (
             refuse_passing_port(cluster, min(pods.stages, default=stage))
-            or await self._disks.refuse(cluster, pods.volumes)
+            or refuse_disks(cluster, pods.volumes, pods.lasting_claims)
             or refuse_older_image(cluster, state, running, self._settings.broker_image)
             or await self.secrets.reconcile(cluster, pods)
         )
@@ -146,9 +139,11 @@ class BrokerReconciler:
         if pods.broker_set is None or pods.broker_set.is_ending:
             return BrokersOutcome(pods, refused or MADE_ANEW)
         await self._garbage.remove(cluster, pods, state)
-        await self._claims.apply(cluster, pods)
-        await self._ahead.discard(cluster, pods)
-        ungrown = await self._disks.grow(cluster) or await self._diagnosis.of_growth(cluster, pods)
+        await self._claims.label(cluster, pods)
+        await self._claims.discard(cluster, pods)
+        ungrown = await self._claims.grow(cluster, pods.lasting_claims) or await self._diagnosis.of_growth(
+            cluster, pods
+        )
         outcome = await self._step(cluster, pods, state)
         return outcome._replace(waiting=refused or stale_addresses(pods) or outcome.waiting or ungrown)
 
@@ -180,7 +175,7 @@ class BrokerReconciler:
             for kind in ("StateDocument", "Lease"):
                 await self._api.delete_all(kind, namespace, {CLUSTER_LABEL: name})
             await self.secrets.erase(cluster)
-        await self._disks.erase(cluster)
+        await self._claims.erase(cluster)
         return None
 
     async def _end_brokers(self, cluster: Cluster) -> None:
@@ -243,14 +238,14 @@ class BrokerReconciler:
             case RestartBroker(number):
                 batch = restart_batch(number, pods.views(), state, cluster.spec.rolling.max_unavailable_per_rack)
                 restarting = [pods.pods[each] for each in batch]
-                unbound = await self._ahead.refuse(cluster, pods, restarting)
+                unbound = await self._claims.refuse_restart(cluster, pods, restarting)
                 if unbound is not None:
                     return unbound
                 self.unbalanced = True  # The flag is set first, because the response to the request may be lost.
                 refused = await self._restarts.begin(cluster, restarting)
                 return refused or Refusal(NOT_READY, f"broker {', '.join(map(str, batch))} restarts")
             case RemoveBroker(number):
-                await self._removed.mark(cluster, number)
+                await self._claims.mark(cluster, pods.lasting_claims, number)
                 await self._scale(cluster, number)
                 return Refusal(NOT_READY, f"broker {number} is removed")
         unready = pods.unready()

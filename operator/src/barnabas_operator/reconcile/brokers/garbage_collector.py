@@ -10,7 +10,7 @@ from barnabas_operator.planning.brokers.pods import PodsState
 from barnabas_operator.planning.cluster_state import ClusterState
 from barnabas_operator.planning.object_names import CLUSTER_LABEL
 from barnabas_operator.reconcile.brokers.applied_objects import AppliedObjects
-from barnabas_operator.reconcile.brokers.removed_brokers import RemovedBrokers
+from barnabas_operator.reconcile.brokers.claims_reconciler import ClaimsReconciler
 from barnabas_operator.resources.cluster import Cluster
 from barnabas_operator.resources.json_types import Json
 
@@ -26,10 +26,10 @@ class GarbageCollector:
     restart has begun or ended, or `forget` was called.
     """
 
-    def __init__(self, api: KubeApi, objects: AppliedObjects) -> None:
+    def __init__(self, api: KubeApi, objects: AppliedObjects, claims: ClaimsReconciler) -> None:
         self._api = api
         self._objects = objects
-        self._removed = RemovedBrokers(api)
+        self._claims = claims
         self._seen: object = None
 
     def forget(self) -> None:
@@ -47,7 +47,7 @@ class GarbageCollector:
             return
         for kind, choose in CHOSEN.items():
             await self._remove(kind, choose, cluster, pods)
-        await self._removed.tidy(cluster, pods.count, registered)
+        await self._claims.tidy(cluster, pods, registered)
         self._seen = about
 
     async def _remove(self, kind: str, choose: Choose, cluster: Cluster, pods: PodsState) -> None:
