@@ -1,7 +1,8 @@
 """Sets the generated password of the user `admin` on the brokers, and the ACLs of lag exporter and maintenance runs."""
 
 import hashlib
-from collections.abc import Callable, Mapping
+import logging
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from barnabas_kafka.connection import ClusterUnreachable
@@ -11,10 +12,13 @@ from barnabas_operator.planning.brokers.authorities import Data
 from barnabas_operator.planning.brokers.local_security import ADMINISTRATOR, SCRAM
 from barnabas_operator.planning.object_names import administrator_name
 from barnabas_operator.planning.users.cluster_users import FoundUser
-from barnabas_operator.planning.users.user_steps import SetPassword, describe
+from barnabas_operator.planning.users.companion_rights import companion_acls
+from barnabas_operator.planning.users.user_plan import acl_steps
+from barnabas_operator.planning.users.user_steps import SetPassword, UserStep, describe
 from barnabas_operator.reconcile.broker_calls import blocking
-from barnabas_operator.reconcile.brokers.companion_reconciler import CompanionReconciler
 from barnabas_operator.resources.cluster import Cluster
+
+log = logging.getLogger(__name__)
 
 PASSWORD_ID: Final = "barnabas.dev/password-id"
 """The annotation with a digest of the password that the brokers have.
@@ -28,21 +32,20 @@ def _has_password(admin: ClusterAdmin) -> bool:
 
 
 class AdministratorReconciler:
-    """The reconciler of the user `admin` in one Cluster.
+    """The reconciler of the user `admin` in one Cluster, and of the ACLs of its lag exporter and maintenance runs.
 
-    Once the brokers have a password, that password is not checked again until `forget` is called.
+    Once the brokers have a password or ACLs, these are not checked again until `forget` is called.
     """
 
     def __init__(self, api: KubeApi, connected: Callable[[Cluster], ClusterAdmin]) -> None:
         self._api = api
         self._connected = connected
         self._known = b""
-        self._companions = CompanionReconciler(connected)
+        self._known_acls: object = None
 
     def forget(self) -> None:
         """Check the password and ACLs again, because the brokers may have lost them."""
-        self._known = b""
-        self._companions.forget()
+        self._known, self._known_acls = b"", None
 
     async def reconcile(self, cluster: Cluster, secrets: Mapping[str, Data]) -> None:
         """Set the ACLs of lag exporter and maintenance runs, and the password of `admin` unless it is already set.
@@ -50,7 +53,7 @@ class AdministratorReconciler:
         Raises ClusterUnreachable if no broker answers, or if the brokers refuse a change. May also raise
         KubeUnreachable and KubeRefused.
         """
-        await self._companions.reconcile(cluster)
+        await self._set_acls(cluster)
         name, namespace = administrator_name(cluster.metadata.name), cluster.metadata.namespace or "default"
         password = secrets.get(name, {}).get("password", b"")
         if not password or password == self._known:
@@ -67,3 +70,22 @@ class AdministratorReconciler:
         if not is_set:
             await self._api.patch("Secret", namespace, name, {"metadata": {"annotations": {PASSWORD_ID: mark}}})
         self._known = password
+
+    async def _set_acls(self, cluster: Cluster) -> None:
+        """Set the ACLs of lag exporter and maintenance runs, and remove their other ACLs, if there is an authorizer."""
+        wanted = companion_acls(cluster)
+        if not wanted or wanted == self._known_acls:
+            return
+        admin = self._connected(cluster)
+        found = await blocking(admin.users)
+        if not found.has_authorizer:
+            return  # ACLs can be set only after the next rolling restart, which gives the brokers an authorizer.
+        steps: Sequence[UserStep] = [
+            step for user, acls in wanted.items() for step in acl_steps(user, found.of(user), acls)
+        ]
+        refused = await blocking(admin.apply_to_users, steps) if steps else {}
+        for step, error in refused.values():
+            raise ClusterUnreachable(f"the brokers refuse to {describe(step)}: {error}")
+        for step in steps:
+            log.info("%s/%s: %s", cluster.metadata.namespace, cluster.metadata.name, describe(step))
+        self._known_acls = wanted
