@@ -9,7 +9,7 @@ from barnabas_operator.manifests.metrics_access import metrics_endpoint, probe, 
 from barnabas_operator.manifests.neighbours import Neighbours
 from barnabas_operator.manifests.protection import MONITORING
 from barnabas_operator.manifests.restricted import CONTAINER_SECURITY, POD_SECURITY, USER_ID
-from barnabas_operator.planning.brokers.lag_exporter_options import name_options
+from barnabas_operator.planning.brokers.lag_exporter import name_options
 from barnabas_operator.planning.brokers.protected_metrics import exporter_options, of_exporter
 from barnabas_operator.planning.object_names import (
     LAG_EXPORTER_PORT,

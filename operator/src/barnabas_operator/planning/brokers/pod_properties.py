@@ -9,7 +9,7 @@ from barnabas_core.config.broker_config import parse_broker_config
 from barnabas_core.config.broker_definitions import BROKER_CONFIGS
 from barnabas_core.config.definitions import Dynamic, InvalidConfig
 from barnabas_operator.planning.brokers.external_access import ExternalAccess
-from barnabas_operator.planning.brokers.lag_exporter_checks import lag_exporter_problems
+from barnabas_operator.planning.brokers.lag_exporter import lag_exporter_problems
 from barnabas_operator.planning.brokers.pod_security import (
     between_brokers,
     pod_security_problems,

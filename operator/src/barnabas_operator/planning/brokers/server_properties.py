@@ -6,7 +6,7 @@ from typing import Final
 
 from barnabas_core.config.broker_config import BrokerConfig, parse_broker_config
 from barnabas_core.config.definitions import InvalidConfig
-from barnabas_operator.planning.brokers.lag_exporter_checks import lag_exporter_problems
+from barnabas_operator.planning.brokers.lag_exporter import lag_exporter_problems
 from barnabas_operator.planning.brokers.local_security import (
     HOST,
     REPLICATION,
