@@ -1,15 +1,23 @@
 """The status of a Cluster, from the state of its pods and brokers."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Final
 
 from barnabas_operator.planning.brokers.external_access import ExternalAccess
 from barnabas_operator.planning.brokers.metadata_version import reported_metadata_version
 from barnabas_operator.planning.brokers.pod_security import has_administrator
 from barnabas_operator.planning.brokers.pods import PodsState
 from barnabas_operator.planning.brokers.protected_metrics import of_brokers
-from barnabas_operator.planning.brokers.security_stages import stage_name
-from barnabas_operator.planning.conditions import conditions_of
-from barnabas_operator.planning.object_names import HTTP_PORT, administrator_name, bootstrap_name, pod_host
+from barnabas_operator.planning.brokers.security_stages import SecurityStage, stage_name, wanted_stage
+from barnabas_operator.planning.conditions import condition, conditions_of
+from barnabas_operator.planning.object_names import (
+    HTTP_PORT,
+    PASSING_PORT,
+    REPLICATION_PORT,
+    administrator_name,
+    bootstrap_name,
+    pod_host,
+)
 from barnabas_operator.planning.refusal import Refusal
 from barnabas_operator.planning.status.claim_conditions import claim_conditions
 from barnabas_operator.planning.status.readiness import (
@@ -21,7 +29,6 @@ from barnabas_operator.planning.status.readiness import (
     unready,
 )
 from barnabas_operator.planning.status.reassignment_conditions import reassignment_conditions
-from barnabas_operator.planning.status.security_conditions import security_conditions
 from barnabas_operator.planning.topics.lost_records import as_before, cluster_losses
 from barnabas_operator.resources.cluster import (
     Cluster,
@@ -32,7 +39,41 @@ from barnabas_operator.resources.cluster import (
     SecurityName,
     SecurityStageName,
 )
-from barnabas_operator.resources.object_meta import CLAIMS_DELETED, ROLLING, Condition, merge_conditions
+from barnabas_operator.resources.object_meta import (
+    CLAIMS_DELETED,
+    ROLLING,
+    SECURITY_CHANGING,
+    Condition,
+    merge_conditions,
+)
+
+OFFERING_TLS: Final = "OfferingTls"
+USING_TLS: Final = "UsingTls"
+CLOSING_PLAINTEXT: Final = "ClosingPlaintext"
+OPENING_PLAINTEXT: Final = "OpeningPlaintext"
+USING_PLAINTEXT: Final = "UsingPlaintext"
+WITHDRAWING_TLS: Final = "WithdrawingTls"
+
+_UP: Final[Mapping[SecurityStage, tuple[str, str]]] = {
+    SecurityStage.OFFERED: (
+        OFFERING_TLS,
+        f"brokers also accept TLS connections from each other, at port {PASSING_PORT}",
+    ),
+    SecurityStage.USED: (USING_TLS, "brokers connect to each other by TLS"),
+    SecurityStage.SECURED: (
+        CLOSING_PLAINTEXT,
+        f"brokers accept only TLS at port {REPLICATION_PORT}, and ACLs are enforced",
+    ),
+}
+_DOWN: Final[Mapping[SecurityStage, tuple[str, str]]] = {
+    SecurityStage.USED: (
+        OPENING_PLAINTEXT,
+        f"brokers accept plain text at port {REPLICATION_PORT}, and ACLs are no longer enforced",
+    ),
+    SecurityStage.OFFERED: (USING_PLAINTEXT, "brokers connect to each other in plain text"),
+    SecurityStage.OPEN: (WITHDRAWING_TLS, "brokers no longer accept TLS from each other"),
+}
+_STEPS: Final = len(_UP)
 
 
 def cluster_status(cluster: Cluster, now: str, why: Refusal | None, found: Findings = NOTHING_FOUND) -> ClusterStatus:
@@ -77,10 +118,29 @@ def _conditions(
         yield rolling_condition(cluster, rolling, found.pods, now)
     else:
         yield from as_before(cluster, ROLLING)
-    yield from security_conditions(cluster, now, found.pods)
+    yield from _security_conditions(cluster, now, found.pods)
     yield from claims
     yield from cluster_losses(cluster, now, found.state, found.strays)
     yield from reassignment_conditions(cluster, now, found.state, found.ahead)
+
+
+def _security_conditions(cluster: Cluster, now: str, pods: PodsState | None) -> Iterator[Condition]:
+    """Yield the condition for the current security step, or nothing once all brokers have the declared security.
+
+    If the pods could not be read (`pods` is None), yield the condition that the status has.
+    """
+    if pods is None:
+        yield from as_before(cluster, SECURITY_CHANGING)
+        return
+    wanted = wanted_stage(cluster)
+    if pods.broker_set is None or pods.stages == {wanted}:
+        return
+    is_up, present = wanted is SecurityStage.SECURED, pods.broker_set.stage
+    reason, what = (_UP if is_up else _DOWN).get(present, ("", ""))
+    if reason:
+        number = present if is_up else _STEPS - present
+        message = f"step {int(number)} of {_STEPS} to {'a secured' if is_up else 'an open'} Cluster: {what}"
+        yield condition(cluster, SECURITY_CHANGING, "True", reason, message, now)
 
 
 def _security(cluster: Cluster, pods: PodsState | None) -> SecurityName | None:
