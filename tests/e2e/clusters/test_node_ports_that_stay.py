@@ -14,7 +14,7 @@ from barnabas_operator.planning.brokers.given_addresses import stale_addresses
 from barnabas_operator.planning.brokers.pods import PodsState
 from barnabas_operator.planning.object_names import selector
 from barnabas_operator.reconcile.brokers.applied_objects import AppliedObjects
-from barnabas_operator.reconcile.brokers.stale_addresses import mark_stale_pods
+from barnabas_operator.reconcile.brokers.pod_restarts import mark_stale_pods
 from barnabas_operator.reconcile.brokers.supporting_objects import SupportingObjects
 from barnabas_operator.resources.cluster import Brokers, Cluster, ClusterSpec, Listener
 from barnabas_operator.resources.object_meta import ObjectMeta

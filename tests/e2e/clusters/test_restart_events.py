@@ -15,7 +15,7 @@ from barnabas_operator.manifests.protection import disruption_budget
 from barnabas_operator.planning.brokers.pods import BrokerPod
 from barnabas_operator.planning.object_names import labels, selector
 from barnabas_operator.planning.refusal import Refusal
-from barnabas_operator.planning.status.restart_events import restart_event, why_restarted
+from barnabas_operator.planning.status.cluster_events import restart_event, why_restarted
 from barnabas_operator.reconcile.brokers.pod_restarts import PodRestarts
 from barnabas_operator.resources.cluster import Brokers, Cluster, ClusterSpec
 from barnabas_operator.resources.object_meta import ObjectMeta

@@ -3,8 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas_operator.planning.brokers.broker_steps import BrokerView
-from barnabas_operator.planning.brokers.restart_batch import restart_batch
+from barnabas_operator.planning.brokers.broker_steps import BrokerView, restart_batch
 from barnabas_operator.planning.cluster_state import ClusterState, ReplicaIds, TopicState, Trouble
 
 RACKS = {0: "a", 1: "b", 2: "a", 3: "b", 4: "a", 5: "b"}

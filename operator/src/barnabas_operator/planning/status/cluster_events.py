@@ -1,13 +1,14 @@
-"""The Kubernetes Events for changes to the status of a Cluster."""
+"""The Kubernetes Events for changes to the status of a Cluster, and for restarts of its brokers."""
 
 from collections.abc import Iterable, Iterator
-from typing import Final
+from typing import Any, Final
 
 from barnabas_core.metadata_level import METADATA_LEVEL
 from barnabas_operator.planning.brokers.broker_steps import ROLLING_PAUSED
 from barnabas_operator.planning.brokers.local_security import is_secured
+from barnabas_operator.planning.brokers.pods import BrokerPod
 from barnabas_operator.planning.conditions import PAUSED, condition_before
-from barnabas_operator.planning.kube_event import Said
+from barnabas_operator.planning.kube_event import Said, kube_event
 from barnabas_operator.planning.rebalance_request import named_run
 from barnabas_operator.planning.refusal import listed
 from barnabas_operator.planning.status.reassignment_conditions import PLAN_REFUSED, plan_words
@@ -31,6 +32,7 @@ MARKED_INSECURE: Final = "MarkedInsecure"
 ADMINISTRATOR_MADE: Final = "AdministratorMade"
 ROLLED: Final = "Rolled"
 REPLICAS_MOVED: Final = "ReplicasMoved"
+BROKER_RESTARTED: Final = "BrokerRestarted"
 
 
 def cluster_events(cluster: Cluster, before: Json) -> Iterator[Said]:
@@ -153,3 +155,24 @@ def _metadata_version(cluster: Cluster, before: Json) -> Iterator[Said]:
             f"{METADATA_LEVEL} rose from {had} to {has}; brokers that do not support the new level can no longer start"
         )
         yield "Normal", METADATA_VERSION_RAISED, message
+
+
+def why_restarted(pod: BrokerPod) -> str:
+    """Return why the pod of a broker must restart."""
+    if pod.stale:
+        return f"it {pod.stale}"
+    if pod.restart_asked:
+        return "an annotation of the pod requests a restart"
+    if pod.is_cut_off:
+        return "the ServiceAccount was deleted, so the broker has no access to the Kubernetes API"
+    if pod.is_down:
+        return "the broker is not running, and the Cluster has changed since the broker's pod was created"
+    return "the Cluster has changed since the broker's pod was created"
+
+
+def restart_event(cluster: Cluster, pod: BrokerPod, now: str) -> dict[str, Any]:
+    """Return the Event for the restart of a broker; `now` is in RFC 3339."""
+    message = f"broker {pod.broker_id} restarts: {why_restarted(pod)}"
+    event = kube_event(cluster, "Normal", BROKER_RESTARTED, message, now)
+    namespace = event["involvedObject"]["namespace"]
+    return {**event, "related": {"apiVersion": "v1", "kind": "Pod", "namespace": namespace, "name": pod.name}}

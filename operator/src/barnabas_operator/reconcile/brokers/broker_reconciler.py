@@ -15,6 +15,7 @@ from barnabas_operator.planning.brokers.broker_steps import (
     StartBrokers,
     balances_leaders,
     next_step,
+    restart_batch,
     step_without_restarts,
 )
 from barnabas_operator.planning.brokers.claim_growth import refuse_disks, same_disks
@@ -23,7 +24,6 @@ from barnabas_operator.planning.brokers.given_addresses import stale_addresses
 from barnabas_operator.planning.brokers.metadata_version import refuse_older_image
 from barnabas_operator.planning.brokers.ownership import is_owned
 from barnabas_operator.planning.brokers.pods import PodsState
-from barnabas_operator.planning.brokers.restart_batch import restart_batch
 from barnabas_operator.planning.brokers.security_stages import refuse_passing_port
 from barnabas_operator.planning.cluster_state import ClusterState
 from barnabas_operator.planning.object_names import CLUSTER_LABEL, broker_of, brokers_name, selector
@@ -35,9 +35,8 @@ from barnabas_operator.reconcile.brokers.claims_reconciler import ClaimsReconcil
 from barnabas_operator.reconcile.brokers.cluster_secrets_reconciler import ClusterSecretsReconciler
 from barnabas_operator.reconcile.brokers.garbage_collector import GarbageCollector
 from barnabas_operator.reconcile.brokers.lag_exporter_reconciler import LagExporterReconciler
-from barnabas_operator.reconcile.brokers.pod_restarts import PodRestarts
+from barnabas_operator.reconcile.brokers.pod_restarts import PodRestarts, mark_stale_pods
 from barnabas_operator.reconcile.brokers.schedule_reconciler import ScheduleReconciler
-from barnabas_operator.reconcile.brokers.stale_addresses import mark_stale_pods
 from barnabas_operator.reconcile.brokers.start_diagnosis import StartDiagnosis
 from barnabas_operator.reconcile.brokers.supporting_objects import SupportingObjects
 from barnabas_operator.reconcile.worker_environment import WorkerEnvironment

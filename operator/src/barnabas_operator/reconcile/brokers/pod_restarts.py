@@ -6,10 +6,13 @@ from collections.abc import Sequence
 
 from barnabas_core.clock import Clock
 from barnabas_operator.kube.api import CONFLICT, TOO_MANY, KubeApi, KubeRefused
+from barnabas_operator.kube.gather import RESTART_ASKED
 from barnabas_operator.planning.brokers.broker_steps import EVICTION_REFUSED
-from barnabas_operator.planning.brokers.pods import BrokerPod
+from barnabas_operator.planning.brokers.given_addresses import stale_brokers
+from barnabas_operator.planning.brokers.pods import BrokerPod, PodsState
+from barnabas_operator.planning.object_names import STALE
 from barnabas_operator.planning.refusal import Refusal
-from barnabas_operator.planning.status.restart_events import restart_event
+from barnabas_operator.planning.status.cluster_events import restart_event
 from barnabas_operator.planning.time_text import time_text
 from barnabas_operator.reconcile.event_writer import EventWriter
 from barnabas_operator.resources.cluster import Cluster
@@ -63,3 +66,16 @@ class PodRestarts:
         log.info("%s/%s: %s", namespace, cluster.metadata.name, event["message"])
         await self._events.tell(event)
         return True
+
+
+async def mark_stale_pods(api: KubeApi, cluster: Cluster, pods: PodsState) -> None:
+    """Annotate the pods of brokers that advertise an outdated address, so that these pods restart one by one.
+
+    Call this function before the StatefulSet is changed, because only the StatefulSet stores the addresses that the
+    running brokers advertise. Raises KubeUnreachable and KubeRefused.
+    """
+    for broker_id, why in stale_brokers(cluster, pods).items():
+        pod, namespace = pods.pods[broker_id], cluster.metadata.namespace or "default"
+        log.info("%s/%s: %s", namespace, pod.name, why)
+        meta = {"uid": pod.uid, "annotations": {RESTART_ASKED: "true", STALE: why}}
+        await api.patch("Pod", namespace, pod.name, {"metadata": meta})
