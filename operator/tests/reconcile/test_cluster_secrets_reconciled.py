@@ -101,7 +101,8 @@ async def test_lag_exporter_and_runs_have_their_rights_and_those_alone_as_long_a
     }
     assert "allow READ on topic * (literal) from *" in told(runs)
     assert "one-lag-exporter" in secrets(here)
-    here.api.put(resource("Cluster", "one", **ASKS))
+    body = resource("Cluster", "one", **ASKS)
+    here.api.put({**body, "metadata": {**body["metadata"], "generation": 2}})
     await here.round()
     assert (told(exporter), "one-lag-exporter" in secrets(here)) == (set(), False)
     assert told(runs)

@@ -2,6 +2,7 @@
 
 import json
 import logging
+from collections.abc import Iterable
 from hashlib import blake2b
 from typing import Final, NamedTuple
 
@@ -98,6 +99,23 @@ class AppliedObjects:
         self._said[key] = _Said(item, None, meta["uid"], int(meta["resourceVersion"]), _content(made))
         self._gone.discard(key)
         return True
+
+    async def apply_all(self, cluster: Cluster, items: Iterable[Json]) -> Refusal | None:
+        """Apply all objects; return why the first refused object was refused, or None. Raises KubeUnreachable."""
+        refused = None
+        for each in items:
+            try:
+                await self.apply(cluster, each)
+            except ObjectRefused as error:
+                refused = refused or error.refusal
+        return refused
+
+    async def remove_named(self, cluster: Cluster, kinds: Iterable[str], name: str) -> None:
+        """Delete the objects of this name that the Cluster owns. Raises KubeRefused and KubeUnreachable."""
+        for kind in kinds:
+            found = await self._api.get(kind, cluster.metadata.namespace or "default", name)
+            if found is not None and is_owned(cluster, found):
+                await self.remove(kind, found)
 
     async def remove(self, kind: str, found: Json) -> None:
         """Delete the object with this uid. Raises KubeRefused and KubeUnreachable."""

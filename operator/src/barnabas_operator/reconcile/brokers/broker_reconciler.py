@@ -33,10 +33,9 @@ from barnabas_operator.planning.time_text import time_text
 from barnabas_operator.reconcile.brokers.applied_objects import AppliedObjects, ObjectRefused
 from barnabas_operator.reconcile.brokers.claims_reconciler import ClaimsReconciler
 from barnabas_operator.reconcile.brokers.cluster_secrets_reconciler import ClusterSecretsReconciler
+from barnabas_operator.reconcile.brokers.companion_objects import CompanionObjects
 from barnabas_operator.reconcile.brokers.garbage_collector import GarbageCollector
-from barnabas_operator.reconcile.brokers.lag_exporter_reconciler import LagExporterReconciler
 from barnabas_operator.reconcile.brokers.pod_restarts import PodRestarts, mark_stale_pods
-from barnabas_operator.reconcile.brokers.schedule_reconciler import ScheduleReconciler
 from barnabas_operator.reconcile.brokers.start_diagnosis import StartDiagnosis
 from barnabas_operator.reconcile.brokers.supporting_objects import SupportingObjects
 from barnabas_operator.reconcile.worker_environment import WorkerEnvironment
@@ -80,8 +79,7 @@ class BrokerReconciler:
         self._garbage = GarbageCollector(api, self._objects, self._claims)
         self._nodes = Nodes(api)
         self._supporting = SupportingObjects(api, self._objects, settings.neighbours)
-        self._lag_exporter = LagExporterReconciler(api, self._objects, self._supporting, settings)
-        self._schedules = ScheduleReconciler(api, self._objects, settings)
+        self._companions = CompanionObjects(api, self._objects, self._supporting, settings)
         self.secrets = ClusterSecretsReconciler(api, self._objects, self._nodes, clock, environment.new_password)
         self._places = 0
         self.unbalanced = True  # A new operator does not know whether the leaders are balanced.
@@ -94,8 +92,7 @@ class BrokerReconciler:
         self._claims.forget()
         self._garbage.forget()
         self._supporting.forget()
-        self._lag_exporter.forget()
-        self._schedules.forget()
+        self._companions.forget()
 
     def object_event(self, found: Json, *, is_gone: bool) -> bool:
         """Note a changed or deleted object of the Cluster; return True if a reconciliation is needed.
@@ -151,8 +148,7 @@ class BrokerReconciler:
 
         May raise KubeUnreachable and KubeRefused.
         """
-        refused = await self._lag_exporter.reconcile(cluster)
-        return await self._schedules.reconcile(cluster) or refused
+        return await self._companions.reconcile(cluster)
 
     async def erase(self, cluster: Cluster) -> Refusal | None:
         """Stop the brokers, then delete disks, metadata and Secrets by the deletion policy.
