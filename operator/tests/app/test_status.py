@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer
 
-from barnabas_operator.app import status
+from barnabas_operator.app import cluster_options, status
 from harness.deadline import PATIENCE_S, wait_for
 from harness.running_up import RunningUp, topic_manifest
 
@@ -85,7 +85,7 @@ def test_where_there_is_no_cluster_it_says_how_to_start_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Something else may listen at the default address of this machine."""
-    monkeypatch.setattr(status, "DEFAULT_BOOTSTRAP", "127.0.0.1:1")
+    monkeypatch.setattr(cluster_options, "DEFAULT_BOOTSTRAP", "127.0.0.1:1")
     assert status.main(["--data-dir", str(tmp_path)]) == 1
     assert "start a cluster with `barnabas up -f examples/quickstart/`" in capsys.readouterr().out
 

@@ -1,49 +1,26 @@
 """`barnabas abort-transaction`: abort a transaction that is open in a partition, but unknown to its coordinator."""
 
 import argparse
-import logging
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from kafka.errors import BrokerResponseError
 from rich.console import Console
 
 from barnabas_core.topic_partition import TopicPartition
-from barnabas_kafka.addresses import addresses
-from barnabas_kafka.command_config import add_command_config
-from barnabas_kafka.connection import ClusterUnreachable, reachable
-from barnabas_operator.app import data_dir as data_dirs
-from barnabas_operator.app.output import console
-from barnabas_operator.app.status import EXIT_FAILED, connected, known_bootstrap
+from barnabas_operator.app.cluster_options import EXIT_FAILED, add_cluster_options, on_cluster
 from barnabas_operator.kafka.transactions import OpenTransaction, abort, open_in
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run the command; return the exit code: 0, or 1 if the transaction was not aborted."""
     options = _parser().parse_args(arguments)
-    # kafka-python also raises the errors that it logs, so the log would only repeat the errors.
-    logging.getLogger("kafka").setLevel(logging.CRITICAL)
-    out = console()
-    bootstrap = options.bootstrap or known_bootstrap(options.data_dir)[0]
-    try:
-        with connected(bootstrap, options.command_config) as admin, reachable():
-            return _abort(out, admin.client, options)
-    except ClusterUnreachable as error:
-        out.print(f"no broker answers at {bootstrap}: {error}", markup=False)
-        return EXIT_FAILED
+    return on_cluster(options, lambda out, client: _abort(out, client, options))
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="barnabas abort-transaction", description=__doc__)
-    parser.add_argument(
-        "--bootstrap",
-        type=addresses,
-        metavar="HOST:PORT",
-        help="the bootstrap address; default: the cluster of `barnabas up`, or else localhost:9092",
-    )
-    add_command_config(parser)
-    parser.add_argument("--data-dir", type=Path, default=data_dirs.DEFAULT, help="default: %(default)s")
+    add_cluster_options(parser)
     parser.add_argument("--topic", required=True, help="the topic that has the open transaction")
     parser.add_argument("--partition", type=int, required=True, help="the partition that has the open transaction")
     which = parser.add_mutually_exclusive_group(required=True)

@@ -1,19 +1,13 @@
 """`barnabas accept-loss`: elect the replica with the longest log in partitions that have lost records."""
 
 import argparse
-import logging
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
-from barnabas_kafka.addresses import addresses
-from barnabas_kafka.command_config import add_command_config
-from barnabas_kafka.connection import ClusterUnreachable, reachable
-from barnabas_operator.app import data_dir as data_dirs
-from barnabas_operator.app.output import console, table
-from barnabas_operator.app.status import EXIT_FAILED, connected, known_bootstrap
+from barnabas_operator.app.cluster_options import EXIT_FAILED, add_cluster_options, on_cluster
+from barnabas_operator.app.output import table
 from barnabas_operator.kafka.losses import PartitionKey, accept, lost_partitions
 
 
@@ -26,28 +20,12 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     if options.partition is not None and options.topic is None:
         parser.error("--partition needs --topic")
-    # kafka-python also raises the errors that it logs, so the log would only repeat the errors.
-    logging.getLogger("kafka").setLevel(logging.CRITICAL)
-    out = console()
-    bootstrap = options.bootstrap or known_bootstrap(options.data_dir)[0]
-    try:
-        with connected(bootstrap, options.command_config) as admin, reachable():
-            return _accept(out, admin.client, options.topic, options.partition)
-    except ClusterUnreachable as error:
-        out.print(f"no broker answers at {bootstrap}: {error}", markup=False)
-        return EXIT_FAILED
+    return on_cluster(options, lambda out, client: _accept(out, client, options.topic, options.partition))
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="barnabas accept-loss", description=__doc__)
-    parser.add_argument(
-        "--bootstrap",
-        type=addresses,
-        metavar="HOST:PORT",
-        help="the bootstrap address; default: the cluster of `barnabas up`, or else localhost:9092",
-    )
-    add_command_config(parser)
-    parser.add_argument("--data-dir", type=Path, default=data_dirs.DEFAULT, help="default: %(default)s")
+    add_cluster_options(parser)
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("--topic", help="accept the loss of records in the partitions of this topic")
     which.add_argument("--all", action="store_true", help="accept the loss of records in the partitions of all topics")

@@ -1,22 +1,22 @@
 """`barnabas status`: show the topics, partitions, groups and lag of any Kafka cluster."""
 
 import argparse
-import logging
 from collections.abc import Iterable, Sequence
 from ipaddress import ip_address
-from pathlib import Path
 from typing import Final
 
 import msgspec
 from rich.console import Console, RenderableType
 from rich.table import Table
 
-from barnabas_kafka.addresses import addresses
-from barnabas_kafka.command_config import add_command_config
 from barnabas_kafka.connection import ClusterUnreachable, reachable
-from barnabas_kafka.security import Credentials
-from barnabas_operator.app import data_dir as data_dirs
-from barnabas_operator.app.data_dir import MemoryBroken, read_status
+from barnabas_operator.app.cluster_options import (
+    EXIT_FAILED,
+    add_cluster_options,
+    connected,
+    known_bootstrap,
+    mute_kafka_python,
+)
 from barnabas_operator.app.output import console, number, size, table
 from barnabas_operator.app.status_watch import watch
 from barnabas_operator.app.system_clock import SystemClock
@@ -33,9 +33,6 @@ from barnabas_operator.kafka.gather_report import gather_report
 from barnabas_operator.kafka.transactions import gather_transactions
 from barnabas_operator.planning.cluster_state import StrayLog
 
-EXIT_FAILED: Final = 1
-DEFAULT_BOOTSTRAP: Final = "localhost:9092"
-CONNECT_TIMEOUT_S: Final = 5.0
 STRAY_LOGS_SHOWN_MAX: Final = 10
 TROUBLES: Final = ("offline", "under-replicated")
 
@@ -48,8 +45,7 @@ def main(arguments: Sequence[str]) -> int:
         parser.error("--watch and --output json cannot be used together")
     if options.watch and options.transactions:
         parser.error("--watch and --transactions cannot be used together")
-    # kafka-python also raises the errors that it logs, so the log would only repeat the errors.
-    logging.getLogger("kafka").setLevel(logging.CRITICAL)
+    mute_kafka_python()
     out = console()
     given = options.bootstrap
     bootstrap, source = (given, "--bootstrap") if given else known_bootstrap(options.data_dir)
@@ -73,21 +69,9 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def connected(bootstrap: str, security: Credentials) -> ClusterAdmin:
-    """Return a connection to the cluster. Raises ClusterUnreachable if no broker answers."""
-    return ClusterAdmin(bootstrap, SystemClock(), CONNECT_TIMEOUT_S, security=security)
-
-
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="barnabas status", description=__doc__)
-    parser.add_argument(
-        "--bootstrap",
-        type=addresses,
-        metavar="HOST:PORT",
-        help="the bootstrap address; default: the cluster of `barnabas up`, or else localhost:9092",
-    )
-    add_command_config(parser)
-    parser.add_argument("--data-dir", type=Path, default=data_dirs.DEFAULT, help="default: %(default)s")
+    add_cluster_options(parser)
     parser.add_argument(
         "-o",
         "--output",
@@ -116,18 +100,6 @@ def _transactions(out: Console, admin: ClusterAdmin, output: str | None) -> int:
 def _group_tables(report: ClusterReport) -> tuple[RenderableType, ...]:
     """Return the tables that `--watch` shows: the groups, and their lag."""
     return groups_table(report.groups), lag_table(report.groups)
-
-
-def known_bootstrap(data_dir: Path) -> tuple[str, str]:
-    """Return the address of the last `barnabas up` or the default address, and a text that says which address it is."""
-    try:
-        known = read_status(data_dir)
-    except MemoryBroken:
-        known = None
-    status = known.cluster.status if known else None
-    if status is None or not status.listeners or not status.listeners[0].bootstrap_servers:
-        return DEFAULT_BOOTSTRAP, f"the default address, because {data_dir} has no cluster"
-    return status.listeners[0].bootstrap_servers, f"the address of the cluster in {data_dir}"
 
 
 def report_json(report: ClusterReport) -> str:

@@ -2,13 +2,13 @@
 
 import argparse
 import asyncio
-import logging
 import signal
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 from barnabas_operator.app import data_dir as data_dirs
+from barnabas_operator.app.cluster_options import mute_kafka_python
 from barnabas_operator.app.data_dir import DataDir, DataDirHeld
 from barnabas_operator.app.manifest_files import read_manifests
 from barnabas_operator.app.output import Log, console
@@ -23,8 +23,7 @@ DRIFT_CHECK_S: Final = 30.0
 def main(arguments: Sequence[str]) -> int:
     """Run the command; return 0 after a signal, 1 after a failure, 2 for wrong options or manifests."""
     options = _parser().parse_args(arguments)
-    # kafka-python also raises the errors that it logs, so the log would only repeat the errors.
-    logging.getLogger("kafka").setLevel(logging.CRITICAL)
+    mute_kafka_python()
     log = Log(console())
     if not options.file.exists():
         log.say(f"--file {options.file}: there is no such file or directory")
