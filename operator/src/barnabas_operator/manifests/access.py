@@ -23,17 +23,11 @@ def pulling_with(secrets: Sequence[str]) -> list[Json]:
 def account_with_role(cluster: Cluster, name: str, role: str, patches: Sequence[Json] = ()) -> list[KubeObject]:
     """Return a ServiceAccount, with `patches` merged over it, and its RoleBinding to the ClusterRole `role`."""
     account = kube_object("v1", "ServiceAccount", cluster, name, patches=patches, automountServiceAccountToken=False)
-    binding = kube_object(
-        f"{RBAC}/v1",
-        "RoleBinding",
-        cluster,
-        name,
-        roleRef={"apiGroup": RBAC, "kind": "ClusterRole", "name": role},
-        subjects=[account_subject(cluster, name)],
-    )
-    return [account, binding]
+    return [account, role_binding(cluster, name, "ClusterRole", role, name)]
 
 
-def account_subject(cluster: Cluster, name: str) -> KubeObject:
-    """Return the subject of a RoleBinding for a ServiceAccount in the Cluster's namespace."""
-    return {"kind": "ServiceAccount", "name": name, "namespace": cluster.metadata.namespace or "default"}
+def role_binding(cluster: Cluster, name: str, kind: str, role: str, account: str) -> KubeObject:
+    """Return a RoleBinding of a ServiceAccount to a role of this kind, ClusterRole or Role."""
+    subject = {"kind": "ServiceAccount", "name": account, "namespace": cluster.metadata.namespace or "default"}
+    role_ref = {"apiGroup": RBAC, "kind": kind, "name": role}
+    return kube_object(f"{RBAC}/v1", "RoleBinding", cluster, name, roleRef=role_ref, subjects=[subject])

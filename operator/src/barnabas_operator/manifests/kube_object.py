@@ -49,6 +49,18 @@ def patch_of(template: AnyTemplate) -> KubeObject:
     return metadata_patch(template.metadata) | ({"spec": spec} if spec else {})
 
 
+def workload_patches(
+    cluster: Cluster, workload: AnyTemplate, pod: AnyTemplate, container: Json, name: str
+) -> list[Json]:
+    """Return the patches for a workload, its pods and their container `name`, from declared templates."""
+    pods = [
+        metadata_patch(cluster.spec.template.metadata),
+        patch_of(pod),
+        {"spec": {"containers": [{"name": name, **container}]}},
+    ]
+    return [patch_of(workload), *({"spec": {"template": each}} for each in pods)]
+
+
 def metadata_patch(metadata: TemplateMetadata) -> KubeObject:
     """Return labels and annotations as a patch for an object; empty if there are none."""
     said = {name: each for name in ("labels", "annotations") if (each := getattr(metadata, name))}

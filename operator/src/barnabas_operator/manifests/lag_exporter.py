@@ -4,7 +4,7 @@ from collections.abc import Collection
 from typing import Final
 
 from barnabas_operator.manifests.client_access import ClientAccess, client_access
-from barnabas_operator.manifests.kube_object import KubeObject, kube_object, metadata_patch, patch_of
+from barnabas_operator.manifests.kube_object import KubeObject, kube_object, patch_of, workload_patches
 from barnabas_operator.manifests.metrics_access import metrics_endpoint, probe, token_mounts, token_volumes
 from barnabas_operator.manifests.neighbours import Neighbours
 from barnabas_operator.manifests.protection import MONITORING
@@ -18,7 +18,6 @@ from barnabas_operator.planning.object_names import (
     lag_exporter_selector,
 )
 from barnabas_operator.resources.cluster import Cluster
-from barnabas_operator.resources.json_types import Json
 from barnabas_operator.resources.lag_exporter import LagExporter
 from barnabas_operator.resources.metrics import Metrics
 
@@ -47,13 +46,14 @@ def _deployment(cluster: Cluster, declared: LagExporter, image: str) -> KubeObje
     """Return the Deployment. It has one pod, because two pods would export every metric twice."""
     name, chosen = cluster.metadata.name, dict(lag_exporter_selector(cluster.metadata.name))
     access, metrics = client_access(cluster, lag_exporter_name(name)), of_exporter(cluster)
+    template = declared.template
     return kube_object(
         "apps/v1",
         "Deployment",
         cluster,
         lag_exporter_name(name),
         more_labels=chosen,
-        patches=_patches(cluster, declared),
+        patches=workload_patches(cluster, template.deployment, template.pod, template.container, CONTAINER),
         spec={
             "replicas": 1,
             "strategy": {"type": "Recreate"},
@@ -71,17 +71,6 @@ def _deployment(cluster: Cluster, declared: LagExporter, image: str) -> KubeObje
             },
         },
     )
-
-
-def _patches(cluster: Cluster, declared: LagExporter) -> list[Json]:
-    template = declared.template
-    container = {"name": CONTAINER, **template.container}
-    pods = [
-        metadata_patch(cluster.spec.template.metadata),
-        patch_of(template.pod),
-        {"spec": {"containers": [container]}},
-    ]
-    return [patch_of(template.deployment), *({"spec": {"template": each}} for each in pods)]
 
 
 def _container(access: ClientAccess, metrics: Metrics | None, declared: LagExporter, image: str) -> KubeObject:

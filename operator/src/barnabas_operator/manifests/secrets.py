@@ -4,7 +4,7 @@ from base64 import b64encode
 from collections.abc import Mapping
 
 from barnabas_core.credential_secrets import credential_secrets
-from barnabas_operator.manifests.access import account_subject
+from barnabas_operator.manifests.access import role_binding
 from barnabas_operator.manifests.kube_object import KubeObject, kube_object
 from barnabas_operator.planning.brokers.cluster_secrets import WantedSecret
 from barnabas_operator.planning.brokers.local_security import is_secured
@@ -35,15 +35,7 @@ def credential_objects(cluster: Cluster) -> list[KubeObject]:
         for each in credential_secrets(cluster.metadata.name)
     ]
     role = kube_object(f"{RBAC}/v1", "Role", cluster, name, rules=credential_rules(cluster.metadata.name))
-    binding = kube_object(
-        f"{RBAC}/v1",
-        "RoleBinding",
-        cluster,
-        name,
-        roleRef={"apiGroup": RBAC, "kind": "Role", "name": name},
-        subjects=[account_subject(cluster, brokers_name(cluster.metadata.name))],
-    )
-    return [*secrets, role, binding]
+    return [*secrets, role, role_binding(cluster, name, "Role", name, brokers_name(cluster.metadata.name))]
 
 
 def _encoded(data: Mapping[str, bytes]) -> dict[str, str]:

@@ -4,7 +4,7 @@ import json
 from typing import Final
 
 from barnabas_operator.manifests.config_maps import config_map_name
-from barnabas_operator.manifests.kube_object import KubeObject, kube_object, metadata_patch, patch_of
+from barnabas_operator.manifests.kube_object import KubeObject, kube_object, workload_patches
 from barnabas_operator.manifests.metrics_access import probe, token_mounts, token_volumes
 from barnabas_operator.manifests.restricted import CONTAINER_SECURITY, FOR_ITS_GROUP, POD_SECURITY, USER_ID
 from barnabas_operator.planning.brokers.dynamic_configs import HOSTS
@@ -28,7 +28,6 @@ from barnabas_operator.planning.object_names import (
     selector,
 )
 from barnabas_operator.resources.cluster import Cluster, Volume
-from barnabas_operator.resources.json_types import Json
 
 CONFIG_FOLDER: Final = "/etc/barnabas"
 ACCESS_FOLDER: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
@@ -42,14 +41,14 @@ BROKER: Final = "broker"
 
 def stateful_set(cluster: Cluster, external: ExternalAccess, image: str, replicas: int) -> KubeObject:
     """Return the StatefulSet. `replicas` is higher than declared while brokers are drained before their removal."""
-    name = cluster.metadata.name
+    name, template = cluster.metadata.name, cluster.spec.template
     return kube_object(
         "apps/v1",
         "StatefulSet",
         cluster,
         brokers_name(name),
         annotations={GIVEN: json.dumps(given_addresses(cluster, external))},
-        patches=_patches(cluster),
+        patches=workload_patches(cluster, template.stateful_set, template.pod, template.broker_container, BROKER),
         spec={
             "replicas": replicas,
             "serviceName": brokers_name(name),
@@ -84,18 +83,6 @@ def _pod_template(cluster: Cluster, external: ExternalAccess, image: str) -> Kub
             "topologySpreadConstraints": _spread(cluster),
         },
     }
-
-
-def _patches(cluster: Cluster) -> list[Json]:
-    """Return the patches for the StatefulSet, its pods and their container."""
-    template = cluster.spec.template
-    container = {"name": BROKER, **template.broker_container}
-    pods = [
-        metadata_patch(template.metadata),
-        patch_of(template.pod),
-        {"spec": {"containers": [container]}},
-    ]
-    return [patch_of(template.stateful_set), *({"spec": {"template": each}} for each in pods)]
 
 
 def _spread(cluster: Cluster) -> list[KubeObject]:

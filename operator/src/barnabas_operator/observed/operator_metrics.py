@@ -19,6 +19,7 @@ from barnabas_operator.observed.maintenance_metrics import (
     run_row,
     schedule_rows,
 )
+from barnabas_operator.planning.conditions import condition_before
 from barnabas_operator.planning.time_text import epoch_s
 from barnabas_operator.resources.cluster_kind import CLUSTER as CLUSTER_KIND
 from barnabas_operator.resources.consumer_group import CONSUMER_GROUP
@@ -193,12 +194,7 @@ class _Resources(Collector):
         return cluster.name if cluster is not None else NOBODY
 
     def _row(self, body: Json) -> _Row:
-        meta, ready = body["metadata"], _ready(body)
+        meta, ready = body["metadata"], condition_before(body.get("status") or {}, READY)
         labels = (body["kind"], meta["namespace"], self._cluster(body))
         is_paused = bool(body.get("spec", {}).get("pause"))
         return _Row(labels, meta["name"], is_paused, ready.get("status") == "True", ready.get("reason", ""))
-
-
-def _ready(body: Json) -> Json:
-    conditions = body.get("status", {}).get("conditions", ())
-    return next((each for each in conditions if each["type"] == READY), {})

@@ -18,7 +18,7 @@ from barnabas_operator.certificates.authority import (
 )
 from barnabas_operator.planning.brokers.authorities import AuthorityPlan, AuthoritySecrets, Data, plan_authority
 from barnabas_operator.planning.brokers.certificate_statuses import certificate_status
-from barnabas_operator.planning.brokers.external_access import ExternalAccess
+from barnabas_operator.planning.brokers.external_access import ExternalAccess, bootstrap_servers
 from barnabas_operator.planning.brokers.given_authorities import plan_given
 from barnabas_operator.planning.brokers.local_security import ADMINISTRATOR, login_of, mechanism_of
 from barnabas_operator.planning.brokers.pod_security import (
@@ -234,7 +234,7 @@ def _of_administrator(
         pem = _user_pem(before, ("user.crt", "user.key"), ADMINISTRATOR, of_clients.signer, moment)
         data |= {"user.crt": pem.certificate.encode(), "user.key": pem.key.encode()}
     listener = next(_preferred(cluster))
-    settings = client_settings(listener, _bootstrap(cluster, listener, external), data)
+    settings = client_settings(listener, bootstrap_servers(cluster, listener, external), data)
     return {**data, "client.properties": settings.encode()}
 
 
@@ -246,14 +246,6 @@ def _preferred(cluster: Cluster) -> Iterator[Listener]:
     """Yield the listeners with authentication, internal listeners first."""
     found = (each for each in cluster.spec.listeners if each.authentication is not None)
     yield from sorted(found, key=lambda each: each.type != "internal")
-
-
-def _bootstrap(cluster: Cluster, listener: Listener, external: ExternalAccess) -> str:
-    if listener.type == "internal":
-        namespace = cluster.metadata.namespace or "default"
-        return f"{bootstrap_name(cluster.metadata.name)}.{namespace}.svc:{listener.port}"
-    addresses = (external.address_outside(listener, number) for number in range(cluster.spec.brokers.replicas))
-    return ",".join(f"{host}:{port}" for host, port in filter(None, addresses) if host)
 
 
 def _user_pem(

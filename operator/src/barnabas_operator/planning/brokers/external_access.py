@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final, get_args
 
 from barnabas_operator.planning.brokers.security_stages import SecurityStage, wanted_stage
+from barnabas_operator.planning.object_names import bootstrap_name
 from barnabas_operator.resources.cluster import Cluster, Listener, NodeAddressType
 
 WAITING_FOR_ADDRESSES: Final = "WaitingForAddresses"
@@ -82,3 +83,18 @@ def node_host(addresses: Mapping[str, str], host_ip: str, preferred: str | None)
     """Return the node address that a broker advertises: of the preferred type, else of another type, else `host_ip`."""
     order = (preferred, *get_args(NodeAddressType))
     return next((addresses[kind] for kind in order if kind in addresses), host_ip)
+
+
+def bootstrap_servers(cluster: Cluster, listener: Listener, external: ExternalAccess, reported: str = "") -> str:
+    """Return the bootstrap Service of an internal listener, or the addresses of all brokers of an external listener.
+
+    If a broker's pod is not scheduled, the host is unknown. It is then copied from the address with the same port in
+    the previous status (`reported`).
+    """
+    if listener.type == "internal":
+        namespace = cluster.metadata.namespace or "default"
+        return f"{bootstrap_name(cluster.metadata.name)}.{namespace}.svc:{listener.port}"
+    known_hosts = {port: host for host, _, port in (server.rpartition(":") for server in reported.split(","))}
+    addresses = (external.address_outside(listener, number) for number in range(cluster.spec.brokers.replicas))
+    hosts = ((host or known_hosts.get(str(port)), port) for host, port in filter(None, addresses))
+    return ",".join(f"{host}:{port}" for host, port in hosts if host)

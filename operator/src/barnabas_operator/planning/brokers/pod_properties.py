@@ -2,12 +2,11 @@
 
 import hashlib
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from typing import Final
 
-from barnabas_core.config.broker_config import parse_broker_config
 from barnabas_core.config.broker_definitions import BROKER_CONFIGS
-from barnabas_core.config.definitions import Dynamic, InvalidConfig
+from barnabas_core.config.definitions import Dynamic
 from barnabas_operator.planning.brokers.external_access import ExternalAccess
 from barnabas_operator.planning.brokers.lag_exporter import lag_exporter_problems
 from barnabas_operator.planning.brokers.pod_security import (
@@ -20,9 +19,9 @@ from barnabas_operator.planning.brokers.protected_metrics import broker_settings
 from barnabas_operator.planning.brokers.quantity_checks import resource_problems
 from barnabas_operator.planning.brokers.security_stages import STAGES
 from barnabas_operator.planning.brokers.server_properties import (
-    impossible_replicas,
     internal_replicas,
-    owned_settings,
+    owned_problems,
+    refused_by_brokers,
     volumes_twice,
 )
 from barnabas_operator.planning.brokers.template_checks import template_problems
@@ -108,9 +107,7 @@ def restart_hash(cluster: Cluster, external: ExternalAccess) -> str:
 
 def pod_problems(cluster: Cluster) -> Iterator[tuple[Path, str]]:
     """Yield field and message of each problem that the schema allows but brokers in pods would refuse."""
-    owned = owned_settings(cluster)
-    for name, owner in owned.items():
-        yield ("spec", "config", name), f"spec.config must not set {name}, because the value comes from {owner}"
+    yield from owned_problems(cluster)
     yield from _unfit_name(cluster)
     yield from pod_security_problems(cluster)
     yield from volumes_twice(cluster)
@@ -122,7 +119,7 @@ def pod_problems(cluster: Cluster) -> Iterator[tuple[Path, str]]:
     conflicts = (*_listeners_in_conflict(cluster), *_strange_hosts(cluster))
     yield from conflicts
     if not conflicts:
-        yield from _refused_by_brokers(cluster, owned)
+        yield from _refused_by_brokers(cluster)
 
 
 def _unfit_name(cluster: Cluster) -> Iterator[tuple[Path, str]]:
@@ -154,18 +151,10 @@ def _one_address_for_all(cluster: Cluster) -> Iterator[tuple[Path, str]]:
             yield path, f"{dotted(path)} is {each.advertised_host}, {why}; remove advertisedHost, or use type nodeport"
 
 
-def _refused_by_brokers(cluster: Cluster, owned: Collection[str]) -> Iterator[tuple[Path, str]]:
+def _refused_by_brokers(cluster: Cluster) -> Iterator[tuple[Path, str]]:
     ports = {(each.name, 0): each.port for each in _outside(cluster)}
     external = ExternalAccess(node_ports=ports, balancer_hosts=dict.fromkeys(ports, "balancer"))
-    settings = {**pod_properties(cluster, 0, external), **dynamic_settings(cluster)}
-    properties = {name: text for name, text in settings.items() if name not in owned}
-    try:
-        config = parse_broker_config(properties)
-    except InvalidConfig as error:
-        for problem in error.problems:
-            yield ("spec", "config", problem.name), f"spec.config {problem._replace(line=None)}"
-    else:
-        yield from impossible_replicas(cluster, config)
+    yield from refused_by_brokers(cluster, {**pod_properties(cluster, 0, external), **dynamic_settings(cluster)})
 
 
 def _advertised(listener: Listener, broker_id: int, host: str, external: ExternalAccess) -> tuple[str, int] | None:

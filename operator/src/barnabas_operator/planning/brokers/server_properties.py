@@ -113,26 +113,34 @@ def properties_text(properties: Mapping[str, str]) -> str:
 
 def cluster_problems(cluster: Cluster) -> Iterator[tuple[Path, str]]:
     """Yield the field and an error message for each value that is valid in the schema but not for local brokers."""
-    owned = owned_settings(cluster)
-    for name, owner in owned.items():
-        yield ("spec", "config", name), f"spec.config must not set {name}, because the value comes from {owner}"
+    yield from owned_problems(cluster)
     yield from _ports_too_high(cluster)
     yield from volumes_twice(cluster)
     yield from lag_exporter_problems(cluster)
     yield from security_problems(cluster)
     place = BrokerPlace(0, 9092, 9093, "/data", "/data/metadata.sqlite")
+    yield from refused_by_brokers(cluster, server_properties(cluster, place))
+
+
+def owned_problems(cluster: Cluster) -> Iterator[tuple[Path, str]]:
+    """Yield each setting in spec.config that spec.config must not set."""
+    for name, owner in _owned_settings(cluster).items():
+        yield ("spec", "config", name), f"spec.config must not set {name}, because the value comes from {owner}"
+
+
+def refused_by_brokers(cluster: Cluster, settings: Mapping[str, str]) -> Iterator[tuple[Path, str]]:
+    """Yield each of a broker's settings that a broker would refuse, and each default that the brokers cannot fulfil."""
+    owned = _owned_settings(cluster)
     try:
-        config = parse_broker_config(
-            {n: text for n, text in server_properties(cluster, place).items() if n not in owned}
-        )
+        config = parse_broker_config({name: text for name, text in settings.items() if name not in owned})
     except InvalidConfig as error:
         for problem in error.problems:
             yield ("spec", "config", problem.name), f"spec.config {problem._replace(line=None)}"
     else:
-        yield from impossible_replicas(cluster, config)
+        yield from _impossible_replicas(cluster, config)
 
 
-def owned_settings(cluster: Cluster) -> dict[str, str]:
+def _owned_settings(cluster: Cluster) -> dict[str, str]:
     """Return the settings in spec.config that spec.config must not set, each with the field that sets it instead."""
     owners = {name: OWNED_BY.get(name) or owner_of(cluster, name) for name in cluster.spec.config}
     return {name: owner for name, owner in owners.items() if owner is not None}
@@ -161,7 +169,7 @@ def _ports_too_high(cluster: Cluster) -> Iterator[tuple[Path, str]]:
             yield ("spec", "listeners", index, "port"), message
 
 
-def impossible_replicas(cluster: Cluster, config: BrokerConfig) -> Iterator[tuple[Path, str]]:
+def _impossible_replicas(cluster: Cluster, config: BrokerConfig) -> Iterator[tuple[Path, str]]:
     """Yield a problem for each default that the brokers cannot fulfil.
 
     A replication factor must not exceed the number of brokers. `min.insync.replicas` must not exceed any replication

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from barnabas_operator.planning.brokers.external_access import ExternalAccess
+from barnabas_operator.planning.brokers.external_access import ExternalAccess, bootstrap_servers
 from barnabas_operator.planning.brokers.metadata_version import reported_metadata_version
 from barnabas_operator.planning.brokers.pod_security import has_administrator
 from barnabas_operator.planning.brokers.pods import PodsState
@@ -15,7 +15,6 @@ from barnabas_operator.planning.object_names import (
     PASSING_PORT,
     REPLICATION_PORT,
     administrator_name,
-    bootstrap_name,
     pod_host,
 )
 from barnabas_operator.planning.refusal import Refusal
@@ -33,7 +32,6 @@ from barnabas_operator.planning.topics.lost_records import as_before, cluster_lo
 from barnabas_operator.resources.cluster import (
     Cluster,
     ClusterStatus,
-    Listener,
     ListenerStatus,
     RollingStatus,
     SecurityName,
@@ -178,20 +176,5 @@ def _listeners(cluster: Cluster, external: ExternalAccess) -> tuple[ListenerStat
     return tuple(
         ListenerStatus(name=each.name, bootstrap_servers=servers)
         for each in cluster.spec.listeners
-        if (servers := _bootstrap(cluster, each, external, reported.get(each.name, "")))
+        if (servers := bootstrap_servers(cluster, each, external, reported.get(each.name, "")))
     )
-
-
-def _bootstrap(cluster: Cluster, listener: Listener, external: ExternalAccess, reported: str) -> str:
-    """Return the bootstrap Service of an internal listener, or the addresses of all brokers of an external listener.
-
-    If a broker's pod is not scheduled, the host is unknown. It is then copied from the address with the same port in
-    the previous status (`reported`).
-    """
-    if listener.type == "internal":
-        namespace = cluster.metadata.namespace or "default"
-        return f"{bootstrap_name(cluster.metadata.name)}.{namespace}.svc:{listener.port}"
-    known_hosts = {port: host for host, _, port in (server.rpartition(":") for server in reported.split(","))}
-    addresses = (external.address_outside(listener, number) for number in range(cluster.spec.brokers.replicas))
-    hosts = ((host or known_hosts.get(str(port)), port) for host, port in filter(None, addresses))
-    return ",".join(f"{host}:{port}" for host, port in hosts if host)
