@@ -5,15 +5,16 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
+from barnabas_core.web_files import WebFiles, contradictions
 from barnabas_kafka.addresses import addresses
 from barnabas_kafka.command_config import add_command_config
 from barnabas_kafka.security import IN_CLEAR, Credentials
 from barnabas_lag.app.security_options import add_security, security_of
-from barnabas_lag.app.web_options import add_web, protection_of
 from barnabas_lag.evaluation.filters import Filter
 from barnabas_lag.exposition.limits import Limits
 from barnabas_lag.kafka.reading import Filters
 from barnabas_web.protection import Protection
+from barnabas_web.watched import FileRefused
 
 INTERVAL_S: Final = 15.0
 INTERVAL_MIN_S: Final = 1.0
@@ -22,6 +23,8 @@ SERIES_MAX: Final = 10_000_000
 DEFAULT_LISTENER: Final = "0.0.0.0:9308"
 LISTENER: Final = re.compile(r"(?:\[(?P<ipv6>[0-9a-fA-F:.]+)\]|(?P<host>[^\s:]*)):(?P<port>[0-9]{1,5})")
 PORT_MAX: Final = 65_535
+NAMES: Final = WebFiles("--server.tls.cert-file", "--server.tls.key-file", "--server.token-file")
+"""The options that protect the pages, with kafka_exporter's names for TLS."""
 
 
 class Listener(NamedTuple):
@@ -58,7 +61,7 @@ def parse(arguments: Sequence[str]) -> Options:
             Filter(given.topic_filter, given.topic_exclude), Filter(given.group_filter, given.group_exclude)
         ),
         limits=Limits(given.max_topic_partitions, given.max_group_partitions, given.max_groups),
-        protection=protection_of(parser, given),
+        protection=_protection_of(parser, given),
         security=security_of(parser, given),
     )
 
@@ -91,7 +94,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="SECONDS",
         help="the seconds between the starts of two rounds of requests to the brokers; default: %(default)s",
     )
-    add_web(parser)
+    _add_web(parser)
     add_security(parser)
     add_command_config(parser)
     _add_filters(parser)
@@ -171,3 +174,35 @@ def number(kind: type[int] | type[float], low: float, high: float) -> Callable[[
         return value
 
     return read
+
+
+def _add_web(parser: argparse.ArgumentParser) -> None:
+    """Add the options for the pages' certificate and token to the parser."""
+    for name, dest, help_text in (
+        (
+            NAMES.certificate,
+            "web_certificate",
+            "a PEM file with a certificate and its chain, with which the pages are served over TLS",
+        ),
+        (
+            NAMES.key,
+            "web_key",
+            f"a PEM file with the private key of the certificate; default: the file of {NAMES.certificate}",
+        ),
+        (NAMES.token, "web_token", "a file with the bearer token that /metrics requires; only allowed with TLS"),
+    ):
+        parser.add_argument(name, dest=dest, default="", metavar="FILE", help=help_text)
+
+
+def _protection_of(parser: argparse.ArgumentParser, given: argparse.Namespace) -> Protection:
+    """Return the TLS context and the token of the exporter's HTTP port.
+
+    End the process with exit code 2 if the options contradict each other, or their files cannot be used.
+    """
+    files = WebFiles(given.web_certificate, given.web_key, given.web_token)
+    for option, value, allowed in contradictions(files, NAMES):
+        parser.error(f"{option}={value}: {allowed}")
+    try:
+        return Protection(files, NAMES)
+    except FileRefused as error:
+        parser.error(str(error))

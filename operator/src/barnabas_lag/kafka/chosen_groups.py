@@ -8,12 +8,11 @@ from kafka.protocol.metadata import MetadataRequest
 from barnabas_core.topic_partition import TopicPartition
 from barnabas_kafka.asking import Asking
 from barnabas_lag.evaluation.readings import Consumer, PartitionReading, Readings
-from barnabas_lag.kafka.coordinators import ASKED, coordinators, without_coordinator
+from barnabas_lag.kafka.cluster_metadata import ASKED, coordinators, partitions_of, without_coordinator
 from barnabas_lag.kafka.described import Described, assigned
 from barnabas_lag.kafka.groups import committed_offsets, described_groups, group_reading, listed_groups
 from barnabas_lag.kafka.offsets import with_ends, with_stable_offsets
 from barnabas_lag.kafka.offsets_retention import OffsetsRetention
-from barnabas_lag.kafka.partitions import partitions_of
 
 CONSUMERS_MAX: Final = 20
 """The maximum number of members for each group; further members, and their assignments, are left out."""

@@ -7,11 +7,10 @@ from kafka.protocol.metadata import MetadataRequest
 from barnabas_kafka.asking import Asking
 from barnabas_lag.evaluation.filters import Filter
 from barnabas_lag.evaluation.readings import Readings
-from barnabas_lag.kafka.coordinators import coordinators
+from barnabas_lag.kafka.cluster_metadata import coordinators, partitions_of
 from barnabas_lag.kafka.groups import listed_groups, read_groups
 from barnabas_lag.kafka.offsets import with_ends, with_stable_offsets
 from barnabas_lag.kafka.offsets_retention import OffsetsRetention
-from barnabas_lag.kafka.partitions import partitions_of
 
 
 class Filters(NamedTuple):
