@@ -4,16 +4,15 @@ import asyncio
 import datetime as dt
 import random
 import socket
+import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
 
 from barnabas_kafka.security import Credentials, Security, Tls
-from barnabas_operator.app.broker_process import BrokerProcess
-from barnabas_operator.app.child_process import Say
+from barnabas_operator.app.child_process import Child, ChildProcess, Say
 from barnabas_operator.app.data_dir import DataDir, replace_secret_file
-from barnabas_operator.app.local_access import of_operator
-from barnabas_operator.app.local_security import LocalSecurity
+from barnabas_operator.app.local_security import LocalSecurity, of_operator
 from barnabas_operator.kafka.cluster_admin import ClusterAdmin
 from barnabas_operator.planning.brokers.broker_steps import BrokerView
 from barnabas_operator.planning.brokers.local_security import HOST, BrokerSecrets, is_secured, users_of
@@ -35,6 +34,24 @@ PORTS_TRIED: Final = 100
 
 class PortTaken(Exception):
     """The error that a declared port is in use, or that no free port was found."""
+
+
+class BrokerProcess(ChildProcess):
+    """A supervised broker, with its ports and its folder."""
+
+    def __init__(self, place: BrokerPlace, properties_file: Path, say: Say, on_change: Callable[[], None]) -> None:
+        """Create the broker without starting it; `on_change` is called when the broker has died or is ready again."""
+        self.place = place
+        child = Child(
+            name=f"broker {place.broker_id}",
+            folder=Path(place.folder),
+            log_name="broker.log",
+            http_port=place.http_port,
+            ready_path="/startupz",
+            command=(sys.executable, "-m", "barnabas", "broker", str(properties_file)),
+            mark=str(properties_file),
+        )
+        super().__init__(child, say, on_change)
 
 
 class LocalCluster:

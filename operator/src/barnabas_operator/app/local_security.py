@@ -1,15 +1,15 @@
 """The certificates and users of a Cluster on this machine, in files that only their owner may read."""
 
 import datetime as dt
-import secrets
 import shutil
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
 from barnabas_kafka.connection import ClusterUnreachable
+from barnabas_kafka.security import Tls
 from barnabas_operator.app.data_dir import DataDir, replace_secret_file
-from barnabas_operator.app.local_access import security_folder, user_folder
+from barnabas_operator.app.passwords import new_password
 from barnabas_operator.certificates.authority import Authority, Pem
 from barnabas_operator.kafka.cluster_admin import ClusterAdmin
 from barnabas_operator.planning.brokers.local_security import (
@@ -30,7 +30,6 @@ from barnabas_operator.planning.users.user_steps import DeletePassword, SetPassw
 from barnabas_operator.resources.cluster import Cluster
 
 HOSTS: Final = ("localhost", HOST, "::1")
-PASSWORD_BYTES: Final = 24
 _PRIVATE: Final = 0o700
 
 
@@ -63,7 +62,7 @@ class LocalSecurity:
             folder = Path(self.files_of(user).folder)
             self._issue(authority, user, folder)
             if not (folder / "password").exists():
-                replace_secret_file(folder / "password", secrets.token_urlsafe(PASSWORD_BYTES))
+                replace_secret_file(folder / "password", new_password())
         return BrokerSecrets(str(self._folder / BROKER / "user.pem"), str(self._folder / "ca.crt"))
 
     def files_of(self, user: str) -> UserFiles:
@@ -138,3 +137,19 @@ def _set_passwords(admin: ClusterAdmin, passwords: Mapping[str, str], gone: Iter
     refused = admin.apply_to_users([*deletions, *(SetPassword(user, SCRAM_512, passwords[user]) for user in passwords)])
     for user in passwords.keys() & refused.keys():
         raise ClusterUnreachable(f"the password of {user} cannot be set: {refused[user][1]}")
+
+
+def security_folder(data_dir: Path) -> Path:
+    """Return the folder with the CA, the certificates and the users."""
+    return data_dir / "security"
+
+
+def user_folder(data_dir: Path, user: str) -> Path:
+    """Return the folder with the credentials and the client settings of a Kafka user."""
+    return security_folder(data_dir) / "users" / user
+
+
+def of_operator(data_dir: Path) -> Tls:
+    """Return the TLS settings with which `barnabas up` itself connects to the inter-broker listener."""
+    folder = security_folder(data_dir) / OPERATOR
+    return Tls(folder / "ca.crt", folder / "user.crt", folder / "user.key")

@@ -9,7 +9,7 @@ from typing import Final
 
 from barnabas_core.clock import Clock
 from barnabas_operator.app.data_dir import replace_secret_file
-from barnabas_operator.app.local_access import security_folder
+from barnabas_operator.app.local_security import security_folder
 from barnabas_operator.app.passwords import new_password
 from barnabas_operator.kafka.cluster_admin import ClusterAdmin
 from barnabas_operator.planning.brokers.local_security import OWN_USERS, users_of

@@ -10,11 +10,19 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+)
+from cryptography.hazmat.primitives.serialization.pkcs12 import PKCS12Certificate, serialize_java_truststore
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 AUTHORITY_DAYS: Final = 3650
 LIFETIME_DAYS: Final = 365
+ALIAS: Final = "ca"
 EARLY: Final = dt.timedelta(minutes=10)
 """The time by which a certificate's notBefore is earlier than its creation, because clocks differ."""
 
@@ -131,6 +139,15 @@ def certificates_in(pem: str) -> Sequence[x509.Certificate]:
 def pem_of(certificates: Collection[x509.Certificate]) -> str:
     """Return certificates as one PEM text."""
     return "".join(each.public_bytes(Encoding.PEM).decode() for each in certificates)
+
+
+def pkcs12_of(certificates: Collection[x509.Certificate], password: str) -> bytes:
+    """Return a PKCS12 truststore for Java clients that cannot read PEM; each certificate has a different alias."""
+    named = [
+        PKCS12Certificate(each, f"{ALIAS}-{number}".removesuffix("-0").encode())
+        for number, each in enumerate(certificates)
+    ]
+    return serialize_java_truststore(named, BestAvailableEncryption(password.encode()))
 
 
 def hosts_of(certificate: x509.Certificate) -> frozenset[str]:

@@ -36,7 +36,7 @@ def kube_object(
             "namespace": meta.namespace or "default",
             "labels": {**labels(meta.name), **(more_labels or {})},
             **({"annotations": dict(annotations)} if annotations else {}),
-            "ownerReferences": [_owner(cluster)],
+            "ownerReferences": [cluster.owner_reference],
         },
         **body,
     }
@@ -65,14 +65,3 @@ def metadata_patch(metadata: TemplateMetadata) -> KubeObject:
     """Return labels and annotations as a patch for an object; empty if there are none."""
     said = {name: each for name in ("labels", "annotations") if (each := getattr(metadata, name))}
     return {"metadata": said} if said else {}
-
-
-def _owner(cluster: Cluster) -> KubeObject:
-    return {
-        "apiVersion": cluster.api_version,
-        "kind": cluster.kind,
-        "name": cluster.metadata.name,
-        "uid": cluster.metadata.uid or "",
-        "controller": True,
-        "blockOwnerDeletion": False,
-    }

@@ -260,14 +260,5 @@ def run_meta(run: MaintenanceJob, cluster: str) -> Mapping[str, Any]:
         "name": driver_name(meta.name),
         "namespace": meta.namespace or "default",
         "labels": {**run_labels(cluster, meta.name, DRIVER), MANAGED_BY_LABEL: MANAGED_BY},
-        "ownerReferences": [
-            {
-                "apiVersion": run.api_version,
-                "kind": run.kind,
-                "name": meta.name,
-                "uid": meta.uid or "",
-                "controller": True,
-                "blockOwnerDeletion": False,
-            }
-        ],
+        "ownerReferences": [run.owner_reference],
     }

@@ -38,6 +38,18 @@ class Resource(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown
         return spec
 
     @property
+    def owner_reference(self) -> Json:
+        """The entry in `metadata.ownerReferences` of the objects that the resource owns."""
+        return {
+            "apiVersion": self.api_version,
+            "kind": self.kind,
+            "name": self.metadata.name,
+            "uid": self.metadata.uid or "",
+            "controller": True,
+            "blockOwnerDeletion": False,
+        }
+
+    @property
     def conditions(self) -> tuple[Condition, ...]:
         """The conditions in the status; empty before the first status."""
         return self.status.conditions if self.status is not None else ()

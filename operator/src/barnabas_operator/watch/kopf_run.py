@@ -1,14 +1,15 @@
 """Run the operator with kopf, which is used only to log in, and to start and stop the operator."""
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable, Iterable, Iterator
-from itertools import chain, repeat
+from dataclasses import replace
+from itertools import chain, count, repeat
 from typing import Any, Final
 
 import kopf
 
 from barnabas_core.clock import LoopClock
-from barnabas_operator.watch.logins import Logins
 
 
 class Backoffs(Iterable[float]):
@@ -22,7 +23,33 @@ class Backoffs(Iterable[float]):
         return chain(self._first, repeat(self._last))
 
 
+PAUSE_S: Final = 1.0
 BACKOFFS: Final = Backoffs((1, 1, 2, 3, 5), 10)
+
+
+class Logins:
+    """The source of credentials for kopf.
+
+    An API server that is starting may refuse valid tokens, and kopf never uses refused credentials again. So each call
+    of `next` returns the credentials with a different priority, which makes them unequal to all earlier ones.
+    """
+
+    def __init__(self, clock: LoopClock) -> None:
+        self._clock = clock
+        self._numbers = count()
+
+    async def next(self, **given: Any) -> kopf.ConnectionInfo | None:
+        """Return the credentials of KUBECONFIG if set, or else of the pod's ServiceAccount; None if there are none.
+
+        Each call after the first waits for PAUSE_S. kopf's default login is not used, because it prefers ~/.kube/config
+        to the ServiceAccount.
+        """
+        number = next(self._numbers)
+        if number:
+            await self._clock.sleep(PAUSE_S)
+        log_in = kopf.login_with_kubeconfig if os.environ.get("KUBECONFIG") else kopf.login_with_service_account
+        found = log_in(**given)
+        return replace(found, priority=number) if found is not None else None
 
 
 async def run_by_kopf(

@@ -16,8 +16,15 @@ from typing import Final, NamedTuple
 
 from cryptography import x509
 
-from barnabas_operator.certificates.authority import EARLY, Authority, Pem, certificates_in, pem_of, renewed_at
-from barnabas_operator.certificates.truststore import pkcs12_of
+from barnabas_operator.certificates.authority import (
+    EARLY,
+    Authority,
+    Pem,
+    certificates_in,
+    pem_of,
+    pkcs12_of,
+    renewed_at,
+)
 from barnabas_operator.planning.brokers.authority_requests import Asked, asked_by
 from barnabas_operator.planning.object_names import certificate_name
 from barnabas_operator.planning.refusal import Refusal

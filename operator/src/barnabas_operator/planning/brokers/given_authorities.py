@@ -40,16 +40,11 @@ def signer_first(key: str, certificates: Iterable[x509.Certificate]) -> Sequence
 
     Raise ValueError if none of the certificates belongs to the private key.
     """
-    found = list(certificates)
+    found, public_key = list(certificates), Authority.public_key_of(key)
     for each in found:
-        if _fits(key, each):
+        if each.public_key() == public_key:
             return [each, *(other for other in found if other != each)]
     raise ValueError("none of the certificates belongs to the private key")
-
-
-def _fits(key: str, certificate: x509.Certificate) -> bool:
-    public = Authority.public_key_of(key)
-    return certificate.public_key() == public
 
 
 def _read(

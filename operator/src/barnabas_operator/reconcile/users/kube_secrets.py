@@ -150,14 +150,6 @@ class KubeSecrets(UserSecrets):
         return secret
 
     def _new(self, user: User, data: Mapping[str, str | None], marks: Mapping[str, str]) -> Json:
-        owner = {
-            "apiVersion": user.api_version,
-            "kind": user.kind,
-            "name": user.metadata.name,
-            "uid": user.metadata.uid or "",
-            "controller": True,
-            "blockOwnerDeletion": False,
-        }
         return {
             "apiVersion": "v1",
             "kind": SECRET,
@@ -166,7 +158,7 @@ class KubeSecrets(UserSecrets):
                 "namespace": self._namespace,
                 "labels": {MANAGED_BY_LABEL: MANAGED_BY},
                 "annotations": dict(marks),
-                "ownerReferences": [owner],
+                "ownerReferences": [user.owner_reference],
             },
             "type": "Opaque",
             "data": data,
