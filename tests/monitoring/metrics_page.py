@@ -10,10 +10,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from barnabas_broker.server.metrics.origins import ORIGINS
 from barnabas_lag.exposition.catalogue import CATALOGUE
 from barnabas_operator.observed.operator_metrics import STRIMZI
 from monitoring.metrics_told import Told, broker_metrics, exporter_metrics, operator_metrics
+from monitoring.origins import ORIGINS
 
 HEAD: Final = """# Metrics
 

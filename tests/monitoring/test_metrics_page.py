@@ -5,9 +5,9 @@ from typing import Final
 
 from ruamel.yaml import YAML
 
-from barnabas_broker.server.metrics.origins import ORIGINS
 from barnabas_operator.observed.operator_metrics import STRIMZI
 from monitoring.metrics_page import page_text
+from monitoring.origins import ORIGINS
 from monitoring.panels_of import DASHBOARDS, metrics_of, read
 from monitoring.promtool import GUIDE, RULES
 
