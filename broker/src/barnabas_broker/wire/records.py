@@ -186,7 +186,6 @@ def encode_batch(
     base_offset: int = 0,
     leader_epoch: int = -1,
     attributes: int = 0,
-    compression_level: int | None = None,
     producer_id: int = NO_PRODUCER_ID,
     producer_epoch: int = NO_PRODUCER_EPOCH,
     base_sequence: int = NO_SEQUENCE,
@@ -201,7 +200,7 @@ def encode_batch(
     first_ms = records[0].timestamp_ms if base_timestamp_ms is None else base_timestamp_ms
     last_ms = max(record.timestamp_ms for record in records) if max_timestamp_ms is None else max_timestamp_ms
     last_delta = records[-1].offset_delta if last_offset_delta is None else last_offset_delta
-    body = compress(attributes & COMPRESSION_MASK, b"".join(_encode_records(records, first_ms)), compression_level)
+    body = compress(attributes & COMPRESSION_MASK, b"".join(_encode_records(records, first_ms)))
     header = BatchHeader(
         base_offset,
         0,

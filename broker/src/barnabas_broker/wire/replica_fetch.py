@@ -13,7 +13,7 @@ import msgspec
 
 from barnabas_broker.wire.apis import FETCH
 from barnabas_broker.wire.fetch import LIMITS, PARTITION, REPLICA_STATE, REPLICA_STATE_HEAD, SESSION, FetchPartition
-from barnabas_broker.wire.fetch_response import DIVERGING_EPOCH_TAG, EPOCH_END, RESULT
+from barnabas_broker.wire.fetch_response import CURRENT_LEADER_TAG, DIVERGING_EPOCH_TAG, EPOCH_END, RESULT
 from barnabas_broker.wire.framing import (
     BROKEN_BYTES,
     MalformedRequest,
@@ -26,7 +26,6 @@ from barnabas_broker.wire.strings import UUID_BYTES, read_count
 
 VERSION: Final = 17
 READ_UNCOMMITTED: Final = 0
-CURRENT_LEADER_TAG: Final = 1
 
 _HEADER: Final = struct.Struct(">ihhih")
 """The start of a request: the request's size, API key, version, correlation id, and the length of the client id."""

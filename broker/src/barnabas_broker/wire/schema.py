@@ -83,10 +83,9 @@ class Struct(NamedTuple):
 
 
 class Message(NamedTuple):
-    """A message: its struct, its valid versions, and its flexible versions (KIP-482)."""
+    """A message: its struct, and its flexible versions (KIP-482)."""
 
     struct: Struct
-    valid: Versions
     flexible: Versions
 
 
@@ -96,9 +95,7 @@ def message(name: str) -> Message:
     definition = json.loads(_COMMENT_LINE.sub("", _read_definition(name)))
     common = {common["name"]: common["fields"] for common in definition.get("commonStructs", ())}
     fields = _parse_fields(definition["fields"], name, common)
-    return Message(
-        Struct(name, fields), _versions(definition["validVersions"]), _versions(definition["flexibleVersions"])
-    )
+    return Message(Struct(name, fields), _versions(definition["flexibleVersions"]))
 
 
 def _read_definition(name: str) -> str:
