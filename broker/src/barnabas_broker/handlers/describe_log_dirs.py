@@ -82,19 +82,15 @@ class _Sizes:
 
 
 def _describe(log_dir: LogDir, topics: list[TopicResult]) -> DirResult:
-    if not log_dir.is_online:
-        return _offline(log_dir)
     try:
-        usage = log_dir.usage()
+        usage = log_dir.usage() if log_dir.is_online else None
     except StorageError:  # The disk has failed since the last check.
-        return _offline(log_dir)
+        usage = None
+    if usage is None:
+        return DirResult(error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=log_dir.path)
     return DirResult(
         log_dir=log_dir.path,
         topics=topics,
         total_bytes=usage.total_bytes,
         usable_bytes=usage.usable_bytes,
     )
-
-
-def _offline(log_dir: LogDir) -> DirResult:
-    return DirResult(error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=log_dir.path)
