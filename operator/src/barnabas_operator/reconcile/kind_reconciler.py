@@ -112,8 +112,9 @@ class DirectReconciler(KindReconciler, Generic[ResourceT]):
             declared, bodies, lambda each: each.spec.deletion_policy != "Retain"
         )
 
-    async def _write_statuses(self, resources: Iterable[ResourceT], bodies: Bodies) -> None:
-        await self._statuses.write(
+    async def _write_statuses(self, resources: Iterable[ResourceT], bodies: Bodies) -> list[ResourceT]:
+        """Write the statuses that have changed; return the resources that no longer exist."""
+        return await self._statuses.write(
             (each, body)
             for each, body in ((each, bodies[each.metadata.name]) for each in resources)
             if self._statuses.newer_than(body) is not None or each.status != self._read.status_of(each.metadata.name)

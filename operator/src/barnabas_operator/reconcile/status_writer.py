@@ -62,18 +62,21 @@ class StatusWriter:
         """Forget the written statuses, so that the statuses of deleted objects do not fill the memory."""
         self._written.clear()
 
-    async def write(self, changed: Iterable[tuple[Resource, Json]]) -> None:
-        """Write changed statuses, and send Events about the changes."""
-        await all_ended(self._write(resource, body) for resource, body in changed)
+    async def write(self, changed: Iterable[tuple[ResourceT, Json]]) -> list[ResourceT]:
+        """Write changed statuses, and send Events about the changes; return the resources that no longer exist."""
+        resources = list(changed)
+        there = await all_ended(self._write(resource, body) for resource, body in resources)
+        return [resource for (resource, _), is_there in zip(resources, there, strict=True) if not is_there]
 
-    async def _write(self, resource: Resource, body: Json) -> None:
+    async def _write(self, resource: Resource, body: Json) -> bool:
+        """Write the status if it has changed; return False if the object does not exist."""
         known = self.newer_than(body)
         before = status_json(replace(resource, status=known)) if known is not None else body.get("status", {})
         new = _bounded(resource.status, known)
         resource = replace(resource, status=new)
         status = status_json(resource)
         if status == before:
-            return
+            return True
         whole = {name: _patched(before.get(name), status.get(name)) for name in _fields(type(new))}
         meta = body["metadata"]
         async with self._turns:
@@ -84,14 +87,15 @@ class StatusWriter:
             except KubeRefused as error:
                 self._note(error)
                 log.warning("%s/%s: the API server refused the status: %s", meta["namespace"], meta["name"], error)
-                return
+                return True
             self.wrote_at = self._clock.monotonic_s()
             if written is None:
-                return
+                return False
             about, version = written["metadata"]["uid"], int(written["metadata"]["resourceVersion"])
             self._written[_key(body)] = _Written(about, version, new)
             for event in status_events(resource, before, time_text(self._clock.now_ms())):
                 await self._events.tell(event)
+        return True
 
     def newer_than(self, body: Json) -> Status | None:
         """Return the written status that the watch has not reported yet, if there is one."""

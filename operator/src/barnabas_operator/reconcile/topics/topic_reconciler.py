@@ -1,14 +1,14 @@
 """Reconciles a Cluster's Topics and writes their statuses."""
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from barnabas_operator.planning.desired_state import DesiredState
 from barnabas_operator.planning.kube_event import kube_event
 from barnabas_operator.planning.rebalance_request import NamedRebalance, named_rebalance, named_run
 from barnabas_operator.planning.status.cluster_events import moves_begin
 from barnabas_operator.planning.topics.topic_events import drift_undone
-from barnabas_operator.planning.topics.topic_steps import describe
+from barnabas_operator.planning.topics.topic_steps import CreateTopic, describe
 from barnabas_operator.reconcile.broker_calls import blocking
 from barnabas_operator.reconcile.event_writer import EventWriter
 from barnabas_operator.reconcile.kind_reconciler import Bodies, DirectReconciler, ReconcilerEnvironment, Seen
@@ -37,7 +37,7 @@ class TopicReconciler(DirectReconciler[Topic]):
         outcome = await self._steps(wanted, seen)
         await self._tell(cluster, declared, outcome)
         after = outcome.wanted
-        await self._write_statuses((*after.topics, *after.removed), bodies)
+        await self._take_back(outcome, await self._write_statuses((*after.topics, *after.removed), bodies))
         await self._release_others(ending, after.removed, bodies)
         return seen._replace(state=outcome.state, ahead=outcome.ahead)
 
@@ -58,6 +58,14 @@ class TopicReconciler(DirectReconciler[Topic]):
             said = drift_undone(topic, step) if topic is not None else None
             if topic is not None and said is not None:
                 await self._events.tell(kube_event(topic, *said, self._now()))
+
+    async def _take_back(self, outcome: Outcome, gone: Collection[Topic]) -> None:
+        """Delete topics that were created for a resource whose deletion another operator has carried out."""
+        made = {step.topic for step in outcome.done if isinstance(step, CreateTopic)}
+        late = tuple(topic for topic in gone if topic.topic_name in made)
+        if late:
+            stay = tuple(topic for topic in outcome.wanted.topics if topic not in late)
+            await self._steps(DesiredState(outcome.wanted.cluster, stay, late), Seen(outcome.state))
 
     async def _steps(self, wanted: DesiredState, seen: Seen) -> Outcome:
         outcome = await blocking(lambda: reconcile_topics(self._connected(wanted.cluster), wanted, self._now(), seen))
