@@ -100,11 +100,9 @@ class Broker:
         request = decode_request(api_key, version, memoryview(body))
         context = CONTEXT._replace(api_key=api_key, api_version=version)
         response = message_handler(api_key)(self.handler_environment, context, request)
+        self.world.timers.pass_time()
         if isawaitable(response):
-            answering = asyncio.ensure_future(response)
-            await asyncio.sleep(0)
-            self.world.timers.pass_time()
-            response = await answering
+            response = await response
         frame = bytes(encode_response(response, version, correlation_id=7))
         first_flexible = API_SPECS[api_key].first_flexible_version
         is_flexible = first_flexible is not None and version >= first_flexible
