@@ -61,7 +61,7 @@ async def _leader_moves() -> None:
     world = FetchedBroker()
     world.fetch(min_bytes=1_000_000)
     await world.turns(lambda: bool(world.partitions[-1].waiters.waiting))
-    world.partitions[5].leader = False
+    world.partitions[5].leader = None
     world.partitions[5].waiters.mark()
     await world.turns(lambda: world.answer is not None)
 
