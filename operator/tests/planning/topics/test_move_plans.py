@@ -357,6 +357,15 @@ def test_disks_are_asked_about_only_where_something_is_to_be_copied(
     assert needs_disks(DesiredState(cluster(), (declared,), ()), found) is are_needed
 
 
+def test_a_refused_topic_does_not_hide_that_another_needs_more_replicas() -> None:
+    found = state([(0,), (1,)], 2).with_brokers(2)
+    older, refused = (
+        Topic(metadata=ObjectMeta(name=name), spec=TopicSpec(topic_name="t", replicas=replicas))
+        for name, replicas in (("older", 2), ("refused", None))
+    )
+    assert needs_disks(DesiredState(cluster(), (older, refused), ()), found)
+
+
 def test_a_cluster_tells_how_many_partitions_wait_for_their_turn() -> None:
     topic = TopicState("id", ((0, 1), (0,)), {}, moving={0: (0, 1)})
     (told,) = reassignment_conditions(cluster(), "T", replace(UNEVEN, topics={"t": topic}), MovePlan(waiting=7))

@@ -52,10 +52,12 @@ class MovePlan(NamedTuple):
 
 def needs_disks(wanted: DesiredState, state: ClusterState) -> bool:
     """True if replicas may be copied, so that the plan needs the sizes of replicas and the free space of brokers."""
-    factors: dict[str, int | None] = {**internal_factors(wanted.cluster)}
-    factors |= {topic.topic_name: topic.spec.replicas for topic in wanted.topics if not topic.spec.pause}
+    factors = {**internal_factors(wanted.cluster)}
+    for topic in wanted.topics:
+        if not topic.spec.pause:  # A refused Topic may name the topic of another one, so the largest factor counts.
+            factors[topic.topic_name] = max(factors.get(topic.topic_name, 0), topic.spec.replicas or 0)
     is_short = any(
-        len(row) < (factors.get(name) or 0) or not state.leaving.isdisjoint(row)
+        len(row) < factors.get(name, 0) or not state.leaving.isdisjoint(row)
         for name, topic in state.topics.items()
         for row in topic.targets
     )
