@@ -68,11 +68,6 @@ def brokers_holding(state: ClusterState | None, count: int) -> int:
     return max((broker + 1 for broker in beyond & holders), default=count)
 
 
-def claims_to_empty(claims: Iterable[BrokerClaim], broker_id: int) -> list[BrokerClaim]:
-    """Return the claims to mark as `is_emptied`, for a broker that holds no replicas and is about to be removed."""
-    return [claim for claim in claims if claim.broker_id == broker_id and not claim.is_emptied]
-
-
 def claims_in_use_again(claims: Iterable[BrokerClaim], places: int) -> list[BrokerClaim]:
     """Return the claims that are marked as `is_emptied` although their broker exists again.
 

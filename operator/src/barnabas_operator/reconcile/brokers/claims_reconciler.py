@@ -12,7 +12,6 @@ from barnabas_operator.planning.brokers.broker_claims import (
     claim_changes,
     claims_in_use_again,
     claims_to_delete,
-    claims_to_empty,
     claims_to_erase,
 )
 from barnabas_operator.planning.brokers.claim_growth import claims_to_grow, ungrown
@@ -90,9 +89,13 @@ class ClaimsReconciler:
                     raise
 
     async def mark(self, cluster: Cluster, claims: Iterable[BrokerClaim], broker_id: int) -> None:
-        """Label the claims of a drained broker that is about to be removed."""
-        for claim in claims_to_empty(claims, broker_id):
-            await mark_emptied(self._api, cluster, claim, is_emptied=True)
+        """Label the claims of a drained broker that is about to be removed.
+
+        Claims that have the label in `claims` are labelled again, because `tidy` may have removed it since.
+        """
+        for claim in claims:
+            if claim.broker_id == broker_id:
+                await mark_emptied(self._api, cluster, claim, is_emptied=True)
 
     async def tidy(self, cluster: Cluster, pods: PodsState, registered: Collection[int] | None) -> None:
         """Delete the emptied claims of removed brokers, but only for volumes with `deleteClaim`.
