@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Mapping
 from pathlib import Path
+from shutil import rmtree
 from uuid import UUID
 
 import pytest
@@ -174,3 +175,18 @@ def test_a_log_dir_that_comes_up_late_after_a_power_cut_leads_only_when_the_loss
         assert broker.error_of_read() is ErrorCode.NOT_LEADER_OR_FOLLOWER
         broker.show(led(HERE, 6, HERE, replicas=1))
     assert (broker.error_of_read(), broker.partition.log.log_end_offset) == (None, 3)
+
+
+def test_a_leader_whose_disk_comes_back_without_its_log_reports_the_loss_and_follows_the_next_leader(
+    tmp_path: Path,
+) -> None:
+    broker = Broker(tmp_path, led(HERE, 4, HERE))
+    broker.append(3)
+    broker.lose_disk()
+    rmtree(broker.folder / str(FLIGHTS))
+    broker.find_disk()
+    broker.show(led(HERE, 5, HERE))
+    assert broker.losses == [{FLIGHTS: 5}]
+    broker.show(led(OTHER, 6, OTHER))
+    assert broker.partition.failure is None
+    assert broker.fetching.followed == {FLIGHTS}

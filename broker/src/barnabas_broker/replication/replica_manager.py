@@ -124,7 +124,9 @@ class ReplicaManager:
             return
         record = self.states.hosted(topic_partition)
         loaded = self._opening.load_again(record, partition)
-        if loaded is not None and not self._reports.lacks_committed(record, partition, loaded):
+        if loaded is None and partition.state.leader == self._broker_id and self._logs.has_lost(topic_partition):
+            self._reports.lost(record, partition.leader_epoch, GONE)
+        elif loaded is not None and not self._reports.lacks_committed(record, partition, loaded):
             partition.come_back(loaded)
             self.states.change(record, Trigger.RETURNED)
             self._follow(partition)
