@@ -89,7 +89,7 @@ def _plan(topic: Topic, owner: Topic, cluster: ClusterState, moves: ReplicaMoves
 def _of_drift(topic: Topic, found: TopicState, steps: tuple[TopicStep, ...], refusal: Refusal | None) -> TopicPlan:
     """Return a plan that undoes changes of other clients or, if driftPolicy is Warn, a plan that only reports them.
 
-    The report leaves out moves that keep the number of replicas, because `plan_evacuation` carries out these moves.
+    The report leaves out moves that keep the number of replicas, because `plan_moves` plans these moves.
     """
     drift = (f"not undone: {refusal.message}",) if refusal is not None else ()
     if topic.spec.drift_policy == "Revert":
