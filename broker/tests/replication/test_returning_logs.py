@@ -190,3 +190,17 @@ def test_a_leader_whose_disk_comes_back_without_its_log_reports_the_loss_and_fol
     broker.show(led(OTHER, 6, OTHER))
     assert broker.partition.failure is None
     assert broker.fetching.followed == {FLIGHTS}
+
+
+def test_an_accepted_loss_elects_the_replica_whose_log_is_gone(tmp_path: Path) -> None:
+    broker = Broker(tmp_path, led(HERE, 4, HERE, replicas=1))
+    broker.append(3)
+    broker.lose_disk()
+    rmtree(broker.folder / str(FLIGHTS))
+    broker.find_disk()
+    broker.show(led(HERE, 5, HERE, replicas=1))
+    broker.show(PartitionState((HERE,), NO_LEADER, 6, (), partition_epoch=6, last_known_leader=HERE, lacking=(HERE,)))
+    broker.replicas.bring_back()
+    broker.show(led(HERE, 7, HERE, replicas=1))
+    assert broker.losses == [{FLIGHTS: 5}]
+    assert (broker.error_of_read(), broker.partition.log.log_end_offset) == (None, 0)

@@ -4,7 +4,7 @@ import logging
 from typing import Final
 
 from barnabas_broker.metadata.controller.decisions.fencing import relies_on
-from barnabas_broker.metadata.model import NO_LEADER, PartitionState
+from barnabas_broker.metadata.model import PartitionState
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.replication.replica_states import ReplicaRecord, ReplicaState, Trigger
 from barnabas_broker.storage.errors import StorageError
@@ -36,7 +36,7 @@ class LogOpening:
         """
         where, are_online = record.topic_partition, all(each.is_online for each in self._logs.log_dirs)
         found, is_known = self.claim(record), record.state in _NOT_FOUND
-        if found is None and where in self._logs.failed:
+        if found is None and self._logs.damage_of(where) is not None:
             return Trigger.NOT_LOADED, None
         if found is None:
             is_known |= self._logs.strays.of(record.topic_id, where.partition) is not None
@@ -83,12 +83,12 @@ class LogOpening:
     def load_again(self, record: ReplicaRecord, partition: Partition) -> Log | None:
         """Return the reloaded log of an offline replica, or None if the log cannot be reloaded.
 
-        If the log no longer exists and another broker leads the partition, an empty log is created.
+        If the log no longer exists and no election relies on this replica, an empty log is created.
         """
         found, where = self.claim(record), record.topic_partition
         if found is not None:
             return found if found is not partition.log else None
-        if partition.state.leader in (NO_LEADER, self._broker_id) or not self._logs.has_lost(where):
+        if relies_on(partition.state, self._broker_id) or not self._logs.has_lost(where):
             return None
         try:
             return self._logs.create(where, record.topic_id, partition.log.config)

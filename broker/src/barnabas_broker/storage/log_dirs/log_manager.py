@@ -132,7 +132,11 @@ class LogManager:
     def has_lost(self, topic_partition: TopicPartition) -> bool:
         """True if all log dirs are online, and none of them has the log, not even a damaged one."""
         is_missing = all(each.is_online and topic_partition not in each.logs for each in self.log_dirs)
-        return is_missing and topic_partition not in self.failed
+        return is_missing and self.damage_of(topic_partition) is None
+
+    def damage_of(self, topic_partition: TopicPartition) -> StorageError | None:
+        """Return the error with which the log of a partition could not be loaded, or None."""
+        return next((each.damaged[topic_partition] for each in self.log_dirs if topic_partition in each.damaged), None)
 
     def kept(self, log: Log) -> Kept:
         """Return whether an online log may have lost acknowledged records, as known since it was loaded."""
@@ -247,7 +251,7 @@ class LogManager:
         rewritten the files. Raises StorageError if the disk fails, or if the log exists but could not be loaded. Raises
         ApiError if no log dir can take the log.
         """
-        damage = self.failed.get(topic_partition)
+        damage = self.damage_of(topic_partition)
         if damage is not None:
             raise damage
         self._make_room(topic_partition, topic_id)
