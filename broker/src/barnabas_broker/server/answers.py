@@ -72,7 +72,7 @@ class Answers:
         self._outbox = Outbox(transport, cold_reads.gather_buffer, cold_reads.page_cache)
         self._late: deque[LateAnswer] = deque()
         self._late_bytes = 0
-        self.ready = b""
+        self.ready = bytearray()
         """The small responses that the next `flush` sends together."""
         self.deferred: list[LateAnswer] = []
         """The deferred responses of the current request, which the dispatcher takes after each request."""
@@ -99,7 +99,7 @@ class Answers:
     @property
     def unsent_bytes(self) -> int:
         """The memory in bytes that finished but unsent responses hold."""
-        return self._outbox.held_bytes + self._late_bytes
+        return self._outbox.held_bytes + self._late_bytes + len(self.ready)
 
     @property
     def has_unsent(self) -> bool:
@@ -124,7 +124,7 @@ class Answers:
     def respond_soon(self, response: bytearray) -> None:
         """Send a small response after the outstanding ones, with those to requests that were received with its request.
 
-        The connection calls `flush` after the last request that it has received.
+        The connection calls `flush` half-way through the received bytes, and after the last request in them.
         """
         if self._late:
             self._respond_late([response])
@@ -133,7 +133,7 @@ class Answers:
 
     def flush(self) -> None:
         """Send the small responses that are ready; drop them if the connection is closed."""
-        ready, self.ready = self.ready, b""
+        ready, self.ready = self.ready, bytearray()
         outbox = self._outbox
         if outbox.unsent:
             self._send([ready])
@@ -160,7 +160,7 @@ class Answers:
     def _send(self, parts: list[Part]) -> None:
         outbox = self._outbox
         if self.ready:
-            parts, self.ready = [self.ready, *parts], b""
+            parts, self.ready = [self.ready, *parts], bytearray()
         try:
             if outbox.unsent:  # Earlier bytes that wait for the socket or the disk must be sent first.
                 outbox.add(parts)
