@@ -109,6 +109,6 @@ async def _prepared(
 
 def _changed(overrides: Mapping[str, str], changes: list[ConfigChange]) -> dict[str, str]:
     """Return the overrides after the changes; APPEND and SUBTRACT are treated as SET."""
-    removed = {change.name for change in changes if change.operation is ConfigOperation.DELETE}
-    set_now = {change.name: change.value for change in changes if change.value is not None}
-    return {name: text for name, text in {**overrides, **set_now}.items() if name not in removed}
+    after = {**overrides, **{each.name: each.value for each in changes if each.operation is not ConfigOperation.DELETE}}
+    removed = {each.name for each in changes if each.operation is ConfigOperation.DELETE}
+    return {name: text for name, text in after.items() if text is not None and name not in removed}
