@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Final
 from uuid import UUID
 
 from confluent_kafka import TopicCollection
@@ -18,10 +19,10 @@ from bench.processes import cpu_seconds
 from bench.scenarios.stand import Stand
 from bench.topics import topic
 
-RECEIVE_BYTES = 64 * 1024
-LEADS_S_MAX = 5.0
-"""How long a broker may take to lead the partition that its metadata name."""
-WARM_UP = 2_000
+RECEIVE_BYTES: Final = 64 * 1024
+LEADS_S_MAX: Final = 5.0
+"""The seconds that a broker may take to lead the partition that its metadata name."""
+WARM_UP: Final = 2_000
 """Requests before any is counted."""
 
 

@@ -230,9 +230,7 @@ async def test_disks_of_a_removed_broker_go_where_that_is_declared_and_are_marke
     for number in range(2):
         here.api.put(of_broker(number))
         here.api.put(claim_of(0, number))
-    begun_before = claim_of(0, 1)
-    begun_before["metadata"]["labels"][EMPTIED_LABEL] = "true"
-    here.api.put(begun_before)
+    here.api.put(claim_of(0, 1, emptied="true"))
     here.api.put(declared(1))
     await here.round()
     while places(here) > 1:

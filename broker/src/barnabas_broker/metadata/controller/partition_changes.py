@@ -97,7 +97,10 @@ class PartitionChanges:
         return answers
 
     async def change_topics(self, names: Sequence[str], decide: DecidePartition) -> dict[str, ApiError]:
-        """Apply `decide` to all partitions of topics, and skip unknown topics; return the errors by topic."""
+        """Apply `decide` to all partitions of topics, and skip unknown topics; return the errors by topic.
+
+        `decide` must not raise ApiError here.
+        """
         topics = (self._image.topics.get(name) for name in names)
         pieces = [
             Piece(topic.name, tuple(numbers)) for topic in topics if topic is not None for numbers in pieces_of(topic)
