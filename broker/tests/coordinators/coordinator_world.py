@@ -7,7 +7,6 @@ from uuid import UUID
 
 from group_script import subscription
 
-from barnabas_broker.coordinators.groups.config import GroupConfig
 from barnabas_broker.coordinators.groups.coordinator import GroupCoordinator
 from barnabas_broker.coordinators.groups.messages import (
     CommitRequest,
@@ -23,11 +22,12 @@ from barnabas_broker.coordinators.groups.shard import GroupEnvironment
 from barnabas_broker.replication.record_log import KeyValue
 from barnabas_broker.wire.key_values import KeyValueSlice, TransactionalKeyValues
 from barnabas_broker.wire.transaction_markers import Marker, ProducerEpoch
+from barnabas_core.config.broker_config import BrokerConfig, parse_broker_config
 from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.topic_partition import TopicPartition
 from harness.manual_timers import ManualTimers
 
-AT_ONCE = GroupConfig(initial_rebalance_delay_ms=0)
+AT_ONCE = parse_broker_config({"group.initial.rebalance.delay.ms": "0"})
 
 _IDS = count(1)
 
@@ -121,7 +121,7 @@ def _slice(batch: Sequence[Any]) -> KeyValueSlice:
 class World:
     """One broker's coordinator with all that it is given."""
 
-    def __init__(self, config: GroupConfig, partitions: int = 1) -> None:
+    def __init__(self, config: BrokerConfig = AT_ONCE, partitions: int = 1) -> None:
         self.config = config
         self.timers = ManualTimers()
         self.clock = self.timers.clock

@@ -12,7 +12,6 @@ from group_script import subscription
 from kafka.protocol import admin, consumer, metadata, producer
 from msgspec.structs import replace
 
-from barnabas_broker.coordinators.groups.config import GroupConfig
 from barnabas_broker.coordinators.producer_ids import ProducerIds
 from barnabas_broker.handlers.channel import Client, RequestContext
 from barnabas_broker.handlers.large_responses import LargeResponses
@@ -56,7 +55,7 @@ class Broker:
     """A broker with one topic, as a client of the group APIs sees it."""
 
     def __init__(self) -> None:
-        self.world = World(GroupConfig(initial_rebalance_delay_ms=0), partitions=3)
+        self.world = World(partitions=3)
         self.topics = {"flights": topic("flights", FLIGHTS_ID, 6)}
         self.created: list[str] = []
         self.is_fenced = False

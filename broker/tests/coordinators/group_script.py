@@ -15,7 +15,6 @@ import struct
 from collections.abc import Callable, Iterator
 
 from barnabas_broker.coordinators.groups import membership, offsets, rebalance, sync
-from barnabas_broker.coordinators.groups.config import GroupConfig
 from barnabas_broker.coordinators.groups.group import Group
 from barnabas_broker.coordinators.groups.messages import (
     Append,
@@ -30,8 +29,10 @@ from barnabas_broker.coordinators.groups.messages import (
     SyncRequest,
     Token,
 )
+from barnabas_core.config.broker_config import BrokerConfig, parse_broker_config
 from barnabas_core.errors import ErrorCode
 
+DEFAULTS = parse_broker_config({})
 WALL_MS_AT_START = 1_700_000_000_000
 
 
@@ -44,7 +45,7 @@ def subscription(topics: list[str], version: int = 1) -> bytes:
 class GroupPlayer:
     """A group, a clock, and what came of each step, in words."""
 
-    def __init__(self, config: GroupConfig) -> None:
+    def __init__(self, config: BrokerConfig) -> None:
         self.config = config
         self.group = Group("readers")
         self.steady_ms = 0
@@ -187,9 +188,9 @@ def transcript(player: GroupPlayer, script: str) -> Iterator[str]:
             yield text
 
 
-def check(script: str, config: GroupConfig | None = None) -> GroupPlayer:
+def check(script: str, config: BrokerConfig = DEFAULTS) -> GroupPlayer:
     """Plays the script and holds it against what it says comes of it."""
-    player = GroupPlayer(config or GroupConfig())
+    player = GroupPlayer(config)
     expected = [line.strip() for line in script.strip().splitlines()]
     assert [line for line in transcript(player, script) if line] == [line for line in expected if line]
     return player

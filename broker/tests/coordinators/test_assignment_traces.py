@@ -1,5 +1,7 @@
 """How members of a group get their assignments, and who may commit, as traces of what is asked and answered."""
 
+from dataclasses import replace
+
 from coordinator_world import AT_ONCE
 from group_script import check
 
@@ -147,7 +149,7 @@ def test_a_full_group_takes_nobody_else() -> None:
         << NONE
         >> join c v3
         """,
-        AT_ONCE._replace(max_size=2),
+        replace(AT_ONCE, group_max_size=2),
     )
 
 

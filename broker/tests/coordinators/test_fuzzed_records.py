@@ -4,7 +4,7 @@ import os
 from random import Random
 
 import pytest
-from coordinator_world import AT_ONCE, Client, World
+from coordinator_world import Client, World
 
 from barnabas_core.errors import ApiError
 from fuzz.stored_records import GROUPS, hostile_record
@@ -19,7 +19,7 @@ def test_whatever_records_are_loaded_groups_live_and_die_and_others_are_served(
 ) -> None:
     restored = left_out = 0
     for number in range(LOADS):
-        world = World(AT_ONCE)
+        world = World()
         random = Random(f"{SEED}:{number}")
         client = Client(world, "a", group_id="canary")
         client.commit(("flights", 0, 7))
@@ -52,8 +52,8 @@ def _live(world: World, random: Random) -> None:
         except ApiError:
             continue
         world.timers.pass_time(random.choice((0, 0.2, 9, 60)))
-    world.coordinator.expire_offsets()
-    world.timers.pass_time(60)
+    world.coordinator.start()
+    world.timers.pass_time(600)
     for _ in world.coordinator.group_offsets():
         pass
     for group_id in _listed(world):

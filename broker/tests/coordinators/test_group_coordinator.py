@@ -1,5 +1,7 @@
 """F40, F41, F46-F49: the coordinator over a simulated log and clock."""
 
+from dataclasses import replace
+
 import pytest
 from coordinator_world import AT_ONCE, Client, World, stable
 
@@ -9,7 +11,7 @@ from barnabas_core.errors import ApiError, ErrorCode
 
 @pytest.fixture
 def world() -> World:
-    return World(AT_ONCE)
+    return World()
 
 
 # Commits
@@ -145,7 +147,7 @@ def test_a_join_or_sync_during_loading_is_told_to_try_again(world: World) -> Non
 def test_a_group_larger_than_allowed_after_a_restart_is_made_to_join_again(world: World) -> None:
     first, second = Client(world, "a"), Client(world, "b")
     stable(world, first, second)
-    world.config = AT_ONCE._replace(max_size=1)
+    world.config = replace(AT_ONCE, group_max_size=1)
     world.crash()
     assert first.heartbeat() is ErrorCode.REBALANCE_IN_PROGRESS
     first.join()
@@ -158,7 +160,7 @@ def test_a_group_larger_than_allowed_after_a_restart_is_made_to_join_again(world
 
 
 def test_groups_are_found_by_the_hash_of_their_name() -> None:
-    world = World(AT_ONCE, partitions=50)
+    world = World(partitions=50)
     client = Client(world, "a", group_id="flights-readers")
     client.commit(("flights", 0, 1))
     world.timers.pass_time()

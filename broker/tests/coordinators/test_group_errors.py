@@ -1,12 +1,11 @@
 """F41, F46: what each request is answered in each state of a group, and by whom. A table to read."""
 
 import pytest
+from coordinator_world import AT_ONCE
 from group_script import GroupPlayer, transcript
 
-from barnabas_broker.coordinators.groups.config import GroupConfig
 from barnabas_broker.coordinators.groups.group import GroupState
 
-AT_ONCE = GroupConfig(initial_rebalance_delay_ms=0)
 TO_COMPLETING = """
     >> join a static A v3
     >> join b v3

@@ -5,14 +5,14 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from coordinator_world import AT_ONCE, Client, World, stable
+from coordinator_world import Client, World, stable
 
 from barnabas_core.errors import ApiError, ErrorCode
 
 
 @pytest.fixture
 def world() -> World:
-    return World(AT_ONCE)
+    return World()
 
 
 # Changes of leadership

@@ -9,7 +9,6 @@ from types import SimpleNamespace
 import pytest
 from coordinator_world import Client, World, stable
 
-from barnabas_broker.coordinators.groups.config import GroupConfig
 from barnabas_broker.coordinators.groups.records import CommittedOffset, GroupRecord, OffsetKey
 from barnabas_broker.replication.end_offsets import EARLIEST, LATEST
 from barnabas_broker.server.metrics.exposition import render
@@ -45,7 +44,7 @@ async def _page(world: World, **partitions: int) -> list[bytes]:
 
 
 def test_offsets_lags_and_members_are_told() -> None:
-    world = World(GroupConfig(initial_rebalance_delay_ms=0))
+    world = World()
     client = Client(world, "a")
     stable(world, client)
     client.commit(("flights", 0, 60), ("flights", 1, 120), ("weather", 0, 99))
@@ -70,7 +69,7 @@ def test_offsets_lags_and_members_are_told() -> None:
 
 
 def _loaded() -> World:
-    world = World(GroupConfig())
+    world = World()
     for group in range(GROUPS):
         keys = [OffsetKey(f"group-{group}", f"t-{number % 100}", number // 100) for number in range(PARTITIONS)]
         world.log.write(0, [GroupRecord(key, CommittedOffset(7)).encode() for key in keys])

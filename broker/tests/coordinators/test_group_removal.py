@@ -5,7 +5,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from coordinator_world import AT_ONCE, Client, World, stable
+from coordinator_world import Client, World, stable
 
 from barnabas_broker.coordinators.groups.records import decode_key
 from barnabas_core.errors import ErrorCode
@@ -18,7 +18,7 @@ OLD_WEATHER, NEW_WEATHER = UUID(int=1), UUID(int=2)
 
 @pytest.fixture
 def world() -> World:
-    return World(AT_ONCE)
+    return World()
 
 
 # Removal
@@ -183,14 +183,13 @@ def test_offsets_of_an_empty_group_expire_a_week_after_it_became_empty(world: Wo
 
 
 def test_offsets_in_use_never_expire_and_those_of_topics_that_are_not_used_any_more_do(world: World) -> None:
+    world.coordinator.start()
     client = Client(world, "a").join(session_timeout_ms=1_800_000)
     client.sync(**{client.member_id: "a"}).commit(("flights", 0, 1), ("weather", 0, 1))
     for _ in range(8 * 48):
         world.timers.pass_time(DAY_S / 48 - 1)
         client.heartbeat()
-    world.timers.pass_time(8 * 48)
-    world.coordinator.expire_offsets()
-    world.timers.pass_time()
+    world.timers.pass_time(600)
     assert client.committed() == {"flights-0": 1}
 
 
@@ -200,8 +199,8 @@ def test_an_expiry_that_the_client_asked_for_goes_before_the_retention(world: Wo
     client.commit(("flights", 1, 1))
     world.timers.pass_time(60)
     world.crash()
-    world.coordinator.expire_offsets()
-    world.timers.pass_time()
+    world.coordinator.start()
+    world.timers.pass_time(600)
     assert client.committed() == {"flights-1": 1}
 
 
@@ -209,11 +208,11 @@ def test_a_commit_that_is_on_its_way_is_not_expired_by_the_old_one(world: World)
     client = Client(world, "a")
     client.commit(("flights", 0, 1))
     world.timers.pass_time(8 * DAY_S)
+    world.coordinator.start()
+    world.timers.pass_time(599)
     world.log.holding = True
     client.commit(("flights", 0, 2))
-    world.timers.pass_time()
-    world.coordinator.expire_offsets()
-    world.timers.pass_time()
+    world.timers.pass_time(1)
     world.log.commit()
     assert client.committed() == {"flights-0": 2}
 

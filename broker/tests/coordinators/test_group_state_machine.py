@@ -10,15 +10,15 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from barnabas_broker.coordinators.groups.config import GroupConfig
 from barnabas_broker.coordinators.groups.group import Group, GroupState
 from barnabas_broker.coordinators.groups.messages import JoinedMember
 from barnabas_broker.coordinators.groups.records import decode
 from barnabas_broker.coordinators.groups.tables import GroupTables
+from barnabas_core.config.broker_config import parse_broker_config
 from barnabas_core.errors import ErrorCode
 from harness.soak import size
 
-CONFIG = GroupConfig(initial_rebalance_delay_ms=1_000, new_member_join_timeout_ms=60_000)
+CONFIG = parse_broker_config({"group.initial.rebalance.delay.ms": "1000"})
 LONG_MS = 20 * 60_000
 GIVES_AN_ID = {ErrorCode.MEMBER_ID_REQUIRED}
 START_ANEW = {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID}
@@ -109,7 +109,7 @@ class Machine(RuleBasedStateMachine):
         self.commits.append((self.next_offset, self.clients[index].commit(("flights", 0, self.next_offset))))
         self.world.timers.pass_time()
 
-    @rule(for_ms=st.sampled_from([10, 1_000, 4_000, 9_999, 30_000]))
+    @rule(for_ms=st.sampled_from([10, 1_000, 4_000, 9_999, 30_000, 160_000]))
     def time_passes(self, for_ms: int) -> None:
         self.world.timers.pass_time(for_ms / 1000)
 

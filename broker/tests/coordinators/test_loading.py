@@ -7,7 +7,6 @@ from coordinator_world import Client, World
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas_broker.coordinators.groups.config import GroupConfig
 from barnabas_broker.coordinators.groups.record_decoder import RecordDecoder
 from barnabas_broker.coordinators.groups.records import CommittedOffset, GroupRecord, OffsetKey, decode
 from barnabas_broker.replication.record_log import KeyValue
@@ -51,7 +50,7 @@ def _many(group_id: str, count: int) -> list[KeyValue]:
 
 
 def test_a_small_partition_does_not_wait_for_a_large_one() -> None:
-    world = World(GroupConfig(), partitions=2)
+    world = World(partitions=2)
     by_partition = {coordinator_partition(name, 2): name for name in ("a", "b")}
     large, small = by_partition[0], by_partition[1]
     for _ in range(100):

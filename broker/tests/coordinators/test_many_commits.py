@@ -9,7 +9,6 @@ from uuid import UUID
 from asked_in_turns import SlowClock
 from coordinator_world import Client, World
 
-from barnabas_broker.coordinators.groups.config import GroupConfig
 from barnabas_broker.handlers import channel, offset_commit
 from barnabas_broker.handlers.large_responses import LargeResponses
 from barnabas_broker.metadata.model import PartitionState, TopicDocument
@@ -33,7 +32,7 @@ class Broker:
     """It coordinates the group `readers`."""
 
     def __init__(self) -> None:
-        self.world = World(GroupConfig(initial_rebalance_delay_ms=0))
+        self.world = World()
         self.topics = {name: topic(name, number) for number, name in enumerate(NAMES, 7)}
         self.committed = Client(self.world, "stranger").committed
         self.turns_before_commit = 0

@@ -8,7 +8,6 @@ import pytest
 from asked_in_turns import MANY, MOST, SlowClock, ask
 from coordinator_world import Client, World
 
-from barnabas_broker.coordinators.groups.config import GroupConfig
 from barnabas_broker.coordinators.groups.records import CommittedOffset, GroupRecord, OffsetKey
 from barnabas_broker.handlers.large_responses import LargeResponses
 from barnabas_broker.metadata.model import PartitionState, TopicDocument
@@ -37,7 +36,7 @@ class Broker:
     """It coordinates many groups, and a group with many offsets."""
 
     def __init__(self) -> None:
-        self.world = World(GroupConfig(initial_rebalance_delay_ms=0))
+        self.world = World()
         of_each = [GroupRecord(OffsetKey(name, "ferries", 0), CommittedOffset(0)) for name in NAMES]
         of_large = [
             GroupRecord(OffsetKey(LARGE, "flights", number), CommittedOffset(number, topic_id=FLIGHTS.topic_id))

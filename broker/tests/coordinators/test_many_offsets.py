@@ -8,16 +8,15 @@ from uuid import UUID
 import pytest
 from coordinator_world import Client, World
 
-from barnabas_broker.coordinators.groups.config import GroupConfig
 from barnabas_broker.coordinators.groups.records import CommittedOffset, GroupRecord, OffsetKey
 from barnabas_core.errors import ErrorCode
 from harness.soak import size, took
 
-CONFIG = GroupConfig(initial_rebalance_delay_ms=0)
 TOPICS = {UUID(int=number): f"topic-{number}" for number in range(50)}
 SMALL_GROUPS = size(250, 2_500)
 OFFSETS = 40 * SMALL_GROUPS
 TURN_S_MAX = 0.05
+WEEK_MS = 7 * 24 * 3_600_000
 pytestmark = pytest.mark.soak
 
 
@@ -31,7 +30,7 @@ def _records() -> Iterator[GroupRecord]:
 @pytest.fixture
 def world() -> World:
     """One group with half of the offsets; many groups share the others. Nothing is loaded yet."""
-    world = World(CONFIG)
+    world = World()
     records = [record._replace(value=_at(world, record)).encode() for record in _records()]
     for start in range(0, OFFSETS, 1_000):
         world.log.write(0, records[start : start + 1_000])
@@ -74,11 +73,11 @@ def test_they_are_loaded(world: World) -> None:
 
 def test_they_are_looked_through_and_expire(world: World) -> None:
     world.timers.pass_time()
-    world.coordinator.expire_offsets()
+    world.coordinator.start()
+    world.clock.passed_ms += world.config.offsets_retention_check_interval_ms
     took("the longest turn", longest_turn_s(world), TURN_S_MAX)
     assert left(world) == OFFSETS
-    world.clock.passed_ms += CONFIG.offsets_retention_ms
-    world.coordinator.expire_offsets()
+    world.clock.passed_ms += WEEK_MS
     took("the longest turn", longest_turn_s(world), TURN_S_MAX)
     assert left(world) == 0
     assert world.coordinator.list_groups() == []
@@ -128,8 +127,9 @@ def test_what_is_committed_anew_while_a_group_is_looked_through_does_not_go_with
     client = Client(world, "stranger", group_id="large")
     first = next(iter(client.committed()))
     topic, number = first.rsplit("-", 1)
-    world.clock.passed_ms += CONFIG.offsets_retention_ms
-    world.coordinator.expire_offsets()
+    world.coordinator.start()
+    world.clock.passed_ms += WEEK_MS
+    assert world.timers.turn()
     assert world.timers.turn()
     answers = client.commit((topic, int(number), 77))
     longest_turn_s(world)

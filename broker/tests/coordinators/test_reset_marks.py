@@ -3,7 +3,6 @@
 import pytest
 from coordinator_world import Client, World, stable
 
-from barnabas_broker.coordinators.groups.config import GroupConfig
 from barnabas_core.errors import ErrorCode
 from barnabas_core.reset_mark import MARK_LENGTH_MAX, RESET_MARK, reset_ids, reset_mark
 from barnabas_core.topic_partition import TopicPartition
@@ -13,7 +12,7 @@ MARK = reset_mark("2026-11-a", ())
 
 @pytest.fixture
 def world() -> World:
-    return World(GroupConfig(initial_rebalance_delay_ms=0))
+    return World()
 
 
 def metadata(world: World) -> dict[str, str]:

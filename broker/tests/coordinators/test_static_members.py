@@ -7,11 +7,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from barnabas_broker.coordinators.groups.config import GroupConfig
+from barnabas_core.config.broker_config import parse_broker_config
 from barnabas_core.errors import ErrorCode
 from harness.soak import size
 
-CONFIG = GroupConfig(initial_rebalance_delay_ms=1_000, new_member_join_timeout_ms=60_000)
+CONFIG = parse_broker_config({"group.initial.rebalance.delay.ms": "1000"})
 NAMES = ("A", "B", "C")
 FENCED = ErrorCode.FENCED_INSTANCE_ID
 

@@ -5,7 +5,7 @@ import struct
 from typing import Any
 
 import pytest
-from coordinator_world import AT_ONCE, Client, World, stable
+from coordinator_world import Client, World, stable
 
 from barnabas_broker.coordinators.groups import membership
 from barnabas_broker.coordinators.groups.group import GroupState
@@ -63,7 +63,7 @@ BROKEN = {
 
 @pytest.fixture
 def world() -> World:
-    return World(AT_ONCE)
+    return World()
 
 
 @pytest.mark.parametrize("what", BROKEN)
@@ -145,7 +145,7 @@ def test_a_leave_that_raises_is_answered(world: World, monkeypatch: pytest.Monke
 def test_a_partition_that_cannot_be_loaded_costs_its_groups_and_is_tried_again(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, failure: str
 ) -> None:
-    world = World(AT_ONCE, partitions=2)
+    world = World(partitions=2)
     names = {coordinator_partition(name, 2): name for name in ("a", "b")}
     bad, good = Client(world, "x", group_id=names[0]), Client(world, "y", group_id=names[1])
     for client in (bad, good):

@@ -7,7 +7,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from coordinator_world import AT_ONCE, World
+from coordinator_world import World
 from kafka.protocol import producer
 from kafka.protocol.admin import DescribeTransactionsRequest, ListTransactionsRequest
 from transaction_world import FLIGHTS, TIMEOUT_MS, TransactionWorld
@@ -45,7 +45,7 @@ class Broker:
     """A broker that coordinates everything, as a producer sees it."""
 
     def __init__(self) -> None:
-        self.world, self.groups = TransactionWorld(), World(AT_ONCE)
+        self.world, self.groups = TransactionWorld(), World()
         self.features = {TRANSACTION_VERSION: 2}
         image: Any = SimpleNamespace(
             topics={name: document(name) for name in ("flights", CONSUMER_OFFSETS, TRANSACTION_STATE)},

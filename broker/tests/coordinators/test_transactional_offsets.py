@@ -3,7 +3,7 @@
 from uuid import UUID
 
 import pytest
-from coordinator_world import AT_ONCE, Client, World, stable
+from coordinator_world import Client, World, stable
 
 from barnabas_broker.coordinators.groups.messages import CommitRequest
 from barnabas_broker.coordinators.groups.records import CommittedOffset
@@ -56,7 +56,7 @@ class Copier:
 @pytest.fixture(params=[False, True], ids=["live", "loaded"])
 def copier(request: pytest.FixtureRequest) -> Copier:
     """Each test is run as it is, and with a crash before each look at the offsets."""
-    copier = Copier(World(AT_ONCE))
+    copier = Copier(World())
     if request.param:
         view = copier.view
 
@@ -111,7 +111,7 @@ def test_offsets_of_a_topic_that_is_deleted_meanwhile_never_count(copier: Copier
 
 
 def test_offsets_that_are_being_written_are_not_stable() -> None:
-    copier = Copier(World(AT_ONCE))
+    copier = Copier(World())
     copier.begin_commit(5)
     assert copier.view() == (-1, True)
     copier.world.timers.pass_time()
@@ -119,7 +119,7 @@ def test_offsets_that_are_being_written_are_not_stable() -> None:
 
 
 def test_a_producer_commits_for_a_member_of_this_generation_only() -> None:
-    world = World(AT_ONCE)
+    world = World()
     copier, member = Copier(world), Client(world, "a")
     stable(world, member)
     assert copier.commit(5, member) is ErrorCode.NONE

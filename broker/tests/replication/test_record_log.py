@@ -10,7 +10,6 @@ from one_replica import at_once
 
 from barnabas_broker.app.loop_time import SystemClock
 from barnabas_broker.app.loop_timers import LoopTimers
-from barnabas_broker.coordinators.groups.config import GroupConfig
 from barnabas_broker.coordinators.groups.coordinator import GroupCoordinator
 from barnabas_broker.coordinators.groups.messages import CommitRequest
 from barnabas_broker.coordinators.groups.records import CommittedOffset
@@ -88,7 +87,7 @@ class Broker:
         at_once(self.replicas.start())
         self.log = RecordLog(CONSUMER_OFFSETS, self.replicas, clock, codec, read_bytes)
         environment_of_groups = GroupEnvironment(
-            GroupConfig(), self.log, clock, timers, lambda _: True, dict, is_awake=lambda: True, new_id=lambda: "1"
+            config, self.log, clock, timers, lambda _: True, dict, is_awake=lambda: True, new_id=lambda: "1"
         )
         self.groups = GroupCoordinator(environment_of_groups, 1)
 

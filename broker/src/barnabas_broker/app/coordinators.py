@@ -5,7 +5,6 @@ import logging
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, Final, NamedTuple
 
-from barnabas_broker.coordinators.groups.config import group_config
 from barnabas_broker.coordinators.groups.coordinator import GroupCoordinator
 from barnabas_broker.coordinators.groups.shard import GroupEnvironment
 from barnabas_broker.coordinators.producer_ids import ProducerIds
@@ -60,7 +59,7 @@ def make_groups(world: CoordinatorWorld) -> GroupCoordinator:
     config, image = world.config, world.image
     codec, read_bytes = config.offsets_topic_compression_codec, config.offsets_load_buffer_size
     environment = GroupEnvironment(
-        group_config(config),
+        config,
         RecordLog(CONSUMER_OFFSETS, world.replicas, world.clock, codec, read_bytes),
         world.clock,
         world.timers,

@@ -86,7 +86,7 @@ class GroupCoordinator:
     def join(self, request: JoinRequest, answer: Callable[[JoinReply], object]) -> None:
         """Handle a JoinGroup, which creates the group if the request has no member id and the group does not exist."""
         try:
-            _check_join(request, self.config.min_session_timeout_ms, self.config.max_session_timeout_ms)
+            _check_join(request, self.config.group_min_session_timeout_ms, self.config.group_max_session_timeout_ms)
             shard = self.runtime.find(request.group_id)
         except ApiError as error:
             answer(JoinReply(error.code, member_id=request.member_id))

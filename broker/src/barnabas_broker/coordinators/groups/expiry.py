@@ -50,8 +50,9 @@ def expire(shard: GroupShard, warned: set[str]) -> Iterator[None]:
     Log one warning for each group whose offsets expire soon.
     """
     pace = Pace()
+    retention_ms = shard.environment.config.offsets_retention_minutes * 60_000
     for group in list(shard.tables.groups.values()):
-        found = _Found(shard.now(), shard.environment.config.offsets_retention_ms)
+        found = _Found(shard.now(), retention_ms)
         state = group.state, group.state_timestamp_ms
         offsets = shard.tables.offsets.get(group.group_id, {})
         for some in portions(list(offsets)):

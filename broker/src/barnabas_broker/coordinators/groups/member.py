@@ -31,7 +31,7 @@ class Member:
     is_new: bool = False
     """True until the member's first JoinGroup is answered.
 
-    The member cannot send heartbeats before the answer, so `new_member_join_timeout_ms` replaces its session timeout.
+    The member cannot send heartbeats before the answer, so another time limit replaces its session timeout.
     """
     is_unheard_of: bool = False
     """True if the member was loaded from the log and has sent no request since; its member id may be out of date."""

@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, NewType
 
-from barnabas_broker.coordinators.groups.config import GroupConfig
 from barnabas_broker.coordinators.groups.records import CommittedOffset, GroupMetadata
 from barnabas_broker.wire.transaction_markers import ProducerEpoch
+from barnabas_core.config.broker_config import BrokerConfig
 from barnabas_core.errors import ErrorCode
 from barnabas_core.topic_partition import TopicPartition
 
@@ -161,7 +161,7 @@ class Step:
     """
 
     now: Now
-    config: GroupConfig
+    config: BrokerConfig
     replies: list[tuple[Token, Reply]] = field(default_factory=list)
     append: Append | None = None
     notes: list[str] = field(default_factory=list)

@@ -7,7 +7,6 @@ are removed; static members stay until their session times out. After the remova
 
 from typing import Final
 
-from barnabas_broker.coordinators.groups.config import GroupConfig
 from barnabas_broker.coordinators.groups.group import Group, GroupState, JoinDeadline
 from barnabas_broker.coordinators.groups.member import Member, subscribed_topics
 from barnabas_broker.coordinators.groups.messages import (
@@ -21,8 +20,11 @@ from barnabas_broker.coordinators.groups.messages import (
     Token,
 )
 from barnabas_broker.coordinators.groups.stored_group import metadata
+from barnabas_core.config.broker_config import BrokerConfig
 from barnabas_core.errors import ErrorCode
 
+_NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 300_000
+"""The maximum time in ms that a new member waits for its JoinGroup response, as in Kafka; then it is removed."""
 _FIRST_PAUSE_MS: Final = 100
 """The minimum duration in ms of the join phase after the first failure to store an assignment.
 
@@ -46,10 +48,10 @@ def join(group: Group, request: JoinRequest, token: Token, step: Step) -> None:
         _rejoin(group, group.members[request.member_id], request, token, step)
 
 
-def _refusal(group: Group, request: JoinRequest, config: GroupConfig) -> ErrorCode:
+def _refusal(group: Group, request: JoinRequest, config: BrokerConfig) -> ErrorCode:
     if group.state is GroupState.DEAD:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
-    if not _has_room(group, request.member_id, config.max_size):
+    if not _has_room(group, request.member_id, config.group_max_size):
         return ErrorCode.GROUP_MAX_SIZE_REACHED
     if not _is_supported(group, request):
         return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
@@ -112,7 +114,7 @@ def _add(group: Group, request: JoinRequest, member_id: str, token: Token, step:
         protocols=request.protocols,
         awaiting_join=token,
         is_new=True,
-        session_deadline_ms=group.expect(step.now.steady_ms + step.config.new_member_join_timeout_ms),
+        session_deadline_ms=group.expect(step.now.steady_ms + _NEW_MEMBER_JOIN_TIMEOUT_MS),
     )
     group.add(member, request.protocol_type)
     reason = _reason(request, f"member {member_id} joins")
@@ -242,7 +244,7 @@ def _enter(group: Group, step: Step, pause_ms: int = 0) -> None:
         if answer_sync(member, step, SyncReply(ErrorCode.REBALANCE_IN_PROGRESS)):
             group.touch(member, step.now)
     now_ms, timeout_ms = step.now.steady_ms, group.rebalance_timeout_ms
-    delay_ms = step.config.initial_rebalance_delay_ms if group.state is GroupState.EMPTY else 0
+    delay_ms = step.config.group_initial_rebalance_delay_ms if group.state is GroupState.EMPTY else 0
     deadline = JoinDeadline(
         at_ms=now_ms + max(delay_ms or timeout_ms, pause_ms),
         is_initial=delay_ms > 0,
@@ -282,7 +284,7 @@ def deadline_passed(group: Group, step: Step) -> None:
     if not (deadline.new_member_added and deadline.remaining_ms):
         complete(group, step)
         return
-    delay_ms = min(step.config.initial_rebalance_delay_ms, deadline.remaining_ms)
+    delay_ms = min(step.config.group_initial_rebalance_delay_ms, deadline.remaining_ms)
     remaining_ms = max(deadline.remaining_ms - deadline.delay_ms, 0)
     group.await_joins(JoinDeadline(step.now.steady_ms + delay_ms, True, delay_ms, remaining_ms))
 

@@ -14,7 +14,6 @@ from typing import Any, Final, NamedTuple, TypeVar
 from uuid import UUID
 
 from barnabas_broker.coordinators.groups import membership, rebalance, sync
-from barnabas_broker.coordinators.groups.config import GroupConfig
 from barnabas_broker.coordinators.groups.group import Group, GroupState
 from barnabas_broker.coordinators.groups.messages import (
     Append,
@@ -31,6 +30,7 @@ from barnabas_broker.coordinators.runtime.shard import LeftOut
 from barnabas_broker.coordinators.runtime.turns import Turns
 from barnabas_broker.coordinators.runtime.writer import CoordinatorLog, PartitionWriter
 from barnabas_core.clock import Cancellable, Clock, Timers
+from barnabas_core.config.broker_config import BrokerConfig
 from barnabas_core.errors import ErrorCode
 from barnabas_core.topic_partition import TopicPartition
 
@@ -45,7 +45,7 @@ _SERVED_AT_ONCE: Final = 100
 class GroupEnvironment(NamedTuple):
     """The dependencies of the group coordinator."""
 
-    config: GroupConfig
+    config: BrokerConfig
     log: CoordinatorLog
     clock: Clock
     timers: Timers
@@ -131,7 +131,7 @@ class GroupShard:
     def _serve(self, group: Group) -> None:
         if self.tables.groups.get(group.group_id) is not group:
             return
-        if len(group.members) > self.environment.config.max_size:
+        if len(group.members) > self.environment.config.group_max_size:
             self.run(group, partial(rebalance.begin, group, reason="the group has more members than group.max.size"))
         self.set_alarm(group)
 
