@@ -54,7 +54,6 @@ class GroupCoordinator:
         self.config = environment.config
         self.counters = Counters()
         self._environment = environment
-        self._warned: set[str] = set()
         turns = Turns(environment.timers, environment.clock)
         of_runtime = RuntimeEnvironment(
             CONSUMER_OFFSETS,
@@ -70,14 +69,7 @@ class GroupCoordinator:
 
     def start(self) -> None:
         """Schedule the expiry of offsets every `offsets.retention.check.interval.ms`."""
-        self.runtime.sweep_every(self.config.offsets_retention_check_interval_ms / 1000, self._expire)
-
-    def expire_offsets(self) -> None:
-        """Begin to remove the expired offsets of all loaded groups, in portions between which other tasks may run."""
-        self.runtime.sweep(self._expire)
-
-    def _expire(self, shard: GroupShard) -> Iterator[None]:
-        return expire(shard, self._warned)
+        self.runtime.sweep_every(self.config.offsets_retention_check_interval_ms / 1000, partial(expire, warned=set()))
 
     def on_topics_deleted(self, topics: Mapping[UUID, str]) -> None:
         """Begin to remove the offsets of deleted topics; `topics` maps the id of each deleted topic to its name."""
