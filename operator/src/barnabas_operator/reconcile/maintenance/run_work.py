@@ -76,8 +76,11 @@ class RunWork:
                 return after
             case RunState.NEW | RunState.CREATED if why_not is not None:
                 return pending(declared, name, why_not, now)
-        await self._advance(run, cluster)
-        return running(declared, name, observed, now)
+            case RunState.NEW | RunState.CREATED | RunState.RUNNING:
+                await self._advance(run, cluster)
+                return running(declared, name, observed, now)
+            case RunState.ENDING | RunState.LINGERING | RunState.OVER:
+                raise AssertionError(f"a run in the state {state.name} takes no step")
 
     async def _advance(self, run: Run, cluster: Cluster | None) -> None:
         """Begin the run, or see to it that a run that has begun can go on."""
