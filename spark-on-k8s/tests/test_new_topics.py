@@ -2,16 +2,19 @@
 
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from barnabas_jobs.kafka import topics
+from barnabas_jobs.kafka import new_topic, topics
+from barnabas_jobs.kafka.new_topic import settings_of_new_topic
 from barnabas_jobs.kafka.topics import Cluster, LeaderMissing, TopicMissing
 from barnabas_jobs.planning.errors import JobFailed
 from barnabas_jobs.planning.ranges import Bounds
+from barnabas_jobs.planning.topic_setting import Origin, TopicSetting
 
 UNKNOWN = KafkaError.UNKNOWN_TOPIC_OR_PART
 NOT_LEADER = KafkaError.NOT_LEADER_FOR_PARTITION
@@ -120,3 +123,12 @@ def test_the_bounds_of_a_topic_are_asked_again_while_a_leader_is_elected(monkeyp
     monkeypatch.setattr(cluster._admin, "not_leading", 10**9)
     with pytest.raises(LeaderMissing, match="topic=flights: the cluster at localhost:9092 answered"):
         cluster.bounds(flights)
+
+
+def test_a_config_source_of_a_newer_broker_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    configs = {"retention.ms": {"value": "7", "config_source": "DYNAMIC_GROUP_CONFIG"}}
+    admin = SimpleNamespace(
+        create_topics=lambda *_, **__: {"topics": [{"name": "flights", "error_code": 0, "configs": configs}]}
+    )
+    monkeypatch.setattr(new_topic, "admin_client", lambda *_: nullcontext(admin))
+    assert settings_of_new_topic("here:9092", "flights", 1, {}) == {"retention.ms": TopicSetting("7", Origin.UNKNOWN)}

@@ -14,6 +14,11 @@ class Origin(IntEnum):
     SERVER_PROPERTIES = 4
     DEFAULT = 5
 
+    @classmethod
+    def _missing_(cls, _: object) -> "Origin":
+        """Return UNKNOWN for the other config sources of newer brokers, as Kafka's own clients do."""
+        return cls.UNKNOWN
+
     def __str__(self) -> str:
         return _TEXTS[self]
 
