@@ -9,7 +9,8 @@ from test_connection import answer, connected, framed
 
 from barnabas_broker.handlers.close_connection import CloseConnection
 from barnabas_broker.server.connection import Connection
-from barnabas_broker.server.transport import PlainTransport, Sent
+from barnabas_broker.server.transport import PlainTransport
+from barnabas_broker.wire.parts import Buffer
 
 
 class CountingTransport(PlainTransport):
@@ -21,7 +22,7 @@ class CountingTransport(PlainTransport):
         super().__init__(loop, connected)
         plain, self.sent = self.send, []
 
-        def send(data: Sent) -> int:
+        def send(data: Buffer) -> int:
             self.sent.append(bytes(data))
             return plain(data)
 

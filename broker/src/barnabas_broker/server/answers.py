@@ -165,7 +165,7 @@ class Answers:
             if outbox.unsent:  # Earlier bytes that wait for the socket or the disk must be sent first.
                 outbox.add(parts)
                 self._holds_answers()
-            elif not (outbox.put(parts[0]) if len(parts) == 1 else outbox.put_parts(parts)):
+            elif not outbox.put_parts(parts):
                 self._holds_rest()
         except OSError as error:
             self._broken(error)

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from barnabas_broker.server.cold_reads import PIECE_BYTES
 from barnabas_broker.server.page_cache import PageCache, read_if_cached
 from barnabas_broker.server.transport import Transport
-from barnabas_broker.wire.parts import FileSlice, Part
+from barnabas_broker.wire.parts import Buffer, FileSlice, Part
 from barnabas_core.fair_turns import SENT_BYTES
 
 
@@ -56,26 +56,27 @@ class Outbox:
         self.unsent.extend(parts)
         self._held_bytes += memory_bytes(parts)
 
-    def put(self, part: Part) -> bool:
+    def put(self, part: Buffer) -> bool:
         """Send a response of one part; return True if everything was sent, otherwise keep a copy of the rest.
 
-        This method and `put_parts` may be called only while `unsent` is empty. The part is no file slice, because every
-        response begins with its size.
+        This method and `put_parts` may be called only while `unsent` is empty.
         """
         try:
-            sent = self._send(part)  # type: ignore[arg-type]  # no file slice
+            sent = self._send(part)
         except BlockingIOError:
             sent = 0
         self.bytes_sent += sent
         if sent == len(part):
             return True
-        rest = bytes(memoryview(part)[sent:])  # type: ignore[arg-type]  # A copy, because the buffer may be reused.
+        rest = bytes(memoryview(part)[sent:])  # A copy, because the buffer may be reused.
         self.unsent.append(rest)
         self._held_bytes = len(rest)
         return False
 
     def put_parts(self, parts: list[Part]) -> bool:
-        """Send several parts, small ones together; return True if everything was sent, otherwise keep the rest."""
+        """Send parts, small ones together; return True if everything was sent, otherwise keep the rest."""
+        if len(parts) == 1 and not isinstance(parts[0], FileSlice):
+            return self.put(parts[0])
         gathered = self._gathered(parts)
         if gathered is not None:
             return self.put(gathered)
@@ -90,7 +91,7 @@ class Outbox:
 
         Return None if the parts do not fit, or if a file slice is not in the page cache.
         """
-        total = sum([part.length if part.__class__ is FileSlice else len(part) for part in parts])
+        total = sum([part.length if isinstance(part, FileSlice) else len(part) for part in parts])
         return self._buffer[:total] if total <= len(self._buffer) and _fill(self._buffer, parts) else None
 
     def flush(self) -> bool:
@@ -102,7 +103,7 @@ class Outbox:
         try:
             while self.unsent and budget > 0 and self.cold is None:
                 part = self.unsent[0]
-                budget -= self._send_slice(part, budget) if part.__class__ is FileSlice else self._send_bytes(part)  # type: ignore[arg-type]  # by that test
+                budget -= self._send_slice(part, budget) if isinstance(part, FileSlice) else self._send_bytes(part)
         except BlockingIOError:
             return False
         return not self.unsent
@@ -112,7 +113,7 @@ class Outbox:
         self.cold = None
         self._warm_bytes = size_bytes
 
-    def _send_bytes(self, part: bytes | bytearray | memoryview) -> int:
+    def _send_bytes(self, part: Buffer) -> int:
         sent = self._transport.send_before_more(part) if len(self.unsent) > 1 else self._send(part)
         self.bytes_sent += sent
         if sent == len(part):
@@ -147,9 +148,9 @@ def memory_bytes(parts: Iterable[Part]) -> int:
     return sum(_size_in_memory(part) for part in parts if not isinstance(part, FileSlice))
 
 
-def _size_in_memory(part: bytes | bytearray | memoryview) -> int:
+def _size_in_memory(part: Buffer) -> int:
     """Return the size of the whole buffer of a part, because even a view of its last bytes keeps it all in memory."""
-    return len(part.obj) if isinstance(part, memoryview) else len(part)  # type: ignore[arg-type]  # bytes, all of them
+    return len(part.obj) if isinstance(part, memoryview) else len(part)  # type: ignore[arg-type]
 
 
 def _fill(buffer: memoryview, parts: list[Part]) -> bool:
@@ -157,11 +158,11 @@ def _fill(buffer: memoryview, parts: list[Part]) -> bool:
     end = 0
     for part in parts:
         start = end
-        if part.__class__ is FileSlice:
+        if isinstance(part, FileSlice):
             end += part.length
             if not read_if_cached(part, buffer[start:end]):
                 return False
         else:
             end += len(part)
-            buffer[start:end] = part  # type: ignore[assignment]
+            buffer[start:end] = part
     return True

@@ -9,8 +9,7 @@ from collections.abc import Callable
 from typing import Final
 
 from barnabas_broker.server.tls_stream import TlsStream
-from barnabas_broker.server.transport import Sent
-from barnabas_broker.wire.parts import FileSlice
+from barnabas_broker.wire.parts import Buffer, FileSlice
 from barnabas_core.fair_turns import DECRYPTED_BYTES
 
 PEEKED_BYTES_MAX: Final = 16 * 1024
@@ -71,7 +70,7 @@ class TlsTransport:
         except BlockingIOError:
             return False
 
-    def send(self, part: Sent) -> int:
+    def send(self, part: Buffer) -> int:
         """Send up to WRITE_BYTES from the beginning of `part`; return how many bytes were sent.
 
         After BlockingIOError the caller must pass the same bytes again.

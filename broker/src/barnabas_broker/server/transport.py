@@ -10,9 +10,7 @@ import socket
 from collections.abc import Callable
 from typing import Protocol
 
-from barnabas_broker.wire.parts import FileSlice
-
-Sent = bytes | bytearray | memoryview
+from barnabas_broker.wire.parts import Buffer, FileSlice
 
 
 class Transport(Protocol):
@@ -24,7 +22,7 @@ class Transport(Protocol):
         ...
 
     @property
-    def send(self) -> Callable[[Sent], int]:
+    def send(self) -> Callable[[Buffer], int]:
         """Send bytes from the beginning of a buffer; return how many bytes were sent."""
         ...
 
@@ -36,7 +34,7 @@ class Transport(Protocol):
         """True if the other side has closed the connection, and all its bytes are received."""
         ...
 
-    def send_before_more(self, part: Sent) -> int:
+    def send_before_more(self, part: Buffer) -> int:
         """Send like `send`, but allow the kernel to wait for more bytes, which follow at once."""
         ...
 
@@ -79,7 +77,7 @@ class PlainTransport:
         self._socket = connected
         self._fd = connected.fileno()
         self.receive: Callable[[memoryview], int] = connected.recv_into  # A wrapper would add a call to each receive.
-        self.send: Callable[[Sent], int] = connected.send
+        self.send: Callable[[Buffer], int] = connected.send
 
     def peek(self, buffer: memoryview) -> int:
         """Copy received bytes with MSG_PEEK, without consuming them."""
@@ -92,7 +90,7 @@ class PlainTransport:
         except BlockingIOError:
             return False
 
-    def send_before_more(self, part: Sent) -> int:
+    def send_before_more(self, part: Buffer) -> int:
         """Send bytes with MSG_MORE, because more bytes follow."""
         return self._socket.send(part, socket.MSG_MORE)
 
