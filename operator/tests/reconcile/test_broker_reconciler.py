@@ -59,6 +59,7 @@ class FewPods(KubeApi):
         self.budget: str | None = None
         """Why it allows no eviction, where it does not."""
         self.told: dict[str, list[dict[str, Any]]] = {}
+        self.claims: list[dict[str, Any]] = []
         self._set: dict[str, Any] | None = None
 
     async def request(self, method: str, path: str, **given: Any) -> dict[str, Any]:
@@ -84,10 +85,12 @@ class FewPods(KubeApi):
                 if "podmonitors" not in self.monitoring:
                     raise KubeRefused(NOT_FOUND, "NotFound", path)
                 self.monitors.append(given["body"])
+            case "GET", ("air", "persistentvolumeclaims"):
+                return {"items": self.claims}
             case "GET", ("air", "events"):
                 fields = dict(each.split("=") for each in given["query"]["fieldSelector"].split(","))
                 return {"items": self.told.get(fields["involvedObject.kind"], [])}
-            case "GET", ("air", _):
+            case "GET", ("air", _) | (_, "storageclasses"):
                 return {"items": []}
             case "GET", _:
                 raise KubeRefused(NOT_FOUND, "NotFound", path)
@@ -255,6 +258,21 @@ async def test_a_broker_that_does_not_run_restarts_whatever_its_budget_says(conn
     api.budget = "The disruption budget flights-broker needs 2 healthy pods and has 1 currently"
     assert (await first_round(api, cluster())).waiting == Refusal("BrokersNotReady", "broker 1 restarts")
     assert set(api.pods) == {"flights-broker-0"}
+
+
+async def test_a_broker_without_its_new_volume_is_not_evicted_while_the_statefulset_cannot_create_pods(
+    connection: ApiClient,
+) -> None:
+    """The budget counts the missing pods, and the StatefulSet creates them only after the restart."""
+    old = pod(0, "a")
+    old["spec"]["volumes"] = []
+    api = FewPods(connection, old)
+    size = {"requests": {"storage": "10Gi"}}
+    meta = {"name": "volume-0-flights-broker-0", "uid": "c", "labels": {}, "resourceVersion": "1"}
+    api.claims = [{"metadata": meta, "spec": {"resources": size, "volumeName": "disk"}}]
+    api.budget = "The disruption budget flights-broker needs 1 healthy pods and has 1 currently"
+    assert (await first_round(api, cluster())).waiting == Refusal("BrokersNotReady", "broker 0 restarts")
+    assert (api.evicted, api.pods) == ([], {})
 
 
 async def test_a_broker_that_runs_and_is_not_ready_is_no_down_one(connection: ApiClient) -> None:

@@ -87,7 +87,7 @@ class Rollout:
         match step:
             case StartBrokers(numbers):
                 await self._brokers.start(cluster, numbers)
-            case RestartBroker(number):
+            case RestartBroker(broker_id=number):
                 await self._brokers.restart(cluster, number)
                 self._unbalanced = balances_leaders(cluster)
             case RemoveBroker(number):

@@ -56,9 +56,14 @@ class StartBrokers:
 
 @dataclass(frozen=True, slots=True)
 class RestartBroker:
-    """The step that restarts a broker with its new settings."""
+    """The step that restarts a broker with its new settings.
+
+    `asks_budget` is False if the StatefulSet creates missing pods only after this restart: the PodDisruptionBudget
+    counts the missing pods as unavailable, and would refuse an eviction for ever.
+    """
 
     broker_id: int
+    asks_budget: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +176,8 @@ def _release(outdated: BrokerView, missing: frozenset[int], context: RestartCont
         return nothing_ends(outdated.broker_id, context) or RestartBroker(outdated.broker_id)
     if state is not None:
         state = replace(state, troubles=tuple(each for each in state.troubles if not missing.issuperset(each.missing)))
-    return _one_of([outdated], context._replace(state=state))
+    step = _one_of([outdated], context._replace(state=state))
+    return step if isinstance(step, Refusal) else replace(step, asks_budget=False)
 
 
 def _one_of(changed: Iterable[BrokerView], context: RestartContext) -> RestartBroker | Refusal:

@@ -28,14 +28,15 @@ class PodRestarts:
         self._clock = clock
         self._events = EventWriter(api)
 
-    async def begin(self, cluster: Cluster, pods: Sequence[BrokerPod]) -> Refusal | None:
+    async def begin(self, cluster: Cluster, pods: Sequence[BrokerPod], *, asks_budget: bool = True) -> Refusal | None:
         """Evict the first pod, and then delete the other pods, which share no partition with the first pod.
 
+        If `asks_budget` is False, the first pod is deleted, too.
         If the PodDisruptionBudget forbids the eviction, no pod is restarted, and the refusal is returned.
         """
         first, *others = pods
         try:
-            has_begun = await self._end(cluster, first, asks=True)
+            has_begun = await self._end(cluster, first, asks=asks_budget)
         except KubeRefused as error:
             if error.status != TOO_MANY:
                 raise
