@@ -54,6 +54,24 @@ def test_one_more_disk_is_taken_by_every_broker(castle: Castle, figures: Figures
     assert is_whole()
 
 
+def test_a_disk_and_a_broker_are_added_at_once(castle: Castle, figures: Figures) -> None:
+    """The StatefulSet creates the new pod only after the others have restarted with their new volume."""
+    is_whole = written(castle, "before-both")
+    storage, before = castle.read("cluster", NAME)["spec"]["storage"], castle.pods()
+    more = {**storage["volumes"][-1], "id": storage["volumes"][-1]["id"] + 1}
+    began_s = time.monotonic()
+    castle.patch({"brokers": {"replicas": 4}, "storage": {**storage, "volumes": [*storage["volumes"], more]}})
+    wait_for(
+        castle.pods, lambda now: len(now) == 4 and not set(before.values()) & set(now.values()), SECONDS_MAX, LOOK_S
+    )
+    wait_for(lambda: castle.condition("Rolling"), lambda now: now["status"] == "False", SECONDS_MAX, LOOK_S)
+    figures.tell("one more disk and one more broker for three brokers", f"{time.monotonic() - began_s:.0f} s")
+    assert is_whole()
+    castle.patch({"brokers": {"replicas": 3}})
+    wait_for(castle.pods, lambda now: len(now) == 3, SECONDS_MAX, LOOK_S)
+    castle.await_ready()
+
+
 def test_a_cluster_that_was_deleted_and_comes_again_has_its_records(castle: Castle, figures: Figures) -> None:
     is_whole = written(castle, "before-the-end")
     found = castle.read("cluster", NAME)
