@@ -1,5 +1,6 @@
 """What holds for the tests of all folders."""
 
+import pytest
 from hypothesis import settings
 
 from harness.soak import IS_SOAK, size
@@ -11,3 +12,9 @@ settings.register_profile(
     "barnabas", deadline=None, print_blob=True, derandomize=not IS_SOAK, max_examples=size(20, 1_000)
 )
 settings.load_profile("barnabas")
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    """Run tests that are coroutines on asyncio."""
+    return "asyncio"

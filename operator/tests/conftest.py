@@ -15,13 +15,7 @@ from harness.maintenance_world import runs
 from harness.running_up import RunningUp
 from harness.worker_world import here
 
-__all__ = ["anyio_backend", "barnabas", "connection", "here", "made_up", "runs", "up", "world"]
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    """Run tests that are coroutines on asyncio."""
-    return "asyncio"
+__all__ = ["barnabas", "connection", "here", "made_up", "runs", "up", "world"]
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 """Hostile requests against a running broker: it answers or closes the connection, and serves everybody else as ever."""
 
-import asyncio
 import socket
 import struct
 from pathlib import Path
@@ -18,12 +17,12 @@ KEPT_BYTES_MAX = 8 * MEBIBYTE
 
 @pytest.mark.slow
 @pytest.mark.soak
-def test_hostile_requests_are_answered_or_cost_their_connection_and_nothing_else(tmp_path: Path) -> None:
+async def test_hostile_requests_are_answered_or_cost_their_connection_and_nothing_else(tmp_path: Path) -> None:
     broker = FuzzedBroker(tmp_path)
     try:
         chosen = seed()
         fuzzer = Fuzzer(broker, broker.start(), chosen)
-        asyncio.run(fuzzer.run(0, CASES))
+        await fuzzer.run(0, CASES)
         assert not fuzzer.problems, f"make fuzz FUZZ='--seed {chosen} --cases {CASES}':\n" + "\n".join(fuzzer.problems)
         assert fuzzer.ends["answered"] > CASES * 0.3
         assert fuzzer.answers_owed > CASES / 20  # All of them were given, or it would be among the problems.

@@ -1,6 +1,5 @@
 """JWK sets as they come: from files and over HTTP, bounded, and from the URL of the settings only."""
 
-import asyncio
 import ssl
 import time
 from collections.abc import Iterator
@@ -123,14 +122,14 @@ def test_an_answer_that_never_ends_is_given_up(url: str) -> None:
         read_key_set(f"{url}/slow", CONTEXT, 1)
 
 
-def test_a_start_needs_the_file_and_can_do_without_the_url() -> None:
+async def test_a_start_needs_the_file_and_can_do_without_the_url() -> None:
     key_sets = KeySets(ManualLoopClock())
     keys = key_sets.open(settings("http://127.0.0.1:1/keys"))
-    asyncio.run(key_sets.load())
+    await key_sets.load()
     assert keys.current == ()
     key_sets.open(settings("file:///no/such/file"))
     with pytest.raises(KeysUnavailable, match="No such file"):
-        asyncio.run(key_sets.load())
+        await key_sets.load()
 
 
 def test_a_truststore_that_is_missing_is_named() -> None:

@@ -91,33 +91,30 @@ def test_restorations_hang_only_while_something_is_to_be_written(is_lost: bool, 
     assert reason_to_end(begin) == reason
 
 
-def test_work_whose_steps_are_counted_returns_raises_and_is_cancelled_as_without() -> None:
-    async def story() -> None:
-        steps, heard = Steps(), list[str]()
+async def test_work_whose_steps_are_counted_returns_raises_and_is_cancelled_as_without() -> None:
+    steps, heard = Steps(), list[str]()
 
-        async def work() -> str:
-            await asyncio.sleep(0)
-            return "done"
-
-        async def fail() -> None:
-            await asyncio.sleep(0)
-            raise OSError("no space left")
-
-        async def clean_up() -> None:
-            try:
-                await hang()
-            except asyncio.CancelledError:
-                heard.append("cancelled")
-                raise
-
-        assert await steps.count(work()) == "done"
-        with pytest.raises(OSError, match="no space left"):
-            await steps.count(fail())
-        task = asyncio.ensure_future(steps.count(clean_up()))
+    async def work() -> str:
         await asyncio.sleep(0)
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-        assert task.cancelled()
-        assert heard == ["cancelled"]
+        return "done"
 
-    asyncio.run(story())
+    async def fail() -> None:
+        await asyncio.sleep(0)
+        raise OSError("no space left")
+
+    async def clean_up() -> None:
+        try:
+            await hang()
+        except asyncio.CancelledError:
+            heard.append("cancelled")
+            raise
+
+    assert await steps.count(work()) == "done"
+    with pytest.raises(OSError, match="no space left"):
+        await steps.count(fail())
+    task = asyncio.ensure_future(steps.count(clean_up()))
+    await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert task.cancelled()
+    assert heard == ["cancelled"]

@@ -43,13 +43,13 @@ async def _page(world: World, **partitions: int) -> list[bytes]:
     return [data async for data in render(await group_families(_services(world, **partitions)))]  # type: ignore[arg-type]
 
 
-def test_offsets_lags_and_members_are_told() -> None:
+async def test_offsets_lags_and_members_are_told() -> None:
     world = World()
     client = Client(world, "a")
     stable(world, client)
     client.commit(("flights", 0, 60), ("flights", 1, 120), ("weather", 0, 99))
     world.timers.pass_time()
-    lines = b"".join(asyncio.run(_page(world, flights=3, weather=1, unread=5))).decode().splitlines()
+    lines = b"".join(await _page(world, flights=3, weather=1, unread=5)).decode().splitlines()
     prefix, readers = "kafka_consumergroup_", 'consumergroup="readers"'
     assert {line for line in lines if line.startswith(prefix)} == {
         f'{prefix}current_offset{{{readers},topic="flights",partition="0"}} 60',

@@ -162,29 +162,22 @@ CASES = [
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
-def test_markers_are_sent_until_they_are_there(case: Callable[[], Any]) -> None:
-    asyncio.run(case())
+async def test_markers_are_sent_until_they_are_there(case: Callable[[], Any]) -> None:
+    await case()
 
 
-def test_a_marker_that_is_refused_for_ever_ends_the_wait_and_is_counted(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_marker_that_is_refused_for_ever_ends_the_wait_and_is_counted(caplog: pytest.LogCaptureFixture) -> None:
     world = World()
-
-    async def refused() -> int:
-        world.network.codes = {1: ErrorCode.NONE, 2: ErrorCode.INVALID_PRODUCER_EPOCH}
-        return await world.send()
-
-    assert asyncio.run(refused()) == 1
+    world.network.codes = {1: ErrorCode.NONE, 2: ErrorCode.INVALID_PRODUCER_EPOCH}
+    assert await world.send() == 1
     assert "flights-1 refuses the marker" in caplog.text
     assert world.counts.refused_markers == {ErrorCode.INVALID_PRODUCER_EPOCH: 1}
 
 
-def test_the_markers_of_many_transactions_share_requests() -> None:
-    async def many() -> list[tuple[int, int]]:
-        world = World()
-        world.network.codes = {1: ErrorCode.NONE, 2: ErrorCode.NONE}
-        for producer_id in range(3):
-            world.sender.send(MARKER._replace(producer_id=producer_id), 2, [A], lambda: True, lambda: None)
-        await world.settled()
-        return world.network.asked
-
-    assert asyncio.run(many()) == [(1, 3)]
+async def test_the_markers_of_many_transactions_share_requests() -> None:
+    world = World()
+    world.network.codes = {1: ErrorCode.NONE, 2: ErrorCode.NONE}
+    for producer_id in range(3):
+        world.sender.send(MARKER._replace(producer_id=producer_id), 2, [A], lambda: True, lambda: None)
+    await world.settled()
+    assert world.network.asked == [(1, 3)]

@@ -85,51 +85,51 @@ class Brokers:
 
 
 @pytest.mark.parametrize("at", [1, 2])
-def test_partitions_that_are_asked_for_together_are_taken_in_together(at: int) -> None:
+async def test_partitions_that_are_asked_for_together_are_taken_in_together(at: int) -> None:
     brokers = Brokers()
     producer = brokers.world.init().producer
     written = brokers.world.log.batches
-    assert asyncio.run(brokers.ask(at, producer, FLIGHTS, WEATHER)) == [ErrorCode.NONE] * 2
+    assert await brokers.ask(at, producer, FLIGHTS, WEATHER) == [ErrorCode.NONE] * 2
     assert brokers.world.coordinator.describe("pay").partitions == {FLIGHTS, WEATHER}
     assert brokers.world.log.batches == written + 1
     assert brokers.requests == at - 1
 
 
 @pytest.mark.parametrize("at", [1, 2])
-def test_who_only_asks_is_told_what_is_in_the_transaction(at: int) -> None:
+async def test_who_only_asks_is_told_what_is_in_the_transaction(at: int) -> None:
     brokers = Brokers()
     producer = brokers.world.begun()
-    codes = asyncio.run(brokers.ask(at, producer, FLIGHTS, WEATHER, adds=False))
+    codes = await brokers.ask(at, producer, FLIGHTS, WEATHER, adds=False)
     assert codes == [ErrorCode.NONE, ErrorCode.TRANSACTION_ABORTABLE]
 
 
-def test_the_end_of_the_last_transaction_is_waited_for() -> None:
+async def test_the_end_of_the_last_transaction_is_waited_for() -> None:
     brokers = Brokers()
     ended = brokers.world.end(brokers.world.begun())
-    assert asyncio.run(brokers.ask(1, ended.producer, FLIGHTS)) == [ErrorCode.NONE]
+    assert await brokers.ask(1, ended.producer, FLIGHTS) == [ErrorCode.NONE]
 
 
-def test_a_coordinator_that_does_not_answer_is_told_as_such() -> None:
+async def test_a_coordinator_that_does_not_answer_is_told_as_such() -> None:
     brokers = Brokers()
     brokers.is_dead = True
-    assert asyncio.run(brokers.ask(2, ProducerEpoch(7, 0), FLIGHTS)) == [ErrorCode.NETWORK_EXCEPTION]
-    assert asyncio.run(Brokers(leader=-1).ask(1, ProducerEpoch(7, 0), FLIGHTS)) == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+    assert await brokers.ask(2, ProducerEpoch(7, 0), FLIGHTS) == [ErrorCode.NETWORK_EXCEPTION]
+    assert await Brokers(leader=-1).ask(1, ProducerEpoch(7, 0), FLIGHTS) == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
 
 
-def test_all_coordinators_are_asked_for_open_transactions() -> None:
+async def test_all_coordinators_are_asked_for_open_transactions() -> None:
     brokers = Brokers()
     producer = brokers.world.begun()
-    assert asyncio.run(brokers.open_transactions.find()) == ["pay"]
+    assert await brokers.open_transactions.find() == ["pay"]
     brokers.world.end(producer)
-    assert asyncio.run(brokers.open_transactions.find()) == ["pay"], "its markers are missing"
+    assert await brokers.open_transactions.find() == ["pay"], "its markers are missing"
     brokers.world.write_markers()
-    assert asyncio.run(brokers.open_transactions.find()) == []
+    assert await brokers.open_transactions.find() == []
 
 
 @pytest.mark.parametrize("leader", [1, -1])
-def test_a_coordinator_that_does_not_say_what_is_open_is_named(leader: int) -> None:
+async def test_a_coordinator_that_does_not_say_what_is_open_is_named(leader: int) -> None:
     brokers = Brokers(leader)
     brokers.is_dead = True
     with pytest.raises(ApiError, match="cannot list its open transactions") as refused:
-        asyncio.run(brokers.open_transactions.find())
+        await brokers.open_transactions.find()
     assert refused.value.code is ErrorCode.COORDINATOR_NOT_AVAILABLE

@@ -28,7 +28,7 @@ def test_a_turn_takes_what_begins_within_its_time_and_one_thing_however_late_it_
     assert turn.take()
 
 
-def test_others_have_a_turn_between_the_slices_of_a_task() -> None:
+async def test_others_have_a_turn_between_the_slices_of_a_task() -> None:
     clock, slices = ManualClock(), [0]
 
     async def others() -> None:
@@ -36,14 +36,11 @@ def test_others_have_a_turn_between_the_slices_of_a_task() -> None:
             slices.append(0)
             await asyncio.sleep(0)
 
-    async def work() -> None:
-        beside = asyncio.create_task(others())
-        async for _ in FairTurn(clock, things_max=1000, lasts_s=0.0035).over(range(100)):
-            clock.pass_time(0.001)
-            slices[-1] += 1
-        beside.cancel()
-
-    asyncio.run(work())
+    beside = asyncio.create_task(others())
+    async for _ in FairTurn(clock, things_max=1000, lasts_s=0.0035).over(range(100)):
+        clock.pass_time(0.001)
+        slices[-1] += 1
+    beside.cancel()
     assert (sum(slices), max(slices)) == (100, 4)
 
 

@@ -94,115 +94,89 @@ class Deleting:
         return result
 
 
-def test_it_waits_until_the_follower_has_deleted_the_records_too(tmp_path: Path) -> None:
-    async def run() -> None:
-        one = Deleting(tmp_path)
-        assert one.partition(FOLLOWER).log.log_start_offset == 0
-        response = await one.start(4)
-        assert not response.done()
-        assert one.partition().log.log_start_offset == 4
-        began_s = one.world.clock.monotonic_s()
-        while not response.done():
-            waited_s = one.world.clock.monotonic_s() - began_s
-            assert one.partition(FOLLOWER).log.log_start_offset == 0 or waited_s < TIMEOUT_S
-            await one.pass_time(LATENCY_S)
-        assert await one.result(response) == (ErrorCode.NONE, 4)
-        assert one.partition(FOLLOWER).log.log_start_offset == 4
-        one.world.lead(0, FOLLOWER)
-        assert one.partition(FOLLOWER).log.log_start_offset == 4  # What was deleted does not return.
-
-    asyncio.run(run())
+async def test_it_waits_until_the_follower_has_deleted_the_records_too(tmp_path: Path) -> None:
+    one = Deleting(tmp_path)
+    assert one.partition(FOLLOWER).log.log_start_offset == 0
+    response = await one.start(4)
+    assert not response.done()
+    assert one.partition().log.log_start_offset == 4
+    began_s = one.world.clock.monotonic_s()
+    while not response.done():
+        waited_s = one.world.clock.monotonic_s() - began_s
+        assert one.partition(FOLLOWER).log.log_start_offset == 0 or waited_s < TIMEOUT_S
+        await one.pass_time(LATENCY_S)
+    assert await one.result(response) == (ErrorCode.NONE, 4)
+    assert one.partition(FOLLOWER).log.log_start_offset == 4
+    one.world.lead(0, FOLLOWER)
+    assert one.partition(FOLLOWER).log.log_start_offset == 4  # What was deleted does not return.
 
 
 @pytest.mark.parametrize("offset", [-1, 10])
-def test_all_that_is_committed_can_be_deleted(tmp_path: Path, offset: int) -> None:
-    async def run() -> None:
-        one = Deleting(tmp_path)
-        response = await one.start(offset)
-        await one.pass_time(2 * FETCH_WAIT_S)
-        assert await one.result(response) == (ErrorCode.NONE, 10)
-
-    asyncio.run(run())
+async def test_all_that_is_committed_can_be_deleted(tmp_path: Path, offset: int) -> None:
+    one = Deleting(tmp_path)
+    response = await one.start(offset)
+    await one.pass_time(2 * FETCH_WAIT_S)
+    assert await one.result(response) == (ErrorCode.NONE, 10)
 
 
-def test_a_replica_that_is_alone_or_whose_followers_are_dead_answers_at_once(tmp_path: Path) -> None:
-    async def run() -> None:
+async def test_a_replica_that_is_alone_or_whose_followers_are_dead_answers_at_once(tmp_path: Path) -> None:
+    alone, bereft = Deleting(tmp_path / "alone", (LEADER,)), Deleting(tmp_path / "dead")
+    bereft.handler_environment.image.live = {LEADER, THIRD}
+    for one in (alone, bereft):
         assert await one.result(await one.start(4)) == (ErrorCode.NONE, 4)
         assert await one.result(await one.start(2)) == (ErrorCode.NONE, 4)
         assert await one.result(await one.start(11)) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)
 
-    one = Deleting(tmp_path / "alone", (LEADER,))
-    asyncio.run(run())
-    one = Deleting(tmp_path / "dead")
-    one.handler_environment.image.live = {LEADER, THIRD}
-    asyncio.run(run())
+
+async def test_a_follower_that_does_not_fetch_makes_it_time_out(tmp_path: Path) -> None:
+    one = Deleting(tmp_path)
+    one.world.silent.add(LEADER)
+    response = await one.start(4)
+    await one.pass_time(TIMEOUT_S - 0.1)
+    assert not response.done()
+    await one.pass_time(0.2)
+    assert await one.result(response) == (ErrorCode.REQUEST_TIMED_OUT, -1)
 
 
-def test_a_follower_that_does_not_fetch_makes_it_time_out(tmp_path: Path) -> None:
-    async def run() -> None:
-        one = Deleting(tmp_path)
-        one.world.silent.add(LEADER)
-        response = await one.start(4)
-        await one.pass_time(TIMEOUT_S - 0.1)
-        assert not response.done()
-        await one.pass_time(0.2)
-        assert await one.result(response) == (ErrorCode.REQUEST_TIMED_OUT, -1)
-
-    asyncio.run(run())
+async def test_a_new_leader_is_the_one_to_ask_again(tmp_path: Path) -> None:
+    one = Deleting(tmp_path)
+    response = await one.start(4)
+    one.world.lead(0, FOLLOWER)
+    await one.pass_time(LATENCY_S)
+    assert await one.result(response) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
 
 
-def test_a_new_leader_is_the_one_to_ask_again(tmp_path: Path) -> None:
-    async def run() -> None:
-        one = Deleting(tmp_path)
-        response = await one.start(4)
-        one.world.lead(0, FOLLOWER)
-        await one.pass_time(LATENCY_S)
-        assert await one.result(response) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
-
-    asyncio.run(run())
-
-
-def test_a_follower_that_died_meanwhile_is_not_waited_for(tmp_path: Path) -> None:
-    async def run() -> None:
-        one = Deleting(tmp_path, (LEADER, FOLLOWER, THIRD))
-        one.world.silent.add(LEADER)
-        response = await one.start(4)
-        one.handler_environment.image.live = {LEADER}
-        one.world.lead(0, LEADER, replicas=(LEADER, FOLLOWER, THIRD), to=(LEADER,))
-        await one.pass_time(LATENCY_S)
-        assert await one.result(response) == (ErrorCode.NONE, 4)
-
-    asyncio.run(run())
+async def test_a_follower_that_died_meanwhile_is_not_waited_for(tmp_path: Path) -> None:
+    one = Deleting(tmp_path, (LEADER, FOLLOWER, THIRD))
+    one.world.silent.add(LEADER)
+    response = await one.start(4)
+    one.handler_environment.image.live = {LEADER}
+    one.world.lead(0, LEADER, replicas=(LEADER, FOLLOWER, THIRD), to=(LEADER,))
+    await one.pass_time(LATENCY_S)
+    assert await one.result(response) == (ErrorCode.NONE, 4)
 
 
-def test_a_follower_that_gets_on_in_one_partition_has_only_that_looked_at(tmp_path: Path) -> None:
+async def test_a_follower_that_gets_on_in_one_partition_has_only_that_looked_at(tmp_path: Path) -> None:
     """Of thousands each change would otherwise have all looked at, in one turn."""
-
-    async def run() -> None:
-        one = Deleting(tmp_path, (LEADER, FOLLOWER, THIRD), MANY)
-        live = one.handler_environment.image.live = Live({LEADER, FOLLOWER, THIRD})
-        one.world.silent.add(LEADER)
-        response = await one.start(4)
-        for follower in (FOLLOWER, THIRD):
-            assert not response.done()
-            for number in one.partitions:
-                one.partition(LEADER, number).fetched_by(follower, 1, 10, 4, one.world.clock.now_ms())
-            await one.pass_time(LATENCY_S)
-        assert await one.results(response) == [(ErrorCode.NONE, 4)] * MANY
-        assert live.asked <= 10 * MANY  # For two followers: twice at the beginning, and after a change of each.
-
-    asyncio.run(run())
-
-
-def test_of_many_partitions_those_that_a_follower_lacks_time_out(tmp_path: Path) -> None:
-    async def run() -> None:
-        one = Deleting(tmp_path, partitions=2)
-        one.world.silent.add(LEADER)
-        response = await one.start(4)
-        one.world.lead(1, LEADER, replicas=(LEADER,))
-        await one.pass_time(TIMEOUT_S - 0.1)
+    one = Deleting(tmp_path, (LEADER, FOLLOWER, THIRD), MANY)
+    live = one.handler_environment.image.live = Live({LEADER, FOLLOWER, THIRD})
+    one.world.silent.add(LEADER)
+    response = await one.start(4)
+    for follower in (FOLLOWER, THIRD):
         assert not response.done()
-        await one.pass_time(0.2)
-        assert await one.results(response) == [(ErrorCode.REQUEST_TIMED_OUT, -1), (ErrorCode.NONE, 4)]
+        for number in one.partitions:
+            one.partition(LEADER, number).fetched_by(follower, 1, 10, 4, one.world.clock.now_ms())
+        await one.pass_time(LATENCY_S)
+    assert await one.results(response) == [(ErrorCode.NONE, 4)] * MANY
+    assert live.asked <= 10 * MANY  # For two followers: twice at the beginning, and after a change of each.
 
-    asyncio.run(run())
+
+async def test_of_many_partitions_those_that_a_follower_lacks_time_out(tmp_path: Path) -> None:
+    one = Deleting(tmp_path, partitions=2)
+    one.world.silent.add(LEADER)
+    response = await one.start(4)
+    one.world.lead(1, LEADER, replicas=(LEADER,))
+    await one.pass_time(TIMEOUT_S - 0.1)
+    assert not response.done()
+    await one.pass_time(0.2)
+    assert await one.results(response) == [(ErrorCode.REQUEST_TIMED_OUT, -1), (ErrorCode.NONE, 4)]

@@ -65,7 +65,7 @@ class World:
         return decode_response("MetadataResponse", version, memoryview(frame)[4:])
 
 
-async def _kept() -> None:
+async def test_a_topic_is_encoded_once_for_each_form_of_the_answer() -> None:
     world = World(topic("a", 10), topic("bb", 20))
     first = await world.ask()
     assert [(each.name, len(each.partitions)) for each in first.topics] == [("a", 10), ("bb", 20)]
@@ -77,23 +77,15 @@ async def _kept() -> None:
     assert asked.topics[0].authorized_operations != first.topics[0].authorized_operations
 
 
-def test_a_topic_is_encoded_once_for_each_form_of_the_answer() -> None:
-    asyncio.run(_kept())
-
-
-async def _repeated() -> None:
+async def test_a_topic_that_is_asked_for_again_and_again_is_told_once_as_by_kafka() -> None:
+    """Otherwise a small request for one large topic would have an answer of any size."""
     world = World(topic("a", 10), topic("bb", 20))
     wanted = [MetadataRequest.MetadataRequestTopic(name=name) for name in ("bb", "a", "bb", "gone", "a", "gone")]
     answer = await world.ask(topics=wanted)
     assert [(each.name, len(each.partitions)) for each in answer.topics] == [("bb", 20), ("a", 10), ("gone", 0)]
 
 
-def test_a_topic_that_is_asked_for_again_and_again_is_told_once_as_by_kafka() -> None:
-    """Otherwise a small request for one large topic would have an answer of any size."""
-    asyncio.run(_repeated())
-
-
-async def _changed() -> None:
+async def test_a_change_of_a_topic_or_of_who_lives_is_told() -> None:
     world = World(topic("a", 10), topic("bb", 20))
     await world.ask()
     world.show(topic("a", 10, leader=2))
@@ -103,11 +95,7 @@ async def _changed() -> None:
     assert {each.leader_id for each in (await world.ask()).topics[0].partitions} == {2}
 
 
-def test_a_change_of_a_topic_or_of_who_lives_is_told() -> None:
-    asyncio.run(_changed())
-
-
-async def _slices() -> None:
+async def test_many_partitions_are_encoded_a_slice_a_turn() -> None:
     world = World(topic("a", MANY), topic("bb", MANY))
     answering = asyncio.ensure_future(cast("Awaitable[MetadataResponse]", world.begin()))
     before = most = 0
@@ -118,10 +106,6 @@ async def _slices() -> None:
     assert world.told.partitions_encoded == 2 * MANY
     assert isinstance(world.begin(), MetadataResponse)
     assert len((await world.ask()).topics[1].partitions) == MANY
-
-
-def test_many_partitions_are_encoded_a_slice_a_turn() -> None:
-    asyncio.run(_slices())
 
 
 async def _longest_turn(world: World, *clients: Awaitable[MetadataResponse], after_a_turn: TopicDocument) -> int:
@@ -135,16 +119,12 @@ async def _longest_turn(world: World, *clients: Awaitable[MetadataResponse], aft
     return most
 
 
-async def _many_clients() -> None:
+async def test_clients_that_ask_at_once_for_a_topic_that_has_changed_share_the_work() -> None:
     document = topic("a", MANY)
     world = World(document)
     clients = [cast("Awaitable[MetadataResponse]", world.begin()) for _ in range(CLIENTS)]
     assert await _longest_turn(world, *clients, after_a_turn=document) <= ENCODED_PARTITIONS
     assert world.told.partitions_encoded == MANY
-
-
-def test_clients_that_ask_at_once_for_a_topic_that_has_changed_share_the_work() -> None:
-    asyncio.run(_many_clients())
 
 
 async def _only_wait(turn: SharedTurn) -> None:
@@ -168,23 +148,19 @@ async def _turns_beside(others: int) -> int:
     return passed
 
 
-def test_metadata_does_not_wait_for_the_turns_of_other_long_answers() -> None:
+async def test_metadata_does_not_wait_for_the_turns_of_other_long_answers() -> None:
     """After a failover all clients need it, whatever else some of them ask for."""
-    assert asyncio.run(_turns_beside(CLIENTS)) <= 2 * asyncio.run(_turns_beside(0))
+    assert await _turns_beside(CLIENTS) <= 2 * await _turns_beside(0)
 
 
-async def _large_change() -> None:
+async def test_a_large_topic_that_changes_while_it_is_encoded_is_told_as_it_was() -> None:
+    """The next answer has the change: to begin anew might never end, to make all of it at once would hold the loop."""
     world = World(topic("a", MANY))
     client = cast("Awaitable[MetadataResponse]", world.begin())
     assert await _longest_turn(world, client, after_a_turn=topic("a", MANY, leader=2)) <= ENCODED_PARTITIONS
     answer = await world.ask()
     assert len(answer.topics[0].partitions) == MANY
     assert {each.leader_id for each in answer.topics[0].partitions} == {-1}
-
-
-def test_a_large_topic_that_changes_while_it_is_encoded_is_told_as_it_was() -> None:
-    """The next answer has the change: to begin anew might never end, to make all of it at once would hold the loop."""
-    asyncio.run(_large_change())
 
 
 async def _leaders_told(world: World, *changed: TopicDocument, others_ask: bool = False) -> dict[str, set[int]]:
@@ -203,18 +179,14 @@ async def _leaders_told(world: World, *changed: TopicDocument, others_ask: bool 
     return {each.name: {partition.leader_id for partition in each.partitions} for each in answer.topics}
 
 
-async def _made_for_another() -> None:
+async def test_a_large_topic_that_was_encoded_for_another_client_since_it_changed_is_told_as_it_is() -> None:
+    """That costs nothing, and its leaders of before are those that the client asks because of."""
     world = World(topic("a", MANY), topic("bb", MANY))
     told = await _leaders_told(world, topic("a", MANY, leader=2), others_ask=True)
     assert told == {"a": {-1}, "bb": {1}}
 
 
-def test_a_large_topic_that_was_encoded_for_another_client_since_it_changed_is_told_as_it_is() -> None:
-    """That costs nothing, and its leaders of before are those that the client asks because of."""
-    asyncio.run(_made_for_another())
-
-
-async def _older_than_kept() -> None:
+async def test_a_topic_that_changes_before_its_turn_is_told_as_it_is_and_what_is_kept_of_it_stays() -> None:
     world = World(topic("a", MANY), topic("bb", MANY))
     world.image.live = frozenset({1, 2})
     form, changed = Form(VERSION, NOT_ASKED, world.image.live), topic("bb", MANY, leader=2)
@@ -230,22 +202,14 @@ async def _older_than_kept() -> None:
     assert world.told.partitions_encoded == 2 * MANY
 
 
-def test_a_topic_that_changes_before_its_turn_is_told_as_it_is_and_what_is_kept_of_it_stays() -> None:
-    asyncio.run(_older_than_kept())
-
-
-async def _begun_before() -> None:
+async def test_what_is_kept_of_a_topic_stays_where_an_answer_had_begun_with_what_it_was_before() -> None:
     world = World(topic("a", MANY), topic("bb", MANY))
     changed = topic("bb", MANY, leader=2)
     assert (await _leaders_told(world, changed, others_ask=True))["bb"] == {-1}
     assert world.told.find(changed, Form(VERSION, NOT_ASKED, world.image.live))
 
 
-def test_what_is_kept_of_a_topic_stays_where_an_answer_had_begun_with_what_it_was_before() -> None:
-    asyncio.run(_begun_before())
-
-
-async def _who_lives() -> None:
+async def test_who_died_while_an_answer_was_made_leads_nothing_in_what_is_told_anew() -> None:
     world = World(topic("a", MANY), topic("bb", 5))
     world.image.live = frozenset({1, 2})
     answering = asyncio.ensure_future(cast("Awaitable[MetadataResponse]", world.begin()))
@@ -257,22 +221,14 @@ async def _who_lives() -> None:
     assert {each.leader_id for each in answer.topics[1].partitions} == {-1}
 
 
-def test_who_died_while_an_answer_was_made_leads_nothing_in_what_is_told_anew() -> None:
-    asyncio.run(_who_lives())
-
-
-async def _small_behind_large() -> None:
+async def test_of_what_changes_meanwhile_a_slice_is_told_as_it_is_and_a_large_topic_takes_none_of_it() -> None:
     sizes = {"a": MANY, "bb": 5, "ccc": ENCODED_PARTITIONS - 5, "dddd": 1}
     world = World(*[topic(name, partitions) for name, partitions in sizes.items()], topic("eeeee", MANY))
     told = await _leaders_told(world, *[topic(name, partitions, leader=2) for name, partitions in sizes.items()])
     assert told == {"a": {1}, "bb": {-1}, "ccc": {-1}, "dddd": {1}, "eeeee": {1}}
 
 
-def test_of_what_changes_meanwhile_a_slice_is_told_as_it_is_and_a_large_topic_takes_none_of_it() -> None:
-    asyncio.run(_small_behind_large())
-
-
-async def _meanwhile() -> None:
+async def test_what_changes_while_an_answer_is_made_is_in_it() -> None:
     world = World(topic("a", MANY), topic("bb", 5))
     answering = asyncio.ensure_future(cast("Awaitable[MetadataResponse]", world.begin()))
     await asyncio.sleep(0)
@@ -281,10 +237,6 @@ async def _meanwhile() -> None:
     frame = encode_response(await answering, VERSION, 1)
     answer: Any = decode_response("MetadataResponse", VERSION, memoryview(frame)[4:])
     assert [(each.name, len(each.partitions)) for each in answer.topics] == [("bb", 6)]
-
-
-def test_what_changes_while_an_answer_is_made_is_in_it() -> None:
-    asyncio.run(_meanwhile())
 
 
 def test_what_is_kept_is_bounded() -> None:

@@ -14,7 +14,7 @@ from barnabas_core.acls import AclEntry, AclOperation, AclPattern, PatternType, 
 from barnabas_core.fair_turns import FETCHED_PARTITIONS
 
 
-async def _in_slices() -> None:
+async def test_many_partitions_are_read_a_slice_a_turn() -> None:
     world = FetchedBroker()
     world.fetch(max_wait_ms=0)
     await world.turns(lambda: world.answer is not None)
@@ -22,11 +22,7 @@ async def _in_slices() -> None:
     assert world.most_in_a_turn <= FETCHED_PARTITIONS
 
 
-def test_many_partitions_are_read_a_slice_a_turn() -> None:
-    asyncio.run(_in_slices())
-
-
-async def _one_append() -> None:
+async def test_an_append_costs_a_waiting_fetch_one_look_however_many_partitions_it_has() -> None:
     world = FetchedBroker()
     world.fetch(min_bytes=3 * BATCH_BYTES)
     await world.turns(lambda: world.reads == MANY_PARTITIONS and bool(world.partitions[0].waiters.waiting))
@@ -39,11 +35,7 @@ async def _one_append() -> None:
     assert not any(partition.waiters.waiting for partition in world.partitions)
 
 
-def test_an_append_costs_a_waiting_fetch_one_look_however_many_partitions_it_has() -> None:
-    asyncio.run(_one_append())
-
-
-async def _between_turns() -> None:
+async def test_records_that_come_between_two_slices_are_not_missed() -> None:
     world = FetchedBroker()
     world.fetch()
     await asyncio.sleep(0)
@@ -53,11 +45,7 @@ async def _between_turns() -> None:
     assert world.slices() == 1
 
 
-def test_records_that_come_between_two_slices_are_not_missed() -> None:
-    asyncio.run(_between_turns())
-
-
-async def _leader_moves() -> None:
+async def test_a_partition_that_moves_to_another_leader_ends_the_wait() -> None:
     world = FetchedBroker()
     world.fetch(min_bytes=1_000_000)
     await world.turns(lambda: bool(world.partitions[-1].waiters.waiting))
@@ -66,11 +54,7 @@ async def _leader_moves() -> None:
     await world.turns(lambda: world.answer is not None)
 
 
-def test_a_partition_that_moves_to_another_leader_ends_the_wait() -> None:
-    asyncio.run(_leader_moves())
-
-
-async def _more_of_the_same() -> None:
+async def test_a_partition_that_grows_twice_counts_once() -> None:
     world = FetchedBroker()
     world.fetch(min_bytes=2 * BATCH_BYTES)
     await world.turns(lambda: bool(world.partitions[-1].waiters.waiting))
@@ -82,11 +66,7 @@ async def _more_of_the_same() -> None:
     assert world.slices() == 1
 
 
-def test_a_partition_that_grows_twice_counts_once() -> None:
-    asyncio.run(_more_of_the_same())
-
-
-async def _revoked() -> None:
+async def test_a_fetch_that_waits_while_its_client_loses_the_right_gets_no_records() -> None:
     world = FetchedBroker(partitions=1)
     authorizer = Authorizer([], allow_if_none=True, audit=Mock())
     world.handler_environment.authorizer = authorizer
@@ -99,7 +79,3 @@ async def _revoked() -> None:
     world.partitions[0].append()
     await world.turns(lambda: world.answer is not None)
     assert world.slices() == 0
-
-
-def test_a_fetch_that_waits_while_its_client_loses_the_right_gets_no_records() -> None:
-    asyncio.run(_revoked())

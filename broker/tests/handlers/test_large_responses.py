@@ -83,71 +83,56 @@ class Connections(World):
             await super()._answer(client)
 
 
-def test_one_of_many_answers_has_a_turn_at_a_time_and_all_get_on_alike() -> None:
-    async def run() -> None:
-        world = World()
-        world.begin()
-        first, *turns = await world.turns()
-        assert first == [1] * CLIENTS
-        assert world.made == [MANY] * CLIENTS
-        assert max(len([made for made in turn if made]) for turn in turns) == 1
-        half = [sum(column) for column in zip(*turns[: len(turns) // 2], strict=True)]
-        assert max(half) - min(half) < MANY / 4
-
-    asyncio.run(run())
+async def test_one_of_many_answers_has_a_turn_at_a_time_and_all_get_on_alike() -> None:
+    world = World()
+    world.begin()
+    first, *turns = await world.turns()
+    assert first == [1] * CLIENTS
+    assert world.made == [MANY] * CLIENTS
+    assert max(len([made for made in turn if made]) for turn in turns) == 1
+    half = [sum(column) for column in zip(*turns[: len(turns) // 2], strict=True)]
+    assert max(half) - min(half) < MANY / 4
 
 
-def test_where_they_hold_too_much_the_oldest_ends_first() -> None:
-    async def run() -> None:
-        world = World(2 * MANY * ELEMENT_BYTES)
-        world.begin()
-        held = 0
-        while not world.tasks[-1].done():
-            await asyncio.sleep(0)
-            held = max(held, sum(made for made in world.made if made < MANY))
-        assert world.ended == list(range(CLIENTS))
-        assert held <= 3 * MANY
-
-    asyncio.run(run())
+async def test_where_they_hold_too_much_the_oldest_ends_first() -> None:
+    world = World(2 * MANY * ELEMENT_BYTES)
+    world.begin()
+    held = 0
+    while not world.tasks[-1].done():
+        await asyncio.sleep(0)
+        held = max(held, sum(made for made in world.made if made < MANY))
+    assert world.ended == list(range(CLIENTS))
+    assert held <= 3 * MANY
 
 
-def test_one_that_becomes_too_large_ends_its_connection_and_no_other_answer() -> None:
-    async def run() -> None:
-        world = World((MANY // 2) * ELEMENT_BYTES)
-        world.begin()
-        await world.turns()
-        for task in world.tasks:
-            with pytest.raises(CloseConnection, match="has more than 50000 bytes; request fewer elements at once"):
-                task.result()
-        assert max(world.made) < MANY
-
-    asyncio.run(run())
+async def test_one_that_becomes_too_large_ends_its_connection_and_no_other_answer() -> None:
+    world = World((MANY // 2) * ELEMENT_BYTES)
+    world.begin()
+    await world.turns()
+    for task in world.tasks:
+        with pytest.raises(CloseConnection, match="has more than 50000 bytes; request fewer elements at once"):
+            task.result()
+    assert max(world.made) < MANY
 
 
-def test_nothing_more_is_made_for_a_client_that_is_gone() -> None:
-    async def run() -> None:
-        world = World()
-        made = await world.lose({1, 2})
-        await world.turns()
-        assert sorted(world.ended) == [0, *range(3, CLIENTS)]
-        assert [world.made[client] for client in world.gone] == [made[client] for client in world.gone]
-        for client in world.gone:
-            with pytest.raises(CloseConnection, match="the client has disconnected"):
-                world.tasks[client].result()
-
-    asyncio.run(run())
-
-
-def test_nothing_more_is_made_for_a_client_that_is_gone_and_was_the_only_one() -> None:
-    async def run() -> None:
-        world = World(clients=1)
-        await world.lose({0})
-        await world.turns()
-        assert world.made[0] < MANY
+async def test_nothing_more_is_made_for_a_client_that_is_gone() -> None:
+    world = World()
+    made = await world.lose({1, 2})
+    await world.turns()
+    assert sorted(world.ended) == [0, *range(3, CLIENTS)]
+    assert [world.made[client] for client in world.gone] == [made[client] for client in world.gone]
+    for client in world.gone:
         with pytest.raises(CloseConnection, match="the client has disconnected"):
-            world.tasks[0].result()
+            world.tasks[client].result()
 
-    asyncio.run(run())
+
+async def test_nothing_more_is_made_for_a_client_that_is_gone_and_was_the_only_one() -> None:
+    world = World(clients=1)
+    await world.lose({0})
+    await world.turns()
+    assert world.made[0] < MANY
+    with pytest.raises(CloseConnection, match="the client has disconnected"):
+        world.tasks[0].result()
 
 
 def test_what_was_made_for_a_client_that_is_gone_is_dropped_at_once() -> None:
@@ -167,13 +152,10 @@ def test_what_was_made_for_a_client_that_is_gone_is_dropped_at_once() -> None:
         gc.enable()
 
 
-def test_the_turn_of_one_that_is_cancelled_goes_to_the_next() -> None:
-    async def run() -> None:
-        world = World()
-        world.begin()
-        await asyncio.sleep(0)
-        world.tasks[1].cancel()
-        await world.turns()
-        assert sorted(world.ended) == [0, *range(2, CLIENTS)]
-
-    asyncio.run(run())
+async def test_the_turn_of_one_that_is_cancelled_goes_to_the_next() -> None:
+    world = World()
+    world.begin()
+    await asyncio.sleep(0)
+    world.tasks[1].cancel()
+    await world.turns()
+    assert sorted(world.ended) == [0, *range(2, CLIENTS)]

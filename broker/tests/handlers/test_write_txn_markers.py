@@ -135,16 +135,12 @@ def test_a_marker_is_refused_where_kafka_refuses_it(broker: Producing) -> None:
     assert broker.partition.log.log_end_offset == 2
 
 
-def test_a_marker_is_answered_once_it_is_replicated(tmp_path: Path, broker: Producing) -> None:
+async def test_a_marker_is_answered_once_it_is_replicated(tmp_path: Path, broker: Producing) -> None:
     broker.show(led(HERE, 2, HERE, OTHER, replicas=2))
-
-    async def run() -> None:
-        writing = asyncio.ensure_future(write(broker, ALPHA))
-        while broker.partition.log.log_end_offset == 0:
-            await asyncio.sleep(0)
-        assert not writing.done()
-        broker.partition.fetched_by(OTHER, 0, 1, 0, 0)
-        broker.timers.pass_time()
-        assert [code for _, _, code in await writing] == [0]
-
-    asyncio.run(run())
+    writing = asyncio.ensure_future(write(broker, ALPHA))
+    while broker.partition.log.log_end_offset == 0:
+        await asyncio.sleep(0)
+    assert not writing.done()
+    broker.partition.fetched_by(OTHER, 0, 1, 0, 0)
+    broker.timers.pass_time()
+    assert [code for _, _, code in await writing] == [0]

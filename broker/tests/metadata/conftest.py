@@ -1,4 +1,4 @@
-"""Async tests of this folder run on asyncio; those of the Kubernetes store share an API server."""
+"""Tests of the Kubernetes store share an API server."""
 
 import pytest
 
@@ -9,8 +9,3 @@ from kubernetes_stores import account, address, clock, cluster, open_store, plan
 from local_kubernetes.apiserver import api_server  # noqa: E402
 
 __all__ = ["account", "address", "api_server", "clock", "cluster", "open_store", "plane"]
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"

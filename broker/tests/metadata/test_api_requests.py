@@ -13,8 +13,6 @@ from barnabas_broker.metadata.store.metadata_store import HistoryCompacted, Stor
 from barnabas_kube.access import Access
 from harness.deadline import PATIENCE_S
 
-pytestmark = pytest.mark.anyio
-
 Answering = Callable[[web.Request], Awaitable[web.StreamResponse]]
 BUSY = {"kind": "Status", "code": 429, "message": "too many requests, please try again later"}
 GONE = {"kind": "Status", "code": 410, "message": "too old resource version"}

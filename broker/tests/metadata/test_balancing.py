@@ -4,16 +4,12 @@ import asyncio
 from itertools import pairwise
 from uuid import UUID
 
-import pytest
-
 from barnabas_broker.metadata.controller.controller import all_unbalanced
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.metadata.model import BrokerRegistration, PartitionState, TopicDocument
 from barnabas_core.fair_turns import THINGS_MAX, FairTurn
 from barnabas_core.topic_partition import TopicPartition
 from harness.manual_clock import ManualClock
-
-pytestmark = pytest.mark.anyio
 
 AWAY_FROM_HOME = PartitionState((1, 2), 2, 0, (1, 2))
 NAMES = [f"t-{number}" for number in range(3 * THINGS_MAX)]

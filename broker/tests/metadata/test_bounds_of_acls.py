@@ -11,7 +11,6 @@ from barnabas_broker.security.acls.stored_acls import changing, key_of
 from barnabas_core.acls import AclEntry, AclOperation, AclPattern, PatternType, Permission, ResourceType
 from barnabas_core.errors import ErrorCode
 
-pytestmark = pytest.mark.anyio
 READ = AclEntry("User:alice", "*", AclOperation.READ, Permission.ALLOW)
 WRITE = AclEntry("User:alice", "*", AclOperation.WRITE, Permission.ALLOW)
 A, B, C, D = (AclPattern(ResourceType.TOPIC, name, PatternType.LITERAL) for name in "abcd")

@@ -34,8 +34,6 @@ from barnabas_core.fair_turns import WRITTEN_ITEMS
 from harness.deadline import PATIENCE_S
 from harness.manual_clock import ManualClock
 
-pytestmark = pytest.mark.anyio
-
 TOPIC = ConfigResourceType.TOPIC
 BROKER = ConfigResourceType.BROKER
 

@@ -22,8 +22,6 @@ from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.topic_partition import TopicPartition
 from harness.deadline import PATIENCE_S
 
-pytestmark = pytest.mark.anyio
-
 
 @pytest.fixture
 async def cluster(tmp_path: Path) -> AsyncIterator[ClusterOfNodes]:

@@ -17,8 +17,6 @@ from barnabas_broker.metadata.image.restoration import with_newer_partitions
 from barnabas_broker.metadata.model import TopicDocument
 from barnabas_core.topic_partition import TopicPartition
 
-pytestmark = pytest.mark.anyio
-
 
 @pytest.fixture
 async def cluster(tmp_path: Path) -> AsyncIterator[ClusterOfNodes]:

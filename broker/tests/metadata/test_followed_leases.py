@@ -16,8 +16,6 @@ from barnabas_broker.metadata.store.metadata_store import Lease, MetadataStore
 from harness.deadline import PATIENCE_S
 from harness.manual_clock import ManualClock
 
-pytestmark = pytest.mark.anyio
-
 
 async def heard(store: MetadataStore, lease: Lease) -> None:
     """Until its followed leases have this one as it is now."""

@@ -48,7 +48,6 @@ class WatchedLate:
         return [49 for _ in writes]
 
 
-@pytest.mark.anyio
 async def test_a_change_that_vanishes_at_once_is_still_known_to_who_made_it() -> None:
     image = MetadataImage()
     before = a_topic("a", 1)
@@ -60,7 +59,6 @@ async def test_a_change_that_vanishes_at_once_is_still_known_to_who_made_it() ->
     assert image.lost == {topic_key("a"): configured}
 
 
-@pytest.mark.anyio
 async def test_who_waits_for_a_revision_of_a_store_that_was_put_back_waits_no_more() -> None:
     image = MetadataImage()
     image.apply_listing(Listing(50, []))
@@ -70,7 +68,6 @@ async def test_who_waits_for_a_revision_of_a_store_that_was_put_back_waits_no_mo
     await waiting
 
 
-@pytest.mark.anyio
 async def test_waiters_return_when_their_revision_is_reached() -> None:
     image = MetadataImage()
     image.apply_listing(Listing(5, []))
@@ -105,7 +102,6 @@ class ScriptedStore:
             yield step
 
 
-@pytest.mark.anyio
 async def test_the_feed_goes_on_after_the_store_was_away_and_lists_where_history_is_gone() -> None:
     store = ScriptedStore(
         [Listing(1, []), Listing(50, [Document(topic_key("z"), encode(a_topic("z", 26)), 50)])],
@@ -130,7 +126,6 @@ async def test_the_feed_goes_on_after_the_store_was_away_and_lists_where_history
     assert slept == [image_feed.RETRY_S] * 2
 
 
-@pytest.mark.anyio
 async def test_a_store_that_was_put_back_gives_a_version_once_more_and_the_feed_takes_what_is_there_now() -> None:
     before, now = (BrokerRegistration(0, UUID(int=epoch), (), broker_epoch=epoch) for epoch in (40, 20))
     store = ScriptedStore(
@@ -153,7 +148,6 @@ def parts(topic: TopicDocument, epoch: int) -> list[tuple[str, AnyDocument]]:
     return list(documents_of(changed, lambda _: None).items())
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("is_listed", [False, True])
 async def test_the_leaders_of_a_large_topic_change_some_a_turn(is_listed: bool) -> None:
     topic = laid_out(TopicDocument("t", UUID(int=5), (STATE,) * 5_000), splits=True)
@@ -200,7 +194,6 @@ def test_a_topic_is_gone_as_soon_as_it_has_a_tombstone_though_its_document_is_st
     assert heard[1].created == (again,)
 
 
-@pytest.mark.anyio
 async def test_a_store_that_forgets_faster_than_it_tells_is_not_listed_in_a_spin() -> None:
     gone = HistoryCompacted("too long")
     told = changes((topic_key("a"), a_topic("a", 1)), begin=10)

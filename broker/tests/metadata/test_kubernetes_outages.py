@@ -31,8 +31,6 @@ from harness.deadline import PATIENCE_S, wait_for
 from harness.manual_clock import ManualClock
 from local_kubernetes.control_plane import ControlPlane
 
-pytestmark = pytest.mark.anyio
-
 
 @contextmanager
 def frozen(plane: ControlPlane) -> Iterator[None]:

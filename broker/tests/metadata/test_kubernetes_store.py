@@ -25,8 +25,6 @@ from harness.manual_clock import ManualClock
 from local_kubernetes.control_plane import ControlPlane
 from local_kubernetes.helm import template
 
-pytestmark = pytest.mark.anyio
-
 
 class TestKubernetesStore(StoreConformance):
     async def test_people_see_leaders_and_replicas_in_sync(

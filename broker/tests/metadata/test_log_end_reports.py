@@ -4,7 +4,6 @@ from pathlib import Path
 from uuid import UUID
 
 import msgspec
-import pytest
 from metadata_cluster import a_topic
 from one_replica import FLIGHTS, HERE, OTHER, Broker, led
 
@@ -25,8 +24,6 @@ from barnabas_broker.metadata.model import (
 )
 from barnabas_broker.metadata.store.sqlite.sqlite_store import SqliteStore
 from harness.manual_clock import ManualClock
-
-pytestmark = pytest.mark.anyio
 
 LED = PartitionState((HERE, OTHER, 3), 3, 4, (3,), partition_epoch=4)
 LOST = PartitionState((HERE, OTHER, 3), NO_LEADER, 5, (), partition_epoch=5, last_known_leader=3, lacking=(3,))

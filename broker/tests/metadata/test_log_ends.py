@@ -34,9 +34,6 @@ TOPIC = a_topic("t", led(1, epoch=3), led(1, epoch=3))
 LOST = PartitionState((1,), NO_LEADER, 4, (), last_known_leader=1, lacking=(1,), partition_epoch=1)
 
 
-pytestmark = pytest.mark.anyio
-
-
 class Told:
     """One broker's logs, a store, and what an image makes of it."""
 

@@ -66,7 +66,6 @@ def test_what_is_told_of_a_topic_is_bounded() -> None:
     assert len(value) < 20_000
 
 
-@pytest.mark.anyio
 async def test_the_controller_says_it_once(caplog: pytest.LogCaptureFixture) -> None:
     image = shown(a_topic("orders", LOST))
     news, turn = LossReports(image), FairTurn(ManualClock())
@@ -86,7 +85,6 @@ async def test_the_controller_says_it_once(caplog: pytest.LogCaptureFixture) -> 
     assert len(caplog.records) == 2, "another loss is told again"
 
 
-@pytest.mark.anyio
 async def test_the_controller_looks_at_some_topics_a_turn() -> None:
     looked: list[str] = []
     seen = [0]

@@ -20,8 +20,6 @@ from barnabas_core.clock import monotonic_ms
 from barnabas_core.errors import ApiError, ErrorCode
 from harness.manual_clock import ManualClock
 
-pytestmark = pytest.mark.anyio
-
 HEARTBEAT_MS, SESSION_MS = 1000, 3000
 
 

@@ -72,7 +72,6 @@ class Forgetful:
             yield changes_of_now
 
 
-@pytest.mark.anyio
 async def test_a_broker_may_have_been_alive_before_a_listing(image: MetadataImage, past: PastIncarnations) -> None:
     documents = [Document(KEY, encode(LATER), 5), Document(topic_key(TOPIC.name), encode(TOPIC), 2)]
     feed = image_feed.ImageFeed(image, Forgetful(Listing(9, documents)), None)  # type: ignore[arg-type]

@@ -52,34 +52,28 @@ def test_who_is_never_late_is_awake_without_asking_anybody() -> None:
     assert world.tasks == []
 
 
-def test_who_stood_still_answers_once_its_metadata_are_those_of_now() -> None:
-    async def scenario() -> None:
-        world = World()
-        world.clock.passed_ms += LIMIT_MS + 1
-        assert not world.pause_detection.is_awake()
-        assert not world.pause_detection.is_awake()
+async def test_who_stood_still_answers_once_its_metadata_are_those_of_now() -> None:
+    world = World()
+    world.clock.passed_ms += LIMIT_MS + 1
+    assert not world.pause_detection.is_awake()
+    assert not world.pause_detection.is_awake()
+    await asyncio.sleep(0)
+    assert not world.pause_detection.is_awake(), "the image has not seen revision 8"
+    world.image.apply_listing(Listing(8, []))
+    await world.tasks[0]
+    assert world.pause_detection.is_awake()
+    assert len(world.tasks) == 1
+
+
+async def test_while_the_store_is_away_it_goes_on_asking() -> None:
+    world = World()
+    world.image.revision = 8
+    world.is_away = True
+    world.clock.passed_ms += LIMIT_MS + 1
+    assert not world.pause_detection.is_awake()
+    for _ in range(5):
         await asyncio.sleep(0)
-        assert not world.pause_detection.is_awake(), "the image has not seen revision 8"
-        world.image.apply_listing(Listing(8, []))
-        await world.tasks[0]
-        assert world.pause_detection.is_awake()
-        assert len(world.tasks) == 1
-
-    asyncio.run(scenario())
-
-
-def test_while_the_store_is_away_it_goes_on_asking() -> None:
-    async def scenario() -> None:
-        world = World()
-        world.image.revision = 8
-        world.is_away = True
-        world.clock.passed_ms += LIMIT_MS + 1
-        assert not world.pause_detection.is_awake()
-        for _ in range(5):
-            await asyncio.sleep(0)
-        assert not world.pause_detection.is_awake()
-        world.is_away = False
-        await world.tasks[0]
-        assert world.pause_detection.is_awake()
-
-    asyncio.run(scenario())
+    assert not world.pause_detection.is_awake()
+    world.is_away = False
+    await world.tasks[0]
+    assert world.pause_detection.is_awake()

@@ -18,8 +18,6 @@ from barnabas_core.credential_secrets import credential_secrets
 from barnabas_operator.resources.cluster_roles import credential_rules
 from local_kubernetes.control_plane import ControlPlane
 
-pytestmark = pytest.mark.anyio
-
 
 class TestSqliteSecrets(SecretConformance):
     @pytest.fixture

@@ -27,8 +27,6 @@ from barnabas_core.fair_turns import FairTurn
 from barnabas_core.metadata_level import METADATA_LEVEL
 from barnabas_core.topic_partition import TopicPartition
 
-pytestmark = pytest.mark.anyio
-
 
 @pytest.fixture
 async def cluster(tmp_path: Path) -> AsyncIterator[ClusterOfNodes]:

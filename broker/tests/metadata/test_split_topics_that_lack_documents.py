@@ -22,8 +22,6 @@ from barnabas_broker.metadata.topic_layout import documents_of, laid_out, part_k
 from barnabas_core.errors import ApiError, ErrorCode
 from harness.manual_clock import ManualClock
 
-pytestmark = pytest.mark.anyio
-
 
 @pytest.fixture
 async def cluster(tmp_path: Path) -> AsyncIterator[ClusterOfNodes]:

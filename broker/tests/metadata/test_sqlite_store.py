@@ -21,8 +21,6 @@ from barnabas_broker.metadata.store.sqlite.sqlite_store import SqliteStore
 from harness.deadline import PATIENCE_S
 from harness.manual_clock import ManualClock
 
-pytestmark = pytest.mark.anyio
-
 PRELUDE = """
 import asyncio, sys
 from pathlib import Path

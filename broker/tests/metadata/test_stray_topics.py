@@ -16,8 +16,6 @@ from barnabas_broker.metadata.model import TombstoneDocument, TopicDocument
 from barnabas_broker.storage.log_dirs.kept_records import Kept
 from barnabas_core.errors import ApiError, ErrorCode
 
-pytestmark = pytest.mark.anyio
-
 FLIGHTS = a_topic("flights", led(1))
 LOGS = [HeldLog("flights", FLIGHTS.topic_id, 0, 5, 100, Kept.ALL)]
 

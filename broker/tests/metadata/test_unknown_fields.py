@@ -38,8 +38,6 @@ from barnabas_broker.metadata.model import (
 from barnabas_broker.metadata.store.metadata_store import Change, Changes
 from barnabas_core.metadata_level import METADATA_LEVEL
 
-pytestmark = pytest.mark.anyio
-
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),

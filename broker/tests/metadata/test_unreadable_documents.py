@@ -33,8 +33,6 @@ from barnabas_core.config.listeners import Endpoint
 from barnabas_core.errors import ApiError, ErrorCode
 from harness.manual_clock import ManualClock
 
-pytestmark = pytest.mark.anyio
-
 TORN = b'{"torn'
 KEYS = (CONTROLLER_KEY, FEATURES_KEY, PRODUCER_IDS_KEY, broker_key(1), broker_key(2), topic_key("a"))
 

@@ -9,8 +9,6 @@ from metadata_cluster import ClusterOfNodes, Node, a_topic, cluster_at, led
 from barnabas_broker.metadata.membership.membership import BROKER_LEASES
 from barnabas_core.errors import ApiError, ErrorCode
 
-pytestmark = pytest.mark.anyio
-
 
 @pytest.fixture
 async def cluster(tmp_path: Path) -> AsyncIterator[ClusterOfNodes]:

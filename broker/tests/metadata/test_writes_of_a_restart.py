@@ -10,8 +10,6 @@ from metadata_cluster import ClusterOfNodes, Node, a_topic, cluster_at, led
 from barnabas_broker.metadata.documents import topic_key
 from barnabas_broker.metadata.store.metadata_store import VersionConflict, Write
 
-pytestmark = pytest.mark.anyio
-
 TOPICS = [f"t{number}" for number in range(20)]
 
 

@@ -120,7 +120,7 @@ def test_a_round_over_in_sync_replicas_looks_at_a_few_partitions_in_a_turn(
     assert len(set(looked)) == len(looked) == LOGS
 
 
-def test_a_thread_encodes_the_checkpoints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_thread_encodes_the_checkpoints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     broker, threads = broker_with_logs(tmp_path), list[int]()
 
     def observed(offsets: Mapping[TopicPartition, int]) -> bytes:
@@ -129,12 +129,12 @@ def test_a_thread_encodes_the_checkpoints(tmp_path: Path, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(log_dir, "encode_offsets", observed)
     chores = LogChores(broker.logs, broker.replicas, ManualClock(), lambda _: None)
-    asyncio.run(chores.checkpoint(broker.logs.log_dirs[0]))
+    await chores.checkpoint(broker.logs.log_dirs[0])
     assert threads
     assert threading.get_ident() not in threads
 
 
-def test_only_logs_that_have_something_to_sync_are_looked_at_each_second(
+async def test_only_logs_that_have_something_to_sync_are_looked_at_each_second(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker, clock = broker_with_logs(tmp_path), ManualClock()
@@ -153,14 +153,14 @@ def test_only_logs_that_have_something_to_sync_are_looked_at_each_second(
     monkeypatch.setattr(Log, "due_flush", look)
     chores = LogChores(broker.logs, broker.replicas, clock, lambda _: None)
     for _ in range(3):
-        asyncio.run(chores.flush(broker.logs.log_dirs[0]))
+        await chores.flush(broker.logs.log_dirs[0])
     assert rolled.syncs.recovery_point == 3
     assert looked.count(rolled) == 2
     assert looked.count(timed) == 3
     assert len(looked) == 5
 
 
-def test_a_log_whose_directory_failed_and_came_back_within_a_round_is_not_flushed_any_more(
+async def test_a_log_whose_directory_failed_and_came_back_within_a_round_is_not_flushed_any_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It would write its index entries and epochs into the files of the log that was loaded anew."""
@@ -178,12 +178,12 @@ def test_a_log_whose_directory_failed_and_came_back_within_a_round_is_not_flushe
 
     monkeypatch.setattr(Log, "due_flush", flush)
     chores = LogChores(broker.logs, broker.replicas, ManualClock(), lambda _: None)
-    asyncio.run(chores.flush(broker.logs.log_dirs[0]))
+    await chores.flush(broker.logs.log_dirs[0])
     assert len(begun) > 1
     assert len(flushed) == 1
 
 
-def test_the_topic_ids_of_new_logs_are_synced_once_each_by_a_thread(
+async def test_the_topic_ids_of_new_logs_are_synced_once_each_by_a_thread(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker, synced, threads = broker_with_logs(tmp_path), list[str](), set[int]()
@@ -196,13 +196,13 @@ def test_the_topic_ids_of_new_logs_are_synced_once_each_by_a_thread(
     monkeypatch.setattr(os, "fsync", note)
     chores = LogChores(broker.logs, broker.replicas, ManualClock(), lambda _: None)
     for each in broker.logs.log_dirs * 2:
-        asyncio.run(chores.sync_topic_ids(each))
+        await chores.sync_topic_ids(each)
     directories = [log.directory for log in broker.logs.online_logs()]
     assert sorted(synced) == sorted([*directories, *(f"{each}/partition.metadata" for each in directories)])
     assert threading.get_ident() not in threads
 
 
-def test_one_checkpoint_in_a_thread_is_for_all_logs_that_were_truncated_in_a_turn(
+async def test_one_checkpoint_in_a_thread_is_for_all_logs_that_were_truncated_in_a_turn(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker, threads = broker_with_logs(tmp_path), list[int]()
@@ -219,16 +219,12 @@ def test_one_checkpoint_in_a_thread_is_for_all_logs_that_were_truncated_in_a_tur
         checkpoint(each)
 
     monkeypatch.setattr(LogDir, "checkpoint_anew", observed)
-
-    async def truncate() -> None:
-        tasks: list[asyncio.Task[object]] = []
-        LogChores(broker.logs, broker.replicas, ManualClock(), lambda work: tasks.append(asyncio.ensure_future(work)))
-        for log in logs:
-            truncate_to(log, 1)
-        assert all(log.known_producers.are_held_back for log in logs)
-        await asyncio.gather(*tasks)
-
-    asyncio.run(truncate())
+    tasks: list[asyncio.Task[object]] = []
+    LogChores(broker.logs, broker.replicas, ManualClock(), lambda work: tasks.append(asyncio.ensure_future(work)))
+    for log in logs:
+        truncate_to(log, 1)
+    assert all(log.known_producers.are_held_back for log in logs)
+    await asyncio.gather(*tasks)
     assert not any(log.known_producers.are_held_back for log in logs)
     dirs = {log.log_dir for log in logs}
     assert len(threads) == len(dirs)

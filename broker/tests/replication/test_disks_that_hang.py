@@ -76,7 +76,7 @@ async def read_all(log: RecordLog, partition: int) -> int:
     return keys
 
 
-def test_syncs_that_hang_hold_up_no_other_log_dir(
+async def test_syncs_that_hang_hold_up_no_other_log_dir(
     tmp_path: Path, broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hanging, healthy = partitions_in(broker, tmp_path / "logs"), partitions_in(broker, tmp_path / "more")
@@ -86,27 +86,24 @@ def test_syncs_that_hang_hold_up_no_other_log_dir(
     def spawn(work: Coroutine[object, object, object]) -> None:
         tasks.append(asyncio.ensure_future(work))
 
-    async def run() -> None:
-        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(SHARED_THREADS))
-        chores = LogChores(broker.logs, broker.replicas, broker.clock, spawn)
-        for each in (*hanging, *healthy):
-            each.configure(replace(each.log.config, flush_messages=1))
-        for each in hanging:
-            broker.append(1, each)
-        await until(broker, lambda: disk.hanging > SHARED_THREADS)
-        one = healthy[0]
-        data = encode_batch([Record(0, NOW_MS, b"key", b"value")], attributes=Codec.GZIP)
-        one.append_as_leader(memoryview(data), parse_header(data, 0), NOW_MS)
-        await until(broker, lambda: one.log.high_watermark == 1)
-        found = await offset_for_timestamp(one.log, NOW_MS, 1, FairTurn(broker.clock))
-        assert found is not None
-        records = RecordLog(FLIGHTS.topic, broker.replicas, broker.clock, Codec.NONE, 1 << 20)
-        assert await read_all(records, one.topic_partition.partition) == 1
-        async with asyncio.timeout(PATIENCE_S):
-            await chores.checkpoint(broker.logs.log_dirs[1])
-        assert [each.log.high_watermark for each in hanging] == [0] * len(hanging)
-        disk.answers.set()
-        await until(broker, lambda: all(each.log.high_watermark == 1 for each in hanging))
-        await asyncio.gather(*tasks)
-
-    asyncio.run(run())
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(SHARED_THREADS))
+    chores = LogChores(broker.logs, broker.replicas, broker.clock, spawn)
+    for each in (*hanging, *healthy):
+        each.configure(replace(each.log.config, flush_messages=1))
+    for each in hanging:
+        broker.append(1, each)
+    await until(broker, lambda: disk.hanging > SHARED_THREADS)
+    one = healthy[0]
+    data = encode_batch([Record(0, NOW_MS, b"key", b"value")], attributes=Codec.GZIP)
+    one.append_as_leader(memoryview(data), parse_header(data, 0), NOW_MS)
+    await until(broker, lambda: one.log.high_watermark == 1)
+    found = await offset_for_timestamp(one.log, NOW_MS, 1, FairTurn(broker.clock))
+    assert found is not None
+    records = RecordLog(FLIGHTS.topic, broker.replicas, broker.clock, Codec.NONE, 1 << 20)
+    assert await read_all(records, one.topic_partition.partition) == 1
+    async with asyncio.timeout(PATIENCE_S):
+        await chores.checkpoint(broker.logs.log_dirs[1])
+    assert [each.log.high_watermark for each in hanging] == [0] * len(hanging)
+    disk.answers.set()
+    await until(broker, lambda: all(each.log.high_watermark == 1 for each in hanging))
+    await asyncio.gather(*tasks)

@@ -88,7 +88,7 @@ def links() -> FakeLinks:
     return FakeLinks()
 
 
-async def _every_leader_is_asked_for_its_own(links: FakeLinks) -> None:
+async def test_every_leader_is_asked_for_its_own(links: FakeLinks) -> None:
     ends = EndOffsets(HERE, links, image_of(a=[2, 3, 2], b=[3]), asyncio.timeout)
     asked = [TopicPartition("a", number) for number in range(3)] + [TopicPartition("b", 0)]
     found = await ends.ask(asked)
@@ -98,22 +98,14 @@ async def _every_leader_is_asked_for_its_own(links: FakeLinks) -> None:
     assert links.open_count == 0
 
 
-def test_every_leader_is_asked_for_its_own(links: FakeLinks) -> None:
-    asyncio.run(_every_leader_is_asked_for_its_own(links))
-
-
-async def _what_nobody_else_leads_is_not_asked_for(links: FakeLinks) -> None:
+async def test_what_nobody_else_leads_is_not_asked_for(links: FakeLinks) -> None:
     ends = EndOffsets(HERE, links, image_of(a=[HERE, NO_LEADER]), asyncio.timeout)
     asked = [TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("a", 2), TopicPartition("gone", 0)]
     assert await ends.ask(asked) == {}
     assert links.requests == []
 
 
-def test_what_nobody_else_leads_is_not_asked_for(links: FakeLinks) -> None:
-    asyncio.run(_what_nobody_else_leads_is_not_asked_for(links))
-
-
-async def _who_does_not_tell_is_left_out(links: FakeLinks) -> None:
+async def test_who_does_not_tell_is_left_out(links: FakeLinks) -> None:
     links.dead.add(2)
     links.wrong.add(3)
     ends = EndOffsets(HERE, links, image_of(a=[2, 3, 4], moved=[4]), asyncio.timeout)
@@ -122,17 +114,9 @@ async def _who_does_not_tell_is_left_out(links: FakeLinks) -> None:
     assert links.open_count == 0
 
 
-def test_who_does_not_tell_is_left_out(links: FakeLinks) -> None:
-    asyncio.run(_who_does_not_tell_is_left_out(links))
-
-
-async def _many_partitions_are_asked_for_in_parts(links: FakeLinks) -> None:
+async def test_many_partitions_are_asked_for_in_parts(links: FakeLinks) -> None:
     count = PARTITIONS_A_REQUEST + 1
     ends = EndOffsets(HERE, links, image_of(a=[2] * count), asyncio.timeout)
     found = await ends.ask([TopicPartition("a", number) for number in range(count)])
     assert len(found) == count
     assert links.requests == [(2, PARTITIONS_A_REQUEST), (2, 1)]
-
-
-def test_many_partitions_are_asked_for_in_parts(links: FakeLinks) -> None:
-    asyncio.run(_many_partitions_are_asked_for_in_parts(links))

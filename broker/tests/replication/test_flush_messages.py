@@ -72,128 +72,111 @@ class Syncing:
                 await asyncio.sleep(0.001)
 
 
-def test_the_loop_goes_on_while_the_disk_syncs_and_nothing_is_acknowledged_before(
+async def test_the_loop_goes_on_while_the_disk_syncs_and_nothing_is_acknowledged_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def run() -> None:
-        one, disk = Syncing(tmp_path, flush_messages=2), Disk(monkeypatch)
-        partition = one.partition
-        one.broker.append(1)
-        disk.work_on()
-        await one.until(lambda: partition.log.high_watermark == partition.log.syncs.recovery_point == 1)
-        disk.stand_still()
-        one.broker.append(1)
-        assert partition.log.high_watermark == partition.log.syncs.ack_end_offset(partition.log.log_end_offset) == 2
-        one.broker.append(1)
-        partition.waits.wait(3, one.answers.append, partition.log.high_watermark)
-        partition.waits.wait(3, one.answers.append, partition.log.high_watermark, all_replicas=False)
-        await one.until(lambda: disk.begun == 1)
-        one.broker.append(3)
-        assert partition.log.high_watermark == partition.log.syncs.ack_end_offset(partition.log.log_end_offset) == 2
-        assert partition.read(2, 1000, partition.log.high_watermark, at_least_one_batch=True) is None
-        assert one.answers == []
-        disk.work_on()
-        await one.until(lambda: len(one.answers) == 2 and partition.log.high_watermark == 6)
-        assert one.answers == [None, None]
-        assert partition.log.syncs.recovery_point >= 5
-        await asyncio.gather(*one.tasks)
-
-    asyncio.run(run())
+    one, disk = Syncing(tmp_path, flush_messages=2), Disk(monkeypatch)
+    partition = one.partition
+    one.broker.append(1)
+    disk.work_on()
+    await one.until(lambda: partition.log.high_watermark == partition.log.syncs.recovery_point == 1)
+    disk.stand_still()
+    one.broker.append(1)
+    assert partition.log.high_watermark == partition.log.syncs.ack_end_offset(partition.log.log_end_offset) == 2
+    one.broker.append(1)
+    partition.waits.wait(3, one.answers.append, partition.log.high_watermark)
+    partition.waits.wait(3, one.answers.append, partition.log.high_watermark, all_replicas=False)
+    await one.until(lambda: disk.begun == 1)
+    one.broker.append(3)
+    assert partition.log.high_watermark == partition.log.syncs.ack_end_offset(partition.log.log_end_offset) == 2
+    assert partition.read(2, 1000, partition.log.high_watermark, at_least_one_batch=True) is None
+    assert one.answers == []
+    disk.work_on()
+    await one.until(lambda: len(one.answers) == 2 and partition.log.high_watermark == 6)
+    assert one.answers == [None, None]
+    assert partition.log.syncs.recovery_point >= 5
+    await asyncio.gather(*one.tasks)
 
 
-def test_what_comes_in_during_a_sync_goes_with_the_next_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def run() -> None:
-        one, disk = Syncing(tmp_path, flush_messages=1), Disk(monkeypatch)
-        one.broker.append(1)
-        await one.until(lambda: disk.begun == 1)
-        one.broker.append(100)
-        assert len(one.tasks) == 1
-        disk.work_on()
-        await one.until(lambda: one.partition.log.high_watermark == 101)
-        assert disk.begun < 20
-        await asyncio.gather(*one.tasks)
-
-    asyncio.run(run())
-
-
-def test_a_sync_that_fails_takes_the_partition_offline_and_tells_who_waits(
+async def test_what_comes_in_during_a_sync_goes_with_the_next_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def run() -> None:
-        one, disk = Syncing(tmp_path, flush_messages=1), Disk(monkeypatch)
-        disk.error = SyncFailed(OSError(5, "Input/output error"))
-        one.broker.append(1)
-        one.partition.waits.wait(1, one.answers.append, one.partition.log.high_watermark, all_replicas=False)
-        disk.work_on()
-        await one.until(lambda: len(one.answers) == 1)
-        assert one.answers[0] is not None
-        assert one.answers[0].code is ErrorCode.KAFKA_STORAGE_ERROR
-        assert one.broker.replicas.states.hosted(FLIGHTS).state is ReplicaState.OFFLINE
-        assert one.partition.log.high_watermark == 0
-        await asyncio.gather(*one.tasks)
-
-    asyncio.run(run())
+    one, disk = Syncing(tmp_path, flush_messages=1), Disk(monkeypatch)
+    one.broker.append(1)
+    await one.until(lambda: disk.begun == 1)
+    one.broker.append(100)
+    assert len(one.tasks) == 1
+    disk.work_on()
+    await one.until(lambda: one.partition.log.high_watermark == 101)
+    assert disk.begun < 20
+    await asyncio.gather(*one.tasks)
 
 
-def test_what_a_full_disk_did_not_take_is_synced_once_it_has_space(
+async def test_a_sync_that_fails_takes_the_partition_offline_and_tells_who_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, disk = Syncing(tmp_path, flush_messages=1), Disk(monkeypatch)
+    disk.error = SyncFailed(OSError(5, "Input/output error"))
+    one.broker.append(1)
+    one.partition.waits.wait(1, one.answers.append, one.partition.log.high_watermark, all_replicas=False)
+    disk.work_on()
+    await one.until(lambda: len(one.answers) == 1)
+    assert one.answers[0] is not None
+    assert one.answers[0].code is ErrorCode.KAFKA_STORAGE_ERROR
+    assert one.broker.replicas.states.hosted(FLIGHTS).state is ReplicaState.OFFLINE
+    assert one.partition.log.high_watermark == 0
+    await asyncio.gather(*one.tasks)
+
+
+async def test_what_a_full_disk_did_not_take_is_synced_once_it_has_space(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A follower that waits for its sync fetches nothing, so no later append would begin another one."""
-
-    async def run() -> None:
-        one, disk = Syncing(tmp_path, flush_messages=1), Disk(monkeypatch)
-        disk.error = OSError(28, "No space left on device")
-        one.broker.append(1)
-        one.partition.waits.wait(1, one.answers.append, one.partition.log.high_watermark, all_replicas=False)
-        disk.work_on()
-        await asyncio.gather(*one.tasks)
-        await one.chores.flush(one.broker.logs.log_dirs[0])
-        await asyncio.gather(*one.tasks)
-        assert one.answers == []
-        disk.error = None
-        await one.chores.flush(one.broker.logs.log_dirs[0])
-        await one.until(lambda: one.answers == [None])
-        assert one.partition.log.high_watermark == 1
-        await asyncio.gather(*one.tasks)
-        tasks = len(one.tasks)
-        await one.chores.flush(one.broker.logs.log_dirs[0])
-        assert len(one.tasks) == tasks
-
-    asyncio.run(run())
+    one, disk = Syncing(tmp_path, flush_messages=1), Disk(monkeypatch)
+    disk.error = OSError(28, "No space left on device")
+    one.broker.append(1)
+    one.partition.waits.wait(1, one.answers.append, one.partition.log.high_watermark, all_replicas=False)
+    disk.work_on()
+    await asyncio.gather(*one.tasks)
+    await one.chores.flush(one.broker.logs.log_dirs[0])
+    await asyncio.gather(*one.tasks)
+    assert one.answers == []
+    disk.error = None
+    await one.chores.flush(one.broker.logs.log_dirs[0])
+    await one.until(lambda: one.answers == [None])
+    assert one.partition.log.high_watermark == 1
+    await asyncio.gather(*one.tasks)
+    tasks = len(one.tasks)
+    await one.chores.flush(one.broker.logs.log_dirs[0])
+    assert len(one.tasks) == tasks
 
 
-def test_who_waits_for_the_disk_of_a_leader_hears_that_it_leads_no_more(
+async def test_who_waits_for_the_disk_of_a_leader_hears_that_it_leads_no_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def run() -> None:
-        one, disk = Syncing(tmp_path, flush_messages=1), Disk(monkeypatch)
-        one.broker.append(1)
-        one.partition.waits.wait(1, one.answers.append, one.partition.log.high_watermark, all_replicas=False)
-        one.partition.resign()
-        await one.until(lambda: one.answers == [LOST_LEADERSHIP])
-        disk.work_on()
-        await asyncio.gather(*one.tasks)
-        assert one.answers == [LOST_LEADERSHIP]
-
-    asyncio.run(run())
+    one, disk = Syncing(tmp_path, flush_messages=1), Disk(monkeypatch)
+    one.broker.append(1)
+    one.partition.waits.wait(1, one.answers.append, one.partition.log.high_watermark, all_replicas=False)
+    one.partition.resign()
+    await one.until(lambda: one.answers == [LOST_LEADERSHIP])
+    disk.work_on()
+    await asyncio.gather(*one.tasks)
+    assert one.answers == [LOST_LEADERSHIP]
 
 
-def test_a_truncation_during_a_sync_leaves_nothing_that_waits_for_ever(
+async def test_a_truncation_during_a_sync_leaves_nothing_that_waits_for_ever(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def run() -> None:
-        one, disk = Syncing(tmp_path, flush_messages=1), Disk(monkeypatch)
-        one.broker.append(3)
-        await one.until(lambda: disk.begun == 1)
-        log = one.partition.log
-        truncate_to(log, 1)
-        assert log.syncs.ack_end_offset(log.log_end_offset) <= 1
-        disk.work_on()
-        await one.until(lambda: log.syncs.unsynced_from is None and not log.known_producers.are_held_back)
-        assert (log.log_end_offset, log.syncs.recovery_point) == (1, 1)
-        await asyncio.gather(*one.tasks)
-
-    asyncio.run(run())
+    one, disk = Syncing(tmp_path, flush_messages=1), Disk(monkeypatch)
+    one.broker.append(3)
+    await one.until(lambda: disk.begun == 1)
+    log = one.partition.log
+    truncate_to(log, 1)
+    assert log.syncs.ack_end_offset(log.log_end_offset) <= 1
+    disk.work_on()
+    await one.until(lambda: log.syncs.unsynced_from is None and not log.known_producers.are_held_back)
+    assert (log.log_end_offset, log.syncs.recovery_point) == (1, 1)
+    await asyncio.gather(*one.tasks)
 
 
 def awaiting(broker: WorldBroker) -> list[WaitingLog]:

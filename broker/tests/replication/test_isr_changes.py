@@ -64,7 +64,7 @@ class World:
             await asyncio.sleep(0)
 
 
-async def _joins_wait_for_each_other_and_who_has_to_leave_waits_for_nobody() -> None:
+async def test_joins_wait_for_each_other_and_who_has_to_leave_waits_for_nobody() -> None:
     world = World()
     world.changes.propose(Leader(0))
     world.changes.propose(Leader(1, size=1))
@@ -77,11 +77,7 @@ async def _joins_wait_for_each_other_and_who_has_to_leave_waits_for_nobody() -> 
     assert world.writes == [[1], [0, 2]]
 
 
-def test_joins_wait_for_each_other_and_who_has_to_leave_waits_for_nobody() -> None:
-    asyncio.run(_joins_wait_for_each_other_and_who_has_to_leave_waits_for_nobody())
-
-
-async def _who_has_to_leave_does_not_wait_for_a_write_of_joins_either() -> None:
+async def test_who_has_to_leave_does_not_wait_for_a_write_of_joins_either() -> None:
     world = World()
     world.changes.propose(Leader(0))
     await world.pass_time(JOINS_TOGETHER_S)
@@ -90,22 +86,14 @@ async def _who_has_to_leave_does_not_wait_for_a_write_of_joins_either() -> None:
     assert world.writes == [[0], [1]]
 
 
-def test_who_has_to_leave_does_not_wait_for_a_write_of_joins_either() -> None:
-    asyncio.run(_who_has_to_leave_does_not_wait_for_a_write_of_joins_either())
-
-
-async def _a_join_that_is_waited_for_does_not_wait() -> None:
+async def test_a_join_that_is_waited_for_does_not_wait() -> None:
     world = World()
     world.changes.propose(Leader(0, isr_size_min=3))
     await world.pass_time(0)
     assert world.writes == [[0]]
 
 
-def test_a_join_that_is_waited_for_does_not_wait() -> None:
-    asyncio.run(_a_join_that_is_waited_for_does_not_wait())
-
-
-async def _what_is_proposed_while_a_write_is_under_way_goes_with_the_next() -> None:
+async def test_what_is_proposed_while_a_write_is_under_way_goes_with_the_next() -> None:
     world = World()
     for number in range(4):
         world.changes.propose(Leader(number, size=1))
@@ -116,11 +104,7 @@ async def _what_is_proposed_while_a_write_is_under_way_goes_with_the_next() -> N
     assert world.writes == [[0], [1, 2, 3]]
 
 
-def test_what_is_proposed_while_a_write_is_under_way_goes_with_the_next() -> None:
-    asyncio.run(_what_is_proposed_while_a_write_is_under_way_goes_with_the_next())
-
-
-async def _one_whose_outcome_is_not_known_holds_up_no_other() -> None:
+async def test_one_whose_outcome_is_not_known_holds_up_no_other() -> None:
     world = World()
     unknown = Leader(0, size=1)
     world.changes.propose(unknown)
@@ -132,7 +116,3 @@ async def _one_whose_outcome_is_not_known_holds_up_no_other() -> None:
     await world.pass_time(0)
     assert world.writes == [[0], [1]]
     assert world.changes.failed_total == 1
-
-
-def test_one_whose_outcome_is_not_known_holds_up_no_other() -> None:
-    asyncio.run(_one_whose_outcome_is_not_known_holds_up_no_other())

@@ -89,7 +89,7 @@ class Pauses:
         await asyncio.sleep(0)
 
 
-async def _all_live_brokers_are_asked_until_they_know(caplog: pytest.LogCaptureFixture) -> None:
+async def test_all_live_brokers_are_asked_until_they_know(caplog: pytest.LogCaptureFixture) -> None:
     others, pauses = OtherBrokers(b2=0, b3=3), Pauses()
     image = image_of("late", "other", live=(1, 2, 3))
     await LeaderPropagation(HERE, others, image, pauses, asyncio.timeout).until_heard(["late", "other", "gone"])
@@ -98,32 +98,20 @@ async def _all_live_brokers_are_asked_until_they_know(caplog: pytest.LogCaptureF
     assert (pauses.count, others.open_count, caplog.messages) == (3, 0, [])
 
 
-def test_all_live_brokers_are_asked_until_they_know(caplog: pytest.LogCaptureFixture) -> None:
-    asyncio.run(_all_live_brokers_are_asked_until_they_know(caplog))
-
-
-async def _many_topics_are_asked_for_in_parts() -> None:
+async def test_many_topics_are_asked_for_in_parts() -> None:
     others = OtherBrokers(b2=0)
     names = [f"t{number:04}" for number in range(TOPICS_A_REQUEST + 1)]
     await LeaderPropagation(HERE, others, image_of(*names, live=(1, 2)), Pauses(), asyncio.timeout).until_heard(names)
     assert others.asked == [(2, TOPICS_A_REQUEST), (2, 1)]
 
 
-def test_many_topics_are_asked_for_in_parts() -> None:
-    asyncio.run(_many_topics_are_asked_for_in_parts())
-
-
-async def _nobody_is_asked_when_nothing_was_led() -> None:
+async def test_nobody_is_asked_when_nothing_was_led() -> None:
     others = OtherBrokers()
     await LeaderPropagation(HERE, others, image_of("a", live=(1, 2)), Pauses(), asyncio.timeout).until_heard([])
     assert (others.asked, others.open_count) == ([], 0)
 
 
-def test_nobody_is_asked_when_nothing_was_led() -> None:
-    asyncio.run(_nobody_is_asked_when_nothing_was_led())
-
-
-async def _who_cannot_be_asked_is_not_waited_for(caplog: pytest.LogCaptureFixture) -> None:
+async def test_who_cannot_be_asked_is_not_waited_for(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     others = OtherBrokers(b3=0)
     others.unreachable.add(2)
@@ -135,11 +123,7 @@ async def _who_cannot_be_asked_is_not_waited_for(caplog: pytest.LogCaptureFixtur
     assert others.open_count == 0
 
 
-def test_who_cannot_be_asked_is_not_waited_for(caplog: pytest.LogCaptureFixture) -> None:
-    asyncio.run(_who_cannot_be_asked_is_not_waited_for(caplog))
-
-
-async def _who_never_hears_is_waited_for_no_longer_than_the_bound(
+async def test_who_never_hears_is_waited_for_no_longer_than_the_bound(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("barnabas_broker.replication.leader_propagation.NEWS_S", 0.01)
@@ -150,9 +134,3 @@ async def _who_never_hears_is_waited_for_no_longer_than_the_bound(
     assert others.open_count == 0
     warning = "broker 2 did not confirm the new leaders within 0.01 s, and may still send clients to this broker"
     assert warning in caplog.messages
-
-
-def test_who_never_hears_is_waited_for_no_longer_than_the_bound(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asyncio.run(_who_never_hears_is_waited_for_no_longer_than_the_bound(caplog, monkeypatch))

@@ -123,169 +123,140 @@ class Broker:
             log_dir.fail(LogDirFailed(log_dir.path, "the process dies"))
 
 
-def test_what_was_committed_is_there_after_a_crash(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        broker = await Broker(tmp_path).elected()
-        for number in range(300):
-            await broker.commit(f"group-{number % 7}", number % 11, number, "x" * 1000)
-        deleted: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
-        broker.groups.delete_group("group-3", deleted.set_result)
-        assert await deleted is ErrorCode.NONE
-        before = {f"group-{number}": dict(broker.groups.committed(f"group-{number}")) for number in range(7)}
-        broker.crash()
-        again = await Broker(tmp_path).elected()
-        assert before == {group_id: dict(again.groups.committed(group_id)) for group_id in before}
-        assert before["group-3"] == {}
-        assert {group.group_id for group in again.groups.list_groups()} == before.keys() - {"group-3"}
-
-    asyncio.run(scenario())
+async def test_what_was_committed_is_there_after_a_crash(tmp_path: Path) -> None:
+    broker = await Broker(tmp_path).elected()
+    for number in range(300):
+        await broker.commit(f"group-{number % 7}", number % 11, number, "x" * 1000)
+    deleted: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
+    broker.groups.delete_group("group-3", deleted.set_result)
+    assert await deleted is ErrorCode.NONE
+    before = {f"group-{number}": dict(broker.groups.committed(f"group-{number}")) for number in range(7)}
+    broker.crash()
+    again = await Broker(tmp_path).elected()
+    assert before == {group_id: dict(again.groups.committed(group_id)) for group_id in before}
+    assert before["group-3"] == {}
+    assert {group.group_id for group in again.groups.list_groups()} == before.keys() - {"group-3"}
 
 
-def test_offsets_of_transactions_are_after_a_crash_what_their_markers_say(tmp_path: Path) -> None:
+async def test_offsets_of_transactions_are_after_a_crash_what_their_markers_say(tmp_path: Path) -> None:
     committed, aborted, still_open = ProducerEpoch(7, 0), ProducerEpoch(8, 0), ProducerEpoch(9, 0)
-
-    async def scenario() -> None:
-        broker = await Broker(tmp_path).elected()
-        for number in range(3):
-            await broker.commit("readers", number, 1)
-        for number, producer in enumerate((committed, aborted, still_open)):
-            await broker.commit("readers", number, 2, producer=producer)
-        assert await broker.end(committed, commit=True) is ErrorCode.NONE
-        assert await broker.end(aborted, commit=False) is ErrorCode.NONE
-        broker.crash()
-        again = await Broker(tmp_path).elected()
-        offsets = {each.partition: at.offset for each, at in again.groups.committed("readers").items()}
-        assert offsets == {0: 2, 1: 1, 2: 1}
-        assert again.groups.unstable("readers") == {TopicPartition("flights", 2)}
-        assert await again.end(committed._replace(epoch=-1), commit=True) is ErrorCode.INVALID_PRODUCER_EPOCH
-        assert await again.end(still_open, commit=True) is ErrorCode.NONE
-        assert again.groups.committed("readers")[TopicPartition("flights", 2)].offset == 2
-
-    asyncio.run(scenario())
+    broker = await Broker(tmp_path).elected()
+    for number in range(3):
+        await broker.commit("readers", number, 1)
+    for number, producer in enumerate((committed, aborted, still_open)):
+        await broker.commit("readers", number, 2, producer=producer)
+    assert await broker.end(committed, commit=True) is ErrorCode.NONE
+    assert await broker.end(aborted, commit=False) is ErrorCode.NONE
+    broker.crash()
+    again = await Broker(tmp_path).elected()
+    offsets = {each.partition: at.offset for each, at in again.groups.committed("readers").items()}
+    assert offsets == {0: 2, 1: 1, 2: 1}
+    assert again.groups.unstable("readers") == {TopicPartition("flights", 2)}
+    assert await again.end(committed._replace(epoch=-1), commit=True) is ErrorCode.INVALID_PRODUCER_EPOCH
+    assert await again.end(still_open, commit=True) is ErrorCode.NONE
+    assert again.groups.committed("readers")[TopicPartition("flights", 2)].offset == 2
 
 
-def test_a_log_is_read_in_pieces_and_a_batch_that_is_larger_than_one_is_read_whole(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        broker = await Broker(tmp_path).elected()
-        for number in range(50):
-            await broker.commit("readers", number, number, "x" * (number * 50))
-        broker.crash()
-        again = await Broker(tmp_path, read_bytes=500).elected()
-        assert {each.partition: at.offset for each, at in again.groups.committed("readers").items()} == {
-            number: number for number in range(50)
-        }
-
-    asyncio.run(scenario())
+async def test_a_log_is_read_in_pieces_and_a_batch_that_is_larger_than_one_is_read_whole(tmp_path: Path) -> None:
+    broker = await Broker(tmp_path).elected()
+    for number in range(50):
+        await broker.commit("readers", number, number, "x" * (number * 50))
+    broker.crash()
+    again = await Broker(tmp_path, read_bytes=500).elected()
+    assert {each.partition: at.offset for each, at in again.groups.committed("readers").items()} == {
+        number: number for number in range(50)
+    }
 
 
 @pytest.mark.parametrize("codec", [1, 2, 3, 4])
-def test_records_are_written_with_the_codec_that_is_set(tmp_path: Path, codec: int) -> None:
+async def test_records_are_written_with_the_codec_that_is_set(tmp_path: Path, codec: int) -> None:
     """offsets.topic.compression.codec; what was written with another one is read as well."""
-
-    async def scenario() -> None:
-        plain = await Broker(tmp_path).elected()
-        await plain.commit("readers", 0, 7, "x" * 1000)
-        plain.crash()
-        broker = await Broker(tmp_path, codec=codec).elected()
-        await broker.commit("readers", 1, 8, "x" * 1000)
-        broker.crash()
-        (segment,) = tmp_path.rglob("*.log")
-        data = segment.read_bytes()
-        first = parse_header(data, 0)
-        codecs = [first.attributes & 7, parse_header(data, first.length + 12).attributes & 7]
-        assert codecs == [0, codec]
-        again = await Broker(tmp_path).elected()
-        committed = {each.partition: at.offset for each, at in again.groups.committed("readers").items()}
-        assert committed == {0: 7, 1: 8}
-
-    asyncio.run(scenario())
+    plain = await Broker(tmp_path).elected()
+    await plain.commit("readers", 0, 7, "x" * 1000)
+    plain.crash()
+    broker = await Broker(tmp_path, codec=codec).elected()
+    await broker.commit("readers", 1, 8, "x" * 1000)
+    broker.crash()
+    (segment,) = tmp_path.rglob("*.log")
+    data = segment.read_bytes()
+    first = parse_header(data, 0)
+    codecs = [first.attributes & 7, parse_header(data, first.length + 12).attributes & 7]
+    assert codecs == [0, codec]
+    again = await Broker(tmp_path).elected()
+    committed = {each.partition: at.offset for each, at in again.groups.committed("readers").items()}
+    assert committed == {0: 7, 1: 8}
 
 
-def test_a_disk_that_fails_while_groups_are_read_is_tried_again(
+async def test_a_disk_that_fails_while_groups_are_read_is_tried_again(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def scenario() -> None:
-        broker = await Broker(tmp_path).elected()
-        await broker.commit("readers", 0, 7)
-        read_at, failing = PosixFile.read_at, [True]
+    broker = await Broker(tmp_path).elected()
+    await broker.commit("readers", 0, 7)
+    read_at, failing = PosixFile.read_at, [True]
 
-        def failing_once(file: PosixFile, position: int, length: int) -> bytes:
-            if failing:
-                failing.clear()
-                raise OSError(5, "Input/output error")
-            return read_at(file, position, length)
+    def failing_once(file: PosixFile, position: int, length: int) -> bytes:
+        if failing:
+            failing.clear()
+            raise OSError(5, "Input/output error")
+        return read_at(file, position, length)
 
-        monkeypatch.setattr(PosixFile, "read_at", failing_once)
-        broker.groups.runtime.resign(0)
-        await broker.elected()
-        assert broker.groups.committed("readers")[TopicPartition("flights", 0)].offset == 7
-
-    asyncio.run(scenario())
+    monkeypatch.setattr(PosixFile, "read_at", failing_once)
+    broker.groups.runtime.resign(0)
+    await broker.elected()
+    assert broker.groups.committed("readers")[TopicPartition("flights", 0)].offset == 7
     assert "the disk failed" in caplog.text
 
 
-def test_a_log_that_is_not_led_here_refuses_and_the_coordinator_says_so(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        broker = await Broker(tmp_path).elected()
-        broker.replicas.lookup.find(CONSUMER_OFFSETS, None, 0).resign()
-        answered: asyncio.Future[list[ErrorCode]] = asyncio.get_running_loop().create_future()
-        offsets = [(TopicPartition("flights", 0), CommittedOffset(1))]
-        broker.groups.commit(CommitRequest("readers", "", None, -1, 9, offsets), answered.set_result)
-        assert await answered == [ErrorCode.NOT_COORDINATOR]
-
-    asyncio.run(scenario())
+async def test_a_log_that_is_not_led_here_refuses_and_the_coordinator_says_so(tmp_path: Path) -> None:
+    broker = await Broker(tmp_path).elected()
+    broker.replicas.lookup.find(CONSUMER_OFFSETS, None, 0).resign()
+    answered: asyncio.Future[list[ErrorCode]] = asyncio.get_running_loop().create_future()
+    offsets = [(TopicPartition("flights", 0), CommittedOffset(1))]
+    broker.groups.commit(CommitRequest("readers", "", None, -1, 9, offsets), answered.set_result)
+    assert await answered == [ErrorCode.NOT_COORDINATOR]
 
 
-def test_records_that_cannot_be_decoded_are_a_broken_log_and_no_bug(
+async def test_records_that_cannot_be_decoded_are_a_broken_log_and_no_bug(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def scenario() -> None:
-        broker = await Broker(tmp_path).elected()
-        await broker.commit("readers", 0, 1)
-        segment = next(tmp_path.glob("__consumer_offsets-0/*.log"))
-        data = bytearray(segment.read_bytes())
-        data[61] = 0x7F  # The length of the first record.
-        segment.write_bytes(data)
-        broker.groups.runtime.resign(0)
-        broker.groups.runtime.elect(0, 0)
-        async with asyncio.timeout(PATIENCE_S):
-            while "will try again" not in caplog.text:
-                await asyncio.sleep(0.001)
-        with pytest.raises(ApiError, match="COORDINATOR_LOAD_IN_PROGRESS"):
-            broker.groups.committed("readers")
-        broker.groups.runtime.stop()
-
-    asyncio.run(scenario())
+    broker = await Broker(tmp_path).elected()
+    await broker.commit("readers", 0, 1)
+    segment = next(tmp_path.glob("__consumer_offsets-0/*.log"))
+    data = bytearray(segment.read_bytes())
+    data[61] = 0x7F  # The length of the first record.
+    segment.write_bytes(data)
+    broker.groups.runtime.resign(0)
+    broker.groups.runtime.elect(0, 0)
+    async with asyncio.timeout(PATIENCE_S):
+        while "will try again" not in caplog.text:
+            await asyncio.sleep(0.001)
+    with pytest.raises(ApiError, match="COORDINATOR_LOAD_IN_PROGRESS"):
+        broker.groups.committed("readers")
+    broker.groups.runtime.stop()
 
 
-def test_appends_are_answered_in_their_order_when_an_isr_of_one_commits_all_at_once(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        broker = Broker(tmp_path)
-        partition = broker.replicas.lookup.find(CONSUMER_OFFSETS, None, 0)
-        partition.apply(PartitionState((1, 2), 1, 1, (1, 2), partition_epoch=1))
-        told: list[tuple[str, ApiError | None]] = []
-        broker.log.append(0, [(b"a", b"1")], lambda error: told.append(("first", error)))
-        await asyncio.sleep(0)
-        assert told == []
-        partition.apply(PartitionState((1, 2), 1, 1, (1,), partition_epoch=2))
-        broker.log.append(0, [(b"a", b"2")], lambda error: told.append(("second", error)))
-        await asyncio.sleep(0)
-        assert told == [("first", None), ("second", None)]
-
-    asyncio.run(scenario())
+async def test_appends_are_answered_in_their_order_when_an_isr_of_one_commits_all_at_once(tmp_path: Path) -> None:
+    broker = Broker(tmp_path)
+    partition = broker.replicas.lookup.find(CONSUMER_OFFSETS, None, 0)
+    partition.apply(PartitionState((1, 2), 1, 1, (1, 2), partition_epoch=1))
+    told: list[tuple[str, ApiError | None]] = []
+    broker.log.append(0, [(b"a", b"1")], lambda error: told.append(("first", error)))
+    await asyncio.sleep(0)
+    assert told == []
+    partition.apply(PartitionState((1, 2), 1, 1, (1,), partition_epoch=2))
+    broker.log.append(0, [(b"a", b"2")], lambda error: told.append(("second", error)))
+    await asyncio.sleep(0)
+    assert told == [("first", None), ("second", None)]
 
 
-def test_who_waits_for_the_end_of_the_log_hears_that_leadership_ended_first(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        broker = Broker(tmp_path)
-        partition = broker.replicas.lookup.find(CONSUMER_OFFSETS, None, 0)
-        partition.apply(PartitionState((1, 2), 1, 1, (1, 2), partition_epoch=1))
-        told: list[ApiError | None] = []
-        broker.log.append(0, [(b"a", b"1")], told.append)
-        broker.log.when_committed(0, told.append)
-        partition.apply(PartitionState((1, 2), 2, 2, (2,), partition_epoch=2))
-        broker.log.when_committed(0, told.append)
-        await asyncio.sleep(0)
-        assert [error and error.code for error in told] == [ErrorCode.NOT_LEADER_OR_FOLLOWER] * 3
-
-    asyncio.run(scenario())
+async def test_who_waits_for_the_end_of_the_log_hears_that_leadership_ended_first(tmp_path: Path) -> None:
+    broker = Broker(tmp_path)
+    partition = broker.replicas.lookup.find(CONSUMER_OFFSETS, None, 0)
+    partition.apply(PartitionState((1, 2), 1, 1, (1, 2), partition_epoch=1))
+    told: list[ApiError | None] = []
+    broker.log.append(0, [(b"a", b"1")], told.append)
+    broker.log.when_committed(0, told.append)
+    partition.apply(PartitionState((1, 2), 2, 2, (2,), partition_epoch=2))
+    broker.log.when_committed(0, told.append)
+    await asyncio.sleep(0)
+    assert [error and error.code for error in told] == [ErrorCode.NOT_LEADER_OR_FOLLOWER] * 3

@@ -24,26 +24,20 @@ class HeldLink:
         """Nobody looks."""
 
 
-def test_an_answer_that_comes_in_the_turn_in_which_patience_ends_is_passed_over() -> None:
-    async def main() -> None:
-        link = HeldLink()
-        request_link = RequestLink(link, 2)
-        asking = asyncio.create_task(request_link.ask(b"question"))
-        await asyncio.sleep(0)
-        asking.cancel()
-        link.answer(memoryview(b"too late"))
-        with pytest.raises(asyncio.CancelledError):
-            await asking
-
-    asyncio.run(main())
+async def test_an_answer_that_comes_in_the_turn_in_which_patience_ends_is_passed_over() -> None:
+    link = HeldLink()
+    request_link = RequestLink(link, 2)
+    asking = asyncio.create_task(request_link.ask(b"question"))
+    await asyncio.sleep(0)
+    asking.cancel()
+    link.answer(memoryview(b"too late"))
+    with pytest.raises(asyncio.CancelledError):
+        await asking
 
 
-def test_an_answer_in_time_is_given_to_who_asks() -> None:
-    async def main() -> bytes:
-        link = HeldLink()
-        asking = asyncio.create_task(RequestLink(link, 2).ask(b"question"))
-        await asyncio.sleep(0)
-        link.answer(memoryview(b"in time"))
-        return bytes(await asking)
-
-    assert asyncio.run(main()) == b"in time"
+async def test_an_answer_in_time_is_given_to_who_asks() -> None:
+    link = HeldLink()
+    asking = asyncio.create_task(RequestLink(link, 2).ask(b"question"))
+    await asyncio.sleep(0)
+    link.answer(memoryview(b"in time"))
+    assert bytes(await asking) == b"in time"

@@ -21,16 +21,18 @@ from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.topic_partition import TopicPartition
 
 
-def test_the_checkpoint_of_high_watermarks_keeps_those_of_partitions_that_wait_for_the_metadata(tmp_path: Path) -> None:
+async def test_the_checkpoint_of_high_watermarks_keeps_those_of_partitions_that_wait_for_the_metadata(
+    tmp_path: Path,
+) -> None:
     """A crash just then would begin at 0, and a compacted log in sync drops all for the next cut."""
     broker = Broker(tmp_path, led(HERE, 5, HERE))
     broker.append(3)
     chores = LogChores(broker.logs, broker.replicas, broker.clock, lambda work: work.close())
-    asyncio.run(chores.checkpoint(broker.logs.log_dirs[0]))
+    await chores.checkpoint(broker.logs.log_dirs[0])
     broker.lose_disk()
     broker.find_disk()
     assert broker.error_of_read() is ErrorCode.KAFKA_STORAGE_ERROR
-    asyncio.run(chores.checkpoint(broker.logs.log_dirs[0]))
+    await chores.checkpoint(broker.logs.log_dirs[0])
     assert broker.logs.log_dirs[0].checkpointed(file_names.HIGH_WATERMARKS, FLIGHTS) == 3
 
 
@@ -101,53 +103,47 @@ def test_a_damaged_log_is_offline_and_its_directory_is_not(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_one_write_carries_all_resignations_of_its_time(fails: bool) -> None:
-    async def scenario() -> None:
-        written: list[Mapping[TopicPartition, int]] = []
-        answered = asyncio.Event()
-        tasks: list[asyncio.Task[None]] = []
+async def test_one_write_carries_all_resignations_of_its_time(fails: bool) -> None:
+    written: list[Mapping[TopicPartition, int]] = []
+    answered = asyncio.Event()
+    tasks: list[asyncio.Task[None]] = []
 
-        async def resign(failed_epochs: Mapping[TopicPartition, int]) -> None:
-            written.append(failed_epochs)
-            await answered.wait()
-            if fails:
-                raise ApiError(ErrorCode.REQUEST_TIMED_OUT, "the store is away")
+    async def resign(failed_epochs: Mapping[TopicPartition, int]) -> None:
+        written.append(failed_epochs)
+        await answered.wait()
+        if fails:
+            raise ApiError(ErrorCode.REQUEST_TIMED_OUT, "the store is away")
 
-        def spawn(work: Awaitable[None]) -> None:
-            tasks.append(asyncio.ensure_future(work))
+    def spawn(work: Awaitable[None]) -> None:
+        tasks.append(asyncio.ensure_future(work))
 
-        offline_reports = OfflineReports(resign, spawn)
-        offline_reports.propose({TopicPartition("t", 0): 1})
-        await asyncio.sleep(0)
-        offline_reports.propose({TopicPartition("t", 1): 2})
-        offline_reports.propose({TopicPartition("t", 0): 3})
-        answered.set()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        later = {TopicPartition("t", 0): 3, TopicPartition("t", 1): 2}
-        assert written == ([{TopicPartition("t", 0): 1}] if fails else [{TopicPartition("t", 0): 1}, later])
-        offline_reports.propose({TopicPartition("t", 2): 4})
-        await asyncio.gather(*tasks, return_exceptions=True)
-        assert written[-1][TopicPartition("t", 2)] == 4
-
-    asyncio.run(scenario())
+    offline_reports = OfflineReports(resign, spawn)
+    offline_reports.propose({TopicPartition("t", 0): 1})
+    await asyncio.sleep(0)
+    offline_reports.propose({TopicPartition("t", 1): 2})
+    offline_reports.propose({TopicPartition("t", 0): 3})
+    answered.set()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    later = {TopicPartition("t", 0): 3, TopicPartition("t", 1): 2}
+    assert written == ([{TopicPartition("t", 0): 1}] if fails else [{TopicPartition("t", 0): 1}, later])
+    offline_reports.propose({TopicPartition("t", 2): 4})
+    await asyncio.gather(*tasks, return_exceptions=True)
+    assert written[-1][TopicPartition("t", 2)] == 4
 
 
-def test_a_broker_that_stands_still_ends_no_move_by_halves(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        moves: list[Awaitable[None]] = []
-        broker = Broker(tmp_path, led(HERE, 4, HERE, replicas=1))
-        broker.append(3)
-        partition = broker.partition
-        mover = LogMover(
-            broker.logs, broker.replicas, Throttle(broker.clock, lambda: UNLIMITED), moves.append, asyncio.sleep
-        )
-        mover.move(FLIGHTS, str(tmp_path / "more"))
-        broker.is_awake = False
-        await moves[0]
-        assert partition.log is broker.logs.get(FLIGHTS)
-        assert (partition.log.log_dir, partition.log.log_end_offset) == (str(tmp_path / "more"), 3)
-
-    asyncio.run(scenario())
+async def test_a_broker_that_stands_still_ends_no_move_by_halves(tmp_path: Path) -> None:
+    moves: list[Awaitable[None]] = []
+    broker = Broker(tmp_path, led(HERE, 4, HERE, replicas=1))
+    broker.append(3)
+    partition = broker.partition
+    mover = LogMover(
+        broker.logs, broker.replicas, Throttle(broker.clock, lambda: UNLIMITED), moves.append, asyncio.sleep
+    )
+    mover.move(FLIGHTS, str(tmp_path / "more"))
+    broker.is_awake = False
+    await moves[0]
+    assert partition.log is broker.logs.get(FLIGHTS)
+    assert (partition.log.log_dir, partition.log.log_end_offset) == (str(tmp_path / "more"), 3)
 
 
 @pytest.mark.parametrize(("machine_ran_on", "was_cut_before"), [(False, False), (True, True), (True, False)])

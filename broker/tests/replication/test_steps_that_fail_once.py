@@ -77,7 +77,7 @@ def test_what_a_truncation_cut_short_has_cut_is_not_committed_any_more(
     assert broker.partition.log.high_watermark == broker.partition.log.log_end_offset == 2
 
 
-def test_a_log_whose_producers_could_not_be_loaded_on_a_full_disk_takes_appends_later(
+async def test_a_log_whose_producers_could_not_be_loaded_on_a_full_disk_takes_appends_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker = Broker(tmp_path, led(HERE, 5, HERE))
@@ -95,18 +95,14 @@ def test_a_log_whose_producers_could_not_be_loaded_on_a_full_disk_takes_appends_
 
     monkeypatch.setattr(Log, "producer_replay", replay_or_fail)
     broker.show(led(OTHER, 6, OTHER))
-
-    async def truncate_and_flush_twice() -> None:
-        tasks: list[asyncio.Future[object]] = []
-        chores = LogChores(broker.logs, broker.replicas, broker.clock, lambda w: tasks.append(asyncio.ensure_future(w)))
-        broker.partition.follower.diverged(5, 1)
+    tasks: list[asyncio.Future[object]] = []
+    chores = LogChores(broker.logs, broker.replicas, broker.clock, lambda w: tasks.append(asyncio.ensure_future(w)))
+    broker.partition.follower.diverged(5, 1)
+    await asyncio.gather(*tasks)
+    fails_left.append(len(fails))
+    for _ in range(2):
+        await chores.flush(broker.logs.log_dirs[0])
         await asyncio.gather(*tasks)
-        fails_left.append(len(fails))
-        for _ in range(2):
-            await chores.flush(broker.logs.log_dirs[0])
-            await asyncio.gather(*tasks)
-
-    asyncio.run(truncate_and_flush_twice())
     assert fails_left == [1]  # A full disk is not asked again at once.
     assert not log.known_producers.are_held_back
     assert log.producers.last_offsets() == {8: 0}

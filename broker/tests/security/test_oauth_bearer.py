@@ -120,36 +120,30 @@ def lets_in(endpoint: Endpoint, issuer: Issuer) -> bool:
     return endpoint.mechanism.begin().respond(message(text)).identity is not None
 
 
-def test_keys_are_fetched_again_after_a_while_and_stay_while_nobody_answers() -> None:
-    async def run() -> None:
-        endpoint = Endpoint(FIRST.key_set(), None, None, None, SECOND.key_set())
-        await endpoint.keys.load()
-        following = asyncio.ensure_future(endpoint.keys.follow())
-        for pause_s in (EARLIEST_S, TIMES.refresh_s - EARLIEST_S, 0.1, 0.2, 0.3):
-            await endpoint.turns()
-            assert endpoint.clock.waits_s == [pytest.approx(pause_s)]
-            assert lets_in(endpoint, FIRST)
-            endpoint.clock.pass_time(pause_s)
+async def test_keys_are_fetched_again_after_a_while_and_stay_while_nobody_answers() -> None:
+    endpoint = Endpoint(FIRST.key_set(), None, None, None, SECOND.key_set())
+    await endpoint.keys.load()
+    following = asyncio.ensure_future(endpoint.keys.follow())
+    for pause_s in (EARLIEST_S, TIMES.refresh_s - EARLIEST_S, 0.1, 0.2, 0.3):
         await endpoint.turns()
-        assert lets_in(endpoint, SECOND)
-        assert not lets_in(endpoint, FIRST)
-        following.cancel()
+        assert endpoint.clock.waits_s == [pytest.approx(pause_s)]
+        assert lets_in(endpoint, FIRST)
+        endpoint.clock.pass_time(pause_s)
+    await endpoint.turns()
+    assert lets_in(endpoint, SECOND)
+    assert not lets_in(endpoint, FIRST)
+    following.cancel()
 
-    asyncio.run(run())
 
-
-def test_an_unknown_key_has_the_keys_fetched_early_and_many_do_not_flood_the_url() -> None:
-    async def run() -> None:
-        endpoint = Endpoint(FIRST.key_set(), FIRST.key_set(), SECOND.key_set())
-        await endpoint.keys.load()
-        following = asyncio.ensure_future(endpoint.keys.follow())
-        for _ in range(2):
-            for _ in range(100):
-                assert not lets_in(endpoint, SECOND)
-                await endpoint.turns()
-            endpoint.clock.pass_time(EARLIEST_S)
+async def test_an_unknown_key_has_the_keys_fetched_early_and_many_do_not_flood_the_url() -> None:
+    endpoint = Endpoint(FIRST.key_set(), FIRST.key_set(), SECOND.key_set())
+    await endpoint.keys.load()
+    following = asyncio.ensure_future(endpoint.keys.follow())
+    for _ in range(2):
+        for _ in range(100):
+            assert not lets_in(endpoint, SECOND)
             await endpoint.turns()
-        assert lets_in(endpoint, SECOND)
-        following.cancel()
-
-    asyncio.run(run())
+        endpoint.clock.pass_time(EARLIEST_S)
+        await endpoint.turns()
+    assert lets_in(endpoint, SECOND)
+    following.cancel()

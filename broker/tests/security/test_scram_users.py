@@ -58,28 +58,25 @@ def test_a_deletion_of_what_is_there_is_a_change() -> None:
     assert decide(Request(deletions=[deletion(1)]), {ALICE}).changes == {ALICE: None}
 
 
-def test_all_brokers_have_one_secret_and_go_by_every_change(tmp_path: Path) -> None:
-    async def run() -> None:
-        stores = [await SqliteSecrets.open(tmp_path / "secrets.sqlite", SystemClock()) for _ in range(2)]
-        first, second = (ScramUsers(store, asyncio.sleep) for store in stores)
-        await first.load(b"one")
-        await first.change({ALICE: verifier(b"1"), ("b/o,b", "SCRAM-SHA-512"): verifier(b"2")})
-        await second.load(b"two")
-        assert second.secret == b"one"
-        assert [each.iterations for each in second.shapes("SCRAM-SHA-256")] == [4096]
-        assert second.credentials == first.credentials
-        changed: asyncio.Queue[tuple[str, str]] = asyncio.Queue()
-        second.on_change = lambda *name: changed.put_nowait(name)
-        following = asyncio.ensure_future(second.follow())
-        await first.change({ALICE: verifier(b"3")})
-        assert await changed.get() == ALICE
-        assert second.credentials[ALICE] == verifier(b"3")
-        await first.change({ALICE: None})
-        assert await changed.get() == ALICE
-        assert ALICE not in second.credentials
-        assert not second.shapes("SCRAM-SHA-256")
-        following.cancel()
-        for store in stores:
-            await store.close()
-
-    asyncio.run(run())
+async def test_all_brokers_have_one_secret_and_go_by_every_change(tmp_path: Path) -> None:
+    stores = [await SqliteSecrets.open(tmp_path / "secrets.sqlite", SystemClock()) for _ in range(2)]
+    first, second = (ScramUsers(store, asyncio.sleep) for store in stores)
+    await first.load(b"one")
+    await first.change({ALICE: verifier(b"1"), ("b/o,b", "SCRAM-SHA-512"): verifier(b"2")})
+    await second.load(b"two")
+    assert second.secret == b"one"
+    assert [each.iterations for each in second.shapes("SCRAM-SHA-256")] == [4096]
+    assert second.credentials == first.credentials
+    changed: asyncio.Queue[tuple[str, str]] = asyncio.Queue()
+    second.on_change = lambda *name: changed.put_nowait(name)
+    following = asyncio.ensure_future(second.follow())
+    await first.change({ALICE: verifier(b"3")})
+    assert await changed.get() == ALICE
+    assert second.credentials[ALICE] == verifier(b"3")
+    await first.change({ALICE: None})
+    assert await changed.get() == ALICE
+    assert ALICE not in second.credentials
+    assert not second.shapes("SCRAM-SHA-256")
+    following.cancel()
+    for store in stores:
+        await store.close()

@@ -1,12 +1,11 @@
 """A listener with SASL on real sockets, and clients that send it what a test wants."""
 
 import asyncio
-import functools
 import struct
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Any, NamedTuple, ParamSpec
+from typing import Any, NamedTuple
 from unittest.mock import AsyncMock
 
 from kafka.protocol.metadata import MetadataRequest
@@ -35,17 +34,6 @@ BAD = b"\0alice\0wrong"
 DELAY_S = 0.1
 ISSUER = Issuer()
 _SIZE = struct.Struct(">i")
-
-
-P = ParamSpec("P")
-
-
-def on_a_loop(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
-    @functools.wraps(test)
-    def run(*args: P.args, **kwargs: P.kwargs) -> None:
-        asyncio.run(test(*args, **kwargs))
-
-    return run
 
 
 def who(connection: Connection, buffer: memoryview, start: int, end: int) -> None:

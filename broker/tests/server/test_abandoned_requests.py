@@ -54,34 +54,16 @@ async def _closed(partitions: int, until: Callable[[FetchedBroker], bool]) -> No
         assert fetches() == 0
 
 
-def test_a_fetch_that_waits_goes_with_its_connection() -> None:
-    asyncio.run(_closed(3, lambda world: bool(world.partitions[0].waiters.waiting)))
+async def test_a_fetch_that_waits_goes_with_its_connection() -> None:
+    await _closed(3, lambda world: bool(world.partitions[0].waiters.waiting))
 
 
-def test_a_fetch_of_many_partitions_goes_with_its_connection_while_it_waits() -> None:
-    asyncio.run(_closed(MANY_PARTITIONS, lambda world: bool(world.partitions[0].waiters.waiting)))
+async def test_a_fetch_of_many_partitions_goes_with_its_connection_while_it_waits() -> None:
+    await _closed(MANY_PARTITIONS, lambda world: bool(world.partitions[0].waiters.waiting))
 
 
-def test_a_fetch_of_many_partitions_goes_with_its_connection_between_its_slices() -> None:
-    asyncio.run(_closed(MANY_PARTITIONS, lambda world: 0 < world.reads < MANY_PARTITIONS))
-
-
-async def _others() -> None:
-    world = FetchedBroker(1)
-    dispatch = dispatcher(world)
-    async with (
-        connected(dispatch) as (gone, _, gone_writer),  # type: ignore[arg-type]
-        connected(dispatch) as (_, reader, writer),  # type: ignore[arg-type]
-    ):
-        gone_writer.write(asked(world))
-        writer.write(asked(world))
-        await turns(lambda: len(world.partitions[0].waiters.waiting) == 2)
-        gone.close()
-        assert len(world.partitions[0].waiters.waiting) == 1
-        world.partitions[0].leader = None
-        world.partitions[0].waiters.mark()
-        assert await reader.read(4)
-        assert fetches() == 0
+async def test_a_fetch_of_many_partitions_goes_with_its_connection_between_its_slices() -> None:
+    await _closed(MANY_PARTITIONS, lambda world: 0 < world.reads < MANY_PARTITIONS)
 
 
 def test_a_fetch_that_has_waited_and_is_answered_needs_no_collector() -> None:
@@ -103,8 +85,22 @@ def test_a_fetch_that_has_waited_and_is_answered_needs_no_collector() -> None:
         gc.enable()
 
 
-def test_those_of_other_clients_wait_on() -> None:
-    asyncio.run(_others())
+async def test_those_of_other_clients_wait_on() -> None:
+    world = FetchedBroker(1)
+    dispatch = dispatcher(world)
+    async with (
+        connected(dispatch) as (gone, _, gone_writer),  # type: ignore[arg-type]
+        connected(dispatch) as (_, reader, writer),  # type: ignore[arg-type]
+    ):
+        gone_writer.write(asked(world))
+        writer.write(asked(world))
+        await turns(lambda: len(world.partitions[0].waiters.waiting) == 2)
+        gone.close()
+        assert len(world.partitions[0].waiters.waiting) == 1
+        world.partitions[0].leader = None
+        world.partitions[0].waiters.mark()
+        assert await reader.read(4)
+        assert fetches() == 0
 
 
 class Coordinator:
@@ -118,7 +114,7 @@ class Coordinator:
         return waiting  # type: ignore[no-any-return]
 
 
-async def _a_group() -> None:
+async def test_who_waits_for_a_group_goes_with_the_connection() -> None:
     coordinator = Coordinator()
     environment = SimpleNamespace(quotas=SimpleNamespace(are_set=False))
     dispatch = Dispatcher(environment, {}, lambda key: coordinator.handle)  # type: ignore[arg-type]
@@ -129,10 +125,6 @@ async def _a_group() -> None:
         connection.close()
         await turns(lambda: not dispatch._tasks)
         coordinator.waiting[0](HeartbeatResponse(throttle_time_ms=0, error_code=0))
-
-
-def test_who_waits_for_a_group_goes_with_the_connection() -> None:
-    asyncio.run(_a_group())
 
 
 class Listening:
@@ -179,16 +171,16 @@ async def _idle(idle_s_max: float | None, *, ends_its_side: bool) -> bool:
 
 
 @pytest.mark.parametrize("ends_its_side", [True, False])
-def test_who_waits_for_longer_than_the_idle_limit_is_closed_and_its_fetch_with_it(ends_its_side: bool) -> None:
-    assert not asyncio.run(_idle(600.0, ends_its_side=ends_its_side))
+async def test_who_waits_for_longer_than_the_idle_limit_is_closed_and_its_fetch_with_it(ends_its_side: bool) -> None:
+    assert not await _idle(600.0, ends_its_side=ends_its_side)
 
 
-def test_without_an_idle_limit_only_who_has_ended_its_side_is_closed() -> None:
-    assert asyncio.run(_idle(None, ends_its_side=False))
-    assert not asyncio.run(_idle(None, ends_its_side=True))
+async def test_without_an_idle_limit_only_who_has_ended_its_side_is_closed() -> None:
+    assert await _idle(None, ends_its_side=False)
+    assert not await _idle(None, ends_its_side=True)
 
 
-async def _is_answered() -> None:
+async def test_who_has_ended_its_side_gets_the_answer_that_comes_in_time() -> None:
     running = Listening(None)
     try:
         client = await running.begin()
@@ -200,10 +192,6 @@ async def _is_answered() -> None:
         client.close()
     finally:
         running.listener.close()
-
-
-def test_who_has_ended_its_side_gets_the_answer_that_comes_in_time() -> None:
-    asyncio.run(_is_answered())
 
 
 async def _has_closed(*bodies: bytes) -> None:
@@ -224,8 +212,8 @@ async def _has_closed(*bodies: bytes) -> None:
 
 
 @pytest.mark.parametrize("behind", [(), (b"small",), (b"small", b"late")])
-def test_a_client_that_has_closed_is_noticed_without_a_limit_also_where_an_answer_waits_behind_another(
+async def test_a_client_that_has_closed_is_noticed_without_a_limit_also_where_an_answer_waits_behind_another(
     behind: tuple[bytes, ...],
 ) -> None:
     """A Produce may ask to wait for weeks, and the answers to what came after it wait for its own."""
-    asyncio.run(_has_closed(b"late", *behind))
+    await _has_closed(b"late", *behind)

@@ -14,7 +14,7 @@ TURNS = 50
 """Of the loop: more than a stop takes that waits for nothing."""
 
 
-def test_a_stop_waits_for_what_a_thread_has_begun() -> None:
+async def test_a_stop_waits_for_what_a_thread_has_begun() -> None:
     """Else a checkpoint of before could take the place of the one that the shutdown writes."""
     begun, may_end, written = threading.Event(), threading.Event(), []
 
@@ -23,39 +23,30 @@ def test_a_stop_waits_for_what_a_thread_has_begun() -> None:
         may_end.wait()
         written.append("checkpoint")
 
-    async def story() -> None:
-        supervisor = Supervisor(pytest.fail)
-        chores = Chores(supervisor.supervise)
-        chores.start([Chore("checkpoints", 0, lambda: in_thread(THREADS, write))])
-        await asyncio.to_thread(begun.wait)
-        supervisor.stopping()
-        stopping = asyncio.ensure_future(chores.stop())
-        for _ in range(TURNS):
-            await asyncio.sleep(0)
-        was_done = stopping.done()
-        may_end.set()
-        await stopping
-        assert written
-        assert not was_done
-
-    asyncio.run(story())
+    supervisor = Supervisor(pytest.fail)
+    chores = Chores(supervisor.supervise)
+    chores.start([Chore("checkpoints", 0, lambda: in_thread(THREADS, write))])
+    await asyncio.to_thread(begun.wait)
+    supervisor.stopping()
+    stopping = asyncio.ensure_future(chores.stop())
+    for _ in range(TURNS):
+        await asyncio.sleep(0)
+    was_done = stopping.done()
+    may_end.set()
+    await stopping
+    assert written
+    assert not was_done
 
 
-def test_what_a_thread_raises_reaches_who_waits() -> None:
+async def test_what_a_thread_raises_reaches_who_waits() -> None:
     def fail() -> None:
         raise OSError("no space left")
 
-    async def story() -> str:
-        try:
-            await in_thread(THREADS, fail)
-        except OSError as error:
-            return str(error)
-        return ""
-
-    assert asyncio.run(story()) == "no space left"
+    with pytest.raises(OSError, match=r"^no space left$"):
+        await in_thread(THREADS, fail)
 
 
-def test_what_a_thread_raises_reaches_who_is_cancelled_meanwhile() -> None:
+async def test_what_a_thread_raises_reaches_who_is_cancelled_meanwhile() -> None:
     """A sync fails once, and the next one passes: if nobody heard of it, what it lost would count as written."""
     begun, may_end, heard, went_on = threading.Event(), threading.Event(), [], []
 
@@ -72,14 +63,11 @@ def test_what_a_thread_raises_reaches_who_is_cancelled_meanwhile() -> None:
         await asyncio.sleep(0)
         went_on.append("a cancelled task")
 
-    async def story() -> None:
-        task = asyncio.ensure_future(flush())
-        await asyncio.to_thread(begun.wait)
-        task.cancel()
-        may_end.set()
-        await asyncio.gather(task, return_exceptions=True)
-        assert task.cancelled()
-
-    asyncio.run(story())
+    task = asyncio.ensure_future(flush())
+    await asyncio.to_thread(begun.wait)
+    task.cancel()
+    may_end.set()
+    await asyncio.gather(task, return_exceptions=True)
+    assert task.cancelled()
     assert heard == ["a sync failed"]
     assert went_on == []

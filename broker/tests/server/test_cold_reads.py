@@ -101,8 +101,8 @@ async def _all_there(folder: Path) -> None:
             assert made.listener.cold_reads.reads_total == before
 
 
-def test_what_is_on_the_disk_is_read_ahead_and_sent_and_what_is_cached_is_sent_at_once(tmp_path: Path) -> None:
-    asyncio.run(_all_there(tmp_path))
+async def test_what_is_on_the_disk_is_read_ahead_and_sent_and_what_is_cached_is_sent_at_once(tmp_path: Path) -> None:
+    await _all_there(tmp_path)
 
 
 def slow_disk(monkeypatch: pytest.MonkeyPatch) -> Event:
@@ -133,8 +133,8 @@ async def _others_go_on(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert all(answer == made.content[START:] for answer in await asyncio.gather(*cold))
 
 
-def test_a_disk_that_hangs_holds_up_nobody_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asyncio.run(_others_go_on(tmp_path, monkeypatch))
+async def test_a_disk_that_hangs_holds_up_nobody_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    await _others_go_on(tmp_path, monkeypatch)
 
 
 async def _answered_meanwhile(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,7 +165,7 @@ async def _answered_meanwhile(folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
         writer.close()
 
 
-def test_an_answer_that_comes_while_the_disk_is_read_for_an_earlier_one_changes_nothing_of_that(
+async def test_an_answer_that_comes_while_the_disk_is_read_for_an_earlier_one_changes_nothing_of_that(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asyncio.run(_answered_meanwhile(tmp_path, monkeypatch))
+    await _answered_meanwhile(tmp_path, monkeypatch)

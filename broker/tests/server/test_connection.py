@@ -94,7 +94,7 @@ def test_requests_cut_anywhere_are_answered_whole_and_in_order(bodies: list[byte
     asyncio.run(run())
 
 
-async def _large_requests() -> None:
+async def test_requests_larger_than_the_scratch_buffer_arrive_and_give_their_memory_back() -> None:
     bodies = [bytes([number]) * (SCRATCH_BYTES * number + 17) for number in range(1, 6)]
     pool = BufferPool(64 * 1024 * 1024, asyncio.get_running_loop().call_soon)
     async with connected(Recorder(), pool) as (_, reader, writer):
@@ -103,11 +103,7 @@ async def _large_requests() -> None:
     assert pool.bytes_in_use == 0
 
 
-def test_requests_larger_than_the_scratch_buffer_arrive_and_give_their_memory_back() -> None:
-    asyncio.run(_large_requests())
-
-
-async def _deferred() -> None:
+async def test_no_request_is_looked_at_while_an_answer_is_outstanding() -> None:
     recorder = Recorder(hold=True)
     async with connected(recorder) as (_, reader, writer):
         writer.write(framed(b"first") + framed(b"second"))
@@ -122,24 +118,17 @@ async def _deferred() -> None:
         assert [await answer(reader), await answer(reader)] == [b"first", b"second"]
 
 
-def test_no_request_is_looked_at_while_an_answer_is_outstanding() -> None:
-    asyncio.run(_deferred())
-
-
 @pytest.mark.parametrize("size", [-1, 0, REQUEST_BYTES_MAX + 1, 2**31 - 1])
-def test_a_request_of_an_impossible_size_closes_the_connection_and_takes_no_memory(size: int) -> None:
-    async def run() -> None:
-        pool = BufferPool(64 * 1024 * 1024, asyncio.get_running_loop().call_soon)
-        async with connected(Recorder(), pool) as (connection, reader, writer):
-            writer.write(struct.pack(">i", size))
-            assert await reader.read() == b""
-            assert connection.is_closed
-            assert pool.bytes_in_use == 0
-
-    asyncio.run(run())
+async def test_a_request_of_an_impossible_size_closes_the_connection_and_takes_no_memory(size: int) -> None:
+    pool = BufferPool(64 * 1024 * 1024, asyncio.get_running_loop().call_soon)
+    async with connected(Recorder(), pool) as (connection, reader, writer):
+        writer.write(struct.pack(">i", size))
+        assert await reader.read() == b""
+        assert connection.is_closed
+        assert pool.bytes_in_use == 0
 
 
-async def _claimed_size() -> None:
+async def test_a_request_that_claims_much_gets_memory_only_for_what_it_has_sent() -> None:
     pool = BufferPool(64 * 1024 * 1024, asyncio.get_running_loop().call_soon)
     async with connected(Recorder(), pool) as (_, _, writer):
         writer.write(struct.pack(">i", REQUEST_BYTES_MAX) + b"x" * 2 * KEPT_BYTES_MAX)
@@ -148,11 +137,7 @@ async def _claimed_size() -> None:
         assert pool.bytes_in_use <= 64 * 1024
 
 
-def test_a_request_that_claims_much_gets_memory_only_for_what_it_has_sent() -> None:
-    asyncio.run(_claimed_size())
-
-
-async def _starved() -> None:
+async def test_requests_beyond_the_memory_bound_wait_for_each_other_and_all_arrive() -> None:
     pool = BufferPool(256 * 1024, asyncio.get_running_loop().call_soon)
     recorder = Recorder()
     async with connected(recorder, pool) as first, connected(recorder, pool) as second:
@@ -164,22 +149,19 @@ async def _starved() -> None:
     assert pool.bytes_in_use == 0
 
 
-def test_requests_beyond_the_memory_bound_wait_for_each_other_and_all_arrive() -> None:
-    asyncio.run(_starved())
-
-
-async def _close_connection() -> None:
+async def test_a_handler_can_close_the_connection() -> None:
     async with connected(Recorder()) as (connection, reader, writer):
         writer.write(framed(b"close me") + framed(b"never seen"))
         assert await reader.read() == b""
         assert connection.is_closed
 
 
-def test_a_handler_can_close_the_connection() -> None:
-    asyncio.run(_close_connection())
+async def _write_all(writer: asyncio.StreamWriter, data: bytes) -> None:
+    writer.write(data)
+    await writer.drain()
 
 
-async def _slow_reader() -> None:
+async def test_a_client_that_does_not_read_is_not_read_from() -> None:
     recorder = Recorder()
     body = b"y" * (512 * 1024)
     async with connected(recorder) as (_, reader, writer):
@@ -191,20 +173,7 @@ async def _slow_reader() -> None:
         await sent
 
 
-async def _write_all(writer: asyncio.StreamWriter, data: bytes) -> None:
-    writer.write(data)
-    await writer.drain()
-
-
-def test_a_client_that_does_not_read_is_not_read_from() -> None:
-    asyncio.run(_slow_reader())
-
-
-def test_a_connection_that_is_throttled_reads_on_when_its_longest_time_is_over() -> None:
-    asyncio.run(_reads_on_in_time())
-
-
-async def _reads_on_in_time() -> None:
+async def test_a_connection_that_is_throttled_reads_on_when_its_longest_time_is_over() -> None:
     recorder = Recorder()
     async with connected(recorder) as (connection, reader, writer):
         for seconds in (0.01, 0.05, 0.001):
@@ -215,11 +184,7 @@ async def _reads_on_in_time() -> None:
         assert await answer(reader) == b"later"
 
 
-def test_a_throttled_connection_that_closes_leaves_no_timer() -> None:
-    asyncio.run(_leaves_no_timer())
-
-
-async def _leaves_no_timer() -> None:
+async def test_a_throttled_connection_that_closes_leaves_no_timer() -> None:
     async with connected(Recorder()) as (connection, _, _):
         connection.answers.mute(3600.0)
         timer = connection.answers._throttle

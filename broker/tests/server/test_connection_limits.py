@@ -72,7 +72,7 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.001)
 
 
-async def _waits_for_a_place() -> None:
+async def test_at_max_connections_the_next_waits_until_one_closes() -> None:
     async with listening(Limits(max_connections=2)) as (listener, ports):
         first, second, third = [await connect(ports["CLIENTS"]) for _ in range(3)]
         assert await answers(first)
@@ -83,11 +83,7 @@ async def _waits_for_a_place() -> None:
         assert await asyncio.get_running_loop().sock_recv(third, 100) == b"\0\0\0\1x"
 
 
-def test_at_max_connections_the_next_waits_until_one_closes() -> None:
-    asyncio.run(_waits_for_a_place())
-
-
-async def _raised_and_lowered() -> None:
+async def test_max_connections_changes_while_the_broker_runs() -> None:
     limits = Limits(max_connections=1)
     async with listening(limits) as (listener, ports):
         clients = [await connect(ports["CLIENTS"]) for _ in range(5)]
@@ -99,11 +95,7 @@ async def _raised_and_lowered() -> None:
         assert clients
 
 
-def test_max_connections_changes_while_the_broker_runs() -> None:
-    asyncio.run(_raised_and_lowered())
-
-
-async def _brokers_get_in() -> None:
+async def test_another_broker_takes_the_place_of_the_client_that_was_silent_longest() -> None:
     async with listening(Limits(max_connections=2), protected="BROKERS") as (listener, ports):
         idle, busy = [await connect(ports["CLIENTS"]) for _ in range(2)]
         assert await answers(idle)
@@ -115,11 +107,7 @@ async def _brokers_get_in() -> None:
         assert await answers(busy)
 
 
-def test_another_broker_takes_the_place_of_the_client_that_was_silent_longest() -> None:
-    asyncio.run(_brokers_get_in())
-
-
-async def _one_address() -> None:
+async def test_one_address_has_no_more_connections_than_it_may() -> None:
     limits = Limits(max_connections_per_ip=1, max_connections_per_ip_overrides={"127.0.0.2": 2})
     async with listening(limits) as (listener, ports):
         kept = [await connect(ports["CLIENTS"]), await connect(ports["CLIENTS"], "127.0.0.2")]
@@ -130,10 +118,6 @@ async def _one_address() -> None:
         kept.pop(0).close()
         await until(lambda: len(listener.connections) == 2)
         assert await answers(await connect(ports["CLIENTS"]))
-
-
-def test_one_address_has_no_more_connections_than_it_may() -> None:
-    asyncio.run(_one_address())
 
 
 def test_connections_are_accepted_at_their_rate_and_those_of_brokers_at_once() -> None:
@@ -148,33 +132,21 @@ def test_connections_are_accepted_at_their_rate_and_those_of_brokers_at_once() -
     assert 10 + 28 <= len(accepted_at_s) <= 10 + 30
 
 
-async def _named_hosts() -> None:
+async def test_limits_of_named_hosts_hold_for_their_addresses() -> None:
     overrides = AddressOverrides(asyncio.get_running_loop())
     given = {"localhost": 7, "10.0.0.1": 8, "no.such.host.invalid": 9}
     assert overrides.by_address(given)["10.0.0.1"] == 8
     await until(lambda: overrides.by_address(given).get("127.0.0.1") == 7)
 
 
-def test_limits_of_named_hosts_hold_for_their_addresses() -> None:
-    asyncio.run(_named_hosts())
-
-
-async def _no_names(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_limit_of_what_is_no_host_name_is_told(caplog: pytest.LogCaptureFixture) -> None:
     overrides = AddressOverrides(asyncio.get_running_loop())
     overrides.by_address({"no..name": 7})
     await until(lambda: "the limit of host no..name in max.connections.per.ip.overrides has no effect" in caplog.text)
 
 
-def test_a_limit_of_what_is_no_host_name_is_told(caplog: pytest.LogCaptureFixture) -> None:
-    asyncio.run(_no_names(caplog))
-
-
-def test_clients_over_the_quota_of_their_address_keep_no_place_and_few_sockets() -> None:
+async def test_clients_over_the_quota_of_their_address_keep_no_place_and_few_sockets() -> None:
     """Nobody else loses its connection to them, and brokers have no quota on a listener of their own."""
-    asyncio.run(_keep_no_place())
-
-
-async def _keep_no_place() -> None:
     async with listening(Limits(), protected="BROKERS", wait_ms=lambda _: 3_600_000) as (listener, ports):
         broker = await connect(ports["BROKERS"])
         assert await answers(broker)

@@ -38,17 +38,17 @@ async def _turns_while_rendering(samples: Callable[[], Iterable[Sample | None]])
     return turns, rendering.result()
 
 
-def test_a_long_page_lets_other_work_through_and_only_a_piece_of_it_is_in_memory() -> None:
+async def test_a_long_page_lets_other_work_through_and_only_a_piece_of_it_is_in_memory() -> None:
     count = 20 * METRIC_SAMPLES
-    turns, piece_bytes = asyncio.run(_turns_while_rendering(lambda: (Sample(labels(n=n), n) for n in range(count))))
+    turns, piece_bytes = await _turns_while_rendering(lambda: (Sample(labels(n=n), n) for n in range(count)))
     assert turns >= 20
     assert piece_bytes < 30 * METRIC_SAMPLES
 
 
-def test_a_family_that_counts_for_long_before_it_tells_lets_other_work_through() -> None:
+async def test_a_family_that_counts_for_long_before_it_tells_lets_other_work_through() -> None:
     def samples() -> Iterator[Sample | None]:
         yield from repeat(None, 20 * METRIC_SAMPLES)
         yield Sample("", 7)
 
-    turns, _ = asyncio.run(_turns_while_rendering(samples))
+    turns, _ = await _turns_while_rendering(samples)
     assert turns >= 20

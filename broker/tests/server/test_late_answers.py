@@ -76,115 +76,96 @@ def test_answers_come_in_the_order_of_the_requests_whichever_is_ready_first(
     asyncio.run(run())
 
 
-def test_so_many_answers_are_outstanding_and_no_more() -> None:
-    async def run() -> None:
-        dispatch = Lateness()
-        bodies = [b"late %d" % number for number in range(LATE_ANSWERS_MAX + 5)]
-        async with connected(dispatch) as (_, reader, writer):  # type: ignore[arg-type]
-            writer.write(b"".join(map(framed, bodies)))
-            await turns(lambda: len(dispatch.taken) >= LATE_ANSWERS_MAX)
-            for _ in range(20):
-                await asyncio.sleep(0)
-            assert len(dispatch.taken) == LATE_ANSWERS_MAX
-            dispatch.release(1)
-            for _ in range(20):
-                await asyncio.sleep(0)
-            assert len(dispatch.taken) == LATE_ANSWERS_MAX
-            dispatch.release(0)
-            await turns(lambda: len(dispatch.taken) == LATE_ANSWERS_MAX + 2)
-            assert [await answer(reader) for _ in range(2)] == bodies[:2]
-
-    asyncio.run(run())
-
-
-def test_an_answer_for_a_connection_that_has_closed_goes_nowhere() -> None:
-    async def run() -> None:
-        dispatch = Lateness()
-        async with connected(dispatch) as (connection, _, writer):  # type: ignore[arg-type]
-            writer.write(framed(b"late 1") + framed(b"late 2"))
-            await turns(lambda: len(dispatch.taken) == 2)
-            connection.close()
-            dispatch.release(0)
-            dispatch.release(0)
-            connection.respond([framed(b"too late")])
+async def test_so_many_answers_are_outstanding_and_no_more() -> None:
+    dispatch = Lateness()
+    bodies = [b"late %d" % number for number in range(LATE_ANSWERS_MAX + 5)]
+    async with connected(dispatch) as (_, reader, writer):  # type: ignore[arg-type]
+        writer.write(b"".join(map(framed, bodies)))
+        await turns(lambda: len(dispatch.taken) >= LATE_ANSWERS_MAX)
+        for _ in range(20):
             await asyncio.sleep(0)
-            assert connection.is_closed
-            assert connection.bytes_sent == 0
-
-    asyncio.run(run())
-
-
-def test_requests_of_a_client_that_has_gone_are_not_carried_out() -> None:
-    async def run() -> None:
-        dispatch = Lateness()
-        async with connected(dispatch) as (connection, _, writer):  # type: ignore[arg-type]
-            writer.write(framed(b"now 1") + framed(b"late 2") + framed(b"now 3"))
-            writer.close()
-            await turns(lambda: connection.is_closed)
-            assert dispatch.taken == [b"now 1"]
-
-    asyncio.run(run())
+        assert len(dispatch.taken) == LATE_ANSWERS_MAX
+        dispatch.release(1)
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert len(dispatch.taken) == LATE_ANSWERS_MAX
+        dispatch.release(0)
+        await turns(lambda: len(dispatch.taken) == LATE_ANSWERS_MAX + 2)
+        assert [await answer(reader) for _ in range(2)] == bodies[:2]
 
 
-def test_answers_that_nobody_will_read_are_not_counted_once_the_connection_has_closed() -> None:
-    async def run() -> None:
-        dispatch = Lateness()
-        async with connected(dispatch) as (connection, reader, writer):  # type: ignore[arg-type]
-            writer.write(framed(b"late 1") + framed(b"late 2") + framed(b"now 3"))
-            await turns(lambda: len(dispatch.taken) == 3)
-            _, respond = dispatch.outstanding.pop(0)
-            respond([bytes(8 * 1024 * 1024)])
-            await turns(lambda: not connection.waits_for_client)
-            writer.write(struct.pack(">i", -1))
-            assert connection.unsent_bytes > 0
-            while await reader.read(1024 * 1024):
-                pass
-            await turns(lambda: connection.is_closed)
-            assert (connection.unsent_bytes, connection.has_unsent) == (0, False)
-
-    asyncio.run(run())
+async def test_an_answer_for_a_connection_that_has_closed_goes_nowhere() -> None:
+    dispatch = Lateness()
+    async with connected(dispatch) as (connection, _, writer):  # type: ignore[arg-type]
+        writer.write(framed(b"late 1") + framed(b"late 2"))
+        await turns(lambda: len(dispatch.taken) == 2)
+        connection.close()
+        dispatch.release(0)
+        dispatch.release(0)
+        connection.respond([framed(b"too late")])
+        await asyncio.sleep(0)
+        assert connection.is_closed
+        assert connection.bytes_sent == 0
 
 
-def test_answers_that_wait_for_one_before_them_count_and_stop_the_reading() -> None:
+async def test_requests_of_a_client_that_has_gone_are_not_carried_out() -> None:
+    dispatch = Lateness()
+    async with connected(dispatch) as (connection, _, writer):  # type: ignore[arg-type]
+        writer.write(framed(b"now 1") + framed(b"late 2") + framed(b"now 3"))
+        writer.close()
+        await turns(lambda: connection.is_closed)
+        assert dispatch.taken == [b"now 1"]
+
+
+async def test_answers_that_nobody_will_read_are_not_counted_once_the_connection_has_closed() -> None:
+    dispatch = Lateness()
+    async with connected(dispatch) as (connection, reader, writer):  # type: ignore[arg-type]
+        writer.write(framed(b"late 1") + framed(b"late 2") + framed(b"now 3"))
+        await turns(lambda: len(dispatch.taken) == 3)
+        _, respond = dispatch.outstanding.pop(0)
+        respond([bytes(8 * 1024 * 1024)])
+        await turns(lambda: not connection.waits_for_client)
+        writer.write(struct.pack(">i", -1))
+        assert connection.unsent_bytes > 0
+        while await reader.read(1024 * 1024):
+            pass
+        await turns(lambda: connection.is_closed)
+        assert (connection.unsent_bytes, connection.has_unsent) == (0, False)
+
+
+async def test_answers_that_wait_for_one_before_them_count_and_stop_the_reading() -> None:
     """They are in memory, whoever made them late."""
-
-    async def run() -> None:
-        dispatch = Lateness()
-        async with connected(dispatch) as (connection, reader, writer):  # type: ignore[arg-type]
-            writer.write(b"".join(map(framed, [b"late 1", b"late 2", b"late 3"])))
-            await turns(lambda: len(dispatch.taken) == 3)
-            for size_bytes in (LATE_BYTES_MAX // 2, LATE_BYTES_MAX):
-                _, respond = dispatch.outstanding.pop()
-                respond([bytes(size_bytes)])
-            await turns(lambda: connection.unsent_bytes == LATE_BYTES_MAX * 3 // 2)
-            assert connection.has_unsent
-            await turns(lambda: not connection.waits_for_client)
-            writer.write(framed(b"late 4"))
-            dispatch.release(0)
-            assert await answer(reader) == b"late 1"
-            await reader.readexactly(LATE_BYTES_MAX * 3 // 2)
-            await turns(lambda: len(dispatch.taken) == 4)
-            assert (connection.unsent_bytes, connection.has_unsent) == (0, False)
-
-    asyncio.run(run())
+    dispatch = Lateness()
+    async with connected(dispatch) as (connection, reader, writer):  # type: ignore[arg-type]
+        writer.write(b"".join(map(framed, [b"late 1", b"late 2", b"late 3"])))
+        await turns(lambda: len(dispatch.taken) == 3)
+        for size_bytes in (LATE_BYTES_MAX // 2, LATE_BYTES_MAX):
+            _, respond = dispatch.outstanding.pop()
+            respond([bytes(size_bytes)])
+        await turns(lambda: connection.unsent_bytes == LATE_BYTES_MAX * 3 // 2)
+        assert connection.has_unsent
+        await turns(lambda: not connection.waits_for_client)
+        writer.write(framed(b"late 4"))
+        dispatch.release(0)
+        assert await answer(reader) == b"late 1"
+        await reader.readexactly(LATE_BYTES_MAX * 3 // 2)
+        await turns(lambda: len(dispatch.taken) == 4)
+        assert (connection.unsent_bytes, connection.has_unsent) == (0, False)
 
 
-def test_a_client_that_has_ended_its_side_is_noticed_while_its_answer_is_made_and_is_answered() -> None:
-    async def run() -> None:
-        dispatch = Lateness()
-        async with connected(dispatch) as (connection, reader, writer):  # type: ignore[arg-type]
-            writer.write(framed(b"mute"))
-            await turns(lambda: bool(dispatch.outstanding))
-            assert not connection.has_ended()
-            writer.write_eof()
-            await turns(connection.has_ended)
-            assert not connection.is_gone()
-            dispatch.release(0)
-            assert await answer(reader) == b"mute"
-            await turns(lambda: connection.is_closed)
-            assert connection.is_gone()
-
-    asyncio.run(run())
+async def test_a_client_that_has_ended_its_side_is_noticed_while_its_answer_is_made_and_is_answered() -> None:
+    dispatch = Lateness()
+    async with connected(dispatch) as (connection, reader, writer):  # type: ignore[arg-type]
+        writer.write(framed(b"mute"))
+        await turns(lambda: bool(dispatch.outstanding))
+        assert not connection.has_ended()
+        writer.write_eof()
+        await turns(connection.has_ended)
+        assert not connection.is_gone()
+        dispatch.release(0)
+        assert await answer(reader) == b"mute"
+        await turns(lambda: connection.is_closed)
+        assert connection.is_gone()
 
 
 def tcp_pair() -> tuple[socket, socket]:
@@ -192,36 +173,29 @@ def tcp_pair() -> tuple[socket, socket]:
         return create_connection(server.getsockname()), server.accept()[0]
 
 
-def test_a_client_that_has_reset_its_connection_is_gone() -> None:
-    async def run() -> None:
-        dispatch = Lateness()
-        async with connected(dispatch, pair=tcp_pair()) as (connection, _, writer):  # type: ignore[arg-type]
-            writer.write(framed(b"mute"))
-            await turns(lambda: bool(dispatch.outstanding))
-            writer.get_extra_info("socket").setsockopt(SOL_SOCKET, SO_LINGER, struct.pack("ii", 1, 0))
-            writer.transport.abort()
-            await turns(connection.is_gone)
-            assert connection.is_closed
-
-    asyncio.run(run())
+async def test_a_client_that_has_reset_its_connection_is_gone() -> None:
+    dispatch = Lateness()
+    async with connected(dispatch, pair=tcp_pair()) as (connection, _, writer):  # type: ignore[arg-type]
+        writer.write(framed(b"mute"))
+        await turns(lambda: bool(dispatch.outstanding))
+        writer.get_extra_info("socket").setsockopt(SOL_SOCKET, SO_LINGER, struct.pack("ii", 1, 0))
+        writer.transport.abort()
+        await turns(connection.is_gone)
+        assert connection.is_closed
 
 
-def test_a_client_that_sends_no_more_gets_all_answers_that_are_outstanding() -> None:
+async def test_a_client_that_sends_no_more_gets_all_answers_that_are_outstanding() -> None:
     """As one whose connection is not read from meanwhile does."""
-
-    async def run() -> None:
-        dispatch = Lateness()
-        bodies = [b"late 1", b"late 2", b"now 3"]
-        async with connected(dispatch) as (connection, reader, writer):  # type: ignore[arg-type]
-            writer.write(b"".join(map(framed, bodies)) + framed(b"never whole")[:-1])
-            await turns(lambda: len(dispatch.taken) == 3)
-            assert connection.begun_bytes > 0
-            writer.write_eof()
-            await turns(lambda: connection.has_ended() and not connection.waits_for_client)
-            assert connection.begun_bytes == 0
-            dispatch.release(1)
-            dispatch.release(0)
-            assert [await answer(reader) for _ in bodies] == bodies
-            await turns(lambda: connection.is_closed)
-
-    asyncio.run(run())
+    dispatch = Lateness()
+    bodies = [b"late 1", b"late 2", b"now 3"]
+    async with connected(dispatch) as (connection, reader, writer):  # type: ignore[arg-type]
+        writer.write(b"".join(map(framed, bodies)) + framed(b"never whole")[:-1])
+        await turns(lambda: len(dispatch.taken) == 3)
+        assert connection.begun_bytes > 0
+        writer.write_eof()
+        await turns(lambda: connection.has_ended() and not connection.waits_for_client)
+        assert connection.begun_bytes == 0
+        dispatch.release(1)
+        dispatch.release(0)
+        assert [await answer(reader) for _ in bodies] == bodies
+        await turns(lambda: connection.is_closed)

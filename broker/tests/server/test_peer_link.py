@@ -253,33 +253,26 @@ def test_a_link_may_be_closed_by_what_an_answer_leads_to() -> None:
     linked(body)
 
 
-def test_a_broker_without_address_and_one_that_is_not_there_are_told_as_closed() -> None:
-    async def run() -> None:
-        calls = Calls()
-        async with Peer() as peer:
-            gone = peer.address
-        links = PeerLinks(asyncio.get_running_loop(), lambda broker_id: gone if broker_id == 1 else None)
-        links.open(1, calls.on_closed)
-        await calls.wait_for(closed=1)
-        links.open(2, calls.on_closed)
-        assert len(calls.closed) == 1
-        await calls.wait_for(closed=2)
-        assert "cannot connect" in calls.closed[0]
-        assert "broker 2 has registered no address" in calls.closed[1]
-        links.open(1, calls.on_closed).close()
-        await asyncio.sleep(0.01)
-        assert len(calls.closed) == 2
-
-    asyncio.run(run())
+async def test_a_broker_without_address_and_one_that_is_not_there_are_told_as_closed() -> None:
+    calls = Calls()
+    async with Peer() as peer:
+        gone = peer.address
+    links = PeerLinks(asyncio.get_running_loop(), lambda broker_id: gone if broker_id == 1 else None)
+    links.open(1, calls.on_closed)
+    await calls.wait_for(closed=1)
+    links.open(2, calls.on_closed)
+    assert len(calls.closed) == 1
+    await calls.wait_for(closed=2)
+    assert "cannot connect" in calls.closed[0]
+    assert "broker 2 has registered no address" in calls.closed[1]
+    links.open(1, calls.on_closed).close()
+    await asyncio.sleep(0.01)
+    assert len(calls.closed) == 2
 
 
-def test_a_broker_whose_host_is_no_name_is_told_as_closed_at_once() -> None:
+async def test_a_broker_whose_host_is_no_name_is_told_as_closed_at_once() -> None:
     """Otherwise a follower waits for `replica.socket.timeout.ms` each time, and says that there is no answer."""
-
-    async def run() -> None:
-        calls = Calls()
-        PeerLinks(asyncio.get_running_loop(), lambda _: ("broker..example", 9092)).open(1, calls.on_closed)
-        await calls.wait_for(closed=1)
-        assert "broker..example is not a host name" in calls.closed[0]
-
-    asyncio.run(run())
+    calls = Calls()
+    PeerLinks(asyncio.get_running_loop(), lambda _: ("broker..example", 9092)).open(1, calls.on_closed)
+    await calls.wait_for(closed=1)
+    assert "broker..example is not a host name" in calls.closed[0]

@@ -7,7 +7,7 @@ import struct
 import pytest
 from kafka.protocol.metadata import ApiVersionsRequest
 from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
-from sasl_world import BAD, DELAY_S, GOOD, EndingPlain, bearer, on_a_loop, world
+from sasl_world import BAD, DELAY_S, GOOD, EndingPlain, bearer, world
 
 from barnabas_broker.server.sasl_listener import SESSION_MS_MAX
 from barnabas_broker.server.sasl_session import FIRST_FRAMES_BYTES_MAX
@@ -15,7 +15,6 @@ from barnabas_core.errors import ErrorCode
 from harness.manual_clock import START_MS
 
 
-@on_a_loop
 async def test_a_client_that_authenticates_is_its_user_from_then_on() -> None:
     async with world() as at:
         client = await at.connect()
@@ -29,7 +28,6 @@ async def test_a_client_that_authenticates_is_its_user_from_then_on() -> None:
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SLOW"])
-@on_a_loop
 async def test_a_client_of_the_first_handshake_sends_bare_tokens(mechanism: str) -> None:
     async with world() as at:
         client = await at.connect()
@@ -39,7 +37,6 @@ async def test_a_client_of_the_first_handshake_sends_bare_tokens(mechanism: str)
         assert await client.who() == b"User:alice"
 
 
-@on_a_loop
 async def test_a_bug_in_a_mechanism_costs_that_connection_only(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -56,7 +53,6 @@ async def test_a_bug_in_a_mechanism_costs_that_connection_only(
     assert "bug in the SASL authentication of 127.0.0.1:" in caplog.text
 
 
-@on_a_loop
 async def test_a_stranger_with_a_long_name_gets_a_short_line_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     async with world() as at:
@@ -69,7 +65,6 @@ async def test_a_stranger_with_a_long_name_gets_a_short_line_in_the_log(caplog: 
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SLOW"])
-@on_a_loop
 async def test_a_refusal_names_the_mechanism_only_and_comes_late(mechanism: str) -> None:
     async with world() as at:
         client = await at.connect()
@@ -85,7 +80,6 @@ async def test_a_refusal_names_the_mechanism_only_and_comes_late(mechanism: str)
         assert await client.frame() is None
 
 
-@on_a_loop
 async def test_a_mechanism_that_is_not_enabled_is_answered_with_those_that_are() -> None:
     async with world() as at:
         client = await at.connect()
@@ -98,7 +92,6 @@ async def test_a_mechanism_that_is_not_enabled_is_answered_with_those_that_are()
 
 
 @pytest.mark.parametrize("before", [[], ["versions"], ["handshake"]])
-@on_a_loop
 async def test_before_authentication_nothing_is_served(before: list[str]) -> None:
     async with world() as at:
         client = await at.connect()
@@ -111,7 +104,6 @@ async def test_before_authentication_nothing_is_served(before: list[str]) -> Non
 
 
 @pytest.mark.parametrize("frame", [b"", b"\0", b"\0\x11\0\1", b"GET / HTTP/1.1", b"\0\x24\0\2" + b"\xff" * 40])
-@on_a_loop
 async def test_what_is_no_request_closes_the_connection(frame: bytes) -> None:
     async with world() as at:
         client = await at.connect()
@@ -119,7 +111,6 @@ async def test_what_is_no_request_closes_the_connection(frame: bytes) -> None:
         assert await client.frame() is None
 
 
-@on_a_loop
 async def test_a_large_frame_is_refused_at_its_size_and_a_silent_client_in_time() -> None:
     async with world() as at:
         large, silent = await at.connect(), await at.connect()
@@ -130,7 +121,6 @@ async def test_a_large_frame_is_refused_at_its_size_and_a_silent_client_in_time(
         assert await silent.frame() is None
 
 
-@on_a_loop
 async def test_a_session_ends_unless_the_client_authenticates_again_as_the_same_user() -> None:
     async with world(session_ms=10_000) as at:
         renewing, other, idle = await at.connect(), await at.connect(), await at.connect()
@@ -149,7 +139,6 @@ async def test_a_session_ends_unless_the_client_authenticates_again_as_the_same_
         assert (at.sasl.counts.succeeded_again, at.sasl.counts.expired) == (1, 1)
 
 
-@on_a_loop
 async def test_a_session_ends_no_later_than_its_credential() -> None:
     async with world(session_ms=10_000) as at:
         at.mechanism.ends_ms = START_MS + 3_000
@@ -157,7 +146,6 @@ async def test_a_session_ends_no_later_than_its_credential() -> None:
         assert (await client.log_in()).session_lifetime_ms == 3_000
 
 
-@on_a_loop
 async def test_a_session_lasts_as_long_as_its_token() -> None:
     async with world() as at:
         client = await at.connect()
@@ -173,7 +161,6 @@ async def test_a_session_lasts_as_long_as_its_token() -> None:
         assert at.sasl.counts.expired == 1
 
 
-@on_a_loop
 async def test_a_wrong_token_is_answered_twice_and_counted_once() -> None:
     async with world() as at:
         client = await at.connect()
@@ -191,14 +178,12 @@ async def test_a_wrong_token_is_answered_twice_and_counted_once() -> None:
         assert at.sasl.counts.failed == 1
 
 
-@on_a_loop
 async def test_a_session_without_a_sensible_end_is_a_long_one() -> None:
     async with world(session_ms=2**63 - 1) as at:
         client = await at.connect()
         assert (await client.log_in()).session_lifetime_ms == SESSION_MS_MAX
 
 
-@on_a_loop
 async def test_to_authenticate_again_at_once_is_refused_and_the_session_goes_on() -> None:
     async with world(session_ms=10_000) as at:
         client = await at.connect()

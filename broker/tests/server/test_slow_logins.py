@@ -3,12 +3,11 @@
 import pytest
 from kafka.protocol.metadata import MetadataRequest
 from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
-from sasl_world import GOOD, on_a_loop, world
+from sasl_world import GOOD, world
 
 from barnabas_core.errors import ErrorCode
 
 
-@on_a_loop
 async def test_a_password_in_the_thread_holds_up_its_own_client_only() -> None:
     async with world() as at:
         slow, other = await at.connect(), await at.connect()
@@ -24,7 +23,6 @@ async def test_a_password_in_the_thread_holds_up_its_own_client_only() -> None:
         assert await slow.frame() == b"User:alice", "what was sent meanwhile is served afterwards"
 
 
-@on_a_loop
 async def test_of_a_client_that_is_gone_nothing_is_checked() -> None:
     async with world() as at:
         client = await at.connect()
@@ -39,7 +37,6 @@ async def test_of_a_client_that_is_gone_nothing_is_checked() -> None:
         assert at.sasl.counts.succeeded_first == 1
 
 
-@on_a_loop
 async def test_a_bug_in_the_thread_costs_that_connection_only(caplog: pytest.LogCaptureFixture) -> None:
     async with world() as at:
         right, at.slow.compute = at.slow.compute, lambda: bytes(1 // 0)

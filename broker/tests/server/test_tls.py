@@ -88,87 +88,67 @@ async def ask(port: int, context: ssl.SSLContext, *bodies: bytes) -> list[bytes]
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
-def test_requests_and_answers_of_all_sizes_go_through(authority: Authority, version: ssl.TLSVersion) -> None:
+async def test_requests_and_answers_of_all_sizes_go_through(authority: Authority, version: ssl.TLSVersion) -> None:
     bodies = [b"a", b"b" * 16_384, b"c" * LARGE_BYTES, b"d" * 70_000, *[b"%d" % number for number in range(500)]]
-
-    async def run() -> None:
-        async with listening(authority) as (_, port):
-            context = client_context(authority)
-            context.minimum_version = context.maximum_version = version
-            assert await ask(port, context, *bodies) == bodies
-
-    asyncio.run(run())
+    async with listening(authority) as (_, port):
+        context = client_context(authority)
+        context.minimum_version = context.maximum_version = version
+        assert await ask(port, context, *bodies) == bodies
 
 
-def test_a_large_request_is_decrypted_over_many_turns_of_the_loop(
+async def test_a_large_request_is_decrypted_over_many_turns_of_the_loop(
     authority: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tls_transport, "DECRYPTED_BYTES", 1000)
     body = b"x" * LARGE_BYTES
-
-    async def run() -> None:
-        async with listening(authority) as (_, port):
-            assert await ask(port, client_context(authority), body, b"next") == [body, b"next"]
-
-    asyncio.run(run())
+    async with listening(authority) as (_, port):
+        assert await ask(port, client_context(authority), body, b"next") == [body, b"next"]
 
 
-def test_small_requests_are_served_while_memory_for_requests_is_used_up(authority: Authority) -> None:
-    async def run() -> None:
-        async with listening(authority) as (listener, port):
-            listener.pool.is_exhausted = True
-            bodies = [b"x" * size for size in (1, 2_000, 9_000)] * 5
-            assert await ask(port, client_context(authority), *bodies) == bodies
-
-    asyncio.run(run())
+async def test_small_requests_are_served_while_memory_for_requests_is_used_up(authority: Authority) -> None:
+    async with listening(authority) as (listener, port):
+        listener.pool.is_exhausted = True
+        bodies = [b"x" * size for size in (1, 2_000, 9_000)] * 5
+        assert await ask(port, client_context(authority), *bodies) == bodies
 
 
 @pytest.mark.parametrize("rules", ["DEFAULT", "RULE:^CN=(.*?),.*$/$1/U"])
-def test_a_certificate_says_who_a_client_is(authority: Authority, rules: str) -> None:
-    async def run() -> list[bytes]:
-        async with listening(authority, ssl_client_auth="required", ssl_principal_mapping_rules=rules) as (_, port):
-            return await ask(port, client_context(authority, authority.issue("alice")), b"who")
-
+async def test_a_certificate_says_who_a_client_is(authority: Authority, rules: str) -> None:
     expected = {"DEFAULT": rb"User:CN=alice,O=Tests\, Inc"}.get(rules, b"User:ALICE")
-    assert asyncio.run(run()) == [expected]
+    async with listening(authority, ssl_client_auth="required", ssl_principal_mapping_rules=rules) as (_, port):
+        assert await ask(port, client_context(authority, authority.issue("alice")), b"who") == [expected]
 
 
-def test_a_certificate_that_strict_parsers_refuse_says_who_a_client_is(authority: Authority) -> None:
-    async def run() -> list[bytes]:
-        async with listening(authority, ssl_client_auth="required") as (_, port):
-            return await ask(port, client_context(authority, authority.issue_printable("alice@example*")), b"who")
-
-    assert asyncio.run(run()) == [rb"User:CN=alice@example*,O=Tests\, Inc"]
+async def test_a_certificate_that_strict_parsers_refuse_says_who_a_client_is(authority: Authority) -> None:
+    alice = client_context(authority, authority.issue_printable("alice@example*"))
+    async with listening(authority, ssl_client_auth="required") as (_, port):
+        assert await ask(port, alice, b"who") == [rb"User:CN=alice@example*,O=Tests\, Inc"]
 
 
-def test_a_bug_in_a_handshake_costs_that_handshake_only(authority: Authority, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_bug_in_a_handshake_costs_that_handshake_only(
+    authority: Authority, caplog: pytest.LogCaptureFixture
+) -> None:
     def principal_of(_: bytes | None) -> str:
         raise ValueError("a certificate that nobody expected")
 
-    async def run() -> None:
-        escaped: list[object] = []
-        asyncio.get_running_loop().set_exception_handler(lambda _, context: escaped.append(context))
-        async with listening(authority) as (listener, port):
-            good = listener._tls_of("SSL")
-            assert good is not None
-            listener._tls_of = lambda _: good._replace(principal_of=principal_of)
-            with pytest.raises((OSError, asyncio.IncompleteReadError)):
-                await ask(port, client_context(authority), b"who")
-            listener._tls_of = lambda _: good
-            assert await ask(port, client_context(authority), b"x") == [b"x"]
-            assert counts_of(listener).failures["TLS"] == 1
-        assert not escaped
-
-    asyncio.run(run())
+    escaped: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: escaped.append(context))
+    async with listening(authority) as (listener, port):
+        good = listener._tls_of("SSL")
+        assert good is not None
+        listener._tls_of = lambda _: good._replace(principal_of=principal_of)
+        with pytest.raises((OSError, asyncio.IncompleteReadError)):
+            await ask(port, client_context(authority), b"who")
+        listener._tls_of = lambda _: good
+        assert await ask(port, client_context(authority), b"x") == [b"x"]
+        assert counts_of(listener).failures["TLS"] == 1
+    assert not escaped
     assert "bug in the TLS handshake of 127.0.0.1:" in caplog.text
 
 
-def test_without_a_certificate_a_client_is_anonymous(authority: Authority) -> None:
-    async def run() -> list[bytes]:
-        async with listening(authority, ssl_client_auth="requested") as (_, port):
-            return await ask(port, client_context(authority), b"who")
-
-    assert asyncio.run(run()) == [b"User:ANONYMOUS"]
+async def test_without_a_certificate_a_client_is_anonymous(authority: Authority) -> None:
+    async with listening(authority, ssl_client_auth="requested") as (_, port):
+        assert await ask(port, client_context(authority), b"who") == [b"User:ANONYMOUS"]
 
 
 def wrong_identities(authority: Authority, other: Authority) -> list[Identity | None]:
@@ -184,7 +164,7 @@ def wrong_identities(authority: Authority, other: Authority) -> list[Identity | 
 
 
 @pytest.mark.filterwarnings("ignore:ssl.TLSVersion.TLSv1_1")
-def test_who_does_not_belong_is_refused_and_others_are_served(
+async def test_who_does_not_belong_is_refused_and_others_are_served(
     authority: Authority, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     wrong = wrong_identities(authority, Authority(tmp_path, "other"))
@@ -201,69 +181,57 @@ def test_who_does_not_belong_is_refused_and_others_are_served(
         finally:
             writer.close()
 
-    async def run() -> None:
-        async with listening(authority, ssl_client_auth="required") as (listener, port):
-            for identity in wrong:
-                with pytest.raises((OSError, asyncio.IncompleteReadError)):
-                    await ask(port, client_context(authority, identity), b"who")
-            for text in strange:
-                assert b"HTTP" not in await plain_text(port, text)
-            old = client_context(authority, authority.issue("old"))
-            old.set_ciphers("ALL:@SECLEVEL=0")
-            old.options &= ~ssl.OP_NO_TLSv1_1
-            old.minimum_version, old.maximum_version = ssl.TLSVersion.TLSv1_1, ssl.TLSVersion.TLSv1_1
-            weak = client_context(authority, authority.issue("weak"))
-            weak.maximum_version = ssl.TLSVersion.TLSv1_2
-            weak.set_ciphers("ECDHE-ECDSA-AES128-SHA256:AES128-SHA:@SECLEVEL=0")
-            for context in (old, weak):
-                with pytest.raises(OSError, match=r"(?i)alert|protocol|version"):
-                    await ask(port, context, b"who")
-            assert counts_of(listener).failures == {"TLS": len(wrong) + len(strange) + 2}
-            assert await ask(port, client_context(authority, authority.issue("alice")), b"x") == [b"x"]
-            listener.handshakes.check()
-
-    asyncio.run(run())
+    async with listening(authority, ssl_client_auth="required") as (listener, port):
+        for identity in wrong:
+            with pytest.raises((OSError, asyncio.IncompleteReadError)):
+                await ask(port, client_context(authority, identity), b"who")
+        for text in strange:
+            assert b"HTTP" not in await plain_text(port, text)
+        old = client_context(authority, authority.issue("old"))
+        old.set_ciphers("ALL:@SECLEVEL=0")
+        old.options &= ~ssl.OP_NO_TLSv1_1
+        old.minimum_version, old.maximum_version = ssl.TLSVersion.TLSv1_1, ssl.TLSVersion.TLSv1_1
+        weak = client_context(authority, authority.issue("weak"))
+        weak.maximum_version = ssl.TLSVersion.TLSv1_2
+        weak.set_ciphers("ECDHE-ECDSA-AES128-SHA256:AES128-SHA:@SECLEVEL=0")
+        for context in (old, weak):
+            with pytest.raises(OSError, match=r"(?i)alert|protocol|version"):
+                await ask(port, context, b"who")
+        assert counts_of(listener).failures == {"TLS": len(wrong) + len(strange) + 2}
+        assert await ask(port, client_context(authority, authority.issue("alice")), b"x") == [b"x"]
+        listener.handshakes.check()
     assert "TLS handshakes failed: 127.0.0.1:" in caplog.text
 
 
-def test_a_client_cannot_renegotiate(authority: Authority) -> None:
+async def test_a_client_cannot_renegotiate(authority: Authority) -> None:
     require(shutil.which("openssl"), "openssl is not on the machine")
-
-    async def run() -> bytes:
-        async with listening(authority) as (_, port), asyncio.timeout(PATIENCE_S):
-            client = await asyncio.create_subprocess_exec(
-                *("openssl", "s_client", "-tls1_2", "-CAfile", str(authority.file), "-connect", f"127.0.0.1:{port}"),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-            )
-            output, _ = await client.communicate(b"R\n")  # Its command to renegotiate.
-            return output
-
-    output = asyncio.run(run())
+    async with listening(authority) as (_, port), asyncio.timeout(PATIENCE_S):
+        client = await asyncio.create_subprocess_exec(
+            *("openssl", "s_client", "-tls1_2", "-CAfile", str(authority.file), "-connect", f"127.0.0.1:{port}"),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+        output, _ = await client.communicate(b"R\n")  # Its command to renegotiate.
     assert b"Verify return code: 0 (ok)" in output
     assert b"RENEGOTIATING" in output
     assert b"no renegotiation" in output
 
 
-def test_half_open_handshakes_keep_nobody_out(
+async def test_half_open_handshakes_keep_nobody_out(
     authority: Authority, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(handshakes, "HANDSHAKES_MAX", 20)
-
-    async def run() -> None:
-        async with listening(authority) as (listener, port):
-            silent = [await asyncio.open_connection("localhost", port) for _ in range(30)]
-            assert await ask(port, client_context(authority), b"x") == [b"x"]
-            assert len(listener.handshakes) <= 20
-            monkeypatch.setattr(handshakes, "HANDSHAKE_S_MAX", -1.0)
-            listener.handshakes.check()
-            assert len(listener.handshakes) == 0
-            assert [await reader.read() for reader, _ in silent] == [b""] * 30
-            for _, writer in silent:
-                writer.close()
-
-    asyncio.run(run())
+    async with listening(authority) as (listener, port):
+        silent = [await asyncio.open_connection("localhost", port) for _ in range(30)]
+        assert await ask(port, client_context(authority), b"x") == [b"x"]
+        assert len(listener.handshakes) <= 20
+        monkeypatch.setattr(handshakes, "HANDSHAKE_S_MAX", -1.0)
+        listener.handshakes.check()
+        assert len(listener.handshakes) == 0
+        assert [await reader.read() for reader, _ in silent] == [b""] * 30
+        for _, writer in silent:
+            writer.close()
     assert " more\n" in caplog.text
 
 
@@ -285,25 +253,18 @@ async def ask_as_broker(listener: Listener, authority: Authority, clients_port: 
     return answer[4:]
 
 
-def test_a_flood_of_handshakes_does_not_end_that_of_a_broker(
+async def test_a_flood_of_handshakes_does_not_end_that_of_a_broker(
     authority: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(handshakes, "HANDSHAKES_MAX", 20)
-
-    async def run() -> None:
-        async with listening(authority) as (listener, port):
-            assert await ask_as_broker(listener, authority, port, clients=30) == b"x"
-
-    asyncio.run(run())
+    async with listening(authority) as (listener, port):
+        assert await ask_as_broker(listener, authority, port, clients=30) == b"x"
 
 
-def test_a_broker_shakes_hands_while_clients_have_all_connections(authority: Authority) -> None:
-    async def run() -> None:
-        async with listening(authority, max_connections=1) as (listener, port):
-            context = client_context(authority)
-            reader, writer = await asyncio.open_connection("localhost", port, ssl=context, server_hostname="localhost")
-            assert await ask_as_broker(listener, authority, port, clients=0) == b"x"
-            assert await reader.read() == b""
-            writer.close()
-
-    asyncio.run(run())
+async def test_a_broker_shakes_hands_while_clients_have_all_connections(authority: Authority) -> None:
+    async with listening(authority, max_connections=1) as (listener, port):
+        context = client_context(authority)
+        reader, writer = await asyncio.open_connection("localhost", port, ssl=context, server_hostname="localhost")
+        assert await ask_as_broker(listener, authority, port, clients=0) == b"x"
+        assert await reader.read() == b""
+        writer.close()

@@ -126,7 +126,7 @@ def test_a_large_batch_is_unpacked_in_a_thread_and_no_record_is_built(
     assert [each == here for each in threads] == [False, True, False]
 
 
-def test_a_search_through_many_segments_lets_others_have_their_turns(tmp_path: Path) -> None:
+async def test_a_search_through_many_segments_lets_others_have_their_turns(tmp_path: Path) -> None:
     log = OneLog(tmp_path).with_config(segment_bytes=100).open()
     for number in range(50):
         append(log, batch(timestamps=[number]))
@@ -137,11 +137,7 @@ def test_a_search_through_many_segments_lets_others_have_their_turns(tmp_path: P
             turns[0] += 1
             await asyncio.sleep(0)
 
-    async def search() -> TimestampOffset | None:
-        others = asyncio.create_task(beside())
-        answer = await offset_for_timestamp(log, 49, 50, FairTurn(ManualClock(), things_max=5))
-        others.cancel()
-        return answer
-
-    assert asyncio.run(search()) == TimestampOffset(49, 49, 0)
+    others = asyncio.create_task(beside())
+    assert await offset_for_timestamp(log, 49, 50, FairTurn(ManualClock(), things_max=5)) == TimestampOffset(49, 49, 0)
+    others.cancel()
     assert turns[0] >= 9

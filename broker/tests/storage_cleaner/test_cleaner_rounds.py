@@ -217,42 +217,34 @@ async def the_timer(one: OneCompactedLog) -> ManualTimer:
     return timer
 
 
-def test_rounds_come_by_timer_until_the_cleaner_is_stopped(tmp_path: Path) -> None:
+async def test_rounds_come_by_timer_until_the_cleaner_is_stopped(tmp_path: Path) -> None:
     one = dirty(tmp_path)
-
-    async def run() -> None:
-        supervisor = Supervisor(pytest.fail)
-        one.cleaner.start(supervisor.supervise)
-        timer = await the_timer(one)
-        assert timer.delay_s == 15.0
-        timer.run()
-        assert await the_timer(one) is not timer
-        assert one.cleaner.stats.rounds == 1
-        supervisor.stopping()
-        await one.cleaner.stop()
-        assert one.timers.waiting == []
-
-    asyncio.run(run())
+    supervisor = Supervisor(pytest.fail)
+    one.cleaner.start(supervisor.supervise)
+    timer = await the_timer(one)
+    assert timer.delay_s == 15.0
+    timer.run()
+    assert await the_timer(one) is not timer
+    assert one.cleaner.stats.rounds == 1
+    supervisor.stopping()
+    await one.cleaner.stop()
+    assert one.timers.waiting == []
     assert one.helper.stopped
 
 
-def test_a_bug_in_a_round_does_not_end_the_rounds(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_bug_in_a_round_does_not_end_the_rounds(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     one = dirty(tmp_path)
 
     def bug(_: Request) -> None:
         raise ZeroDivisionError
 
     one.helper.before = bug
-
-    async def run() -> None:
-        supervisor = Supervisor(pytest.fail)
-        one.cleaner.start(supervisor.supervise)
-        (await the_timer(one)).run()
-        await the_timer(one)
-        supervisor.stopping()
-        await one.cleaner.stop()
-
-    asyncio.run(run())
+    supervisor = Supervisor(pytest.fail)
+    one.cleaner.start(supervisor.supervise)
+    (await the_timer(one)).run()
+    await the_timer(one)
+    supervisor.stopping()
+    await one.cleaner.stop()
     assert "compaction failed; the next attempt is in 15000 ms" in caplog.text
 
 

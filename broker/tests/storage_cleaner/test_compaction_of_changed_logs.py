@@ -1,6 +1,5 @@
 """Logs that are truncated, retained or deleted around a round of compaction."""
 
-import asyncio
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -217,7 +216,7 @@ def test_a_log_that_is_cut_below_its_high_watermark_begins_anew_after_a_start(tm
 
 
 @pytest.mark.parametrize(("checkpointed", "removed"), [(0, False), (3, False), (6, True)])
-def test_nothing_is_removed_for_a_record_past_the_high_watermark_in_the_checkpoint(
+async def test_nothing_is_removed_for_a_record_past_the_high_watermark_in_the_checkpoint(
     tmp_path: Path, checkpointed: int, removed: bool
 ) -> None:
     """A start has that one, and takes all below it for compacted, and nothing above."""
@@ -237,5 +236,5 @@ def test_nothing_is_removed_for_a_record_past_the_high_watermark_in_the_checkpoi
     one.roll()
     if checkpointed:
         one.logs.checkpoint(lambda _: checkpointed)
-    asyncio.run(cleaner.clean_dirtiest())
+    await cleaner.clean_dirtiest()
     assert (len(one.records()) < 6) is removed

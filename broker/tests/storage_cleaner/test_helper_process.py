@@ -85,199 +85,160 @@ def runs(process_id: int) -> bool:
     return status.rpartition(")")[2].split()[0] != "Z"
 
 
-def test_a_real_process_compacts_a_log(tmp_path: Path) -> None:
+async def test_a_real_process_compacts_a_log(tmp_path: Path) -> None:
     one = filled(tmp_path)
-
-    async def run() -> None:
-        helper = Helper(ManualTimers(), lambda: MEMORY_BYTES)
-        one.cleaner._helper = helper
-        assert await one.cleaner.clean_dirtiest()
-        await one.cleaner.stop()
-
-    asyncio.run(run())
+    helper = Helper(ManualTimers(), lambda: MEMORY_BYTES)
+    one.cleaner._helper = helper
+    assert await one.cleaner.clean_dirtiest()
+    await one.cleaner.stop()
     assert one.cleaner.backoff.failed == {}
     assert sorted(one.records()) == [38, 39]
 
 
-def test_a_process_killed_in_the_middle_of_a_round_fails_that_round_only(tmp_path: Path) -> None:
+async def test_a_process_killed_in_the_middle_of_a_round_fails_that_round_only(tmp_path: Path) -> None:
     one = filled(tmp_path)
     expected = one.records()
-
-    async def run() -> None:
-        helper = Helper(ManualTimers(), lambda: MEMORY_BYTES)
-        one.cleaner._helper = helper
-        one.settings = replace(one.settings, log_cleaner_io_max_bytes_per_second=1.0, log_cleaner_io_buffer_size=1024)
-        round_ = asyncio.create_task(one.cleaner.clean_dirtiest())
-        await until(lambda: helper.process_id is not None)
-        process_id = helper.process_id
-        assert process_id is not None
-        os.kill(process_id, signal.SIGKILL)
-        assert await round_
-        assert one.cleaner.backoff.failed[PLANES].reason == "the helper process ended with exit code -9"
-        assert one.records() == expected
-        one.settings = replace(one.settings, log_cleaner_io_max_bytes_per_second=float("inf"))
-        one.clock.passed_ms += 15_000
-        assert await one.cleaner.clean_dirtiest()
-        assert helper.starts == 2
-        await one.cleaner.stop()
-
-    asyncio.run(run())
+    helper = Helper(ManualTimers(), lambda: MEMORY_BYTES)
+    one.cleaner._helper = helper
+    one.settings = replace(one.settings, log_cleaner_io_max_bytes_per_second=1.0, log_cleaner_io_buffer_size=1024)
+    round_ = asyncio.create_task(one.cleaner.clean_dirtiest())
+    await until(lambda: helper.process_id is not None)
+    process_id = helper.process_id
+    assert process_id is not None
+    os.kill(process_id, signal.SIGKILL)
+    assert await round_
+    assert one.cleaner.backoff.failed[PLANES].reason == "the helper process ended with exit code -9"
+    assert one.records() == expected
+    one.settings = replace(one.settings, log_cleaner_io_max_bytes_per_second=float("inf"))
+    one.clock.passed_ms += 15_000
+    assert await one.cleaner.clean_dirtiest()
+    assert helper.starts == 2
+    await one.cleaner.stop()
     assert one.cleaner.backoff.failed == {}
     assert sorted(one.records()) == [38, 39]
 
 
-def test_a_process_at_work_gives_signs_of_life_until_it_answers(tmp_path: Path) -> None:
+async def test_a_process_at_work_gives_signs_of_life_until_it_answers(tmp_path: Path) -> None:
     """A round may take hours; whoever watches the cleaner sees that it goes on."""
     one = filled(tmp_path)
     module = "barnabas_broker.storage.helper_worker"
     often = f"from {module} import main; import {module} as worker; worker.SIGN_OF_LIFE_S = 0.001; main()"
-
-    async def run() -> None:
-        helper = Helper(ManualTimers(), lambda: MEMORY_BYTES, command=(sys.executable, "-c", often))
-        assert isinstance(await helper.request(quick_request()), Inspected)
-        assert helper.signs_of_life == 0
-        assert isinstance(await helper.request(slow_request(one, bytes_per_s=20_000)), KeysMapped)
-        assert helper.signs_of_life > 1
-        await helper.stop()
-
-    asyncio.run(run())
+    helper = Helper(ManualTimers(), lambda: MEMORY_BYTES, command=(sys.executable, "-c", often))
+    assert isinstance(await helper.request(quick_request()), Inspected)
+    assert helper.signs_of_life == 0
+    assert isinstance(await helper.request(slow_request(one, bytes_per_s=20_000)), KeysMapped)
+    assert helper.signs_of_life > 1
+    await helper.stop()
 
 
-def test_a_map_is_not_there_any_more_after_the_process_died_within_a_round(
+async def test_a_map_is_not_there_any_more_after_the_process_died_within_a_round(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = filled(tmp_path)
+    helper = Helper(ManualTimers(), lambda: MEMORY_BYTES)
+    real_request = helper.request
 
-    async def run() -> None:
-        helper = Helper(ManualTimers(), lambda: MEMORY_BYTES)
-        real_request = helper.request
+    async def request(asked: Any) -> Any:
+        answer = await real_request(asked)
+        if isinstance(answer, KeysMapped):
+            await helper.stop()
+        return answer
 
-        async def request(asked: Any) -> Any:
-            answer = await real_request(asked)
-            if isinstance(answer, KeysMapped):
-                await helper.stop()
-            return answer
-
-        monkeypatch.setattr(helper, "request", request)
-        one.cleaner._helper = helper
-        assert await one.cleaner.clean_dirtiest()
-        await helper.stop()
-
-    asyncio.run(run())
+    monkeypatch.setattr(helper, "request", request)
+    one.cleaner._helper = helper
+    assert await one.cleaner.clean_dirtiest()
+    await helper.stop()
     assert "has lost its key map" in one.cleaner.backoff.failed[PLANES].reason
     assert len(one.records()) == 40
 
 
-def test_answers_come_in_the_order_of_the_requests() -> None:
-    async def run() -> None:
-        helper = Helper(ManualTimers(), lambda: MEMORY_BYTES)
-        config = LogConfig(compression=Compression.ZSTD)
-        batches = [batch(b"%d" % number * 100_000) for number in range(10)]
-        answers = await asyncio.gather(*(helper.request(inspection(each, config, NOW_MS)) for each in batches))
-        for number, answer in enumerate(answers):
-            assert isinstance(answer, Inspected)
-            assert answer.batch is not None
-            (record,) = decode_batch(answer.batch, 0, parse_header(answer.batch, 0), 1 << 24)
-            assert record.value == b"%d" % number * 100_000
-        assert helper.starts == 1
-        await helper.stop()
-
-    asyncio.run(run())
+async def test_answers_come_in_the_order_of_the_requests() -> None:
+    helper = Helper(ManualTimers(), lambda: MEMORY_BYTES)
+    config = LogConfig(compression=Compression.ZSTD)
+    batches = [batch(b"%d" % number * 100_000) for number in range(10)]
+    answers = await asyncio.gather(*(helper.request(inspection(each, config, NOW_MS)) for each in batches))
+    for number, answer in enumerate(answers):
+        assert isinstance(answer, Inspected)
+        assert answer.batch is not None
+        (record,) = decode_batch(answer.batch, 0, parse_header(answer.batch, 0), 1 << 24)
+        assert record.value == b"%d" % number * 100_000
+    assert helper.starts == 1
+    await helper.stop()
 
 
-def test_a_batch_beyond_the_memory_of_the_process_is_an_answer_and_not_its_end() -> None:
-    async def run() -> None:
-        helper = Helper(ManualTimers(), lambda: 160 << 20)
-        bomb = encode_batch([Record(0, NOW_MS, b"key", bytes(90 << 20))], attributes=Codec.ZSTD)
-        config = LogConfig(cleanup_policies=COMPACT)
-        answer = await helper.request(inspection(bytes(bomb), config, NOW_MS))
-        assert isinstance(answer, Failed)
-        assert "too little memory" in answer.message
-        assert isinstance(await helper.request(quick_request()), Inspected)
-        assert helper.starts == 1
-        await helper.stop()
-
-    asyncio.run(run())
+async def test_a_batch_beyond_the_memory_of_the_process_is_an_answer_and_not_its_end() -> None:
+    helper = Helper(ManualTimers(), lambda: 160 << 20)
+    bomb = encode_batch([Record(0, NOW_MS, b"key", bytes(90 << 20))], attributes=Codec.ZSTD)
+    config = LogConfig(cleanup_policies=COMPACT)
+    answer = await helper.request(inspection(bytes(bomb), config, NOW_MS))
+    assert isinstance(answer, Failed)
+    assert "too little memory" in answer.message
+    assert isinstance(await helper.request(quick_request()), Inspected)
+    assert helper.starts == 1
+    await helper.stop()
 
 
-def test_an_idle_process_ends_and_the_next_request_starts_another() -> None:
-    async def run() -> None:
-        timers = ManualTimers()
-        helper = Helper(timers, lambda: MEMORY_BYTES, idle_s=33.0)
-        await helper.request(quick_request())
-        first = helper.process_id
-        assert first is not None
-        await helper.request(quick_request())
-        (timer,) = timers.waiting
-        assert timer.delay_s == 33.0
-        timer.run()
-        await until(lambda: not runs(first))
-        await helper.request(quick_request())
-        assert helper.process_id != first
-        assert helper.starts == 2
-        await helper.stop()
-        assert timers.waiting == []
-
-    asyncio.run(run())
+async def test_an_idle_process_ends_and_the_next_request_starts_another() -> None:
+    timers = ManualTimers()
+    helper = Helper(timers, lambda: MEMORY_BYTES, idle_s=33.0)
+    await helper.request(quick_request())
+    first = helper.process_id
+    assert first is not None
+    await helper.request(quick_request())
+    (timer,) = timers.waiting
+    assert timer.delay_s == 33.0
+    timer.run()
+    await until(lambda: not runs(first))
+    await helper.request(quick_request())
+    assert helper.process_id != first
+    assert helper.starts == 2
+    await helper.stop()
+    assert timers.waiting == []
 
 
-def test_a_process_that_works_is_not_idle(tmp_path: Path) -> None:
+async def test_a_process_that_works_is_not_idle(tmp_path: Path) -> None:
     one = filled(tmp_path)
-
-    async def run() -> None:
-        timers = ManualTimers()
-        helper = Helper(timers, lambda: MEMORY_BYTES)
-        long = asyncio.create_task(helper.request(slow_request(one)))
-        await until(lambda: helper.process_id is not None)
-        assert timers.waiting == []
-        await helper.stop()
-        with pytest.raises(HelperDied):
-            await long
-
-    asyncio.run(run())
+    timers = ManualTimers()
+    helper = Helper(timers, lambda: MEMORY_BYTES)
+    long = asyncio.create_task(helper.request(slow_request(one)))
+    await until(lambda: helper.process_id is not None)
+    assert timers.waiting == []
+    await helper.stop()
+    with pytest.raises(HelperDied):
+        await long
 
 
-def test_the_process_is_nice_and_the_first_to_go_when_memory_runs_out() -> None:
-    async def run() -> None:
-        helper = Helper(ManualTimers(), lambda: MEMORY_BYTES)
-        await helper.request(quick_request())
-        process_id = helper.process_id
-        assert process_id is not None
-        assert os.getpriority(os.PRIO_PROCESS, process_id) == min(os.getpriority(os.PRIO_PROCESS, 0) + 10, 19)
-        assert Path(f"/proc/{process_id}/oom_score_adj").read_text(encoding="ascii").strip() == "500"
-        limits = Path(f"/proc/{process_id}/limits").read_text(encoding="ascii")
-        assert str(MEMORY_BYTES) in next(line for line in limits.splitlines() if line.startswith("Max address space"))
-        await helper.stop()
-
-    asyncio.run(run())
+async def test_the_process_is_nice_and_the_first_to_go_when_memory_runs_out() -> None:
+    helper = Helper(ManualTimers(), lambda: MEMORY_BYTES)
+    await helper.request(quick_request())
+    process_id = helper.process_id
+    assert process_id is not None
+    assert os.getpriority(os.PRIO_PROCESS, process_id) == min(os.getpriority(os.PRIO_PROCESS, 0) + 10, 19)
+    assert Path(f"/proc/{process_id}/oom_score_adj").read_text(encoding="ascii").strip() == "500"
+    limits = Path(f"/proc/{process_id}/limits").read_text(encoding="ascii")
+    assert str(MEMORY_BYTES) in next(line for line in limits.splitlines() if line.startswith("Max address space"))
+    await helper.stop()
 
 
-def test_a_process_that_cannot_be_started_is_a_failure_of_the_round(tmp_path: Path) -> None:
+async def test_a_process_that_cannot_be_started_is_a_failure_of_the_round(tmp_path: Path) -> None:
     one = filled(tmp_path)
-
-    async def run() -> None:
-        one.cleaner._helper = Helper(ManualTimers(), lambda: MEMORY_BYTES, command=("/no/such/python",))
-        assert await one.cleaner.clean_dirtiest()
-
-    asyncio.run(run())
+    one.cleaner._helper = Helper(ManualTimers(), lambda: MEMORY_BYTES, command=("/no/such/python",))
+    assert await one.cleaner.clean_dirtiest()
     assert "No such file" in one.cleaner.backoff.failed[PLANES].reason
 
 
-def test_a_batch_inspector_survives_the_death_of_its_process() -> None:
-    async def run() -> None:
-        helper = Helper(ManualTimers(), lambda: MEMORY_BYTES)
-        inspector = BatchInspector(helper, ManualClock(), asyncio.timeout)
-        config = LogConfig(compression=Compression.GZIP)
-        for _ in range(3):
-            stored = (await inspector.inspect(batch(), config)).batch
-            assert stored is not None
-            assert parse_header(stored, 0).compression == Codec.GZIP
-            process_id = helper.process_id
-            assert process_id is not None
-            os.kill(process_id, signal.SIGKILL)
-        await inspector.stop()
-
-    asyncio.run(run())
+async def test_a_batch_inspector_survives_the_death_of_its_process() -> None:
+    helper = Helper(ManualTimers(), lambda: MEMORY_BYTES)
+    inspector = BatchInspector(helper, ManualClock(), asyncio.timeout)
+    config = LogConfig(compression=Compression.GZIP)
+    for _ in range(3):
+        stored = (await inspector.inspect(batch(), config)).batch
+        assert stored is not None
+        assert parse_header(stored, 0).compression == Codec.GZIP
+        process_id = helper.process_id
+        assert process_id is not None
+        os.kill(process_id, signal.SIGKILL)
+    await inspector.stop()
 
 
 BROKER: str = """
@@ -299,7 +260,7 @@ asyncio.run(run())
 
 
 @pytest.mark.parametrize("state", ["idle", "working"])
-def test_the_process_ends_when_the_broker_is_killed(tmp_path: Path, state: str) -> None:
+async def test_the_process_ends_when_the_broker_is_killed(tmp_path: Path, state: str) -> None:
     command = [sys.executable, "-c", BROKER, str(tmp_path), state]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as broker:
@@ -309,7 +270,7 @@ def test_the_process_ends_when_the_broker_is_killed(tmp_path: Path, state: str) 
             assert runs(process_id)
         finally:
             broker.kill()
-    asyncio.run(until(lambda: not runs(process_id)))
+    await until(lambda: not runs(process_id))
 
 
 def test_a_request_that_breaks_off_ends_the_helper_quietly() -> None:

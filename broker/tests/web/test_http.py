@@ -57,8 +57,8 @@ async def _served(path: str, method: str) -> tuple[int, str]:
         ("POST", "/healthz", 405, "only the methods GET and HEAD are allowed\n"),
     ],
 )
-def test_a_page_is_served(method: str, path: str, status: int, body: str) -> None:
-    assert asyncio.run(_served(path, method)) == (status, body)
+async def test_a_page_is_served(method: str, path: str, status: int, body: str) -> None:
+    assert await _served(path, method) == (status, body)
 
 
 async def _garbage() -> bytes:
@@ -72,11 +72,11 @@ async def _garbage() -> bytes:
     return answer
 
 
-def test_what_is_no_http_is_sent_away() -> None:
-    assert asyncio.run(_garbage()) == b""
+async def test_what_is_no_http_is_sent_away() -> None:
+    assert await _garbage() == b""
 
 
-async def _says_nothing() -> None:
+async def test_many_who_say_nothing_keep_few_descriptors_and_nobody_out() -> None:
     server = HttpServer({"/healthz": _healthz})
     port = await server.start("127.0.0.1", 0)
     descriptors = Path("/proc/self/fd")
@@ -90,17 +90,13 @@ async def _says_nothing() -> None:
     server.close()
 
 
-def test_many_who_say_nothing_keep_few_descriptors_and_nobody_out() -> None:
-    asyncio.run(_says_nothing())
-
-
 def _accepted(port: int) -> int:
     """Count the accepted sockets of a port that have a descriptor; others in /proc/net/tcp have the inode 0."""
     rows = [line.split() for line in Path("/proc/self/net/tcp").read_text().splitlines()[1:]]
     return sum(row[1].endswith(f":{port:04X}") and row[3] != "0A" and row[9] != "0" for row in rows)
 
 
-async def _reads_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_who_does_not_read_the_page_keeps_no_descriptor(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http, "ANSWER_S_MAX", 0.2)
     ended: list[bool] = []
 
@@ -124,7 +120,3 @@ async def _reads_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
             while not ended or _accepted(port):
                 await asyncio.sleep(0.001)
     server.close()
-
-
-def test_who_does_not_read_the_page_keeps_no_descriptor(monkeypatch: pytest.MonkeyPatch) -> None:
-    asyncio.run(_reads_nothing(monkeypatch))

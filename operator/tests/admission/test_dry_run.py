@@ -15,8 +15,6 @@ from barnabas_operator.resources.object_meta import ObjectMeta
 from harness.manual_loop_clock import ManualLoopClock
 from harness.worker_world import resource
 
-pytestmark = pytest.mark.anyio
-
 CLUSTER = Cluster(metadata=ObjectMeta(name="flights", namespace="air", uid="u"))
 INVALID = 'StatefulSet.apps "flights-broker" is invalid: spec.template.spec.tolerations[0].key: Invalid value: "a b"'
 OF_JOB = 'Job.batch "a-driver" is invalid: spec.template.spec.tolerations[0].key: Invalid value: "a b"'

@@ -70,9 +70,6 @@ def test_with_a_token_metrics_need_it_and_probes_do_not(tmp_path: Path) -> None:
     assert answers(Protection(read_variables(given).web_files(), WEB_NAMES), ask) == [401, 200, 503, 401, 200]
 
 
-def test_an_address_that_cannot_be_bound_is_named() -> None:
-    async def run() -> None:
-        await serve_pages(Operator(OperatorSettings("broker:dev", ()), NOBODY), "192.0.2.1:1", Protection())
-
+async def test_an_address_that_cannot_be_bound_is_named() -> None:
     with pytest.raises(CannotServe, match=r"the operator cannot listen at 192\.0\.2\.1:1: "):
-        asyncio.run(run())
+        await serve_pages(Operator(OperatorSettings("broker:dev", ()), NOBODY), "192.0.2.1:1", Protection())

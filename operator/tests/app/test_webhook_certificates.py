@@ -42,7 +42,7 @@ async def shown(port: int) -> str:
 
 
 @pytest.mark.parametrize("trouble", ["the key of another", "no key", "no certificate at all"])
-def test_a_pair_that_does_not_fit_is_told_and_the_next_one_taken(
+async def test_a_pair_that_does_not_fit_is_told_and_the_next_one_taken(
     trouble: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     authority, folder = Authority(tmp_path / "pki"), tmp_path / "mounted"
@@ -66,7 +66,7 @@ def test_a_pair_that_does_not_fit_is_told_and_the_next_one_taken(
             while await shown(port) != wanted.certificate.read_text():
                 await asyncio.sleep(EVERY_S)
 
-    async def scenario() -> None:
+    with caplog.at_level(logging.ERROR):
         put(old, folder)
         tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         tls.load_cert_chain(folder / "tls.crt", folder / "tls.key")
@@ -79,6 +79,3 @@ def test_a_pair_that_does_not_fit_is_told_and_the_next_one_taken(
             put(new, folder)
             await until_shown(port, new)
         await anext(running, None)
-
-    with caplog.at_level(logging.ERROR):
-        asyncio.run(scenario())

@@ -99,32 +99,28 @@ CLUSTER_OF_AIR, MIRROR_OF_FLIGHTS = placed(CLUSTER), placed(mirror("a"))
 STRAY = placed(mirror("s", cluster="two"))
 
 
-def test_one_without_a_cluster_is_told_why_nothing_happens() -> None:
-    async def scenario() -> dict[str, Any]:
-        async with no_server() as connection:
-            api, inventory, written = KubeMemory(connection), Inventory(), asyncio.Queue[Json]()
+async def test_one_without_a_cluster_is_told_why_nothing_happens() -> None:
+    async with no_server() as connection:
+        api, inventory, written = KubeMemory(connection), Inventory(), asyncio.Queue[Json]()
 
-            def watched(method: str, path: str, body: Json) -> None:
-                if method == "PATCH" and path.endswith("/mirrors/a/status"):
-                    written.put_nowait(body)
+        def watched(method: str, path: str, body: Json) -> None:
+            if method == "PATCH" and path.endswith("/mirrors/a/status"):
+                written.put_nowait(body)
 
-            api.put(mirror("a"))
-            api.refuse = watched
-            workers = ClusterWorkers(inventory, environment_of(api), OperatorMetrics(inventory))
-            watching = asyncio.create_task(watch_all(api, ("air",), workers, pytest.fail, ManualLoopClock()))
-            async with asyncio.timeout(PATIENCE_S):
-                body = await written.get()
-            watching.cancel()
-            await workers.close()
-            return dict(body["status"]["conditions"][0])
-
-    told = asyncio.run(scenario())
+        api.put(mirror("a"))
+        api.refuse = watched
+        workers = ClusterWorkers(inventory, environment_of(api), OperatorMetrics(inventory))
+        watching = asyncio.create_task(watch_all(api, ("air",), workers, pytest.fail, ManualLoopClock()))
+        async with asyncio.timeout(PATIENCE_S):
+            told = (await written.get())["status"]["conditions"][0]
+        watching.cancel()
+        await workers.close()
     assert (told["type"], told["status"], told["reason"]) == ("Ready", "False", "ClusterNotFound")
     assert told["message"] == "spec.cluster is missing; there is no Cluster in the namespace air yet"
 
 
-def test_prometheus_is_told_of_it() -> None:
-    page = asyncio.run(OperatorMetrics(kept(CLUSTER_OF_AIR, MIRROR_OF_FLIGHTS)).page()).decode()
+async def test_prometheus_is_told_of_it() -> None:
+    page = (await OperatorMetrics(kept(CLUSTER_OF_AIR, MIRROR_OF_FLIGHTS)).page()).decode()
     assert 'barnabas_resources{cluster="one",kind="Mirror",resource_namespace="air"} 1.0' in page
 
 
@@ -184,7 +180,6 @@ def reconciled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(RECONCILERS, "Mirror", MirrorReconciler)
 
 
-@pytest.mark.anyio
 @pytest.mark.usefixtures("reconciled")
 async def test_its_part_of_the_rounds_comes_after_that_of_topics_and_holds_nothing_up(here: World) -> None:
     here.api.put(resource("Cluster", "one"))

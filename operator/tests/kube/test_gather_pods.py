@@ -208,25 +208,19 @@ def test_a_balancer_is_told_by_the_services_alone() -> None:
     assert found.external.node_hosts == {}
 
 
-def test_a_broker_keeps_the_balancers_address_that_it_told_for_as_long_as_the_balancer_has_it() -> None:
-    async def hosts(**given: str) -> list[str]:
-        async with no_server() as connection:
-            api = AskedApi(connection)
-            api.given = {name.replace("_", "-"): host for name, host in given.items()}
-            cluster = Cluster(metadata=ObjectMeta(name="flights"), spec=ClusterSpec(listeners=(BALANCER,)))
-            found = (await gather_pods(api, cluster, Nodes(api))).external.balancer_hosts
-            return [found["outside", number] for number in range(3)]
-
-    told = {"flights_broker_1_outside": "10.0.0.7", "flights_broker_2_outside": "gone.example"}
-    assert asyncio.run(hosts(**told)) == ["balancer.example", "10.0.0.7", "balancer.example"]
+async def test_a_broker_keeps_the_balancers_address_that_it_told_for_as_long_as_the_balancer_has_it() -> None:
+    cluster = Cluster(metadata=ObjectMeta(name="flights"), spec=ClusterSpec(listeners=(BALANCER,)))
+    async with no_server() as connection:
+        api = AskedApi(connection)
+        api.given = {"flights-broker-1-outside": "10.0.0.7", "flights-broker-2-outside": "gone.example"}
+        found = (await gather_pods(api, cluster, Nodes(api))).external.balancer_hosts
+    assert [found["outside", number] for number in range(3)] == ["balancer.example", "10.0.0.7", "balancer.example"]
 
 
-def test_a_stateful_set_of_another_owner_is_none_of_the_clusters() -> None:
-    async def gathered(owner: str) -> PodsState:
-        async with no_server() as connection:
-            api = AskedApi(connection)
-            api.owner = owner
-            return await gather_pods(api, Cluster(metadata=ObjectMeta(name="flights")), Nodes(api))
-
-    assert asyncio.run(gathered("flights")).broker_set is not None
-    assert asyncio.run(gathered("ships")).broker_set is None
+@pytest.mark.parametrize("owner", ["flights", "ships"])
+async def test_a_stateful_set_of_another_owner_is_none_of_the_clusters(owner: str) -> None:
+    async with no_server() as connection:
+        api = AskedApi(connection)
+        api.owner = owner
+        pods = await gather_pods(api, Cluster(metadata=ObjectMeta(name="flights")), Nodes(api))
+    assert (pods.broker_set is not None) is (owner == "flights")

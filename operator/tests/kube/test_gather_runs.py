@@ -12,8 +12,6 @@ from barnabas_operator.resources.maintenance_job import MaintenanceJob
 from harness.kube_memory import KubeMemory
 from harness.worker_world import resource
 
-pytestmark = pytest.mark.anyio
-
 NOW = "2026-01-01T00:00:00Z"
 
 

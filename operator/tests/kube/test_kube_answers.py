@@ -55,15 +55,12 @@ def test_a_pod_that_is_gone_is_evicted() -> None:
     evict(404, "pods not found")
 
 
-def test_an_api_server_that_nobody_reaches_is_named_with_the_request() -> None:
-    async def run() -> None:
-        async with ApiClient(NOBODY, "tests") as client:
-            await KubeApi(client).get("Pod", "air", "main-broker-1")
-
+async def test_an_api_server_that_nobody_reaches_is_named_with_the_request() -> None:
     with pytest.raises(
         KubeUnreachable, match=r"GET http://127\.0\.0\.1:1/api/v1/namespaces/air/pods/main-broker-1: Cannot connect"
     ):
-        asyncio.run(run())
+        async with ApiClient(NOBODY, "tests") as client:
+            await KubeApi(client).get("Pod", "air", "main-broker-1")
 
 
 NOT_OF_THE_KIND = "failed to create typed patch object (air/main-lag-exporter; apps/v1, Kind=Deployment): "
@@ -83,15 +80,11 @@ def test_an_object_that_is_none_of_its_kind_is_refused_though_the_status_is_500(
     assert refused.value.is_about_the_object
 
 
-def test_a_client_that_is_closed_says_so() -> None:
+async def test_a_client_that_is_closed_says_so() -> None:
     """Whoever reads a stream at that moment asks anew: for him the API server is out of reach, and nothing else."""
-
-    async def run() -> None:
-        client = ApiClient(NOBODY, "tests")
-        await client.close()
-        with pytest.raises(NoAnswer, match="client of the Kubernetes API is closed"):
-            await client.request("GET", "/api", timeout_s=1)
-        with pytest.raises(NoAnswer, match="client of the Kubernetes API is closed"):
-            await anext(client.stream("/api", {}))
-
-    asyncio.run(run())
+    client = ApiClient(NOBODY, "tests")
+    await client.close()
+    with pytest.raises(NoAnswer, match="client of the Kubernetes API is closed"):
+        await client.request("GET", "/api", timeout_s=1)
+    with pytest.raises(NoAnswer, match="client of the Kubernetes API is closed"):
+        await anext(client.stream("/api", {}))

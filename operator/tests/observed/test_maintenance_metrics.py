@@ -3,7 +3,6 @@
 import asyncio
 from typing import Any
 
-import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from barnabas_kube.client import ApiClient
@@ -17,8 +16,6 @@ from barnabas_operator.resources.maintenance_job import MaintenanceJob
 from e2e.world import total
 from harness.kube_memory import KubeMemory
 from harness.worker_world import environment_of, resource
-
-pytestmark = pytest.mark.anyio
 
 
 def run(name: str, phase: str, ended: str = "", schedule: str = "") -> dict[str, Any]:

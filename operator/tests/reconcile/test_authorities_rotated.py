@@ -23,8 +23,6 @@ from harness.kube_memory import KubeMemory, no_server
 from harness.manual_loop_clock import ManualLoopClock
 from harness.soak import size
 
-pytestmark = pytest.mark.anyio
-
 LISTENER = Listener(name="clients", tls=True, authentication=Authentication(type="tls"))
 CLUSTER = Cluster(metadata=ObjectMeta(name="one", namespace="air", uid="u-1"), spec=ClusterSpec(listeners=(LISTENER,)))
 AUTHORITY, BROKERS, OPERATOR = "one-cluster-ca", "one-broker-certificates", "one-operator"

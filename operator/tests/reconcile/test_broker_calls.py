@@ -3,14 +3,10 @@
 import asyncio
 import threading
 
-import pytest
-
 from barnabas_operator.reconcile.broker_calls import AT_ONCE_MAX, LOOK_S_MAX, BrokerBackoff, blocking
 from harness.deadline import PATIENCE_S
 from harness.manual_clock import ManualClock
 from harness.worker_world import World, resource
-
-pytestmark = pytest.mark.anyio
 
 
 def test_who_does_not_answer_is_asked_after_ever_longer_pauses_until_somebody_answers() -> None:
@@ -29,21 +25,17 @@ def test_who_does_not_answer_is_asked_after_ever_longer_pauses_until_somebody_an
     assert patience.is_over
 
 
-def test_as_many_calls_as_there_may_be_that_hang_hold_up_no_look_up_of_a_name() -> None:
+async def test_as_many_calls_as_there_may_be_that_hang_hold_up_no_look_up_of_a_name() -> None:
     """asyncio resolves names in its own threads, of which a small machine has six."""
-
-    async def scenario() -> None:
-        ends = threading.Event()
-        hanging = [asyncio.create_task(blocking(ends.wait, PATIENCE_S)) for _ in range(AT_ONCE_MAX + 1)]
-        try:
-            async with asyncio.timeout(PATIENCE_S):
-                await asyncio.get_running_loop().getaddrinfo("127.0.0.1", 80)
-            assert not any(each.done() for each in hanging)
-        finally:
-            ends.set()
-        assert all(await asyncio.gather(*hanging))
-
-    asyncio.run(scenario())
+    ends = threading.Event()
+    hanging = [asyncio.create_task(blocking(ends.wait, PATIENCE_S)) for _ in range(AT_ONCE_MAX + 1)]
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            await asyncio.get_running_loop().getaddrinfo("127.0.0.1", 80)
+        assert not any(each.done() for each in hanging)
+    finally:
+        ends.set()
+    assert all(await asyncio.gather(*hanging))
 
 
 async def test_a_cluster_that_does_not_answer_is_left_alone_until_a_pod_changes(here: World) -> None:

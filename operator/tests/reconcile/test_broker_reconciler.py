@@ -23,8 +23,6 @@ from barnabas_operator.resources.object_meta import ObjectMeta
 from harness.manual_clock import ManualClock
 from harness.worker_world import environment_of
 
-pytestmark = pytest.mark.anyio
-
 STATE = ClusterState(racks=dict.fromkeys(range(2)), topics={}, controller_id=0)
 
 

@@ -4,12 +4,8 @@ import datetime as dt
 from base64 import b64encode
 from typing import Any
 
-import pytest
-
 from barnabas_operator.certificates.authority import Authority
 from harness.worker_world import World, of_broker, resource
-
-pytestmark = pytest.mark.anyio
 
 ASKS: dict[str, Any] = {
     "listeners": [{"name": "clients", "tls": True, "authentication": {"type": "scram-sha-512"}}],

@@ -19,28 +19,23 @@ from harness.kube_memory import KubeMemory
 from harness.manual_loop_clock import HurriedClock, ManualLoopClock
 from harness.worker_world import KEY, environment_of, resource
 
-pytestmark = pytest.mark.anyio
-
 SETTINGS = OperatorSettings("broker:dev", (), "", batch_s=0.0, busy_s=0.0, drift_s=60.0)
 
 
 @pytest.mark.parametrize("turns", range(5))
-def test_a_worker_that_is_ended_just_as_it_is_woken_ends(turns: int) -> None:
-    async def scenario() -> None:
-        rounds: asyncio.Queue[bool] = asyncio.Queue()
-        environment = environment_of(cast(KubeApi, None), settings=SETTINGS)
-        worker = ClusterWorker(KEY, Inventory(), environment, lambda _took, is_done: rounds.put_nowait(is_done))
-        running = asyncio.create_task(worker.run())
-        await rounds.get()
-        await asyncio.sleep(0)  # It waits for the next thing to do.
-        worker.wake()
-        for _ in range(turns):
-            await asyncio.sleep(0)
-        running.cancel()
-        await asyncio.wait([running], timeout=PATIENCE_S)
-        assert running.cancelled()
-
-    asyncio.run(scenario())
+async def test_a_worker_that_is_ended_just_as_it_is_woken_ends(turns: int) -> None:
+    rounds: asyncio.Queue[bool] = asyncio.Queue()
+    environment = environment_of(cast(KubeApi, None), settings=SETTINGS)
+    worker = ClusterWorker(KEY, Inventory(), environment, lambda _took, is_done: rounds.put_nowait(is_done))
+    running = asyncio.create_task(worker.run())
+    await rounds.get()
+    await asyncio.sleep(0)  # It waits for the next thing to do.
+    worker.wake()
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    running.cancel()
+    await asyncio.wait([running], timeout=PATIENCE_S)
+    assert running.cancelled()
 
 
 @pytest.mark.parametrize(("failures", "pause_s"), [(1, 1.0), (2, 2.0), (7, RETRY_S_MAX), (100_000, RETRY_S_MAX)])
@@ -76,22 +71,19 @@ async def test_a_round_that_hangs_is_noticed(connection: ApiClient) -> None:
     assert workers.why_dead == "the worker of the Cluster air/one has ended"
 
 
-def test_changes_in_a_row_are_one_round_and_none_waits_for_more_than_two_seconds() -> None:
-    async def scenario() -> None:
-        began_at: list[float] = []
-        clock = HurriedClock()
+async def test_changes_in_a_row_are_one_round_and_none_waits_for_more_than_two_seconds() -> None:
+    began_at: list[float] = []
+    clock = HurriedClock()
 
-        def began(took_s: float, _is_good: bool) -> None:
-            began_at.append(clock.monotonic_s() - took_s)
-            worker.wake()
+    def began(took_s: float, _is_good: bool) -> None:
+        began_at.append(clock.monotonic_s() - took_s)
+        worker.wake()
 
-        settings = replace(SETTINGS, batch_s=0.5)
-        worker = ClusterWorker(KEY, Inventory(), environment_of(cast(KubeApi, None), None, settings, clock), began)
-        running = asyncio.create_task(worker.run())
-        while len(began_at) < 2:
-            worker.wake()
-            await asyncio.sleep(0)
-        assert began_at[1] - began_at[0] == BATCH_S_MAX
-        running.cancel()
-
-    asyncio.run(scenario())
+    settings = replace(SETTINGS, batch_s=0.5)
+    worker = ClusterWorker(KEY, Inventory(), environment_of(cast(KubeApi, None), None, settings, clock), began)
+    running = asyncio.create_task(worker.run())
+    while len(began_at) < 2:
+        worker.wake()
+        await asyncio.sleep(0)
+    assert began_at[1] - began_at[0] == BATCH_S_MAX
+    running.cancel()

@@ -13,8 +13,6 @@ from barnabas_operator.planning.object_names import EMPTIED_LABEL
 from barnabas_operator.resources.json_types import JsonObject
 from harness.worker_world import SETTINGS, World, claim_of, of_broker, refuses, resource
 
-pytestmark = pytest.mark.anyio
-
 TWO_DISKS: JsonObject = {"storage": {"volumes": [{"id": 0}, {"id": 1}]}}
 
 

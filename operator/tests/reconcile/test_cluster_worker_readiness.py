@@ -1,11 +1,7 @@
 """What a Cluster says of itself round after round: whether clients are served, and what becomes of claims and pods."""
 
-import pytest
-
 from barnabas_operator.resources.json_types import JsonObject
 from harness.worker_world import World, claim_of, of_broker, resource
-
-pytestmark = pytest.mark.anyio
 
 SILENT = "no broker answers the operator at brokers: nobody is there"
 

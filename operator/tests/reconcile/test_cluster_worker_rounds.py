@@ -1,6 +1,5 @@
 """Rounds of a worker over an API server and brokers of a few dicts: what is refused is told, and stops nothing else."""
 
-import asyncio
 from dataclasses import replace
 
 import pytest
@@ -14,8 +13,6 @@ from barnabas_operator.reconcile.reconcile_parts import ReconcileParts, ShortOut
 from barnabas_operator.reconcile.status_writer import FINALIZER
 from barnabas_operator.resources.json_types import JsonObject
 from harness.worker_world import SETTINGS, World, claim_of, of_broker, refuses, resource, topic
-
-pytestmark = pytest.mark.anyio
 
 UNREADABLE = {"config": {"retention.ms": [1]}}
 
@@ -270,11 +267,14 @@ async def test_a_connection_to_the_api_server_that_breaks_once_is_no_news(here: 
     assert await here.round()
 
 
-def test_an_api_server_that_does_not_answer_for_a_while_is_told() -> None:
+async def test_an_api_server_that_does_not_answer_for_a_while_is_told() -> None:
     clock = 0.0
     blips = ShortOutages(lambda: clock)
 
-    async def is_blip(error: Exception | None) -> bool:
+    async def told_at(moment: float, error: Exception | None) -> bool:
+        nonlocal clock
+        clock = moment
+
         async def part() -> None:
             if error is not None:
                 raise error
@@ -283,14 +283,9 @@ def test_an_api_server_that_does_not_answer_for_a_while_is_told() -> None:
         await parts.run(part())
         return blips.is_one(parts)
 
-    def told_at(moment: float, error: Exception | None) -> bool:
-        nonlocal clock
-        clock = moment
-        return asyncio.run(is_blip(error))
-
-    assert told_at(0.0, KubeUnreachable("reset"))
-    assert told_at(PATIENCE_S, KubeUnreachable("reset"))
-    assert not told_at(PATIENCE_S + 1, KubeUnreachable("reset")), "that is too long"
-    assert not told_at(PATIENCE_S + 2, None)
-    assert told_at(PATIENCE_S + 3, KubeUnreachable("reset")), "it has answered since"
-    assert not told_at(PATIENCE_S + 4, KubeRefused(403, "Forbidden", "no")), "that is an answer"
+    assert await told_at(0.0, KubeUnreachable("reset"))
+    assert await told_at(PATIENCE_S, KubeUnreachable("reset"))
+    assert not await told_at(PATIENCE_S + 1, KubeUnreachable("reset")), "that is too long"
+    assert not await told_at(PATIENCE_S + 2, None)
+    assert await told_at(PATIENCE_S + 3, KubeUnreachable("reset")), "it has answered since"
+    assert not await told_at(PATIENCE_S + 4, KubeRefused(403, "Forbidden", "no")), "that is an answer"

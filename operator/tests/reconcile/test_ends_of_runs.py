@@ -1,14 +1,11 @@
 """Runs of maintenance that are over: each has an end, and is deleted so long after it."""
 
-import pytest
 from msgspec.structs import replace
 
 from barnabas_operator.kube.api import KubeRefused
 from barnabas_operator.planning.rebalance_request import APPROVAL
 from barnabas_operator.planning.time_text import time_text
 from harness.maintenance_world import CLUSTER, KIND, MaintenanceWorld
-
-pytestmark = pytest.mark.anyio
 
 
 async def test_it_is_deleted_so_long_after_its_end(runs: MaintenanceWorld) -> None:

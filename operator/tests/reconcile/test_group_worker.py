@@ -3,8 +3,6 @@
 import asyncio
 import math
 
-import pytest
-
 from barnabas_lag.evaluation.progress import Status
 from barnabas_operator.kube.api import KubeRefused
 from barnabas_operator.reconcile.groups.group_looker import AWAY_S
@@ -12,8 +10,6 @@ from barnabas_operator.reconcile.groups.group_statuses import NUMBERS_AT_ONCE_MA
 from harness.deadline import PATIENCE_S
 from harness.group_worker_world import GONE, World, lagging
 from harness.worker_world import resource
-
-pytestmark = pytest.mark.anyio
 
 
 async def test_two_thousand_groups_cost_what_is_new_and_a_few_numbers_a_look(world: World) -> None:

@@ -13,8 +13,6 @@ from harness.deadline import PATIENCE_S
 from harness.group_worker_world import World, lagging
 from harness.worker_world import resource
 
-pytestmark = pytest.mark.anyio
-
 SCALING = {"target": {"name": "app"}}
 RESET = {"id": "a", "to": {"earliest": {}}, "whenActive": "ScaleDown"}
 

@@ -5,8 +5,6 @@ import pytest
 from barnabas_operator.kube.api import KubeRefused, KubeUnreachable
 from harness.worker_world import World, of_broker, refuses, resource, topic
 
-pytestmark = pytest.mark.anyio
-
 EXPORTER = "one-lag-exporter"
 
 

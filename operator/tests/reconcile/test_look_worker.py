@@ -24,8 +24,6 @@ from harness.maintenance_world import ARCHIVE, CLUSTER, KIND, SETTINGS, VOLUMES
 from harness.manual_loop_clock import ManualLoopClock
 from harness.worker_world import KEY, environment_of, resource
 
-pytestmark = pytest.mark.anyio
-
 NOTHING_SEEN = Seen(ClusterState({}, {}), {}, ())
 
 

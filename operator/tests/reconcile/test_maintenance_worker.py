@@ -12,8 +12,6 @@ from barnabas_operator.reconcile.status_writer import FINALIZER
 from barnabas_operator.resources.json_types import Json
 from harness.maintenance_world import ARCHIVE, KIND, MaintenanceWorld, maintenance_world
 
-pytestmark = pytest.mark.anyio
-
 WRITES_MAX = 50
 
 

@@ -18,8 +18,6 @@ from barnabas_operator.resources.json_types import JsonObject
 from harness.brokers_memory import BrokersMemory
 from harness.worker_world import SETTINGS, World, of_broker, resource
 
-pytestmark = pytest.mark.anyio
-
 RAISED = (
     "MetadataVersionRaised",
     "barnabas.metadata.version rose from 1 to 2; brokers that do not support the new level can no longer start",

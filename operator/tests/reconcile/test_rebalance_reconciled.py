@@ -17,8 +17,6 @@ from barnabas_operator.planning.topics.log_dir_moves import LogDirMove
 from barnabas_operator.resources.json_types import JsonObject
 from harness.worker_world import SETTINGS, World, of_broker, resource
 
-pytestmark = pytest.mark.anyio
-
 
 def uneven(here: World) -> JsonObject:
     """Two brokers, of which the first has all ten partitions."""

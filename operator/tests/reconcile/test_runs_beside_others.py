@@ -15,8 +15,6 @@ from barnabas_operator.resources.json_types import JsonObject
 from harness.kube_memory import KubeMemory
 from harness.maintenance_world import ARCHIVE, KIND, MaintenanceWorld
 
-pytestmark = pytest.mark.anyio
-
 OTHER = {**ARCHIVE, "topic": "orders", "archive": "/archive/orders"}
 YEARS_S = 1e8
 """Longer ago than any run has ended."""

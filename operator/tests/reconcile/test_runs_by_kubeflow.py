@@ -10,8 +10,6 @@ from barnabas_operator.planning.object_names import run_labels
 from barnabas_operator.resources.json_types import JsonObject
 from harness.maintenance_world import KIND, MaintenanceWorld
 
-pytestmark = pytest.mark.anyio
-
 GROUP: Final = "/apis/sparkoperator.k8s.io/v1beta2"
 PATH: Final = f"{GROUP}/namespaces/air/sparkapplications/a"
 MARKED: Final = "/apis/barnabas.dev/v1alpha1/namespaces/air/maintenancejobs/a"

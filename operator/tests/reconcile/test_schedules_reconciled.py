@@ -1,11 +1,7 @@
 """Schedules come and go with their entries, and so do the rights of the pods that start runs."""
 
-import pytest
-
 from harness.maintenance_world import ARCHIVE, VOLUMES
 from harness.worker_world import World, resource
-
-pytestmark = pytest.mark.anyio
 
 STARTER = "one-maintenance-start"
 RIGHTS = ("ServiceAccount", "RoleBinding")

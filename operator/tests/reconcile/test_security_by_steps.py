@@ -1,13 +1,9 @@
 """An open Cluster is secured by an edit, over an API server of a few dicts."""
 
-import pytest
-
 from barnabas_operator.kube.gather import REVISION
 from barnabas_operator.planning.object_names import SECURITY_STAGE
 from barnabas_operator.resources.json_types import JsonObject
 from harness.worker_world import World, of_broker, resource
-
-pytestmark = pytest.mark.anyio
 
 PLAIN: JsonObject = {"name": "plain"}
 SAFE: JsonObject = {"name": "safe", "port": 9094, "tls": True, "authentication": {"type": "scram-sha-512"}}

@@ -7,8 +7,6 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import pytest
-
 from barnabas_kube.client import ApiClient
 from barnabas_operator.admission.dry_run import DryRun
 from barnabas_operator.admission.webhook import answer
@@ -22,8 +20,6 @@ from harness.deadline import PATIENCE_S
 from harness.kube_memory import KubeMemory
 from harness.no_preview import no_preview
 from harness.worker_world import KEY, environment_of, resource, topic
-
-pytestmark = pytest.mark.anyio
 
 
 async def until(condition: Callable[[], bool]) -> None:

@@ -16,8 +16,6 @@ from barnabas_operator.resources.object_meta import MESSAGE_LENGTH_MAX
 from barnabas_operator.resources.topic import Topic
 from harness.kube_memory import KubeMemory
 
-pytestmark = pytest.mark.anyio
-
 EARLY, LATE = "2026-01-01T00:00:00Z", "2026-01-01T00:00:01Z"
 BROKEN = Refusal("KafkaError", "no")
 

@@ -15,8 +15,6 @@ from harness.deadline import PATIENCE_S
 from harness.kube_memory import KubeMemory
 from harness.worker_world import KEY, World, environment_of, refuses, resource
 
-pytestmark = pytest.mark.anyio
-
 SPEC = {
     "cluster": "one",
     "scaling": {"target": {"name": "app"}},

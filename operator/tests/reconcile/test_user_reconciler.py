@@ -13,8 +13,6 @@ from barnabas_operator.planning.users.user_steps import UserStep
 from barnabas_operator.reconcile.users.user_reconciler import PART
 from harness.worker_world import World, resource
 
-pytestmark = pytest.mark.anyio
-
 SCRAM = {"type": "scram-sha-512"}
 
 

@@ -19,8 +19,6 @@ from harness.kube_memory import KubeMemory, no_server
 from harness.manual_loop_clock import HurriedClock
 from harness.worker_world import KEY, environment_of, resource
 
-pytestmark = pytest.mark.anyio
-
 Body = dict[str, Any]
 Listed = list[Body] | Exception
 RESTORED = "the watch of Topics in air saw version 9, but now sees version 5: etcd was restored"

@@ -108,23 +108,17 @@ async def bring(api: KubeApi, bodies: list[dict[str, Any]], bootstrap: str, done
         await workers.close()
 
 
-def test_a_topic_made_for_a_resource_that_another_operator_let_go_is_deleted(
+async def test_a_topic_made_for_a_resource_that_another_operator_let_go_is_deleted(
     defined_api_server: ControlPlane, broker: ServerProcess, caplog: pytest.LogCaptureFixture
 ) -> None:
     declare(defined_api_server, "late", "late")
-
-    async def scenario() -> None:
-        async with api_client(defined_api_server) as opened:
-            api = KubeApi(opened)
-            bodies = [body for kind in ("Cluster", "Topic") for body in await api.listing(kind, "late", {})]
-            bodies[-1]["metadata"]["finalizers"] = [FINALIZER]
-            await api.delete("Topic", "late", "late")
-            said = [
-                f"late/one: {step}" for step in ("create late with 3 partitions and 1 replicas of each", "delete late")
-            ]
-            await bring(api, bodies, f"127.0.0.1:{broker.port}", lambda: set(said) <= set(caplog.messages))
-
     caplog.set_level("INFO")
-    asyncio.run(scenario())
+    async with api_client(defined_api_server) as opened:
+        api = KubeApi(opened)
+        bodies = [body for kind in ("Cluster", "Topic") for body in await api.listing(kind, "late", {})]
+        bodies[-1]["metadata"]["finalizers"] = [FINALIZER]
+        await api.delete("Topic", "late", "late")
+        said = [f"late/one: {step}" for step in ("create late with 3 partitions and 1 replicas of each", "delete late")]
+        await bring(api, bodies, f"127.0.0.1:{broker.port}", lambda: set(said) <= set(caplog.messages))
     admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
     wait_for(lambda: "late" not in admin.list_topics(timeout=PATIENCE_S).topics)

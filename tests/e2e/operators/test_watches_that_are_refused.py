@@ -69,7 +69,7 @@ def namespace(defined_api_server: ControlPlane) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("status", [503, 404, 403, 401])
-def test_a_watch_that_was_refused_hears_afterwards_what_has_changed_meanwhile(
+async def test_a_watch_that_was_refused_hears_afterwards_what_has_changed_meanwhile(
     status: int, defined_api_server: ControlPlane, namespace: str, tmp_path: Path
 ) -> None:
     kubectl, topics = defined_api_server.kubectl, path_of("Topic", namespace)
@@ -78,35 +78,27 @@ def test_a_watch_that_was_refused_hears_afterwards_what_has_changed_meanwhile(
         topic = {"apiVersion": "barnabas.dev/v1alpha1", "kind": "Topic", "metadata": {"name": name}, "spec": {}}
         await asyncio.to_thread(kubectl, "-n", namespace, "apply", "-f-", stdin=json.dumps(topic))
 
-    async def scenario() -> None:
-        async with watched(defined_api_server, namespace, tmp_path / "kubeconfig") as (proxy, heard):
-            await apply("before")
-            await heard.until_there_are("before")
-            proxy.refuse(status)
-            async with asyncio.timeout(PATIENCE_S):
-                while proxy.refused[topics] < TRIES:
-                    await asyncio.sleep(SOON_S)
-            await asyncio.to_thread(kubectl, "-n", namespace, "delete", "topic", "before")
-            await apply("after")
-            proxy.open()
-            await heard.until_there_are("after")
-
-    asyncio.run(scenario())
+    async with watched(defined_api_server, namespace, tmp_path / "kubeconfig") as (proxy, heard):
+        await apply("before")
+        await heard.until_there_are("before")
+        proxy.refuse(status)
+        async with asyncio.timeout(PATIENCE_S):
+            while proxy.refused[topics] < TRIES:
+                await asyncio.sleep(SOON_S)
+        await asyncio.to_thread(kubectl, "-n", namespace, "delete", "topic", "before")
+        await apply("after")
+        proxy.open()
+        await heard.until_there_are("after")
 
 
-def test_of_what_clusters_own_the_api_server_is_asked_for_those_alone_that_carry_their_label(
+async def test_of_what_clusters_own_the_api_server_is_asked_for_those_alone_that_carry_their_label(
     defined_api_server: ControlPlane, namespace: str, tmp_path: Path
 ) -> None:
     """Else each Pod of everybody would be sent, and be dropped here."""
     paths = [path_of(kind, namespace) for kind in OWNED]
-
-    async def scenario() -> RefusingProxy:
-        async with watched(defined_api_server, namespace, tmp_path / "kubeconfig") as (proxy, _):
-            async with asyncio.timeout(PATIENCE_S):
-                while not all(any("watch" in each for each in proxy.asked[path]) for path in paths):
-                    await asyncio.sleep(SOON_S)
-            return proxy
-
-    proxy = asyncio.run(scenario())
+    async with watched(defined_api_server, namespace, tmp_path / "kubeconfig") as (proxy, _):
+        async with asyncio.timeout(PATIENCE_S):
+            while not all(any("watch" in each for each in proxy.asked[path]) for path in paths):
+                await asyncio.sleep(SOON_S)
     for path in paths:
         assert {each.get("labelSelector") for each in proxy.asked[path]} == {CLUSTER_LABEL}, path

@@ -82,7 +82,7 @@ def set_retention(world: World, topic: str, value: str) -> None:
     world.admin.incremental_alter_configs([about])[about].result(PATIENCE_S)
 
 
-def test_who_is_cut_off_from_the_api_server_writes_no_more_to_kafka_before_the_other_acts(
+async def test_who_is_cut_off_from_the_api_server_writes_no_more_to_kafka_before_the_other_acts(
     world: World, start: Start, tmp_path: Path
 ) -> None:
     topic = f"flights-{world.namespace}"
@@ -92,27 +92,24 @@ def test_who_is_cut_off_from_the_api_server_writes_no_more_to_kafka_before_the_o
             while not await asyncio.to_thread(condition):
                 await asyncio.sleep(LOOK_S)
 
-    async def scenario() -> None:
-        proxy = RefusingProxy(world.plane)
-        async with proxy.running(tmp_path / "kubeconfig"):
-            first = start(KUBECONFIG=str(tmp_path / "kubeconfig"))
-            await until(lambda: acts(first))
-            world.apply(topic, partitions=1, config={"retention.ms": 1000})
-            await until(lambda: world.ready(topic)[0] == "True")
-            second = start()
-            await until(lambda: "stands by" in second.log_path.read_text())
-            proxy.refuse(503)
-            await until(lambda: acts(second))
-            assert not await asyncio.to_thread(acts, first), "two act at once"
-            # Only who does not hear of the pause would still undo what others change.
-            world.apply(topic, partitions=1, config={"retention.ms": 1000}, pause=True)
-            await until(lambda: world.ready(topic)[0] == "Unknown")
-            await asyncio.to_thread(set_retention, world, topic, "5000")
-            rounds = await asyncio.to_thread(rounds_of, second)
-            await until(lambda: rounds_of(second) >= rounds + 3)
-            assert await asyncio.to_thread(retention_of, world, topic) == "5000"
-            proxy.open()
-            await until(lambda: "stands by" in first.log_path.read_text())
-            assert not await asyncio.to_thread(acts, first)
-
-    asyncio.run(scenario())
+    proxy = RefusingProxy(world.plane)
+    async with proxy.running(tmp_path / "kubeconfig"):
+        first = start(KUBECONFIG=str(tmp_path / "kubeconfig"))
+        await until(lambda: acts(first))
+        world.apply(topic, partitions=1, config={"retention.ms": 1000})
+        await until(lambda: world.ready(topic)[0] == "True")
+        second = start()
+        await until(lambda: "stands by" in second.log_path.read_text())
+        proxy.refuse(503)
+        await until(lambda: acts(second))
+        assert not await asyncio.to_thread(acts, first), "two act at once"
+        # Only who does not hear of the pause would still undo what others change.
+        world.apply(topic, partitions=1, config={"retention.ms": 1000}, pause=True)
+        await until(lambda: world.ready(topic)[0] == "Unknown")
+        await asyncio.to_thread(set_retention, world, topic, "5000")
+        rounds = await asyncio.to_thread(rounds_of, second)
+        await until(lambda: rounds_of(second) >= rounds + 3)
+        assert await asyncio.to_thread(retention_of, world, topic) == "5000"
+        proxy.open()
+        await until(lambda: "stands by" in first.log_path.read_text())
+        assert not await asyncio.to_thread(acts, first)
