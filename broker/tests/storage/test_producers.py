@@ -36,7 +36,7 @@ def test_each_of_the_last_five_batches_is_answered_again_with_its_offset_and_tim
     for number in range(6):
         send(log, 2 * number, records=2)
     for number in range(1, 6):
-        assert send(log, 2 * number, records=2) == LogAppend(2 * number, NOW_MS, True)
+        assert send(log, 2 * number, records=2) == LogAppend(2 * number, 2 * number + 2, NOW_MS, True)
     assert log.log_end_offset == 12
     assert refusal(log, 0, records=2) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
@@ -105,8 +105,8 @@ def twelve_batches_each(folder: Path, clean: bool) -> tuple[OneLog, Log]:
 def test_after_a_restart_the_last_batch_is_still_known(tmp_path: Path, clean: bool) -> None:
     one, log = twelve_batches_each(tmp_path, clean)
     log = one.open(recovery_point=log.syncs.recovery_point, clean=clean)
-    assert send(log, 11) == LogAppend(33, NOW_MS, True)
-    assert send(log, 22, producer_id=9, records=2) == LogAppend(34, NOW_MS, True)
+    assert send(log, 11) == LogAppend(33, 34, NOW_MS, True)
+    assert send(log, 22, producer_id=9, records=2) == LogAppend(34, 36, NOW_MS, True)
     assert send(log, 12).base_offset == 36
 
 
@@ -116,8 +116,10 @@ def test_after_a_restart_all_of_the_last_five_batches_are_still_known(tmp_path: 
     for _ in range(2):  # The snapshot of a log that got nothing since is the one that it was opened with.
         log = one.open(recovery_point=log.syncs.recovery_point, clean=clean)
         for number in range(7, 12):
-            assert send(log, number) == LogAppend(3 * number, NOW_MS, True)
-            assert send(log, 2 * number, producer_id=9, records=2) == LogAppend(3 * number + 1, NOW_MS, True)
+            assert send(log, number) == LogAppend(3 * number, 3 * number + 1, NOW_MS, True)
+            assert send(log, 2 * number, producer_id=9, records=2) == LogAppend(
+                3 * number + 1, 3 * number + 3, NOW_MS, True
+            )
         assert refusal(log, 6) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
         if clean:
             close_logs([log])

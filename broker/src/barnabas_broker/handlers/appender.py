@@ -147,9 +147,15 @@ class Appender(msgspec.Struct):
         if the log must be synced first.
         """
         appended, log = partition.append_as_leader(batch, header, self.now_ms), partition.log
-        offset, number = appended.base_offset, partition.topic_partition.partition
-        result = (number, NO_ERROR, offset, appended.log_append_time_ms, log.log_start_offset, None)
-        end_offset = offset + header.last_offset_delta + 1
+        result = (
+            partition.topic_partition.partition,
+            NO_ERROR,
+            appended.base_offset,
+            appended.log_append_time_ms,
+            log.log_start_offset,
+            None,
+        )
+        end_offset = appended.end_offset
         if end_offset <= log.high_watermark:  # The batch is committed, so its result need not wait.
             return result
         acks = self.request.acks

@@ -57,7 +57,7 @@ class RecordLog:
         except ApiError as error:
             done(error)
             return
-        hosted.waits.wait(appended.base_offset + len(records), done, hosted.log.high_watermark)
+        hosted.waits.wait(appended.end_offset, done, hosted.log.high_watermark)
 
     def append_marker(
         self, partition: int, marker: Marker, transaction_version: int, done: Callable[[ApiError | None], object]

@@ -166,7 +166,8 @@ class Log:
         if producer_id >= 0:
             earlier = producers.check(header)
             if earlier:
-                return LogAppend(earlier.base_offset, earlier.timestamp_ms, True)
+                end_offset = earlier.base_offset + header.last_offset_delta + 1
+                return LogAppend(earlier.base_offset, end_offset, earlier.timestamp_ms, True)
         offset = self.log_end_offset
         last_offset = offset + header.last_offset_delta
         length, timestamp_ms, append_time_ms = header.length, header.max_timestamp_ms, -1
@@ -192,7 +193,7 @@ class Log:
             producers.record(header, offset, timestamp_ms)
         if end_offset >= self.syncs.due_at:
             self.await_sync(offset)
-        return LogAppend(offset, append_time_ms, False)
+        return LogAppend(offset, end_offset, append_time_ms, False)
 
     def append_fetched(self, run: memoryview, headers: list[BatchHeader], high_watermark: int) -> None:
         """Append a follower's fetched batches to the active segment, unchanged. Raises OSError."""

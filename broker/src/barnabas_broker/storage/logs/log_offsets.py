@@ -14,12 +14,13 @@ class LogOffsets(NamedTuple):
 
 
 class LogAppend(msgspec.Struct, frozen=True, gc=False):
-    """The result of an append.
+    """The result of an append: the offset of the batch's first record, and the offset after its last record.
 
     `log_append_time_ms` is -1 unless the broker sets the timestamps. `duplicate` is True if the log already had the
     batch.
     """
 
     base_offset: int
+    end_offset: int
     log_append_time_ms: int
     duplicate: bool
