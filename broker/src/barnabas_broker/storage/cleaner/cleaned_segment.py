@@ -76,7 +76,7 @@ class CleanedSegment:
     def append(self, batch: bytes | bytearray | memoryview) -> None:
         """Append a batch, which is buffered until `write_bytes` bytes can be written at once."""
         header = parse_header(batch, 0)
-        self._indexes.observe(self.size_bytes, len(batch), header.last_offset, header.max_timestamp_ms)
+        self._indexes.observe(self.size_bytes, header.last_offset, header.max_timestamp_ms)
         self.size_bytes += len(batch)
         self._waiting += batch
         if len(self._waiting) >= self._write_bytes:

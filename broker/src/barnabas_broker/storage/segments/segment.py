@@ -168,7 +168,7 @@ class Segment:
                     batch.position,
                     f"the batch ends with offset {header.last_offset}, which is too high for this segment",
                 )
-            self.indexes.observe(batch.position, header.size_bytes, header.last_offset, header.max_timestamp_ms)
+            self.indexes.observe(batch.position, header.last_offset, header.max_timestamp_ms)
             yield batch
 
     def _trusted_position(self, offset: int) -> int:
@@ -201,7 +201,7 @@ class Segment:
         self.used = True
         if not position:
             self._first_timestamp_ms = max_timestamp_ms
-        self.indexes.observe(position, size_bytes, last_offset, max_timestamp_ms)
+        self.indexes.observe(position, last_offset, max_timestamp_ms)
 
     def append_run(self, run: memoryview, headers: list[BatchHeader]) -> None:
         """Append the consecutive batches in `run` in one write. After an OSError nothing has changed."""
@@ -211,9 +211,8 @@ class Segment:
         if not position:
             self._first_timestamp_ms = headers[0].max_timestamp_ms
         for header in headers:
-            size_bytes = header.length + LENGTH_OFFSET
-            self.indexes.observe(position, size_bytes, header.last_offset, header.max_timestamp_ms)
-            position += size_bytes
+            self.indexes.observe(position, header.last_offset, header.max_timestamp_ms)
+            position += header.length + LENGTH_OFFSET
         self.size_bytes = position
 
     def must_roll(

@@ -28,7 +28,7 @@ class SegmentIndexes:
 
     __slots__ = (
         "_base_offset",
-        "_bytes_since_entry",
+        "_covered_until",
         "_indexed_timestamp_ms",
         "_interval_bytes",
         "max_timestamp_ms",
@@ -44,7 +44,8 @@ class SegmentIndexes:
         self.max_timestamp_offset = base_offset
         self._base_offset = base_offset
         self._interval_bytes = interval_bytes
-        self._bytes_since_entry = 0
+        self._covered_until = interval_bytes
+        """The position in the segment after which the next batch gets an index entry."""
         self._indexed_timestamp_ms = NO_TIMESTAMP
 
     @classmethod
@@ -62,8 +63,8 @@ class SegmentIndexes:
         times = SparseIndex(files, paths[1], TIME_ENTRY, sizes[1], pages)
         return cls(offsets, times, base_offset, interval_bytes)
 
-    def observe(self, position: int, size_bytes: int, last_offset: int, max_timestamp_ms: int) -> None:
-        """Count the next batch of the segment.
+    def observe(self, position: int, last_offset: int, max_timestamp_ms: int) -> None:
+        """Observe the next batch of the segment.
 
         Add an index entry if the batches since the last entry have more than `interval_bytes`. Write the new entries to
         the files when they fill a page.
@@ -71,10 +72,9 @@ class SegmentIndexes:
         if max_timestamp_ms > self.max_timestamp_ms:
             self.max_timestamp_ms = max_timestamp_ms
             self.max_timestamp_offset = last_offset
-        if self._bytes_since_entry <= self._interval_bytes:
-            self._bytes_since_entry += size_bytes
+        if position <= self._covered_until:
             return
-        self._bytes_since_entry = size_bytes
+        self._covered_until = position + self._interval_bytes
         is_page_full = self.offsets.append(last_offset - self._base_offset, position)
         if self.max_timestamp_ms > self._indexed_timestamp_ms:
             self._add_time_entry()
@@ -149,8 +149,9 @@ class SegmentIndexes:
         self.max_timestamp_ms, relative = newest_time or (NO_TIMESTAMP, 0)
         self.max_timestamp_offset = self._base_offset + relative
         self._indexed_timestamp_ms = self.max_timestamp_ms
-        self._bytes_since_entry = 0
-        return IndexedBatch(self._base_offset + newest[0], newest[1]) if newest else None
+        position = newest[1] if newest else 0
+        self._covered_until = position + self._interval_bytes
+        return IndexedBatch(self._base_offset + newest[0], position) if newest else None
 
     def create_files(self) -> None:
         """Create empty index files, or truncate existing ones to zero bytes. Kafka's tools expect both files."""
