@@ -87,6 +87,6 @@ def _fits(group: Sequence[Segment], segment: Segment, segment_end: int, config: 
     together = [*group, segment]
     return (
         sum(each.size_bytes for each in together) <= config.segment_bytes
-        and sum(each.index_bytes for each in together) <= config.index_bytes_max
+        and sum(each.indexes.size_bytes for each in together) <= config.index_bytes_max
         and segment_end - 1 - group[0].base_offset <= RELATIVE_OFFSET_MAX
     )

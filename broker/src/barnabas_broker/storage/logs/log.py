@@ -100,6 +100,7 @@ class Log:
         self.config = config
         self._stamps = config.timestamp_type is TimestampType.LOG_APPEND_TIME
         self.syncs.configure(config)
+        self.segments.active.forget_room()
         if self.log_end_offset >= self.syncs.due_at:
             self.await_sync(self.log_end_offset)
         if config.flush_ms != LONG_MAX:

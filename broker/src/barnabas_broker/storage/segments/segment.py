@@ -219,13 +219,8 @@ class Segment:
         self, config: LogConfig, size_bytes: int, last_offset: int, max_timestamp_ms: int, now_ms: int
     ) -> bool:
         """True if the batch needs a new segment: because of size, time, full indexes or relative offset."""
-        room_config, size_bytes_max, timestamp_ms_max, offset_max = self._room
-        if (
-            config is room_config
-            and self.size_bytes + size_bytes <= size_bytes_max
-            and max_timestamp_ms <= timestamp_ms_max
-            and last_offset <= offset_max
-        ):
+        bytes_max, time_ms_max, offset_max = self._room
+        if self.size_bytes + size_bytes <= bytes_max and max_timestamp_ms <= time_ms_max and last_offset <= offset_max:
             return False
         if self._breaks_a_bound(config, size_bytes, last_offset, max_timestamp_ms, now_ms):
             return True
@@ -254,7 +249,6 @@ class Segment:
         """
         if self.size_bytes and self._first_timestamp_ms >= 0:
             self._room = SegmentRoom(
-                config,
                 min(
                     config.segment_bytes,
                     self._environment.segment_bytes_max,
@@ -263,6 +257,10 @@ class Segment:
                 self._first_timestamp_ms + config.roll_ms - self.roll_jitter_ms,
                 self.base_offset + RELATIVE_OFFSET_MAX,
             )
+
+    def forget_room(self) -> None:
+        """Compute the limits again at the next append, because the settings have changed."""
+        self._room = NO_ROOM
 
     def find(self, offset: int) -> FoundBatch | None:
         """Return the first batch that ends at `offset` or later. If the index is wrong, rebuild it and try again."""
@@ -309,11 +307,6 @@ class Segment:
         """The largest timestamp of the first batch, or -1 if the segment is empty or the batch has no timestamp."""
         _ = self._looked_into or self.file
         return self._first_timestamp_ms
-
-    @property
-    def index_bytes(self) -> int:
-        """The size in bytes of the larger of the two indexes."""
-        return self.indexes.size_bytes
 
     def largest_timestamp(self) -> tuple[int, int]:
         """Return the largest timestamp in ms and its batch's last offset; if there is none, -1 and the base offset."""
