@@ -237,7 +237,7 @@ class Channel:
         self._late.append(late)
         self._answer()
 
-    def respond_soon(self, response: bytearray) -> None:
+    def respond_soon(self, response: bytes | bytearray) -> None:
         self.respond([response])
 
     def defer(self, *, reads_on: bool = False) -> Callable[[list[Part]], None]:

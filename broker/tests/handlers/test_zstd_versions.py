@@ -29,7 +29,7 @@ class Channel:
     def respond(self, parts: list[Any]) -> None:
         self.answer = b"".join(bytes(part) for part in parts if isinstance(part, (bytes, bytearray)))
 
-    def respond_soon(self, response: bytearray) -> None:
+    def respond_soon(self, response: bytes | bytearray) -> None:
         self.respond([response])
 
 

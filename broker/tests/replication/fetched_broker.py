@@ -74,7 +74,7 @@ class FetchedBroker:
     def respond(self, parts: list[Part]) -> None:
         self.answer = parts
 
-    def respond_soon(self, response: bytearray) -> None:
+    def respond_soon(self, response: bytes | bytearray) -> None:
         self.respond([response])
 
     def defer(self, *, reads_on: bool = False) -> Callable[[list[Part]], None]:

@@ -67,7 +67,7 @@ class Channel(Protocol):
         """Send the response now."""
         ...
 
-    def respond_soon(self, response: bytearray) -> None:
+    def respond_soon(self, response: bytes | bytearray) -> None:
         """Send a small response together with those to other requests of the client that were received with it."""
         ...
 

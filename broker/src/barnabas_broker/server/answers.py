@@ -121,7 +121,7 @@ class Answers:
         elif self.is_open:
             self._send(parts)
 
-    def respond_soon(self, response: bytearray) -> None:
+    def respond_soon(self, response: bytes | bytearray) -> None:
         """Send a small response after the outstanding ones, with those to requests that were received with its request.
 
         The connection calls `flush` half-way through the received bytes, and after the last request in them.

@@ -124,9 +124,7 @@ def _produce(
     throttle_ms = max(_wait_ms(limits.produced_bytes), _wait_ms(limits.request_share))
 
     def telling(parts: list[Part]) -> list[Part]:
-        for part in parts:
-            tell_producer(cast("bytearray", part), version, throttle_ms)
-        return parts
+        return [tell_producer(cast("bytes", part), version, throttle_ms) for part in parts]
 
     began_s = perf_counter()
     give_up = answer(_ThrottledChannel(connection, telling) if throttle_ms else connection)
@@ -207,7 +205,7 @@ class _ThrottledChannel:
         """Send the response now, with the throttle time."""
         self._connection.respond(self._telling(parts))
 
-    def respond_soon(self, response: bytearray) -> None:
+    def respond_soon(self, response: bytes | bytearray) -> None:
         """Send the response, with the throttle time, together with those to requests that were received with it."""
         self.respond([response])
 

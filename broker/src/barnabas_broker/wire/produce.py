@@ -233,15 +233,13 @@ def _too_many(count: int) -> MalformedRequest:
 
 def encode_produce_response(
     correlation_id: int, version: int, request: ProduceRequest, results: list[ProduceResult]
-) -> bytearray:
+) -> bytes | bytearray:
     """Return the frame of a response, with a result for every batch of the request in order, and throttle time 0."""
     topic_id = request.only_topic_id
     if topic_id is not None:
         *fields, refusal = results[0]
         if refusal is None:
-            return bytearray(
-                _pack_one_result(_ONE_RESULT_SIZE, correlation_id, 0, _ONE, topic_id, _ONE, *fields, _NONE)
-            )
+            return _pack_one_result(_ONE_RESULT_SIZE, correlation_id, 0, _ONE, topic_id, _ONE, *fields, _NONE)
     out = bytearray(8)
     by_topic = _by_topic(request.topics, results)
     if version < FLEXIBLE_SINCE:
@@ -259,15 +257,17 @@ def _by_topic(
     return [(topic, list(islice(following, topic.partition_count))) for topic in topics]
 
 
-def tell_throttle_time(response: bytearray, version: int, throttle_ms: int) -> None:
-    """Write the throttle time into an encoded response.
+def tell_throttle_time(response: bytes | bytearray, version: int, throttle_ms: int) -> bytearray:
+    """Return a copy of an encoded response with the throttle time.
 
-    Do nothing if the response has endpoints of new leaders: the throttle time is then not at the response's end, where
-    this function looks for it.
+    The copy is unchanged if the response has endpoints of new leaders: the throttle time is then not at the response's
+    end, where this function looks for it.
     """
+    copy = bytearray(response)
     tail = _NO_THROTTLE if version < FLEXIBLE_SINCE else _NO_THROTTLE + NO_TAGS
-    if response.endswith(tail):
-        _INT32.pack_into(response, len(response) - len(tail), throttle_ms)
+    if copy.endswith(tail):
+        _INT32.pack_into(copy, len(copy) - len(tail), throttle_ms)
+    return copy
 
 
 def _encode_classic(out: bytearray, version: int, topics: list[tuple[ProduceTopic, list[ProduceResult]]]) -> None:
