@@ -32,8 +32,8 @@ Without this limit, skipping the tagged fields of a request of 100 MB could take
 
 ONE_BYTE_VARINT: Final = 0x80
 """The limit below which a varint has one byte; hot code reads such varints without a call."""
-_VARINT_SHIFTS: Final = (7, 14, 21, 28)
-"""The shifts of the second to fifth byte of a 32-bit varint."""
+_LATER_SHIFTS: Final = (14, 21, 28)
+"""The shifts of the third to fifth byte of a 32-bit varint."""
 
 
 class MalformedRequest(Exception):
@@ -99,10 +99,15 @@ def read_unsigned_varint(data: Buffer, position: int) -> tuple[int, int]:
     value = data[position]
     if value < ONE_BYTE_VARINT:
         return value, position + 1
-    for shift in _VARINT_SHIFTS:
+    byte = data[position + 1]
+    value += byte - 1 << 7  # Subtract the continuation bit of the previous byte.
+    if byte < ONE_BYTE_VARINT:
+        return value, position + 2
+    position += 1
+    for shift in _LATER_SHIFTS:
         position += 1
         byte = data[position]
-        value += byte - 1 << shift  # Subtract the continuation bit of the previous byte.
+        value += byte - 1 << shift
         if byte < ONE_BYTE_VARINT:
             return value & 0xFFFFFFFF, position + 1
     raise MalformedRequest("a varint has more than 5 bytes")
