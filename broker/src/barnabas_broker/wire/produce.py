@@ -130,7 +130,7 @@ def parse_produce(buffer: memoryview, start: int, end: int, version: int) -> Pro
     if version >= TOPIC_IDS_SINCE:
         try:
             unnamed, acks, timeout_ms, topics, topic_id, count, partition = _unpack_one_partition(buffer, start)
-            if not unnamed and topics == _ONE == count:
+            if not unnamed and topics == _ONE and count == _ONE:
                 length, batch_start = read_unsigned_varint(buffer, start + _ONE_PARTITION_BYTES)
                 batch_end = batch_start + length - 1
                 if length and buffer[batch_end:end] == _NO_TAGS_OF_ALL:

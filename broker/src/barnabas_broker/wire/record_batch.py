@@ -20,6 +20,8 @@ HEADER_BYTES: Final = 61
 LENGTH_OFFSET: Final = 12
 """The size of base offset and length, which the length field does not count."""
 CRC_START: Final = 21
+_COVERED: Final = slice(CRC_START, None)
+"""The bytes of a batch that its CRC covers."""
 MAGIC: Final = 2
 
 COMPRESSION_MASK: Final = 0x07
@@ -120,7 +122,7 @@ def sealed_batch(header: BatchHeader, records: bytes) -> bytearray:
     batch = bytearray(HEADER_BYTES)
     batch += records
     HEADER.pack_into(batch, 0, *header._replace(length=len(batch) - LENGTH_OFFSET, crc=0))
-    _CRC.pack_into(batch, _CRC_PLACE, crc32c(memoryview(batch)[CRC_START:]))
+    _CRC.pack_into(batch, _CRC_PLACE, crc32c(memoryview(batch)[_COVERED]))
     return batch
 
 
@@ -139,11 +141,11 @@ def validate_produced(
     `attributes` lists the allowed attributes; pass TRANSACTIONAL_ATTRIBUTES for transactional batches.
     """
     size_bytes = len(batch)
-    if size_bytes < HEADER_BYTES:
-        raise ApiError(
-            ErrorCode.INVALID_RECORD, f"the batch has {size_bytes} bytes; at least {HEADER_BYTES} are needed"
-        )
-    header = _new_header(BatchHeader, _unpack_header(batch))
+    try:
+        header = _new_header(BatchHeader, _unpack_header(batch))
+    except struct.error:
+        message = f"the batch has {size_bytes} bytes; at least {HEADER_BYTES} are needed"
+        raise ApiError(ErrorCode.INVALID_RECORD, message) from None
     if (
         header.length + LENGTH_OFFSET != size_bytes
         or header.magic != MAGIC
@@ -157,7 +159,7 @@ def validate_produced(
     if size_bytes > message_bytes_max:
         message = f"the batch has {size_bytes} bytes, more than max.message.bytes={message_bytes_max}"
         raise ApiError(ErrorCode.MESSAGE_TOO_LARGE, message)
-    if crc32c(batch[CRC_START:]) != header.crc:
+    if crc32c(batch[_COVERED]) != header.crc:
         raise ApiError(ErrorCode.CORRUPT_MESSAGE, "the CRC-32C of the batch does not match its bytes")
     return header
 
