@@ -35,7 +35,7 @@ class PauseDetection:
         self._store = store
         self._image = image
         self._limit_s = limit_ms / 1000
-        self._clock = clock
+        self._now_s = clock.monotonic_s
         self._timers = timers
         self._sleep = sleep
         self._spawn = spawn
@@ -44,7 +44,7 @@ class PauseDetection:
 
     def start(self) -> None:
         """Start the detection. The process counts as suspended until this method is called."""
-        self._awake_until_s = self._clock.monotonic_s() + self._limit_s
+        self._awake_until_s = self._now_s() + self._limit_s
         self._timers.call_later(self._limit_s / TICKS_IN_LIMIT, self._tick)
 
     def is_awake(self) -> bool:
@@ -53,7 +53,7 @@ class PauseDetection:
         Otherwise this method starts a task that reads the latest metadata. The broker calls this method for each
         partition of a request, so it must be cheap.
         """
-        return self._clock.monotonic_s() <= self._awake_until_s or self._falls_asleep()
+        return self._now_s() <= self._awake_until_s or self._falls_asleep()
 
     def _falls_asleep(self) -> bool:
         if not self._is_looking:
@@ -64,7 +64,7 @@ class PauseDetection:
 
     def _tick(self) -> None:
         if self.is_awake():
-            self._awake_until_s = self._clock.monotonic_s() + self._limit_s
+            self._awake_until_s = self._now_s() + self._limit_s
         self._timers.call_later(self._limit_s / TICKS_IN_LIMIT, self._tick)
 
     async def _look(self) -> None:
@@ -77,4 +77,4 @@ class PauseDetection:
             else:
                 break
         self._is_looking = False
-        self._awake_until_s = self._clock.monotonic_s() + self._limit_s
+        self._awake_until_s = self._now_s() + self._limit_s
