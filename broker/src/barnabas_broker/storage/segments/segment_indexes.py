@@ -75,10 +75,9 @@ class SegmentIndexes:
         if position <= self._covered_until:
             return
         self._covered_until = position + self._interval_bytes
-        is_page_full = self.offsets.append(last_offset - self._base_offset, position)
         if self.max_timestamp_ms > self._indexed_timestamp_ms:
             self._add_time_entry()
-        if is_page_full:
+        if self.offsets.append(last_offset - self._base_offset, position):
             with suppress(OSError):  # The batch is written already, and the next flush writes its index entry.
                 self.flush()
 
