@@ -301,11 +301,10 @@ class Connection:
     def _process(self, buffer: memoryview, have: int) -> int:
         """Dispatch the complete requests in `buffer[:have]` until reading is paused; return the consumed bytes."""
         position = 0
-        while have - position >= SIZE_BYTES and self._reading:
+        while (start := position + SIZE_BYTES) <= have and self._reading:
             (size,) = _unpack_size(buffer, position)
             if not 0 < size <= self.request_bytes_max:
                 raise MalformedRequest(f"a request has {size} bytes; 1 to {self.request_bytes_max} are allowed")
-            start = position + SIZE_BYTES
             end: int = start + size
             if end > have:
                 break
