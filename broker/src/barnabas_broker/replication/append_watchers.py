@@ -37,3 +37,13 @@ class AppendWatchers:
         """Unregister the watcher of a follower, unless the follower has another watcher now."""
         if self.by_follower.get(follower_id) is watcher:
             del self.by_follower[follower_id]
+
+    def changed(self) -> None:
+        """Note in all watchers that records were appended, or that the leader changed."""
+        for watcher in self.by_follower.values():
+            watcher.changed()
+
+    def high_watermark_advanced(self) -> None:
+        """Note in all watchers that the high watermark or the log start offset advanced."""
+        for watcher in self.by_follower.values():
+            watcher.high_watermark_advanced()

@@ -264,14 +264,17 @@ class Partition:
             return appended
         self.messages_in += header.record_count
         self.bytes_in += size_bytes
-        since_boot_ms = 0
-        if leader.followers:  # The time serves only to measure how long followers lag.
-            since_boot_ms = monotonic_ms(self._environment.clock)
-            leader.appended(appended.base_offset, since_boot_ms)
-        self._advance_high_watermark(since_boot_ms)
-        for watcher in self.watchers.by_follower.values():
-            watcher.changed()
+        if leader.followers:
+            self._tell_followers(leader, appended.base_offset)
+        else:
+            self._advance_high_watermark()
         return appended
+
+    def _tell_followers(self, leader: LeaderReplica, previous_end_offset: int) -> None:
+        since_boot_ms = monotonic_ms(self._environment.clock)
+        leader.appended(previous_end_offset, since_boot_ms)
+        self._advance_high_watermark(since_boot_ms)
+        self.watchers.changed()
 
     def append_marker(self, marker: Marker, transaction_version: int, now_ms: int) -> int:
         """Append a transaction marker; return its offset. Raises ApiError and StorageError."""
@@ -287,18 +290,18 @@ class Partition:
     def delete_records_before(self, offset: int) -> None:
         """Advance the log start offset, which followers learn with their next responses."""
         self.log.increment_log_start_offset(offset)
-        for watcher in self.watchers.by_follower.values():
-            watcher.high_watermark_advanced()
+        self.watchers.high_watermark_advanced()
 
     def synced(self) -> None:
         """Advance the high watermark, and complete waiting appends, after a sync of the log (`flush.messages`)."""
         self._advance_high_watermark(monotonic_ms(self._environment.clock))
         self.waits.synced(self.log.syncs.ack_end_offset(self.log.log_end_offset))
 
-    def _advance_high_watermark(self, now_ms: int) -> None:
+    def _advance_high_watermark(self, now_ms: int = 0) -> None:
         """Advance the leader's high watermark, and wake the requests and followers that wait for it.
 
-        The high watermark of a partition that is offline or has an ELR does not advance (KIP-966).
+        `now_ms` serves only to measure how long followers lag. The high watermark of a partition that is offline or has
+        an ELR does not advance (KIP-966).
         """
         leader, log = self._committing, self.log
         if leader is None:
@@ -317,13 +320,11 @@ class Partition:
         if self.waiters.waiting:
             self.waiters.mark()
         if self.watchers.by_follower:
-            for watcher in self.watchers.by_follower.values():
-                watcher.high_watermark_advanced()
+            self.watchers.high_watermark_advanced()
 
     def _wake_all(self) -> None:
         self.waiters.mark()
-        for watcher in self.watchers.by_follower.values():
-            watcher.changed()
+        self.watchers.changed()
 
     def read(self, offset: int, length_max: int, offset_max: int, *, at_least_one_batch: bool) -> FileSlice | None:
         """Return batches from `offset` to `offset_max`, None if there are none; count their bytes as sent to clients.
