@@ -96,11 +96,7 @@ class Appender(msgspec.Struct):
                 raise ApiError(
                     ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd compression requires Produce v{ZSTD_SINCE} or later"
                 )
-            if partition.inspects_records and must_inspect(partition.log.config, header):
-                return self._look_into(partition, batch, header, place, RECORDS_HERE_MAX)
-            if self.trust.doubted or is_implausible(header, self.now_ms):
-                return self._look_into_doubted(partition, batch, header, place)
-            return self._append_batch(partition, batch, header, place)
+            return self.append_checked(partition, batch, header, place)
         except TransactionalBatch:
             assert partition is not None
             return self._append_in_transaction(partition, batch, place)
