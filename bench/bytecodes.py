@@ -56,10 +56,10 @@ LOOPS_OWN: Final = ("_run_once", "_run", "_run_soon")
 TIMERS_ORDER: Final = "__lt__"
 """How often the loop compares timers depends on how many there are."""
 BOUNDS: Final = {
-    "Produce, acks=1": 1_200,
+    "Produce, acks=1": 1_150,
     "Produce, acks=all of three replicas": 2_100,
     "  fetches of the two followers, at the leader": 5_600,
-    "  appends of the two followers": 4_550,
+    "  appends of the two followers": 4_450,
     "Fetch of the newest batch": 2_050,
 }
 """What each may cost at most: the next multiple of 50. They may only be lowered."""
