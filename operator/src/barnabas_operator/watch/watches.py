@@ -1,17 +1,23 @@
-"""The operator's watches in each namespace."""
+"""Lists the resources and the objects of Clusters in each namespace, and follows their changes by watch requests."""
 
 import asyncio
-from collections.abc import Callable, Iterator
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from functools import partial
-from typing import Final
+from typing import Final, Protocol
 
 from barnabas_core.clock import LoopClock
-from barnabas_operator.kube.api import KubeApi
+from barnabas_operator.kube.api import KubeApi, KubeRefused, KubeUnreachable
+from barnabas_operator.observed.inventory import needed
 from barnabas_operator.planning.object_names import CLUSTER_LABEL
 from barnabas_operator.reconcile.cluster_workers import ClusterWorkers
-from barnabas_operator.reconcile.retrying_loop import MustEnd
+from barnabas_operator.reconcile.retrying_loop import MustEnd, RetryingLoop
+from barnabas_operator.resources.json_types import Json
 from barnabas_operator.resources.kinds import KINDS
-from barnabas_operator.watch.collection_watch import CollectionWatch
+from barnabas_operator.resources.object_key import Key, key_of
+
+log = logging.getLogger(__name__)
 
 OWNED: Final = (
     "ConfigMap",
@@ -32,6 +38,101 @@ OWNED: Final = (
 PodMonitors are not watched, because the kind may not exist. A deleted PodMonitor is created again by the next full
 reconciliation.
 """
+RETRY_S: Final = 0.5
+AGAIN_S: Final = 1.0
+"""The pause in seconds between the end of a watch request and the next list."""
+DELETED: Final = "DELETED"
+BOOKMARK: Final = "BOOKMARK"
+ERROR: Final = "ERROR"
+
+
+class Hear(Protocol):
+    """A function that the watch calls for each change."""
+
+    def __call__(self, body: Json, *, is_gone: bool) -> None:
+        """Process an object, which was deleted if `is_gone` is true, and otherwise was added or changed."""
+
+
+class CollectionWatch:
+    """The watch of all objects of one kind. It lists the objects again whenever a watch request ends.
+
+    `hear` processes an object. `on_error` is called with the kind whenever `hear` raises an exception. `on_listed` is
+    called after each list.
+    """
+
+    def __init__(
+        self,
+        api: KubeApi,
+        kind: str,
+        namespace: str | None,
+        labels: Mapping[str, str],
+        hear: Hear,
+        on_error: Callable[[str], None],
+        on_listed: Callable[[], None],
+        clock: LoopClock,
+    ) -> None:
+        self._api = api
+        self._kind = kind
+        self._place = kind, namespace, labels
+        self._what = f"the watch of {kind}s in {namespace or 'all namespaces'}"
+        self._hear = hear
+        self._on_error = on_error
+        self._on_listed = on_listed
+        self._clock = clock
+        self._version = 0
+        self._known: dict[Key, Json] = {}
+
+    async def run(self) -> None:
+        """List and watch the objects, until cancelled. Raises MustEnd if etcd was restored from a backup."""
+        await RetryingLoop(self._what, self._clock.sleep, self._go_on, self._clock, RETRY_S).run()
+
+    async def _go_on(self) -> float:
+        """List the objects, and handle events until the watch request ends; return the seconds until the next list."""
+        await self._list()
+        with suppress(KubeUnreachable):  # If the API server is down, the next list raises the error.
+            async for event in self._api.changes(*self._place, self._version):
+                self._take(event["type"], event["object"])
+        return AGAIN_S
+
+    async def _list(self) -> None:
+        """List all objects; call `hear` for each object that was added, changed or deleted since the last list."""
+        pages = [page async for page in self._api.pages(*self._place)]
+        newest = int(pages[-1]["metadata"]["resourceVersion"])
+        if newest < self._version:
+            raise MustEnd(f"{self._what} saw version {self._version}, but now sees version {newest}: etcd was restored")
+        # In lists of built-in kinds, Kubernetes leaves out the fields `kind` and `apiVersion` of the items.
+        kind = {"apiVersion": pages[-1].get("apiVersion"), "kind": self._kind}
+        listed = {key_of(body): {**kind, **body} for page in pages for body in page["items"]}
+        for key, body in list(self._known.items()):
+            if key not in listed or _meta(listed[key], "uid") != _meta(body, "uid"):
+                self._process(body, is_gone=True)
+        for key, body in listed.items():
+            if key not in self._known or _meta(self._known[key], "resourceVersion") != _meta(body, "resourceVersion"):
+                self._process(body, is_gone=False)
+        self._version = newest
+        self._on_listed()
+
+    def _take(self, change: str, body: Json) -> None:
+        if change == ERROR:
+            raise KubeRefused(int(body.get("code", 0)), str(body.get("reason")), str(body.get("message")))
+        if change != BOOKMARK:
+            self._process(body, is_gone=change == DELETED)
+        self._version = int(body["metadata"]["resourceVersion"])
+
+    def _process(self, body: Json, *, is_gone: bool) -> None:
+        """Store the object, or remove it if it was deleted, and call `hear`.
+
+        An exception of `hear` is logged and reported to `on_error`, so that one object does not stop the watch.
+        """
+        key = key_of(body)
+        self._known.pop(key, None)
+        if not is_gone:
+            self._known[key] = needed(body)
+        try:
+            self._hear(body, is_gone=is_gone)
+        except Exception:
+            log.exception("%s %s/%s could not be processed", self._kind, *key)
+            self._on_error(self._kind)
 
 
 async def watch_all(
@@ -70,3 +171,7 @@ def _watches_in(
     for kind in OWNED:
         labels, hear = {CLUSTER_LABEL: ""}, workers.object_event
         yield CollectionWatch(api, kind, namespace, labels, hear, on_error, lambda: None, clock)
+
+
+def _meta(body: Json, field: str) -> object:
+    return body["metadata"].get(field)
