@@ -9,14 +9,9 @@ from barnabas_operator.kube.api import NOT_FOUND, KubeApi, KubeRefused
 from barnabas_operator.planning.maintenance.observed_run import (
     NOTHING_SEEN,
     ObservedRun,
-    driver_pod,
-    executor_trouble,
-    is_driver,
-    is_live,
-    is_of_run,
-    run_job,
+    observed_run,
+    with_application,
 )
-from barnabas_operator.planning.maintenance.spark_application import with_application
 from barnabas_operator.planning.object_names import (
     MAINTENANCE_JOB_LABEL,
     application_name,
@@ -55,11 +50,11 @@ async def gather_runs(
     for pod in pods:
         pods_of[_run_of(pod)].append(pod)
     job_of = {_run_of(job): job for job in jobs if job["metadata"]["name"] == driver_name(_run_of(job))}
-    found = {name: _observed(name, job_of.get(name), pods_of[name]) for name in job_of.keys() | pods_of.keys()}
+    found = {name: observed_run(name, job_of.get(name), pods_of[name]) for name in job_of.keys() | pods_of.keys()}
     for each in applications:
         name = _run_of(each)
         if name in of_kubeflow and each["metadata"]["name"] == application_name(name):
-            found[name] = with_application(of_kubeflow[name], _observed(name, None, pods_of[name]), each, now)
+            found[name] = with_application(of_kubeflow[name], observed_run(name, None, pods_of[name]), each, now)
     if unknown:
         found |= {name: found.get(name, NOTHING_SEEN)._replace(unknown=unknown) for name in of_kubeflow}
     lacking = {name: run for name, run in found.items() if run.lacks_driver and name not in of_kubeflow}
@@ -98,12 +93,3 @@ async def _warnings(api: KubeApi, namespace: str) -> list[Json]:
 
 def _run_of(found: Json) -> str:
     return str(found["metadata"]["labels"].get(MAINTENANCE_JOB_LABEL, ""))
-
-
-def _observed(name: str, job: Json | None, labelled: list[Json]) -> ObservedRun:
-    run = run_job(job) if job is not None else None
-    pods = [each for each in labelled if is_of_run(each, name, run.uid if run is not None else None)]
-    drivers = [each for each in pods if is_driver(each)]
-    tries = sorted(map(driver_pod, drivers), key=lambda each: (each.made_at, each.name))
-    trouble = executor_trouble(each for each in pods if not is_driver(each))
-    return ObservedRun(run, tuple(tries), sum(map(is_live, pods)), executor_trouble=trouble)

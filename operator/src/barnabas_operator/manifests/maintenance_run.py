@@ -14,9 +14,8 @@ from barnabas_operator.manifests.client_access import ClientAccess, client_acces
 from barnabas_operator.manifests.kube_object import KubeObject
 from barnabas_operator.manifests.restricted import CONTAINER_SECURITY, POD_SECURITY, USER_ID
 from barnabas_operator.manifests.run_pod_template import admission, placement, pod_meta
-from barnabas_operator.planning.maintenance.observed_run import DRIVER
-from barnabas_operator.planning.maintenance.option_checks import BOOTSTRAP
-from barnabas_operator.planning.maintenance.run_checks import EVENT_LOGS, EXECUTOR_POD, TMP, TMP_PATH
+from barnabas_operator.planning.maintenance.observed_run import DRIVER, FINAL_CODES
+from barnabas_operator.planning.maintenance.run_checks import BOOTSTRAP, EVENT_LOGS, EXECUTOR_POD, TMP, TMP_PATH
 from barnabas_operator.planning.maintenance.spark_conf import (
     BLOCKS_PORT,
     DRIVER_PORT,
@@ -40,9 +39,6 @@ from barnabas_operator.resources.job_table import JOB_TABLE
 from barnabas_operator.resources.maintenance_job import MaintenanceJob
 from barnabas_operator.resources.maintenance_run import EnvVar, RunVolume
 
-BAD_OPTIONS: Final = 2
-FINDINGS: Final = 3
-"""The exit codes of a job after which a retry would fail in the same way."""
 TERMINATED: Final = 143
 """The exit code of a driver that was ended by SIGTERM; the Job does not count it as a failure."""
 FAILED_LATE: Final = 75
@@ -112,7 +108,7 @@ def _failure_rules() -> list[KubeObject]:
     count of failures.
     """
     return [
-        {"action": "FailJob", "onExitCodes": _codes(BAD_OPTIONS, FINDINGS)},
+        {"action": "FailJob", "onExitCodes": _codes(*sorted(FINAL_CODES))},
         {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
         {"action": "Ignore", "onExitCodes": _codes(FAILED_LATE, TERMINATED)},
     ]

@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 from barnabas_operator.planning.admission.cluster_admission import cluster_warnings, review_cluster
-from barnabas_operator.planning.admission.run_admission import review_run
 from barnabas_operator.planning.admission.topic_admission import review_topic
 from barnabas_operator.planning.admission.user_admission import review_user
 from barnabas_operator.planning.admission.verdict import AdmissionContext, Verdict
@@ -13,6 +12,7 @@ from barnabas_operator.planning.groups.group_admission import review_group
 from barnabas_operator.planning.groups.group_events import group_events
 from barnabas_operator.planning.groups.group_status import unheard
 from barnabas_operator.planning.kube_event import Said
+from barnabas_operator.planning.maintenance.run_checks import run_problems
 from barnabas_operator.planning.maintenance.run_status import run_events
 from barnabas_operator.planning.maintenance.run_status import without_cluster as run_without_cluster
 from barnabas_operator.planning.refusal import Refusal
@@ -23,7 +23,7 @@ from barnabas_operator.planning.users.user_status import without_cluster as user
 from barnabas_operator.resources.cluster_kind import CLUSTER
 from barnabas_operator.resources.consumer_group import CONSUMER_GROUP
 from barnabas_operator.resources.json_types import Json
-from barnabas_operator.resources.maintenance_job import MAINTENANCE_JOB
+from barnabas_operator.resources.maintenance_job import MAINTENANCE_JOB, MaintenanceJob
 from barnabas_operator.resources.resource import Resource
 from barnabas_operator.resources.topic import TOPIC
 from barnabas_operator.resources.user import USER
@@ -31,6 +31,11 @@ from barnabas_operator.resources.user import USER
 
 def _allowed(_wanted: Resource, _before: Resource | None, _context: AdmissionContext) -> Verdict:
     return Verdict()
+
+
+def _review_run(wanted: MaintenanceJob, _before: MaintenanceJob | None, _context: AdmissionContext) -> Verdict:
+    """Refuse what would make the job fail, because a MaintenanceJob cannot be corrected after its creation."""
+    return Verdict("; ".join(run_problems(wanted.spec)) or None)
 
 
 def _nothing(_first: object, _second: object) -> Iterable[Any]:
@@ -58,7 +63,7 @@ RULES: Final[Mapping[str, KindRules]] = {
     TOPIC.name: KindRules(review_topic, events=topic_events, without_cluster=without_cluster),
     USER.name: KindRules(review_user, without_cluster=user_without_cluster),
     CONSUMER_GROUP.name: KindRules(review_group, events=group_events, without_cluster=unheard),
-    MAINTENANCE_JOB.name: KindRules(review_run, events=run_events, without_cluster=run_without_cluster),
+    MAINTENANCE_JOB.name: KindRules(_review_run, events=run_events, without_cluster=run_without_cluster),
 }
 """The rules for the resources of each kind, by the name of the kind."""
 

@@ -1,4 +1,4 @@
-"""The state of a MaintenanceJob in Kubernetes: its Job and its driver pods, read from JSON."""
+"""The state of a MaintenanceJob in Kubernetes: its Job or SparkApplication and its pods, read from JSON."""
 
 from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
@@ -6,9 +6,10 @@ from typing import Any, Final, NamedTuple
 from msgspec import Struct, field
 
 from barnabas_operator.planning.object_names import MAINTENANCE_ROLE_LABEL, application_name, driver_name
+from barnabas_operator.planning.time_text import seconds_between
 from barnabas_operator.resources.foreign_json import foreign_json
 from barnabas_operator.resources.json_types import Json
-from barnabas_operator.resources.maintenance_job import Count
+from barnabas_operator.resources.maintenance_job import Count, MaintenanceJob
 
 DRIVER: Final = "driver"
 """The name of the driver's container."""
@@ -20,6 +21,10 @@ ENDED: Final = ("Succeeded", "Failed")
 BY_ITSELF: Final = ("Completed", "Error")
 """The reasons of a container whose process exited or was ended by a signal."""
 OUT_OF_MEMORY: Final = "OOMKilled"
+COMPLETED: Final = "COMPLETED"
+FAILED: Final = "FAILED"
+FINAL_CODES: Final = frozenset({2, 3})
+"""The exit codes of jobs after which another attempt would fail in the same way."""
 
 
 class Progress(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -107,13 +112,45 @@ class ObservedRun(NamedTuple):
 NOTHING_SEEN: Final = ObservedRun()
 
 
-def run_job(found: Json) -> RunJob:
+def observed_run(name: str, job: Json | None, labelled: Iterable[Json]) -> ObservedRun:
+    """Return the state of the run `name`: its Job, if it exists, and its pods among `labelled`."""
+    run = _job(job) if job is not None else None
+    pods = [each for each in labelled if _is_of_run(each, name, run.uid if run is not None else None)]
+    drivers = [each for each in pods if _is_driver(each)]
+    tries = sorted(map(driver_pod, drivers), key=lambda each: (each.made_at, each.name))
+    trouble = _executor_trouble(each for each in pods if not _is_driver(each))
+    return ObservedRun(run, tuple(tries), sum(map(_is_live, pods)), executor_trouble=trouble)
+
+
+def with_application(run: MaintenanceJob, pods: ObservedRun, found: Json, now: str) -> ObservedRun:
+    """Return the state of a run on Kubeflow: its SparkApplication, and its pods as in `pods`.
+
+    The run has failed if its last driver ended with one of `FINAL_CODES`, or if its deadline has passed: Kubeflow's
+    Spark operator retries after any exit code, and has no deadline for all attempts together. The start time is None,
+    because Kubeflow reports the start time of the last attempt only.
+    """
+    meta, status = found["metadata"], found.get("status", {})
+    end = _end_of(status)
+    job = RunJob(
+        meta["uid"],
+        _owner_of(found),
+        bool(found.get("spec", {}).get("suspend")),
+        "deletionTimestamp" in meta,
+        status.get("executionAttempts", 0),
+        None,
+        end or _end_by_exit_code(pods, now) or _end_by_deadline(run, now),
+        starts_more=end is None,
+    )
+    return pods._replace(job=job, unmade=_unsubmitted(status))
+
+
+def _job(found: Json) -> RunJob:
     """Return the state of a `batch/v1` Job."""
     meta, status = found["metadata"], found.get("status", {})
     counted = (status.get(field, 0) for field in ("failed", "succeeded", "active"))
     return RunJob(
         meta["uid"],
-        owner_of(found),
+        _owner_of(found),
         bool(found.get("spec", {}).get("suspend")),
         "deletionTimestamp" in meta,
         sum(counted),
@@ -122,7 +159,7 @@ def run_job(found: Json) -> RunJob:
     )
 
 
-def owner_of(found: Json) -> str:
+def _owner_of(found: Json) -> str:
     """Return the uid of the object's controller, or "" if the object has none."""
     owners = [each for each in found["metadata"].get("ownerReferences", ()) if each.get("controller")]
     return owners[0]["uid"] if owners else ""
@@ -156,22 +193,22 @@ def driver_pod(found: Json) -> DriverPod:
     )
 
 
-def executor_trouble(pods: Iterable[Json]) -> str:
+def _executor_trouble(pods: Iterable[Json]) -> str:
     """Return the name and problem of the first executor that does not run, or "" if all run or start normally."""
     for pod in pods:
         status = pod.get("status", {})
         container: Json = next(iter(status.get("containerStatuses", ())), {})  # An executor's pod has one container.
-        if is_live(pod) and (why := _trouble(status, container)):
+        if _is_live(pod) and (why := _trouble(status, container)):
             return f"executor {pod['metadata']['name']}: {why}"
     return ""
 
 
-def is_driver(pod: Json) -> bool:
+def _is_driver(pod: Json) -> bool:
     """True if the pod has the label of a driver."""
     return bool(pod["metadata"]["labels"].get(MAINTENANCE_ROLE_LABEL) == DRIVER)
 
 
-def is_of_run(pod: Json, run: str, job_uid: str | None) -> bool:
+def _is_of_run(pod: Json, run: str, job_uid: str | None) -> bool:
     """True if a pod is a driver or an executor of the MaintenanceJob `run`, judged by its owner.
 
     The owner of an executor must be a driver of the run. The owner of a driver must be the run's Job or
@@ -180,7 +217,7 @@ def is_of_run(pod: Json, run: str, job_uid: str | None) -> bool:
     """
     owners = (each for each in pod["metadata"].get("ownerReferences", ()) if each.get("controller"))
     owner: Json = next(owners, {"kind": "", "name": "", "uid": ""})
-    if not is_driver(pod):
+    if not _is_driver(pod):
         return bool(owner["kind"] == "Pod" and owner["name"].startswith(driver_name(run)))
     if owner["kind"] == "Job":
         return bool(owner["name"] == driver_name(run) and job_uid in (None, owner["uid"]))
@@ -189,7 +226,7 @@ def is_of_run(pod: Json, run: str, job_uid: str | None) -> bool:
     return bool(pod["metadata"]["name"] == driver_name(run))  # If Kubeflow's webhook is off, drivers have no owner.
 
 
-def is_live(pod: Json) -> bool:
+def _is_live(pod: Json) -> bool:
     """True if the pod has not ended."""
     return pod.get("status", {}).get("phase") not in ENDED
 
@@ -218,3 +255,36 @@ def _trouble(status: Json, container: Json) -> str:
     unschedulable = (each for each in status.get("conditions", ()) if each.get("reason") == "Unschedulable")
     unplaced: Json = next(unschedulable, {})
     return str(unplaced.get("message", "")).partition(" preemption:")[0].strip()
+
+
+def _end_of(status: Json) -> JobEnd | None:
+    state = status.get("applicationState", {})
+    if state.get("state") not in (COMPLETED, FAILED):
+        return None
+    why, at = state.get("errorMessage", ""), status.get("terminationTime") or ""
+    return JobEnd(state["state"] == COMPLETED, "SparkApplicationFailed", why, at)
+
+
+def _unsubmitted(status: Json) -> str:
+    """Return why Kubeflow's operator has started no driver, or else the state of the SparkApplication."""
+    state = status.get("applicationState", {})
+    if not state.get("state"):
+        return (
+            "Kubeflow's Spark operator has not picked up the SparkApplication; check that the "
+            "Spark operator runs and watches this namespace"
+        )
+    return ": ".join(filter(None, (f"the SparkApplication is {state['state']}", state.get("errorMessage", "").strip())))
+
+
+def _end_by_exit_code(observed: ObservedRun, now: str) -> JobEnd | None:
+    codes = [each.exit_code for each in observed.drivers]
+    return JobEnd(False, "ExitCode", f"exit {codes[-1]}", now) if codes and codes[-1] in FINAL_CODES else None
+
+
+def _end_by_deadline(run: MaintenanceJob, now: str) -> JobEnd | None:
+    deadline_s, status = run.spec.active_deadline_seconds, run.status
+    if deadline_s is None or status is None or status.start_time is None:
+        return None
+    is_over = seconds_between(status.start_time, now) >= deadline_s
+    said = f"the run was active longer than the deadline of {deadline_s} seconds"
+    return JobEnd(False, "DeadlineExceeded", said, now) if is_over else None

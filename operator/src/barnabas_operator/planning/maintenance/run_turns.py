@@ -6,8 +6,7 @@ Two runs never overlap if they run the same job on the same topic or archive, or
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
-from barnabas_operator.planning.maintenance.option_checks import REPORT
-from barnabas_operator.planning.maintenance.run_checks import NO_SPARK_OPERATOR
+from barnabas_operator.planning.maintenance.run_checks import NO_SPARK_OPERATOR, REPORT
 from barnabas_operator.planning.maintenance.run_state import has_begun
 from barnabas_operator.planning.refusal import INTERNAL_ERROR, KUBERNETES_ERROR, RESOURCE_CONFLICT, Refusal
 from barnabas_operator.resources.maintenance_job import MaintenanceJob

@@ -4,7 +4,7 @@ from typing import Any, Final
 
 import msgspec
 
-from barnabas_operator.planning.maintenance.option_checks import REPORT
+from barnabas_operator.planning.maintenance.run_checks import REPORT
 from barnabas_operator.planning.object_names import MAINTENANCE_CLUSTER_LABEL, SCHEDULE_LABEL
 from barnabas_operator.resources.json_types import Json
 from barnabas_operator.resources.maintenance_job import MAINTENANCE_JOB
