@@ -13,7 +13,6 @@ from kafka.protocol.admin import DescribeProducersRequest
 from harness.cluster import BarnabasCluster, barnabas_cluster
 from harness.deadline import PATIENCE_S
 
-NOT_LEADER_OR_FOLLOWER = 6
 UNKNOWN_TOPIC_OR_PARTITION = 3
 ProducersTopic = DescribeProducersRequest.TopicRequest
 
@@ -24,20 +23,19 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BarnabasCluste
         yield cluster
 
 
-def test_the_leader_tells_the_idempotent_producers_of_a_partition(cluster: BarnabasCluster) -> None:
-    cluster.create_topic("flights")
+def test_each_replica_tells_the_idempotent_producers_of_a_partition(cluster: BarnabasCluster) -> None:
+    cluster.create_topic("flights", replication_factor=2)
     producer = Producer({"bootstrap.servers": cluster.bootstrap, "enable.idempotence": True, "linger.ms": 0})
     for number in range(7):
         producer.produce("flights", b"%d" % number)
         assert producer.flush(PATIENCE_S) == 0
     request = DescribeProducersRequest(topics=[ProducersTopic(name="flights", partition_indexes=[0, 1])])
-    leader = cluster.leader("flights")
-    known, missing = cluster.ask(leader, request, 0).topics[0].partitions
-    (state,) = known.active_producers
-    assert (known.error_code, state.last_sequence, state.producer_epoch) == (0, 6, 0)
-    assert state.current_txn_start_offset == -1
-    assert missing.error_code == UNKNOWN_TOPIC_OR_PARTITION
-    assert cluster.ask(1 - leader, request, 0).topics[0].partitions[0].error_code == NOT_LEADER_OR_FOLLOWER
+    for broker in cluster.brokers:
+        known, missing = cluster.ask(broker, request, 0).topics[0].partitions
+        (state,) = known.active_producers
+        assert (known.error_code, state.last_sequence, state.producer_epoch) == (0, 6, 0)
+        assert state.current_txn_start_offset == -1
+        assert missing.error_code == UNKNOWN_TOPIC_OR_PARTITION
 
 
 def test_a_broker_that_does_not_support_a_level_does_not_start(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""DescribeProducers (61), v0: the idempotent producers of a partition, as its leader knows them (KIP-664)."""
+"""DescribeProducers (61), v0: the idempotent producers of a partition, as any of its replicas knows them (KIP-664)."""
 
 from functools import partial
 
@@ -6,7 +6,7 @@ from barnabas_broker.handlers.answer_in_turns import AnswerInTurns
 from barnabas_broker.handlers.channel import RequestContext
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.wire.messages import DescribeProducersRequest, DescribeProducersResponse
-from barnabas_core.errors import ApiError
+from barnabas_core.errors import ApiError, ErrorCode
 
 Topic = DescribeProducersResponse.TopicResponse
 PartitionResponse = Topic.PartitionResponse
@@ -28,12 +28,13 @@ async def handle(
 
 def _partition(environment: HandlerEnvironment, topic: str, number: int) -> PartitionResponse:
     try:
-        partition = environment.replicas.lookup.find(topic, None, number)
-        partition.check_readable(-1)
+        with environment.replicas.failures.using(topic, number) as partition:
+            if partition.failure is not None:
+                raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(partition.failure))
+            # The snapshot has an entry for each known batch of a producer, and the newest entry comes last.
+            newest = {each.producer_id: each for each in partition.log.producers.snapshot()}
     except ApiError as error:
         return PartitionResponse(partition_index=number, error_code=error.code, error_message=error.message)
-    # The snapshot has an entry for each known batch of a producer, and the newest entry comes last.
-    newest = {each.producer_id: each for each in partition.log.producers.snapshot()}
     return PartitionResponse(
         partition_index=number,
         error_message=None,
