@@ -1,7 +1,6 @@
 """F07: producer ids come from blocks and are given out once."""
 
 import asyncio
-from collections.abc import Awaitable
 
 import pytest
 
@@ -27,26 +26,16 @@ class Controller:
         return range(start, start + self.block_size)
 
 
-def run(scenario: Awaitable[None]) -> None:
-    async def bounded() -> None:
-        async with asyncio.timeout(PATIENCE_S):
-            await scenario
-
-    asyncio.run(bounded())
-
-
 @pytest.mark.parametrize("block_size", [1, 3, 10])
-def test_a_thousand_producers_at_once_get_an_id_each(block_size: int) -> None:
-    async def scenario() -> None:
+async def test_a_thousand_producers_at_once_get_an_id_each(block_size: int) -> None:
+    async with asyncio.timeout(PATIENCE_S):
         ids = ProducerIds(Controller(block_size).allocate)
         given = await asyncio.gather(*(ids.next_id() for _ in range(1000)))
         assert sorted(given) == list(range(1000))
 
-    run(scenario())
 
-
-def test_the_next_block_is_fetched_before_the_current_one_is_used_up() -> None:
-    async def scenario() -> None:
+async def test_the_next_block_is_fetched_before_the_current_one_is_used_up() -> None:
+    async with asyncio.timeout(PATIENCE_S):
         controller = Controller(100)
         ids = ProducerIds(controller.allocate)
         for _ in range(89):
@@ -59,11 +48,9 @@ def test_the_next_block_is_fetched_before_the_current_one_is_used_up() -> None:
         assert controller.blocks == 2
         assert [await ids.next_id() for _ in range(11)] == list(range(90, 101))
 
-    run(scenario())
 
-
-def test_a_block_that_cannot_be_had_is_an_answer_and_is_tried_again() -> None:
-    async def scenario() -> None:
+async def test_a_block_that_cannot_be_had_is_an_answer_and_is_tried_again() -> None:
+    async with asyncio.timeout(PATIENCE_S):
         controller = Controller(2)
         ids = ProducerIds(controller.allocate)
         controller.failing = True
@@ -71,5 +58,3 @@ def test_a_block_that_cannot_be_had_is_an_answer_and_is_tried_again() -> None:
             await ids.next_id()
         controller.failing = False
         assert [await ids.next_id() for _ in range(3)] == [0, 1, 2]
-
-    run(scenario())

@@ -2,7 +2,8 @@
 
 import asyncio
 import struct
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -73,22 +74,20 @@ class Calls:
                 await self.changed.wait()
 
 
-def linked(body: Callable[[Peer, PeerLink, Calls], Awaitable[None]]) -> None:
-    async def run() -> None:
-        async with Peer() as peer:
-            calls = Calls()
-            links = PeerLinks(asyncio.get_running_loop(), lambda broker_id: peer.address if broker_id == 1 else None)
-            link = links.open(1, calls.on_closed)
-            try:
-                await body(peer, link, calls)
-            finally:
-                link.close()
-
-    asyncio.run(run())
+@asynccontextmanager
+async def linked() -> AsyncIterator[tuple[Peer, PeerLink, Calls]]:
+    async with Peer() as peer:
+        calls = Calls()
+        links = PeerLinks(asyncio.get_running_loop(), lambda broker_id: peer.address if broker_id == 1 else None)
+        link = links.open(1, calls.on_closed)
+        try:
+            yield peer, link, calls
+        finally:
+            link.close()
 
 
-def test_requests_wait_for_the_connection_and_answers_come_in_their_order() -> None:
-    async def body(peer: Peer, link: PeerLink, calls: Calls) -> None:
+async def test_requests_wait_for_the_connection_and_answers_come_in_their_order() -> None:
+    async with linked() as (peer, link, calls):
         link.send(b"first", calls.on_response(1))
         link.send(b"second", calls.on_response(2))
         assert await peer.got(11) == b"firstsecond"
@@ -100,13 +99,10 @@ def test_requests_wait_for_the_connection_and_answers_come_in_their_order() -> N
         await calls.wait_for(responses=3)
         assert calls.responses == [(1, b"one"), (2, b"two"), (3, b"three")]
 
-    linked(body)
 
-
-def test_answers_larger_than_the_buffer_and_small_ones_behind_them_come_whole() -> None:
+async def test_answers_larger_than_the_buffer_and_small_ones_behind_them_come_whole() -> None:
     large = bytes(range(256)) * (FIRST_BUFFER_BYTES // 256 * 5)
-
-    async def body(peer: Peer, link: PeerLink, calls: Calls) -> None:
+    async with linked() as (peer, link, calls):
         bodies = [b"small", large, b"x", large[: FIRST_BUFFER_BYTES - 4], b"last"]
         for number in range(5):
             link.send(b"r", calls.on_response(number))
@@ -115,11 +111,9 @@ def test_answers_larger_than_the_buffer_and_small_ones_behind_them_come_whole() 
         await calls.wait_for(responses=5)
         assert [data for _, data in calls.responses] == bodies
 
-    linked(body)
 
-
-def test_an_answer_that_is_kept_stays_as_it_was_while_others_come() -> None:
-    async def body(peer: Peer, link: PeerLink, calls: Calls) -> None:
+async def test_an_answer_that_is_kept_stays_as_it_was_while_others_come() -> None:
+    async with linked() as (peer, link, calls):
         kept: list[memoryview] = []
         bodies = [bytes([number]) * size for number, size in enumerate((10, FIRST_BUFFER_BYTES * 3, 7, 200_000, 1))]
         for number in range(5):
@@ -137,11 +131,9 @@ def test_an_answer_that_is_kept_stays_as_it_was_while_others_come() -> None:
         assert [bytes(each) for each in kept] == [bodies[0], bodies[2], bodies[4]]
         assert [data for _, data in calls.responses] == bodies
 
-    linked(body)
 
-
-def test_a_large_buffer_is_let_go_after_many_small_answers() -> None:
-    async def body(peer: Peer, link: PeerLink, calls: Calls) -> None:
+async def test_a_large_buffer_is_let_go_after_many_small_answers() -> None:
+    async with linked() as (peer, link, calls):
         rounds = SMALL_UNTIL_SHRUNK + 3
         link.send(b"r", calls.on_response(0))
         await peer.got(1)
@@ -155,11 +147,9 @@ def test_a_large_buffer_is_let_go_after_many_small_answers() -> None:
         assert [data for _, data in calls.responses[1:]] == [b"%d" % number for number in range(1, rounds)]
         assert len(link._buffer) == FIRST_BUFFER_BYTES
 
-    linked(body)
 
-
-def test_an_answer_that_comes_byte_by_byte_comes_whole() -> None:
-    async def body(peer: Peer, link: PeerLink, calls: Calls) -> None:
+async def test_an_answer_that_comes_byte_by_byte_comes_whole() -> None:
+    async with linked() as (peer, link, calls):
         link.send(b"r", calls.on_response(1))
         link.send(b"r", calls.on_response(2))
         await peer.got(2)
@@ -171,21 +161,17 @@ def test_an_answer_that_comes_byte_by_byte_comes_whole() -> None:
         await calls.wait_for(responses=2)
         assert calls.responses == [(1, b"hello"), (2, b"me")]
 
-    linked(body)
 
-
-def test_a_request_larger_than_the_socket_takes_is_sent_whole() -> None:
-    async def body(peer: Peer, link: PeerLink, calls: Calls) -> None:
+async def test_a_request_larger_than_the_socket_takes_is_sent_whole() -> None:
+    async with linked() as (peer, link, calls):
         frame = bytes(range(256)) * 65536
         link.send(frame, calls.on_response(1))
         link.send(b"behind it", calls.on_response(2))
         assert await peer.got(len(frame) + 9) == frame + b"behind it"
 
-    linked(body)
 
-
-def test_a_broker_that_closes_is_told_once_and_what_waited_is_not_called() -> None:
-    async def body(peer: Peer, link: PeerLink, calls: Calls) -> None:
+async def test_a_broker_that_closes_is_told_once_and_what_waited_is_not_called() -> None:
+    async with linked() as (peer, link, calls):
         link.send(b"r", calls.on_response(1))
         await peer.got(1)
         assert peer.writer is not None
@@ -195,12 +181,10 @@ def test_a_broker_that_closes_is_told_once_and_what_waited_is_not_called() -> No
         await asyncio.sleep(0)
         assert (calls.closed, calls.responses) == (["the other broker closed the connection"], [])
 
-    linked(body)
-
 
 @pytest.mark.parametrize("size", [0, -1, 2**30 + 1])
-def test_what_is_no_response_breaks_the_link(size: int) -> None:
-    async def body(peer: Peer, link: PeerLink, calls: Calls) -> None:
+async def test_what_is_no_response_breaks_the_link(size: int) -> None:
+    async with linked() as (peer, link, calls):
         link.send(b"r", calls.on_response(1))
         await peer.got(1)
         assert peer.writer is not None
@@ -208,22 +192,19 @@ def test_what_is_no_response_breaks_the_link(size: int) -> None:
         await calls.wait_for(closed=1)
         assert f"{size} bytes" in calls.closed[0]
 
-    linked(body)
 
-
-def test_an_answer_to_no_request_breaks_the_link() -> None:
-    async def body(peer: Peer, link: PeerLink, calls: Calls) -> None:
+async def test_an_answer_to_no_request_breaks_the_link() -> None:
+    async with linked() as (peer, _, calls):
         async with asyncio.timeout(PATIENCE_S):
             await peer.connected.wait()
         peer.answer(b"who asked")
         await calls.wait_for(closed=1)
         assert "0 requests" in calls.closed[0]
 
-    linked(body)
 
+async def test_a_bug_in_what_becomes_of_an_answer_costs_the_link() -> None:
+    async with linked() as (peer, link, calls):
 
-def test_a_bug_in_what_becomes_of_an_answer_costs_the_link() -> None:
-    async def body(peer: Peer, link: PeerLink, calls: Calls) -> None:
         def bug(_: memoryview) -> None:
             raise ZeroDivisionError
 
@@ -233,11 +214,10 @@ def test_a_bug_in_what_becomes_of_an_answer_costs_the_link() -> None:
         await calls.wait_for(closed=1)
         assert "unexpected error" in calls.closed[0]
 
-    linked(body)
 
+async def test_a_link_may_be_closed_by_what_an_answer_leads_to() -> None:
+    async with linked() as (peer, link, calls):
 
-def test_a_link_may_be_closed_by_what_an_answer_leads_to() -> None:
-    async def body(peer: Peer, link: PeerLink, calls: Calls) -> None:
         def close(frame: memoryview) -> None:
             calls.on_response(1)(frame)
             link.close()
@@ -249,8 +229,6 @@ def test_a_link_may_be_closed_by_what_an_answer_leads_to() -> None:
         await calls.wait_for(responses=1)
         await asyncio.sleep(0.01)
         assert (calls.responses, calls.closed) == ([(1, b"one")], [])
-
-    linked(body)
 
 
 async def test_a_broker_without_address_and_one_that_is_not_there_are_told_as_closed() -> None:

@@ -50,7 +50,8 @@ async def listening_at(*names: str, **settings: object) -> AsyncIterator[tuple[L
     ports = [listener.bind(name, "127.0.0.1", 0) for name in names]
     listener.start()
     try:
-        yield listener, ports
+        async with asyncio.timeout(PATIENCE_S):
+            yield listener, ports
     finally:
         listener.close()
 
@@ -99,15 +100,7 @@ async def exhaust(listener: Listener, port: int) -> list[Client]:
     return clients
 
 
-def run(scenario: object) -> None:
-    async def limited() -> None:
-        async with asyncio.timeout(PATIENCE_S):
-            await scenario  # type: ignore[misc]
-
-    asyncio.run(limited())
-
-
-async def _five_bytes() -> None:
+async def test_a_request_that_has_sent_five_bytes_takes_no_buffer() -> None:
     async with listening() as (listener, port):
         clients = [await connect(port) for _ in range(500)]
         for _, writer in clients:
@@ -120,11 +113,9 @@ async def _five_bytes() -> None:
         assert all(answer[4:] == b"x" + b"y" * 999 for answer in answers)
 
 
-def test_a_request_that_has_sent_five_bytes_takes_no_buffer() -> None:
-    run(_five_bytes())
-
-
-async def _small_requests_without_room(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_fits_into_the_scratch_buffer_is_served_when_there_is_no_room_in_the_pool(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(slow_clients, "PATIENCE_S", 60.0)
     async with listening() as (listener, port):
         culprits = await exhaust(listener, port)
@@ -143,13 +134,7 @@ async def _small_requests_without_room(monkeypatch: pytest.MonkeyPatch) -> None:
         assert culprits
 
 
-def test_what_fits_into_the_scratch_buffer_is_served_when_there_is_no_room_in_the_pool(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    run(_small_requests_without_room(monkeypatch))
-
-
-async def _pipelined_without_room(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_many_requests_at_once_keep_their_order_when_there_is_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slow_clients, "PATIENCE_S", 60.0)
     async with listening() as (listener, port):
         culprits = await exhaust(listener, port)
@@ -162,11 +147,7 @@ async def _pipelined_without_room(monkeypatch: pytest.MonkeyPatch) -> None:
         assert culprits
 
 
-def test_many_requests_at_once_keep_their_order_when_there_is_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    run(_pipelined_without_room(monkeypatch))
-
-
-async def _large_requests_wait() -> None:
+async def test_everybody_who_waits_for_room_is_served_when_there_is_some() -> None:
     async with listening() as (listener, port):
         culprits = await exhaust(listener, port)
         clients = [await connect(port) for _ in range(60)]
@@ -180,11 +161,7 @@ async def _large_requests_wait() -> None:
         assert not listener.pool.is_short
 
 
-def test_everybody_who_waits_for_room_is_served_when_there_is_some() -> None:
-    run(_large_requests_wait())
-
-
-async def _culprits_go(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_who_holds_memory_and_sends_too_little_goes_when_others_need_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slow_clients, "PATIENCE_S", 0.2)
     async with listening() as (listener, port):
         culprits = await exhaust(listener, port)
@@ -197,11 +174,7 @@ async def _culprits_go(monkeypatch: pytest.MonkeyPatch) -> None:
         assert len(listener.connections) == 1 + len(culprits) - closed
 
 
-def test_who_holds_memory_and_sends_too_little_goes_when_others_need_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    run(_culprits_go(monkeypatch))
-
-
-async def _a_byte_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_request_that_does_not_come_on_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slow_clients, "PATIENCE_S", 0.05)
     monkeypatch.setattr(slow_clients, "REQUEST_S_MAX", 0.2)
     async with listening() as (listener, port):
@@ -213,11 +186,7 @@ async def _a_byte_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
         assert len(listener.connections) == 1
 
 
-def test_a_request_that_does_not_come_on_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    run(_a_byte_a_second(monkeypatch))
-
-
-async def _unread(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_answers_that_are_not_read_are_bounded_and_the_oldest_go_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slow_clients, "ANSWER_BYTES_MAX", 20 * MIB)
     async with listening() as (listener, port):
         others = [await connect(port) for _ in range(30)]
@@ -232,11 +201,9 @@ async def _unread(monkeypatch: pytest.MonkeyPatch) -> None:
         assert await ask(await connect(port), b"small") == b"small"
 
 
-def test_answers_that_are_not_read_are_bounded_and_the_oldest_go_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    run(_unread(monkeypatch))
-
-
-async def _one_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_of_two_whose_answers_take_too_much_memory_the_one_that_reads_stays(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(slow_clients, "ANSWER_BYTES_MAX", 12 * MIB)
     monkeypatch.setattr(slow_clients, "PATIENCE_S", 1.5)  # A busy machine holds up who reads.
     async with listening(send_buffer_bytes=50_000) as (listener, port):
@@ -255,11 +222,8 @@ async def _one_reads(monkeypatch: pytest.MonkeyPatch) -> None:
             assert await reading[0].read(MIB)
 
 
-def test_of_two_whose_answers_take_too_much_memory_the_one_that_reads_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    run(_one_reads(monkeypatch))
-
-
-async def _slow_reader() -> None:
+async def test_who_reads_a_long_answer_slowly_is_not_silent_and_who_stops_reading_is() -> None:
+    """`connections.max.idle.ms` counts from the last byte in either direction, as in Kafka."""
     async with listening(send_buffer_bytes=50_000) as (listener, port):
         client = socket.socket()
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 50_000)  # Else the kernel may take the whole answer.
@@ -281,12 +245,9 @@ async def _slow_reader() -> None:
         client.close()
 
 
-def test_who_reads_a_long_answer_slowly_is_not_silent_and_who_stops_reading_is() -> None:
-    """`connections.max.idle.ms` counts from the last byte in either direction, as in Kafka."""
-    run(_slow_reader())
-
-
-async def _brokers_have_room(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_large_request_of_a_broker_is_served_when_clients_hold_all_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(slow_clients, "PATIENCE_S", 60.0)
     async with listening_to_brokers_too() as (listener, clients_port, brokers_port):
         culprits = await exhaust(listener, clients_port)
@@ -297,11 +258,9 @@ async def _brokers_have_room(monkeypatch: pytest.MonkeyPatch) -> None:
         assert len(listener.connections) == len(culprits) + 1
 
 
-def test_a_large_request_of_a_broker_is_served_when_clients_hold_all_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    run(_brokers_have_room(monkeypatch))
-
-
-async def _brokers_answers_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_broker_that_read_nothing_for_the_longest_stays_when_answers_to_clients_take_too_much_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(slow_clients, "ANSWER_BYTES_MAX", 20 * MIB)
     monkeypatch.setattr(slow_clients, "PATIENCE_S", 0.05)
     async with listening_to_brokers_too() as (listener, clients_port, brokers_port):
@@ -315,13 +274,7 @@ async def _brokers_answers_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
         assert len(await broker[0].readexactly(8 * MIB + 4)) == 8 * MIB + 4
 
 
-def test_a_broker_that_read_nothing_for_the_longest_stays_when_answers_to_clients_take_too_much_memory(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    run(_brokers_answers_are_kept(monkeypatch))
-
-
-async def _a_broker_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_request_of_a_broker_that_does_not_come_on_is_closed_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slow_clients, "PATIENCE_S", 0.05)
     monkeypatch.setattr(slow_clients, "REQUEST_S_MAX", 0.2)
     async with listening_to_brokers_too() as (listener, _, brokers_port):
@@ -332,11 +285,7 @@ async def _a_broker_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
         assert not listener.connections
 
 
-def test_a_request_of_a_broker_that_does_not_come_on_is_closed_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
-    run(_a_broker_that_hangs(monkeypatch))
-
-
-async def _idle_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_nobody_is_idle_for_too_long_where_there_is_no_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     period_s, looks, look = 0.01, list[float](), Listener._close_idle
 
     def observed(listener: Listener) -> None:
@@ -353,10 +302,6 @@ async def _idle_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
         assert len(looks) <= 1 + (looks[-1] - looks[0]) / (0.9 * period_s)  # Each after a pause: they do not spin.
 
 
-def test_nobody_is_idle_for_too_long_where_there_is_no_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    run(_idle_for_ever(monkeypatch))
-
-
 def test_minus_one_is_no_limit_and_the_systems_own_buffers() -> None:
     """A limit of -1 s would be over at the first look, and the system takes no size of -1."""
     names = ("connections.max.idle.ms", "socket.send.buffer.bytes", "socket.receive.buffer.bytes")
@@ -367,7 +312,7 @@ def test_minus_one_is_no_limit_and_the_systems_own_buffers() -> None:
     assert (limited.idle_s_max, limited.send_buffer_bytes, limited.receive_buffer_bytes) == (50.0, 50_000, 50_000)
 
 
-async def _buffers() -> None:
+async def test_socket_buffers_have_the_size_that_is_set() -> None:
     async with listening(send_buffer_bytes=50_000, receive_buffer_bytes=40_000) as (listener, port):
         client = await connect(port)
         assert await ask(client, b"hello") == b"hello"
@@ -377,7 +322,3 @@ async def _buffers() -> None:
         held = transport._socket
         assert held.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) == 2 * 50_000
         assert held.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) == 2 * 40_000
-
-
-def test_socket_buffers_have_the_size_that_is_set() -> None:
-    run(_buffers())

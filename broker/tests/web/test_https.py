@@ -2,7 +2,8 @@
 
 import asyncio
 import ssl
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -67,26 +68,23 @@ class Served:
         return ssl.get_server_certificate(("127.0.0.1", self.port), timeout=PATIENCE_S)
 
 
-def serve(folder: Path, scenario: Callable[[Served], Awaitable[None]]) -> None:
-    """Run the scenario beside a server of whose callbacks none may fail."""
-
-    async def run() -> None:
-        failed: list[dict[str, Any]] = []
-        asyncio.get_running_loop().set_exception_handler(lambda _, context: failed.append(context))
-        served = Served(folder)
-        server = HttpServer(PAGES, PROBES, served.protection)
-        served.port = await server.start("127.0.0.1", 0)
-        try:
-            await scenario(served)
-        finally:
-            server.close()
-        assert not failed
-
-    asyncio.run(run())
+@asynccontextmanager
+async def serving(folder: Path) -> AsyncIterator[Served]:
+    """Serve the pages by a server of whose callbacks none may fail."""
+    failed: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: failed.append(context))
+    served = Served(folder)
+    server = HttpServer(PAGES, PROBES, served.protection)
+    served.port = await server.start("127.0.0.1", 0)
+    try:
+        yield served
+    finally:
+        server.close()
+    assert not failed
 
 
-def test_a_page_needs_the_token_and_a_probe_does_not(tmp_path: Path) -> None:
-    async def scenario(served: Served) -> None:
+async def test_a_page_needs_the_token_and_a_probe_does_not(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served:
         assert (await asyncio.to_thread(served.ask, "/metrics", BEARER))[:2] == (200, "x" * 300_000)
         assert (await asyncio.to_thread(served.ask, "/metrics", f"bearer  {TOKEN} "))[0] == 200
         assert (await asyncio.to_thread(served.ask, "/healthz"))[:2] == (200, "ok\n")
@@ -97,19 +95,15 @@ def test_a_page_needs_the_token_and_a_probe_does_not(tmp_path: Path) -> None:
                 wanted = "this page requires the header 'Authorization: Bearer TOKEN' with the token in the file of"
                 assert text == f"{wanted} the.token\n"
 
-    serve(tmp_path, scenario)
 
-
-def test_a_probe_names_the_reason_only_to_those_who_have_the_token(tmp_path: Path) -> None:
-    async def scenario(served: Served) -> None:
+async def test_a_probe_names_the_reason_only_to_those_who_have_the_token(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served:
         assert (await asyncio.to_thread(served.ask, "/readyz", BEARER))[:2] == (503, "not in sync: salaries-0\n")
         status, text, _ = await asyncio.to_thread(served.ask, "/readyz")
         assert (status, text) == (503, "Service Unavailable; send the bearer token to get the reason\n")
 
-    serve(tmp_path, scenario)
 
-
-def test_files_that_change_are_taken_and_files_that_cannot_be_used_are_not(
+async def test_files_that_change_are_taken_and_files_that_cannot_be_used_are_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(http_server, "LOOK_S", 0.01)
@@ -119,7 +113,7 @@ def test_files_that_change_are_taken_and_files_that_cannot_be_used_are_not(
             while not await asyncio.to_thread(found):
                 await asyncio.sleep(0.01)
 
-    async def scenario(served: Served) -> None:
+    async with serving(tmp_path) as served:
         new = served.authority.issue("new")
         served.certificate.write_text("not yet")
         served.token.write_text("")
@@ -131,15 +125,13 @@ def test_files_that_change_are_taken_and_files_that_cannot_be_used_are_not(
         await until(lambda: served.shown() == new.certificate)
         assert (await asyncio.to_thread(served.ask, "/metrics", BEARER))[0] == 401
 
-    serve(tmp_path, scenario)
-
 
 def _descriptors() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
 @pytest.mark.parametrize("where", ["before the handshake", "in the handshake", "after it"])
-def test_many_who_stay_silent_keep_few_descriptors_and_nobody_out(tmp_path: Path, where: str) -> None:
+async def test_many_who_stay_silent_keep_few_descriptors_and_nobody_out(tmp_path: Path, where: str) -> None:
     async def silent(served: Served) -> asyncio.StreamWriter:
         tls = served.trust if where == "after it" else None
         _, writer = await asyncio.open_connection("127.0.0.1", served.port, ssl=tls)
@@ -147,7 +139,7 @@ def test_many_who_stay_silent_keep_few_descriptors_and_nobody_out(tmp_path: Path
             writer.write(b"\x16\x03\x01\x02\x00\x01")  # The begin of a ClientHello of 512 bytes.
         return writer
 
-    async def scenario(served: Served) -> None:
+    async with serving(tmp_path) as served:
         had = _descriptors()
         opened = [await silent(served) for _ in range(4 * http_server.CONNECTIONS_MAX)]
         assert (await asyncio.to_thread(served.ask, "/healthz"))[0] == 200
@@ -155,26 +147,21 @@ def test_many_who_stay_silent_keep_few_descriptors_and_nobody_out(tmp_path: Path
         for writer in opened:
             writer.transport.abort()
 
-    serve(tmp_path, scenario)
 
-
-def test_a_handshake_that_takes_too_long_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_handshake_that_takes_too_long_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_server, "REQUEST_S_MAX", 0.1)
-
-    async def scenario(served: Served) -> None:
+    async with serving(tmp_path) as served:
         reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
         async with asyncio.timeout(PATIENCE_S):
             assert await reader.read() == b""
         writer.close()
 
-    serve(tmp_path, scenario)
-
 
 @pytest.mark.parametrize(
     "sent", [b"GET /metrics HTTP/1.1\r\nHost: here\r\n\r\n", b"\x16\x03\x01\x00\x05hello", b"\0" * 99]
 )
-def test_what_is_no_tls_gets_no_page(tmp_path: Path, sent: bytes) -> None:
-    async def scenario(served: Served) -> None:
+async def test_what_is_no_tls_gets_no_page(tmp_path: Path, sent: bytes) -> None:
+    async with serving(tmp_path) as served:
         reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
         writer.write(sent)
         writer.write_eof()
@@ -183,14 +170,10 @@ def test_what_is_no_tls_gets_no_page(tmp_path: Path, sent: bytes) -> None:
         writer.close()
         assert (await asyncio.to_thread(served.ask, "/healthz"))[0] == 200
 
-    serve(tmp_path, scenario)
 
-
-def test_older_versions_of_tls_are_refused(tmp_path: Path) -> None:
-    async def scenario(served: Served) -> None:
+async def test_older_versions_of_tls_are_refused(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served:
         served.trust.set_ciphers("ALL:@SECLEVEL=0")
         served.trust.minimum_version = served.trust.maximum_version = ssl.TLSVersion.TLSv1_1
         with pytest.raises(OSError, match=r"TLSV1_ALERT_PROTOCOL_VERSION|tlsv1 alert"):
             await asyncio.to_thread(served.ask, "/healthz")
-
-    serve(tmp_path, scenario)

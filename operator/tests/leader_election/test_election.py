@@ -1,7 +1,8 @@
 """Who gives the lease back, and when."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -38,34 +39,29 @@ class World:
         return holder
 
 
-def play(scenario: Callable[[World], Awaitable[None]]) -> None:
-    async def whole() -> None:
-        async with no_server() as connection, asyncio.timeout(PATIENCE_S):
-            here = World(KubeMemory(connection))
-            running = asyncio.create_task(here.election.run())
-            while not here.leadership.is_held:
-                await asyncio.sleep(0.01)
-            running.cancel()
-            await asyncio.gather(running, return_exceptions=True)
-            assert here.holder == "me"
-            await scenario(here)
-
-    asyncio.run(whole())
+@asynccontextmanager
+async def elected() -> AsyncIterator[World]:
+    async with no_server() as connection, asyncio.timeout(PATIENCE_S):
+        here = World(KubeMemory(connection))
+        running = asyncio.create_task(here.election.run())
+        while not here.leadership.is_held:
+            await asyncio.sleep(0.01)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        assert here.holder == "me"
+        yield here
 
 
-def test_who_ends_gives_the_lease_back() -> None:
-    async def scenario(here: World) -> None:
+async def test_who_ends_gives_the_lease_back() -> None:
+    async with elected() as here:
         await here.election.resign()
         assert here.holder is None
 
-    play(scenario)
-
 
 @pytest.mark.parametrize("is_late", [False, True])
-def test_who_ends_late_takes_the_lease_from_nobody(is_late: bool) -> None:
+async def test_who_ends_late_takes_the_lease_from_nobody(is_late: bool) -> None:
     """Something that was begun goes on until the lease is over, and another operator acts by then."""
-
-    async def scenario(here: World) -> None:
+    async with elected() as here:
         with here.leadership.writing():
             resigning = asyncio.create_task(here.election.resign())
             await asyncio.sleep(0)
@@ -78,15 +74,12 @@ def test_who_ends_late_takes_the_lease_from_nobody(is_late: bool) -> None:
             await resigning
         assert here.holder == ("another" if is_late else None)
 
-    play(scenario)
 
-
-def test_a_look_that_hangs_is_followed_by_another_while_the_lease_lasts(
+async def test_a_look_that_hangs_is_followed_by_another_while_the_lease_lasts(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A connection to an API server whose node died says nothing; the next one goes elsewhere."""
-
-    async def scenario(here: World) -> None:
+    async with elected() as here:
         get, hung = here.api.get, asyncio.Event()
 
         async def hang_once(*about: Any) -> dict[str, Any] | None:
@@ -110,16 +103,12 @@ def test_a_look_that_hangs_is_followed_by_another_while_the_lease_lasts(
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
 
-    play(scenario)
 
-
-def test_attempts_without_an_answer_are_an_outage_of_the_api_server() -> None:
-    async def scenario(here: World) -> None:
+async def test_attempts_without_an_answer_are_an_outage_of_the_api_server() -> None:
+    async with elected() as here:
         here.api.refuse = refuses("/leases", KubeUnreachable("connection refused"))
         await here.election._attempt()
         here.clock.pass_time(OUTAGE_S_MIN)
         here.api.refuse = refuses("/nothing", ValueError())
         await here.election._attempt()
         assert here.outages.since_last_s == 0
-
-    play(scenario)

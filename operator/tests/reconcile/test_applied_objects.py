@@ -1,7 +1,7 @@
 """Which news of an object mean that it is to be applied again: those that others made of it."""
 
-import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -22,16 +22,14 @@ META = {"name": "one-broker", "namespace": "air", "ownerReferences": [OWNER]}
 ITEM = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": META, "data": {"a": "1"}}
 
 
-def play(scenario: Callable[[KubeMemory, AppliedObjects], Awaitable[None]]) -> None:
-    async def whole() -> None:
-        async with no_server() as connection:
-            api = KubeMemory(connection)
-            objects = AppliedObjects(api)
-            assert await objects.apply(CLUSTER, ITEM)
-            assert not await objects.apply(CLUSTER, ITEM)
-            await scenario(api, objects)
-
-    asyncio.run(whole())
+@asynccontextmanager
+async def applied() -> AsyncIterator[tuple[KubeMemory, AppliedObjects]]:
+    async with no_server() as connection:
+        api = KubeMemory(connection)
+        objects = AppliedObjects(api)
+        assert await objects.apply(CLUSTER, ITEM)
+        assert not await objects.apply(CLUSTER, ITEM)
+        yield api, objects
 
 
 def now(api: KubeMemory) -> JsonObject:
@@ -45,56 +43,47 @@ def changed(found: JsonObject, **fields: object) -> JsonObject:
     return {**found, **fields, "metadata": {**found["metadata"], "resourceVersion": version}}
 
 
-def test_what_the_operator_did_itself_is_no_news() -> None:
-    async def scenario(api: KubeMemory, objects: AppliedObjects) -> None:
+async def test_what_the_operator_did_itself_is_no_news() -> None:
+    async with applied() as (api, objects):
         assert not objects.object_event(now(api), is_gone=False)
         assert not objects.object_event(changed(now(api), status={"seen": 1}), is_gone=False), (
             "nor what controllers tell of it"
         )
         assert not await objects.apply(CLUSTER, ITEM)
 
-    play(scenario)
 
-
-def test_what_others_changed_is_applied_again() -> None:
-    async def scenario(api: KubeMemory, objects: AppliedObjects) -> None:
+async def test_what_others_changed_is_applied_again() -> None:
+    async with applied() as (api, objects):
         assert objects.object_event(changed(now(api), data={"a": "2"}), is_gone=False)
         assert await objects.apply(CLUSTER, ITEM)
 
-    play(scenario)
 
-
-def test_what_others_deleted_is_applied_again() -> None:
-    async def scenario(api: KubeMemory, objects: AppliedObjects) -> None:
+async def test_what_others_deleted_is_applied_again() -> None:
+    async with applied() as (api, objects):
         assert objects.object_event(now(api), is_gone=True)
         assert await objects.apply(CLUSTER, ITEM)
 
-    play(scenario)
 
-
-def test_what_the_operator_takes_away_itself_was_not_deleted_by_others() -> None:
-    async def scenario(api: KubeMemory, objects: AppliedObjects) -> None:
+async def test_what_the_operator_takes_away_itself_was_not_deleted_by_others() -> None:
+    async with applied() as (api, objects):
         before, settled = now(api), PodsState(BrokerSet(1, "a-revision", {}))
         await GarbageCollector(api, objects, ClaimsReconciler(api)).remove(CLUSTER, settled, None)
         assert not api.of_kind("ConfigMap"), "no pod starts with it"
         assert not objects.object_event(before, is_gone=True)
 
-    play(scenario)
 
-
-def test_late_news_of_what_was_before_are_none() -> None:
-    async def scenario(api: KubeMemory, objects: AppliedObjects) -> None:
+async def test_late_news_of_what_was_before_are_none() -> None:
+    async with applied() as (api, objects):
         before = now(api)
         older = {**before, "data": {"a": "0"}, "metadata": {**before["metadata"], "resourceVersion": "0"}}
         assert not objects.object_event(older, is_gone=False)
         another = {**before, "metadata": {**before["metadata"], "uid": "of the one before"}}
         assert not objects.object_event(another, is_gone=True)
 
-    play(scenario)
 
+async def test_what_came_of_a_write_without_an_answer_is_not_taken_for_known() -> None:
+    async with applied() as (api, objects):
 
-def test_what_came_of_a_write_without_an_answer_is_not_taken_for_known() -> None:
-    async def scenario(api: KubeMemory, objects: AppliedObjects) -> None:
         def lost(method: str, path: str, body: Mapping[str, Any]) -> Exception | None:
             if method == "PATCH":
                 api.put({**ITEM, "data": dict(body["data"])})
@@ -108,11 +97,9 @@ def test_what_came_of_a_write_without_an_answer_is_not_taken_for_known() -> None
         assert await objects.apply(CLUSTER, ITEM), "as it was declared before"
         assert now(api)["data"] == {"a": "1"}
 
-    play(scenario)
 
-
-def test_news_of_a_write_that_is_under_way_are_not_of_others() -> None:
-    async def scenario(api: KubeMemory, objects: AppliedObjects) -> None:
+async def test_news_of_a_write_that_is_under_way_are_not_of_others() -> None:
+    async with applied() as (api, objects):
         told: list[bool] = []
 
         def overtaken(method: str, path: str, body: Mapping[str, Any]) -> None:
@@ -122,5 +109,3 @@ def test_news_of_a_write_that_is_under_way_are_not_of_others() -> None:
         api.refuse = overtaken
         assert await objects.apply(CLUSTER, {**ITEM, "data": {"a": "2"}})
         assert told == [False]
-
-    play(scenario)

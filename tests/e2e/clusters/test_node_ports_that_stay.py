@@ -1,8 +1,8 @@
 """A Service that vanished comes back with its node port, on a real API server; where it cannot, brokers are told."""
 
-import asyncio
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from uuid import uuid4
 
 from barnabas_operator.kube.api import KubeApi
@@ -70,19 +70,16 @@ class Outside:
         return annotations
 
 
-def play(plane: ControlPlane, scenario: Callable[[Outside], Awaitable[None]]) -> None:
+@asynccontextmanager
+async def playing(plane: ControlPlane) -> AsyncIterator[Outside]:
     namespace = f"ports-{uuid4().hex[:8]}"
     plane.requests.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
-
-    async def run() -> None:
-        async with api_client(plane) as opened:
-            await scenario(Outside(plane, KubeApi(opened), namespace))
-
-    asyncio.run(run())
+    async with api_client(plane) as opened:
+        yield Outside(plane, KubeApi(opened), namespace)
 
 
-def test_services_that_vanished_come_back_with_their_node_ports(api_server: ControlPlane) -> None:
-    async def scenario(outside: Outside) -> None:
+async def test_services_that_vanished_come_back_with_their_node_ports(api_server: ControlPlane) -> None:
+    async with playing(api_server) as outside:
         await outside.round()
         before = {name: outside.port(name) for name in (BROKER_0, BOOTSTRAP)}
         for name in before:
@@ -93,13 +90,11 @@ def test_services_that_vanished_come_back_with_their_node_ports(api_server: Cont
         assert RESTART_ASKED not in outside.annotations(0)
         assert stale_addresses(found) is None
 
-    play(api_server, scenario)
 
-
-def test_a_broker_whose_node_port_another_service_took_restarts_and_the_cluster_says_so(
+async def test_a_broker_whose_node_port_another_service_took_restarts_and_the_cluster_says_so(
     api_server: ControlPlane,
 ) -> None:
-    async def scenario(outside: Outside) -> None:
+    async with playing(api_server) as outside:
         await outside.round()
         for number in range(2):
             outside.make_pod(number)
@@ -122,5 +117,3 @@ def test_a_broker_whose_node_port_another_service_took_restarts_and_the_cluster_
         files = outside.plane.kubectl("-n", outside.namespace, "get", "configmaps", "-ojson")
         (made,) = (each for each in json.loads(files)["items"] if each["metadata"]["name"].startswith("castle-broker-"))
         assert f":{after}\n" in made["data"]["castle-broker-0.properties"].replace(",", "\n")
-
-    play(api_server, scenario)
