@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from barnabas_core.topic_partition import TopicPartition
-from barnabas_lag.evaluation.history import History
-from barnabas_lag.evaluation.offset_expiry import expire_s
+from barnabas_lag.evaluation.history import History, expire_s
 from barnabas_lag.evaluation.readings import GroupReading, PartitionReading, Readings
 
 FLIGHTS, WEATHER = TopicPartition("flights", 0), TopicPartition("weather", 0)

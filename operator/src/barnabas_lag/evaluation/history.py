@@ -1,16 +1,25 @@
 """The state that is kept between two rounds of reading a cluster, and how each round changes the state."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Set
-from typing import NamedTuple
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
+from math import inf
+from typing import Final, NamedTuple
 
 from barnabas_core import group_lag
 from barnabas_core.topic_partition import TopicPartition
 from barnabas_lag.evaluation.lags import Evaluation, GroupLags, PartitionLag, TopicLag, retention_percent
-from barnabas_lag.evaluation.offset_expiry import expire_s, may_expire
 from barnabas_lag.evaluation.progress import Progress, Status, after_silence, next_look, status, worst
-from barnabas_lag.evaluation.readings import PartitionReading, Readings
+from barnabas_lag.evaluation.readings import GroupReading, PartitionReading, Readings
 from barnabas_lag.evaluation.timeline import Found, Timeline
-from barnabas_lag.evaluation.velocity import LagSum, catch_up_s, velocity, with_sum
+
+SUMS_KEPT: Final = 10
+
+
+class LagSum(NamedTuple):
+    """A time in seconds since the epoch, the sum of the lags at this time, and the number of partitions in the sum."""
+
+    time_s: float
+    lag: int
+    partitions: int
 
 
 class Question(NamedTuple):
@@ -247,3 +256,44 @@ def gone(
 ) -> set[TopicPartition]:
     """Return the partitions that no longer exist, including those of a topic that was created again with another id."""
     return {each for each, known in before.items() if each not in now or now[each].topic_id != known.topic_id}
+
+
+def with_sum(before: Sequence[LagSum], latest: LagSum) -> tuple[LagSum, ...]:
+    """Return the last SUMS_KEPT sums of a group's lag in a topic: those in `before`, and then `latest`.
+
+    Sums over more or fewer partitions than in `latest` are dropped, because they cannot be compared with `latest`.
+    """
+    return (*(each for each in before if each.partitions == latest.partitions), latest)[-SUMS_KEPT:]
+
+
+def velocity(sums: Sequence[LagSum]) -> float:
+    """Return the growth of the lag in records per second, negative if the lag falls; 0 if `sums` has only one entry."""
+    first, last = sums[0], sums[-1]
+    passed_s = last.time_s - first.time_s
+    return (last.lag - first.lag) / passed_s if passed_s > 0 else 0.0
+
+
+def catch_up_s(lag: int, records_per_s: float) -> float:
+    """Return the seconds until there is no lag: 0 without lag, infinite if the lag does not fall."""
+    if lag == 0:
+        return 0.0
+    return lag / -records_per_s if records_per_s < 0 else inf
+
+
+def may_expire(group: GroupReading) -> bool:
+    """True if the group has committed offsets but no members, as far as the cluster reports."""
+    return not group.has_members and bool(group.committed)
+
+
+def expire_s(retention_s: float, seen_since_s: float, moves_s: Iterable[float], now_s: float) -> float:
+    """Return the seconds until all committed offsets have expired (KIP-211), between 0 and `retention_s`.
+
+    The result is an upper bound, because the protocol reports neither the time of a commit nor the time at which the
+    last member left. The exporter counts from when it first saw the group without members, or last saw a new commit.
+
+    `seen_since_s` is the time at which the exporter first saw the group without members. `moves_s` has, for each
+    partition, the time at which the exporter saw the last commit. These times are in seconds since the epoch. A commit
+    restarts the retention time, because a member may have joined, committed and left between two readings of the group.
+    """
+    idle_s = now_s - max((seen_since_s, *moves_s))
+    return min(max(0.0, retention_s - idle_s), retention_s)

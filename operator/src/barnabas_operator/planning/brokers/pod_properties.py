@@ -16,7 +16,6 @@ from barnabas_operator.planning.brokers.pod_security import (
     security_of_pods,
 )
 from barnabas_operator.planning.brokers.protected_metrics import broker_settings, metrics_problems, of_brokers
-from barnabas_operator.planning.brokers.quantity_checks import resource_problems
 from barnabas_operator.planning.brokers.security_stages import STAGES
 from barnabas_operator.planning.brokers.server_properties import (
     internal_replicas,
@@ -28,7 +27,8 @@ from barnabas_operator.planning.brokers.template_checks import template_problems
 from barnabas_operator.planning.configs import declared_texts
 from barnabas_operator.planning.object_names import HTTP_PORT, REPLICATION_PORT, pod_host
 from barnabas_operator.resources.cluster import Cluster, Listener
-from barnabas_operator.resources.cluster_kind import LISTENERS_OF_BROKERS, NAME_MAX, PORT_MIN
+from barnabas_operator.resources.cluster_kind import LISTENERS_OF_BROKERS, MEMORY_MIN, NAME_MAX, PORT_MIN, SIZE_MIN
+from barnabas_operator.resources.quantity import quantity_value, shown_amount
 from barnabas_operator.resources.schema_check import Path, dotted
 
 MIN_ISR: Final = "min.insync.replicas"
@@ -198,3 +198,37 @@ def _listeners_in_conflict(cluster: Cluster) -> Iterator[tuple[Path, str]]:
 
 def _why_not(port: int) -> str:
     return "but pods need a fixed port" if port == 0 else "but only root may listen on ports below 1024"
+
+
+def resource_problems(cluster: Cluster) -> Iterator[tuple[Path, str]]:
+    """Yield each field with an invalid quantity, and the message."""
+    yield from _requests_above_limits(cluster)
+    yield from _too_little_memory(cluster)
+    yield from _tiny_disks(cluster)
+
+
+def _requests_above_limits(cluster: Cluster) -> Iterator[tuple[Path, str]]:
+    """Yield each request, declared or default, that is above its limit."""
+    resources = cluster.spec.brokers.resources
+    for name, asked in resources.requests.items():
+        limit = resources.limits.get(name)
+        if limit is not None and quantity_value(asked) > quantity_value(limit):
+            path = ("spec", "brokers", "resources", "requests", name)
+            yield path, f"{'.'.join(path)} is {asked}; allowed: at most {limit}, the value in limits"
+
+
+def _too_little_memory(cluster: Cluster) -> Iterator[tuple[Path, str]]:
+    """Yield each memory amount below the minimum, such as a number whose unit was forgotten."""
+    resources = cluster.spec.brokers.resources
+    for field, amounts in (("requests", resources.requests), ("limits", resources.limits)):
+        memory = amounts.get("memory")
+        if memory is not None and quantity_value(memory) < quantity_value(MEMORY_MIN):
+            path = ("spec", "brokers", "resources", field, "memory")
+            yield path, f"{'.'.join(path)} is {shown_amount(memory)}; allowed: {MEMORY_MIN} or more"
+
+
+def _tiny_disks(cluster: Cluster) -> Iterator[tuple[Path, str]]:
+    for index, volume in enumerate(cluster.spec.storage.volumes):
+        if quantity_value(volume.size) < quantity_value(SIZE_MIN):
+            path = ("spec", "storage", "volumes", index, "size")
+            yield path, f"{dotted(path)} is {shown_amount(volume.size)}; allowed: {SIZE_MIN} or more, such as 10Gi"

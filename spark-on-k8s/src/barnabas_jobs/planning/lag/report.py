@@ -7,8 +7,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from barnabas_jobs.planning.chart import lines
-from barnabas_jobs.planning.page import findings, page, paragraph, span_text, table, time_text
+from barnabas_jobs.planning.page import findings, lines, page, paragraph, span_text, table, time_text
 
 ALL_TOPICS: Final = "all topics"
 HOUR: Final = "hour"
