@@ -1,7 +1,6 @@
 """The worker for groups over an API server in a dict; tests say what each look at the groups finds."""
 
 import asyncio
-import math
 import queue
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from typing import Any
@@ -13,20 +12,18 @@ from barnabas_kafka.connection import ClusterUnreachable
 from barnabas_lag.evaluation.lags import GroupLags, PartitionLag, TopicLag
 from barnabas_lag.evaluation.progress import Status
 from barnabas_operator.kafka.group_looks import Looked
-from barnabas_operator.leader_election.leadership import Leadership
 from barnabas_operator.planning.groups.group_seen import NOT_FOUND, GroupSeen
 from barnabas_operator.reconcile.groups.group_looker import GroupLooker
-from barnabas_operator.reconcile.kind_reconciler import Bodies, ReconcilerEnvironment
+from barnabas_operator.reconcile.kind_reconciler import Bodies
 from barnabas_operator.reconcile.look_worker import LookWorker
 from barnabas_operator.reconcile.operator_settings import OperatorSettings
-from barnabas_operator.reconcile.status_writer import StatusWriter
 from barnabas_operator.resources.api_objects import resource_of
 from barnabas_operator.resources.cluster import Cluster
 from barnabas_operator.resources.json_types import JsonObject
 from harness.deadline import PATIENCE_S
 from harness.kube_memory import KubeMemory, no_server
 from harness.manual_loop_clock import ManualLoopClock
-from harness.worker_world import KEY, environment_of, resource
+from harness.worker_world import looking, resource
 
 CLUSTER = resource_of(Cluster, resource("Cluster", "one"))
 SETTINGS = OperatorSettings("broker:dev", (), "brokers", batch_s=0.0, busy_s=0.0, group_look_s=0.0)
@@ -63,33 +60,28 @@ class World:
 
     def __init__(self, api: KubeMemory) -> None:
         self.api, self.clock, self.looks = api, ManualLoopClock(), LooksMemory()
-        self.leadership = Leadership(self.clock.monotonic_s)
-        self.leadership.renewed(math.inf)
         self.rounds = 0
-        environment = environment_of(api, settings=SETTINGS, clock=self.clock, leadership=self.leadership)
-        statuses = StatusWriter(api, self.clock)
-        reconciling = ReconcilerEnvironment(
-            KEY, environment, statuses, lambda _: pytest.fail("asks as Topics do"), self.begun
-        )
-        self.worker = LookWorker(reconciling, GroupLooker(reconciling, self.looks))
+        environment = looking(api, SETTINGS, self.clock, self.begun)
+        self.leadership = environment.worker_environment.leadership
+        self.worker = LookWorker(environment, GroupLooker(environment, self.looks))
 
-    def bodies(self, kind: str) -> Bodies:
-        return {each["metadata"]["name"]: each for each in self.api.of_kind(kind)}
+    def bodies(self) -> Bodies:
+        return self.api.by_name("ConsumerGroup")
 
     def begun(self, kind: str) -> Bodies:
         self.rounds += 1
-        return self.bodies(kind)
+        return self.api.by_name(kind)
 
     def put(self, name: str, **spec: Any) -> None:
         self.api.put(resource("ConsumerGroup", name, **spec))
 
     def begin(self) -> None:
-        self.worker.begin(CLUSTER, self.bodies("ConsumerGroup"))
+        self.worker.begin(CLUSTER, self.bodies())
 
     def advance(self, seconds: float) -> None:
         """Let time pass while a look is under way: the worker rests as long as the look took."""
         self.clock.pass_time(seconds)
-        self.worker.rest(self.bodies("ConsumerGroup"), "to be woken")
+        self.worker.rest(self.bodies(), "to be woken")
         self.begin()
 
     async def next_look(self) -> Collection[str]:

@@ -60,6 +60,10 @@ class KubeMemory(KubeApi):
         """Return all objects of a kind."""
         return [each for path, each in self.objects.items() if path.startswith(f"{path_of(kind, namespace)}/")]
 
+    def by_name(self, kind: str) -> dict[str, JsonObject]:
+        """Return all objects of a kind by name."""
+        return {each["metadata"]["name"]: each for each in self.of_kind(kind)}
+
     def events(self) -> list[tuple[str, str]]:
         """Return reason and message of each Event."""
         found = (each for path, each in self.objects.items() if "/events/" in path)

@@ -1,26 +1,23 @@
 """The worker for MaintenanceJobs over an API server in a dict; tests play Kubernetes, which runs the Jobs."""
 
 import json
-import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
-from barnabas_operator.leader_election.leadership import Leadership
 from barnabas_operator.planning.object_names import MAINTENANCE_JOB_LABEL, driver_name, run_labels
-from barnabas_operator.reconcile.kind_reconciler import Bodies, ReconcilerEnvironment
+from barnabas_operator.reconcile.kind_reconciler import Bodies
 from barnabas_operator.reconcile.look_worker import LookWorker
 from barnabas_operator.reconcile.maintenance.run_looker import RunLooker
 from barnabas_operator.reconcile.operator_settings import OperatorSettings
-from barnabas_operator.reconcile.status_writer import StatusWriter
 from barnabas_operator.resources.api_objects import resource_of
 from barnabas_operator.resources.cluster import Cluster
 from barnabas_operator.resources.json_types import JsonObject
 from harness.kube_memory import KubeMemory, no_server
 from harness.manual_loop_clock import ManualLoopClock
-from harness.worker_world import KEY, environment_of, resource
+from harness.worker_world import looking, resource
 
 KIND = "MaintenanceJob"
 CLUSTER = resource_of(Cluster, resource("Cluster", "one"))
@@ -37,21 +34,15 @@ class MaintenanceWorld:
         self.worker = self._new_worker()
 
     def _new_worker(self) -> LookWorker:
-        leadership = Leadership(self.clock.monotonic_s)
-        leadership.renewed(math.inf)
-        environment = environment_of(self.api, settings=SETTINGS, clock=self.clock, leadership=leadership)
-        statuses = StatusWriter(self.api, self.clock)
-        reconciling = ReconcilerEnvironment(
-            KEY, environment, statuses, lambda _: pytest.fail("asks brokers"), self.bodies
-        )
-        return LookWorker(reconciling, RunLooker(reconciling))
+        environment = looking(self.api, SETTINGS, self.clock)
+        return LookWorker(environment, RunLooker(environment))
 
     def restart(self) -> None:
         """Start another operator, which knows only what the API server has."""
         self.worker = self._new_worker()
 
-    def bodies(self, kind: str = KIND) -> Bodies:
-        return {each["metadata"]["name"]: each for each in self.api.of_kind(kind)}
+    def bodies(self) -> Bodies:
+        return self.api.by_name(KIND)
 
     def apply(self, name: str, *, made: str = "2026-01-01T00:00:00Z", **spec: Any) -> None:
         body = resource(

@@ -1,6 +1,7 @@
 """A Cluster's worker over an API server and brokers in a few dicts: `here` is a fixture, for a conftest.py."""
 
 import asyncio
+import math
 from collections.abc import AsyncIterator, Callable
 from typing import cast
 
@@ -16,8 +17,9 @@ from barnabas_operator.leader_election.leadership import ALONE, Leadership
 from barnabas_operator.observed.inventory import Inventory
 from barnabas_operator.planning.object_names import CLUSTER_LABEL
 from barnabas_operator.reconcile.cluster_worker import ClusterWorker
+from barnabas_operator.reconcile.kind_reconciler import Bodies, ReconcilerEnvironment
 from barnabas_operator.reconcile.operator_settings import OperatorSettings
-from barnabas_operator.reconcile.status_writer import FINALIZER
+from barnabas_operator.reconcile.status_writer import FINALIZER, StatusWriter
 from barnabas_operator.reconcile.worker_environment import Connect, WorkerEnvironment
 from barnabas_operator.resources.cluster_kind import CLUSTER
 from barnabas_operator.resources.json_types import JsonObject
@@ -58,6 +60,22 @@ def environment_of(
     brokers = cast(Connect, connect or BrokersMemory())
     return WorkerEnvironment(
         api, settings, clock or SystemClock(), brokers, lambda _: IN_CLEAR, lambda: "a" * 32, leadership, outages
+    )
+
+
+def looking(
+    api: KubeMemory,
+    settings: OperatorSettings,
+    clock: LoopClock,
+    found: Callable[[str], Bodies] | None = None,
+) -> ReconcilerEnvironment:
+    """Return the environment of a worker for one kind, whose operator leads for ever; it has no brokers."""
+    leadership = Leadership(clock.monotonic_s)
+    leadership.renewed(math.inf)
+    environment = environment_of(api, settings=settings, clock=clock, leadership=leadership)
+    statuses = StatusWriter(api, clock)
+    return ReconcilerEnvironment(
+        KEY, environment, statuses, lambda _: pytest.fail("asks brokers"), found or api.by_name
     )
 
 

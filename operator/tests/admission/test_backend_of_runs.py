@@ -7,13 +7,11 @@ from typing import Any, Final
 import pytest
 
 from barnabas_operator.admission.dry_run import DryRun
-from barnabas_operator.admission.webhook import answer
 from barnabas_operator.kube.api import KubeUnreachable
-from barnabas_operator.observed.inventory import Inventory
 from harness.kube_memory import KubeMemory, no_server
 from harness.maintenance_world import ARCHIVE, KIND, VOLUMES
 from harness.manual_loop_clock import ManualLoopClock
-from harness.no_preview import no_preview
+from harness.webhook import webhook_said
 from harness.worker_world import resource
 
 GROUP: Final = "/apis/sparkoperator.k8s.io/v1beta2"
@@ -42,10 +40,8 @@ def refusal(
             if is_installed:
                 api.objects[GROUP] = {"resources": [{"name": "sparkapplications"}]}
             api.refuse = lambda *_: KubeUnreachable("away") if is_silent else None
-            asked = {"apiVersion": "admission.k8s.io/v1", "request": {"uid": "1", "object": body, "oldObject": old}}
-            dry_run = DryRun(api, "broker:dev", ManualLoopClock())
-            said = await answer(asked, Inventory(), lambda _: None, dry_run, no_preview)
-            return str(said["response"].get("status", {}).get("message", ""))
+            said = await webhook_said(old, body, dry_run=DryRun(api, "broker:dev", ManualLoopClock()))
+            return str(said.get("status", {}).get("message", ""))
 
     return asyncio.run(scenario())
 

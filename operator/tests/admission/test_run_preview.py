@@ -1,24 +1,20 @@
 """Whoever applies a run whose claims are not there is warned."""
 
 import asyncio
-from typing import Any
 
 from barnabas_operator.admission.run_preview import missing_claims
-from barnabas_operator.admission.webhook import Previewed, answer
+from barnabas_operator.admission.webhook import Previewed
 from barnabas_operator.kube.api import KubeUnreachable
 from barnabas_operator.observed.inventory import Inventory
 from barnabas_operator.resources.cluster import Cluster
 from barnabas_operator.resources.maintenance_job import MaintenanceJob
 from harness.kube_memory import KubeMemory, no_server
 from harness.maintenance_world import ARCHIVE, KIND
+from harness.webhook import webhook_said
 from harness.worker_world import resource
 
 VOLUMES = [{"name": name, "mountPath": f"/{name}", "claimName": name} for name in ("there", "lacking")]
 RUN = resource(KIND, "a", cluster="one", job="archive", options={**ARCHIVE, "archive": "/there/a"}, volumes=VOLUMES)
-
-
-async def no_objection(_now: object, _before: object) -> None:
-    return None
 
 
 def warnings(*, is_silent: bool = False) -> list[str]:
@@ -35,10 +31,9 @@ def warnings(*, is_silent: bool = False) -> list[str]:
                 assert isinstance(run, MaintenanceJob)
                 return await missing_claims(api, run)
 
-            asked = {"apiVersion": "admission.k8s.io/v1", "request": {"uid": "r", "object": RUN}}
-            answered: dict[str, Any] = await answer(asked, inventory, lambda _: None, no_objection, preview)
-            assert answered["response"]["allowed"]
-            return list(answered["response"].get("warnings", ()))
+            said = await webhook_said(None, RUN, inventory, preview=preview)
+            assert said["allowed"]
+            return list(said.get("warnings", ()))
 
     return asyncio.run(scenario())
 

@@ -1,11 +1,8 @@
 """A Cluster can be paused whatever the API server thinks of its objects by now."""
 
-import asyncio
 from typing import Any
 
-from barnabas_operator.admission.webhook import answer
-from barnabas_operator.observed.inventory import Inventory
-from harness.no_preview import no_preview
+from harness.webhook import webhook_said
 
 OBJECTION = "denied the request: every pod needs a label"
 
@@ -20,14 +17,7 @@ async def objects(_now: object, _before: object) -> str:
     return OBJECTION
 
 
-def said(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
-    asked = {"apiVersion": "admission.k8s.io/v1", "request": {"uid": "r", "oldObject": old, "object": new}}
-    answered = asyncio.run(answer(asked, Inventory(), lambda _: None, objects, no_preview))
-    response: dict[str, Any] = answered["response"]
-    return response
-
-
-def test_a_pause_is_stored_and_its_end_is_looked_at() -> None:
-    assert said(cluster(), cluster(pause=True))["allowed"]
-    ended = said(cluster(pause=True), cluster())
+async def test_a_pause_is_stored_and_its_end_is_looked_at() -> None:
+    assert (await webhook_said(cluster(), cluster(pause=True), dry_run=objects))["allowed"]
+    ended = await webhook_said(cluster(pause=True), cluster(), dry_run=objects)
     assert ended["status"]["message"] == OBJECTION

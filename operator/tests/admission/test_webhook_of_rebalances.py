@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from barnabas_operator.admission.webhook import answer
 from barnabas_operator.observed.inventory import Inventory
-from harness.no_preview import no_preview
+from harness.webhook import webhook_said
 
 PLAN = {"version": 1, "partitions": [{"topic": "t", "partition": 0, "replicas": [1], "before": [0]}], "topic_ids": {}}
 
@@ -21,10 +20,6 @@ def resource(kind: str, name: str, **rest: Any) -> dict[str, Any]:
 def run(name: str, cluster: str, job: str = "skew") -> dict[str, Any]:
     status = {"phase": "Succeeded", "result": {"plan": json.dumps(PLAN)}}
     return resource("MaintenanceJob", name, spec={"cluster": cluster, "job": job}, status=status)
-
-
-async def no_objection(_now: object, _before: object) -> None:
-    """Of the API server, to the objects of a Cluster."""
 
 
 def said(word: str, before: str | None = None) -> dict[str, Any]:
@@ -40,10 +35,7 @@ def said(word: str, before: str | None = None) -> dict[str, Any]:
         inventory.keep(each, is_gone=False)
     old = resource("Cluster", "one", metadata={"annotations": {"barnabas.dev/rebalance": before} if before else {}})
     new = resource("Cluster", "one", metadata={"annotations": {"barnabas.dev/rebalance": word}})
-    asked = {"apiVersion": "admission.k8s.io/v1", "request": {"uid": "r", "oldObject": old, "object": new}}
-    answered = asyncio.run(answer(asked, inventory, lambda _: None, no_objection, no_preview))
-    response: dict[str, Any] = answered["response"]
-    return response
+    return asyncio.run(webhook_said(old, new, inventory))
 
 
 @pytest.mark.parametrize(

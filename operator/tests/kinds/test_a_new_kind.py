@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from barnabas_operator.admission.webhook import answer
 from barnabas_operator.observed.inventory import Inventory
 from barnabas_operator.observed.operator_metrics import OperatorMetrics
 from barnabas_operator.reconcile.cluster_workers import ClusterWorkers
@@ -25,7 +24,7 @@ from harness.deadline import PATIENCE_S
 from harness.kube_memory import KubeMemory, no_server
 from harness.made_up_kind import Mirror, MirrorStatus
 from harness.manual_loop_clock import ManualLoopClock
-from harness.no_preview import no_preview
+from harness.webhook import webhook_said
 from harness.worker_world import KEY, World, environment_of, resource, topic
 
 TOO_WIDE = "spec.width is 10 (integer); allowed: an integer from 1 to 9"
@@ -45,13 +44,12 @@ def kept(*bodies: Json) -> Inventory:
     return inventory
 
 
-def reviewed(inventory: Inventory, **request: object) -> dict[str, Any]:
+def reviewed(inventory: Inventory, **request: Any) -> dict[str, Any]:
     async def never(_now: object, _before: object) -> str:
         return "only Clusters have objects"
 
-    asked = {"apiVersion": "admission.k8s.io/v1", "request": {"uid": "r", **request}}
-    response: dict[str, Any] = asyncio.run(answer(asked, inventory, lambda _: None, never, no_preview))["response"]
-    return response
+    old, new = request.pop("oldObject", None), request.pop("object", None)
+    return asyncio.run(webhook_said(old, new, inventory, dry_run=never, **request))
 
 
 def test_it_has_a_definition_with_its_names_columns_and_rules() -> None:

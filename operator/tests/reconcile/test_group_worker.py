@@ -93,7 +93,7 @@ async def test_what_cannot_be_read_is_told_and_holds_no_other_up(world: World) -
 
 async def test_a_cluster_that_is_paused_is_no_more_looked_at_and_a_resource_goes_where_it_may(world: World) -> None:
     world.put("billing")
-    world.worker.rest(world.bodies("ConsumerGroup"), "Cluster one is paused")
+    world.worker.rest(world.bodies(), "Cluster one is paused")
     async with asyncio.timeout(PATIENCE_S):
         while "conditions" not in world.status("billing"):
             await asyncio.sleep(0)

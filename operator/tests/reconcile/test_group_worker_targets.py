@@ -60,7 +60,7 @@ async def test_a_target_at_0_for_a_reset_is_scaled_up_although_the_cluster_is_aw
 ) -> None:
     put_target_at_0(world)
     put_ending(world, "billing", scaling=SCALING, offsets={"reset": RESET}, **spec)
-    world.worker.rest(world.bodies("ConsumerGroup"), "Cluster one is paused")
+    world.worker.rest(world.bodies(), "Cluster one is paused")
     await gone(world, "billing")
     assert replicas(world) == 3
     assert world.looks.asked.empty()
@@ -142,7 +142,7 @@ async def test_a_target_does_not_stay_at_0_while_nothing_is_done_about_its_resou
 
 async def test_a_target_does_not_stay_at_0_while_the_cluster_is_paused_or_away_for_long(world: World) -> None:
     put_resetting(world)
-    world.worker.rest(world.bodies("ConsumerGroup"), "Cluster one is paused")
+    world.worker.rest(world.bodies(), "Cluster one is paused")
     async with asyncio.timeout(PATIENCE_S):
         while world.rounds < 3:
             await asyncio.sleep(0)

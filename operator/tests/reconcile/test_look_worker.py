@@ -1,28 +1,26 @@
 """Kinds that a worker of their own looks at: what the rounds over their Cluster may rely on."""
 
 import asyncio
-import math
 from typing import Any
 
 import pytest
 
 from barnabas_kube.client import ApiClient
 from barnabas_operator.kube.api import KubeUnreachable
-from barnabas_operator.leader_election.leadership import Leadership
 from barnabas_operator.planning.cluster_state import ClusterState
 from barnabas_operator.planning.object_names import driver_name
 from barnabas_operator.reconcile.groups.group_looker import GroupLooker
-from barnabas_operator.reconcile.kind_reconciler import ReconcilerEnvironment, Seen
+from barnabas_operator.reconcile.kind_reconciler import Seen
 from barnabas_operator.reconcile.look_worker import LookWorker
 from barnabas_operator.reconcile.resource_reconcilers import RECONCILERS
-from barnabas_operator.reconcile.status_writer import FINALIZER, StatusWriter
+from barnabas_operator.reconcile.status_writer import FINALIZER
 from barnabas_operator.resources.json_types import JsonObject
 from harness.deadline import PATIENCE_S
 from harness.group_worker_world import LooksMemory
 from harness.kube_memory import KubeMemory
 from harness.maintenance_world import ARCHIVE, CLUSTER, KIND, SETTINGS, VOLUMES
 from harness.manual_loop_clock import ManualLoopClock
-from harness.worker_world import KEY, environment_of, resource
+from harness.worker_world import looking, resource
 
 NOTHING_SEEN = Seen(ClusterState({}, {}), {}, ())
 
@@ -41,24 +39,10 @@ class SlowKube(KubeMemory):
         return await super().request(method, path, **given)
 
 
-def environment_over(api: SlowKube) -> ReconcilerEnvironment:
-    clock = ManualLoopClock()
-    leadership = Leadership(clock.monotonic_s)
-    leadership.renewed(math.inf)
-    environment = environment_of(api, settings=SETTINGS, clock=clock, leadership=leadership)
-    return ReconcilerEnvironment(
-        KEY,
-        environment,
-        StatusWriter(api, clock),
-        lambda _: pytest.fail("asks brokers"),
-        lambda kind: {each["metadata"]["name"]: each for each in api.of_kind(kind)},
-    )
-
-
 async def test_a_released_resource_keeps_no_finalizer_of_the_look_that_was_under_way(connection: ApiClient) -> None:
     api = SlowKube(connection)
     api.put(resource(KIND, "a", cluster="one", job="archive", options=ARCHIVE, volumes=VOLUMES))
-    environment = environment_over(api)
+    environment = looking(api, SETTINGS, ManualLoopClock())
     reconciler = RECONCILERS[KIND](environment)
     await reconciler.reconcile(CLUSTER, environment.found(KIND), NOTHING_SEEN)
     async with asyncio.timeout(PATIENCE_S):
@@ -81,16 +65,16 @@ async def test_a_look_at_groups_that_fails_has_left_nothing_under_way(connection
     for name in ("slow", "unheard"):
         api.put(resource("ConsumerGroup", name, goes=True, held=True, cluster="one", deletionPolicy="Retain"))
     api.refuse = lambda _, path, __: KubeUnreachable("away") if path.endswith("/unheard") else None
-    environment = environment_over(api)
+    environment = looking(api, SETTINGS, ManualLoopClock())
     worker = LookWorker(environment, GroupLooker(environment, LooksMemory()))
     worker.rest(environment.found("ConsumerGroup"), "the Cluster is paused")
-    looking = asyncio.create_task(worker.look())
+    running = asyncio.create_task(worker.look())
     async with asyncio.timeout(PATIENCE_S):
         await api.is_asked.wait()
     for _ in range(10):
         await asyncio.sleep(0)
-    assert not looking.done(), "it would go on behind whoever waits until the worker has stopped"
+    assert not running.done(), "it would go on behind whoever waits until the worker has stopped"
     api.may_pass.set()
     with pytest.raises(KubeUnreachable):
-        await looking
+        await running
     assert api.found("ConsumerGroup", "slow") is None

@@ -5,11 +5,9 @@ import math
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
 
 from barnabas_kube.client import ApiClient
 from barnabas_operator.admission.dry_run import DryRun
-from barnabas_operator.admission.webhook import answer
 from barnabas_operator.kube.api_resources import path_of
 from barnabas_operator.leader_election.leadership import Leadership
 from barnabas_operator.observed.inventory import Inventory
@@ -18,7 +16,7 @@ from barnabas_operator.reconcile.cluster_workers import ClusterWorkers
 from harness.brokers_memory import BrokersMemory
 from harness.deadline import PATIENCE_S
 from harness.kube_memory import KubeMemory
-from harness.no_preview import no_preview
+from harness.webhook import webhook_said
 from harness.worker_world import KEY, environment_of, resource, topic
 
 
@@ -26,10 +24,6 @@ async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(PATIENCE_S):
         while not condition():
             await asyncio.sleep(0.01)
-
-
-def asked_to_store(body: dict[str, Any]) -> dict[str, Any]:
-    return {"apiVersion": "admission.k8s.io/v1", "request": {"uid": "u", "object": body, "operation": "CREATE"}}
 
 
 async def test_an_operator_that_stands_by_answers_for_the_webhook_and_acts_when_it_may(connection: ApiClient) -> None:
@@ -42,8 +36,8 @@ async def test_an_operator_that_stands_by_answers_for_the_webhook_and_acts_when_
     workers.begin(KEY.namespace)
     await until(lambda: workers.state_of(KEY) is not None)
     dry_run = DryRun(api, "image", environment.clock)
-    said = await answer(asked_to_store(topic("wide", replicas=9)), inventory, workers.state_of, dry_run, no_preview)
-    assert "spec.replicas is 9" in said["response"]["status"]["message"]
+    said = await webhook_said(None, topic("wide", replicas=9), inventory, state_of=workers.state_of, dry_run=dry_run)
+    assert "spec.replicas is 9" in said["status"]["message"]
     assert (api.writes, brokers.topics) == ([], {})
 
     leadership.renewed(math.inf)

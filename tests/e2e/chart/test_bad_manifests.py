@@ -25,7 +25,7 @@ from e2e.chart.bad_manifests import BAD, BROKERS, LIVE_PARTITIONS, Bad, refused_
 from e2e.gates import without_rules
 from e2e.webhook_server import webhook
 from harness.deadline import wait_for
-from harness.no_preview import no_preview
+from harness.webhook import no_preview
 from local_kubernetes.control_plane import ControlPlane
 from local_kubernetes.kube_client import api_client
 from local_kubernetes.kubectl import PATIENTLY

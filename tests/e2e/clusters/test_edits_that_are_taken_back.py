@@ -16,7 +16,7 @@ from e2e.clusters.cluster_edits import EDITS, edited, fields_of
 from e2e.webhook_server import webhook
 from harness.deadline import wait_for
 from harness.manual_loop_clock import ManualLoopClock
-from harness.no_preview import no_preview
+from harness.webhook import no_preview
 from local_kubernetes.control_plane import ControlPlane
 from local_kubernetes.kube_client import api_client
 
