@@ -10,12 +10,11 @@ import msgspec
 from msgspec.structs import replace
 
 from barnabas_core.clock import Clock
-from barnabas_operator.kube.api import CONFLICT, KubeApi, KubeRefused
+from barnabas_operator.kube.api import CONFLICT, KubeApi, KubeRefused, KubeUnreachable
 from barnabas_operator.planning.conditions import with_problem
 from barnabas_operator.planning.refusal import KUBERNETES_ERROR, Refusal
 from barnabas_operator.planning.status_events import status_events
 from barnabas_operator.planning.time_text import time_text
-from barnabas_operator.reconcile.event_writer import EventWriter
 from barnabas_operator.reconcile.in_turns import all_ended
 from barnabas_operator.resources.api_objects import ResourceT, status_json
 from barnabas_operator.resources.cluster import ClusterStatus
@@ -27,6 +26,23 @@ log = logging.getLogger(__name__)
 
 FINALIZER: Final = "barnabas.dev/deletion-policy"
 AT_ONCE_MAX: Final = 16
+
+
+class EventWriter:
+    """The writer of the Events that `kubectl describe` shows."""
+
+    def __init__(self, api: KubeApi) -> None:
+        self._api = api
+
+    async def tell(self, event: Mapping[str, Any]) -> None:
+        """Send one Event; only log the error if the API server refuses the Event or does not answer."""
+        about = event["involvedObject"]
+        try:
+            await self._api.create(event)
+        except (KubeRefused, KubeUnreachable) as error:
+            log.warning(
+                "%s/%s: the Event %s could not be sent: %s", about["namespace"], about["name"], event["reason"], error
+            )
 
 
 class _Written(NamedTuple):

@@ -1,12 +1,20 @@
-"""The status of a User after a reconciliation."""
+"""The status of a User after a reconciliation, and the Events about users."""
+
+from collections.abc import Sequence
+from typing import Final
 
 from msgspec.structs import replace
 
 from barnabas_operator.planning.conditions import conditions_of
+from barnabas_operator.planning.kube_event import Said
 from barnabas_operator.planning.refusal import Refusal
+from barnabas_operator.planning.users.user_steps import UserStep, describe
 from barnabas_operator.resources.object_meta import merge_conditions
 from barnabas_operator.resources.security import CertificateStatus
 from barnabas_operator.resources.user import User, UserStatus
+
+DRIFT_UNDONE: Final = "DriftUndone"
+PASSWORD_ROTATED: Final = "PasswordRotated"
 
 
 def user_status(
@@ -44,3 +52,23 @@ def user_status(
 def without_cluster(user: User, why: Refusal, now: str) -> User:
     """Return the User with a status that says why it is not reconciled; `now` is in RFC 3339."""
     return replace(user, status=user_status(user, why, now))
+
+
+def drift_undone(steps: Sequence[UserStep]) -> Said | None:
+    """Return an Event that lists the changes of another client that `steps` have undone; None without steps."""
+    if not steps:
+        return None
+    return (
+        "Normal",
+        DRIFT_UNDONE,
+        (
+            "another client had changed the user, and the operator has undone the change: "
+            f"{'; '.join(map(describe, steps))}"
+        ),
+    )
+
+
+def password_rotated(username: str) -> Said:
+    """Return the Event for a user with a new password."""
+    why = "connections that used the old password were closed"
+    return "Normal", PASSWORD_ROTATED, f"user {username} has a new password; {why}"

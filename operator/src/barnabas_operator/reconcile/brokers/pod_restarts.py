@@ -14,7 +14,7 @@ from barnabas_operator.planning.object_names import STALE
 from barnabas_operator.planning.refusal import Refusal
 from barnabas_operator.planning.status.cluster_events import restart_event
 from barnabas_operator.planning.time_text import time_text
-from barnabas_operator.reconcile.event_writer import EventWriter
+from barnabas_operator.reconcile.status_writer import EventWriter
 from barnabas_operator.resources.cluster import Cluster
 
 log = logging.getLogger(__name__)

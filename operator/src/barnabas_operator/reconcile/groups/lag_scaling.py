@@ -15,8 +15,8 @@ from barnabas_operator.planning.groups.work_status import WorkStatus
 from barnabas_operator.planning.kube_event import kube_event
 from barnabas_operator.planning.refusal import KUBERNETES_ERROR, Refusal
 from barnabas_operator.planning.time_text import time_text
-from barnabas_operator.reconcile.event_writer import EventWriter
 from barnabas_operator.reconcile.groups.group_environment import GroupEnvironment
+from barnabas_operator.reconcile.status_writer import EventWriter
 from barnabas_operator.resources.consumer_group import ConsumerGroup, ScaleTarget, Scaling
 from barnabas_operator.resources.object_meta import SCALING_ACTIVE, condition_of
 

@@ -14,7 +14,7 @@ from barnabas_operator.planning.groups.target_scale import TargetScale, named
 from barnabas_operator.planning.kube_event import kube_event
 from barnabas_operator.planning.refusal import KUBERNETES_ERROR, Refusal
 from barnabas_operator.planning.time_text import time_text, utc_moment
-from barnabas_operator.reconcile.event_writer import EventWriter
+from barnabas_operator.reconcile.status_writer import EventWriter
 from barnabas_operator.resources.api_objects import readable_part
 from barnabas_operator.resources.consumer_group import ConsumerGroup, Reset
 from barnabas_operator.resources.json_types import Json

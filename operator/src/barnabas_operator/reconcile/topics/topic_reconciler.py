@@ -10,8 +10,8 @@ from barnabas_operator.planning.status.cluster_events import moves_begin
 from barnabas_operator.planning.topics.topic_events import drift_undone
 from barnabas_operator.planning.topics.topic_steps import CreateTopic, describe
 from barnabas_operator.reconcile.broker_calls import blocking
-from barnabas_operator.reconcile.event_writer import EventWriter
 from barnabas_operator.reconcile.kind_reconciler import Bodies, DirectReconciler, ReconcilerEnvironment, Seen
+from barnabas_operator.reconcile.status_writer import EventWriter
 from barnabas_operator.reconcile.topics.reconcile_topics import Outcome, reconcile_topics
 from barnabas_operator.resources.api_objects import readable_part
 from barnabas_operator.resources.cluster import Cluster

@@ -9,11 +9,11 @@ from barnabas_operator.planning.brokers.pod_security import companion_names, com
 from barnabas_operator.planning.kube_event import kube_event
 from barnabas_operator.planning.object_names import bootstrap_name
 from barnabas_operator.planning.users.cluster_users import ClusterUsers
-from barnabas_operator.planning.users.user_events import drift_undone, password_rotated
+from barnabas_operator.planning.users.user_status import drift_undone, password_rotated
 from barnabas_operator.planning.users.user_steps import UserStep
 from barnabas_operator.reconcile.broker_calls import blocking
-from barnabas_operator.reconcile.event_writer import EventWriter
 from barnabas_operator.reconcile.kind_reconciler import Bodies, DirectReconciler, ReconcilerEnvironment, Seen
+from barnabas_operator.reconcile.status_writer import EventWriter
 from barnabas_operator.reconcile.users.kube_secrets import KubeSecrets
 from barnabas_operator.reconcile.users.reconcile_users import (
     RefusedSteps,
