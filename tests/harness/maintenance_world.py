@@ -90,6 +90,11 @@ class MaintenanceWorld:
         """Delete the Job, as somebody might."""
         del self.api.objects[f"/apis/batch/v1/namespaces/air/jobs/{driver_name(name)}"]
 
+    def status_is_lost(self, name: str) -> None:
+        """Remove the status, as a restore from a backup does."""
+        body = self.api.found(KIND, name) or {}
+        self.api.put({field: value for field, value in body.items() if field != "status"})
+
     def executor_runs(self, name: str) -> None:
         """Add an executor's pod that runs."""
         self.executor_is(name, {"phase": "Running"})

@@ -46,8 +46,7 @@ async def test_a_run_whose_status_was_lost_is_deleted_so_long_after_that_was_fou
     await runs.look()
     runs.driver_ends("a", 0)
     await runs.look()
-    body = runs.api.found(KIND, "a") or {}
-    runs.api.put({name: value for name, value in body.items() if name != "status"})
+    runs.status_is_lost("a")
     runs.driver_is_lost("a")
     runs.restart()
     await runs.look()

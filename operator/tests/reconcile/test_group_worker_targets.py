@@ -81,17 +81,22 @@ async def test_a_protected_resource_that_shall_go_leaves_its_target_not_at_0(wor
     assert replicas(world) == 3
 
 
+async def look_without_target(world: World) -> None:
+    """The API server refuses each request about the target while the worker looks for the first time."""
+    refused = KubeRefused(403, "Forbidden", "not now")
+    world.api.refuse = lambda _, path, __: refused if "/deployments/" in path else None
+    world.begin()
+    await world.next_look()
+    await world.find({"billing": lagging(3)})
+
+
 async def test_a_reset_that_is_taken_out_while_the_target_cannot_be_read_is_cleaned_up_later(world: World) -> None:
     put_target_at_0(world)
     waits = {"type": "OffsetsReset", "status": "False", "reason": "ScaledDown", "lastTransitionTime": "x"}
     status = {"groupId": "billing", "cluster": "one", "observedGeneration": 1, "conditions": [waits]}
     body = resource("ConsumerGroup", "billing", held=True, scaling=SCALING)
     world.api.put({**body, "metadata": {**body["metadata"], "generation": 2}, "status": status})
-    refused = KubeRefused(403, "Forbidden", "not now")
-    world.api.refuse = lambda _, path, __: refused if "/deployments/" in path else None
-    world.begin()
-    await world.next_look()
-    await world.find({"billing": lagging(3)})
+    await look_without_target(world)
     assert world.said("billing") == ("False", "KubernetesError")
     held = world.api.found("ConsumerGroup", "billing")
     assert held is not None
@@ -157,11 +162,7 @@ async def test_a_target_does_not_stay_at_0_while_the_cluster_is_paused_or_away_f
 
 async def test_a_target_that_cannot_be_scaled_up_during_a_pause_is_tried_again(world: World) -> None:
     put_resetting(world, pause=True)
-    refused = KubeRefused(403, "Forbidden", "not now")
-    world.api.refuse = lambda _, path, __: refused if "/deployments/" in path else None
-    world.begin()
-    await world.next_look()
-    await world.find({"billing": lagging(3)})
+    await look_without_target(world)
     assert world.said("billing", "OffsetsReset") == ("False", "KubernetesError")
     world.api.refuse = lambda *_: None
     await world.find({"billing": lagging(3)})

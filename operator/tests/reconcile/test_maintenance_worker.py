@@ -92,8 +92,7 @@ async def test_a_run_whose_status_was_lost_with_its_job_is_not_run_again(runs: M
     await runs.look()
     runs.driver_ends("a", 0, message="done")
     await runs.look()
-    body = runs.api.found(KIND, "a") or {}
-    runs.api.put({name: value for name, value in body.items() if name != "status"})
+    runs.status_is_lost("a")
     runs.driver_is_lost("a")
     runs.restart()
     await runs.look()
@@ -120,8 +119,7 @@ async def test_a_status_that_was_lost_is_made_anew_of_the_job(runs: MaintenanceW
     runs.apply("a")
     await runs.look()
     runs.driver_ends("a", 3, message="flights-0 differs at offset 7")
-    body = runs.api.found(KIND, "a") or {}
-    runs.api.put({name: value for name, value in body.items() if name != "status"})
+    runs.status_is_lost("a")
     runs.restart()
     await runs.look()
     assert runs.said("a") == ("Failed", "FoundSomething", "flights-0 differs at offset 7")

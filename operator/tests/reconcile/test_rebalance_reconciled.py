@@ -103,6 +103,15 @@ async def test_an_automatic_rebalance_needs_no_approval(here: World) -> None:
     assert sorted(here.brokers.topics["flights"].partitions) == [(0,)] * 5 + [(1,)] * 5
 
 
+def has_planned(here: World, *partitions: JsonObject) -> None:
+    """The run `even` of the job skew has ended with a plan of these partitions, which were on broker 0."""
+    planned = [{"topic": "flights", "before": [0], **each} for each in partitions]
+    plan = {"version": 1, "partitions": planned, "topic_ids": {"flights": "id"}}
+    run = resource("MaintenanceJob", "even", cluster="one", job="skew", options={})
+    run["status"] = {"cluster": "one", "phase": "Succeeded", "result": {"plan": json.dumps(plan)}}
+    here.api.put(run)
+
+
 async def test_a_plan_of_the_job_skew_is_carried_out_and_told_at_its_end(here: World) -> None:
     """Partition 2 got another replica by hand since; the operator's own plan would move five."""
     here.api.put(uneven(here))
@@ -111,14 +120,7 @@ async def test_a_plan_of_the_job_skew_is_carried_out_and_told_at_its_end(here: W
     approve(here, "even")
     await here.round()
     assert here.said("Cluster", "one", "Rebalancing")[:2] == ("False", "PlanRefused")
-    partitions = [
-        {"topic": "flights", "partition": number, "replicas": then, "before": before}
-        for number, then, before in ((0, [1], [0]), (2, [1], [0]))
-    ]
-    plan = {"version": 1, "partitions": partitions, "topic_ids": {"flights": "id"}}
-    run = resource("MaintenanceJob", "even", cluster="one", job="skew", options={})
-    run["status"] = {"cluster": "one", "phase": "Succeeded", "result": {"plan": json.dumps(plan)}}
-    here.api.put(run)
+    has_planned(here, *({"partition": number, "replicas": [1]} for number in (0, 2)))
     await here.round()
     assert here.brokers.topics["flights"].partitions == ((1,), (0,), (0, 1), *((0,),) * 7)
     assert annotations(here) == {APPROVAL: "even", "kept": "x"}, "until it is seen to be done"
@@ -143,11 +145,7 @@ async def test_a_plan_within_a_broker_is_looked_after_until_it_is_done(here: Wor
     here.kubernetes_saw("new")
     first, space = TopicPartition("flights", 0), DiskSpace(1 << 40, 1 << 40)
     here.brokers.log_dirs = {"/1": LogDirContent(space, {first: 5}, {}), "/2": LogDirContent(space, {}, {})}
-    planned = {"topic": "flights", "partition": 0, "replicas": [0], "before": [0], "log_dirs": ["/2"]}
-    plan = {"version": 1, "partitions": [planned], "topic_ids": {"flights": "id"}}
-    run = resource("MaintenanceJob", "even", cluster="one", job="skew", options={})
-    run["status"] = {"cluster": "one", "phase": "Succeeded", "result": {"plan": json.dumps(plan)}}
-    here.api.put(run)
+    has_planned(here, {"partition": 0, "replicas": [0], "log_dirs": ["/2"]})
     approve(here, "even")
     await here.round()
     for _ in range(2):
@@ -163,11 +161,7 @@ async def test_a_plan_within_a_broker_is_looked_after_until_it_is_done(here: Wor
 def carried_out(here: World) -> None:
     """A plan of one partition, which has moved: the next round sees that."""
     here.brokers.topics["flights"] = TopicState("id", ((1,), *((0,),) * 9), {})
-    planned = {"topic": "flights", "partition": 0, "replicas": [1], "before": [0]}
-    plan = {"version": 1, "partitions": [planned], "topic_ids": {"flights": "id"}}
-    run = resource("MaintenanceJob", "even", cluster="one", job="skew", options={})
-    run["status"] = {"cluster": "one", "phase": "Succeeded", "result": {"plan": json.dumps(plan)}}
-    here.api.put(run)
+    has_planned(here, {"partition": 0, "replicas": [1]})
     approve(here, "even")
 
 
