@@ -5,8 +5,7 @@ import math
 
 from barnabas_lag.evaluation.progress import Status
 from barnabas_operator.kube.api import KubeRefused
-from barnabas_operator.reconcile.groups.group_looker import AWAY_S
-from barnabas_operator.reconcile.groups.group_statuses import NUMBERS_AT_ONCE_MAX, NUMBERS_EVERY_S
+from barnabas_operator.reconcile.groups.group_looker import AWAY_S, PACE
 from harness.deadline import PATIENCE_S
 from harness.group_worker_world import GONE, World, lagging
 from harness.worker_world import resource
@@ -21,13 +20,13 @@ async def test_two_thousand_groups_cost_what_is_new_and_a_few_numbers_a_look(wor
     assert await world.find(dict.fromkeys(names, lagging(500))) == len(names)
     assert await world.find(dict.fromkeys(names, lagging(500))) == 0
     assert await world.find(dict.fromkeys(names, lagging(700))) == 0, "numbers were written a moment ago"
-    world.advance(NUMBERS_EVERY_S)
-    assert await world.find(dict.fromkeys(names, lagging(702))) == NUMBERS_AT_ONCE_MAX
-    assert await world.find(dict.fromkeys(names, lagging(702))) == NUMBERS_AT_ONCE_MAX
+    world.advance(PACE.every_s)
+    assert await world.find(dict.fromkeys(names, lagging(702))) == PACE.at_once_max
+    assert await world.find(dict.fromkeys(names, lagging(702))) == PACE.at_once_max
     written = [name for name in names if world.status(name)["lag"] == 700]
-    assert len(written) == 2 * NUMBERS_AT_ONCE_MAX, "those that have waited longest have their turn first"
+    assert len(written) == 2 * PACE.at_once_max, "those that have waited longest have their turn first"
     changed = {**dict.fromkeys(names, lagging(702)), "group-7": lagging(702, Status.STALL)}
-    assert await world.find(changed) <= NUMBERS_AT_ONCE_MAX + 2, "a status and an Event at once"
+    assert await world.find(changed) <= PACE.at_once_max + 2, "a status and an Event at once"
     assert world.status("group-7")["evaluation"] == "STALL"
 
 

@@ -74,9 +74,9 @@ def group_status(
     )
 
 
-def is_worth_a_write(before: ConsumerGroupStatus | None, after: ConsumerGroupStatus) -> bool:
+def is_worth_a_write(before: ConsumerGroupStatus, after: ConsumerGroupStatus) -> bool:
     """True if a change must be written at once. Changes to numbers and messages may be written later."""
-    return before is None or _without_numbers(before) != _without_numbers(after)
+    return _without_numbers(before) != _without_numbers(after)
 
 
 def unheard(group: ConsumerGroup, why: Refusal, now: str, work: WorkStatus | None = None) -> ConsumerGroup:

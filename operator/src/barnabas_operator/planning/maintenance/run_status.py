@@ -130,9 +130,9 @@ def run_events(run: MaintenanceJob, before: Json) -> Iterator[Said]:
         yield "Normal", SUCCEEDED, f"{said} ({status.duration or 'unknown duration'})"
 
 
-def is_worth_a_write(before: MaintenanceJobStatus | None, after: MaintenanceJobStatus) -> bool:
+def is_worth_a_write(before: MaintenanceJobStatus, after: MaintenanceJobStatus) -> bool:
     """True if a new status must be written at once. If only numbers have changed, the status may be written later."""
-    return before is None or _news(before) != _news(after)
+    return _news(before) != _news(after)
 
 
 def _news(status: MaintenanceJobStatus) -> tuple[object, ...]:

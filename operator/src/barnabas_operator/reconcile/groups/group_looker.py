@@ -13,7 +13,7 @@ from barnabas_operator.kafka.group_looks import GroupLooks, Looked
 from barnabas_operator.kube.api import KubeRefused
 from barnabas_operator.planning.conditions import with_problem
 from barnabas_operator.planning.groups.group_deletion import needs_finalizer
-from barnabas_operator.planning.groups.group_status import unheard
+from barnabas_operator.planning.groups.group_status import is_worth_a_write, unheard
 from barnabas_operator.planning.owners import owners
 from barnabas_operator.planning.refusal import (
     CLUSTER_NOT_READY,
@@ -28,12 +28,12 @@ from barnabas_operator.reconcile.broker_access import broker_access
 from barnabas_operator.reconcile.broker_calls import blocking
 from barnabas_operator.reconcile.groups.group_client import GroupClient
 from barnabas_operator.reconcile.groups.group_environment import GroupEnvironment
-from barnabas_operator.reconcile.groups.group_statuses import GroupStatuses
 from barnabas_operator.reconcile.groups.group_work import GroupWork
 from barnabas_operator.reconcile.groups.reset_targets import give_back_target
 from barnabas_operator.reconcile.in_turns import all_ended
 from barnabas_operator.reconcile.kind_reconciler import Bodies, ReconcilerEnvironment
 from barnabas_operator.reconcile.look_worker import Looker
+from barnabas_operator.reconcile.paced_statuses import Pace, PacedStatuses
 from barnabas_operator.reconcile.parsed_resources import ParsedResources
 from barnabas_operator.reconcile.status_writer import StatusWriter
 from barnabas_operator.resources.cluster import Cluster
@@ -48,6 +48,7 @@ BUSY_S_MIN: Final = 2.0
 """The shortest pause between reconciliations while, for example, a reset waits until the group has no members."""
 PATIENCE_LOOKS: Final = 4
 """The number of intervals (GROUP_LOOK_SECONDS) without progress after which a group counts as stalled or stopped."""
+PACE: Final = Pace(is_worth_a_write, every_s=60.0, at_once_max=30)
 
 
 class Looks(Protocol):
@@ -72,7 +73,7 @@ class GroupLooker(Looker):
         self._clock: Final = worker_environment.clock
         self._api: Final = worker_environment.api
         self._statuses: Final = StatusWriter(worker_environment.api, worker_environment.clock)
-        self._group_statuses: Final = GroupStatuses(self._statuses, worker_environment.clock.monotonic_s)
+        self._paced: Final = PacedStatuses[ConsumerGroup](self._statuses, worker_environment.clock.monotonic_s, PACE)
         self._client: Final = GroupClient(self._bootstrap, lambda: self._access)
         self._prove: Final = worker_environment.prove
         self._access: Credentials = IN_CLEAR
@@ -125,6 +126,7 @@ class GroupLooker(Looker):
         """Reconcile all groups once; return True if the next call must come soon."""
         self._cluster = cluster
         self._statuses.begin()
+        self._paced.keep(bodies)
         groups = await self._readable(bodies)
         self._note_first_seen(groups)
         is_busy = False
@@ -228,7 +230,7 @@ class GroupLooker(Looker):
         return self._clock.monotonic_s() - self._heard_at[group.metadata.name] > AWAY_S
 
     async def _write(self, groups: Iterable[ConsumerGroup], bodies: Bodies) -> None:
-        await self._group_statuses.write(((group, self._before[group.metadata.name]) for group in groups), bodies)
+        await self._paced.write(((group, self._before[group.metadata.name]) for group in groups), bodies)
 
     def _now(self) -> str:
         return time_text(self._clock.now_ms())

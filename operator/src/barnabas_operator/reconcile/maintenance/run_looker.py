@@ -4,7 +4,6 @@ Drivers report progress every few seconds, which must not cause reconciliations 
 """
 
 import logging
-import math
 from collections.abc import Awaitable, Mapping, Sequence
 from typing import Final
 
@@ -30,6 +29,7 @@ from barnabas_operator.reconcile.in_turns import in_turns
 from barnabas_operator.reconcile.kind_reconciler import Bodies, ReconcilerEnvironment
 from barnabas_operator.reconcile.look_worker import Looker
 from barnabas_operator.reconcile.maintenance.run_work import RunWork
+from barnabas_operator.reconcile.paced_statuses import Pace, PacedStatuses
 from barnabas_operator.reconcile.parsed_resources import ParsedResources
 from barnabas_operator.reconcile.reconcile_parts import refusal_of
 from barnabas_operator.reconcile.status_writer import StatusWriter, has_finalizer_as
@@ -39,7 +39,7 @@ from barnabas_operator.resources.maintenance_job import MAINTENANCE_JOB, Mainten
 log = logging.getLogger(__name__)
 
 AT_ONCE_MAX: Final = 16
-NUMBERS_EVERY_S: Final = 10.0
+PACE: Final = Pace(is_worth_a_write, every_s=10.0)
 NOT_YET: Final = "the Cluster has not been reconciled yet"
 
 
@@ -57,8 +57,7 @@ class RunLooker(Looker):
         self._statuses: Final = StatusWriter(worker_environment.api, worker_environment.clock)
         self._work: Final = RunWork(worker_environment.api, worker_environment.settings, worker_environment.clock)
         self._read: Final = ParsedResources(MaintenanceJob)
-        self._written_s: dict[str, float] = {}
-        """The monotonic time at which the status of each run was last written, by uid of the MaintenanceJob."""
+        self._paced: Final = PacedStatuses[MaintenanceJob](self._statuses, worker_environment.clock.monotonic_s, PACE)
         self._cluster: Cluster | None = None
         self._why_not = NOT_YET
 
@@ -81,8 +80,7 @@ class RunLooker(Looker):
         """
         self._cluster, self._why_not = cluster, why_resting or ("" if cluster is not None else NOT_YET)
         self._statuses.begin()
-        there = {body["metadata"]["uid"] for body in bodies.values()}
-        self._written_s = {uid: at for uid, at in self._written_s.items() if uid in there}
+        self._paced.keep(bodies)
         runs = await self._observed(await self._readable(bodies), bodies)
         turns = waiting_turns(run.declared for run in runs if run.may_use_its_topics)
         await in_turns(
@@ -187,13 +185,7 @@ class RunLooker(Looker):
         return run.spec.job == SKEW and (self._cluster is None or named_run(self._cluster) == run.metadata.name)
 
     async def _write(self, before: MaintenanceJob, after: MaintenanceJob, bodies: Bodies) -> None:
-        """Write a status with changed conditions at once, and a status with other changes at most every ten seconds."""
-        assert after.status is not None, "the status of a run must be set before the status is written"
-        uid, now_s = after.metadata.uid or "", self._clock.monotonic_s()
-        is_late = now_s - self._written_s.get(uid, -math.inf) >= NUMBERS_EVERY_S
-        if before.status != after.status and (is_late or is_worth_a_write(before.status, after.status)):
-            self._written_s[uid] = now_s
-            await self._statuses.write([(after, bodies[after.metadata.name])])
+        await self._paced.write([(after, before.status)], bodies)
 
     def _now(self) -> str:
         return time_text(self._clock.now_ms())
