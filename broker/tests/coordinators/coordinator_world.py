@@ -5,7 +5,7 @@ from itertools import count
 from typing import Any
 from uuid import UUID
 
-from group_script import subscription
+from group_script import AT_ONCE, subscription
 
 from barnabas_broker.coordinators.groups.coordinator import GroupCoordinator
 from barnabas_broker.coordinators.groups.messages import (
@@ -22,12 +22,10 @@ from barnabas_broker.coordinators.groups.shard import GroupEnvironment
 from barnabas_broker.replication.record_log import KeyValue
 from barnabas_broker.wire.key_values import KeyValueSlice, TransactionalKeyValues
 from barnabas_broker.wire.transaction_markers import Marker, ProducerEpoch
-from barnabas_core.config.broker_config import BrokerConfig, parse_broker_config
+from barnabas_core.config.broker_config import BrokerConfig
 from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.topic_partition import TopicPartition
 from harness.manual_timers import ManualTimers
-
-AT_ONCE = parse_broker_config({"group.initial.rebalance.delay.ms": "0"})
 
 _IDS = count(1)
 

@@ -33,6 +33,7 @@ from barnabas_core.config.broker_config import BrokerConfig, parse_broker_config
 from barnabas_core.errors import ErrorCode
 
 DEFAULTS = parse_broker_config({})
+AT_ONCE = parse_broker_config({"group.initial.rebalance.delay.ms": "0"})
 WALL_MS_AT_START = 1_700_000_000_000
 
 
@@ -188,7 +189,7 @@ def transcript(player: GroupPlayer, script: str) -> Iterator[str]:
             yield text
 
 
-def check(script: str, config: BrokerConfig = DEFAULTS) -> GroupPlayer:
+def check(script: str, config: BrokerConfig = AT_ONCE) -> GroupPlayer:
     """Plays the script and holds it against what it says comes of it."""
     player = GroupPlayer(config)
     expected = [line.strip() for line in script.strip().splitlines()]

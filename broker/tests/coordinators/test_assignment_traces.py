@@ -2,13 +2,11 @@
 
 from dataclasses import replace
 
-from coordinator_world import AT_ONCE
-from group_script import check
+from group_script import AT_ONCE, check
 
 
 def test_a_second_join_or_sync_of_a_member_ends_the_wait_of_the_first() -> None:
-    check(
-        """
+    check("""
         >> join a v3
         << a joined 1 as a-1, leads of a-1, range
         >> join b v3
@@ -27,14 +25,11 @@ def test_a_second_join_or_sync_of_a_member_ends_the_wait_of_the_first() -> None:
         >> stored
         << a-1 assigned nothing
         << b-2 assigned P0
-        """,
-        AT_ONCE,
-    )
+    """)
 
 
 def test_an_assignment_that_is_overtaken_by_a_new_member_reaches_nobody() -> None:
-    check(
-        """
+    check("""
         >> join a v3
         << a joined 1 as a-1, leads of a-1, range
         >> sync a-1 gen 1 a-1=P0
@@ -47,14 +42,11 @@ def test_an_assignment_that_is_overtaken_by_a_new_member_reaches_nobody() -> Non
         >> join a as a-1
         << a joined 2 as a-1, leads of a-1 b-2, range
         << b joined 2 as b-2, follows a-1, range
-        """,
-        AT_ONCE,
-    )
+    """)
 
 
 def test_after_every_assignment_that_cannot_be_stored_the_pause_is_longer_until_one_is_stored() -> None:
-    check(
-        """
+    check("""
         >> join a v3
         << a joined 1 as a-1, leads of a-1, range
         >> sync a-1 gen 1 a-1=P0
@@ -85,14 +77,11 @@ def test_after_every_assignment_that_cannot_be_stored_the_pause_is_longer_until_
         >> join a as a-1
         >> wait 100
         << a joined 5 as a-1, leads of a-1, range
-        """,
-        AT_ONCE,
-    )
+    """)
 
 
 def test_who_joins_in_the_pause_after_a_failed_store_waits_for_its_end_too() -> None:
-    check(
-        """
+    check("""
         >> join a rebalance 50 v3
         << a joined 1 as a-1, leads of a-1, range
         >> sync a-1 gen 1 a-1=P0
@@ -105,14 +94,11 @@ def test_who_joins_in_the_pause_after_a_failed_store_waits_for_its_end_too() -> 
         >> wait 1
         << a joined 2 as a-1, leads of a-1 b-2, range
         << b joined 2 as b-2, follows a-1, range
-        """,
-        AT_ONCE,
-    )
+    """)
 
 
 def test_the_protocol_with_most_votes_among_those_that_all_know_is_chosen() -> None:
-    check(
-        """
+    check("""
         >> join a can sticky,range v3
         << a joined 1 as a-1, leads of a-1, sticky
         >> join b can range,roundrobin,sticky v3
@@ -129,9 +115,7 @@ def test_the_protocol_with_most_votes_among_those_that_all_know_is_chosen() -> N
         << a joined 3 as a-1, leads of a-1 b-2 c-5, range
         << b joined 3 as b-2, follows a-1, range
         << c joined 3 as c-5, follows a-1, range
-        """,
-        AT_ONCE,
-    )
+    """)
 
 
 def test_a_full_group_takes_nobody_else() -> None:
@@ -154,8 +138,7 @@ def test_a_full_group_takes_nobody_else() -> None:
 
 
 def test_a_first_join_that_waits_too_long_is_dropped_as_its_client_may_be_gone() -> None:
-    check(
-        """
+    check("""
         >> join a rebalance 1000000 session 400000 v3
         << a joined 1 as a-1, leads of a-1, range
         >> join b rebalance 1000000 v3
@@ -166,18 +149,13 @@ def test_a_first_join_that_waits_too_long_is_dropped_as_its_client_may_be_gone()
         << b UNKNOWN_MEMBER_ID
         >> state
         << PreparingRebalance generation 1: a-1
-        """,
-        AT_ONCE,
-    )
+    """)
 
 
 def test_a_protocol_that_a_member_names_twice_counts_once() -> None:
-    check(
-        """
+    check("""
         >> join a can range,range v3
         << a joined 1 as a-1, leads of a-1, range
         >> join a as a-1 can range,sticky,range
         << a joined 2 as a-1, leads of a-1, range
-        """,
-        AT_ONCE,
-    )
+    """)

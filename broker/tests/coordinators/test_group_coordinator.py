@@ -3,7 +3,8 @@
 from dataclasses import replace
 
 import pytest
-from coordinator_world import AT_ONCE, Client, World, stable
+from coordinator_world import Client, World, stable
+from group_script import AT_ONCE
 
 from barnabas_broker.coordinators.groups.group import GroupState
 from barnabas_core.errors import ApiError, ErrorCode

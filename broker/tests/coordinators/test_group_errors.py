@@ -1,8 +1,7 @@
 """F41, F46: what each request is answered in each state of a group, and by whom. A table to read."""
 
 import pytest
-from coordinator_world import AT_ONCE
-from group_script import GroupPlayer, transcript
+from group_script import AT_ONCE, GroupPlayer, transcript
 
 from barnabas_broker.coordinators.groups.group import GroupState
 

@@ -1,7 +1,6 @@
 """F41, F42, F44, F45, F46: a group's life, as scripts. `group_script` tells their language."""
 
-from coordinator_world import AT_ONCE
-from group_script import check
+from group_script import DEFAULTS, check
 from group_traces import TWO_STABLE
 
 
@@ -24,6 +23,7 @@ def test_a_new_group_waits_for_more_members_and_each_of_them_extends_the_wait() 
         << a joined 1 as a-1, leads of a-1 b-2, range
         << b joined 1 as b-2, follows a-1, range
         """,
+        DEFAULTS,
     )
 
 
@@ -40,6 +40,7 @@ def test_the_first_wait_ends_with_the_rebalance_timeout_however_many_come() -> N
         << b joined 1 as b-2, follows a-1, range
         << c joined 1 as c-3, follows a-1, range
         """,
+        DEFAULTS,
     )
 
 
@@ -56,13 +57,12 @@ def test_members_that_all_leave_during_the_first_wait_leave_an_empty_group() -> 
         >> state
         << Empty generation 1: nobody
         """,
+        DEFAULTS,
     )
 
 
 def test_a_member_that_dies_while_others_join_does_not_hold_them_up() -> None:
-    check(
-        TWO_STABLE
-        + """
+    check(f"""{TWO_STABLE}
         >> wait 5000
         >> heartbeat a-1 gen 2
         << NONE
@@ -72,14 +72,11 @@ def test_a_member_that_dies_while_others_join_does_not_hold_them_up() -> None:
         >> wait 9999
         >> wait 1
         << a joined 3 as a-1, leads of a-1, range
-        """,
-        AT_ONCE,
-    )
+    """)
 
 
 def test_a_member_that_lives_but_does_not_join_again_is_dropped_at_the_rebalance_timeout() -> None:
-    check(
-        """
+    check("""
         >> join a rebalance 15000 v3
         << a joined 1 as a-1, leads of a-1, range
         >> join b rebalance 15000 v3
@@ -100,14 +97,11 @@ def test_a_member_that_lives_but_does_not_join_again_is_dropped_at_the_rebalance
         << a joined 3 as a-1, leads of a-1, range
         >> heartbeat b-2 gen 2
         << UNKNOWN_MEMBER_ID
-        """,
-        AT_ONCE,
-    )
+    """)
 
 
 def test_a_member_that_never_asks_for_its_assignment_is_removed() -> None:
-    check(
-        """
+    check("""
         >> join a session 1800000 rebalance 20000 v3
         << a joined 1 as a-1, leads of a-1, range
         >> join b session 1800000 rebalance 20000 v3
@@ -121,14 +115,11 @@ def test_a_member_that_never_asks_for_its_assignment_is_removed() -> None:
         >> wait 20000
         >> join a as a-1
         << a joined 3 as a-1, leads of a-1, range
-        """,
-        AT_ONCE,
-    )
+    """)
 
 
 def test_a_leader_that_never_assigns_is_replaced() -> None:
-    check(
-        """
+    check("""
         >> join a session 1800000 rebalance 20000 v3
         << a joined 1 as a-1, leads of a-1, range
         >> join b session 1800000 rebalance 20000 v3
@@ -140,15 +131,11 @@ def test_a_leader_that_never_assigns_is_replaced() -> None:
         << b-2 REBALANCE_IN_PROGRESS
         >> join b as b-2
         << b joined 3 as b-2, leads of b-2, range
-        """,
-        AT_ONCE,
-    )
+    """)
 
 
 def test_members_leave_one_by_one_until_the_group_is_empty() -> None:
-    check(
-        TWO_STABLE
-        + """
+    check(f"""{TWO_STABLE}
         >> leave a-1
         << NONE
         >> join b as b-2
@@ -161,15 +148,11 @@ def test_members_leave_one_by_one_until_the_group_is_empty() -> None:
         << Empty generation 4: nobody
         >> join c v3
         << c joined 5 as c-3, leads of c-3, range
-        """,
-        AT_ONCE,
-    )
+    """)
 
 
 def test_members_that_leave_together_get_a_result_each() -> None:
-    check(
-        TWO_STABLE
-        + """
+    check(f"""{TWO_STABLE}
         >> leave a-1 x-9 b-2
         << NONE
         << UNKNOWN_MEMBER_ID
@@ -177,42 +160,31 @@ def test_members_that_leave_together_get_a_result_each() -> None:
         << store generation 3: empty
         >> state
         << Empty generation 3: nobody
-        """,
-        AT_ONCE,
-    )
+    """)
 
 
 def test_the_last_one_missing_leaves_and_the_join_is_complete() -> None:
-    check(
-        TWO_STABLE
-        + """
+    check(f"""{TWO_STABLE}
         >> join a as a-1
         >> leave b-2
         << NONE
         << a joined 3 as a-1, leads of a-1, range
-        """,
-        AT_ONCE,
-    )
+    """)
 
 
 def test_a_member_that_leaves_while_its_join_waits_is_answered() -> None:
-    check(
-        TWO_STABLE
-        + """
+    check(f"""{TWO_STABLE}
         >> join b as b-2 topics weather
         >> leave b-2
         << NONE
         << b UNKNOWN_MEMBER_ID
         >> join a as a-1
         << a joined 3 as a-1, leads of a-1, range
-        """,
-        AT_ONCE,
-    )
+    """)
 
 
 def test_a_member_id_given_out_holds_up_the_join_until_it_is_used_or_expires() -> None:
-    check(
-        """
+    check("""
         >> join a v3
         << a joined 1 as a-1, leads of a-1, range
         >> sync a-1 gen 1 a-1=P0
@@ -230,14 +202,11 @@ def test_a_member_id_given_out_holds_up_the_join_until_it_is_used_or_expires() -
         << c joined 2 as c-3, follows a-1, range
         >> join b as b-2
         << b UNKNOWN_MEMBER_ID b-2
-        """,
-        AT_ONCE,
-    )
+    """)
 
 
 def test_a_member_id_given_out_is_given_back_by_leaving() -> None:
-    check(
-        """
+    check("""
         >> join a v3
         << a joined 1 as a-1, leads of a-1, range
         >> join b
@@ -246,38 +215,27 @@ def test_a_member_id_given_out_is_given_back_by_leaving() -> None:
         << NONE
         >> heartbeat a-1 gen 1
         << NONE
-        """,
-        AT_ONCE,
-    )
+    """)
 
 
 def test_a_follower_that_changed_its_subscription_starts_a_rebalance() -> None:
-    check(
-        TWO_STABLE
-        + """
+    check(f"""{TWO_STABLE}
         >> join b as b-2 topics flights,weather
         >> heartbeat a-1 gen 2
         << REBALANCE_IN_PROGRESS
-        """,
-        AT_ONCE,
-    )
+    """)
 
 
 def test_a_leader_that_joins_again_always_starts_a_rebalance() -> None:
-    check(
-        TWO_STABLE
-        + """
+    check(f"""{TWO_STABLE}
         >> join a as a-1
         >> heartbeat b-2 gen 2
         << REBALANCE_IN_PROGRESS
-        """,
-        AT_ONCE,
-    )
+    """)
 
 
 def test_a_lost_join_answer_is_given_again_before_the_assignment() -> None:
-    check(
-        """
+    check("""
         >> join a v3
         << a joined 1 as a-1, leads of a-1, range
         >> join b v3
@@ -294,6 +252,4 @@ def test_a_lost_join_answer_is_given_again_before_the_assignment() -> None:
         >> join a as a-1
         << a joined 3 as a-1, leads of a-1 b-2, range
         << b joined 3 as b-2, follows a-1, range
-        """,
-        AT_ONCE,
-    )
+    """)

@@ -1,13 +1,11 @@
 """Static members (KIP-345) of a group, as traces of what is asked and answered."""
 
-from coordinator_world import AT_ONCE
-from group_script import check
+from group_script import DEFAULTS, check
 from group_traces import STATIC_ALONE
 
 
 def test_a_static_member_comes_back_without_a_rebalance_and_its_old_id_is_fenced() -> None:
-    check(
-        """
+    check("""
         >> join a static A v3
         << a joined 1 as a-1, leads of a-1, range
         >> join b static B v3
@@ -30,15 +28,11 @@ def test_a_static_member_comes_back_without_a_rebalance_and_its_old_id_is_fenced
         << FENCED_INSTANCE_ID
         >> heartbeat a-1 gen 2 static A
         << NONE
-        """,
-        AT_ONCE,
-    )
+    """)
 
 
 def test_a_static_leader_that_comes_back_is_told_to_assign_nothing() -> None:
-    check(
-        STATIC_ALONE
-        + """
+    check(f"""{STATIC_ALONE}
         >> join a static A
         << store generation 1: a-2=P0
         >> stored
@@ -49,25 +43,18 @@ def test_a_static_leader_that_comes_back_is_told_to_assign_nothing() -> None:
         << store generation 1: a-3=P0
         >> stored
         << a joined 1 as a-3, follows a-2, range
-        """,
-        AT_ONCE,
-    )
+    """)
 
 
 def test_a_static_member_that_comes_back_for_other_topics_starts_a_rebalance() -> None:
-    check(
-        STATIC_ALONE
-        + """
+    check(f"""{STATIC_ALONE}
         >> join a static A topics weather
         << a joined 2 as a-2, leads of a-2, range
-        """,
-        AT_ONCE,
-    )
+    """)
 
 
 def test_a_static_member_that_comes_back_before_the_assignment_starts_a_rebalance() -> None:
-    check(
-        """
+    check("""
         >> join a static A v3
         << a joined 1 as a-1, leads of a-1, range
         >> sync a-1 gen 1 a-1=P0
@@ -80,9 +67,7 @@ def test_a_static_member_that_comes_back_before_the_assignment_starts_a_rebalanc
         << store generation 2: a-2=P0
         >> stored
         << a-2 assigned P0
-        """,
-        AT_ONCE,
-    )
+    """)
 
 
 def test_a_static_member_that_starts_twice_fences_its_first_self() -> None:
@@ -96,25 +81,21 @@ def test_a_static_member_that_starts_twice_fences_its_first_self() -> None:
         >> heartbeat a-1 gen 1 static A
         << FENCED_INSTANCE_ID
         """,
+        DEFAULTS,
     )
 
 
 def test_a_static_member_whose_new_id_cannot_be_stored_is_told_so() -> None:
-    check(
-        STATIC_ALONE
-        + """
+    check(f"""{STATIC_ALONE}
         >> join a static A
         << store generation 1: a-2=P0
         >> store fails NOT_COORDINATOR
         << a NOT_COORDINATOR
-        """,
-        AT_ONCE,
-    )
+    """)
 
 
 def test_an_absent_static_member_keeps_its_place_until_its_session_ends() -> None:
-    check(
-        """
+    check("""
         >> join a static A rebalance 8000 session 60000 v3
         << a joined 1 as a-1, leads of a-1, range
         >> join b rebalance 8000 v3
@@ -142,20 +123,15 @@ def test_an_absent_static_member_keeps_its_place_until_its_session_ends() -> Non
         << a joined 3 as a-3, follows b-2, range
         >> sync a-3 gen 3 static A
         << a-3 assigned P0
-        """,
-        AT_ONCE,
-    )
+    """)
 
 
 def test_a_static_member_can_be_removed_by_its_instance_id() -> None:
-    check(
-        """
+    check("""
         >> join a static A v3
         << a joined 1 as a-1, leads of a-1, range
         >> leave static:B static:A
         << UNKNOWN_MEMBER_ID
         << NONE
         << store generation 2: empty
-        """,
-        AT_ONCE,
-    )
+    """)
