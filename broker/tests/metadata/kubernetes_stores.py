@@ -60,19 +60,19 @@ def clock() -> ManualClock:
 
 
 @pytest.fixture
-def cluster() -> KubernetesCluster:
+def location() -> KubernetesCluster:
     """One that no other test has."""
     return KubernetesCluster("default", f"cluster-{next(NUMBERS)}")
 
 
 @pytest.fixture
 async def open_store(
-    address: tuple[str, int], account: Path, cluster: KubernetesCluster, clock: ManualClock
+    address: tuple[str, int], account: Path, location: KubernetesCluster, clock: ManualClock
 ) -> AsyncIterator[OpenStore]:
     opened: list[KubernetesStore] = []
 
     async def open_one() -> KubernetesStore:
-        opened.append(KubernetesStore(cluster, access_at(address, account), clock))
+        opened.append(KubernetesStore(location, access_at(address, account), clock))
         return opened[-1]
 
     yield open_one

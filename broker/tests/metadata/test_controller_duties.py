@@ -1,10 +1,8 @@
 """Brokers die, come back and follow each other as controller; the partitions go with those that live."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from pathlib import Path
 
-import pytest
 from metadata_cluster import HEARTBEAT_MS, SESSION_MS, ClusterOfNodes, a_topic, cluster_at, led
 
 from barnabas_broker.metadata.controller.decisions.alter_configs import (
@@ -21,12 +19,6 @@ from barnabas_broker.storage.log_dirs.kept_records import Kept
 from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.topic_partition import TopicPartition
 from harness.deadline import PATIENCE_S
-
-
-@pytest.fixture
-async def cluster(tmp_path: Path) -> AsyncIterator[ClusterOfNodes]:
-    async with cluster_at(tmp_path / "metadata.sqlite") as cluster:
-        yield cluster
 
 
 async def test_brokers_join_fenced_and_are_let_in_by_the_controller(cluster: ClusterOfNodes) -> None:

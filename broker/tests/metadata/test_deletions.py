@@ -1,12 +1,9 @@
 """Topics go when somebody deletes them, and come back when they vanish otherwise."""
 
 import sqlite3
-from collections.abc import AsyncIterator
-from pathlib import Path
 
 import msgspec
-import pytest
-from metadata_cluster import SESSION_MS, ClusterOfNodes, Node, a_topic, cluster_at, led
+from metadata_cluster import SESSION_MS, ClusterOfNodes, Node, a_topic, led
 from store_conformance import delete
 
 from barnabas_broker.metadata.controller import deletions
@@ -16,12 +13,6 @@ from barnabas_broker.metadata.documents import broker_key, encode, tombstone_key
 from barnabas_broker.metadata.image.restoration import with_newer_partitions
 from barnabas_broker.metadata.model import TopicDocument
 from barnabas_core.topic_partition import TopicPartition
-
-
-@pytest.fixture
-async def cluster(tmp_path: Path) -> AsyncIterator[ClusterOfNodes]:
-    async with cluster_at(tmp_path / "metadata.sqlite") as nodes:
-        yield nodes
 
 
 async def keys(node: Node, prefix: str) -> list[str]:

@@ -74,13 +74,13 @@ async def test_a_watch_that_is_silent_is_not_relied_on(
     clock: ManualClock,
     address: tuple[str, int],
     account: Path,
-    cluster: KubernetesCluster,
+    location: KubernetesCluster,
 ) -> None:
     holder = await open_store()
     lease = await holder.acquire_lease("broker-1", "a", 1000)
     assert lease is not None
     async with breaking_proxy(address) as proxy:
-        follower = KubernetesStore(cluster, access_at(("127.0.0.1", proxy.port), account), clock)
+        follower = KubernetesStore(location, access_at(("127.0.0.1", proxy.port), account), clock)
         await heard(follower, lease)
         proxy.break_all()
         clock.passed_ms += CURRENT_MS

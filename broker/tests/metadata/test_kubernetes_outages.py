@@ -62,12 +62,12 @@ async def until_it_answers(store: MetadataStore) -> None:
 
 class TestOutages:
     async def test_a_watch_whose_connection_breaks_goes_on_where_it_was(
-        self, address: tuple[str, int], account: Path, open_store: OpenStore, cluster: KubernetesCluster
+        self, address: tuple[str, int], account: Path, open_store: OpenStore, location: KubernetesCluster
     ) -> None:
         writer = await open_store()
         begin = (await writer.listing()).revision
         async with breaking_proxy(address) as proxy:
-            store = KubernetesStore(cluster, access_at(("127.0.0.1", proxy.port), account), ManualClock())
+            store = KubernetesStore(location, access_at(("127.0.0.1", proxy.port), account), ManualClock())
             seen: list[bytes | None] = []
             revision = begin
             for number in range(40):
@@ -115,11 +115,11 @@ class TestOutages:
         assert seen == [b"%d" % number for number in range(written)]
 
     async def test_an_image_follows_through_broken_connections(
-        self, address: tuple[str, int], account: Path, open_store: OpenStore, cluster: KubernetesCluster
+        self, address: tuple[str, int], account: Path, open_store: OpenStore, location: KubernetesCluster
     ) -> None:
         writer = await open_store()
         async with breaking_proxy(address) as proxy:
-            store = KubernetesStore(cluster, access_at(("127.0.0.1", proxy.port), account), ManualClock())
+            store = KubernetesStore(location, access_at(("127.0.0.1", proxy.port), account), ManualClock())
             image = MetadataImage()
             await load(image, store)
             following = asyncio.create_task(ImageFeed(image, store, lambda _: asyncio.sleep(0)).follow())
@@ -205,11 +205,11 @@ class TestOutages:
             await anext(store.watch(begin + 1_000_000))
 
     async def test_a_new_token_is_used_as_soon_as_it_is_there(
-        self, address: tuple[str, int], account: Path, tmp_path: Path, cluster: KubernetesCluster
+        self, address: tuple[str, int], account: Path, tmp_path: Path, location: KubernetesCluster
     ) -> None:
         (tmp_path / "ca.crt").write_text((account / "ca.crt").read_text())
         (tmp_path / "token").write_text("no longer valid")
-        store = KubernetesStore(cluster, access_at(address, tmp_path), ManualClock())
+        store = KubernetesStore(location, access_at(address, tmp_path), ManualClock())
         with pytest.raises(StoreUnavailable, match="401"):
             await store.listing()
         (tmp_path / "token").unlink()
@@ -220,12 +220,12 @@ class TestOutages:
         await store.close()
 
     async def test_an_account_without_rights_is_told_which(
-        self, plane: ControlPlane, address: tuple[str, int], account: Path, tmp_path: Path, cluster: KubernetesCluster
+        self, plane: ControlPlane, address: tuple[str, int], account: Path, tmp_path: Path, location: KubernetesCluster
     ) -> None:
-        plane.kubectl("create", "serviceaccount", cluster.cluster)
+        plane.kubectl("create", "serviceaccount", location.cluster)
         (tmp_path / "ca.crt").write_text((account / "ca.crt").read_text())
-        (tmp_path / "token").write_text(plane.kubectl("create", "token", cluster.cluster))
-        store = KubernetesStore(cluster, access_at(address, tmp_path), ManualClock())
+        (tmp_path / "token").write_text(plane.kubectl("create", "token", location.cluster))
+        store = KubernetesStore(location, access_at(address, tmp_path), ManualClock())
         with pytest.raises(StoreUnavailable, match=r"403 .*cannot list resource .statedocuments"):
             await store.listing()
         await store.close()

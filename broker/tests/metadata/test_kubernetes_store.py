@@ -28,12 +28,12 @@ from local_kubernetes.helm import template
 
 class TestKubernetesStore(StoreConformance):
     async def test_people_see_leaders_and_replicas_in_sync(
-        self, plane: ControlPlane, open_store: OpenStore, cluster: KubernetesCluster
+        self, plane: ControlPlane, open_store: OpenStore, location: KubernetesCluster
     ) -> None:
         store = await open_store()
         await a_topic(store, "Flights.2013_raw")
         await store.put("cluster", b'{"cluster_id":"x"}')
-        printed = plane.kubectl("get", "sdoc", "-l", f"barnabas.dev/cluster={cluster.cluster}", "--no-headers")
+        printed = plane.kubectl("get", "sdoc", "-l", f"barnabas.dev/cluster={location.cluster}", "--no-headers")
         columns = [line.split()[1:-1] for line in printed.splitlines()]
         assert columns == [["cluster"], ["topics/Flights.2013_raw", "InSync", "2", "0:2", "6/6"]]
 
@@ -59,23 +59,23 @@ class TestKubernetesStore(StoreConformance):
             await store.put("k", b'"' + b"x" * 2_000_000 + b'"')
 
     async def test_a_lease_that_somebody_deletes_is_lost_and_its_token_does_not_come_again(
-        self, plane: ControlPlane, open_store: OpenStore, cluster: KubernetesCluster
+        self, plane: ControlPlane, open_store: OpenStore, location: KubernetesCluster
     ) -> None:
         store = await open_store()
         lease = await store.acquire_lease("broker-1", "a", 1000)
         assert lease is not None
-        plane.kubectl("delete", "lease", f"{cluster.cluster}.broker-1")
+        plane.kubectl("delete", "lease", f"{location.cluster}.broker-1")
         assert await store.leases("") == []
         again = await store.acquire_lease("broker-1", "a", 1000)
         assert again is not None
         assert again.token > lease.token
 
     async def test_who_starts_anew_in_a_pod_need_not_wait_for_the_lease_of_the_life_before(
-        self, address: tuple[str, int], account: Path, cluster: KubernetesCluster, clock: ManualClock
+        self, address: tuple[str, int], account: Path, location: KubernetesCluster, clock: ManualClock
     ) -> None:
         access = access_at(address, account)
         before, again, elsewhere, nowhere = (
-            KubernetesStore(cluster, access, clock, pod_uid) for pod_uid in ("pod-a", "pod-a", "pod-b", "")
+            KubernetesStore(location, access, clock, pod_uid) for pod_uid in ("pod-a", "pod-a", "pod-b", "")
         )
         lease = await before.acquire_lease("broker-1", "first life", 1000)
         assert lease is not None
@@ -88,32 +88,32 @@ class TestKubernetesStore(StoreConformance):
             await store.close()
 
     async def test_a_copy_of_an_object_is_no_document(
-        self, plane: ControlPlane, open_store: OpenStore, cluster: KubernetesCluster
+        self, plane: ControlPlane, open_store: OpenStore, location: KubernetesCluster
     ) -> None:
         store = await open_store()
         await store.put("topics/a", b"1")
         begin = (await store.listing()).revision
-        found = json.loads(plane.kubectl("get", "sdoc", f"{cluster.cluster}.topics.a", "-o", "json"))
+        found = json.loads(plane.kubectl("get", "sdoc", f"{location.cluster}.topics.a", "-o", "json"))
         found["metadata"] = {"name": "backup", "labels": found["metadata"]["labels"]}
         plane.kubectl("create", "-f", "-", stdin=json.dumps(found))
         assert len((await store.listing()).documents) == 1
         assert await changes_until(store, begin, await store.latest_revision()) == []
 
     async def test_labels_and_owners_that_others_set_stay(
-        self, plane: ControlPlane, open_store: OpenStore, cluster: KubernetesCluster
+        self, plane: ControlPlane, open_store: OpenStore, location: KubernetesCluster
     ) -> None:
         store = await open_store()
         await store.put("topics/a", b"1")
-        plane.kubectl("label", "sdoc", f"{cluster.cluster}.topics.a", "team=air")
+        plane.kubectl("label", "sdoc", f"{location.cluster}.topics.a", "team=air")
         await store.put("topics/a", b"2")
-        assert "team=air" in plane.kubectl("get", "sdoc", f"{cluster.cluster}.topics.a", "--show-labels")
+        assert "team=air" in plane.kubectl("get", "sdoc", f"{location.cluster}.topics.a", "--show-labels")
 
     async def test_a_document_whose_label_is_taken_away_vanishes_and_can_be_written_anew(
-        self, plane: ControlPlane, open_store: OpenStore, cluster: KubernetesCluster
+        self, plane: ControlPlane, open_store: OpenStore, location: KubernetesCluster
     ) -> None:
         store = await open_store()
         begin = await store.put("topics/a", b"1")
-        name = f"{cluster.cluster}.topics.a"
+        name = f"{location.cluster}.topics.a"
         for labels in ("barnabas.dev/cluster-", "team=air"):
             plane.kubectl("label", "sdoc", name, "barnabas.dev/cluster-", labels)
             assert (await store.listing()).documents == []

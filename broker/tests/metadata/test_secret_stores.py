@@ -36,14 +36,14 @@ class TestSqliteSecrets(SecretConformance):
 class TestKubernetesSecrets(SecretConformance):
     @pytest.fixture
     async def open_secrets(
-        self, plane: ControlPlane, address: tuple[str, int], account: Path, cluster: KubernetesCluster
+        self, plane: ControlPlane, address: tuple[str, int], account: Path, location: KubernetesCluster
     ) -> AsyncIterator[OpenSecrets]:
-        make_secrets(plane, cluster.cluster)
-        allow(plane, cluster.cluster)
+        make_secrets(plane, location.cluster)
+        allow(plane, location.cluster)
         opened: list[KubernetesSecrets] = []
 
         async def open_one() -> KubernetesSecrets:
-            opened.append(KubernetesSecrets(cluster, access_at(address, account)))
+            opened.append(KubernetesSecrets(location, access_at(address, account)))
             return opened[-1]
 
         yield open_one
@@ -51,10 +51,10 @@ class TestKubernetesSecrets(SecretConformance):
             await store.close()
 
     async def test_credentials_go_with_their_secret_and_come_when_it_is_made_again(
-        self, plane: ControlPlane, open_secrets: OpenSecrets, cluster: KubernetesCluster
+        self, plane: ControlPlane, open_secrets: OpenSecrets, location: KubernetesCluster
     ) -> None:
         store, other = await open_secrets(), await open_secrets()
-        name = f"{cluster.cluster}-credentials-{shard_of('scram/a')}"
+        name = f"{location.cluster}-credentials-{shard_of('scram/a')}"
         await store.write({"scram/a": b'"1"'})
         assert await other.read() == {"scram/a": b'"1"'}
         following = other.follow()
@@ -68,11 +68,11 @@ class TestKubernetesSecrets(SecretConformance):
         await until(following, {"scram/a": b'"2"'})
 
     async def test_what_no_broker_wrote_hides_no_credential(
-        self, plane: ControlPlane, open_secrets: OpenSecrets, cluster: KubernetesCluster
+        self, plane: ControlPlane, open_secrets: OpenSecrets, location: KubernetesCluster
     ) -> None:
         store = await open_secrets()
         await store.write({"scram/a": b'"1"'})
-        name = f"{cluster.cluster}-credentials-{shard_of('scram/a')}"
+        name = f"{location.cluster}-credentials-{shard_of('scram/a')}"
         plane.kubectl("patch", "secret", name, "-p", '{"stringData": {"note": "mine"}}')
         assert await store.read() == {"scram/a": b'"1"'}
 

@@ -2,14 +2,13 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from uuid import UUID
 
 import msgspec
 import pytest
 from large_topics import STATE, a_change, a_large_topic, changes_of, finalize, image_of, stored, with_level_2
-from metadata_cluster import ClusterOfNodes, Node, a_topic, cluster_at, led
+from metadata_cluster import ClusterOfNodes, Node, a_topic, led
 
 from barnabas_broker.metadata.controller import deletions, transitions
 from barnabas_broker.metadata.controller.decisions.create_partitions import NewPartitions
@@ -26,12 +25,6 @@ from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.fair_turns import FairTurn
 from barnabas_core.metadata_level import METADATA_LEVEL
 from barnabas_core.topic_partition import TopicPartition
-
-
-@pytest.fixture
-async def cluster(tmp_path: Path) -> AsyncIterator[ClusterOfNodes]:
-    async with cluster_at(tmp_path / "metadata.db") as made:
-        yield made
 
 
 async def sizes(node: Node) -> list[int]:

@@ -1,13 +1,11 @@
 """Topics in several documents of which some have vanished, are older, or are not what they were."""
 
-from collections.abc import AsyncIterator
-from pathlib import Path
 from uuid import UUID
 
 import msgspec
 import pytest
 from large_topics import STATE, a_change, a_large_topic, changes_of, stored, with_level_2
-from metadata_cluster import SESSION_MS, ClusterOfNodes, cluster_at
+from metadata_cluster import SESSION_MS, ClusterOfNodes
 from store_conformance import delete
 
 from barnabas_broker.metadata.controller import deletions, transitions
@@ -21,12 +19,6 @@ from barnabas_broker.metadata.store.sqlite.sqlite_store import SqliteStore
 from barnabas_broker.metadata.topic_layout import documents_of, laid_out, part_keys
 from barnabas_core.errors import ApiError, ErrorCode
 from harness.manual_clock import ManualClock
-
-
-@pytest.fixture
-async def cluster(tmp_path: Path) -> AsyncIterator[ClusterOfNodes]:
-    async with cluster_at(tmp_path / "metadata.db") as made:
-        yield made
 
 
 async def test_a_part_that_vanishes_is_written_anew_by_who_knows_it(cluster: ClusterOfNodes) -> None:

@@ -1,11 +1,9 @@
 """Topics that only brokers' logs know: they are reported, and none is made in their place."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
-from metadata_cluster import ClusterOfNodes, Node, a_topic, cluster_at, led
+from metadata_cluster import ClusterOfNodes, Node, a_topic, led
 from store_conformance import delete
 
 from barnabas_broker.metadata.controller.decisions.create_topics import NewTopic
@@ -18,12 +16,6 @@ from barnabas_core.errors import ApiError, ErrorCode
 
 FLIGHTS = a_topic("flights", led(1))
 LOGS = [HeldLog("flights", FLIGHTS.topic_id, 0, 5, 100, Kept.ALL)]
-
-
-@pytest.fixture
-async def cluster(tmp_path: Path) -> AsyncIterator[ClusterOfNodes]:
-    async with cluster_at(tmp_path / "metadata.sqlite") as nodes:
-        yield nodes
 
 
 async def reported(cluster: ClusterOfNodes) -> tuple[Node, Node]:

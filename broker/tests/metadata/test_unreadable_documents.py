@@ -1,13 +1,12 @@
 """A document of the metadata store that cannot be read costs itself: brokers start, and who knows it mends it."""
 
 import logging
-from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 from random import Random
 from uuid import UUID
 
 import pytest
-from metadata_cluster import ClusterOfNodes, a_topic, cluster_at, led
+from metadata_cluster import ClusterOfNodes, a_topic, led
 
 from barnabas_broker.metadata.controller.decisions.create_topics import NewTopic
 from barnabas_broker.metadata.controller.decisions.restored_topics import restored_topics
@@ -35,12 +34,6 @@ from harness.manual_clock import ManualClock
 
 TORN = b'{"torn'
 KEYS = (CONTROLLER_KEY, FEATURES_KEY, PRODUCER_IDS_KEY, broker_key(1), broker_key(2), topic_key("a"))
-
-
-@pytest.fixture
-async def cluster(tmp_path: Path) -> AsyncIterator[ClusterOfNodes]:
-    async with cluster_at(tmp_path / "metadata.sqlite") as nodes:
-        yield nodes
 
 
 async def test_a_broker_starts_whatever_cannot_be_read_and_names_it(

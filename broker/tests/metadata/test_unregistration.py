@@ -1,19 +1,10 @@
 """A broker that is gone for good is forgotten; one that lives, starts or has replicas is not."""
 
-from collections.abc import AsyncIterator
-from pathlib import Path
-
 import pytest
-from metadata_cluster import ClusterOfNodes, Node, a_topic, cluster_at, led
+from metadata_cluster import ClusterOfNodes, Node, a_topic, led
 
 from barnabas_broker.metadata.membership.membership import BROKER_LEASES
 from barnabas_core.errors import ApiError, ErrorCode
-
-
-@pytest.fixture
-async def cluster(tmp_path: Path) -> AsyncIterator[ClusterOfNodes]:
-    async with cluster_at(tmp_path / "metadata.sqlite") as nodes:
-        yield nodes
 
 
 async def without_broker_2(cluster: ClusterOfNodes) -> Node:

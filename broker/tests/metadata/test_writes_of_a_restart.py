@@ -1,22 +1,14 @@
 """A broker that goes and comes: how often its topics are written."""
 
 from collections import Counter
-from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
-from metadata_cluster import ClusterOfNodes, Node, a_topic, cluster_at, led
+from metadata_cluster import ClusterOfNodes, Node, a_topic, led
 
 from barnabas_broker.metadata.documents import topic_key
 from barnabas_broker.metadata.store.metadata_store import VersionConflict, Write
 
 TOPICS = [f"t{number}" for number in range(20)]
-
-
-@pytest.fixture
-async def cluster(tmp_path: Path) -> AsyncIterator[ClusterOfNodes]:
-    async with cluster_at(tmp_path / "metadata.db") as made:
-        yield made
 
 
 def count_writes(nodes: list[Node], monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
