@@ -45,8 +45,13 @@ class Turns:
         await asyncio.gather(*moving)
 
 
-async def _all_at_once(broker: Broker, other_dir: str, turns: Turns) -> None:
-    moves: list[Coroutine[object, object, None]] = []
+async def test_one_of_many_moves_copies_or_swaps_in_a_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    states = [led(HERE, 4, HERE, replicas=1) for _ in range(MANY)]
+    broker = Broker(tmp_path, *states[:1])
+    broker.show(*states)
+    while broker.timers.turn():
+        pass
+    turns, other_dir, moves = Turns(monkeypatch), str(tmp_path / "more"), list[Coroutine[object, object, None]]()
     throttle = Throttle(broker.clock, lambda: UNLIMITED)
     mover = LogMover(broker.logs, broker.replicas, throttle, moves.append, asyncio.sleep, STEPS)
     partitions = list(broker.replicas.lookup.partitions())
@@ -56,16 +61,6 @@ async def _all_at_once(broker: Broker, other_dir: str, turns: Turns) -> None:
     await turns.until_all_have_ended(moves)
     assert len(partitions) == MANY
     assert {(each.log.log_dir, each.log.log_end_offset) for each in partitions} == {(other_dir, BATCHES)}
-
-
-async def test_one_of_many_moves_copies_or_swaps_in_a_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    states = [led(HERE, 4, HERE, replicas=1) for _ in range(MANY)]
-    broker = Broker(tmp_path, *states[:1])
-    broker.show(*states)
-    while broker.timers.turn():
-        pass
-    turns = Turns(monkeypatch)
-    await _all_at_once(broker, str(tmp_path / "more"), turns)
     assert turns.swaps.total() == MANY // 2
     assert turns.copies.total() > 3 * turns.swaps.total()
     assert max(count for turn, count in turns.copies.items() if not turns.swaps[turn]) == 1

@@ -194,7 +194,12 @@ async def test_who_has_ended_its_side_gets_the_answer_that_comes_in_time() -> No
         running.listener.close()
 
 
-async def _has_closed(*bodies: bytes) -> None:
+@pytest.mark.parametrize("behind", [(), (b"small",), (b"small", b"late")])
+async def test_a_client_that_has_closed_is_noticed_without_a_limit_also_where_an_answer_waits_behind_another(
+    behind: tuple[bytes, ...],
+) -> None:
+    """A Produce may ask to wait for weeks, and the answers to what came after it wait for its own."""
+    bodies = (b"late", *behind)
     async with slow.listening(idle_s_max=None) as (listener, port):
         _, writer = await slow.connect(port)
         writer.write(b"".join(map(framed, bodies)))
@@ -209,11 +214,3 @@ async def _has_closed(*bodies: bytes) -> None:
         listener._close_idle()
         listener._close_idle()
         assert connection.is_closed
-
-
-@pytest.mark.parametrize("behind", [(), (b"small",), (b"small", b"late")])
-async def test_a_client_that_has_closed_is_noticed_without_a_limit_also_where_an_answer_waits_behind_another(
-    behind: tuple[bytes, ...],
-) -> None:
-    """A Produce may ask to wait for weeks, and the answers to what came after it wait for its own."""
-    await _has_closed(b"late", *behind)

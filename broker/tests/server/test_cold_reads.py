@@ -89,8 +89,8 @@ async def ask(port: int, body: bytes) -> bytes:
         writer.close()
 
 
-async def _all_there(folder: Path) -> None:
-    async with asyncio.timeout(PATIENCE_S), world(folder) as made:
+async def test_what_is_on_the_disk_is_read_ahead_and_sent_and_what_is_cached_is_sent_at_once(tmp_path: Path) -> None:
+    async with asyncio.timeout(PATIENCE_S), world(tmp_path) as made:
         for body, length in ((b"large", LARGE_BYTES), (b"small", SMALL_BYTES)):
             made.chill()
             before = made.listener.cold_reads.reads_total
@@ -99,10 +99,6 @@ async def _all_there(folder: Path) -> None:
             before = made.listener.cold_reads.reads_total
             assert await ask(made.port, body) == made.content[START : START + length]
             assert made.listener.cold_reads.reads_total == before
-
-
-async def test_what_is_on_the_disk_is_read_ahead_and_sent_and_what_is_cached_is_sent_at_once(tmp_path: Path) -> None:
-    await _all_there(tmp_path)
 
 
 def slow_disk(monkeypatch: pytest.MonkeyPatch) -> Event:
@@ -117,9 +113,9 @@ def slow_disk(monkeypatch: pytest.MonkeyPatch) -> Event:
     return disk
 
 
-async def _others_go_on(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_disk_that_hangs_holds_up_nobody_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     disk = slow_disk(monkeypatch)
-    async with asyncio.timeout(PATIENCE_S), world(folder) as made:
+    async with asyncio.timeout(PATIENCE_S), world(tmp_path) as made:
         made.chill()
         cold = [asyncio.ensure_future(ask(made.port, b"large")) for _ in range(10)]
         while made.listener.cold_reads.reads_total < len(cold):
@@ -133,13 +129,11 @@ async def _others_go_on(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert all(answer == made.content[START:] for answer in await asyncio.gather(*cold))
 
 
-async def test_a_disk_that_hangs_holds_up_nobody_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    await _others_go_on(tmp_path, monkeypatch)
-
-
-async def _answered_meanwhile(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_answer_that_comes_while_the_disk_is_read_for_an_earlier_one_changes_nothing_of_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     disk = slow_disk(monkeypatch)
-    async with asyncio.timeout(PATIENCE_S), world(folder) as made:
+    async with asyncio.timeout(PATIENCE_S), world(tmp_path) as made:
         made.chill()
         reads = made.listener.cold_reads
         reader, writer = await asyncio.open_connection("127.0.0.1", made.port)
@@ -163,9 +157,3 @@ async def _answered_meanwhile(folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
         assert await reader.readexactly(SMALL_BYTES - 10_000) == made.content[START : START + SMALL_BYTES - 10_000]
         assert await reader.readexactly(4 + len(b"after")) == struct.pack(">i", len(b"after")) + b"after"
         writer.close()
-
-
-async def test_an_answer_that_comes_while_the_disk_is_read_for_an_earlier_one_changes_nothing_of_that(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    await _answered_meanwhile(tmp_path, monkeypatch)

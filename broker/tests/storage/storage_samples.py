@@ -83,6 +83,18 @@ def read_all(log: Log) -> list[BatchHeader]:
     return headers
 
 
+class DiesAtARename(PosixFileSystem):
+    """The process dies at the rename that comes after `renames_left` others."""
+
+    renames_left = 1000
+
+    def rename(self, old: str, new: str) -> None:
+        if self.renames_left == 0:
+            raise KeyboardInterrupt
+        self.renames_left -= 1
+        super().rename(old, new)
+
+
 @dataclass
 class OneLog:
     """A log dir with one log, which a test opens, crashes and opens again."""

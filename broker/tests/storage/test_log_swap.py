@@ -3,9 +3,8 @@
 from pathlib import Path
 
 import pytest
-from storage_samples import OneLog, append, batch, bytes_of, headers_in, read_all
+from storage_samples import DiesAtARename, OneLog, append, batch, bytes_of, headers_in, read_all
 
-from barnabas_broker.storage.disk.files import PosixFileSystem
 from barnabas_broker.storage.logs.log import Log
 
 SIZE = len(batch(1))
@@ -44,21 +43,9 @@ def test_the_new_segment_is_read_and_the_old_ones_wait_to_be_removed(tmp_path: P
     assert append(log, batch(1)).base_offset == 7
 
 
-class DiesAfter(PosixFileSystem):
-    """The process dies at the n-th rename."""
-
-    renames_left = 1000
-
-    def rename(self, old: str, new: str) -> None:
-        if self.renames_left == 0:
-            raise KeyboardInterrupt
-        self.renames_left -= 1
-        super().rename(old, new)
-
-
 @pytest.mark.parametrize("renames", range(13))
 def test_a_crash_in_a_swap_leaves_the_old_or_the_new(tmp_path: Path, renames: int) -> None:
-    files = DiesAfter()
+    files = DiesAtARename()
     one = OneLog(tmp_path, files=files)
     log = with_cleaned_files(one)
     files.renames_left = renames

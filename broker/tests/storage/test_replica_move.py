@@ -9,7 +9,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from storage_samples import NOW_MS, append, batch, bytes_of, headers_in, read_all
+from storage_samples import NOW_MS, DiesAtARename, append, batch, bytes_of, headers_in, read_all
 
 from barnabas_broker.storage.disk import file_names
 from barnabas_broker.storage.disk.files import PosixFile, PosixFileSystem
@@ -33,18 +33,6 @@ SIZE = len(batch(1))
 CONFIG = LogConfig(segment_bytes=5 * SIZE, index_interval_bytes=0)
 FLIGHTS = TopicPartition("flights", 0)
 TOPIC_ID = UUID("0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0")
-
-
-class DiesAt(PosixFileSystem):
-    """The process dies at a rename: of the old log's directory, then of the copy's."""
-
-    renames_left = 1000
-
-    def rename(self, old: str, new: str) -> None:
-        if self.renames_left == 0:
-            raise KeyboardInterrupt
-        self.renames_left -= 1
-        super().rename(old, new)
 
 
 class NotedFile:
@@ -313,7 +301,7 @@ def test_a_move_to_an_unknown_directory_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("renames", [0, 1, 2])
 def test_a_crash_at_any_step_of_the_swap_leaves_the_whole_log_once(tmp_path: Path, renames: int) -> None:
-    files = DiesAt()
+    files = DiesAtARename()
     logs = started(tmp_path, files)
     filled(logs, tmp_path / "a")
     move = begun(logs, tmp_path / "b")

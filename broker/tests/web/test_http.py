@@ -36,15 +36,6 @@ async def _long() -> Page:
     return Page(HTTPStatus.OK, "text/plain", slices())
 
 
-async def _served(path: str, method: str) -> tuple[int, str]:
-    server = HttpServer({"/healthz": _healthz, "/long": _long})
-    port = await server.start("127.0.0.1", 0)
-    try:
-        return await asyncio.to_thread(_fetch, port, path, method)
-    finally:
-        server.close()
-
-
 @pytest.mark.parametrize(
     ("method", "path", "status", "body"),
     [
@@ -58,22 +49,20 @@ async def _served(path: str, method: str) -> tuple[int, str]:
     ],
 )
 async def test_a_page_is_served(method: str, path: str, status: int, body: str) -> None:
-    assert await _served(path, method) == (status, body)
+    server = HttpServer({"/healthz": _healthz, "/long": _long})
+    port = await server.start("127.0.0.1", 0)
+    assert await asyncio.to_thread(_fetch, port, path, method) == (status, body)
+    server.close()
 
 
-async def _garbage() -> bytes:
+async def test_what_is_no_http_is_sent_away() -> None:
     server = HttpServer({"/healthz": _healthz})
     port = await server.start("127.0.0.1", 0)
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(b"\x00\x01\x02 no HTTP at all\r\n\r\n")
-    answer = await reader.read()
+    assert await reader.read() == b""
     writer.close()
     server.close()
-    return answer
-
-
-async def test_what_is_no_http_is_sent_away() -> None:
-    assert await _garbage() == b""
 
 
 async def test_many_who_say_nothing_keep_few_descriptors_and_nobody_out() -> None:

@@ -44,6 +44,19 @@ SMALL_VALUES = VALUES | {kind: st.integers(0, 50) for kind in INTEGERS} | {"stri
 Tree = dict[str, Any]
 
 
+class MemoryFile:
+    """Bytes in place of a segment's file."""
+
+    def __init__(self, content: bytes) -> None:
+        self.content = content
+
+    def fileno(self) -> int:
+        raise NotImplementedError
+
+    def read_at(self, position: int, length: int) -> bytes:
+        return self.content[position : position + length]
+
+
 def message_trees(name: str, version: int, values: dict[str, st.SearchStrategy[Any]]) -> st.SearchStrategy[Tree]:
     """The fields that the message has in this version, nested structs as trees too."""
     return struct_trees(schema.message(name).struct, version, values)

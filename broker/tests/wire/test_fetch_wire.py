@@ -12,6 +12,7 @@ from kafka.protocol.consumer import FetchRequest as KafkaRequest
 from kafka.protocol.consumer import FetchResponse as KafkaResponse
 from kio.serial import entity_reader
 from leader_samples import endpoints, expected_endpoints, leaders
+from message_samples import MemoryFile
 
 from barnabas_broker.wire.fetch import FetchPartition, FetchTopic, ForgottenTopic, parse_fetch
 from barnabas_broker.wire.fetch_response import FetchResult, encode_fetch_response
@@ -35,19 +36,6 @@ forgotten_topics = st.lists(st.tuples(names, topic_ids, st.lists(int32s, max_siz
 Asked = Sequence[tuple[str, uuid.UUID, Sequence[FetchPartition]]]
 Answers = Sequence[tuple[str, uuid.UUID, list[FetchResult]]]
 Forgotten = Sequence[tuple[str, uuid.UUID, Sequence[int]]]
-
-
-class MemoryFile:
-    """Bytes in place of a segment's file."""
-
-    def __init__(self, content: bytes) -> None:
-        self.content = content
-
-    def fileno(self) -> int:
-        raise NotImplementedError
-
-    def read_at(self, position: int, length: int) -> bytes:
-        return self.content[position : position + length]
 
 
 def sent(parts: Sequence[Part]) -> bytes:

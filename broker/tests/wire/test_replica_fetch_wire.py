@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from kafka.protocol.consumer import FetchRequest as KafkaRequest
 from kafka.protocol.consumer import FetchResponse as KafkaResponse
 from kio.serial import entity_reader
+from message_samples import MemoryFile
 
 from barnabas_broker.wire.fetch import FetchPartition, FetchTopic, parse_fetch
 from barnabas_broker.wire.fetch_response import FetchResult, encode_fetch_response
@@ -40,19 +41,6 @@ fetches = st.builds(
     session_id=int32s,
     session_epoch=int32s,
 )
-
-
-class Bytes:
-    """In place of a segment's file."""
-
-    def __init__(self, content: bytes) -> None:
-        self.content = content
-
-    def fileno(self) -> int:
-        raise NotImplementedError
-
-    def read_at(self, position: int, length: int) -> bytes:
-        return self.content[position : position + length]
 
 
 Asked = dict[bytes, list[FetchPartition]]
@@ -96,7 +84,7 @@ def test_the_leader_kafka_python_and_kio_read_our_request(
     assert size == len(body)
 
 
-content = Bytes(bytes(range(256)) * 8)
+content = MemoryFile(bytes(range(256)) * 8)
 slices = st.none() | st.builds(
     lambda position, length: FileSlice(content, position, length), st.integers(0, 999), st.integers(1, 999)
 )
