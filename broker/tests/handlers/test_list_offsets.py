@@ -20,22 +20,22 @@ from barnabas_broker.wire.messages import ListOffsetsRequest
 from barnabas_core.fair_turns import FairTurn
 
 
-def found(broker: Broker) -> TimestampOffset:
+async def found(broker: Broker) -> TimestampOffset:
     partition, turn = broker.partition, FairTurn(broker.clock)
-    return asyncio.run(find_offset(partition, LARGEST_TIMESTAMP, partition.log.high_watermark, turn))
+    return await find_offset(partition, LARGEST_TIMESTAMP, partition.log.high_watermark, turn)
 
 
-def test_the_record_with_the_largest_time_is_none_that_is_not_committed(tmp_path: Path) -> None:
+async def test_the_record_with_the_largest_time_is_none_that_is_not_committed(tmp_path: Path) -> None:
     broker = Broker(tmp_path, led(HERE, 1, HERE, OTHER, replicas=2))
     broker.append(1)
     partition = broker.partition
     assert partition.log.high_watermark == 0
-    assert found(broker) == NOTHING
+    assert await found(broker) == NOTHING
     partition.fetched_by(OTHER, 0, 1, 0, 0)
-    assert found(broker).offset == 0
+    assert (await found(broker)).offset == 0
 
 
-def answer_many(broker: Broker, is_gone: Callable[[], bool], bytes_max: int = BYTES_MAX) -> object:
+async def answer_many(broker: Broker, is_gone: Callable[[], bool], bytes_max: int = BYTES_MAX) -> object:
     """The offset of one partition, asked for many times by one client."""
     partition = ListOffsetsRequest.ListOffsetsTopic.ListOffsetsPartition(
         partition_index=FLIGHTS.partition, current_leader_epoch=-1, timestamp=-1
@@ -43,23 +43,19 @@ def answer_many(broker: Broker, is_gone: Callable[[], bool], bytes_max: int = BY
     topics = [ListOffsetsRequest.ListOffsetsTopic(name=FLIGHTS.topic, partitions=[partition] * MANY)]
     request = ListOffsetsRequest(replica_id=-1, isolation_level=0, topics=topics)
     context = RequestContext(2, 7, Client("PLAINTEXT", "127.0.0.1:5"), is_gone)
-
-    async def run() -> object:
-        timers: Any = SimpleNamespace(call_soon=asyncio.get_running_loop().call_soon)
-        answers = LargeResponses(SlowClock(), timers, bytes_max)
-        environment: Any = SimpleNamespace(replicas=broker.replicas, answers=answers)
-        return await list_offsets.handle(environment, context, request)
-
-    return asyncio.run(run())
+    timers: Any = SimpleNamespace(call_soon=asyncio.get_running_loop().call_soon)
+    answers = LargeResponses(SlowClock(), timers, bytes_max)
+    environment: Any = SimpleNamespace(replicas=broker.replicas, answers=answers)
+    return await list_offsets.handle(environment, context, request)
 
 
-def test_no_more_offsets_are_looked_up_for_a_client_that_is_gone(tmp_path: Path) -> None:
+async def test_no_more_offsets_are_looked_up_for_a_client_that_is_gone(tmp_path: Path) -> None:
     broker = Broker(tmp_path, led(HERE, 1, HERE, replicas=1))
     with pytest.raises(CloseConnection, match="the client has disconnected"):
-        answer_many(broker, lambda: True)
+        await answer_many(broker, lambda: True)
 
 
-def test_an_answer_with_too_many_offsets_ends_its_connection(tmp_path: Path) -> None:
+async def test_an_answer_with_too_many_offsets_ends_its_connection(tmp_path: Path) -> None:
     broker = Broker(tmp_path, led(HERE, 1, HERE, replicas=1))
     with pytest.raises(CloseConnection, match="the response has more than 500 bytes; request fewer elements at once"):
-        answer_many(broker, lambda: False, bytes_max=500)
+        await answer_many(broker, lambda: False, bytes_max=500)

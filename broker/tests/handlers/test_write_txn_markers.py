@@ -61,17 +61,14 @@ async def write(
     ]
 
 
-def end(
+async def end(
     broker: Producing, producer_id: int, *topics: tuple[str, int], commit: bool = True, epoch: int = 0
 ) -> list[int]:
-    async def run() -> list[int]:
-        writing = asyncio.ensure_future(write(broker, producer_id, *topics, commit=commit, epoch=epoch))
-        while not writing.done():
-            await asyncio.sleep(0)
-            broker.timers.pass_time()
-        return [code for _, _, code in await writing]
-
-    return asyncio.run(run())
+    writing = asyncio.ensure_future(write(broker, producer_id, *topics, commit=commit, epoch=epoch))
+    while not writing.done():
+        await asyncio.sleep(0)
+        broker.timers.pass_time()
+    return [code for _, _, code in await writing]
 
 
 def begin_fetch(broker: Producing, client: Client, isolation_level: int, min_bytes: int = 1) -> None:
@@ -105,10 +102,10 @@ def read(broker: Producing, isolation_level: int) -> Any:
     return fetched(client)
 
 
-def test_an_aborted_transaction_is_named_to_those_who_read_committed_records_only(broker: Producing) -> None:
+async def test_an_aborted_transaction_is_named_to_those_who_read_committed_records_only(broker: Producing) -> None:
     send(broker, ALPHA, 0)
     send(broker, BETA, 0)
-    assert end(broker, ALPHA, commit=False) == [0]
+    assert await end(broker, ALPHA, commit=False) == [0]
     committed, uncommitted = read(broker, READ_COMMITTED), read(broker, 0)
     assert (committed.high_watermark, committed.last_stable_offset) == (3, 1)
     assert [(each.producer_id, each.first_offset) for each in committed.aborted_transactions] == [(ALPHA, 0)]
@@ -116,22 +113,22 @@ def test_an_aborted_transaction_is_named_to_those_who_read_committed_records_onl
     assert (uncommitted.last_stable_offset, uncommitted.aborted_transactions) == (1, None)
 
 
-def test_a_fetch_waits_for_bytes_below_the_first_open_transaction(broker: Producing) -> None:
+async def test_a_fetch_waits_for_bytes_below_the_first_open_transaction(broker: Producing) -> None:
     send(broker, ALPHA, 0)
     client = Client(broker)
     begin_fetch(broker, client, READ_COMMITTED)
     send(broker, BETA, 0)
     broker.timers.pass_time()
     assert not client.answers
-    end(broker, ALPHA)
+    await end(broker, ALPHA)
     broker.timers.pass_time()
     assert fetched(client).last_stable_offset == 1
 
 
-def test_a_marker_is_refused_where_kafka_refuses_it(broker: Producing) -> None:
-    assert end(broker, ALPHA, epoch=1) == [0]
-    assert end(broker, ALPHA, epoch=0) == [47]
-    assert end(broker, ALPHA, ("nowhere", 0), FLIGHTS, epoch=1) == [3, 0]
+async def test_a_marker_is_refused_where_kafka_refuses_it(broker: Producing) -> None:
+    assert await end(broker, ALPHA, epoch=1) == [0]
+    assert await end(broker, ALPHA, epoch=0) == [47]
+    assert await end(broker, ALPHA, ("nowhere", 0), FLIGHTS, epoch=1) == [3, 0]
     assert broker.partition.log.log_end_offset == 2
 
 

@@ -1,6 +1,5 @@
 """A log dir of many partitions goes offline, and comes back, some of them a turn of the loop."""
 
-import asyncio
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -59,8 +58,8 @@ def offline(broker: Broker) -> int:
     return len([each for each in broker.replicas.lookup.partitions() if each.failure is not None])
 
 
-def look_at_disks(broker: Broker) -> None:
-    asyncio.run(LogChores(broker.logs, broker.replicas, broker.clock, lambda _: None).look_at_disks())
+async def look_at_disks(broker: Broker) -> None:
+    await LogChores(broker.logs, broker.replicas, broker.clock, lambda _: None).look_at_disks()
 
 
 def test_the_partitions_of_a_failed_log_dir_go_offline_some_a_turn(
@@ -72,18 +71,18 @@ def test_the_partitions_of_a_failed_log_dir_go_offline_some_a_turn(
     assert len({where for said in broker.offline_reports for where in said}) == COUNT // 2
 
 
-def test_a_log_dir_does_not_come_back_before_its_partitions_have_gone_offline(
+async def test_a_log_dir_does_not_come_back_before_its_partitions_have_gone_offline(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The logs that would be loaded anew are in use as long as one has not."""
     slow(broker, monkeypatch, Partition, "go_offline")
     broker.lose_disk()
     assert 0 < offline(broker) < COUNT // 2
-    look_at_disks(broker)
+    await look_at_disks(broker)
     is_online = [failed_dir(broker).is_online]
     broker.timers.pass_time(1)
     assert offline(broker) == COUNT // 2
-    look_at_disks(broker)
+    await look_at_disks(broker)
     is_online.append(failed_dir(broker).is_online)
     assert is_online == [False, True]
 

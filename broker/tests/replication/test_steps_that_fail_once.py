@@ -36,13 +36,13 @@ def refuse_a_rename(monkeypatch: pytest.MonkeyPatch, code: int, to: str, *, pass
     return refused
 
 
-def look_at_disks(broker: Broker) -> None:
-    asyncio.run(LogChores(broker.logs, broker.replicas, broker.clock, lambda _: None).look_at_disks())
+async def look_at_disks(broker: Broker) -> None:
+    await LogChores(broker.logs, broker.replicas, broker.clock, lambda _: None).look_at_disks()
 
 
 @pytest.mark.parametrize("is_stray", [False, True])
 @pytest.mark.parametrize("code", ERRORS, ids=errno.errorcode.get)
-def test_a_deleted_topic_whose_directory_is_not_renamed_at_once_goes_all_the_same(
+async def test_a_deleted_topic_whose_directory_is_not_renamed_at_once_goes_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, is_stray: bool
 ) -> None:
     broker = Broker(tmp_path, led(HERE, 5, HERE))
@@ -55,7 +55,7 @@ def test_a_deleted_topic_whose_directory_is_not_renamed_at_once_goes_all_the_sam
     broker.show_only((tombstone_key(topic_id), TombstoneDocument(FLIGHTS.topic, topic_id, NOW_MS, 1)))
     names = [[path.name.rpartition("-")[2] for path in broker.folder.glob("flights-*")]]
     for _ in range(2):
-        look_at_disks(broker)
+        await look_at_disks(broker)
         names.append([path.name.rpartition("-")[2] for path in broker.folder.glob("flights-*")])
     assert refused
     assert names == [["stray" if is_stray else "0"], ["delete"], ["delete"]]

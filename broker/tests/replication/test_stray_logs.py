@@ -1,6 +1,5 @@
 """Logs go only when somebody says so; those of which the metadata knows nothing stay, and nobody uses them."""
 
-import asyncio
 import shutil
 from pathlib import Path
 from uuid import UUID
@@ -68,18 +67,18 @@ def test_a_log_of_an_unknown_topic_stays_where_it_is_and_is_not_served(broker: B
     broker.append(1)
 
 
-def look_at_disks(broker: Broker) -> None:
-    asyncio.run(LogChores(broker.logs, broker.replicas, broker.clock, lambda _: None).look_at_disks())
+async def look_at_disks(broker: Broker) -> None:
+    await LogChores(broker.logs, broker.replicas, broker.clock, lambda _: None).look_at_disks()
     broker.timers.pass_time(1)
 
 
-def test_one_that_somebody_has_removed_is_forgotten_when_its_topic_is_deleted(broker: Broker) -> None:
+async def test_one_that_somebody_has_removed_is_forgotten_when_its_topic_is_deleted(broker: Broker) -> None:
     """All logs would be looked through every second, for ever, to delete it."""
     set_aside(broker)
     for directory in broker.folder.glob("*-stray"):
         shutil.rmtree(directory)
     broker.show_only(a_tombstone())
-    look_at_disks(broker)
+    await look_at_disks(broker)
     assert len(broker.logs.strays) == 0
     assert broker.logs.due_deletions(NOW_MS + HOUR_MS) == []
 
@@ -118,12 +117,14 @@ def test_a_tombstone_deletes_a_log_of_an_unknown_topic(broker: Broker) -> None:
     assert len(broker.logs.strays) == 0
 
 
-def test_a_tombstone_that_comes_while_a_log_of_an_unknown_topic_is_offline_deletes_it_later(broker: Broker) -> None:
+async def test_a_tombstone_that_comes_while_a_log_of_an_unknown_topic_is_offline_deletes_it_later(
+    broker: Broker,
+) -> None:
     broker.start_anew()
     broker.lose_disk()
     broker.show_only(a_tombstone())
     broker.find_disk()
-    look_at_disks(broker)
+    await look_at_disks(broker)
     assert states(broker) == ["delete"]
 
 

@@ -49,38 +49,34 @@ def counting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(test_connection, "PlainTransport", CountingTransport)
 
 
-def sends(*bodies: bytes, answered: int) -> list[bytes]:
+async def sends(*bodies: bytes, answered: int) -> list[bytes]:
     """Return what each call of `send` sent, for requests that were received together."""
-
-    async def run() -> list[bytes]:
-        async with connected(Echo()) as (connection, reader, writer):  # type: ignore[arg-type]
-            writer.write(b"".join(map(framed, bodies)))
-            assert [await answer(reader) for _ in range(answered)] == list(bodies[:answered])
-            transport = connection._transport
-            assert isinstance(transport, CountingTransport)
-            return transport.sent
-
-    return asyncio.run(run())
+    async with connected(Echo()) as (connection, reader, writer):  # type: ignore[arg-type]
+        writer.write(b"".join(map(framed, bodies)))
+        assert [await answer(reader) for _ in range(answered)] == list(bodies[:answered])
+        transport = connection._transport
+        assert isinstance(transport, CountingTransport)
+        return transport.sent
 
 
-def test_the_responses_are_sent_in_two_halves() -> None:
+async def test_the_responses_are_sent_in_two_halves() -> None:
     bodies = [b"first", b"other", b"third", b"fourt", b"fifth"]
     halves = [b"".join(map(framed, bodies[:3])), b"".join(map(framed, bodies[3:]))]
-    assert sends(*bodies, answered=5) == halves
+    assert await sends(*bodies, answered=5) == halves
 
 
-def test_a_single_response_is_sent_at_once() -> None:
-    assert sends(b"first", answered=1) == [framed(b"first")]
+async def test_a_single_response_is_sent_at_once() -> None:
+    assert await sends(b"first", answered=1) == [framed(b"first")]
 
 
-def test_a_response_of_several_parts_follows_the_small_ones_in_one_call() -> None:
-    assert sends(b"1", b"large", b"a request of more than half of the bytes", answered=2)[0].startswith(
+async def test_a_response_of_several_parts_follows_the_small_ones_in_one_call() -> None:
+    assert (await sends(b"1", b"large", b"a request of more than half of the bytes", answered=2))[0].startswith(
         framed(b"1") + framed(b"large")
     )
 
 
 @pytest.mark.parametrize("last", [b"refuse", b"close"])
-def test_a_request_that_ends_the_connection_drops_no_response_to_an_earlier_one(last: bytes) -> None:
-    assert sends(b"1", b"2", last, b"a request of more than half of the bytes", answered=2) == [
+async def test_a_request_that_ends_the_connection_drops_no_response_to_an_earlier_one(last: bytes) -> None:
+    assert await sends(b"1", b"2", last, b"a request of more than half of the bytes", answered=2) == [
         framed(b"1") + framed(b"2")
     ]

@@ -1,6 +1,5 @@
 """Who applies a run for Kubeflow's Spark operator where that is not installed is told so at once."""
 
-import asyncio
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -27,47 +26,44 @@ def cluster(backend: str) -> dict[str, Any]:
     return resource("Cluster", "one", maintenance=[{**ENTRY, "backend": backend}])
 
 
-def refusal(
+async def refusal(
     body: dict[str, Any],
     old: dict[str, Any] | None = None,
     *,
     is_installed: bool = False,
     is_silent: bool = False,
 ) -> str:
-    async def scenario() -> str:
-        async with no_server() as connection:
-            api = KubeMemory(connection)
-            if is_installed:
-                api.objects[GROUP] = {"resources": [{"name": "sparkapplications"}]}
-            api.refuse = lambda *_: KubeUnreachable("away") if is_silent else None
-            said = await webhook_said(old, body, dry_run=DryRun(api, "broker:dev", ManualLoopClock()))
-            return str(said.get("status", {}).get("message", ""))
-
-    return asyncio.run(scenario())
+    async with no_server() as connection:
+        api = KubeMemory(connection)
+        if is_installed:
+            api.objects[GROUP] = {"resources": [{"name": "sparkapplications"}]}
+        api.refuse = lambda *_: KubeUnreachable("away") if is_silent else None
+        said = await webhook_said(old, body, dry_run=DryRun(api, "broker:dev", ManualLoopClock()))
+        return str(said.get("status", {}).get("message", ""))
 
 
 @pytest.mark.parametrize("body", [run, cluster])
-def test_it_is_refused_with_what_to_install(body: Callable[[str], dict[str, Any]]) -> None:
-    assert WHY in refusal(body("Kubeflow"))
-    assert "install Kubeflow's Spark operator" in refusal(body("Kubeflow"))
+async def test_it_is_refused_with_what_to_install(body: Callable[[str], dict[str, Any]]) -> None:
+    assert WHY in await refusal(body("Kubeflow"))
+    assert "install Kubeflow's Spark operator" in await refusal(body("Kubeflow"))
 
 
 @pytest.mark.parametrize("body", [run, cluster])
-def test_where_it_is_installed_or_not_needed_nothing_is_wrong(body: Callable[[str], dict[str, Any]]) -> None:
-    assert not refusal(body("Kubeflow"), is_installed=True)
-    assert not refusal(body("Kubernetes"))
+async def test_where_it_is_installed_or_not_needed_nothing_is_wrong(body: Callable[[str], dict[str, Any]]) -> None:
+    assert not await refusal(body("Kubeflow"), is_installed=True)
+    assert not await refusal(body("Kubernetes"))
 
 
-def test_where_it_is_gone_a_cluster_that_has_such_an_entry_may_change_all_the_same() -> None:
+async def test_where_it_is_gone_a_cluster_that_has_such_an_entry_may_change_all_the_same() -> None:
     """Who uninstalls it must still be able to add brokers."""
     before = cluster("Kubeflow")
     more_brokers = {**before, "spec": {**before["spec"], "brokers": {"replicas": 5}}}
     another = resource("Cluster", "one", maintenance=[*before["spec"]["maintenance"], {**ENTRY, "name": "weekly"}])
-    assert not refusal(more_brokers, before)
-    assert not refusal(another, before)
-    assert WHY in refusal(before, cluster("Kubernetes"))
+    assert not await refusal(more_brokers, before)
+    assert not await refusal(another, before)
+    assert WHY in await refusal(before, cluster("Kubernetes"))
 
 
 @pytest.mark.parametrize("body", [run, cluster])
-def test_where_nobody_can_tell_it_is_no_objection(body: Callable[[str], dict[str, Any]]) -> None:
-    assert not refusal(body("Kubeflow"), is_silent=True)
+async def test_where_nobody_can_tell_it_is_no_objection(body: Callable[[str], dict[str, Any]]) -> None:
+    assert not await refusal(body("Kubeflow"), is_silent=True)

@@ -1,7 +1,5 @@
 """Whoever applies a run whose claims are not there is warned."""
 
-import asyncio
-
 from barnabas_operator.admission.run_preview import missing_claims
 from barnabas_operator.admission.webhook import Previewed
 from barnabas_operator.kube.api import KubeUnreachable
@@ -17,32 +15,29 @@ VOLUMES = [{"name": name, "mountPath": f"/{name}", "claimName": name} for name i
 RUN = resource(KIND, "a", cluster="one", job="archive", options={**ARCHIVE, "archive": "/there/a"}, volumes=VOLUMES)
 
 
-def warnings(*, is_silent: bool = False) -> list[str]:
-    async def scenario() -> list[str]:
-        async with no_server() as connection:
-            api, inventory = KubeMemory(connection), Inventory()
-            api.put({"kind": "PersistentVolumeClaim", "metadata": {"name": "there"}})
-            api.refuse = lambda *_: KubeUnreachable("away") if is_silent else None
-            cluster = resource("Cluster", "one")
-            meta = {**cluster["metadata"], "uid": "u", "resourceVersion": "1"}
-            inventory.keep({**cluster, "metadata": meta}, is_gone=False)
+async def warnings(*, is_silent: bool = False) -> list[str]:
+    async with no_server() as connection:
+        api, inventory = KubeMemory(connection), Inventory()
+        api.put({"kind": "PersistentVolumeClaim", "metadata": {"name": "there"}})
+        api.refuse = lambda *_: KubeUnreachable("away") if is_silent else None
+        cluster = resource("Cluster", "one")
+        meta = {**cluster["metadata"], "uid": "u", "resourceVersion": "1"}
+        inventory.keep({**cluster, "metadata": meta}, is_gone=False)
 
-            async def preview(_: Cluster, run: Previewed) -> tuple[str, ...]:
-                assert isinstance(run, MaintenanceJob)
-                return await missing_claims(api, run)
+        async def preview(_: Cluster, run: Previewed) -> tuple[str, ...]:
+            assert isinstance(run, MaintenanceJob)
+            return await missing_claims(api, run)
 
-            said = await webhook_said(None, RUN, inventory, preview=preview)
-            assert said["allowed"]
-            return list(said.get("warnings", ()))
-
-    return asyncio.run(scenario())
+        said = await webhook_said(None, RUN, inventory, preview=preview)
+        assert said["allowed"]
+        return list(said.get("warnings", ()))
 
 
-def test_a_claim_that_is_not_there_is_named_with_its_field() -> None:
-    assert warnings() == [
+async def test_a_claim_that_is_not_there_is_named_with_its_field() -> None:
+    assert await warnings() == [
         "spec.volumes[1].claimName is lacking, but this claim does not exist; the run waits until the claim exists"
     ]
 
 
-def test_an_api_server_that_cannot_say_holds_nobody_up() -> None:
-    assert warnings(is_silent=True) == []
+async def test_an_api_server_that_cannot_say_holds_nobody_up() -> None:
+    assert await warnings(is_silent=True) == []

@@ -1,6 +1,5 @@
 """The annotation of a rebalance: refused at once where it names no plan of this Cluster."""
 
-import asyncio
 import json
 from typing import Any
 
@@ -22,7 +21,7 @@ def run(name: str, cluster: str, job: str = "skew") -> dict[str, Any]:
     return resource("MaintenanceJob", name, spec={"cluster": cluster, "job": job}, status=status)
 
 
-def said(word: str, before: str | None = None) -> dict[str, Any]:
+async def said(word: str, before: str | None = None) -> dict[str, Any]:
     """To a Cluster whose spec stays as it is."""
     inventory = Inventory()
     for each in (
@@ -35,7 +34,7 @@ def said(word: str, before: str | None = None) -> dict[str, Any]:
         inventory.keep(each, is_gone=False)
     old = resource("Cluster", "one", metadata={"annotations": {"barnabas.dev/rebalance": before} if before else {}})
     new = resource("Cluster", "one", metadata={"annotations": {"barnabas.dev/rebalance": word}})
-    return asyncio.run(webhook_said(old, new, inventory))
+    return await webhook_said(old, new, inventory)
 
 
 @pytest.mark.parametrize(
@@ -46,13 +45,13 @@ def said(word: str, before: str | None = None) -> dict[str, Any]:
         ("audited", "the MaintenanceJob's job is audit, which makes no rebalance plan"),
     ],
 )
-def test_a_name_that_is_no_plan_of_this_cluster_is_refused(word: str, why: str) -> None:
-    refused = said(word)
+async def test_a_name_that_is_no_plan_of_this_cluster_is_refused(word: str, why: str) -> None:
+    refused = await said(word)
     assert not refused["allowed"]
     assert refused["status"]["message"].startswith(f"the annotation barnabas.dev/rebalance is {word}: {why}; allowed: ")
 
 
-def test_a_plan_and_a_word_that_was_there_before_are_stored() -> None:
-    assert said("mine")["allowed"]
-    assert said("approve")["allowed"]
-    assert said("missing", before="missing")["allowed"]
+async def test_a_plan_and_a_word_that_was_there_before_are_stored() -> None:
+    assert (await said("mine"))["allowed"]
+    assert (await said("approve"))["allowed"]
+    assert (await said("missing", before="missing"))["allowed"]

@@ -22,20 +22,14 @@ from harness.server_process import free_port
 NOBODY = Access("http://127.0.0.1:1", None, lambda: None)
 
 
-def answers(protection: Protection, ask: Callable[[int], object]) -> object:
+async def answers(protection: Protection, ask: Callable[[int], object]) -> object:
     """Return what `ask` returns beside the pages of an operator that has not started its work."""
-
-    async def run() -> object:
-        port = free_port()
-        server = await serve_pages(
-            Operator(OperatorSettings("broker:dev", ()), NOBODY), f"127.0.0.1:{port}", protection
-        )
-        try:
-            return await asyncio.to_thread(ask, port)
-        finally:
-            await server.stop()
-
-    return asyncio.run(run())
+    port = free_port()
+    server = await serve_pages(Operator(OperatorSettings("broker:dev", ()), NOBODY), f"127.0.0.1:{port}", protection)
+    try:
+        return await asyncio.to_thread(ask, port)
+    finally:
+        await server.stop()
 
 
 def status(url: str, trust: ssl.SSLContext | None = None, **headers: str) -> int:
@@ -46,14 +40,14 @@ def status(url: str, trust: ssl.SSLContext | None = None, **headers: str) -> int
         return error.code
 
 
-def test_pages_are_served_in_clear_where_nothing_else_is_set() -> None:
+async def test_pages_are_served_in_clear_where_nothing_else_is_set() -> None:
     def ask(port: int) -> list[int]:
         return [status(f"http://127.0.0.1:{port}{path}") for path in ("/metrics", "/healthz", "/readyz", "/other")]
 
-    assert answers(Protection(), ask) == [200, 200, 503, 404]
+    assert await answers(Protection(), ask) == [200, 200, 503, 404]
 
 
-def test_with_a_token_metrics_need_it_and_probes_do_not(tmp_path: Path) -> None:
+async def test_with_a_token_metrics_need_it_and_probes_do_not(tmp_path: Path) -> None:
     authority = Authority(tmp_path / "pki")
     identity = authority.issue("operator")
     (tmp_path / "tls.crt").write_text(identity.certificate)
@@ -67,7 +61,7 @@ def test_with_a_token_metrics_need_it_and_probes_do_not(tmp_path: Path) -> None:
         without = [status(f"{url}{path}", trust) for path in ("/metrics", "/healthz", "/readyz", "/other")]
         return [*without, status(f"{url}/metrics", trust, Authorization="Bearer geheim")]
 
-    assert answers(Protection(read_variables(given).web_files(), WEB_NAMES), ask) == [401, 200, 503, 401, 200]
+    assert await answers(Protection(read_variables(given).web_files(), WEB_NAMES), ask) == [401, 200, 503, 401, 200]
 
 
 async def test_an_address_that_cannot_be_bound_is_named() -> None:

@@ -26,23 +26,19 @@ def run_of(job_uid: str, **meta: Any) -> JsonObject:
     return {**body, "metadata": {**body["metadata"], "uid": f"of-{job_uid}", "ownerReferences": owners, **meta}}
 
 
-def ends(before: Callable[[KubeMemory], object], between: Callable[[KubeMemory], object] = lambda _: None) -> int:
+async def ends(before: Callable[[KubeMemory], object], between: Callable[[KubeMemory], object] = lambda _: None) -> int:
     """Its exit code, where `between` happens each time that it waits."""
+    async with no_server() as connection:
+        api = KubeMemory(connection)
+        api.put(resource("Cluster", "one", maintenance=[NIGHTLY]))
+        before(api)
 
-    async def scenario() -> int:
-        async with no_server() as connection:
-            api = KubeMemory(connection)
-            api.put(resource("Cluster", "one", maintenance=[NIGHTLY]))
-            before(api)
+        def waits() -> Awaitable[None]:
+            between(api)
+            return asyncio.sleep(0)
 
-            def waits() -> Awaitable[None]:
-                between(api)
-                return asyncio.sleep(0)
-
-            async with asyncio.timeout(PATIENCE_S):
-                return await exit_code(api, STARTED, waits)
-
-    return asyncio.run(scenario())
+        async with asyncio.timeout(PATIENCE_S):
+            return await exit_code(api, STARTED, waits)
 
 
 def succeeds(api: KubeMemory) -> None:
@@ -60,16 +56,18 @@ def test_outside_of_a_schedules_pod_it_says_what_lacks(
     )
 
 
-def test_whoever_comes_after_one_that_died_waits_for_its_run() -> None:
-    assert ends(lambda api: api.put(run_of("u-1")), succeeds) == 0
+async def test_whoever_comes_after_one_that_died_waits_for_its_run() -> None:
+    assert await ends(lambda api: api.put(run_of("u-1")), succeeds) == 0
 
 
-def test_a_run_of_somebody_else_with_its_name_is_not_taken_for_its_own(capsys: pytest.CaptureFixture[str]) -> None:
-    assert ends(lambda api: api.put({**run_of("u-0"), "status": SUCCEEDED})) == EXIT_USAGE
+async def test_a_run_of_somebody_else_with_its_name_is_not_taken_for_its_own(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert await ends(lambda api: api.put({**run_of("u-0"), "status": SUCCEEDED})) == EXIT_USAGE
     assert "another object owns the MaintenanceJob one-nightly-1; delete this MaintenanceJob" in capsys.readouterr().err
 
 
-def test_it_waits_until_a_run_of_its_name_that_is_deleted_has_gone() -> None:
+async def test_it_waits_until_a_run_of_its_name_that_is_deleted_has_gone() -> None:
     def goes(api: KubeMemory) -> None:
         found = api.found(KIND, STARTED.job_name) or {}
         if found["metadata"]["uid"] == "of-u-0":
@@ -78,28 +76,28 @@ def test_it_waits_until_a_run_of_its_name_that_is_deleted_has_gone() -> None:
             succeeds(api)
 
     gone = {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["x"]}
-    assert ends(lambda api: api.put({**run_of("u-0", **gone), "status": {"phase": "Failed"}}), goes) == 0
+    assert await ends(lambda api: api.put({**run_of("u-0", **gone), "status": {"phase": "Failed"}}), goes) == 0
 
 
 @pytest.mark.parametrize("method", ["POST", "GET"])
-def test_a_refusal_that_may_pass_is_tried_again_by_another_pod(method: str) -> None:
+async def test_a_refusal_that_may_pass_is_tried_again_by_another_pod(method: str) -> None:
     def refuses(api: KubeMemory) -> None:
         api.refuse = lambda found, path, _: (
             KubeRefused(403, "Forbidden", path) if found == method and KIND.lower() in path else None
         )
 
-    assert ends(refuses) == EXIT_TRY_AGAIN
+    assert await ends(refuses) == EXIT_TRY_AGAIN
 
 
-def test_what_can_never_be_a_run_is_not_tried_again() -> None:
+async def test_what_can_never_be_a_run_is_not_tried_again() -> None:
     def refuses(api: KubeMemory) -> None:
         api.refuse = lambda method, *_: KubeRefused(422, "Invalid", "name") if method == "POST" else None
 
-    assert ends(refuses) == EXIT_USAGE
+    assert await ends(refuses) == EXIT_USAGE
 
 
-def test_a_run_that_is_deleted_has_failed() -> None:
+async def test_a_run_that_is_deleted_has_failed() -> None:
     def goes(api: KubeMemory) -> None:
         api.objects = {path: each for path, each in api.objects.items() if each["kind"] != KIND}
 
-    assert ends(lambda _: None, goes) == EXIT_FAILED
+    assert await ends(lambda _: None, goes) == EXIT_FAILED

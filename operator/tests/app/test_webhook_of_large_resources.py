@@ -1,6 +1,5 @@
 """The API server asks about resources of any size that it takes."""
 
-import asyncio
 from typing import Any
 
 from aiohttp.test_utils import TestClient, TestServer
@@ -21,23 +20,20 @@ def a_topic(partitions: int) -> dict[str, Any]:
     return {"apiVersion": "barnabas.dev/v1alpha1", "kind": "Topic", "metadata": meta, "spec": spec}
 
 
-def reviewed(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
-    async def run() -> dict[str, Any]:
-        operator = Operator(OperatorSettings("broker:dev", ()), NOBODY)
-        await operator.start()
-        try:
-            async with TestClient(TestServer(webhook_app(operator))) as client:
-                asked = {"apiVersion": "admission.k8s.io/v1", "request": {"uid": "r", "oldObject": old, "object": new}}
-                answer = await client.post("/validate", json=asked)
-                assert answer.status == 200, await answer.text()
-                response: dict[str, Any] = (await answer.json())["response"]
-                return response
-        finally:
-            await operator.stop()
-
-    return asyncio.run(run())
+async def reviewed(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
+    operator = Operator(OperatorSettings("broker:dev", ()), NOBODY)
+    await operator.start()
+    try:
+        async with TestClient(TestServer(webhook_app(operator))) as client:
+            asked = {"apiVersion": "admission.k8s.io/v1", "request": {"uid": "r", "oldObject": old, "object": new}}
+            answer = await client.post("/validate", json=asked)
+            assert answer.status == 200, await answer.text()
+            response: dict[str, Any] = (await answer.json())["response"]
+            return response
+    finally:
+        await operator.stop()
 
 
-def test_what_etcd_has_room_for_is_looked_at() -> None:
-    assert reviewed(a_topic(1), a_topic(2))["allowed"]
-    assert "Decreasing partitions is not supported" in reviewed(a_topic(2), a_topic(1))["status"]["message"]
+async def test_what_etcd_has_room_for_is_looked_at() -> None:
+    assert (await reviewed(a_topic(1), a_topic(2)))["allowed"]
+    assert "Decreasing partitions is not supported" in (await reviewed(a_topic(2), a_topic(1)))["status"]["message"]

@@ -44,12 +44,12 @@ def kept(*bodies: Json) -> Inventory:
     return inventory
 
 
-def reviewed(inventory: Inventory, **request: Any) -> dict[str, Any]:
+async def reviewed(inventory: Inventory, **request: Any) -> dict[str, Any]:
     async def never(_now: object, _before: object) -> str:
         return "only Clusters have objects"
 
     old, new = request.pop("oldObject", None), request.pop("object", None)
-    return asyncio.run(webhook_said(old, new, inventory, dry_run=never, **request))
+    return await webhook_said(old, new, inventory, dry_run=never, **request)
 
 
 def test_it_has_a_definition_with_its_names_columns_and_rules() -> None:
@@ -122,13 +122,13 @@ async def test_prometheus_is_told_of_it() -> None:
     assert 'barnabas_resources{cluster="one",kind="Mirror",resource_namespace="air"} 1.0' in page
 
 
-def test_the_webhook_refuses_what_its_types_and_policies_do_not_allow() -> None:
+async def test_the_webhook_refuses_what_its_types_and_policies_do_not_allow() -> None:
     inventory = kept(CLUSTER_OF_AIR)
-    assert reviewed(inventory, object=mirror("a"))["allowed"]
-    wrong = reviewed(inventory, object=mirror("a", width=12))
+    assert (await reviewed(inventory, object=mirror("a")))["allowed"]
+    wrong = await reviewed(inventory, object=mirror("a", width=12))
     assert wrong["status"]["message"] == "spec.width is 12 (integer); allowed: an integer from 1 to 9"
     protected = mirror("a", deletionPolicy="Protect")
-    refused = reviewed(inventory, oldObject=protected)
+    refused = await reviewed(inventory, oldObject=protected)
     assert refused["status"]["message"].startswith("Mirror a is not deleted, because spec.deletionPolicy is Protect")
 
 
@@ -137,14 +137,14 @@ def scaled(to: int) -> dict[str, Any]:
     return {**asked, "object": {"kind": "Scale", "spec": {"replicas": to}}}
 
 
-def test_the_webhook_knows_which_field_a_scale_sets() -> None:
+async def test_the_webhook_knows_which_field_a_scale_sets() -> None:
     inventory = kept(CLUSTER_OF_AIR, MIRROR_OF_FLIGHTS)
-    assert reviewed(inventory, **scaled(9))["allowed"]
-    assert reviewed(inventory, **scaled(10))["status"]["message"] == TOO_WIDE
+    assert (await reviewed(inventory, **scaled(9)))["allowed"]
+    assert (await reviewed(inventory, **scaled(10)))["status"]["message"] == TOO_WIDE
 
 
-def test_a_scale_of_one_that_the_watch_has_not_told_of_is_allowed() -> None:
-    assert reviewed(Inventory(), **scaled(9))["allowed"]
+async def test_a_scale_of_one_that_the_watch_has_not_told_of_is_allowed() -> None:
+    assert (await reviewed(Inventory(), **scaled(9)))["allowed"]
 
 
 def test_manifest_files_have_it_only_where_it_says_so() -> None:

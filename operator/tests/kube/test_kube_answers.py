@@ -1,6 +1,5 @@
 """What an answer of the API server means: that it said no, or that it cannot answer now."""
 
-import asyncio
 import json
 from typing import Any
 
@@ -26,33 +25,29 @@ class Answering(ApiClient):
         return self.answer
 
 
-def evict(status: int, message: str, *causes: str) -> None:
+async def evict(status: int, message: str, *causes: str) -> None:
     details = {"causes": [{"reason": cause, "message": message} for cause in causes]}
-
-    async def run() -> None:
-        said = json.dumps({"message": message, "reason": "Why", "details": details}).encode()
-        async with Answering(Answer(status, said)) as client:
-            await KubeApi(client).evict("air", "main-broker-1", "u")
-
-    asyncio.run(run())
+    said = json.dumps({"message": message, "reason": "Why", "details": details}).encode()
+    async with Answering(Answer(status, said)) as client:
+        await KubeApi(client).evict("air", "main-broker-1", "u")
 
 
 @pytest.mark.parametrize(("status", "said", "causes"), [(429, USED_UP, ["DisruptionBudget"]), (500, TWO_BUDGETS, [])])
-def test_a_pod_that_budgets_do_not_let_go_is_a_refusal(status: int, said: str, causes: list[str]) -> None:
+async def test_a_pod_that_budgets_do_not_let_go_is_a_refusal(status: int, said: str, causes: list[str]) -> None:
     with pytest.raises(KubeRefused) as refused:
-        evict(status, said, *causes)
+        await evict(status, said, *causes)
     assert (refused.value.status, refused.value.message) == (429, said)
 
 
 @pytest.mark.parametrize("status", [429, 500, 503])
-def test_an_api_server_that_has_too_much_to_do_is_none(status: int) -> None:
+async def test_an_api_server_that_has_too_much_to_do_is_none(status: int) -> None:
     asked = f"POST /api/v1/namespaces/air/pods/main-broker-1/eviction: {status} the server has asked"
     with pytest.raises(KubeUnreachable, match=asked):
-        evict(status, "the server has asked for the client to provide less")
+        await evict(status, "the server has asked for the client to provide less")
 
 
-def test_a_pod_that_is_gone_is_evicted() -> None:
-    evict(404, "pods not found")
+async def test_a_pod_that_is_gone_is_evicted() -> None:
+    await evict(404, "pods not found")
 
 
 async def test_an_api_server_that_nobody_reaches_is_named_with_the_request() -> None:
@@ -74,9 +69,9 @@ NOT_OF_THE_KIND = "failed to create typed patch object (air/main-lag-exporter; a
         'errors:\n  .spec.template.spec.volumes: duplicate entries for key [name="a"]',
     ],
 )
-def test_an_object_that_is_none_of_its_kind_is_refused_though_the_status_is_500(wrong: str) -> None:
+async def test_an_object_that_is_none_of_its_kind_is_refused_though_the_status_is_500(wrong: str) -> None:
     with pytest.raises(KubeRefused, match="main-lag-exporter") as refused:
-        evict(500, NOT_OF_THE_KIND + wrong)
+        await evict(500, NOT_OF_THE_KIND + wrong)
     assert refused.value.is_about_the_object
 
 

@@ -1,6 +1,5 @@
 """What Prometheus reads of maintenance: runs by phase, how the last of each schedule ended, and when one succeeded."""
 
-import asyncio
 from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
@@ -25,13 +24,13 @@ def run(name: str, phase: str, ended: str = "", schedule: str = "") -> dict[str,
     return {**body, "metadata": {**body["metadata"], "labels": labels, "resourceVersion": "1"}, "status": status}
 
 
-def page_of(*bodies: dict[str, Any], cron_job: dict[str, Any] | None = None) -> str:
+async def page_of(*bodies: dict[str, Any], cron_job: dict[str, Any] | None = None) -> str:
     inventory = Inventory()
     if cron_job is not None:
         inventory.keep_cron_job(cron_job, is_gone=False)
     for each in bodies:
         inventory.keep({**each, "metadata": {"resourceVersion": "1", **each["metadata"]}}, is_gone=False)
-    return asyncio.run(OperatorMetrics(inventory).page()).decode()
+    return (await OperatorMetrics(inventory).page()).decode()
 
 
 AT = "2026-01-02T00:00:00Z"
@@ -39,15 +38,15 @@ ABOUT = {"resource_namespace": "air", "cluster": "one", "job_name": "archive"}
 NIGHTLY = {**ABOUT, "schedule": "nightly"}
 
 
-def test_runs_are_counted_by_phase_and_a_phase_without_any_is_0() -> None:
-    page = page_of(run("a", "Running"), run("b", "Failed", "2026-01-01T00:00:00Z"))
+async def test_runs_are_counted_by_phase_and_a_phase_without_any_is_0() -> None:
+    page = await page_of(run("a", "Running"), run("b", "Failed", "2026-01-01T00:00:00Z"))
     runs = {phase: total(page, "barnabas_maintenance_runs", **ABOUT, phase=phase) for phase in ("Running", "Pending")}
     assert runs == {"Running": 1, "Pending": 0}
     assert 'phase="Pending"' in page
 
 
-def test_of_a_schedule_the_last_run_counts_and_every_other_run_for_itself() -> None:
-    page = page_of(
+async def test_of_a_schedule_the_last_run_counts_and_every_other_run_for_itself() -> None:
+    page = await page_of(
         run("n1", "Failed", "2026-01-01T00:00:00Z", "nightly"),
         run("n2", "Succeeded", "2026-01-02T00:00:00Z", "nightly"),
         run("n3", "Running", schedule="nightly"),
@@ -60,12 +59,12 @@ def test_of_a_schedule_the_last_run_counts_and_every_other_run_for_itself() -> N
     assert total(page, "barnabas_maintenance_last_success_timestamp_seconds", **NIGHTLY) == 1767312000.0
 
 
-def test_a_run_that_was_lost_or_refused_is_the_last_one_of_its_schedule() -> None:
+async def test_a_run_that_was_lost_or_refused_is_the_last_one_of_its_schedule() -> None:
     """Else the alert of a schedule whose runs cannot begin any more would not come."""
     succeeded = run("n1", "Succeeded", "2026-01-01T00:00:00Z", "nightly")
     begun = resource_of(MaintenanceJob, run("n2", "Running", schedule="nightly"))
     for failed in (recalled(begun, "one", STARTED, AT), refused(begun, "one", "no such field", AT)):
-        page = page_of(succeeded, {**run("n2", "", schedule="nightly"), "status": status_json(failed)})
+        page = await page_of(succeeded, {**run("n2", "", schedule="nightly"), "status": status_json(failed)})
         assert total(page, "barnabas_maintenance_last_run_succeeded", **NIGHTLY) == 0
 
 
@@ -81,32 +80,32 @@ def recalled_run(name: str, mark: str, created: str) -> dict[str, Any]:
     return made_at(created, {**body, "status": status})
 
 
-def test_a_run_whose_status_was_lost_has_its_place_among_those_of_its_schedule() -> None:
+async def test_a_run_whose_status_was_lost_has_its_place_among_those_of_its_schedule() -> None:
     succeeded = made_at("2026-01-02T00:00:00Z", run("n2", "Succeeded", "2026-01-02T00:10:00Z", "nightly"))
     after, before = "2026-01-03T00:00:00Z", "2026-01-01T00:00:00Z"
-    page = page_of(recalled_run("n3", "Failed", after), succeeded)
+    page = await page_of(recalled_run("n3", "Failed", after), succeeded)
     assert total(page, "barnabas_maintenance_last_run_succeeded", **NIGHTLY) == 0
-    page = page_of(recalled_run("n1", "Failed", before), succeeded)
+    page = await page_of(recalled_run("n1", "Failed", before), succeeded)
     assert total(page, "barnabas_maintenance_last_run_succeeded", **NIGHTLY) == 1
 
 
-def test_of_runs_that_a_backup_brought_back_at_once_without_their_status_the_last_that_was_planned_counts() -> None:
+async def test_of_runs_that_a_backup_brought_back_at_once_without_their_status_the_last_planned_counts() -> None:
     for first, last in (("Failed", "Succeeded"), ("Succeeded", "Failed")):
-        page = page_of(recalled_run("n-29384642", last, AT), recalled_run("n-29384641", first, AT))
+        page = await page_of(recalled_run("n-29384642", last, AT), recalled_run("n-29384641", first, AT))
         assert total(page, "barnabas_maintenance_last_run_succeeded", **NIGHTLY) == float(last == "Succeeded")
 
 
-def test_a_run_that_is_found_to_be_lost_late_is_not_the_last_one_of_its_schedule_for_that() -> None:
+async def test_a_run_that_is_found_to_be_lost_late_is_not_the_last_one_of_its_schedule_for_that() -> None:
     """After a restore it ends when the operator notices; the end of the next run was in its status, which is lost."""
     lost = made_at(AT, run("n-29384641", "Failed", "2026-01-09T00:00:00Z", "nightly"))
-    page = page_of(lost, recalled_run("n-29384642", "Succeeded", AT))
+    page = await page_of(lost, recalled_run("n-29384642", "Succeeded", AT))
     assert total(page, "barnabas_maintenance_last_run_succeeded", **NIGHTLY) == 1
 
 
-def test_a_schedule_tells_how_old_its_last_success_may_be() -> None:
+async def test_a_schedule_tells_how_old_its_last_success_may_be() -> None:
     entry = {"name": "nightly", "job": "archive", "schedule": "@daily", "maxAgeSeconds": 90000}
     others = {**entry, "name": "x", "maxAgeSeconds": None}, {**entry, "name": "y", "suspend": True}
-    page = page_of(resource("Cluster", "one", maintenance=[entry, *others]))
+    page = await page_of(resource("Cluster", "one", maintenance=[entry, *others]))
     assert total(page, "barnabas_maintenance_schedule_max_age_seconds", **ABOUT) == 90000
 
 
@@ -118,16 +117,16 @@ def cron_job(**status: Any) -> dict[str, Any]:
     return {"kind": "CronJob", "metadata": meta, "spec": {}, "status": status}
 
 
-def test_a_schedule_that_has_never_succeeded_tells_how_old_it_is() -> None:
-    page = page_of(resource("Cluster", "one", maintenance=[ENTRY]), cron_job=cron_job())
+async def test_a_schedule_that_has_never_succeeded_tells_how_old_it_is() -> None:
+    page = await page_of(resource("Cluster", "one", maintenance=[ENTRY]), cron_job=cron_job())
     assert total(page, "barnabas_maintenance_schedule_created_timestamp_seconds", **NIGHTLY) == 1767225600.0
     assert "barnabas_maintenance_last_success_timestamp_seconds{" not in page
 
 
-def test_a_success_whose_run_is_gone_is_known_of_the_cron_job() -> None:
+async def test_a_success_whose_run_is_gone_is_known_of_the_cron_job() -> None:
     told = cron_job(lastSuccessfulTime="2026-01-03T00:00:00Z")
     kept = run("n2", "Succeeded", "2026-01-02T00:00:00Z", "nightly")
-    page = page_of(resource("Cluster", "one", maintenance=[ENTRY]), kept, cron_job=told)
+    page = await page_of(resource("Cluster", "one", maintenance=[ENTRY]), kept, cron_job=told)
     assert total(page, "barnabas_maintenance_last_success_timestamp_seconds", **NIGHTLY) == 1767398400.0
 
 
@@ -155,9 +154,9 @@ def by_run(page: str, metric: str) -> dict[str, float]:
     return {each.labels["name"]: each.value for family in families for each in family.samples if each.name == name}
 
 
-def test_a_continuous_archive_tells_its_last_commit_and_how_far_it_is_behind() -> None:
+async def test_a_continuous_archive_tells_its_last_commit_and_how_far_it_is_behind() -> None:
     said = {"driverRunning": True, "lastCommitTime": AT, "recordsBehind": 7}
-    page = page_of(
+    page = await page_of(
         under_way("a", {"continuous": "true"}, **said),
         under_way("slow", {"continuous": "true", "trigger_seconds": "3600"}, **said),
         under_way("once", {}, **said),
@@ -167,7 +166,7 @@ def test_a_continuous_archive_tells_its_last_commit_and_how_far_it_is_behind() -
     assert by_run(page, "commit_max_age_seconds") == {"a": 900, "slow": 10800}
 
 
-def test_a_run_that_is_under_way_tells_whether_its_driver_runs() -> None:
+async def test_a_run_that_is_under_way_tells_whether_its_driver_runs() -> None:
     over = run("over", "Succeeded", "2026-01-01T00:00:00Z")
-    page = page_of(under_way("a", {}, driverRunning=True), under_way("waits", {}), over)
+    page = await page_of(under_way("a", {}, driverRunning=True), under_way("waits", {}), over)
     assert by_run(page, "driver_running") == {"a": 1, "waits": 0}

@@ -1,6 +1,5 @@
 """The authorities of a Cluster are rotated over an API server of a few dicts, also by operators that are killed."""
 
-import asyncio
 import datetime as dt
 from base64 import b64decode
 from collections.abc import Iterator
@@ -101,18 +100,14 @@ class Rotation:
         return (self.api.found("Secret", AUTHORITY) or {})["metadata"].get("annotations") or {}
 
 
-def rotated(annotation: str, *, last: int = WRITES_MAX, sent: bool = False) -> Rotation:
+async def rotated(annotation: str, *, last: int = WRITES_MAX, sent: bool = False) -> Rotation:
     """Return a Cluster whose authority was rotated; the operator was killed at its `last` write."""
-
-    async def scenario() -> Rotation:
-        async with no_server() as connection:
-            rotation = Rotation(MortalKube(connection))
-            await rotation.round()
-            rotation.api.left, rotation.api.sent = last, sent
-            await rotation.rotate(annotation)
-            return rotation
-
-    return asyncio.run(scenario())
+    async with no_server() as connection:
+        rotation = Rotation(MortalKube(connection))
+        await rotation.round()
+        rotation.api.left, rotation.api.sent = last, sent
+        await rotation.rotate(annotation)
+        return rotation
 
 
 def deaths() -> Iterator[tuple[int, bool]]:
@@ -121,10 +116,10 @@ def deaths() -> Iterator[tuple[int, bool]]:
 
 
 @pytest.mark.parametrize("annotation", [RENEW, REPLACE])
-def test_an_operator_killed_at_any_write_of_a_rotation_comes_to_one_outcome(annotation: str) -> None:
+async def test_an_operator_killed_at_any_write_of_a_rotation_comes_to_one_outcome(annotation: str) -> None:
     killed = 0
     for last, sent in deaths():
-        rotation = rotated(annotation, last=last, sent=sent)
+        rotation = await rotated(annotation, last=last, sent=sent)
         if rotation.api.left > 0:
             break
         killed += 1

@@ -1,6 +1,5 @@
 """A volume that is declared larger grows, on a real API server; one that cannot grow says why."""
 
-import asyncio
 import json
 from uuid import uuid4
 
@@ -71,36 +70,32 @@ def size_of(api_server: ControlPlane, namespace: str, name: str) -> str:
     return api_server.kubectl("-n", namespace, "get", "pvc", name, path)
 
 
-def grow(api_server: ControlPlane, *clusters: Cluster) -> list[Refusal | None]:
+async def grow(api_server: ControlPlane, *clusters: Cluster) -> list[Refusal | None]:
     """What one operator says to each version of a Cluster."""
-
-    async def run() -> list[Refusal | None]:
-        async with api_client(api_server) as connection:
-            api = KubeApi(connection)
-            claims = ClaimsReconciler(api)
-            return [await claims.grow(cluster, await claims_of(api, cluster)) for cluster in clusters]
-
-    return asyncio.run(run())
+    async with api_client(api_server) as connection:
+        api = KubeApi(connection)
+        claims = ClaimsReconciler(api)
+        return [await claims.grow(cluster, await claims_of(api, cluster)) for cluster in clusters]
 
 
-def test_the_claims_of_a_volume_that_is_declared_larger_grow(api_server: ControlPlane, namespace: str) -> None:
+async def test_the_claims_of_a_volume_that_is_declared_larger_grow(api_server: ControlPlane, namespace: str) -> None:
     storage_class = make_class(api_server, can_grow=True)
     names = [f"volume-{volume}-castle-broker-{number}" for volume in (0, 1) for number in (0, 1)]
     for name in names:
         make_claim(api_server, namespace, name, "castle", storage_class)
     make_claim(api_server, namespace, OTHERS_CLAIM, "other", storage_class)
     before, after = cluster_of(namespace, 1, "1Gi", "1024Mi"), cluster_of(namespace, 2, "1Gi", "2Gi")
-    assert grow(api_server, before) == [None]
+    assert await grow(api_server, before) == [None]
     assert [size_of(api_server, namespace, name) for name in names] == ["1Gi"] * 4
-    assert grow(api_server, before, after) == [None, None]
+    assert await grow(api_server, before, after) == [None, None]
     assert [size_of(api_server, namespace, name) for name in names] == ["1Gi", "1Gi", "2Gi", "2Gi"]
     assert size_of(api_server, namespace, OTHERS_CLAIM) == "1Gi"
 
 
-def test_a_claim_whose_storage_class_cannot_grow_it_says_so(api_server: ControlPlane, namespace: str) -> None:
+async def test_a_claim_whose_storage_class_cannot_grow_it_says_so(api_server: ControlPlane, namespace: str) -> None:
     name = "volume-0-castle-broker-0"
     make_claim(api_server, namespace, name, "castle", make_class(api_server, can_grow=False))
-    (why,) = grow(api_server, cluster_of(namespace, 1, "2Gi"))
+    (why,) = await grow(api_server, cluster_of(namespace, 1, "2Gi"))
     assert why is not None
     assert why.reason == "VolumeCannotGrow"
     assert why.message.startswith(f"the claim {name} cannot grow to 2Gi: ")
@@ -111,23 +106,21 @@ def test_a_claim_whose_storage_class_cannot_grow_it_says_so(api_server: ControlP
     assert size_of(api_server, namespace, name) == "1Gi"
 
 
-def dry_run(api_server: ControlPlane, cluster: Cluster) -> str | None:
+async def dry_run(api_server: ControlPlane, cluster: Cluster) -> str | None:
     """What the webhook says before the Cluster is stored."""
-
-    async def run() -> str | None:
-        async with api_client(api_server) as opened:
-            return await DryRun(KubeApi(opened), "barnabas-broker:dev", SystemClock())(cluster)
-
-    return asyncio.run(run())
+    async with api_client(api_server) as opened:
+        return await DryRun(KubeApi(opened), "barnabas-broker:dev", SystemClock())(cluster)
 
 
-def test_a_size_that_the_storage_class_cannot_give_is_refused_at_once(api_server: ControlPlane, namespace: str) -> None:
+async def test_a_size_that_the_storage_class_cannot_give_is_refused_at_once(
+    api_server: ControlPlane, namespace: str
+) -> None:
     rigid = make_class(api_server, can_grow=False)
     make_claim(api_server, namespace, "volume-0-castle-broker-0", "castle", rigid)
     why = f"the storage class {rigid} of the claims does not set allowVolumeExpansion to true"
-    said = dry_run(api_server, cluster_of(namespace, 2, "2Gi"))
+    said = await dry_run(api_server, cluster_of(namespace, 2, "2Gi"))
     assert said == f"spec.storage.volumes[0].size is 2Gi; allowed: 1Gi, because {why}"
-    assert dry_run(api_server, cluster_of(namespace, 3, "1Gi")) is None, "it may always be what the claims have"
+    assert await dry_run(api_server, cluster_of(namespace, 3, "1Gi")) is None, "it may always be what the claims have"
 
 
 def test_the_template_of_a_claim_cannot_change_where_it_is(api_server: ControlPlane, namespace: str) -> None:
