@@ -24,9 +24,6 @@ log = logging.getLogger(__name__)
 CLIENT_ID_CHARS_MAX: Final = 200
 """The maximum number of characters of a client id that are stored with its connection."""
 
-Routes = Mapping[tuple[int, int], tuple[RawHandler, RequestStats]]
-"""The handler and the counters of each API key and version that has a raw handler."""
-
 
 class Dispatcher:
     """Decode requests, call the handler of the API key, and encode responses.
