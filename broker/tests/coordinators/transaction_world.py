@@ -7,11 +7,12 @@ from coordinator_world import MemoryLog
 
 from barnabas_broker.coordinators.runtime.shard import RuntimeEnvironment
 from barnabas_broker.coordinators.runtime.turns import Turns
-from barnabas_broker.coordinators.transactions.coordinator import Intervals, TransactionCoordinator
+from barnabas_broker.coordinators.transactions.coordinator import TransactionCoordinator
 from barnabas_broker.coordinators.transactions.decisions import NOBODY, Decision
 from barnabas_broker.coordinators.transactions.shard import TransactionEnvironment
 from barnabas_broker.coordinators.transactions.transaction import TransactionCounts
 from barnabas_broker.wire.transaction_markers import Marker, ProducerEpoch
+from barnabas_core.config.broker_config import parse_broker_config
 from barnabas_core.errors import ErrorCode
 from barnabas_core.topic_name import TRANSACTION_STATE
 from barnabas_core.topic_partition import TopicPartition
@@ -48,17 +49,17 @@ class TransactionWorld:
     def _new_coordinator(self) -> TransactionCoordinator:
         clock, timers = self.timers.clock, self.timers
         environment = TransactionEnvironment(
+            parse_broker_config({"transactional.id.expiration.ms": str(EXPIRATION_MS)}),
             clock,
             timers,
             lambda *fields: self.sending.append(Sending(*fields)),
             lambda: self.version,
-            EXPIRATION_MS,
             lambda take: take(self.new_id()),
             TransactionCounts(),
         )
         turns = Turns(timers, clock)
         of_runtime = RuntimeEnvironment(TRANSACTION_STATE, self.log, clock, timers, turns, lambda: True, 5_000)
-        coordinator = TransactionCoordinator(environment, of_runtime, 1, Intervals(10, 3_600))
+        coordinator = TransactionCoordinator(environment, of_runtime, 1)
         coordinator.start()
         return coordinator
 

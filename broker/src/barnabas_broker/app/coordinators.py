@@ -12,7 +12,7 @@ from barnabas_broker.coordinators.runtime.runtime import Runtime
 from barnabas_broker.coordinators.runtime.shard import RuntimeEnvironment
 from barnabas_broker.coordinators.runtime.turns import Turns
 from barnabas_broker.coordinators.transactions.broker_queues import LinkEnvironment
-from barnabas_broker.coordinators.transactions.coordinator import Intervals, TransactionCoordinator
+from barnabas_broker.coordinators.transactions.coordinator import TransactionCoordinator
 from barnabas_broker.coordinators.transactions.gate import TransactionGate
 from barnabas_broker.coordinators.transactions.marker_sender import MarkerSender
 from barnabas_broker.coordinators.transactions.shard import TransactionEnvironment
@@ -94,11 +94,11 @@ def make_transactions(world: CoordinatorWorld) -> TransactionParts:
     counts = TransactionCounts()
     markers = MarkerSender(of_links, image, timers, counts)
     environment = TransactionEnvironment(
+        config,
         clock,
         timers,
         markers.send,
         lambda: transaction_version(image.features),
-        config.transactional_id_expiration_ms,
         lambda take: world.spawn(_ask_new_id(world.producer_ids, take)),
         counts,
     )
@@ -111,13 +111,7 @@ def make_transactions(world: CoordinatorWorld) -> TransactionParts:
         world.is_awake,
         _WRITE_TIMEOUT_MS,
     )
-    intervals = Intervals(
-        config.transaction_abort_timed_out_transaction_cleanup_interval_ms / 1000,
-        config.transaction_remove_expired_transaction_cleanup_interval_ms / 1000,
-    )
-    coordinator = TransactionCoordinator(
-        environment, of_runtime, config.transaction_state_log_num_partitions, intervals
-    )
+    coordinator = TransactionCoordinator(environment, of_runtime, config.transaction_state_log_num_partitions)
     gate = TransactionGate(config.broker_id, of_links, image, coordinator, asyncio.sleep)
     return TransactionParts(coordinator, gate, markers)
 

@@ -6,7 +6,6 @@ this broker leads. All calls come from the event-loop thread, and none of them b
 
 from collections.abc import Callable, Collection, Iterator
 from functools import partial
-from typing import NamedTuple
 
 from barnabas_broker.coordinators.runtime.runtime import Runtime
 from barnabas_broker.coordinators.runtime.shard import RuntimeEnvironment
@@ -21,24 +20,13 @@ from barnabas_core.topic_partition import TopicPartition
 OnDecision = Callable[[Decision], object]
 
 
-class Intervals(NamedTuple):
-    """The intervals of the checks for transactions that have timed out, and for transactional ids that have expired."""
-
-    timeouts_s: float
-    expiry_s: float
-
-
 class TransactionCoordinator:
     """The coordinator of the transactional ids whose partition of __transaction_state this broker leads."""
 
     def __init__(
-        self,
-        environment: TransactionEnvironment,
-        of_runtime: RuntimeEnvironment,
-        partition_count: int,
-        intervals: Intervals,
+        self, environment: TransactionEnvironment, of_runtime: RuntimeEnvironment, partition_count: int
     ) -> None:
-        self._intervals = intervals
+        self._config = environment.config
         self.counts = environment.counts
         self.runtime = Runtime(
             of_runtime, partition_count, partial(TransactionShard, environment), TransactionShard.serve
@@ -46,8 +34,10 @@ class TransactionCoordinator:
 
     def start(self) -> None:
         """Schedule the checks for transactions that have timed out, and for transactional ids that have expired."""
-        self.runtime.sweep_every(self._intervals.timeouts_s, TransactionShard.end_timed_out)
-        self.runtime.sweep_every(self._intervals.expiry_s, TransactionShard.expire)
+        timeouts_ms = self._config.transaction_abort_timed_out_transaction_cleanup_interval_ms
+        expiry_ms = self._config.transaction_remove_expired_transaction_cleanup_interval_ms
+        self.runtime.sweep_every(timeouts_ms / 1000, TransactionShard.end_timed_out)
+        self.runtime.sweep_every(expiry_ms / 1000, TransactionShard.expire)
 
     def lacks_id(self, transactional_id: str, *, if_unknown: bool) -> bool:
         """True if the next request of the transactional id may need a new producer id.

@@ -34,6 +34,7 @@ from barnabas_broker.coordinators.transactions.transaction import (
 )
 from barnabas_broker.wire.transaction_markers import Marker
 from barnabas_core.clock import Clock, Timers
+from barnabas_core.config.broker_config import BrokerConfig
 from barnabas_core.errors import ErrorCode
 from barnabas_core.topic_partition import TopicPartition
 
@@ -52,13 +53,12 @@ The first callback returns False to stop the retries; the second is called when 
 class TransactionEnvironment(NamedTuple):
     """The dependencies of the transaction coordinator."""
 
+    config: BrokerConfig
     clock: Clock
     timers: Timers
     send_markers: SendMarkers
     transaction_version: Callable[[], int]
     """Return the finalized transaction.version of the cluster."""
-    expiration_ms: int
-    """The time in ms for which an unused transactional id is kept."""
     ask_new_id: Callable[[Callable[[int], object]], object]
     """Allocate a producer id, and call the callback with the id; if the allocation fails, never call the callback."""
     counts: TransactionCounts
@@ -221,7 +221,7 @@ class TransactionShard:
         """Remove the transactional ids that have expired."""
         pace = Pace()
         for transactional_id, transaction in list(self.transactions.items()):
-            is_due = is_expired(transaction, self._environment.expiration_ms, self.now_ms())
+            is_due = is_expired(transaction, self._environment.config.transactional_id_expiration_ms, self.now_ms())
             if is_due and not self.writer.is_closed and not self.writer.is_writing(transactional_id):
                 transaction.enter(DEAD, self.now_ms())
                 record = TransactionRecord(transactional_id, None)
