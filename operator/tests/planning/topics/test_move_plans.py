@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,7 +16,7 @@ from barnabas_operator.planning.desired_state import DesiredState
 from barnabas_operator.planning.disk_space import Disks, LogDirContent
 from barnabas_operator.planning.rebalance_request import APPROVAL
 from barnabas_operator.planning.status.reassignment_conditions import reassignment_conditions
-from barnabas_operator.planning.topics.move_plan import MovePlan, needs_disks, plan_evacuation
+from barnabas_operator.planning.topics.move_plan import MovePlan, plan_evacuation
 from barnabas_operator.planning.topics.move_turns import BYTES_MAX, PARTITIONS_MAX, take_turns
 from barnabas_operator.planning.topics.rebalance import UNEVEN_SHARE, plan_rebalance
 from barnabas_operator.planning.topics.reconcile_plan import ReconcilePlan, plan_reconcile
@@ -353,17 +354,17 @@ def test_a_broker_that_is_to_go_is_emptied_before_anything_is_evened_out() -> No
 def test_disks_are_asked_about_only_where_something_is_to_be_copied(
     found: ClusterState, spec: TopicSpec, are_needed: bool
 ) -> None:
-    declared = Topic(metadata=ObjectMeta(name="t"), spec=spec)
-    assert needs_disks(DesiredState(cluster(), (declared,), ()), found) is are_needed
+    declared = Topic(metadata=ObjectMeta(name="t"), spec=msgspec.structs.replace(spec, adopt=True))
+    assert plan_reconcile(DesiredState(cluster(), (declared,), ()), found).moves.needs_disks is are_needed
 
 
 def test_a_refused_topic_does_not_hide_that_another_needs_more_replicas() -> None:
     found = state([(0,), (1,)], 2).with_brokers(2)
     older, refused = (
-        Topic(metadata=ObjectMeta(name=name), spec=TopicSpec(topic_name="t", replicas=replicas))
+        Topic(metadata=ObjectMeta(name=name), spec=TopicSpec(topic_name="t", replicas=replicas, adopt=True))
         for name, replicas in (("older", 2), ("refused", None))
     )
-    assert needs_disks(DesiredState(cluster(), (older, refused), ()), found)
+    assert plan_reconcile(DesiredState(cluster(), (older, refused), ()), found).moves.needs_disks
 
 
 def test_a_cluster_tells_how_many_partitions_wait_for_their_turn() -> None:

@@ -8,7 +8,7 @@ from barnabas_operator.planning.cluster_state import ClusterState, TopicState
 from barnabas_operator.planning.desired_state import DesiredState
 from barnabas_operator.planning.topics.internal_topics import internal_factors
 from barnabas_operator.planning.topics.log_dir_moves import LogDirMove, begin_log_dir_moves
-from barnabas_operator.planning.topics.move_turns import bytes_to_copy, partitions_in_sum, take_turns
+from barnabas_operator.planning.topics.move_turns import bytes_to_copy, copies_replicas, partitions_in_sum, take_turns
 from barnabas_operator.planning.topics.named_rebalance import NamedProgress, progress
 from barnabas_operator.planning.topics.rebalance import (
     Rebalance,
@@ -43,26 +43,13 @@ class MovePlan(NamedTuple):
     """The progress of the rebalance plan that the Cluster's annotation names."""
     log_dir_moves: tuple[LogDirMove, ...] = ()
     """The moves between log dirs that begin now; empty while replicas move between brokers."""
+    needs_disks: bool = False
+    """True if replicas may be copied, so that the plan needs the sizes of replicas and the free space of brokers."""
 
     @property
     def are_within(self) -> bool:
         """True if replicas are moving between log dirs of a broker."""
         return self.named is not None and self.named.within > 0
-
-
-def needs_disks(wanted: DesiredState, state: ClusterState) -> bool:
-    """True if replicas may be copied, so that the plan needs the sizes of replicas and the free space of brokers."""
-    factors = {**internal_factors(wanted.cluster)}
-    for topic in wanted.topics:
-        if not topic.spec.pause:  # A refused Topic may name the topic of another one, so the largest factor counts.
-            factors[topic.topic_name] = max(factors.get(topic.topic_name, 0), topic.spec.replicas or 0)
-    is_short = any(
-        len(row) < factors.get(name, 0) or not state.leaving.isdisjoint(row)
-        for name, topic in state.topics.items()
-        for row in topic.targets
-    )
-    is_named = wanted.named is not None and wanted.named.plan is not None
-    return is_short or is_named or _goes_on(wanted, state) or is_uneven(state)
 
 
 def plan_moves(
@@ -72,6 +59,8 @@ def plan_moves(
     of_others = ReplicaMoves(state)
     moves = [step for plan in plans for step in plan.steps if isinstance(step, MoveReplicas)]
     moves += plan_evacuation(plans, state, internal_factors(wanted.cluster), of_others)
+    is_named = wanted.named is not None and wanted.named.plan is not None
+    needs_disks = is_named or _goes_on(wanted, state) or is_uneven(state) or copies_replicas(moves, state)
     going = {TopicPartition(move.topic, number) for move in moves for number in move.assignments}
     named = progress(wanted.named, state, _paused(wanted)) if wanted.named is not None else None
     rebalance = None if moves else _rebalance(wanted, state, named)
@@ -89,6 +78,7 @@ def plan_moves(
         without_room=tuple(sorted((of_topics.without_room | of_others.without_room) - going)),
         named=named,
         log_dir_moves=_between_log_dirs(named, state) if not moves else (),
+        needs_disks=needs_disks,
     )
 
 

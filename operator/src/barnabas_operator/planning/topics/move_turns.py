@@ -54,6 +54,11 @@ def partitions_in_sum(moves: Iterable[MoveReplicas]) -> int:
     return sum(len(move.assignments) for move in moves)
 
 
+def copies_replicas(moves: Iterable[MoveReplicas], cluster: ClusterState) -> bool:
+    """True if a move gives a partition to a broker that has no replica of it yet."""
+    return any(move.comes_to for move in _moves(moves, cluster))
+
+
 def bytes_to_copy(moves: Iterable[MoveReplicas], cluster: ClusterState) -> int:
     """Return the total bytes of all new replicas; unknown sizes count as 0."""
     return sum(move.size_bytes * len(move.comes_to) for move in _moves(moves, cluster))

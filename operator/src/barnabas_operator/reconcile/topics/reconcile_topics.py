@@ -17,7 +17,7 @@ from barnabas_operator.planning.desired_state import DesiredState
 from barnabas_operator.planning.refusal import KAFKA_ERROR, Refusal
 from barnabas_operator.planning.topics.log_dir_moves import LogDirMove
 from barnabas_operator.planning.topics.log_dir_placement import new_replicas, place_in_log_dirs
-from barnabas_operator.planning.topics.move_plan import MovePlan, needs_disks
+from barnabas_operator.planning.topics.move_plan import MovePlan
 from barnabas_operator.planning.topics.reconcile_plan import is_throttled, plan_reconcile
 from barnabas_operator.planning.topics.topic_plan import TopicPlan, claimed_name
 from barnabas_operator.planning.topics.topic_status import topic_status
@@ -60,9 +60,10 @@ def reconcile_topics(admin: ClusterAdmin, wanted: DesiredState, now: str, seen: 
     yet. Raises ClusterUnreachable.
     """
     state = _about(admin.with_overrides(seen.state, _names_with_configs(wanted, seen.state)), wanted, seen)
-    if needs_disks(wanted, state):
-        state = dataclasses.replace(state, disks=admin.disks(state.racks))
     plan = plan_reconcile(wanted, state)
+    if plan.moves.needs_disks:
+        state = dataclasses.replace(state, disks=admin.disks(state.racks))
+        plan = plan_reconcile(wanted, state)
     plans, deletions = plan.topics, plan.deletions
     _choose_log_dirs(admin, wanted.cluster, plan.steps, state)
     done, refused = _apply(admin, plan.steps)
