@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
+from barnabas_operator.app.local_cluster import any_free_port
 from harness.deadline import PATIENCE_S, wait_for
 from harness.running_up import CLUSTER, RunningUp, alive, topic_manifest
 
@@ -119,6 +120,17 @@ def test_a_broker_that_a_killed_run_left_behind_is_ended_first(up: RunningUp) ->
     up.start()
     assert not alive(left)
     assert f"broker 0 of an earlier run is still running; stopping the old process {left}" in up.log()
+
+
+def test_brokers_that_a_killed_run_left_behind_give_their_declared_ports_to_the_next_run(up: RunningUp) -> None:
+    up.write("cluster.yaml", CLUSTER.replace("port: 0", f"port: {any_free_port(set())}"))
+    up.start()
+    bootstrap, left = up.bootstrap, up.broker_pid()
+    up.kill()
+    assert alive(left)
+    up.start()
+    assert not alive(left)
+    assert up.bootstrap == bootstrap
 
 
 def test_a_second_run_on_the_same_data_is_told_who_has_it(up: RunningUp) -> None:

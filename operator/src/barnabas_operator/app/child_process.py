@@ -17,6 +17,7 @@ BACK_OFF_S: Final = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 # A process that has run for this time is stable, so its next crash counts as the first crash.
 STEADY_S: Final = 60.0
 LOG_LINES_SHOWN: Final = 10
+PID_FILE: Final = "pid"
 
 Say = Callable[[str], None]
 
@@ -114,7 +115,7 @@ class ChildProcess:
                 # A Ctrl-C in the terminal then reaches only `barnabas up`, which stops its children in order.
                 start_new_session=True,
             )
-        replace_file(self._pid_file, f"{self._process.pid}\n")
+        replace_file(self.folder / PID_FILE, f"{self._process.pid}\n")
         while not await self._answers():
             if self._process.returncode is not None:
                 status = self._process.returncode
@@ -159,33 +160,31 @@ class ChildProcess:
         except (OSError, TimeoutError):
             return False
 
-    @property
-    def _pid_file(self) -> Path:
-        return self.folder / "pid"
-
     async def _end_leftover(self) -> None:
         """End the child that a killed `barnabas up` left running, because the child still uses the ports and files."""
-        try:
-            pid = int(self._pid_file.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            return
-        if not self._is_leftover(pid):
+        pid = leftover(self.folder, self._child.mark)
+        if pid is None:
             return
         self._say(f"{self.name} of an earlier run is still running; stopping the old process {pid}")
         os.kill(pid, signal.SIGTERM)
         deadline = time.monotonic() + STOP_TIMEOUT_S
-        while self._is_leftover(pid):
+        while leftover(self.folder, self._child.mark) is not None:
             if time.monotonic() > deadline:
                 os.kill(pid, signal.SIGKILL)
             await asyncio.sleep(READY_POLL_S)
 
-    def _is_leftover(self, pid: int) -> bool:
-        """True if the process runs the child's command; False if it has ended, or the id belongs to another process."""
-        try:
-            command = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
-        except OSError:
-            return False
-        return self._child.mark in command
+
+def leftover(folder: Path, mark: str) -> int | None:
+    """Return the id of the process that an earlier `barnabas up` has started in `folder`; None if it has ended.
+
+    A process without the argument `mark` is another program, which has got the id of an ended child.
+    """
+    try:
+        pid = int((folder / PID_FILE).read_text(encoding="utf-8"))
+        command = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
+    except (OSError, ValueError):
+        return None
+    return pid if mark in command else None
 
 
 def _status_text(status: int) -> str:

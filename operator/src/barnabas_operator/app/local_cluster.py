@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from barnabas_kafka.security import Credentials, Security, Tls
-from barnabas_operator.app.child_process import Child, ChildProcess, Say
+from barnabas_operator.app.child_process import Child, ChildProcess, Say, leftover
 from barnabas_operator.app.data_dir import DataDir, replace_secret_file
 from barnabas_operator.app.local_security import LocalSecurity, of_operator
 from barnabas_operator.kafka.cluster_admin import ClusterAdmin
@@ -112,7 +112,7 @@ class LocalCluster:
         chosen = {listener.port + number for number in numbers} if listener.port else set()
         places: dict[int, BrokerPlace] = {}
         for number in numbers:
-            old, in_use = kept.get(number), number in running
+            old, in_use = kept.get(number), number in running or self._is_left(number)
             declared = listener.port and listener.port + number
             port = _port(declared, old.port if old else 0, chosen, in_use=in_use)
             http_port = _port(0, old.http_port if old else 0, chosen, in_use=in_use)
@@ -226,6 +226,10 @@ class LocalCluster:
 
     def _settings(self, cluster: Cluster, number: int) -> str:
         return properties_text(server_properties(cluster, self._places[number], self._secrets))
+
+    def _is_left(self, number: int) -> bool:
+        """True if a killed `barnabas up` left this broker running; the start of the broker ends the old process."""
+        return leftover(self._data_dir.broker_folder(number), str(self._file(number))) is not None
 
     def _file(self, number: int) -> Path:
         return self._data_dir.broker_folder(number) / "server.properties"
