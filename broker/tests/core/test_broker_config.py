@@ -177,6 +177,13 @@ def test_node_id_and_broker_id_are_one(properties: dict[str, str]) -> None:
         ({"advertised.hosts": "PLAINTEXT"}, "advertised.hosts", "must be text, LISTENER:HOST separated by commas"),
         ({"advertised.hosts": "PLAINTEXT:0.0.0.0"}, "advertised.hosts", "must be an address that clients can reach"),
         ({"inter.broker.listener.name": "X"}, "inter.broker.listener.name", "must be one of PLAINTEXT"),
+        ({"compression.type": "rar"}, "compression.type", "must be text, one of uncompressed, zstd"),
+        ({"http.ssl.key.location": "/k"}, "http.ssl.key.location", "must be set together with http.ssl.certificate."),
+        (
+            {"http.bearer.token.location": "/t"},
+            "http.bearer.token.location",
+            "must be set together with http.ssl.certificate.location, because without TLS the token would be sent",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused_with_what_is_allowed(properties: dict[str, str], name: str, allowed: str) -> None:
