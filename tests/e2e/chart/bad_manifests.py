@@ -121,9 +121,6 @@ TOPICS: Final[Mapping[str, Bad]] = {
     "a name that metrics cannot tell from another Topic's": topic(
         "webhook", "topic a_b", "Topic dotted", "'.' and '_'", "choose another name", topicName="a_b", name="a-b"
     ),
-    "a setting that is mistyped": config(
-        "webhook", "spec.config retention.mss: is not a setting of a topic; did you mean retention.ms?", retention_mss=5
-    ),
     "a cleanup policy as a list": config(
         "webhook", "cleanup.policy", "is a list", 'write "compact,delete"', cleanup_policy=["compact", "delete"]
     ),
@@ -248,24 +245,6 @@ CLUSTERS: Final[Mapping[str, Bad]] = {
         storage={"volumes": [{"id": 0, "storageClass": "nobodys"}]},
     ),
     "a level of the metadata that is none": cluster("schema", "spec.metadataVersion", "1", metadataVersion=0),
-    "a lower level of the metadata than there is": Bad(
-        "Cluster",
-        "webhook",
-        {"metadataVersion": 1},
-        ("spec.metadataVersion is 1", "allowed: 2 or more", "downgrade"),
-        before={"metadataVersion": 2},
-        name="other",
-        status={"metadataVersion": 2},
-    ),
-    "an open listener of a Cluster that is not insecure": cluster(
-        "webhook",
-        "spec.listeners[0]",
-        "tls: true",
-        "spec.insecure: true",
-        name="unasked",
-        insecure=False,
-        listeners=[{"name": "plain"}],
-    ),
     "a listener of the brokers": cluster(
         "rule",
         "spec.listeners",
@@ -277,9 +256,6 @@ CLUSTERS: Final[Mapping[str, Bad]] = {
         "webhook", "must not set node.id", "spec.brokers", config={"node.id": 7}
     ),
     "a broker's setting out of range": cluster("webhook", "num.partitions", "0", "1", config={"num.partitions": 0}),
-    "more replicas by default than brokers": cluster(
-        "webhook", "default.replication.factor", "3", "1", config={"default.replication.factor": 3}
-    ),
     "a topic's setting for brokers": cluster(
         "webhook", "spec.config retention.ms=5", "did you mean log.retention.ms?", config={"retention.ms": 5}
     ),
