@@ -1,8 +1,8 @@
 """How brokers are restarted, by a real API server: evicted where they run, and told as Events of their Cluster."""
 
-import asyncio
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 from uuid import uuid4
@@ -15,7 +15,7 @@ from barnabas_operator.manifests.protection import disruption_budget
 from barnabas_operator.planning.brokers.pods import BrokerPod
 from barnabas_operator.planning.object_names import labels, selector
 from barnabas_operator.planning.refusal import Refusal
-from barnabas_operator.planning.status.cluster_events import restart_event, why_restarted
+from barnabas_operator.planning.status.cluster_events import restart_event
 from barnabas_operator.reconcile.brokers.pod_restarts import PodRestarts
 from barnabas_operator.resources.cluster import Brokers, Cluster, ClusterSpec
 from barnabas_operator.resources.object_meta import ObjectMeta
@@ -28,29 +28,10 @@ OLD = BrokerPod(1, "castle-broker-1", "u-1", "old", is_ready=True)
 CHANGED = "the Cluster has changed since the broker's pod was created"
 
 
-@pytest.mark.parametrize(
-    ("pod", "why"),
-    [
-        (OLD, CHANGED),
-        (OLD._replace(is_ready=False), CHANGED),
-        (OLD._replace(is_ready=False, is_down=True), f"the broker is not running, and {CHANGED}"),
-        (OLD._replace(restart_asked=True, is_down=True), "an annotation of the pod requests a restart"),
-        (
-            OLD._replace(restart_asked=True, stale="tells clients 30000, which is 31000 now"),
-            "it tells clients 30000, which is 31000 now",
-        ),
-    ],
-)
-def test_why_a_broker_restarts_is_told_in_words(pod: BrokerPod, why: str) -> None:
-    assert why_restarted(pod) == why
-
-
-def with_api(plane: ControlPlane, work: Callable[[KubeApi], Awaitable[None]]) -> None:
-    async def run() -> None:
-        async with api_client(plane) as connection:
-            await work(KubeApi(connection))
-
-    asyncio.run(run())
+@asynccontextmanager
+async def api_of(plane: ControlPlane) -> AsyncIterator[KubeApi]:
+    async with api_client(plane) as connection:
+        yield KubeApi(connection)
 
 
 def namespace_of(plane: ControlPlane) -> str:
@@ -80,10 +61,9 @@ async def is_there(api: KubeApi, namespace: str, pod: BrokerPod) -> bool:
     return found is not None and found["metadata"]["uid"] == pod.uid and "deletionTimestamp" not in found["metadata"]
 
 
-def test_only_the_very_pod_that_was_seen_is_evicted_or_deleted(api_server: ControlPlane) -> None:
+async def test_only_the_very_pod_that_was_seen_is_evicted_or_deleted(api_server: ControlPlane) -> None:
     namespace = namespace_of(api_server)
-
-    async def end_twice(api: KubeApi) -> None:
+    async with api_of(api_server) as api:
         pod = await make(api, namespace, 1)
         with pytest.raises(KubeRefused, match="precondition") as refused:
             await api.delete("Pod", namespace, pod.name, preconditions={"uid": str(uuid4())})
@@ -96,16 +76,15 @@ def test_only_the_very_pod_that_was_seen_is_evicted_or_deleted(api_server: Contr
         assert not await is_there(api, namespace, pod)
         await api.evict(namespace, pod.name, pod.uid)
 
-    with_api(api_server, end_twice)
 
-
-def test_a_broker_that_runs_waits_for_the_budget_and_one_that_does_not_run_does_not(controllers: ControlPlane) -> None:
+async def test_a_broker_that_runs_waits_for_the_budget_and_one_that_does_not_run_does_not(
+    controllers: ControlPlane,
+) -> None:
     namespace = namespace_of(controllers)
     cluster = cluster_in(namespace)
     with_pods(controllers, cluster, ready=2)
     wait_for(lambda: budget(controllers, namespace), lambda told: told == "2 2", PATIENCE_S)
-
-    async def begin(api: KubeApi) -> None:
+    async with api_of(controllers) as api:
         pods = [await seen(api, namespace, number) for number in range(3)]
         said = "The disruption budget castle-broker needs 2 healthy pods and has 2 currently"
         restarts = PodRestarts(api, SystemClock())
@@ -114,23 +93,18 @@ def test_a_broker_that_runs_waits_for_the_budget_and_one_that_does_not_run_does_
         assert [await is_there(api, namespace, pod) for pod in pods] == [True, True, True]
         assert await restarts.begin(cluster, [pods[2]._replace(is_ready=False, is_down=True)]) is None
         assert [await is_there(api, namespace, pod) for pod in pods] == [True, True, False]
-
-    with_api(controllers, begin)
     controllers.kubectl("delete", "namespace", namespace, "--wait=false")
 
 
-def test_a_single_broker_that_runs_and_is_not_ready_is_evicted(controllers: ControlPlane) -> None:
+async def test_a_single_broker_that_runs_and_is_not_ready_is_evicted(controllers: ControlPlane) -> None:
     namespace = namespace_of(controllers)
     cluster = cluster_in(namespace, 1)
     with_pods(controllers, cluster, ready=0)
     wait_for(lambda: budget(controllers, namespace), lambda told: told == "0 0", PATIENCE_S)
-
-    async def begin(api: KubeApi) -> None:
+    async with api_of(controllers) as api:
         pod = await seen(api, namespace, 0)
         assert await PodRestarts(api, SystemClock()).begin(cluster, [pod._replace(is_ready=False)]) is None
         assert not await is_there(api, namespace, pod)
-
-    with_api(controllers, begin)
     controllers.kubectl("delete", "namespace", namespace, "--wait=false")
 
 
@@ -181,16 +155,13 @@ def budget(plane: ControlPlane, namespace: str) -> str:
     return plane.kubectl("-n", namespace, "get", "pdb", "castle-broker", path)
 
 
-def test_an_event_is_found_by_its_cluster(api_server: ControlPlane) -> None:
+async def test_an_event_is_found_by_its_cluster(api_server: ControlPlane) -> None:
     namespace, uid = f"events-{uuid4().hex[:8]}", str(uuid4())
     api_server.kubectl("create", "namespace", namespace)
     cluster = Cluster(metadata=ObjectMeta(name="castle", namespace=namespace, uid=uid), spec=ClusterSpec())
-
-    async def tell(api: KubeApi) -> None:
+    async with api_of(api_server) as api:
         for pod in (OLD, OLD._replace(broker_id=2, name="castle-broker-2", restart_asked=True)):
             await api.create(restart_event(cluster, pod, NOW))
-
-    with_api(api_server, tell)
     chosen = f"--field-selector=involvedObject.kind=Cluster,involvedObject.uid={uid}"
     found = json.loads(api_server.kubectl("-n", namespace, "get", "events", chosen, "-ojson"))["items"]
     assert sorted((each["reason"], each["message"]) for each in found) == [

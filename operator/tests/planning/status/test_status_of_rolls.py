@@ -7,6 +7,7 @@ from barnabas_operator.planning.brokers.broker_steps import NOT_READY, ROLLING_P
 from barnabas_operator.planning.brokers.pods import BrokerPod, BrokerSet, PodsState
 from barnabas_operator.planning.cluster_state import ClusterState, Trouble
 from barnabas_operator.planning.refusal import Refusal
+from barnabas_operator.planning.status.cluster_events import why_restarted
 from barnabas_operator.planning.status.cluster_status import cluster_status
 from barnabas_operator.planning.status.readiness import Findings
 from barnabas_operator.resources.cluster import Brokers, Cluster, ClusterSpec, Rolling
@@ -17,6 +18,8 @@ CLUSTER = Cluster(metadata=ObjectMeta(name="flights"), spec=ClusterSpec(brokers=
 BEHIND = Trouble("flights", 0, (1,), (0,), offline=False)
 SHORT = Trouble("flights", 0, (1,), (0,), offline=False, under_min_isr=True)
 OFFLINE = Trouble("flights", 0, (0, 1), (), offline=True)
+OLD = BrokerPod(1, "castle-broker-1", "u-1", "old", is_ready=True)
+CHANGED = "the Cluster has changed since the broker's pod was created"
 Said = tuple[str, str, str]
 
 
@@ -162,3 +165,20 @@ def test_what_is_under_way_or_cannot_be_hides_nothing_that_clients_feel(reason: 
         NOT_READY,
         "broker-1 was killed",
     )
+
+
+@pytest.mark.parametrize(
+    ("pod", "why"),
+    [
+        (OLD, CHANGED),
+        (OLD._replace(is_ready=False), CHANGED),
+        (OLD._replace(is_ready=False, is_down=True), f"the broker is not running, and {CHANGED}"),
+        (OLD._replace(restart_asked=True, is_down=True), "an annotation of the pod requests a restart"),
+        (
+            OLD._replace(restart_asked=True, stale="tells clients 30000, which is 31000 now"),
+            "it tells clients 30000, which is 31000 now",
+        ),
+    ],
+)
+def test_why_a_broker_restarts_is_told_in_words(pod: BrokerPod, why: str) -> None:
+    assert why_restarted(pod) == why
