@@ -6,20 +6,17 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import pytest
 
 from barnabas_operator.resources.json_types import Json
+from e2e.maintenance.runs import ARCHIVE, RUN, VOLUMES, await_phase, driver_ends, said, status
 from e2e.world import World, world_of_one
 from harness.deadline import PATIENCE_S, wait_for
 from harness.server_process import ServerProcess
 from local_kubernetes.control_plane import ControlPlane
 from local_kubernetes.kubectl import PATIENTLY
-
-KIND: Final = "MaintenanceJob"
-OPTIONS: Final = {"topic": "flights", "archive": "/archive/flights"}
-VOLUMES: Final = [{"name": "archive", "mountPath": "/archive", "claimName": "archives"}]
 
 
 @pytest.fixture(scope="module")
@@ -37,22 +34,8 @@ def world(
 
 def apply(world: World, name: str, **spec: object) -> None:
     meta = {"name": name, "namespace": world.namespace}
-    whole = {"cluster": "one", "job": "archive", "options": OPTIONS, "volumes": VOLUMES, **spec}
-    world.plane.requests.apply({"apiVersion": "barnabas.dev/v1alpha1", "kind": KIND, "metadata": meta, "spec": whole})
-
-
-def status(world: World, name: str) -> Json:
-    found: Json = (world.plane.requests.get(KIND, world.namespace, name) or {}).get("status", {})
-    return found
-
-
-def await_phase(world: World, name: str, phase: str) -> Json:
-    return wait_for(lambda: status(world, name), lambda found: found.get("phase") == phase, PATIENCE_S)
-
-
-def said(found: Json) -> tuple[str, str]:
-    (ready,) = (each for each in found["conditions"] if each["type"] == "Ready")
-    return ready["reason"], ready.get("message", "")
+    whole = {"cluster": "one", "job": "archive", "options": ARCHIVE, "volumes": VOLUMES, **spec}
+    world.plane.requests.apply({"apiVersion": "barnabas.dev/v1alpha1", "kind": RUN, "metadata": meta, "spec": whole})
 
 
 def drivers(world: World, name: str) -> list[Any]:
@@ -61,15 +44,6 @@ def drivers(world: World, name: str) -> list[Any]:
 
 def await_driver(world: World, name: str) -> str:
     return str(wait_for(lambda: drivers(world, name), lambda found: len(found) == 1, PATIENCE_S)[0]["metadata"]["name"])
-
-
-def driver_ends(world: World, pod: str, exit_code: int, **told: object) -> None:
-    """As a kubelet tells it."""
-    ended = {"exitCode": exit_code, "message": json.dumps({"exit": exit_code, **told})}
-    container = {"name": "driver", "image": "x", "imageID": "", "ready": False, "restartCount": 0}
-    phase = "Failed" if exit_code else "Succeeded"
-    statuses = [{**container, "state": {"terminated": ended}}]
-    world.plane.requests.merge_status("Pod", world.namespace, pod, {"phase": phase, "containerStatuses": statuses})
 
 
 def test_a_run_is_a_job_whose_progress_and_result_kubectl_shows(world: World) -> None:
@@ -86,7 +60,7 @@ def test_a_run_is_a_job_whose_progress_and_result_kubectl_shows(world: World) ->
     assert head.split() == ["NAME", "JOB", "PHASE", "PROGRESS", "RECORDS", "DURATION", "AGE", "MESSAGE"]
     assert row.split()[:5] == ["good", "archive", "Succeeded", "100%", "43"]
     assert row.endswith("archived 100 records")
-    wait_for(lambda: {"Running", "Succeeded"} <= {reason for _, reason, _ in world.events(KIND, "good")})
+    wait_for(lambda: {"Running", "Succeeded"} <= {reason for _, reason, _ in world.events(RUN, "good")})
     job = world.plane.requests.get("Job", world.namespace, "good-driver")
     assert job is not None
     assert world.plane.requests.get("Service", world.namespace, "good-driver") is not None
@@ -94,7 +68,7 @@ def test_a_run_is_a_job_whose_progress_and_result_kubectl_shows(world: World) ->
 
 def test_pods_run_where_the_template_says_and_a_misspelt_field_ends_the_run_before_it_begins(world: World) -> None:
     here: Json = {"nodeSelector": {"disk": "local"}, "tolerations": [{"key": "jobs", "operator": "Exists"}]}
-    apply(world, "placed", options={**OPTIONS, "topic": "placed"}, executors=1, template={"pod": {"spec": here}})
+    apply(world, "placed", options={**ARCHIVE, "topic": "placed"}, executors=1, template={"pod": {"spec": here}})
     await_driver(world, "placed")
     (pod,) = drivers(world, "placed")
     of_executors = json.loads(pod["metadata"]["annotations"]["barnabas.dev/executor-pod"])
@@ -130,15 +104,15 @@ def test_a_name_that_no_service_can_have_is_refused_at_once(world: World, name: 
 
 
 def test_a_spec_never_changes(world: World) -> None:
-    apply(world, "fixed", options={**OPTIONS, "topic": "fixed"})
-    apply(world, "fixed", options={**OPTIONS, "topic": "fixed"})
+    apply(world, "fixed", options={**ARCHIVE, "topic": "fixed"})
+    apply(world, "fixed", options={**ARCHIVE, "topic": "fixed"})
     with pytest.raises(AssertionError, match="spec cannot change, because a MaintenanceJob runs only once"):
-        apply(world, "fixed", options={**OPTIONS, "topic": "other"})
+        apply(world, "fixed", options={**ARCHIVE, "topic": "other"})
     world.kubectl("delete", "bm", "fixed", PATIENTLY)
 
 
 def entry(name: str = "nightly", **fields: object) -> Json:
-    return {"name": name, "schedule": "0 3 1 1 *", "job": "archive", "options": OPTIONS, "volumes": VOLUMES, **fields}
+    return {"name": name, "schedule": "0 3 1 1 *", "job": "archive", "options": ARCHIVE, "volumes": VOLUMES, **fields}
 
 
 def cron_jobs(world: World) -> list[str]:

@@ -13,11 +13,13 @@ import pytest
 
 from barnabas_operator.manifests.client_access import ClientAccess
 from barnabas_operator.manifests.spark_application import spark_application
+from barnabas_operator.planning.maintenance.observed_run import SPARK_DRIVER
 from barnabas_operator.planning.object_names import run_labels
 from barnabas_operator.resources.api_objects import resource_of
 from barnabas_operator.resources.json_types import Json
 from barnabas_operator.resources.maintenance_job import MaintenanceJob
 from e2e.maintenance.kubeflow_definition import spark_application_definition
+from e2e.maintenance.runs import ARCHIVE, RUN, VOLUMES, await_phase, driver_ends, said
 from e2e.world import World, world_of_one
 from harness.deadline import PATIENCE_S, wait_for
 from harness.require import missing
@@ -27,10 +29,7 @@ from local_kubernetes.kubectl import PATIENTLY
 
 pytestmark = pytest.mark.slow
 DEFINITION: Final = "sparkapplications.sparkoperator.k8s.io"
-RUN: Final = "MaintenanceJob"
 KIND: Final = "SparkApplication"
-VOLUMES: Final = [{"name": "archive", "mountPath": "/archive", "claimName": "archives"}]
-ARCHIVE: Final = {"topic": "flights", "archive": "/archive/flights"}
 EVERYTHING: Final = {
     "executors": 2,
     "volumes": VOLUMES,
@@ -106,33 +105,9 @@ def driver(world: World, name: str) -> None:
             {"apiVersion": owner["apiVersion"], "kind": KIND, "name": name, "uid": owner["metadata"]["uid"]}
         ],
     }
-    containers = [{"name": "spark-kubernetes-driver", "image": "x"}]
+    containers = [{"name": SPARK_DRIVER, "image": "x"}]
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": {"containers": containers}}
     world.kubectl("apply", "-f-", stdin=json.dumps(pod))
-
-
-def driver_ends(world: World, name: str, exit_code: int, **told: object) -> None:
-    """As a kubelet tells it."""
-    ended = {"exitCode": exit_code, "message": json.dumps({"exit": exit_code, **told})}
-    container = {"name": "spark-kubernetes-driver", "image": "x", "imageID": "", "ready": False, "restartCount": 0}
-    phase = "Failed" if exit_code else "Succeeded"
-    statuses = [{**container, "state": {"terminated": ended}}]
-    world.plane.requests.merge_status(
-        "Pod", world.namespace, f"{name}-driver", {"phase": phase, "containerStatuses": statuses}
-    )
-
-
-def await_phase(world: World, name: str, phase: str) -> Json:
-    def status() -> Json:
-        found: Json = (world.plane.requests.get(RUN, world.namespace, name) or {}).get("status", {})
-        return found
-
-    return wait_for(status, lambda found: found.get("phase") == phase, PATIENCE_S)
-
-
-def said(found: Json) -> tuple[str, str]:
-    (ready,) = (each for each in found["conditions"] if each["type"] == "Ready")
-    return ready["reason"], ready.get("message", "")
 
 
 @pytest.mark.parametrize("spec", [{}, EVERYTHING, {"backoffLimit": 0}], ids=["defaults", "everything", "once"])
@@ -160,7 +135,7 @@ def test_a_run_is_followed_from_its_application_to_its_result(world: World) -> N
         lambda status: status.get("progress") == "43%",
         PATIENCE_S,
     )
-    driver_ends(world, "good", 0, message="archived 100 records", result={"records": 100})
+    driver_ends(world, "good-driver", 0, SPARK_DRIVER, message="archived 100 records", result={"records": 100})
     state(world, "good", "COMPLETED", terminationTime="2026-01-01T00:01:40Z")
     status = await_phase(world, "good", "Succeeded")
     assert said(status) == ("Succeeded", "archived 100 records")
