@@ -80,7 +80,12 @@ class Refusals:
         return struct_class(struct)(**values | self._own_fields(struct))
 
     def _own_fields(self, struct: schema.Struct) -> dict[str, object]:
-        return {each.name: self._fields[each.name] for each in struct.fields if each.name in self._fields}
+        """Return the fields with values other than the protocol's defaults.
+
+        Messages are null: clients then show their own text for the error code. Many defaults are empty texts.
+        """
+        values = {**self._fields, _MESSAGE: None}
+        return {each.name: values[each.name] for each in struct.fields if each.name in values}
 
     def _arrays(self, struct: schema.Struct) -> list[schema.Field]:
         """Return the array fields of `struct` whose elements have an error code, directly or in a nested array."""
