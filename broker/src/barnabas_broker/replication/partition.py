@@ -54,6 +54,7 @@ class Partition:
         "inspects_records",
         "isr_expands",
         "isr_shrinks",
+        "isr_size_min",
         "leader",
         "log",
         "messages_in",
@@ -102,6 +103,8 @@ class Partition:
         self.isr_shrinks = 0
         self.accepted_acks = NO_ACKS
         """The values of `acks` that a Produce may use now; `check_writable` raises the error for other values."""
+        self.isr_size_min = 0
+        """The number of in-sync replicas that acks=all requires, at most the number of replicas (KIP-966)."""
         self._environment = environment
         self.watchers = AppendWatchers()
         self.configure(log.config)
@@ -116,11 +119,6 @@ class Partition:
         """The number of in-sync replicas in the metadata."""
         return len(self.state.isr)
 
-    @property
-    def isr_size_min(self) -> int:
-        """The number of in-sync replicas that acks=all requires, at most the number of replicas (KIP-966)."""
-        return min(self.log.config.min_insync_replicas, len(self.state.replicas))
-
     def configure(self, config: LogConfig) -> None:
         """Apply the settings of the topic; a lower `min.insync.replicas` may advance the high watermark."""
         self.log.configure(config)
@@ -133,12 +131,13 @@ class Partition:
         self._advance_high_watermark(monotonic_ms(self._environment.clock))
 
     def _update_accepted_acks(self) -> None:
-        """Compute `accepted_acks` and `_committing` again.
+        """Compute `accepted_acks`, `isr_size_min` and `_committing` again.
 
         For an internal topic, `accepted_acks` is empty, so that each Produce request is checked for permission to write
         to the topic.
         """
         leads = self.leader is not None and self.failure is None
+        self.isr_size_min = min(self.log.config.min_insync_replicas, len(self.state.replicas))
         acks = ANY_ACKS if self.isr_size >= self.isr_size_min else LEADER_ACKS
         self.accepted_acks = acks if leads and not is_internal(self.topic_partition.topic) else NO_ACKS
         self._committing = None if self.failure is not None or self.state.elr else self.leader
@@ -215,7 +214,7 @@ class Partition:
         """Raise ApiError if this replica is offline, or does not lead in this epoch (KIP-320); -1 means any epoch."""
         if self.failure is not None:
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(self.failure))
-        if current_leader_epoch >= 0 and current_leader_epoch != self.leader_epoch:
+        if current_leader_epoch >= 0 and current_leader_epoch != self.state.leader_epoch:
             self._environment.turned_away()
             raise other_epoch(current_leader_epoch, self.leader_epoch)
         if self.leader is None:
