@@ -4,7 +4,7 @@ import os
 import signal
 import socket
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -122,12 +122,17 @@ def test_a_broker_that_a_killed_run_left_behind_is_ended_first(up: RunningUp) ->
     assert f"broker 0 of an earlier run is still running; stopping the old process {left}" in up.log()
 
 
-def test_brokers_that_a_killed_run_left_behind_give_their_declared_ports_to_the_next_run(up: RunningUp) -> None:
+@pytest.mark.parametrize("unwritten", [(), ("memory.json", "status.yaml")])
+def test_brokers_that_a_killed_run_left_behind_give_their_declared_ports_to_the_next_run(
+    up: RunningUp, unwritten: Sequence[str]
+) -> None:
     up.write("cluster.yaml", CLUSTER.replace("port: 0", f"port: {any_free_port(set())}"))
     up.start()
     bootstrap, left = up.bootstrap, up.broker_pid()
     up.kill()
     assert alive(left)
+    for name in unwritten:  # As if it had been killed before it wrote its first status.
+        (up.data / name).unlink()
     up.start()
     assert not alive(left)
     assert up.bootstrap == bootstrap

@@ -27,11 +27,7 @@ class ChildFailed(Exception):
 
 
 class Child(NamedTuple):
-    """A process to start, which is ready once GET `ready_path` on its HTTP port returns 200.
-
-    `mark` is one of the process's arguments. If a running process lacks this argument, the process is another program,
-    which the system has started with the process id of an ended child.
-    """
+    """A process to start, which is ready once GET `ready_path` on its HTTP port returns 200."""
 
     name: str
     folder: Path
@@ -39,7 +35,6 @@ class Child(NamedTuple):
     http_port: int
     ready_path: str
     command: tuple[str, ...]
-    mark: str
 
 
 class ChildProcess:
@@ -71,12 +66,11 @@ class ChildProcess:
         return self.folder / self._child.log_name
 
     async def start(self) -> float:
-        """End the child of an earlier run, start and supervise a new child; return the seconds until it was ready.
+        """Start and supervise the process; return the seconds until it was ready.
 
         Raises ChildFailed if the process ends before it is ready.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
-        await self._end_leftover()
         seconds = await self._spawn()
         self._supervisor = asyncio.create_task(self._supervise())
         return seconds
@@ -160,25 +154,25 @@ class ChildProcess:
         except (OSError, TimeoutError):
             return False
 
-    async def _end_leftover(self) -> None:
-        """End the child that a killed `barnabas up` left running, because the child still uses the ports and files."""
-        pid = leftover(self.folder, self._child.mark)
-        if pid is None:
-            return
-        self._say(f"{self.name} of an earlier run is still running; stopping the old process {pid}")
-        os.kill(pid, signal.SIGTERM)
-        deadline = time.monotonic() + STOP_TIMEOUT_S
-        while leftover(self.folder, self._child.mark) is not None:
-            if time.monotonic() > deadline:
-                os.kill(pid, signal.SIGKILL)
-            await asyncio.sleep(READY_POLL_S)
 
-
-def leftover(folder: Path, mark: str) -> int | None:
-    """Return the id of the process that an earlier `barnabas up` has started in `folder`; None if it has ended.
+async def end_leftover(folder: Path, mark: str, name: str, say: Say) -> None:
+    """End the child that a killed `barnabas up` left running in `folder`, because it still uses its ports and files.
 
     A process without the argument `mark` is another program, which has got the id of an ended child.
     """
+    pid = _leftover(folder, mark)
+    if pid is None:
+        return
+    say(f"{name} of an earlier run is still running; stopping the old process {pid}")
+    os.kill(pid, signal.SIGTERM)
+    deadline = time.monotonic() + STOP_TIMEOUT_S
+    while _leftover(folder, mark) is not None:
+        if time.monotonic() > deadline:
+            os.kill(pid, signal.SIGKILL)
+        await asyncio.sleep(READY_POLL_S)
+
+
+def _leftover(folder: Path, mark: str) -> int | None:
     try:
         pid = int((folder / PID_FILE).read_text(encoding="utf-8"))
         command = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from barnabas_kafka.security import Credentials, Security, Tls
-from barnabas_operator.app.child_process import Child, ChildProcess, Say, leftover
+from barnabas_operator.app.child_process import Child, ChildProcess, Say, end_leftover
 from barnabas_operator.app.data_dir import DataDir, replace_secret_file
 from barnabas_operator.app.local_security import LocalSecurity, of_operator
 from barnabas_operator.kafka.cluster_admin import ClusterAdmin
@@ -30,6 +30,7 @@ from barnabas_operator.resources.object_meta import READY, Condition, merge_cond
 # The range is below the ephemeral ports, so that a restarted broker can get its previous port again.
 OPEN_PORTS: Final = range(20_000, 32_000)
 PORTS_TRIED: Final = 100
+PROPERTIES: Final = "server.properties"
 
 
 class PortTaken(Exception):
@@ -49,7 +50,6 @@ class BrokerProcess(ChildProcess):
             http_port=place.http_port,
             ready_path="/startupz",
             command=(sys.executable, "-m", "barnabas", "broker", str(properties_file)),
-            mark=str(properties_file),
         )
         super().__init__(child, say, on_change)
 
@@ -98,6 +98,14 @@ class LocalCluster:
         """
         self._security.bring_users(admin, cluster)
 
+    async def end_leftovers(self) -> None:
+        """End the brokers that a killed `barnabas up` left running, also those that are no longer declared."""
+        ends = [
+            end_leftover(file.parent, str(file), file.parent.name.replace("-", " "), self._say)
+            for file in self._data_dir.path.glob(f"broker-*/{PROPERTIES}")
+        ]
+        await asyncio.gather(*ends)
+
     def give_places(self, cluster: Cluster) -> None:
         """Choose the ports of all brokers, even of brokers to be removed; write certificates and client settings.
 
@@ -112,7 +120,7 @@ class LocalCluster:
         chosen = {listener.port + number for number in numbers} if listener.port else set()
         places: dict[int, BrokerPlace] = {}
         for number in numbers:
-            old, in_use = kept.get(number), number in running or self._is_left(number)
+            old, in_use = kept.get(number), number in running
             declared = listener.port and listener.port + number
             port = _port(declared, old.port if old else 0, chosen, in_use=in_use)
             http_port = _port(0, old.http_port if old else 0, chosen, in_use=in_use)
@@ -227,12 +235,8 @@ class LocalCluster:
     def _settings(self, cluster: Cluster, number: int) -> str:
         return properties_text(server_properties(cluster, self._places[number], self._secrets))
 
-    def _is_left(self, number: int) -> bool:
-        """True if a killed `barnabas up` left this broker running; the start of the broker ends the old process."""
-        return leftover(self._data_dir.broker_folder(number), str(self._file(number))) is not None
-
     def _file(self, number: int) -> Path:
-        return self._data_dir.broker_folder(number) / "server.properties"
+        return self._data_dir.broker_folder(number) / PROPERTIES
 
 
 def remembered_places(cluster: Cluster) -> dict[int, BrokerPlace]:

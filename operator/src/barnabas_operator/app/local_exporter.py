@@ -4,7 +4,7 @@ import sys
 from typing import Final
 
 from barnabas_kafka.security import Tls
-from barnabas_operator.app.child_process import Child, ChildFailed, ChildProcess, Say
+from barnabas_operator.app.child_process import Child, ChildFailed, ChildProcess, Say, end_leftover
 from barnabas_operator.app.data_dir import DataDir
 from barnabas_operator.app.local_cluster import any_free_port, is_free
 from barnabas_operator.planning.brokers.lag_exporter import name_options, tls_options
@@ -14,6 +14,7 @@ from barnabas_operator.resources.lag_exporter import LagExporter
 
 COMMAND: Final = "lag-exporter"
 FOLDER: Final = "lag-exporter"
+NAME: Final = "the lag exporter"
 ExporterOptions = tuple[LagExporter, str, Tls | None]
 """The declared exporter, the brokers' addresses, and the TLS settings for connections to the brokers."""
 
@@ -48,6 +49,7 @@ class LocalExporter:
             self._say("the lag exporter has ended")
 
     async def _start(self, wanted: ExporterOptions) -> None:
+        await end_leftover(self._folder, COMMAND, NAME, self._say)
         port = LAG_EXPORTER_PORT if is_free(LAG_EXPORTER_PORT) else any_free_port(set())
         process = ChildProcess(self._child(wanted, port), self._say, lambda: None)
         self._process = process
@@ -66,11 +68,10 @@ class LocalExporter:
         brokers = (f"--bootstrap={bootstrap}", *tls_options(tls))
         options = (*brokers, f"--listen-address={HOST}:{port}", *name_options(declared))
         return Child(
-            name="the lag exporter",
+            name=NAME,
             folder=self._folder,
             log_name="lag-exporter.log",
             http_port=port,
             ready_path="/healthz",
             command=(sys.executable, "-m", "barnabas", COMMAND, *options),
-            mark=COMMAND,
         )

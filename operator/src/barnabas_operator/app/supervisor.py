@@ -143,6 +143,7 @@ class Supervisor:
 
     async def _start(self) -> None:
         self._proven = self._wanted.cluster
+        await self._cluster.end_leftovers()
         try:
             self._cluster.give_places(self._proven)
             await self._cluster.start(self._proven)
