@@ -1,9 +1,11 @@
 """`barnabas up` over manifest files: what is declared is what the cluster has, and faults are told and survived."""
 
 import os
+import re
 import signal
 import socket
 import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -136,6 +138,13 @@ def test_brokers_that_a_killed_run_left_behind_give_their_declared_ports_to_the_
     up.start()
     assert not alive(left)
     assert up.bootstrap == bootstrap
+
+
+def test_warnings_have_the_time_as_all_lines_have(tmp_path: Path) -> None:
+    warns = f"up.main(['-f', '{tmp_path / 'nothing'}']); logging.getLogger('kafka-client').warning('broker 1 is away')"
+    code = f"import logging; from barnabas_operator.app import up; {warns}"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE_S, check=True)
+    assert re.fullmatch(r"\d\d:\d\d:\d\d broker 1 is away\n", ran.stderr)
 
 
 def test_a_second_run_on_the_same_data_is_told_who_has_it(up: RunningUp) -> None:

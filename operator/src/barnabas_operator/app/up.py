@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import logging
 import signal
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,6 +24,7 @@ DRIFT_CHECK_S: Final = 30.0
 def main(arguments: Sequence[str]) -> int:
     """Run the command; return 0 after a signal, 1 after a failure, 2 for wrong options or manifests."""
     options = _parser().parse_args(arguments)
+    logging.basicConfig(format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
     mute_kafka_python()
     log = Log(console())
     if not options.file.exists():
