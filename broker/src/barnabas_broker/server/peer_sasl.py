@@ -26,7 +26,8 @@ async def authenticate(transport: Transport, login: Login) -> None:
         async with asyncio.timeout(LOGIN_S):
             await _authenticate(_Exchange(transport), login)
     except (TimeoutError, LoginFailed, MalformedRequest, struct.error) as error:
-        raise OSError(f"the SASL authentication at the other broker failed: {error or 'no answer in time'}") from error
+        reason = str(error) or "no answer in time"
+        raise OSError(f"the SASL authentication at the other broker failed: {reason}") from error
     finally:
         transport.ignore_readable()
         transport.ignore_writable()
