@@ -228,11 +228,17 @@ class Client:
 
     def commit(self, *offsets: tuple[str, int, int], api_version: int = 9, **changes: Any) -> list[list[ErrorCode]]:
         """OffsetCommit of (topic, partition, offset); the list that the answer will be put in."""
-        answers: list[list[ErrorCode]] = []
         named = [
             (TopicPartition(topic, partition), CommittedOffset(offset, **changes))
             for topic, partition, offset in offsets
         ]
+        return self.commit_all(named, api_version)
+
+    def commit_all(
+        self, named: Sequence[tuple[TopicPartition, CommittedOffset]], api_version: int = 9
+    ) -> list[list[ErrorCode]]:
+        """OffsetCommit of these; the list that the answer will be put in."""
+        answers: list[list[ErrorCode]] = []
         request = CommitRequest(self.group_id, self.member_id, self.instance_id, self.generation, api_version, named)
         self.world.coordinator.commit(request, answers.append)
         return answers

@@ -7,7 +7,9 @@ from coordinator_world import Client, World, stable
 from group_script import AT_ONCE
 
 from barnabas_broker.coordinators.groups.group import GroupState
+from barnabas_broker.coordinators.groups.records import CommittedOffset
 from barnabas_core.errors import ApiError, ErrorCode
+from barnabas_core.topic_partition import TopicPartition
 
 
 @pytest.fixture
@@ -66,10 +68,12 @@ def test_a_log_that_refuses_is_told_in_terms_of_the_coordinator(
 
 def test_metadata_that_is_too_long_is_refused_for_its_partition_alone(world: World) -> None:
     client = Client(world, "a")
-    answers = client.commit(("flights", 0, 10), metadata="x" * 4097)
-    also = client.commit(("flights", 1, 10), metadata="x" * 4096)
+    lengths = ((0, 4097), (1, 4096))
+    answers = client.commit_all(
+        [(TopicPartition("flights", number), CommittedOffset(10, metadata="x" * length)) for number, length in lengths]
+    )
     world.timers.pass_time()
-    assert (answers, also) == ([[ErrorCode.OFFSET_METADATA_TOO_LARGE]], [[ErrorCode.NONE]])
+    assert answers == [[ErrorCode.OFFSET_METADATA_TOO_LARGE, ErrorCode.NONE]]
     assert client.committed() == {"flights-1": 10}
 
 

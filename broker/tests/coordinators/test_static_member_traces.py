@@ -123,6 +123,16 @@ def test_an_absent_static_member_keeps_its_place_until_its_session_ends() -> Non
         << a joined 3 as a-3, follows b-2, range
         >> sync a-3 gen 3 static A
         << a-3 assigned P0
+        >> wait 9999
+        >> heartbeat b-2 gen 3
+        << NONE
+        >> state
+        << Stable generation 3: a-3 b-2
+        >> wait 1
+        >> state
+        << PreparingRebalance generation 3: b-2
+        >> heartbeat a-3 gen 3 static A
+        << UNKNOWN_MEMBER_ID
     """)
 
 

@@ -112,9 +112,12 @@ def test_every_setting_says_what_it_is() -> None:
 
 
 def test_a_topics_setting_falls_back_on_one_of_the_broker() -> None:
-    for definition in TOPIC_CONFIGS.values():
-        for synonym in definition.synonyms:
-            assert BROKER_CONFIGS[synonym.name].type is not ConfigType.STRING or synonym.factor == 1
+    for name, definition in TOPIC_CONFIGS.items():
+        for synonym in definition.synonyms[:1]:  # Its value is taken as it is.
+            assert synonym.factor == 1, name
+            assert BROKER_CONFIGS[synonym.name].type is definition.type, name
+        for synonym in definition.synonyms[1:]:
+            assert BROKER_CONFIGS[synonym.name].type is not ConfigType.STRING or synonym.factor == 1, name
 
 
 @pytest.mark.parametrize(

@@ -150,6 +150,8 @@ async def test_a_broker_that_was_taken_for_dead_registers_again(machine: Machine
         await broker.keep()
     (lease,) = await store.leases("broker-0")
     assert lease.token > stolen.token
+    registration = (await machine.image()).brokers[0]
+    assert (registration.broker_epoch, registration.fenced) == (lease.token, True)
 
 
 async def test_heartbeats_end_when_a_broker_leaves(machine: Machine) -> None:
@@ -174,8 +176,9 @@ async def registered(machine: Machine, membership: Membership) -> BrokerRegistra
     return (await machine.image()).brokers[0]
 
 
+@pytest.mark.parametrize("was_clean", [False, True])
 async def test_a_life_without_a_registration_before_it_may_lack_records_unless_its_logs_are_clean(
-    machine: Machine,
+    machine: Machine, was_clean: bool
 ) -> None:
     """It may have vanished, and with it what could be compared."""
     machine.stores.append(await SqliteStore.open(machine.path, machine.clock))
@@ -186,8 +189,9 @@ async def test_a_life_without_a_registration_before_it_may_lack_records_unless_i
         SESSION_MS,
         machine.clock,
         asyncio.sleep,
+        was_clean=was_clean,
     )
-    assert (await registered(machine, incarnation)).may_lack_records
+    assert (await registered(machine, incarnation)).may_lack_records is not was_clean
 
 
 async def test_what_a_new_life_may_lack_is_told_by_the_one_before(machine: Machine) -> None:

@@ -13,12 +13,15 @@ from barnabas_broker.app.connection_settings import socket_settings
 from barnabas_broker.server import listener as server_listener
 from barnabas_broker.server import slow_clients
 from barnabas_broker.server.admission import ConnectionLimits
+from barnabas_broker.server.buffers import BufferPool
 from barnabas_broker.server.connection import SCRATCH_BYTES, Connection
 from barnabas_broker.server.listener import IDLE_LOOKS, Listener, SocketSettings
+from barnabas_broker.server.slow_clients import SlowClients
 from barnabas_broker.server.transport import PlainTransport
 from barnabas_core.config.broker_config import parse_broker_config
 from barnabas_core.config.definitions import INT_MAX
 from harness.deadline import PATIENCE_S
+from harness.manual_clock import ManualClock
 
 MIB = 1024 * 1024
 REQUEST_BYTES_MAX = 4 * MIB
@@ -199,6 +202,35 @@ async def test_answers_that_are_not_read_are_bounded_and_the_oldest_go_first(mon
         assert most <= 2 * 20 * MIB + 8 * MIB
         assert listener.slow_clients.answer_bytes <= 2 * 20 * MIB
         assert await ask(await connect(port), b"small") == b"small"
+
+
+class Unreading:
+    """A client with an answer of 8 MiB."""
+
+    peer, begun_bytes, holds_buffer, waits_for_client = "127.0.0.1:1", 0, False, False
+    unsent_bytes, has_unsent = 8 * MIB, True
+
+    def __init__(self, closed: list["Unreading"]) -> None:
+        self.closed = closed
+        self.bytes_sent = 0
+
+    def close(self, reason: str | None = None) -> None:
+        self.closed.append(self)
+
+
+def test_who_has_not_read_for_longest_is_closed_first_and_who_reads_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slow_clients, "ANSWER_BYTES_MAX", 20 * MIB)
+    clock, checks, closed = ManualClock(), list[Callable[[], None]](), list[Unreading]()
+    slow = SlowClients(BufferPool(POOL_BYTES, lambda _: None), clock.monotonic_s, checks.append)
+    clients = [Unreading(closed) for _ in range(6)]
+    for client in clients:
+        assert not checks, "twice the limit is not exceeded"
+        clock.passed_ms += 1_100
+        slow.holds_answers(client)
+    clients[0].bytes_sent = 1
+    (check,) = checks
+    check()
+    assert closed == clients[1:5]
 
 
 async def test_of_two_whose_answers_take_too_much_memory_the_one_that_reads_stays(

@@ -105,9 +105,33 @@ def test_a_start_that_lacks_descriptors_takes_no_log_for_damaged(
     assert len(read_all(again.logs[flights(0)])) == 1
 
 
-def test_a_full_disk_does_not_keep_the_shutdown_from_the_other_directories(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+class FullBelow(PosixFileSystem):
+    """The disk of one directory takes no small file: checkpoints, snapshots and marks."""
+
+    def __init__(self) -> None:
+        self.directory: Path | None = None
+
+    def write_atomically(self, path: str, data: bytes, *, sync: bool) -> None:
+        if self.directory is not None and Path(path).is_relative_to(self.directory):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        super().write_atomically(path, data, sync=sync)
+
+
+def test_a_full_disk_does_not_keep_the_shutdown_from_the_other_directories(tmp_path: Path) -> None:
+    files = FullBelow()
+    logs = manager(tmp_path / "a", tmp_path / "b", files=files)
+    logs.load()
+    ends = fill(logs, 2)
+    files.directory = tmp_path / "a"
+    logs.shutdown(lambda log: ends[log.topic_partition])
+    assert all(log_dir.is_online for log_dir in logs.log_dirs), "a full disk has not failed"
+    marks = [(tmp_path / name / ".kafka_cleanshutdown").exists() for name in ("a", "b")]
+    assert marks == [False, True]
+    again = started(tmp_path / "b")
+    assert again.logs[flights(1)].log_end_offset == ends[flights(1)]
+
+
+def test_a_lost_directory_does_not_keep_the_shutdown_from_the_other_directories(tmp_path: Path) -> None:
     logs = started(tmp_path / "a", tmp_path / "b")
     ends = fill(logs, 2)
     shutil.rmtree(tmp_path / "a")

@@ -5,12 +5,13 @@ from pathlib import Path
 from uuid import UUID
 
 import pytest
+from log_manager_samples import FullAfter
 from storage_samples import NOW_MS, OneLog, acknowledged_later, append, batch, read_all
 
 from barnabas_broker.storage.disk.files import LogFile, PosixFile, PosixFileSystem
 from barnabas_broker.storage.disk.open_files import OpenFiles
 from barnabas_broker.storage.disk.trash import Trash
-from barnabas_broker.storage.errors import LogDirFailed
+from barnabas_broker.storage.errors import DiskFull, LogDirFailed
 from barnabas_broker.storage.log_dirs.log_dir_owner import BrokerIdentity
 from barnabas_broker.storage.log_dirs.log_manager import LogManager, LogManagerSettings
 from barnabas_broker.storage.logs.follower_append import append_as_follower
@@ -340,7 +341,9 @@ def test_what_is_done_for_a_truncation_is_void_after_the_next(tmp_path: Path) ->
     assert append(log, batch(producer_id=1, epoch=0, sequence=5)).duplicate
 
 
-def test_a_full_disk_keeps_a_truncated_log_from_appends_until_the_checkpoint_is_written(tmp_path: Path) -> None:
+def test_a_full_disk_keeps_a_truncated_log_from_appends_until_the_checkpoint_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     logs = manager(tmp_path, PosixFileSystem())
     [log_dir] = logs.log_dirs
     logs.truncated.on_added = lambda _: None
@@ -348,9 +351,11 @@ def test_a_full_disk_keeps_a_truncated_log_from_appends_until_the_checkpoint_is_
     append(log, batch(4))
     log.flush()
     truncate_to(log, 0)
-    taken = logs.truncated.take(log_dir)
-    assert len(logs.truncated) == 0
-    logs.truncated.put_back(taken)
-    assert log.known_producers.are_held_back
+    disk = FullAfter(monkeypatch, bytes_left=0)
+    for _ in range(2):
+        with pytest.raises(DiskFull):
+            logs.truncated.complete(log_dir)
+        assert log.known_producers.are_held_back
+    disk.bytes_left = 10_000
     logs.truncated.complete(log_dir)
-    assert not log.known_producers.are_held_back
+    assert append(log, batch(1)).base_offset == 0

@@ -1,6 +1,5 @@
 """Rounds that end or hang end the process, with the reason."""
 
-from itertools import count
 from threading import Event
 
 import pytest
@@ -33,12 +32,19 @@ def test_a_round_that_raises_is_found() -> None:
 
 
 def test_rounds_that_go_on_are_left_alone_until_they_are_to_stop() -> None:
-    numbers = count()
-    supervised = Supervised(lambda stop: bool(stop.wait(PATIENCE_S)), lambda: next(numbers))
-    supervised.stop.set()
+    rounds = 0
+
+    def one_round_more() -> int:
+        nonlocal rounds
+        rounds += 1
+        if rounds == 10:
+            supervised.stop.set()
+        return rounds
+
+    supervised = Supervised(lambda stop: bool(stop.wait(PATIENCE_S)), one_round_more)
     supervised.watch(0.0, LOOK_S)
     supervised.join(PATIENCE_S)
-    assert supervised.failure is None
+    assert (supervised.failure, rounds) == (None, 10)
 
 
 def test_a_hang_is_longer_than_brokers_may_be_silent() -> None:

@@ -6,6 +6,7 @@ import math
 from barnabas_lag.evaluation.progress import Status
 from barnabas_operator.kube.api import KubeRefused
 from barnabas_operator.reconcile.groups.group_looker import AWAY_S, PACE
+from barnabas_operator.reconcile.status_writer import FINALIZER
 from harness.deadline import PATIENCE_S
 from harness.group_worker_world import GONE, World, lagging
 from harness.worker_world import resource
@@ -91,12 +92,17 @@ async def test_what_cannot_be_read_is_told_and_holds_no_other_up(world: World) -
 
 
 async def test_a_cluster_that_is_paused_is_no_more_looked_at_and_a_resource_goes_where_it_may(world: World) -> None:
-    world.put("billing")
+    for name, policy in (("billing", "DeleteGroup"), ("pay", "Retain"), ("stays", "DeleteGroup")):
+        body = resource("ConsumerGroup", name, deletionPolicy=policy)
+        going = {} if name == "billing" else {"deletionTimestamp": "2026-01-01T00:00:00Z"}
+        world.api.put({**body, "metadata": {**body["metadata"], "finalizers": [FINALIZER], **going}})
     world.worker.rest(world.bodies(), "Cluster one is paused")
     async with asyncio.timeout(PATIENCE_S):
-        while "conditions" not in world.status("billing"):
+        while world.api.found("ConsumerGroup", "pay") is not None or not all(
+            "conditions" in world.status(name) for name in ("billing", "stays")
+        ):
             await asyncio.sleep(0)
-    assert world.said("billing") == ("False", "ClusterNotReady")
+    assert world.said("billing") == world.said("stays") == ("False", "ClusterNotReady")
     assert world.looks.asked.empty()
 
 

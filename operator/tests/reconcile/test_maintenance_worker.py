@@ -295,8 +295,8 @@ async def test_a_template_that_the_api_server_does_not_know_all_of_is_a_fault_of
 async def test_one_that_is_under_way_when_its_cluster_goes_is_let_go(runs: MaintenanceWorld) -> None:
     runs.apply("a")
     await runs.look()
-    body = runs.api.found(KIND, "a") or {}
-    runs.api.put({**body, "metadata": {**body["metadata"], "finalizers": []}})
-    runs.worker.stop()
+    assert (runs.api.found(KIND, "a") or {})["metadata"]["finalizers"] == [FINALIZER]
+    await runs.worker.release(runs.bodies())
+    assert not (runs.api.found(KIND, "a") or {})["metadata"]["finalizers"]
     await runs.worker.look()
     assert not (runs.api.found(KIND, "a") or {})["metadata"]["finalizers"]

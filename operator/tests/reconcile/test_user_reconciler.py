@@ -36,6 +36,11 @@ async def test_a_user_gets_a_password_and_a_secret_which_are_taken_from_it_again
     body = here.api.found("User", "alice")
     assert body is not None
     assert (body["status"]["username"], body["status"]["secret"]) == ("alice", "alice")
+    stored = here.api.found("Secret", "alice")
+    assert stored is not None
+    (owner,) = stored["metadata"]["ownerReferences"]
+    owned_by = {name: owner[name] for name in ("kind", "name", "uid")}
+    assert owned_by == {"kind": "User", "name": "alice", "uid": body["metadata"]["uid"]}, "Kubernetes deletes it"
     writes = len(here.api.writes)
     await here.round()
     assert len(here.api.writes) == writes, "nothing has changed"

@@ -126,10 +126,23 @@ def test_every_state_comes_to_what_is_declared_last(declared: Cluster, last: Sec
         assert restarts <= 3 * 3 + 2
 
 
+def rolls(state: State, declared: Cluster) -> list[SecurityStage]:
+    """Return the stage of each roll, of which one begins when the one before has ended."""
+    stages = []
+    while (template := state.decided(declared).template) is not state.template:
+        stages.append(template)
+        state = State(template, (template,) * len(state.pods))
+    return stages
+
+
 def test_three_rolls_secure_a_cluster_and_three_open_it() -> None:
     hashes = [restart_hash(DECLARED_SECURED, ExternalAccess(stage=stage)) for stage in (OFFERED, USED, SECURED)]
     assert len(set(hashes)) == len(hashes)
-    assert restart_hash(DECLARED_OPEN, ExternalAccess(stage=OPEN)) == restart_hash(DECLARED_OPEN, ExternalAccess())
+    opening = [restart_hash(DECLARED_OPEN, ExternalAccess(stage=stage)) for stage in (USED, OFFERED, OPEN)]
+    assert len(set(opening)) == len(opening)
+    assert rolls(State(OPEN, (OPEN,) * 3), DECLARED_SECURED) == [OFFERED, USED, SECURED]
+    assert rolls(State(SECURED, (SECURED,) * 3), DECLARED_OPEN) == [USED, OFFERED, OPEN]
+    assert opening[-1] == restart_hash(DECLARED_OPEN, ExternalAccess())
     assert hashes[-1] == restart_hash(DECLARED_SECURED, ExternalAccess())
 
 

@@ -245,6 +245,13 @@ def test_events_tell_a_plan_once_and_its_end() -> None:
     assert earlier != condition
     before = msgspec.to_builtins(ClusterStatus(conditions=(earlier,)))
     assert list(cluster_events(cluster, before)) == []
+    state = found(((1,), (2,), (0,)))
+    done = tuple(reassignment_conditions(declared(), "T", state, planned(state).moves))
+    ended = msgspec.structs.replace(declared(), status=ClusterStatus(conditions=done))
+    ((kind, reason, message),) = cluster_events(ended, msgspec.to_builtins(cluster.status))
+    assert (kind, reason) == ("Normal", "PlanDone")
+    assert message == "2 of 2 partitions of the plan of MaintenanceJob even are moved"
+    assert list(cluster_events(ended, msgspec.to_builtins(ended.status))) == []
 
 
 def test_an_event_tells_each_refusal_once() -> None:
