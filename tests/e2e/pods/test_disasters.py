@@ -115,7 +115,7 @@ def _accept_loss(castle: Castle, topic: str) -> None:
     assert "accepted" in castle.barnabas("accept-loss", "--topic", topic)
     castle.kubectl("wait", "--for=condition=Ready", f"topic/{topic}", PATIENTLY)
     wait_for(lambda: _lacking(castle), lambda told: told == {"0"}, SECONDS_MAX)
-    assert "lacks records" not in castle.barnabas("status")
+    assert "lacks committed records" not in castle.barnabas("status")
 
 
 def _lacking(castle: Castle) -> set[str]:
