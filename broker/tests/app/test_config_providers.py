@@ -1,4 +1,4 @@
-"""Values of server.properties that stand in files and in the environment."""
+"""Values of server.properties that come from files and from the environment."""
 
 from pathlib import Path
 
@@ -22,7 +22,7 @@ def filled(texts: dict[str, str], environment: dict[str, str]) -> dict[str, str]
     return {name: each.value for name, each in resolved(properties, environment).items()}
 
 
-def test_placeholders_are_what_stands_at_their_places(tmp_path: Path) -> None:
+def test_placeholders_are_replaced_by_values_from_files_and_the_environment(tmp_path: Path) -> None:
     (tmp_path / "secrets.properties").write_text("one=geheim\n")
     (tmp_path / "two").write_text("zwei")
     values = {
@@ -35,16 +35,16 @@ def test_placeholders_are_what_stands_at_their_places(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("value", ["${file:/no/such/file:x}", "${env:NOT_SET}", "${dir:/etc:../etc/hostname}"])
-def test_what_cannot_be_looked_up_is_named(value: str) -> None:
+def test_an_error_names_the_placeholder_that_cannot_be_looked_up(value: str) -> None:
     with pytest.raises(InvalidConfig, match=r"a: \$\{.*\} cannot be looked up") as refused:
         filled({**PROVIDERS, "a": f"geheim {value}"}, {})
     assert "geheim" not in str(refused.value)
 
 
-def test_no_other_class_provides_values() -> None:
+def test_an_unknown_provider_class_is_refused() -> None:
     with pytest.raises(InvalidConfig, match=r"config\.providers\.x\.class=a\.B: the class must be one of"):
         filled({"config.providers": "x", "config.providers.x.class": "a.B"}, {})
 
 
-def test_without_providers_a_value_stays_as_it_is() -> None:
+def test_placeholders_stay_as_they_are_without_providers() -> None:
     assert filled({"a": "${env:HOME}"}, {"HOME": "/"}) == {"a": "${env:HOME}"}

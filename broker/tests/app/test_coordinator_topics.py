@@ -1,4 +1,4 @@
-"""The coordinator follows its topic: which partitions it leads, and which topics are no longer there."""
+"""The coordinator follows its topic: which partitions it leads, and which topics were deleted."""
 
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -12,7 +12,7 @@ from barnabas_core.topic_name import CONSUMER_OFFSETS
 
 
 class Coordinator:
-    """Writes down what it hears."""
+    """A coordinator that records each of its calls."""
 
     partition_count = 0
 
@@ -34,7 +34,7 @@ def topic(name: str, number: int, leader_epoch: int = 0) -> TopicDocument:
 
 
 def heard_of(before: TopicDocument, change: ImageChange) -> list[object]:
-    """Return what the coordinator hears of the change, after what it heard of the state before."""
+    """Return the calls that the coordinator gets for the change, without those for the state before."""
     listeners: list[Callable[[ImageChange], None]] = []
     coordinator: Any = Coordinator()
     image: Any = SimpleNamespace(topics={before.name: before}, subscribe=listeners.append)
@@ -47,7 +47,7 @@ def heard_of(before: TopicDocument, change: ImageChange) -> list[object]:
     return list(coordinator.heard)
 
 
-def test_an_offsets_topic_that_was_made_again_is_loaded_whatever_the_epochs_of_the_one_before() -> None:
+def test_a_recreated_offsets_topic_is_loaded_although_its_leader_epoch_is_lower() -> None:
     old, new = topic(CONSUMER_OFFSETS, 1, leader_epoch=5), topic(CONSUMER_OFFSETS, 2)
     assert heard_of(old, ImageChange(created=(new,), deleted=(old,))) == [
         "resigned",
@@ -56,6 +56,6 @@ def test_an_offsets_topic_that_was_made_again_is_loaded_whatever_the_epochs_of_t
     ]
 
 
-def test_a_topic_that_was_made_again_takes_the_offsets_of_the_one_before_with_it() -> None:
+def test_the_coordinator_is_notified_of_the_old_id_of_a_recreated_topic() -> None:
     old, new = topic("weather", 1), topic("weather", 2)
     assert heard_of(old, ImageChange(created=(new,), deleted=(old,))) == [{UUID(int=1): "weather"}]

@@ -1,4 +1,4 @@
-"""JWK sets as they come: from files and over HTTP, bounded, and from the URL of the settings only."""
+"""JWK sets are read from files and over HTTP, with a limit on their size, and only from the URL of the settings."""
 
 import ssl
 import time
@@ -26,7 +26,7 @@ CONTEXT = ssl.create_default_context()
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Answers with keys, with too many bytes, with the way to the keys, or so slowly that nobody gets the end."""
+    """Responds with keys, with too many bytes, with a redirect to the keys, or with bytes that never end."""
 
     def do_GET(self) -> None:
         status = {"/elsewhere": 302, "/none": 404}.get(self.path, 200)
@@ -40,12 +40,12 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(b" " * KEY_SET_BYTES_MAX + KEYS if self.path == "/large" else KEYS)
 
     def log_message(self, *_: object) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
 @contextmanager
 def served(secured: ssl.SSLContext | None = None) -> Iterator[int]:
-    """Serve at a port, which the body gets."""
+    """Serve at a free port; yield the port."""
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         if secured is not None:
             server.socket = secured.wrap_socket(server.socket, server_side=True)
@@ -74,7 +74,7 @@ def secured_port(authority: Authority) -> Iterator[int]:
 
 
 def serving(identity: Identity) -> ssl.SSLContext:
-    """Return what a server with this certificate uses."""
+    """Return the TLS context of a server with this certificate."""
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(identity.file)
     return context
@@ -91,17 +91,19 @@ def test_keys_are_read_from_a_url_and_from_a_file(url: str, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("path", ["/elsewhere", "/none", "/large", "[/"])
-def test_another_answer_gives_no_keys(url: str, path: str) -> None:
+def test_a_redirect_an_error_or_a_large_response_gives_no_keys(url: str, path: str) -> None:
     with pytest.raises(KeysUnavailable):
         read_key_set(f"{url}{path}", CONTEXT, 30)
 
 
 def trusting_only(authority: Authority) -> ssl.SSLContext:
-    """Return what a JAAS line with this truststore makes."""
+    """Return the TLS context for a JAAS line with this truststore."""
     return trusting({"ssl.truststore.type": "PEM", "ssl.truststore.location": str(authority.file)})
 
 
-def test_keys_are_read_over_https_from_who_is_trusted(secured_port: int, authority: Authority, tmp_path: Path) -> None:
+def test_keys_are_read_over_https_only_from_a_trusted_server(
+    secured_port: int, authority: Authority, tmp_path: Path
+) -> None:
     context = trusting_only(authority)
     assert [key.key_id for key in read_key_set(f"https://localhost:{secured_port}/keys", context, 30)] == ["one"]
     for path in ("/elsewhere", "/none", "/large"):
@@ -111,18 +113,18 @@ def test_keys_are_read_over_https_from_who_is_trusted(secured_port: int, authori
         read_key_set(f"https://localhost:{secured_port}/keys", trusting_only(Authority(tmp_path, "other")), 30)
 
 
-def test_a_certificate_that_has_expired_gives_no_keys(authority: Authority) -> None:
+def test_a_server_with_an_expired_certificate_gives_no_keys(authority: Authority) -> None:
     refused = pytest.raises(KeysUnavailable, match="certificate has expired")
     with served(serving(authority.issue("expired", days=-1))) as port, refused:
         read_key_set(f"https://localhost:{port}/keys", trusting_only(authority), 30)
 
 
-def test_an_answer_that_never_ends_is_given_up(url: str) -> None:
+def test_reading_a_response_that_never_ends_times_out(url: str) -> None:
     with pytest.raises(KeysUnavailable):
         read_key_set(f"{url}/slow", CONTEXT, 1)
 
 
-async def test_a_start_needs_the_file_and_can_do_without_the_url() -> None:
+async def test_loading_fails_without_the_key_file_but_not_without_the_url() -> None:
     key_sets = KeySets(ManualLoopClock())
     keys = key_sets.open(settings("http://127.0.0.1:1/keys"))
     await key_sets.load()
@@ -132,7 +134,7 @@ async def test_a_start_needs_the_file_and_can_do_without_the_url() -> None:
         await key_sets.load()
 
 
-def test_a_truststore_that_is_missing_is_named() -> None:
+def test_the_error_for_a_missing_truststore_names_the_setting() -> None:
     trust = {"ssl.truststore.location": "/no/such/file", "ssl.truststore.type": "PEM"}
     with pytest.raises(InvalidConfig, match=r"ssl\.truststore\.location"):
         KeySets(ManualLoopClock()).open(settings("https://127.0.0.1:1/keys", **trust))

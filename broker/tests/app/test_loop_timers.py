@@ -1,4 +1,4 @@
-"""The deadlines of a broker: many on one timer of the loop."""
+"""Many deadlines of a broker share one timer of the event loop."""
 
 import asyncio
 from collections.abc import Callable
@@ -26,7 +26,7 @@ class CountingLoop(asyncio.SelectorEventLoop):
 def called(
     begin: Callable[[LoopTimers, Callable[[str], Callable[[], object]]], object],
 ) -> tuple[list[str], CountingLoop]:
-    """Return the notes that callbacks leave, up to the one that is called `end`, and the loop."""
+    """Return the notes of the callbacks up to the note `end`, and the loop."""
     loop, notes = CountingLoop(), list[str]()
 
     def note(text: str) -> Callable[[], object]:
@@ -43,7 +43,7 @@ def called(
     return notes, loop
 
 
-def test_deadlines_run_in_the_order_of_their_times_and_then_as_they_were_set() -> None:
+def test_deadlines_run_in_the_order_of_their_times() -> None:
     def begin(timers: LoopTimers, note: Callable[[str], Callable[[], object]]) -> None:
         timers.call_later(0.02, note("end"))
         timers.call_later(0.01, note("second"))
@@ -52,7 +52,7 @@ def test_deadlines_run_in_the_order_of_their_times_and_then_as_they_were_set() -
     assert called(begin)[0] == ["first", "second", "end"]
 
 
-def test_a_deadline_that_was_cancelled_does_not_run_even_when_another_one_of_its_time_cancels_it() -> None:
+def test_a_deadline_cancelled_by_another_of_the_same_time_does_not_run() -> None:
     def begin(timers: LoopTimers, note: Callable[[str], Callable[[], object]]) -> None:
         def cancel() -> None:
             late.cancel()
@@ -65,7 +65,7 @@ def test_a_deadline_that_was_cancelled_does_not_run_even_when_another_one_of_its
     assert called(begin)[0] == ["end"]
 
 
-def test_many_deadlines_take_one_timer_of_the_loop_and_cancelled_ones_are_not_kept() -> None:
+def test_many_deadlines_need_one_timer_of_the_loop_and_cancelled_ones_are_dropped() -> None:
     def begin(timers: LoopTimers, note: Callable[[str], Callable[[], object]]) -> None:
         for _ in range(10 * KEPT_MIN):
             timers.call_later(30, note("cancelled")).cancel()
@@ -76,7 +76,7 @@ def test_many_deadlines_take_one_timer_of_the_loop_and_cancelled_ones_are_not_ke
     assert (notes, loop.timers) == (["end"], 2)
 
 
-def test_an_error_of_one_callback_leaves_all_others_as_they_were() -> None:
+def test_an_error_in_one_callback_does_not_stop_the_others() -> None:
     def begin(timers: LoopTimers, note: Callable[[str], Callable[[], object]]) -> None:
         timers.call_soon(lambda: 1 / 0)
         timers.call_soon(note("soon"))
@@ -89,7 +89,7 @@ def test_an_error_of_one_callback_leaves_all_others_as_they_were() -> None:
     assert [type(each) for each in loop.errors] == [ZeroDivisionError] * 2
 
 
-def test_what_a_callback_leaves_to_do_waits_for_the_next_turn() -> None:
+def test_a_callback_scheduled_by_a_callback_runs_in_the_next_turn() -> None:
     def begin(timers: LoopTimers, note: Callable[[str], Callable[[], object]]) -> None:
         timers.call_soon(lambda: timers.call_soon(note("next turn")))
         timers.call_soon(note("this turn"))

@@ -1,4 +1,4 @@
-"""Work that is watched: it hangs when it does not go on, not when it has nothing to do or has much of it."""
+"""A supervised task hangs if it makes no progress, but not if it is idle or has much to do."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -24,7 +24,7 @@ async def hang() -> None:
 
 
 def reason_to_end(start: Callable[[Supervisor], object]) -> str | None:
-    """That the supervisor has found after many looks, each after a turn of the loop."""
+    """Return the failure that the supervisor finds in many checks, each after a turn of the loop."""
 
     async def story() -> str | None:
         supervisor, looks = Supervisor(lambda _: None), 0
@@ -49,11 +49,11 @@ def reason_of_chore(chore: Chore) -> str | None:
     return reason_to_end(lambda supervisor: Chores(partial(supervisor.supervise, hang_s=1)).start([chore]))
 
 
-def test_a_chore_that_does_not_go_on_hangs() -> None:
+def test_a_chore_without_progress_hangs() -> None:
     assert reason_of_chore(Chore("flushes", 0, hang)) == "the task flushes hangs"
 
 
-def test_a_chore_whose_time_has_not_come_does_not_hang() -> None:
+def test_a_chore_that_is_not_due_does_not_hang() -> None:
     assert reason_of_chore(Chore("retention", 3600, hang)) is None
 
 
@@ -65,19 +65,19 @@ def test_a_chore_of_many_steps_does_not_hang() -> None:
     assert reason_of_chore(Chore("flushes", 0, many_steps)) is None
 
 
-def test_a_chore_that_says_that_a_step_may_last_does_not_hang() -> None:
+def test_a_chore_that_allows_a_long_step_does_not_hang() -> None:
     assert reason_of_chore(Chore("disks", 0, hang, lasts=lambda: True)) is None
 
 
 class SilentStore:
-    """It never answers."""
+    """A store that never responds."""
 
     def __getattr__(self, name: str) -> Callable[..., Awaitable[None]]:
         return lambda *_: hang()
 
 
 @pytest.mark.parametrize(("is_lost", "reason"), [(True, "the task restorations hangs"), (False, None)])
-def test_restorations_hang_only_while_something_is_to_be_written(is_lost: bool, reason: str | None) -> None:
+def test_restorations_hang_only_while_a_document_must_be_written(is_lost: bool, reason: str | None) -> None:
     image = MetadataImage()
     image.apply_changes(Changes(1, [Change(1, CLUSTER_KEY, encode(ClusterDocument("the-id")))]))
     if is_lost:
@@ -91,7 +91,7 @@ def test_restorations_hang_only_while_something_is_to_be_written(is_lost: bool, 
     assert reason_to_end(begin) == reason
 
 
-async def test_work_whose_steps_are_counted_returns_raises_and_is_cancelled_as_without() -> None:
+async def test_counting_steps_keeps_the_result_the_error_and_the_cancellation_of_work() -> None:
     steps, heard = Steps(), list[str]()
 
     async def work() -> str:

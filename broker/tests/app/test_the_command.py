@@ -1,4 +1,4 @@
-"""`barnabas` without a subcommand."""
+"""The command `barnabas` without a subcommand, or with one that is not installed."""
 
 import importlib.metadata
 import re
@@ -17,19 +17,19 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
 
 
-def test_the_version_is_one_line() -> None:
+def test_the_version_option_prints_one_line() -> None:
     ended = run("--version")
     assert (ended.returncode, ended.stdout) == (0, f"barnabas {importlib.metadata.version('barnabas')}\n")
 
 
-def test_without_arguments_the_commands_are_told() -> None:
+def test_the_command_without_arguments_lists_the_subcommands() -> None:
     ended = run()
     assert ended.returncode == EXIT_USAGE
     assert re.findall(r"^  ([\w-]+) ", ended.stderr, re.MULTILINE) == list(COMMANDS)
 
 
-def test_a_command_whose_parts_are_not_installed_says_where_it_is(tmp_path: Path) -> None:
-    """As in the broker's image: it has no sources of the operator."""
+def test_a_subcommand_that_is_not_installed_says_how_to_install_it(tmp_path: Path) -> None:
+    """The broker's image is such a case: it has no sources of the operator."""
     shutil.copytree(Path(barnabas.__file__).parent, tmp_path / "barnabas")
     # -S: without the packages of the virtual environment.
     command = [sys.executable, "-S", "-m", "barnabas", "accept-loss", "--all"]

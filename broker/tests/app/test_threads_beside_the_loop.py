@@ -1,4 +1,4 @@
-"""Threads that run Python, such as one that unpacks a large batch, do not hold the loop up for long."""
+"""Threads that run Python, such as one that decompresses a large batch, do not block the event loop for long."""
 
 import sys
 import time
@@ -25,7 +25,7 @@ def switch_interval_is_put_back() -> Iterator[None]:
 
 @contextmanager
 def busy_thread() -> Iterator[list[int]]:
-    """It never waits. The number says how far it is."""
+    """Run a thread that never waits; yield its count of steps."""
     ended, steps = Event(), [0]
 
     def work() -> None:
@@ -41,8 +41,8 @@ def busy_thread() -> Iterator[list[int]]:
         thread.join()
 
 
-def test_a_busy_thread_lets_the_loop_go_on_sooner_after_a_system_call_than_by_pythons_own_interval() -> None:
-    """Only calls count during which the thread got on: then it holds the interpreter until it is interrupted."""
+def test_a_busy_thread_yields_to_the_loop_sooner_than_after_pythons_switch_interval() -> None:
+    """Only calls during which the thread made progress count: it then holds the interpreter until it is interrupted."""
     interrupt_threads_soon()
     shortest_s, until_s = 1.0, time.monotonic() + PATIENCE_S
     with busy_thread() as steps:

@@ -1,4 +1,4 @@
-"""The certificates of a broker's listeners: from PEM and PKCS12, refused with what to do, replaced while it runs."""
+"""A listener's certificates: read from PEM and PKCS12, replaced at run time, and refused with helpful errors."""
 
 import os
 import ssl
@@ -58,7 +58,7 @@ def test_keys_and_certificates_come_from_files_or_settings(authority: Authority,
         assert TlsContexts(config(**settings)).server("SSL") is not None
 
 
-def test_what_cannot_be_used_is_named_without_its_secrets(authority: Authority, tmp_path: Path) -> None:
+def test_an_error_names_the_unusable_setting_without_its_secrets(authority: Authority, tmp_path: Path) -> None:
     identity = authority.issue("broker")
     store = as_pkcs12(identity, tmp_path / "store.p12", b"s3cret")
     good = str(identity.file)
@@ -85,7 +85,7 @@ def test_what_cannot_be_used_is_named_without_its_secrets(authority: Authority, 
     assert "not a regular expression" in problem(ssl_keystore_location=good, ssl_principal_mapping_rules="RULE:(/x/")
 
 
-def test_the_name_of_a_refused_certificate_forges_no_line_of_the_log(authority: Authority) -> None:
+def test_the_name_in_a_refused_certificate_cannot_forge_a_log_line(authority: Authority) -> None:
     certificate = ssl.PEM_cert_to_DER_cert(authority.issue("a\nb", "forger").certificate)
     with pytest.raises(CertificateRefused, match=r"CN=a\\nb"):
         principal_of(certificate, parse_principal_rules("RULE:^X$/x/"))
@@ -118,7 +118,7 @@ def test_a_jks_file_is_refused_with_the_command_that_converts_it(tmp_path: Path)
     assert f"keytool -importkeystore -srckeystore {store} -destkeystore {store}.p12 -deststoretype PKCS12" in refused
 
 
-def test_a_certificate_is_replaced_by_a_like_one_only(
+def test_a_certificate_is_replaced_only_by_one_with_the_same_subject(
     authority: Authority, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     identity = authority.issue("broker")
@@ -144,7 +144,7 @@ def test_a_certificate_is_replaced_by_a_like_one_only(
         assert "listener SSL keeps its old certificates, because" in caplog.text
 
 
-def test_new_settings_are_checked_before_they_are_taken(authority: Authority) -> None:
+def test_a_changed_keystore_is_refused_if_its_subject_differs(authority: Authority) -> None:
     now = config(ssl_keystore_location=str(authority.issue("broker").file))
     contexts = TlsContexts(now)
     contexts.check(now)
@@ -169,6 +169,6 @@ def test_new_settings_are_checked_before_they_are_taken(authority: Authority) ->
         ({**LISTENER, "ssl.client.auth": "required"}, False),
     ],
 )
-def test_a_listener_is_open_if_strangers_reach_it(settings: dict[str, str], expected: bool) -> None:
+def test_a_listener_is_open_if_unauthenticated_clients_can_reach_it(settings: dict[str, str], expected: bool) -> None:
     parsed = parse_broker_config(settings)
     assert is_open(parsed, parsed.listeners.bound[0]) == expected

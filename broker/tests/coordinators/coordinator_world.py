@@ -64,7 +64,7 @@ class MemoryLog:
         self.when_committed(partition, done)
 
     def write(self, partition: int, records: Sequence[Any]) -> None:
-        """Nobody asks what becomes of it."""
+        """Write a batch without a callback for its commit."""
         self._written[partition].append(records)
 
     def when_committed(self, partition: int, done: Done) -> None:
@@ -83,13 +83,13 @@ class MemoryLog:
             waiting.pop(0)[1](None)
 
     def commit(self, batches: int = 2**31) -> None:
-        """The high watermarks pass so many batches more."""
+        """Advance the high watermarks by so many batches."""
         for partition, written in enumerate(self._written):
             self._committed[partition] = min(self._committed[partition] + batches, len(written))
             self._tell(partition)
 
     def fail(self, error: ErrorCode, survivors: int = 0) -> None:
-        """Nobody can say any more what becomes of what is not committed; so many batches of it stay in the logs."""
+        """Fail all waiting appends; so many batches that are not committed stay in the logs."""
         self._written = [
             batches[: committed + survivors] for batches, committed in zip(self._written, self._committed, strict=True)
         ]
@@ -104,7 +104,7 @@ class MemoryLog:
         yield from map(_slice, list(self._written[partition]))
 
     def committed(self, partition: int) -> list[KeyValue]:
-        """The records that are committed."""
+        """Return the committed records."""
         return [record for batch in self._written[partition][: self._committed[partition]] for record in batch]
 
 
@@ -117,7 +117,7 @@ def _slice(batch: Sequence[Any]) -> KeyValueSlice:
 
 
 class World:
-    """One broker's coordinator with all that it is given."""
+    """One broker's coordinator with its environment."""
 
     def __init__(self, config: BrokerConfig = AT_ONCE, partitions: int = 1) -> None:
         self.config = config
@@ -146,20 +146,20 @@ class World:
         return GroupCoordinator(environment, self.partitions)
 
     def elect(self) -> None:
-        """This broker leads all partitions, in a new epoch."""
+        """Make this broker the leader of all partitions, in a new epoch."""
         self.leader_epoch += 1
         for partition in range(self.partitions):
             self.coordinator.runtime.elect(partition, self.leader_epoch)
         self.timers.pass_time()
 
     def resign(self, survivors: int = 0) -> None:
-        """Another broker leads; so many batches were replicated beyond the high watermark that was known here."""
+        """Make another broker the leader; so many batches beyond the high watermark of this one were replicated."""
         self.log.fail(ErrorCode.NOT_LEADER_OR_FOLLOWER, survivors)
         for partition in range(self.partitions):
             self.coordinator.runtime.resign(partition)
 
     def crash(self, survivors: int = 0) -> None:
-        """The broker dies; another one reads what is there."""
+        """Stop the broker; another one loads the log."""
         self.coordinator.runtime.stop()
         self.log.fail(ErrorCode.NOT_LEADER_OR_FOLLOWER, survivors)
         self.coordinator = self._new_coordinator()
@@ -167,7 +167,7 @@ class World:
 
 
 class Client:
-    """A consumer of one group as far as a coordinator sees it. `answers` holds what it was told, newest last."""
+    """A consumer of one group as a coordinator sees it. `joined` and `synced` hold its responses, newest last."""
 
     def __init__(self, world: World, name: str, instance_id: str | None = None, group_id: str = "readers") -> None:
         self.world = world
@@ -179,10 +179,10 @@ class Client:
         self.joined: list[JoinReply] = []
         self.synced: list[SyncReply] = []
         self.sync_asked: list[tuple[int, str]] = []
-        """Generation, and instance or member id, of each sync."""
+        """The generation, and the instance id or member id, of each sync."""
 
     def join(self, topics: Sequence[str] = ("flights",), **changes: Any) -> "Client":
-        """JoinGroup, version 3: no id is needed first."""
+        """Send a JoinGroup of version 3, which requires no member id."""
         request = JoinRequest(
             group_id=self.group_id,
             member_id=self.member_id,
@@ -207,7 +207,7 @@ class Client:
             self.generation = reply.generation
 
     def sync(self, **assignments: str) -> "Client":
-        """SyncGroup; `assignments` by member id."""
+        """Send a SyncGroup; `assignments` are by member id."""
         self.sync_asked.append((self.generation, self.instance_id or self.member_id))
         by_member = {member_id: assigned.encode() for member_id, assigned in assignments.items()}
         request = SyncRequest(self.group_id, self.member_id, self.instance_id, self.generation, assignments=by_member)
@@ -216,18 +216,18 @@ class Client:
         return self
 
     def heartbeat(self) -> ErrorCode:
-        """Heartbeat."""
+        """Send a Heartbeat."""
         return self.world.coordinator.heartbeat(self.group_id, self.member_id, self.instance_id, self.generation)
 
     def leave(self) -> ErrorCode:
-        """LeaveGroup."""
+        """Send a LeaveGroup."""
         identity = MemberIdentity(self.member_id, self.instance_id)
         result = self.world.coordinator.leave(self.group_id, [identity])[0].error
         self.world.timers.pass_time()
         return result
 
     def commit(self, *offsets: tuple[str, int, int], api_version: int = 9, **changes: Any) -> list[list[ErrorCode]]:
-        """OffsetCommit of (topic, partition, offset); the list that the answer will be put in."""
+        """Send an OffsetCommit of (topic, partition, offset); return the list that receives the response."""
         named = [
             (TopicPartition(topic, partition), CommittedOffset(offset, **changes))
             for topic, partition, offset in offsets
@@ -244,7 +244,7 @@ class Client:
         return answers
 
     def committed(self) -> dict[str, int]:
-        """OffsetFetch of everything: offset by partition."""
+        """Return the offset of each partition, as an OffsetFetch of everything does."""
         offsets = self.world.coordinator.committed(self.group_id)
         return {str(topic_partition): committed.offset for topic_partition, committed in offsets.items()}
 

@@ -1,4 +1,4 @@
-"""A broker with groups, asked through the handlers of the groups' APIs."""
+"""A broker with groups; tests send it requests through the handlers of the group APIs."""
 
 import asyncio
 from collections.abc import Iterator
@@ -91,7 +91,7 @@ class Broker:
             yield BrokerRegistration(1, UUID(int=1), (endpoint,)), endpoint
 
     def ask(self, api_key: int, version: int, **fields: Any) -> Any:
-        """The answer to one request."""
+        """Return the response to one request."""
         return asyncio.run(self._ask(api_key, version, fields))
 
     async def _ask(self, api_key: int, version: int, fields: dict[str, Any]) -> Any:
@@ -108,7 +108,7 @@ class Broker:
         return RESPONSES[api_key].decode(frame[9 if is_flexible else 8 :], version=version)
 
     def member(self, version: int = 9, **fields: Any) -> Any:
-        """A JoinGroup of the only member, twice where it is told an id first; the generation."""
+        """Send a JoinGroup of the only member, twice if its member id is required; return the response."""
         asked = {
             "group_id": "readers",
             "session_timeout_ms": 10_000,
@@ -124,13 +124,13 @@ class Broker:
         return joined
 
     def stable(self) -> Any:
-        """A member with its assignment."""
+        """Join and sync the only member; return the response of the join."""
         joined = self.member()
         self.sync(5, joined.member_id)
         return joined
 
     def sync(self, version: int, member_id: str) -> Any:
-        """A SyncGroup of the only member."""
+        """Send a SyncGroup of the only member."""
         return self.ask(
             SYNC,
             version,
@@ -143,7 +143,7 @@ class Broker:
         )
 
     def commit(self, version: int, **fields: Any) -> Any:
-        """An OffsetCommit of flights-5 and of a topic that is not there, by one who is no member."""
+        """Commit offsets of flights-5 and of a topic that does not exist, by a client that is no member."""
         partition = CommitPartition(
             partition_index=5, committed_offset=3, committed_leader_epoch=2, committed_metadata="at gate 4"
         )

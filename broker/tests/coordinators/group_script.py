@@ -1,4 +1,4 @@
-"""Scripts that play a group: lines `>> do` and after each the lines `<< what comes of it`. They read as documents.
+"""Scripts that play a group: lines `>> step`, each followed by lines `<< result`. They read as documents.
 
     >> join a [as MEMBER] [static INSTANCE] [can range,sticky] [topics t1,t2] [session MS] [rebalance MS] [type T] [v3]
     >> sync MEMBER gen 1 [MEMBER=ASSIGNMENT ...]
@@ -8,7 +8,7 @@
     >> wait MS
     >> stored | store fails ERROR
 
-A new member of client `a` is given the id `a-1`, the next new id anywhere is `-2`. Answers are named by who asked.
+A new member of client `a` gets the id `a-1`; the next new id ends in `-2`. Results begin with the client or member.
 """
 
 import struct
@@ -38,13 +38,13 @@ WALL_MS_AT_START = 1_700_000_000_000
 
 
 def subscription(topics: list[str], version: int = 1) -> bytes:
-    """A consumer's subscription to these topics, as far as a broker reads it, and some bytes of its own behind."""
+    """Return a consumer's subscription to these topics: the part that a broker reads, and some bytes after it."""
     names = b"".join(struct.pack(">h", len(topic)) + topic.encode() for topic in topics)
     return struct.pack(">hi", version, len(topics)) + names + b"\xff\xff\xff\xff"
 
 
 class GroupPlayer:
-    """A group, a clock, and what came of each step, in words."""
+    """A group, a clock, and the results of each step in words."""
 
     def __init__(self, config: BrokerConfig) -> None:
         self.config = config
@@ -67,7 +67,7 @@ class GroupPlayer:
         return token
 
     def play(self, line: str) -> list[str]:
-        """What comes of one line."""
+        """Return the results of one line."""
         self.said = []
         verb, *words = line.split()
         getattr(self, f"do_{verb}")(words)
@@ -166,7 +166,7 @@ class GroupPlayer:
 
 
 def describe(reply: Reply) -> str:
-    """A reply in words."""
+    """Return a reply in words."""
     if reply.error is not ErrorCode.NONE:
         named = f" {reply.member_id}" if isinstance(reply, JoinReply) and reply.member_id else ""
         return f"{reply.error.name}{named}"
@@ -179,7 +179,7 @@ def describe(reply: Reply) -> str:
 
 
 def transcript(player: GroupPlayer, script: str) -> Iterator[str]:
-    """The script with what really came of each of its lines."""
+    """Yield the script with the actual results of each of its lines."""
     for line in script.strip().splitlines():
         text = line.strip()
         if text.startswith(">>"):
@@ -190,7 +190,7 @@ def transcript(player: GroupPlayer, script: str) -> Iterator[str]:
 
 
 def check(script: str, config: BrokerConfig = AT_ONCE) -> GroupPlayer:
-    """Plays the script and holds it against what it says comes of it."""
+    """Play the script and compare the results with those in it."""
     player = GroupPlayer(config)
     expected = [line.strip() for line in script.strip().splitlines()]
     assert [line for line in transcript(player, script) if line] == [line for line in expected if line]

@@ -1,4 +1,4 @@
-"""Groups that many traces begin with."""
+"""The first lines of many traces."""
 
 STATIC_ALONE = """
     >> join a static A v3

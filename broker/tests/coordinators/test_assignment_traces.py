@@ -1,11 +1,11 @@
-"""How members of a group get their assignments, and who may commit, as traces of what is asked and answered."""
+"""Traces of requests and responses: how members of a group get their assignments."""
 
 from dataclasses import replace
 
 from group_script import AT_ONCE, check
 
 
-def test_a_second_join_or_sync_of_a_member_ends_the_wait_of_the_first() -> None:
+def test_a_second_join_or_sync_of_a_member_fails_the_first() -> None:
     check("""
         >> join a v3
         << a joined 1 as a-1, leads of a-1, range
@@ -28,7 +28,7 @@ def test_a_second_join_or_sync_of_a_member_ends_the_wait_of_the_first() -> None:
     """)
 
 
-def test_an_assignment_that_is_overtaken_by_a_new_member_reaches_nobody() -> None:
+def test_an_assignment_is_discarded_if_a_new_member_joins_before_it_is_stored() -> None:
     check("""
         >> join a v3
         << a joined 1 as a-1, leads of a-1, range
@@ -45,7 +45,7 @@ def test_an_assignment_that_is_overtaken_by_a_new_member_reaches_nobody() -> Non
     """)
 
 
-def test_after_every_assignment_that_cannot_be_stored_the_pause_is_longer_until_one_is_stored() -> None:
+def test_the_pause_grows_with_each_failed_store_of_an_assignment_until_one_succeeds() -> None:
     check("""
         >> join a v3
         << a joined 1 as a-1, leads of a-1, range
@@ -80,7 +80,7 @@ def test_after_every_assignment_that_cannot_be_stored_the_pause_is_longer_until_
     """)
 
 
-def test_who_joins_in_the_pause_after_a_failed_store_waits_for_its_end_too() -> None:
+def test_a_new_member_waits_for_the_end_of_the_pause_after_a_failed_store() -> None:
     check("""
         >> join a rebalance 50 v3
         << a joined 1 as a-1, leads of a-1, range
@@ -97,7 +97,7 @@ def test_who_joins_in_the_pause_after_a_failed_store_waits_for_its_end_too() -> 
     """)
 
 
-def test_the_protocol_with_most_votes_among_those_that_all_know_is_chosen() -> None:
+def test_the_group_chooses_the_protocol_with_most_votes_that_all_members_support() -> None:
     check("""
         >> join a can sticky,range v3
         << a joined 1 as a-1, leads of a-1, sticky
@@ -118,7 +118,7 @@ def test_the_protocol_with_most_votes_among_those_that_all_know_is_chosen() -> N
     """)
 
 
-def test_a_full_group_takes_nobody_else() -> None:
+def test_a_full_group_refuses_new_members() -> None:
     check(
         """
         >> join a v3
@@ -137,7 +137,7 @@ def test_a_full_group_takes_nobody_else() -> None:
     )
 
 
-def test_a_first_join_that_waits_too_long_is_dropped_as_its_client_may_be_gone() -> None:
+def test_a_new_member_is_removed_if_its_first_join_waits_too_long() -> None:
     check("""
         >> join a rebalance 1000000 session 400000 v3
         << a joined 1 as a-1, leads of a-1, range

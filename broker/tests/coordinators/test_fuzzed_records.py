@@ -1,4 +1,4 @@
-"""Records of `__consumer_offsets` that no coordinator would write, in every version: they cost nobody else anything."""
+"""Fuzzed records of `__consumer_offsets`, in every version, do no harm to other groups."""
 
 import os
 from random import Random
@@ -14,7 +14,7 @@ LOADS = 60
 RECORDS = 100
 
 
-def test_whatever_records_are_loaded_groups_live_and_die_and_others_are_served(
+def test_fuzzed_records_cause_no_bugs_and_do_not_affect_other_groups(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     restored = left_out = 0
@@ -41,7 +41,7 @@ def _listed(world: World) -> list[str]:
 
 
 def _live(world: World, random: Random) -> None:
-    """Members come, sessions end, offsets are looked through, groups go."""
+    """Let members join, sessions expire, and offsets and groups be read and removed."""
     for _ in range(10):
         client = Client(world, "new", random.choice((None, "gate", "hall")), random.choice(GROUPS))
         try:

@@ -62,14 +62,14 @@ def test_join_group(broker: Broker, version: int) -> None:
 
 
 @versions(JOIN)
-def test_a_refused_join_has_no_null_where_a_version_allows_none(broker: Broker, version: int) -> None:
+def test_a_refused_join_has_a_null_protocol_only_where_the_version_allows_it(broker: Broker, version: int) -> None:
     refused = broker.member(version, session_timeout_ms=1)
     assert refused.error_code == ErrorCode.INVALID_SESSION_TIMEOUT
     assert refused.protocol_name == (None if version >= 7 else "")
     assert (refused.leader, refused.generation_id, refused.members) == ("", -1, [])
 
 
-def test_the_first_version_of_join_has_one_timeout_for_both(broker: Broker) -> None:
+def test_join_version_0_uses_one_timeout_for_session_and_rebalance(broker: Broker) -> None:
     broker.member(0, session_timeout_ms=12_345)
     member = next(
         iter(broker.handler_environment.groups.runtime.find("readers").tables.groups["readers"].members.values())
@@ -78,7 +78,7 @@ def test_the_first_version_of_join_has_one_timeout_for_both(broker: Broker) -> N
 
 
 @versions(JOIN, since=5)
-def test_a_static_leader_that_comes_back_assigns_nothing_anew(broker: Broker, version: int) -> None:
+def test_a_returning_static_leader_keeps_the_generation_and_assigns_nothing(broker: Broker, version: int) -> None:
     first = broker.member(version, group_instance_id="gate")
     assert first.members[0].group_instance_id == "gate"
     everything = [Assignment(member_id=first.member_id, assignment=b"all")]
@@ -110,9 +110,7 @@ def test_sync_group(broker: Broker, version: int) -> None:
 
 @versions(SYNC)
 @pytest.mark.parametrize("absent", ["protocol_type", "protocol_name"])
-def test_a_sync_that_does_not_name_its_protocol_is_refused_from_version_5_on(
-    broker: Broker, version: int, absent: str
-) -> None:
+def test_a_sync_without_its_protocol_is_refused_from_version_5_on(broker: Broker, version: int, absent: str) -> None:
     joined = broker.member()
     named = {"protocol_type": "consumer", "protocol_name": "range"} | {absent: None}
     synced = broker.ask(SYNC, version, group_id="readers", generation_id=1, member_id=joined.member_id, **named)
@@ -163,7 +161,7 @@ def test_offset_commit(broker: Broker, version: int) -> None:
 
 
 @versions(COMMIT)
-def test_a_commit_for_a_partition_that_is_not_there_is_refused(broker: Broker, version: int) -> None:
+def test_a_commit_for_a_partition_that_does_not_exist_is_refused(broker: Broker, version: int) -> None:
     partitions = [CommitPartition(partition_index=index, committed_offset=3) for index in (6, 5, -1)]
     flights = CommitTopic(name="flights", topic_id=FLIGHTS_ID, partitions=partitions)
     answer = broker.commit(version, topics=[flights])
@@ -176,7 +174,7 @@ def test_a_commit_for_a_partition_that_is_not_there_is_refused(broker: Broker, v
 
 
 @pytest.mark.parametrize("version", [2, 3, 4])
-def test_old_clients_may_ask_for_a_retention_of_their_own_even_an_absurd_one(broker: Broker, version: int) -> None:
+def test_a_commit_of_an_old_client_may_set_any_retention(broker: Broker, version: int) -> None:
     broker.commit(version, retention_time_ms=60_000)
     committed = next(iter(broker.handler_environment.groups.committed("readers").values()))
     assert committed.expire_timestamp_ms == broker.world.clock.now_ms() + 60_000
@@ -222,7 +220,7 @@ def test_offset_fetch(broker: Broker, version: int) -> None:
 
 
 @versions(FETCH, since=2)
-def test_null_topics_fetch_everything_that_is_committed(broker: Broker, version: int) -> None:
+def test_a_fetch_of_null_topics_returns_all_committed_offsets(broker: Broker, version: int) -> None:
     broker.commit(9)
     answer = fetched(broker, version, None)
     topics = answer.groups[0].topics if version >= 8 else answer.topics
@@ -231,9 +229,7 @@ def test_null_topics_fetch_everything_that_is_committed(broker: Broker, version:
 
 
 @versions(FETCH)
-def test_a_fetch_from_the_wrong_broker_is_told_so_at_the_place_that_its_version_has(
-    broker: Broker, version: int
-) -> None:
+def test_a_fetch_from_another_broker_gets_its_error_where_its_version_has_it(broker: Broker, version: int) -> None:
     broker.handler_environment.groups.runtime.resign_all()
     answer = fetched(broker, version, [("flights", FLIGHTS_ID)])
     if version >= 8:
@@ -248,7 +244,7 @@ def test_a_fetch_from_the_wrong_broker_is_told_so_at_the_place_that_its_version_
 
 
 @versions(FETCH)
-def test_an_offset_of_an_earlier_topic_of_the_same_name_is_not_there(broker: Broker, version: int) -> None:
+def test_an_offset_of_a_recreated_topic_is_not_returned(broker: Broker, version: int) -> None:
     broker.commit(9)
     broker.topics["flights"] = topic("flights", UUID(int=70), 6)
     answer = fetched(broker, version, [("flights", UUID(int=70))])
@@ -263,7 +259,7 @@ def found(broker: Broker, version: int, key: str, key_type: int = 0) -> tuple[in
 
 
 @versions(FIND)
-def test_find_coordinator_makes_the_topic_on_first_use(broker: Broker, version: int) -> None:
+def test_find_coordinator_creates_the_offsets_topic_on_first_use(broker: Broker, version: int) -> None:
     expected = (0, 1, "kafka.example", 9092, None)
     assert found(broker, version, "readers") == expected
     assert found(broker, version, "readers") == expected
@@ -273,18 +269,18 @@ def test_find_coordinator_makes_the_topic_on_first_use(broker: Broker, version: 
 
 
 @versions(FIND, since=1)
-def test_find_coordinator_makes_the_topic_of_transactions_too(broker: Broker, version: int) -> None:
+def test_find_coordinator_creates_the_transaction_topic_on_first_use(broker: Broker, version: int) -> None:
     assert found(broker, version, "payments", key_type=1) == (0, 1, "kafka.example", 9092, None)
     assert broker.created == [TRANSACTION_STATE]
     assert found(broker, version, "x", key_type=9)[0] == ErrorCode.INVALID_REQUEST
 
 
-def test_find_coordinator_of_nothing_makes_no_topic_as_nobody_had_to_have_a_right(broker: Broker) -> None:
+def test_find_coordinator_without_keys_creates_no_topic(broker: Broker) -> None:
     assert not broker.ask(FIND, 4, coordinator_keys=[], key_type=1).coordinators
     assert not broker.created
 
 
-def test_transactions_are_refused_where_their_topic_was_made_as_an_ordinary_one(broker: Broker) -> None:
+def test_find_coordinator_fails_if_the_transaction_topic_is_an_ordinary_topic(broker: Broker) -> None:
     broker.topics[TRANSACTION_STATE] = topic(TRANSACTION_STATE, UUID(int=72), 1)
     error, node_id, *_, message = found(broker, 4, "payments", key_type=1)
     assert (error, node_id) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, -1)

@@ -20,7 +20,7 @@ def world() -> World:
 # Commits
 
 
-def test_commits_of_one_turn_go_into_one_batch_and_are_answered_when_it_is_committed(world: World) -> None:
+def test_commits_of_one_turn_share_a_batch_and_wait_for_its_commit(world: World) -> None:
     world.log.holding = True
     clients = [Client(world, name, group_id=name) for name in ("a", "b", "c")]
     answers = [client.commit(("flights", 0, 10), ("flights", 1, 20)) for client in clients]
@@ -33,7 +33,7 @@ def test_commits_of_one_turn_go_into_one_batch_and_are_answered_when_it_is_commi
     assert clients[0].committed() == {"flights-0": 10, "flights-1": 20}
 
 
-def test_a_commit_that_takes_too_long_is_answered_with_an_error_and_counts_once_it_is_committed(world: World) -> None:
+def test_a_commit_that_times_out_fails_but_takes_effect_once_it_is_committed(world: World) -> None:
     world.log.holding = True
     client = Client(world, "a")
     answers = client.commit(("flights", 0, 10))
@@ -55,7 +55,7 @@ def test_a_commit_that_takes_too_long_is_answered_with_an_error_and_counts_once_
         (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.UNKNOWN_SERVER_ERROR),
     ],
 )
-def test_a_log_that_refuses_is_told_in_terms_of_the_coordinator(
+def test_an_error_of_the_log_becomes_an_error_of_the_coordinator(
     world: World, of_the_log: ErrorCode, answer: ErrorCode
 ) -> None:
     world.log.failing = of_the_log
@@ -66,7 +66,7 @@ def test_a_log_that_refuses_is_told_in_terms_of_the_coordinator(
     assert client.committed() == {}
 
 
-def test_metadata_that_is_too_long_is_refused_for_its_partition_alone(world: World) -> None:
+def test_metadata_that_is_too_long_is_refused(world: World) -> None:
     client = Client(world, "a")
     lengths = ((0, 4097), (1, 4096))
     answers = client.commit_all(
@@ -77,7 +77,7 @@ def test_metadata_that_is_too_long_is_refused_for_its_partition_alone(world: Wor
     assert client.committed() == {"flights-1": 10}
 
 
-def test_a_commit_that_is_too_large_for_a_batch_is_split_and_answered_once(world: World) -> None:
+def test_a_commit_too_large_for_a_batch_is_split_and_gets_one_response(world: World) -> None:
     client = Client(world, "a")
     answers = client.commit(*(("flights", partition, partition) for partition in range(500)), metadata="x" * 4000)
     world.timers.pass_time()
@@ -87,16 +87,16 @@ def test_a_commit_that_is_too_large_for_a_batch_is_split_and_answered_once(world
 
 
 @pytest.mark.parametrize(("version", "error"), [(8, ErrorCode.ILLEGAL_GENERATION), (9, ErrorCode.GROUP_ID_NOT_FOUND)])
-def test_a_member_of_a_group_that_is_gone_cannot_commit(world: World, version: int, error: ErrorCode) -> None:
+def test_a_member_of_a_group_that_does_not_exist_cannot_commit(world: World, version: int, error: ErrorCode) -> None:
     client = Client(world, "a")
     client.member_id, client.generation = "a-1", 5
     assert client.commit(("flights", 0, 1), api_version=version) == [[error]]
 
 
-# Life with the log
+# Crashes, resignations and loading
 
 
-def test_members_and_offsets_live_on_after_a_crash(world: World) -> None:
+def test_members_and_offsets_survive_a_crash(world: World) -> None:
     first, second = Client(world, "a"), Client(world, "b")
     stable(world, first, second)
     first.commit(("flights", 0, 42))
@@ -108,7 +108,7 @@ def test_members_and_offsets_live_on_after_a_crash(world: World) -> None:
     assert world.coordinator.describe("readers").state is GroupState.STABLE
 
 
-def test_whoever_waits_when_the_broker_resigns_is_sent_elsewhere(world: World) -> None:
+def test_waiting_requests_fail_with_not_coordinator_when_the_broker_resigns(world: World) -> None:
     leader, follower, newcomer = Client(world, "a"), Client(world, "b"), Client(world, "c")
     stable(world, leader, follower)
     newcomer.join()
@@ -122,7 +122,7 @@ def test_whoever_waits_when_the_broker_resigns_is_sent_elsewhere(world: World) -
     assert world.timers.waiting == []
 
 
-def test_requests_during_loading_are_answered_so_that_clients_wait(world: World) -> None:
+def test_requests_during_loading_get_responses_that_make_clients_wait(world: World) -> None:
     client = Client(world, "a")
     stable(world, client)
     client.commit(("flights", 0, 1))
@@ -136,7 +136,7 @@ def test_requests_during_loading_are_answered_so_that_clients_wait(world: World)
             ask()
 
 
-def test_a_join_or_sync_during_loading_is_told_to_try_again(world: World) -> None:
+def test_a_join_or_sync_during_loading_fails_with_a_retriable_error(world: World) -> None:
     client = Client(world, "a")
     stable(world, client)
     world.coordinator.runtime.resign(0)
@@ -149,7 +149,7 @@ def test_a_join_or_sync_during_loading_is_told_to_try_again(world: World) -> Non
     assert client.joined[-1].error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
 
-def test_a_group_larger_than_allowed_after_a_restart_is_made_to_join_again(world: World) -> None:
+def test_a_group_that_is_too_large_after_a_restart_rebalances(world: World) -> None:
     first, second = Client(world, "a"), Client(world, "b")
     stable(world, first, second)
     world.config = replace(AT_ONCE, group_max_size=1)
@@ -161,10 +161,10 @@ def test_a_group_larger_than_allowed_after_a_restart_is_made_to_join_again(world
     assert second.joined[-1].error is ErrorCode.GROUP_MAX_SIZE_REACHED
 
 
-# Answers without a group, and refusals
+# Unknown groups and refused requests
 
 
-def test_groups_are_found_by_the_hash_of_their_name() -> None:
+def test_the_hash_of_a_group_id_selects_its_partition() -> None:
     world = World(partitions=50)
     client = Client(world, "a", group_id="flights-readers")
     client.commit(("flights", 0, 1))
@@ -201,7 +201,7 @@ def test_an_unknown_group_has_no_members(world: World) -> None:
         ({"protocol_type": ""}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
     ],
 )
-def test_a_join_that_cannot_be_right_is_refused_and_leaves_no_group(
+def test_an_invalid_join_is_refused_and_creates_no_group(
     world: World, changes: dict[str, object], error: ErrorCode
 ) -> None:
     client = Client(world, "a").join(**changes)  # type: ignore[arg-type]
@@ -209,7 +209,7 @@ def test_a_join_that_cannot_be_right_is_refused_and_leaves_no_group(
     assert world.coordinator.list_groups() == []
 
 
-def test_a_member_id_that_is_never_used_leaves_no_group(world: World) -> None:
+def test_a_group_is_removed_if_its_only_member_id_is_never_used(world: World) -> None:
     client = Client(world, "a").join(requires_known_member_id=True)
     assert client.joined[-1].error is ErrorCode.MEMBER_ID_REQUIRED
     assert [group.group_id for group in world.coordinator.list_groups()] == ["readers"]
@@ -220,7 +220,7 @@ def test_a_member_id_that_is_never_used_leaves_no_group(world: World) -> None:
 # Views
 
 
-def test_committed_offsets_can_be_walked_for_lag_also_of_groups_without_members(world: World) -> None:
+def test_group_offsets_include_those_of_groups_without_members(world: World) -> None:
     client, stranger = Client(world, "a"), Client(world, "s", group_id="others")
     stable(world, client)
     client.commit(("flights", 0, 5))

@@ -1,4 +1,4 @@
-"""F41, F46: what each request is answered in each state of a group, and by whom. A table to read."""
+"""F41, F46: a table of the response to each request in each state of a group."""
 
 import pytest
 from group_script import AT_ONCE, GroupPlayer, transcript
@@ -29,7 +29,7 @@ PREPARING, COMPLETING, STABLE = LIVING
 EMPTY, DEAD = GroupState.EMPTY, GroupState.DEAD
 
 TABLE = [
-    # Heartbeats: well unless a rebalance has begun.
+    # Heartbeats succeed unless a rebalance has begun.
     ("heartbeat b-2 gen 2", (STABLE, COMPLETING), "NONE"),
     ("heartbeat b-2 gen 2", (PREPARING,), "REBALANCE_IN_PROGRESS"),
     ("heartbeat b-2 gen 1", LIVING, "ILLEGAL_GENERATION"),
@@ -38,7 +38,7 @@ TABLE = [
     ("heartbeat b-2 gen 2 static A", LIVING, "FENCED_INSTANCE_ID"),
     ("heartbeat b-2 gen 2", (EMPTY,), "UNKNOWN_MEMBER_ID"),
     ("heartbeat b-2 gen 2", (DEAD,), "COORDINATOR_NOT_AVAILABLE"),
-    # Syncs: only between the join and the assignment do they wait.
+    # Syncs wait only between the join and the assignment.
     ("sync b-2 gen 2", (STABLE,), "b-2 assigned nothing"),
     ("sync b-2 gen 2", (COMPLETING,), WAITS),
     ("sync b-2 gen 2", (PREPARING,), "b-2 REBALANCE_IN_PROGRESS"),
@@ -58,7 +58,7 @@ TABLE = [
     ("join b as b-2", (STABLE, COMPLETING), "b joined 2 as b-2, follows a-1, range"),
     ("join b as b-2", (PREPARING,), WAITS),
     ("join x", (DEAD,), "x COORDINATOR_NOT_AVAILABLE"),
-    # Commits: by members, of the current generation, while it has its assignment or is about to give it up.
+    # Commits are allowed to members of the current generation that have an assignment or are about to give it up.
     ("commit b-2 gen 2", (STABLE, PREPARING), "NONE"),
     ("commit b-2 gen 2", (COMPLETING,), "REBALANCE_IN_PROGRESS"),
     ("commit b-2 gen 1", LIVING, "ILLEGAL_GENERATION"),
@@ -78,7 +78,9 @@ CASES = [
 
 
 @pytest.mark.parametrize(("request_line", "state", "answer"), CASES)
-def test_a_request_in_a_state(request_line: str, state: GroupState, answer: str) -> None:
+def test_a_request_gets_the_response_of_the_state_of_the_group(
+    request_line: str, state: GroupState, answer: str
+) -> None:
     player = GroupPlayer(AT_ONCE)
     list(transcript(player, STATES[state]))
     if state is GroupState.DEAD:

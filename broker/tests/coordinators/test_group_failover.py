@@ -1,4 +1,4 @@
-"""What a coordinator that takes over knows, and what it answers until it does."""
+"""The state of a new coordinator, and its responses until it has loaded that state."""
 
 import logging
 from typing import Any
@@ -18,7 +18,7 @@ def world() -> World:
 # Changes of leadership
 
 
-def test_what_is_not_committed_is_not_shown_and_the_next_election_shows_what_was_replicated(world: World) -> None:
+def test_an_uncommitted_offset_is_returned_only_if_it_survives_an_election(world: World) -> None:
     client = Client(world, "a")
     world.log.holding = True
     first = client.commit(("flights", 0, 1))
@@ -33,7 +33,7 @@ def test_what_is_not_committed_is_not_shown_and_the_next_election_shows_what_was
     assert client.committed() == {"flights-0": 1}
 
 
-def test_groups_are_loading_until_all_that_the_log_holds_is_committed(world: World) -> None:
+def test_groups_are_loading_until_the_whole_log_is_committed(world: World) -> None:
     client = Client(world, "a")
     world.log.holding = True
     client.commit(("flights", 0, 1))
@@ -47,7 +47,7 @@ def test_groups_are_loading_until_all_that_the_log_holds_is_committed(world: Wor
     assert client.committed() == {"flights-0": 1}
 
 
-def test_sessions_begin_when_the_groups_are_served_and_not_when_loading_began(world: World) -> None:
+def test_sessions_begin_when_loading_ends(world: World) -> None:
     client, stranger = Client(world, "a"), Client(world, "s", group_id="others")
     stable(world, client)
     world.log.holding = True
@@ -62,7 +62,7 @@ def test_sessions_begin_when_the_groups_are_served_and_not_when_loading_began(wo
     assert client.heartbeat() is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_the_same_epoch_again_changes_nothing_and_a_later_one_begins_anew(world: World) -> None:
+def test_the_log_is_loaded_again_only_by_an_election_with_a_later_epoch(world: World) -> None:
     leader, newcomer = Client(world, "a"), Client(world, "b")
     stable(world, leader)
     newcomer.join()
@@ -73,7 +73,7 @@ def test_the_same_epoch_again_changes_nothing_and_a_later_one_begins_anew(world:
     assert leader.heartbeat() is ErrorCode.NONE
 
 
-def test_after_a_write_of_which_nobody_knows_whether_it_stays_the_log_is_read_again(world: World) -> None:
+def test_the_log_is_loaded_again_after_a_write_with_an_unknown_outcome(world: World) -> None:
     client = Client(world, "a")
     world.log.holding = True
     answers = client.commit(("flights", 0, 1))
@@ -85,7 +85,7 @@ def test_after_a_write_of_which_nobody_knows_whether_it_stays_the_log_is_read_ag
     assert client.committed() == {"flights-0": 1}
 
 
-def test_a_group_whose_deletion_takes_too_long_takes_nobody_in_until_its_fate_is_known(world: World) -> None:
+def test_a_group_accepts_no_members_until_its_delayed_deletion_is_decided(world: World) -> None:
     client = Client(world, "a")
     answers: list[Any] = []
     client.commit(("flights", 0, 1))
@@ -101,7 +101,7 @@ def test_a_group_whose_deletion_takes_too_long_takes_nobody_in_until_its_fate_is
     assert client.committed() == {}
 
 
-def test_a_deletion_is_answered_while_earlier_commits_of_the_group_are_stuck(world: World) -> None:
+def test_a_group_deletion_times_out_while_earlier_commits_are_stuck(world: World) -> None:
     client = Client(world, "a")
     answers: list[Any] = []
     client.commit(("flights", 0, 1))
@@ -116,7 +116,7 @@ def test_a_deletion_is_answered_while_earlier_commits_of_the_group_are_stuck(wor
     assert (client.committed(), world.coordinator.list_groups()) == ({}, [])
 
 
-def test_offsets_of_a_topic_that_was_deleted_during_a_failover_are_removed(world: World) -> None:
+def test_offsets_of_a_topic_deleted_during_a_failover_are_removed(world: World) -> None:
     client = Client(world, "a")
     client.commit(("flights", 0, 1), ("weather", 0, 1))
     world.timers.pass_time()
@@ -125,7 +125,7 @@ def test_offsets_of_a_topic_that_was_deleted_during_a_failover_are_removed(world
     assert client.committed() == {"flights-0": 1}
 
 
-def test_offsets_of_a_topic_that_is_only_missing_stay_when_they_are_loaded(world: World) -> None:
+def test_offsets_of_a_missing_topic_stay_when_they_are_loaded(world: World) -> None:
     client = Client(world, "a")
     client.commit(("weather", 0, 1))
     world.timers.pass_time()
@@ -134,10 +134,10 @@ def test_offsets_of_a_topic_that_is_only_missing_stay_when_they_are_loaded(world
     assert client.committed() == {"weather-0": 1}
 
 
-def test_a_group_does_not_spin_while_its_assignments_cannot_be_stored(
+def test_a_group_backs_off_while_its_assignments_cannot_be_stored(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Its client does as librdkafka does: after a failed sync it joins again at once."""
+    """The client behaves like librdkafka: it joins again immediately after a failed sync."""
     caplog.set_level(logging.INFO)
     client = Client(world, "a").join()
     world.timers.pass_time(5)
@@ -160,7 +160,7 @@ def test_a_group_does_not_spin_while_its_assignments_cannot_be_stored(
     assert "is stable, after" in caplog.records[-1].message
 
 
-def test_a_broker_that_may_not_know_of_its_successor_does_not_answer(world: World) -> None:
+def test_a_broker_that_may_have_a_successor_responds_with_not_coordinator(world: World) -> None:
     client = Client(world, "a")
     client.commit(("flights", 0, 1))
     world.timers.pass_time()

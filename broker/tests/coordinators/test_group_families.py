@@ -1,4 +1,4 @@
-"""The lag of very many offsets is exported while clients are served."""
+"""The lag of very many offsets is exported without blocking clients."""
 
 import asyncio
 import gc
@@ -22,14 +22,14 @@ GROUPS = 10
 
 
 class EndOffsets:
-    """Others lead everything; all logs start at 20 and end at 100."""
+    """End offsets of partitions that other brokers lead: all logs start at 20 and end at 100."""
 
     async def ask(self, partitions: Iterable[TopicPartition], end: int = LATEST) -> dict[TopicPartition, int]:
         return dict.fromkeys(partitions, 20 if end == EARLIEST else 100)
 
 
 def _services(world: World, **partitions: int) -> SimpleNamespace:
-    """With so many `partitions` of topics."""
+    """Return services with topics of so many `partitions`."""
     topics = {topic: SimpleNamespace(partitions=range(count)) for topic, count in partitions.items()}
     return SimpleNamespace(
         groups=world.coordinator,
@@ -43,7 +43,7 @@ async def _page(world: World, **partitions: int) -> list[bytes]:
     return [data async for data in render(await group_families(_services(world, **partitions)))]  # type: ignore[arg-type]
 
 
-async def test_offsets_lags_and_members_are_told() -> None:
+async def test_the_metrics_contain_offsets_lags_and_members() -> None:
     world = World()
     client = Client(world, "a")
     stable(world, client)
@@ -81,7 +81,7 @@ def _loaded() -> World:
 
 
 @pytest.mark.soak
-def test_a_scrape_of_all_holds_up_nobody_and_survives_what_goes_on_meanwhile() -> None:
+def test_a_scrape_of_many_groups_does_not_block_the_loop_during_commits() -> None:
     world = _loaded()
 
     async def longest_turn_s() -> float:

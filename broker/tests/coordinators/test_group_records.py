@@ -72,13 +72,13 @@ GROUP_BYTES = {
 EMPTY_GROUP_BYTES = "00030008636f6e73756d657200000004ffffffff0000018bcfe56b1500000000"
 
 
-def test_keys_are_the_bytes_that_kafka_writes() -> None:
+def test_keys_are_encoded_as_kafka_encodes_them() -> None:
     assert encode_offset_key(OFFSET_KEY) == OFFSET_KEY_BYTES
     assert encode_group_key("flights-readers").hex() == "0002000f666c69676874732d72656164657273"
     assert encode_group_key("gruppe-ä€").hex() == "0002000c6772757070652dc3a4e282ac"
 
 
-def test_keys_are_read_back_and_other_kinds_of_record_passed_over() -> None:
+def test_keys_are_decoded_and_other_kinds_of_records_are_skipped() -> None:
     assert decode_key(OFFSET_KEY_BYTES) == OFFSET_KEY
     assert decode_key(b"\0\0" + OFFSET_KEY_BYTES[2:]) == OFFSET_KEY
     assert decode_key(encode_group_key("readers")) == GroupKey("readers")
@@ -86,11 +86,11 @@ def test_keys_are_read_back_and_other_kinds_of_record_passed_over() -> None:
 
 
 @pytest.mark.parametrize(("data", "value"), OFFSETS.items())
-def test_every_version_of_an_offset_that_kafka_wrote_is_read(data: str, value: CommittedOffset) -> None:
+def test_every_version_of_kafkas_offset_records_is_decoded(data: str, value: CommittedOffset) -> None:
     assert decode_offset(bytes.fromhex(data)) == value
 
 
-def test_offsets_are_written_as_kafka_4_4_does() -> None:
+def test_offsets_are_encoded_as_kafka_4_4_encodes_them() -> None:
     assert encode_offset(OFFSETS[FLEXIBLE_OFFSET]).hex() == FLEXIBLE_OFFSET
     assert encode_offset(OFFSETS[OFFSET_WITH_TOPIC_ID]).hex() == OFFSET_WITH_TOPIC_ID
     expiring = next(data for data, value in OFFSETS.items() if value.expire_timestamp_ms is not None)
@@ -98,21 +98,21 @@ def test_offsets_are_written_as_kafka_4_4_does() -> None:
 
 
 @pytest.mark.parametrize("version", GROUP_BYTES)
-def test_every_version_of_a_group_that_kafka_wrote_is_read(version: int) -> None:
+def test_every_version_of_kafkas_group_records_is_decoded(version: int) -> None:
     instance_id = "gate-b" if version >= 3 else None
     members = (DYNAMIC, STATIC._replace(instance_id=instance_id))
-    if version == 0:  # Without a rebalance timeout the session timeout stands for it.
+    if version == 0:  # The session timeout replaces the missing rebalance timeout.
         members = (members[0]._replace(rebalance_timeout_ms=45000), members[1]._replace(rebalance_timeout_ms=10000))
     expected = GROUP._replace(members=members, state_timestamp_ms=GROUP.state_timestamp_ms if version >= 2 else -1)
     assert decode_group(bytes.fromhex(GROUP_BYTES[version])) == expected
 
 
-def test_groups_are_written_as_kafka_4_4_does() -> None:
+def test_groups_are_encoded_as_kafka_4_4_encodes_them() -> None:
     assert encode_group(GROUP).hex() == GROUP_BYTES[3]
     assert encode_group(EMPTY_GROUP).hex() == EMPTY_GROUP_BYTES
 
 
-def test_an_unknown_tagged_field_is_passed_over() -> None:
+def test_an_unknown_tagged_field_is_skipped() -> None:
     with_tag = bytes.fromhex(FLEXIBLE_OFFSET[:-2]) + bytes([1, 9, 2, 0xAB, 0xCD])
     assert decode_offset(with_tag) == OFFSETS[FLEXIBLE_OFFSET]
 
@@ -125,7 +125,7 @@ def test_a_value_that_ends_early_is_malformed(data: str) -> None:
             decode_offset(whole[:length])
 
 
-def test_a_version_from_the_future_is_malformed() -> None:
+def test_a_record_of_a_later_version_is_malformed() -> None:
     with pytest.raises(MalformedRecord, match="the record's value has version 5; versions 0 to 4 are supported"):
         decode_group(bytes.fromhex("0005"))
 
@@ -147,19 +147,19 @@ MEMBERS = st.builds(
 
 
 @given(st.builds(CommittedOffset, INT64, INT32, TEXT, INT64, st.none(), st.none() | st.uuids()))
-def test_any_offset_is_read_as_it_was_written(value: CommittedOffset) -> None:
+def test_an_encoded_offset_is_decoded_to_the_same_value(value: CommittedOffset) -> None:
     if value.topic_id == UUID(int=0):
         value = value._replace(topic_id=None)
     assert decode_offset(encode_offset(value)) == value
 
 
 @given(st.builds(GroupMetadata, TEXT, INT32, st.none() | TEXT, st.none() | TEXT, INT64, st.lists(MEMBERS).map(tuple)))
-def test_any_group_is_read_as_it_was_written(value: GroupMetadata) -> None:
+def test_an_encoded_group_is_decoded_to_the_same_value(value: GroupMetadata) -> None:
     assert decode_group(encode_group(value)) == value
 
 
 @given(st.binary(max_size=64))
-def test_random_bytes_are_read_or_malformed_and_nothing_else(data: bytes) -> None:
+def test_random_bytes_are_decoded_or_reported_as_malformed(data: bytes) -> None:
     for decode in (decode_key, decode_offset, decode_group):
         try:
             decode(data)

@@ -1,4 +1,4 @@
-"""Groups and offsets go: deleted by clients, expired, or with their topics."""
+"""Groups and offsets are removed: by clients, when they expire, or with their topics."""
 
 import logging
 from typing import Any
@@ -24,7 +24,7 @@ def world() -> World:
 # Removal
 
 
-def test_a_group_with_members_cannot_be_deleted_and_one_without_goes_with_its_offsets(world: World) -> None:
+def test_a_group_is_deleted_with_its_offsets_only_if_it_has_no_members(world: World) -> None:
     client = Client(world, "a")
     answers: list[Any] = []
     stable(world, client)
@@ -42,7 +42,7 @@ def test_a_group_with_members_cannot_be_deleted_and_one_without_goes_with_its_of
     assert client.committed() == {}
 
 
-def test_a_group_that_is_being_deleted_takes_no_members_and_no_commits(world: World) -> None:
+def test_a_group_that_is_being_deleted_accepts_no_members_and_no_commits(world: World) -> None:
     client = Client(world, "a")
     answers: list[Any] = []
     world.log.holding = True
@@ -62,7 +62,7 @@ def test_a_group_that_is_being_deleted_takes_no_members_and_no_commits(world: Wo
     assert client.committed() == {}
 
 
-def test_a_deletion_that_cannot_be_written_is_taken_back(world: World) -> None:
+def test_a_group_deletion_that_cannot_be_stored_is_reverted(world: World) -> None:
     client = Client(world, "a")
     answers: list[Any] = []
     client.commit(("flights", 0, 1))
@@ -83,7 +83,7 @@ def delete_offsets(world: World, *partitions: TopicPartition) -> tuple[ErrorCode
     return answers[0]
 
 
-def test_offsets_of_topics_in_use_cannot_be_deleted_and_others_can(world: World) -> None:
+def test_offsets_of_a_topic_that_the_group_subscribes_to_cannot_be_deleted(world: World) -> None:
     client = Client(world, "a")
     assert delete_offsets(world, FLIGHTS_0) == (ErrorCode.GROUP_ID_NOT_FOUND, [])
     stable(world, client)
@@ -99,12 +99,12 @@ def test_offsets_of_topics_in_use_cannot_be_deleted_and_others_can(world: World)
     assert client.committed() == {}
 
 
-def test_offsets_of_a_group_that_does_not_tell_its_topics_cannot_be_deleted(world: World) -> None:
+def test_offsets_of_a_group_with_unknown_subscriptions_cannot_be_deleted(world: World) -> None:
     Client(world, "a").join(protocol_type="connect")
     assert delete_offsets(world, FLIGHTS_0) == (ErrorCode.NON_EMPTY_GROUP, [])
 
 
-def test_a_deletion_of_offsets_also_takes_those_that_are_just_being_committed(world: World) -> None:
+def test_a_deletion_of_offsets_also_removes_those_being_committed(world: World) -> None:
     client = Client(world, "a")
     answers: list[Any] = []
     client.commit(("flights", 0, 1))
@@ -120,7 +120,7 @@ def test_a_deletion_of_offsets_also_takes_those_that_are_just_being_committed(wo
     assert client.committed() == {"flights-0": 1}
 
 
-def test_offsets_of_a_deleted_topic_are_removed_everywhere(world: World) -> None:
+def test_offsets_of_a_deleted_topic_are_removed_from_all_groups(world: World) -> None:
     client, other = Client(world, "a"), Client(world, "b", group_id="others")
     client.commit(("flights", 0, 1))
     client.commit(("weather", 0, 1), topic_id=OLD_WEATHER)
@@ -134,7 +134,7 @@ def test_offsets_of_a_deleted_topic_are_removed_everywhere(world: World) -> None
     assert (client.committed(), other.committed()) == ({"flights-0": 1}, {})
 
 
-def test_a_commit_for_a_topic_that_was_made_again_is_kept_when_its_group_is_idle_at_last(world: World) -> None:
+def test_a_pending_commit_for_a_recreated_topic_survives_the_removal_of_old_offsets(world: World) -> None:
     client = Client(world, "a")
     client.commit(("weather", 0, 1), ("weather", 1, 1), topic_id=OLD_WEATHER)
     world.timers.pass_time()
@@ -154,7 +154,7 @@ def test_a_commit_for_a_topic_that_was_made_again_is_kept_when_its_group_is_idle
 # Expiry (KIP-211)
 
 
-def test_offsets_of_a_stranger_expire_a_week_after_the_commit_and_the_group_with_them(world: World) -> None:
+def test_offsets_of_a_group_without_members_expire_a_week_after_the_commit(world: World) -> None:
     world.coordinator.start()
     client = Client(world, "a")
     client.commit(("flights", 0, 1))
@@ -182,7 +182,7 @@ def test_offsets_of_an_empty_group_expire_a_week_after_it_became_empty(world: Wo
     assert client.committed() == {}
 
 
-def test_offsets_in_use_never_expire_and_those_of_topics_that_are_not_used_any_more_do(world: World) -> None:
+def test_offsets_of_topics_without_a_subscription_expire_while_the_group_is_active(world: World) -> None:
     world.coordinator.start()
     client = Client(world, "a").join(session_timeout_ms=1_800_000)
     client.sync(**{client.member_id: "a"}).commit(("flights", 0, 1), ("weather", 0, 1))
@@ -193,7 +193,7 @@ def test_offsets_in_use_never_expire_and_those_of_topics_that_are_not_used_any_m
     assert client.committed() == {"flights-0": 1}
 
 
-def test_an_expiry_that_the_client_asked_for_goes_before_the_retention(world: World) -> None:
+def test_an_expiry_that_the_client_requested_overrides_the_retention(world: World) -> None:
     client = Client(world, "a")
     client.commit(("flights", 0, 1), expire_timestamp_ms=world.clock.now_ms() + 60_000)
     client.commit(("flights", 1, 1))
@@ -204,7 +204,7 @@ def test_an_expiry_that_the_client_asked_for_goes_before_the_retention(world: Wo
     assert client.committed() == {"flights-1": 1}
 
 
-def test_a_commit_that_is_on_its_way_is_not_expired_by_the_old_one(world: World) -> None:
+def test_a_pending_commit_is_not_removed_when_the_old_offset_expires(world: World) -> None:
     client = Client(world, "a")
     client.commit(("flights", 0, 1))
     world.timers.pass_time(8 * DAY_S)
@@ -217,7 +217,7 @@ def test_a_commit_that_is_on_its_way_is_not_expired_by_the_old_one(world: World)
     assert client.committed() == {"flights-0": 2}
 
 
-def test_a_day_before_offsets_expire_a_warning_is_logged_once(world: World, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_warning_is_logged_once_a_day_before_offsets_expire(world: World, caplog: pytest.LogCaptureFixture) -> None:
     world.coordinator.start()
     Client(world, "a").commit(("flights", 0, 1))
     with caplog.at_level(logging.WARNING):

@@ -1,6 +1,6 @@
-"""F41-F46: clients that join, sync, live, leave, vanish and start anew in any order, over a log that hesitates, commits
-piece by piece, refuses, and changes its leader with what was on its way lost or not. Whatever happens: nobody is kept
-waiting for ever, nobody gets another's part, nothing acknowledged is lost, and nothing is shown that is not committed.
+"""F41-F46: clients join, sync, leave, die and restart in any order, over a log that pauses, commits batch by batch,
+refuses appends, and changes its leader with or without its pending batches. In all cases no client waits for ever,
+no member gets the assignment of another, no acknowledged commit is lost, and only committed records are visible.
 """
 
 from collections import Counter
@@ -32,7 +32,7 @@ class Machine(RuleBasedStateMachine):
         super().__init__()
         self.world = World(CONFIG)
         self.clients = [Client(self.world, name, "S" if name == "s" else None) for name in "abcs"]
-        self.clients.append(Client(self.world, "t", "S"))  # A second self of the static member.
+        self.clients.append(Client(self.world, "t", "S"))  # A second client with the same instance id.
         self.sent: Counter[str] = Counter()
         self.next_offset = 0
         self.commits: list[tuple[int, list[list[ErrorCode]]]] = []
@@ -44,7 +44,7 @@ class Machine(RuleBasedStateMachine):
         return self.sent[client.name] > answered
 
     def tables(self) -> GroupTables | None:
-        """Once they are loaded."""
+        """Return the tables if they are loaded."""
         loaded = self.world.coordinator.runtime.loaded()
         return loaded[0].tables if loaded else None
 
@@ -78,7 +78,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(who=st.sets(CLIENTS, min_size=1), rounds=st.integers(1, 6))
     def live_as_clients_do(self, who: set[int], rounds: int) -> None:
-        """For some seconds: join when told to, ask for the part of a new generation, else send heartbeats."""
+        """Join if required, sync for a new generation, else send heartbeats, for some seconds."""
         for _ in range(rounds):
             for index in sorted(who):
                 self._react(index)
@@ -142,7 +142,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(index=st.integers(0, 14))
     def a_client_dies(self, index: int) -> None:
-        """It starts again: what it waited for goes nowhere."""
+        """Restart a client; the responses to its requests are lost."""
         if index < len(self.clients):
             old = self.clients[index]
             self.clients[index] = Client(self.world, old.name, old.instance_id)
@@ -150,7 +150,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(kind=st.sampled_from(["", "", "", "", "crash", "elected again", "disk"]), survivors=st.integers(0, 3))
     def leadership_changes(self, kind: str, survivors: int) -> None:
-        """Some of what is not committed is in the next leader's log, too."""
+        """Change the leader; `survivors` of the batches that are not committed are in the next leader's log."""
         if kind == "crash":
             self.world.crash(survivors)
         elif kind == "elected again":
@@ -203,7 +203,7 @@ class Machine(RuleBasedStateMachine):
             assert self.clients[0].committed()["flights-0"] >= acknowledged[-1]
 
     def teardown(self) -> None:
-        """When everybody falls silent all that wait are answered, and then the group is empty."""
+        """Check that all waiting requests get a response, and that the group is empty after all sessions expired."""
         self.world.log.failing = None
         if self.world.log.holding:
             self.log_goes_on()
@@ -220,4 +220,4 @@ def _part_of(member: JoinedMember) -> str:
 
 
 Machine.TestCase.settings = settings(max_examples=size(25, 600), stateful_step_count=60)
-test_groups_survive_everything = Machine.TestCase
+test_a_group_keeps_its_invariants_under_random_events = Machine.TestCase

@@ -1,10 +1,10 @@
-"""F41, F42, F44, F45, F46: a group's life, as scripts. `group_script` tells their language."""
+"""F41, F42, F44, F45, F46: scripts of a group. `group_script` describes their language."""
 
 from group_script import DEFAULTS, check
 from group_traces import TWO_STABLE
 
 
-def test_a_new_group_waits_for_more_members_and_each_of_them_extends_the_wait() -> None:
+def test_each_new_member_extends_the_first_wait_of_a_new_group() -> None:
     check(
         """
         >> join a
@@ -27,7 +27,7 @@ def test_a_new_group_waits_for_more_members_and_each_of_them_extends_the_wait() 
     )
 
 
-def test_the_first_wait_ends_with_the_rebalance_timeout_however_many_come() -> None:
+def test_the_first_wait_ends_at_the_rebalance_timeout_although_members_join() -> None:
     check(
         """
         >> join a rebalance 5000 v3
@@ -44,7 +44,7 @@ def test_the_first_wait_ends_with_the_rebalance_timeout_however_many_come() -> N
     )
 
 
-def test_members_that_all_leave_during_the_first_wait_leave_an_empty_group() -> None:
+def test_a_group_is_empty_if_all_members_leave_during_the_first_wait() -> None:
     check(
         """
         >> join a v3
@@ -61,7 +61,7 @@ def test_members_that_all_leave_during_the_first_wait_leave_an_empty_group() -> 
     )
 
 
-def test_a_member_that_dies_while_others_join_does_not_hold_them_up() -> None:
+def test_a_rebalance_ends_when_the_session_of_a_dead_member_expires() -> None:
     check(f"""{TWO_STABLE}
         >> wait 5000
         >> heartbeat a-1 gen 2
@@ -75,7 +75,7 @@ def test_a_member_that_dies_while_others_join_does_not_hold_them_up() -> None:
     """)
 
 
-def test_a_member_that_lives_but_does_not_join_again_is_dropped_at_the_rebalance_timeout() -> None:
+def test_a_live_member_that_does_not_rejoin_is_removed_at_the_rebalance_timeout() -> None:
     check("""
         >> join a rebalance 15000 v3
         << a joined 1 as a-1, leads of a-1, range
@@ -100,7 +100,7 @@ def test_a_member_that_lives_but_does_not_join_again_is_dropped_at_the_rebalance
     """)
 
 
-def test_a_member_that_never_asks_for_its_assignment_is_removed() -> None:
+def test_a_member_that_never_syncs_is_removed_at_the_rebalance_timeout() -> None:
     check("""
         >> join a session 1800000 rebalance 20000 v3
         << a joined 1 as a-1, leads of a-1, range
@@ -151,7 +151,7 @@ def test_members_leave_one_by_one_until_the_group_is_empty() -> None:
     """)
 
 
-def test_members_that_leave_together_get_a_result_each() -> None:
+def test_members_that_leave_together_get_one_result_each() -> None:
     check(f"""{TWO_STABLE}
         >> leave a-1 x-9 b-2
         << NONE
@@ -163,7 +163,7 @@ def test_members_that_leave_together_get_a_result_each() -> None:
     """)
 
 
-def test_the_last_one_missing_leaves_and_the_join_is_complete() -> None:
+def test_a_rebalance_ends_when_the_last_missing_member_leaves() -> None:
     check(f"""{TWO_STABLE}
         >> join a as a-1
         >> leave b-2
@@ -172,7 +172,7 @@ def test_the_last_one_missing_leaves_and_the_join_is_complete() -> None:
     """)
 
 
-def test_a_member_that_leaves_while_its_join_waits_is_answered() -> None:
+def test_the_waiting_join_of_a_member_that_leaves_gets_a_response() -> None:
     check(f"""{TWO_STABLE}
         >> join b as b-2 topics weather
         >> leave b-2
@@ -183,7 +183,7 @@ def test_a_member_that_leaves_while_its_join_waits_is_answered() -> None:
     """)
 
 
-def test_a_member_id_given_out_holds_up_the_join_until_it_is_used_or_expires() -> None:
+def test_an_unused_member_id_delays_the_rebalance_until_it_expires() -> None:
     check("""
         >> join a v3
         << a joined 1 as a-1, leads of a-1, range
@@ -205,7 +205,7 @@ def test_a_member_id_given_out_holds_up_the_join_until_it_is_used_or_expires() -
     """)
 
 
-def test_a_member_id_given_out_is_given_back_by_leaving() -> None:
+def test_a_rebalance_is_not_started_by_a_pending_member_id_that_leaves() -> None:
     check("""
         >> join a v3
         << a joined 1 as a-1, leads of a-1, range
@@ -218,7 +218,7 @@ def test_a_member_id_given_out_is_given_back_by_leaving() -> None:
     """)
 
 
-def test_a_follower_that_changed_its_subscription_starts_a_rebalance() -> None:
+def test_a_follower_that_joins_with_another_subscription_starts_a_rebalance() -> None:
     check(f"""{TWO_STABLE}
         >> join b as b-2 topics flights,weather
         >> heartbeat a-1 gen 2
@@ -234,7 +234,7 @@ def test_a_leader_that_joins_again_always_starts_a_rebalance() -> None:
     """)
 
 
-def test_a_lost_join_answer_is_given_again_before_the_assignment() -> None:
+def test_a_join_response_is_repeated_until_the_assignment() -> None:
     check("""
         >> join a v3
         << a joined 1 as a-1, leads of a-1, range

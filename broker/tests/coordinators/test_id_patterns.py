@@ -1,4 +1,4 @@
-"""Patterns of transactional ids: they fit as Python's own do, whatever a client sends."""
+"""Patterns of transactional ids match as Python's patterns do, but always in bounded time."""
 
 import re
 
@@ -14,17 +14,19 @@ ALTERNATIVES = st.lists(st.lists(st.tuples(PARTS, TIMES), max_size=5), min_size=
 
 
 @given(ALTERNATIVES, st.text("ab.1-]", max_size=8))
-def test_an_id_fits_as_it_fits_pythons_pattern(alternatives: list[list[tuple[str, str]]], name: str) -> None:
+def test_a_pattern_matches_the_same_ids_as_pythons_pattern(
+    alternatives: list[list[tuple[str, str]]], name: str
+) -> None:
     text = "|".join("".join(one + times for one, times in each) for each in alternatives)
     assert IdPattern(text).fits(name) == (re.fullmatch(text, name, re.ASCII) is not None)
 
 
-def test_a_pattern_that_pythons_matching_would_never_end_with_ends() -> None:
+def test_matching_ends_for_a_pattern_that_takes_python_exponential_time() -> None:
     pattern = IdPattern("a?" * (PARTS_MAX // 2) + "a*" * (PARTS_MAX // 2 - 1) + "!")
     assert not pattern.fits("a" * ID_CHARS_MAX)
 
 
 @pytest.mark.parametrize("text", [r"(\w|\w\w?|-)*!", "a{2}", "[b-a]", "a**", r"\1", "[", "a" * (PARTS_MAX + 1)])
-def test_what_is_no_such_pattern_is_refused_with_what_is_allowed(text: str) -> None:
+def test_the_error_for_an_unsupported_pattern_says_what_is_allowed(text: str) -> None:
     with pytest.raises(ValueError, match="a pattern has at most 64 parts"):
         IdPattern(text)

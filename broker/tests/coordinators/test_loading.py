@@ -1,4 +1,4 @@
-"""How groups are loaded: by turns, and decoded in a straight line to what the records say."""
+"""Groups are loaded over several turns; a fast decoder decodes their offsets."""
 
 import struct
 from uuid import UUID
@@ -27,7 +27,7 @@ KEYS = st.builds(OffsetKey, GROUPS, st.sampled_from(["flights", "weather"]), st.
 
 
 @given(st.lists(st.builds(GroupRecord, KEYS, OFFSETS), max_size=40))
-def test_offsets_are_decoded_in_a_straight_line_to_what_their_records_say(records: list[GroupRecord]) -> None:
+def test_the_fast_decoder_decodes_offsets_as_the_general_one_does(records: list[GroupRecord]) -> None:
     decoder = RecordDecoder()
     for record in records:
         key, value = record.encode()
@@ -35,7 +35,7 @@ def test_offsets_are_decoded_in_a_straight_line_to_what_their_records_say(record
         assert decoder.decode(key, value) == decode(key, value)
 
 
-def test_a_key_with_bytes_behind_it_is_read_and_one_of_another_kind_passed_over() -> None:
+def test_the_fast_decoder_ignores_extra_key_bytes_and_skips_unknown_keys() -> None:
     key, value = GroupRecord(OffsetKey("readers", "flights", 7), CommittedOffset(3)).encode()
     assert value is not None
     decoder = RecordDecoder()

@@ -1,4 +1,4 @@
-"""An OffsetCommit of very many partitions: looked at some a turn, committed together."""
+"""An OffsetCommit of very many partitions is checked over several turns and committed in one batch."""
 
 import asyncio
 from collections.abc import Callable
@@ -29,7 +29,7 @@ def topic(name: str, topic_id: int) -> TopicDocument:
 
 
 class Broker:
-    """It coordinates the group `readers`."""
+    """A broker that coordinates the group `readers`."""
 
     def __init__(self) -> None:
         self.world = World()
@@ -38,7 +38,7 @@ class Broker:
         self.turns_before_commit = 0
 
     def commit(self, between: Callable[[int], object] = lambda _: None) -> dict[str, list[int]]:
-        """Offset 5 of all partitions of both topics; the errors by topic. `between` is called after each turn."""
+        """Commit offset 5 of all partitions, call `between` after each turn, and return the errors by topic."""
         return asyncio.run(self._commit(between))
 
     async def _commit(self, between: Callable[[int], object]) -> dict[str, list[int]]:
@@ -80,7 +80,7 @@ def request() -> OffsetCommitRequest:
     )
 
 
-def test_many_offsets_are_looked_at_some_a_turn_and_committed_in_one_batch() -> None:
+def test_many_offsets_are_checked_over_several_turns_and_committed_in_one_batch() -> None:
     broker = Broker()
     batches = broker.world.log.batches
     assert broker.commit() == dict.fromkeys(NAMES, [ErrorCode.NONE] * MANY)
@@ -90,7 +90,7 @@ def test_many_offsets_are_looked_at_some_a_turn_and_committed_in_one_batch() -> 
     assert broker.turns_before_commit > 2 * MANY / 10
 
 
-def test_for_a_topic_that_is_deleted_or_made_anew_between_the_turns_nothing_is_committed() -> None:
+def test_no_offset_is_committed_for_a_topic_deleted_or_recreated_between_turns() -> None:
     for later in ({}, {"flights": topic("flights", 99)}):
         broker = Broker()
 
@@ -105,7 +105,7 @@ def test_for_a_topic_that_is_deleted_or_made_anew_between_the_turns_nothing_is_c
         assert not [each for each in broker.committed() if each.startswith("flights")]
 
 
-def test_a_group_that_moves_away_between_the_turns_commits_nothing() -> None:
+def test_no_offset_is_committed_if_the_coordinator_resigns_between_turns() -> None:
     broker = Broker()
 
     def resign(turn: int) -> None:

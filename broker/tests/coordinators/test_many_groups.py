@@ -1,4 +1,4 @@
-"""What is asked of very many groups, or of a group with very many offsets, is answered some a turn."""
+"""Responses about very many groups, or about a group with very many offsets, are made over several turns."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -33,7 +33,7 @@ OF_OLD_TOPIC = [OffsetFetchRequest.OffsetFetchRequestTopic(name="flights", parti
 
 
 class Broker:
-    """It coordinates many groups, and a group with many offsets."""
+    """A broker that coordinates many groups, and a group with many offsets."""
 
     def __init__(self) -> None:
         self.world = World()
@@ -56,7 +56,7 @@ class Broker:
         )
 
     def resign(self, turn: int) -> None:
-        """Between the turns."""
+        """Resign after the first turn."""
         if turn == 1:
             self.world.resign()
 
@@ -66,21 +66,21 @@ def broker() -> Broker:
     return Broker()
 
 
-def test_many_groups_are_listed_some_a_turn(broker: Broker) -> None:
+def test_many_groups_are_listed_over_several_turns(broker: Broker) -> None:
     request = ListGroupsRequest(states_filter=[], types_filter=[])
     answered = ask(broker.handler_environment, request, 5)
     assert {each.group_id for each in answered.answer.groups} == {*NAMES, LARGE}
     assert answered.largest_share < MOST
 
 
-def test_groups_that_move_away_while_they_are_listed_are_listed_as_they_were(broker: Broker) -> None:
+def test_groups_are_listed_although_the_coordinator_resigns_between_turns(broker: Broker) -> None:
     answer = ask(
         broker.handler_environment, ListGroupsRequest(states_filter=[], types_filter=[]), 5, broker.resign
     ).answer
     assert {each.group_id for each in answer.groups} == {*NAMES, LARGE}
 
 
-def test_many_groups_are_described_some_a_turn(broker: Broker) -> None:
+def test_many_groups_are_described_over_several_turns(broker: Broker) -> None:
     answered = ask(
         broker.handler_environment, DescribeGroupsRequest(groups=NAMES, include_authorized_operations=False), 5
     )
@@ -88,21 +88,21 @@ def test_many_groups_are_described_some_a_turn(broker: Broker) -> None:
     assert answered.largest_share < MOST
 
 
-def test_groups_that_move_away_while_others_are_described_are_not_described(broker: Broker) -> None:
+def test_groups_are_not_described_after_the_coordinator_resigned_between_turns(broker: Broker) -> None:
     request = DescribeGroupsRequest(groups=NAMES, include_authorized_operations=False)
     groups = ask(broker.handler_environment, request, 5, broker.resign).answer.groups
     assert groups[0].error_code == ErrorCode.NONE
     assert groups[-1].error_code == ErrorCode.NOT_COORDINATOR
 
 
-def test_the_coordinators_of_many_groups_are_found_some_a_turn(broker: Broker) -> None:
+def test_coordinators_of_many_groups_are_found_over_several_turns(broker: Broker) -> None:
     answered = ask(broker.handler_environment, FindCoordinatorRequest(key_type=0, coordinator_keys=NAMES), 4)
     assert [(each.key, each.node_id) for each in answered.answer.coordinators] == [(name, 1) for name in NAMES]
     assert answered.largest_share < MOST
 
 
 def offsets(version: int, answer: Any) -> dict[int, int]:
-    """By partition of the one topic."""
+    """Return the offsets of the only topic by partition."""
     topics = answer.groups[0].topics if version >= 8 else answer.topics
     (topic,) = topics
     return {each.partition_index: each.committed_offset for each in topic.partitions}
@@ -119,13 +119,13 @@ def request_for(version: int, topics: Any) -> OffsetFetchRequest:
     [(7, None), (7, OF_OLD_TOPIC), (8, None), (8, OF_TOPIC), (10, OF_TOPIC)],
     ids=["all-7", "named-7", "all-8", "named-8", "by-id"],
 )
-def test_many_offsets_of_a_group_are_fetched_some_a_turn(broker: Broker, version: int, topics: Any) -> None:
+def test_many_offsets_of_a_group_are_fetched_over_several_turns(broker: Broker, version: int, topics: Any) -> None:
     answered = ask(broker.handler_environment, request_for(version, topics), version)
     assert offsets(version, answered.answer) == {number: number for number in range(MANY)}
     assert answered.largest_share < MOST
 
 
-def test_offsets_are_those_of_one_moment_though_others_are_committed_and_the_group_moves_away_between_the_turns(
+def test_fetched_offsets_are_a_snapshot_despite_commits_and_a_resignation_between_turns(
     broker: Broker,
 ) -> None:
     def commit_and_resign(turn: int) -> None:
@@ -140,7 +140,7 @@ def test_offsets_are_those_of_one_moment_though_others_are_committed_and_the_gro
     assert offsets(8, answer) == {number: number for number in range(MANY)}
 
 
-def test_a_topic_that_is_made_anew_between_the_turns_has_no_offsets(broker: Broker) -> None:
+def test_a_topic_recreated_between_turns_has_no_offsets(broker: Broker) -> None:
     def recreate(turn: int) -> None:
         if turn == 1:
             broker.topics["flights"] = TopicDocument("flights", UUID(int=9), (STATE,) * MANY)

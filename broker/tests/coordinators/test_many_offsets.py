@@ -1,4 +1,4 @@
-"""Many offsets: nothing that goes through all of them holds up the loop."""
+"""No operation on very many offsets blocks the event loop."""
 
 import gc
 import time
@@ -29,7 +29,7 @@ def _records() -> Iterator[GroupRecord]:
 
 @pytest.fixture
 def world() -> World:
-    """One group with half of the offsets; many groups share the others. Nothing is loaded yet."""
+    """Return a world where one group has half of the offsets, and many groups share the others, not loaded yet."""
     world = World()
     records = [record._replace(value=_at(world, record)).encode() for record in _records()]
     for start in range(0, OFFSETS, 1_000):
@@ -48,7 +48,7 @@ def _at(world: World, record: GroupRecord) -> CommittedOffset:
 
 
 def longest_turn_s(world: World) -> float:
-    """CPU time of the longest, until there is nothing more to do. Collections of garbage are left out."""
+    """Return the processor time of the longest turn until all work is done, without garbage collections."""
     gc.collect()
     gc.disable()
     try:
@@ -66,12 +66,12 @@ def left(world: World) -> int:
     return sum(1 for _ in world.coordinator.group_offsets())
 
 
-def test_they_are_loaded(world: World) -> None:
+def test_loading_many_offsets_does_not_block_the_loop(world: World) -> None:
     took("the longest turn", longest_turn_s(world), TURN_S_MAX)
     assert left(world) == OFFSETS
 
 
-def test_they_are_looked_through_and_expire(world: World) -> None:
+def test_expiring_many_offsets_does_not_block_the_loop(world: World) -> None:
     world.timers.pass_time()
     world.coordinator.start()
     world.clock.passed_ms += world.config.offsets_retention_check_interval_ms
@@ -83,21 +83,21 @@ def test_they_are_looked_through_and_expire(world: World) -> None:
     assert world.coordinator.list_groups() == []
 
 
-def test_their_topics_are_deleted(world: World) -> None:
+def test_removing_many_offsets_of_deleted_topics_does_not_block_the_loop(world: World) -> None:
     world.timers.pass_time()
     world.coordinator.on_topics_deleted(TOPICS)
     took("the longest turn", longest_turn_s(world), TURN_S_MAX)
     assert left(world) == 0
 
 
-def test_their_topics_were_deleted_before_they_are_loaded(world: World) -> None:
+def test_loading_many_offsets_of_deleted_topics_does_not_block_the_loop(world: World) -> None:
     world.deleted_topics = dict(TOPICS)
     took("the longest turn", longest_turn_s(world), TURN_S_MAX)
     assert left(world) == 0
 
 
 @pytest.mark.parametrize("failing", [None, ErrorCode.NOT_ENOUGH_REPLICAS])
-def test_their_group_is_deleted_or_is_not(world: World, failing: ErrorCode | None) -> None:
+def test_deleting_a_group_with_many_offsets_does_not_block_the_loop(world: World, failing: ErrorCode | None) -> None:
     world.timers.pass_time()
     world.log.failing = failing
     answers: list[ErrorCode] = []
@@ -108,7 +108,7 @@ def test_their_group_is_deleted_or_is_not(world: World, failing: ErrorCode | Non
     assert bool(answers[0]) == bool(failing)
 
 
-def test_what_is_committed_anew_while_offsets_are_removed_stays(world: World) -> None:
+def test_an_offset_committed_while_offsets_of_deleted_topics_are_removed_stays(world: World) -> None:
     world.timers.pass_time()
     client = Client(world, "stranger", group_id="large")
     last = list(client.committed())[-1]
@@ -122,7 +122,7 @@ def test_what_is_committed_anew_while_offsets_are_removed_stays(world: World) ->
     assert client.committed() == {last: 77}
 
 
-def test_what_is_committed_anew_while_a_group_is_looked_through_does_not_go_with_what_has_expired(world: World) -> None:
+def test_an_offset_committed_while_expired_offsets_are_removed_stays(world: World) -> None:
     world.timers.pass_time()
     client = Client(world, "stranger", group_id="large")
     first = next(iter(client.committed()))

@@ -1,4 +1,4 @@
-"""Markers reach the leader of each partition, whatever stands in their way. One refused for ever is reported."""
+"""Markers are sent to each partition's leader until they are written; one that is refused for ever is reported."""
 
 import asyncio
 from collections.abc import Callable
@@ -30,12 +30,12 @@ def topic(*leaders: int) -> TopicDocument:
 
 
 class Network:
-    """Brokers that answer with the codes that a test has set; those without an entry are dead."""
+    """Brokers that respond with the codes that a test has set; those without an entry are dead."""
 
     def __init__(self) -> None:
         self.codes: dict[int, ErrorCode] = {}
         self.asked: list[tuple[int, int]] = []
-        """Broker, and how many markers of a request."""
+        """The broker and the count of markers of each request."""
 
     def open(self, broker_id: int, on_closed: Callable[[str], None]) -> Any:
         return SimpleNamespace(send=lambda *sent: self._send(broker_id, on_closed, *sent), close=lambda: None)
@@ -92,7 +92,7 @@ class World:
         return await self.settled()
 
     async def settled(self) -> int:
-        """How many are done, once nothing is under way but pauses."""
+        """Return how many markers are done, after all tasks ended; pauses may be left."""
         while self._tasks:
             tasks, self._tasks = self._tasks, set()
             await asyncio.gather(*tasks)
@@ -162,11 +162,13 @@ CASES = [
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
-async def test_markers_are_sent_until_they_are_there(case: Callable[[], Any]) -> None:
+async def test_a_marker_is_sent_until_it_is_written_or_unnecessary(case: Callable[[], Any]) -> None:
     await case()
 
 
-async def test_a_marker_that_is_refused_for_ever_ends_the_wait_and_is_counted(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_marker_that_is_refused_for_ever_is_not_retried_and_is_counted(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     world = World()
     world.network.codes = {1: ErrorCode.NONE, 2: ErrorCode.INVALID_PRODUCER_EPOCH}
     assert await world.send() == 1
@@ -174,7 +176,7 @@ async def test_a_marker_that_is_refused_for_ever_ends_the_wait_and_is_counted(ca
     assert world.counts.refused_markers == {ErrorCode.INVALID_PRODUCER_EPOCH: 1}
 
 
-async def test_the_markers_of_many_transactions_share_requests() -> None:
+async def test_markers_of_several_transactions_share_a_request() -> None:
     world = World()
     world.network.codes = {1: ErrorCode.NONE, 2: ErrorCode.NONE}
     for producer_id in range(3):

@@ -1,4 +1,4 @@
-"""Records of a transaction count once it has committed, and in the order of the log."""
+"""Records of a transaction take effect when it commits, in the order of the log."""
 
 from barnabas_broker.coordinators.runtime.pending_records import LoadedRecords, PendingRecords
 from barnabas_broker.wire.key_values import TransactionalKeyValues
@@ -19,12 +19,12 @@ def in_transaction(value: bytes, producer_id: int = 7) -> TransactionalKeyValues
     return TransactionalKeyValues(producer_id, {KEY: value})
 
 
-def test_a_committed_record_counts_and_an_aborted_one_does_not() -> None:
+def test_only_the_record_of_a_committed_transaction_is_applied() -> None:
     assert loaded({KEY: b"1"}, in_transaction(b"2"), COMMIT).newest == {KEY: b"2"}
     assert loaded({KEY: b"1"}, in_transaction(b"2"), ABORT).newest == {KEY: b"1"}
 
 
-def test_a_record_of_an_open_transaction_waits_for_its_end() -> None:
+def test_a_record_of_an_open_transaction_is_pending_until_the_transaction_ends() -> None:
     records = loaded({KEY: b"1"}, in_transaction(b"2"))
     assert records.newest == {KEY: b"1"}
     decoded: PendingRecords[str] = records.pending.decoded(lambda _, value: value.decode())
@@ -33,19 +33,19 @@ def test_a_record_of_an_open_transaction_waits_for_its_end() -> None:
     assert KEY not in decoded
 
 
-def test_a_later_record_outside_of_the_transaction_stays() -> None:
+def test_a_later_record_outside_the_transaction_overrides_the_pending_one() -> None:
     records = loaded(in_transaction(b"2"), {KEY: b"3"})
     assert KEY in records.pending
     assert records.pending.decoded(lambda _, value: value).end(7, is_commit=True) == []
     assert loaded(in_transaction(b"2"), {KEY: b"3"}, COMMIT).newest == {KEY: b"3"}
 
 
-def test_of_two_transactions_the_later_record_counts_whichever_ends_first() -> None:
+def test_the_later_record_of_two_transactions_wins_although_its_transaction_ends_first() -> None:
     other = Marker(8, 0, 0, is_commit=True)
     assert loaded(in_transaction(b"1"), in_transaction(b"2", 8), other, COMMIT).newest == {KEY: b"2"}
 
 
-def test_a_tombstone_takes_what_is_pending_too() -> None:
+def test_a_tombstone_also_removes_a_pending_record() -> None:
     records = loaded(in_transaction(b"2"), {KEY: None})
     assert KEY not in records.pending
     assert loaded(in_transaction(b"2"), {KEY: None}, COMMIT).newest == {KEY: None}

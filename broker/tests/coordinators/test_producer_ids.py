@@ -1,4 +1,4 @@
-"""F07: producer ids come from blocks and are given out once."""
+"""F07: producer ids come from blocks, and each is assigned only once."""
 
 import asyncio
 
@@ -10,7 +10,7 @@ from harness.deadline import PATIENCE_S
 
 
 class Controller:
-    """Hands out blocks, when it is let."""
+    """A controller that allocates blocks unless `failing`."""
 
     def __init__(self, block_size: int) -> None:
         self.block_size = block_size
@@ -27,7 +27,7 @@ class Controller:
 
 
 @pytest.mark.parametrize("block_size", [1, 3, 10])
-async def test_a_thousand_producers_at_once_get_an_id_each(block_size: int) -> None:
+async def test_a_thousand_concurrent_producers_get_different_ids(block_size: int) -> None:
     async with asyncio.timeout(PATIENCE_S):
         ids = ProducerIds(Controller(block_size).allocate)
         given = await asyncio.gather(*(ids.next_id() for _ in range(1000)))
@@ -49,7 +49,7 @@ async def test_the_next_block_is_fetched_before_the_current_one_is_used_up() -> 
         assert [await ids.next_id() for _ in range(11)] == list(range(90, 101))
 
 
-async def test_a_block_that_cannot_be_had_is_an_answer_and_is_tried_again() -> None:
+async def test_a_failed_allocation_raises_an_error_and_the_next_call_retries_it() -> None:
     async with asyncio.timeout(PATIENCE_S):
         controller = Controller(2)
         ids = ProducerIds(controller.allocate)

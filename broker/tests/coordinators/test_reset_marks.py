@@ -1,4 +1,4 @@
-"""The mark that a reset leaves with the offsets that it commits, and how long it stays."""
+"""The mark that a reset stores in the metadata of the offsets that it commits, and how long it stays."""
 
 import pytest
 from coordinator_world import Client, World, stable
@@ -19,7 +19,7 @@ def metadata(world: World) -> dict[str, str]:
     return {str(each): found.metadata for each, found in world.coordinator.committed("readers").items()}
 
 
-def test_commits_of_a_consumer_that_says_nothing_with_them_keep_the_mark_of_a_reset(world: World) -> None:
+def test_a_commit_without_metadata_keeps_the_mark_of_a_reset(world: World) -> None:
     Client(world, "operator").commit(("flights", 0, 10), metadata=MARK)
     world.timers.pass_time()
     consumer = Client(world, "a")
@@ -31,7 +31,7 @@ def test_commits_of_a_consumer_that_says_nothing_with_them_keep_the_mark_of_a_re
     assert metadata(world) == {"flights-0": MARK, "flights-1": consumer.member_id}
 
 
-def test_the_mark_outlives_a_crash_of_the_coordinator(world: World) -> None:
+def test_a_mark_survives_a_crash_of_the_coordinator(world: World) -> None:
     Client(world, "operator").commit(("flights", 0, 10), metadata=MARK)
     world.timers.pass_time()
     Client(world, "a").commit(("flights", 0, 11))
@@ -42,7 +42,7 @@ def test_the_mark_outlives_a_crash_of_the_coordinator(world: World) -> None:
     assert metadata(world) == {"flights-0": MARK}
 
 
-def test_what_a_consumer_says_itself_replaces_the_mark_and_is_not_kept(world: World) -> None:
+def test_metadata_of_a_consumer_replaces_the_mark_and_is_itself_replaced(world: World) -> None:
     client = Client(world, "a")
     for said, kept in ((MARK, MARK), ("at gate 4", "at gate 4"), ("", ""), (MARK, MARK)):
         client.commit(("flights", 0, 10), metadata=said)
@@ -50,7 +50,7 @@ def test_what_a_consumer_says_itself_replaces_the_mark_and_is_not_kept(world: Wo
         assert metadata(world) == {"flights-0": kept}
 
 
-def test_a_mark_is_gone_with_the_offset_that_it_was_committed_with(world: World) -> None:
+def test_a_mark_is_removed_with_its_offset(world: World) -> None:
     client = Client(world, "a")
     client.commit(("flights", 0, 10), metadata=MARK)
     world.timers.pass_time()
@@ -62,7 +62,7 @@ def test_a_mark_is_gone_with_the_offset_that_it_was_committed_with(world: World)
     assert metadata(world) == {"flights-0": ""}
 
 
-def test_what_is_committed_together_is_in_one_batch_whatever_else_is_committed_in_that_turn(world: World) -> None:
+def test_the_offsets_of_one_request_stay_in_one_batch_despite_other_commits(world: World) -> None:
     world.log.holding = True
     others = Client(world, "b", group_id="readers")
     others.commit(*(("planes", number, 1) for number in range(100)), metadata="x" * 4000)
@@ -77,7 +77,7 @@ def test_what_is_committed_together_is_in_one_batch_whatever_else_is_committed_i
     assert answers == [[ErrorCode.NONE] * 100]
 
 
-def test_a_mark_names_the_resets_before_it_as_far_as_there_is_room() -> None:
+def test_a_mark_names_as_many_previous_resets_as_fit() -> None:
     mark = ""
     ids = [f"{number}-{'x' * 60}"[:63] for number in range(6)]
     for each in ids:

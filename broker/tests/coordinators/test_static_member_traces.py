@@ -1,10 +1,10 @@
-"""Static members (KIP-345) of a group, as traces of what is asked and answered."""
+"""Traces of requests and responses: static members (KIP-345) of a group."""
 
 from group_script import DEFAULTS, check
 from group_traces import STATIC_ALONE
 
 
-def test_a_static_member_comes_back_without_a_rebalance_and_its_old_id_is_fenced() -> None:
+def test_a_static_member_returns_without_a_rebalance_and_its_old_id_is_fenced() -> None:
     check("""
         >> join a static A v3
         << a joined 1 as a-1, leads of a-1, range
@@ -31,7 +31,7 @@ def test_a_static_member_comes_back_without_a_rebalance_and_its_old_id_is_fenced
     """)
 
 
-def test_a_static_leader_that_comes_back_is_told_to_assign_nothing() -> None:
+def test_a_returning_static_leader_is_asked_to_skip_the_assignment() -> None:
     check(f"""{STATIC_ALONE}
         >> join a static A
         << store generation 1: a-2=P0
@@ -46,14 +46,14 @@ def test_a_static_leader_that_comes_back_is_told_to_assign_nothing() -> None:
     """)
 
 
-def test_a_static_member_that_comes_back_for_other_topics_starts_a_rebalance() -> None:
+def test_a_static_member_that_returns_with_other_topics_starts_a_rebalance() -> None:
     check(f"""{STATIC_ALONE}
         >> join a static A topics weather
         << a joined 2 as a-2, leads of a-2, range
     """)
 
 
-def test_a_static_member_that_comes_back_before_the_assignment_starts_a_rebalance() -> None:
+def test_a_static_member_that_returns_before_the_assignment_starts_a_rebalance() -> None:
     check("""
         >> join a static A v3
         << a joined 1 as a-1, leads of a-1, range
@@ -70,7 +70,7 @@ def test_a_static_member_that_comes_back_before_the_assignment_starts_a_rebalanc
     """)
 
 
-def test_a_static_member_that_starts_twice_fences_its_first_self() -> None:
+def test_a_second_static_member_with_the_same_instance_id_fences_the_first() -> None:
     check(
         """
         >> join a static A
@@ -85,7 +85,7 @@ def test_a_static_member_that_starts_twice_fences_its_first_self() -> None:
     )
 
 
-def test_a_static_member_whose_new_id_cannot_be_stored_is_told_so() -> None:
+def test_a_static_join_fails_if_the_new_member_id_cannot_be_stored() -> None:
     check(f"""{STATIC_ALONE}
         >> join a static A
         << store generation 1: a-2=P0
@@ -94,7 +94,7 @@ def test_a_static_member_whose_new_id_cannot_be_stored_is_told_so() -> None:
     """)
 
 
-def test_an_absent_static_member_keeps_its_place_until_its_session_ends() -> None:
+def test_an_absent_static_member_keeps_its_assignment_beyond_the_rebalance_timeout() -> None:
     check("""
         >> join a static A rebalance 8000 session 60000 v3
         << a joined 1 as a-1, leads of a-1, range

@@ -1,5 +1,5 @@
-"""Static members whose coordinator dies at any point: each name has one client at a time, which does as it is told, so
-nobody is ever fenced.
+"""The coordinator of static members dies at any point. Each instance id has one client at a time, which obeys its
+responses, so no member is ever fenced.
 """
 
 from coordinator_world import Client, World
@@ -17,7 +17,7 @@ FENCED = ErrorCode.FENCED_INSTANCE_ID
 
 
 class StaticClient:
-    """One process after the other under one instance id: each joins without an id, and keeps the one it is told."""
+    """Successive processes with one instance id: each joins without a member id, and keeps the one it receives."""
 
     def __init__(self, world: World, instance_id: str) -> None:
         self.world = world
@@ -27,7 +27,7 @@ class StaticClient:
         self.start()
 
     def start(self) -> None:
-        """A new process; nobody hears what the one before is still answered."""
+        """Start a new process; responses to the previous one are lost."""
         self.client = Client(self.world, self.instance_id.lower(), self.instance_id)
         self.asked = 0
         self.synced_generation = -1
@@ -37,7 +37,7 @@ class StaticClient:
         return self.asked > len(self.client.joined) + len(self.client.synced)
 
     def act(self) -> None:
-        """What a consumer does next: join, ask for its part, then heartbeats and commits."""
+        """Do the next step of a consumer: join, sync, or send a heartbeat."""
         if self.waits:
             return
         client = self.client
@@ -52,7 +52,7 @@ class StaticClient:
             self.join()
 
     def told(self, error: ErrorCode) -> ErrorCode:
-        """An error; after UNKNOWN_MEMBER_ID a client has no id any more."""
+        """Note the error, and forget the member id after UNKNOWN_MEMBER_ID; return the error."""
         self.errors.add(error)
         if error is ErrorCode.UNKNOWN_MEMBER_ID:
             self.client.member_id = ""
@@ -75,14 +75,14 @@ class StaticClient:
             self.committing = self.client.commit(("flights", 0, 1))
 
     def answers(self) -> set[ErrorCode]:
-        """Every error that it was told."""
+        """Return all errors that it received."""
         joined, synced = self.client.joined, self.client.synced
         replies = {reply.error for reply in joined} | {reply.error for reply in synced}
         return self.errors | replies | {error for some in self.committing for error in some}
 
 
 def stable_together(world: World, *clients: Client) -> None:
-    """One stable generation of these; the first join waits for others."""
+    """Bring the clients into a stable generation; the first join waits for others."""
     for client in clients:
         client.join()
     world.timers.pass_time(2)
@@ -93,7 +93,7 @@ def stable_together(world: World, *clients: Client) -> None:
 
 
 class StaticMembers(RuleBasedStateMachine):
-    """Three names; what each coordinator wrote last is lost or not when it dies."""
+    """Three instance ids; the last writes of a coordinator that dies are lost or not."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -153,19 +153,19 @@ class StaticMembers(RuleBasedStateMachine):
             assert FENCED not in client.answers()
 
 
-def test_an_id_that_was_told_and_not_written_is_given_anew_and_not_fenced() -> None:
+def test_a_member_id_not_stored_before_a_crash_is_unknown_and_not_fenced() -> None:
     world = World(CONFIG)
     client, other = Client(world, "a", "A"), Client(world, "b", "B")
     stable_together(world, client, other)
     again = Client(world, "a", "A")
     other.join(topics=("flights", "weather"))
     again.join()
-    assert again.joined[-1].error is ErrorCode.NONE, "told in the join phase, before its assignment is written"
+    assert again.joined[-1].error is ErrorCode.NONE, "the join gets its response before the assignment is stored"
     world.crash()
     assert again.heartbeat() is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_after_a_failover_the_first_self_is_fenced_once_the_second_was_heard_of() -> None:
+def test_the_first_client_is_fenced_after_a_failover_by_a_request_of_the_second() -> None:
     world = World(CONFIG)
     first, second = Client(world, "a", "A"), Client(world, "a", "A")
     stable_together(world, first)
@@ -178,4 +178,4 @@ def test_after_a_failover_the_first_self_is_fenced_once_the_second_was_heard_of(
 
 
 StaticMembers.TestCase.settings = settings(max_examples=size(40, 2_000), stateful_step_count=50)
-test_a_static_member_that_does_as_it_is_told_is_never_fenced = StaticMembers.TestCase
+test_a_static_member_that_obeys_its_responses_is_never_fenced = StaticMembers.TestCase

@@ -1,4 +1,4 @@
-"""Whatever the records of `__consumer_offsets` hold, and whatever fails: it costs its own entry, group or partition."""
+"""A bad record of `__consumer_offsets`, or a failure, affects only its own entry, group or partition."""
 
 import logging
 import struct
@@ -67,7 +67,7 @@ def world() -> World:
 
 
 @pytest.mark.parametrize("what", BROKEN)
-def test_a_record_that_cannot_be_decoded_or_restored_is_left_out_and_reported_once(
+def test_an_unusable_record_is_ignored_and_reported_once(
     world: World, caplog: pytest.LogCaptureFixture, what: str
 ) -> None:
     client = Client(world, "a")
@@ -87,22 +87,22 @@ def test_a_record_that_cannot_be_decoded_or_restored_is_left_out_and_reported_on
     assert world.coordinator.runtime.left_out_count() == 1
 
 
-def test_a_group_of_which_nothing_can_be_decoded_is_no_group(world: World) -> None:
+def test_a_group_without_decodable_records_is_not_listed(world: World) -> None:
     world.log.write(0, [BROKEN["a topic id of 3 bytes"]])
     world.crash(survivors=1)
     assert world.coordinator.list_groups() == []
 
 
-def test_a_generation_that_is_the_last_number_is_followed_by_0(world: World) -> None:
+def test_the_highest_generation_is_followed_by_0(world: World) -> None:
     world.log.write(0, [(encode_group_key("readers"), encode_group(GROUP._replace(generation=2**31 - 1)))])
     world.crash(survivors=1)
     world.timers.pass_time(10)
     client = Client(world, "b")
     stable(world, client)
-    assert client.generation == 1  # 0 was the generation without members.
+    assert client.generation == 1  # Generation 0 had no members.
 
 
-def test_a_step_that_raises_costs_its_group_a_rebalance_and_nobody_else_anything(
+def test_a_step_that_raises_removes_only_the_members_of_its_own_group(
     world: World, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client, other = Client(world, "a"), Client(world, "b", group_id="others")
@@ -133,7 +133,7 @@ def test_a_step_that_raises_costs_its_group_a_rebalance_and_nobody_else_anything
     assert client.generation > generation
 
 
-def test_a_leave_that_raises_is_answered(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_leave_that_raises_gets_an_error_response(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     client = Client(world, "a")
     stable(world, client)
     monkeypatch.setattr(membership, "leave", lambda *_: 1 // 0)
@@ -142,7 +142,7 @@ def test_a_leave_that_raises_is_answered(world: World, monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("failure", ["a bug", "damage"])
-def test_a_partition_that_cannot_be_loaded_costs_its_groups_and_is_tried_again(
+def test_a_partition_that_cannot_be_loaded_affects_only_its_groups_and_is_retried(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, failure: str
 ) -> None:
     world = World(partitions=2)
@@ -175,7 +175,7 @@ def test_a_partition_that_cannot_be_loaded_costs_its_groups_and_is_tried_again(
     assert world.coordinator.runtime.partition_counts() == {"loading": 0, "active": 2, "failed": 0}
 
 
-def test_work_on_all_groups_that_raises_is_given_up_alone(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_background_job_that_raises_does_not_stop_the_others(caplog: pytest.LogCaptureFixture) -> None:
     timers = ManualTimers()
     turns = Turns(timers, timers.clock)
     rest = iter(range(3))
@@ -185,7 +185,7 @@ def test_work_on_all_groups_that_raises_is_given_up_alone(caplog: pytest.LogCapt
     assert (list(rest), caplog.text.count("bug: a background job of a coordinator failed")) == ([], 1)
 
 
-def test_a_static_member_that_is_away_does_not_spin_though_nobody_asked_for_a_rebalance_timeout(world: World) -> None:
+def test_an_absent_static_member_without_a_rebalance_timeout_does_not_spin(world: World) -> None:
     away = static("a-1")._replace(session_timeout_ms=30_000, rebalance_timeout_ms=0)
     gone = MEMBER._replace(member_id="b-1", rebalance_timeout_ms=0)
     world.log.write(0, [group(members=(away, gone))])

@@ -1,4 +1,4 @@
-"""The requests of transactions as clients send them, of every version."""
+"""The requests of transactions as clients send them, in every version."""
 
 import asyncio
 from inspect import isawaitable
@@ -72,7 +72,7 @@ class Broker:
         return range(1000, 2000)
 
     def ask(self, request: Any, version: int) -> Any:
-        """The answer to one request, as the client decodes it."""
+        """Return the response to one request, and check that it can be encoded."""
         return asyncio.run(self._ask(request, version))
 
     async def _ask(self, request: Any, version: int) -> Any:
@@ -96,7 +96,7 @@ class Broker:
         return self.ask(request, version)
 
     def begun(self) -> ProducerEpoch:
-        """A producer with an open transaction."""
+        """Begin a transaction; return its producer."""
         answer = self.init()
         by = ProducerEpoch(answer.producer_id, answer.producer_epoch)
         assert self.world.add(by, partition=FLIGHTS) is ErrorCode.NONE
@@ -109,7 +109,7 @@ class Broker:
         return self.ask(request, version)
 
     def commit(self, by: ProducerEpoch, version: int, group_id: str = "readers") -> list[int]:
-        """TxnOffsetCommit of a partition that is there and of one that is not."""
+        """Send a TxnOffsetCommit of a partition that exists and of one that does not; return the errors."""
         partition = OFFSETS_TOPIC.TxnOffsetCommitRequestPartition
         partitions = [
             partition(partition_index=index, committed_offset=5, committed_leader_epoch=0, committed_metadata="")
@@ -132,7 +132,7 @@ def broker() -> Broker:
 
 
 @versions(INIT)
-def test_each_producer_of_an_id_fences_the_one_before(broker: Broker, version: int) -> None:
+def test_each_new_producer_of_a_transactional_id_gets_the_next_epoch(broker: Broker, version: int) -> None:
     answers = [broker.init(version) for _ in range(2)]
     assert [(each.error_code, each.producer_id, each.producer_epoch) for each in answers] == [
         (0, 1000, 0),
@@ -149,12 +149,12 @@ def test_each_producer_of_an_id_fences_the_one_before(broker: Broker, version: i
         ({"transaction_timeout_ms": 900_001}, ErrorCode.INVALID_TRANSACTION_TIMEOUT),
     ],
 )
-def test_a_producer_that_cannot_be_is_refused(broker: Broker, fields: dict[str, Any], error: ErrorCode) -> None:
+def test_an_invalid_init_producer_id_is_refused(broker: Broker, fields: dict[str, Any], error: ErrorCode) -> None:
     assert broker.init(**fields).error_code == error
 
 
 @versions(INIT, since=3)
-def test_a_producer_of_the_past_is_told_so_by_the_name_that_it_knows(broker: Broker, version: int) -> None:
+def test_a_fenced_producer_gets_the_error_code_of_its_version(broker: Broker, version: int) -> None:
     broker.init()
     broker.init()
     broker.init()
@@ -163,7 +163,7 @@ def test_a_producer_of_the_past_is_told_so_by_the_name_that_it_knows(broker: Bro
 
 
 @versions(END)
-def test_the_end_of_a_transaction(broker: Broker, version: int) -> None:
+def test_end_txn_writes_a_commit_marker(broker: Broker, version: int) -> None:
     by = broker.begun()
     answer = broker.end(by, version)
     following = (by.producer_id, 1) if version >= 5 else (by.producer_id, 0)
@@ -171,18 +171,18 @@ def test_the_end_of_a_transaction(broker: Broker, version: int) -> None:
     assert [each.is_commit for each in broker.world.write_markers()] == [True]
 
 
-def test_version_5_of_the_end_needs_the_level_that_it_is_for(broker: Broker) -> None:
+def test_end_txn_version_5_requires_transaction_version_2(broker: Broker) -> None:
     broker.features[TRANSACTION_VERSION] = 1
     assert broker.end(broker.begun(), 5).error_code == ErrorCode.UNSUPPORTED_VERSION
 
 
-def test_version_5_of_a_commit_takes_no_offsets_in_below_the_level_that_it_is_for(broker: Broker) -> None:
+def test_txn_offset_commit_version_5_adds_no_partition_below_transaction_version_2(broker: Broker) -> None:
     broker.features[TRANSACTION_VERSION] = 1
     assert broker.commit(broker.begun(), 5)[0] == ErrorCode.TRANSACTION_ABORTABLE
 
 
 @versions(ADD, until=3)
-def test_partitions_are_taken_in_together_or_not_at_all(broker: Broker, version: int) -> None:
+def test_partitions_are_added_together_or_not_at_all(broker: Broker, version: int) -> None:
     answer = broker.init()
 
     def add(*names: str) -> list[tuple[str, int]]:
@@ -206,7 +206,7 @@ def test_partitions_are_taken_in_together_or_not_at_all(broker: Broker, version:
 
 
 @versions(COMMIT)
-def test_offsets_are_pending_until_the_marker_comes(broker: Broker, version: int) -> None:
+def test_committed_offsets_of_an_open_transaction_are_pending(broker: Broker, version: int) -> None:
     by = broker.begun()
     if version < 5:
         refused = ErrorCode.TRANSACTION_ABORTABLE if version >= 4 else ErrorCode.INVALID_TXN_STATE
@@ -221,11 +221,11 @@ def test_offsets_are_pending_until_the_marker_comes(broker: Broker, version: int
     assert broker.groups.coordinator.committed("readers") == {}
 
 
-def test_a_group_without_a_name_has_no_offsets(broker: Broker) -> None:
+def test_a_transactional_offset_commit_with_an_empty_group_id_is_refused(broker: Broker) -> None:
     assert broker.commit(broker.begun(), 5, group_id="")[0] == ErrorCode.INVALID_GROUP_ID
 
 
-def test_what_is_known_of_transactions_is_told(broker: Broker) -> None:
+def test_describe_transactions_returns_states_and_errors(broker: Broker) -> None:
     by = broker.begun()
     states = broker.ask(DescribeTransactionsRequest(transactional_ids=["pay", "gone", ""]), 0).transaction_states
     assert [each.error_code for each in states] == [
@@ -260,6 +260,6 @@ def test_transactions_are_listed_by_filters(broker: Broker, filters: dict[str, A
 
 
 @pytest.mark.parametrize("pattern", ["(", "(p|pp?)*!"])
-def test_a_pattern_that_is_none_or_may_take_for_ever_is_refused(broker: Broker, pattern: str) -> None:
+def test_an_invalid_or_unbounded_pattern_is_refused(broker: Broker, pattern: str) -> None:
     request = ListTransactionsRequest(state_filters=[], producer_id_filters=[], transactional_id_pattern=pattern)
     assert broker.ask(request, 2).error_code == ErrorCode.INVALID_REGULAR_EXPRESSION

@@ -1,4 +1,4 @@
-"""The transaction coordinator on its log: what is answered is committed, and every transaction ends."""
+"""The transaction coordinator on its log responds only after the commit of its records, and ends all transactions."""
 
 import pytest
 from transaction_world import EXPIRATION_MS, FLIGHTS, TransactionWorld
@@ -8,7 +8,7 @@ from barnabas_broker.wire.transaction_markers import Marker, ProducerEpoch
 from barnabas_core.errors import ApiError, ErrorCode
 
 
-def test_a_transaction_from_its_beginning_to_its_end() -> None:
+def test_a_transaction_is_committed_and_the_next_one_begins() -> None:
     world = TransactionWorld()
     producer = world.begun()
     assert producer == ProducerEpoch(101, 0)
@@ -22,7 +22,7 @@ def test_a_transaction_from_its_beginning_to_its_end() -> None:
     assert world.add(ended.producer) is ErrorCode.NONE
 
 
-def test_nothing_is_answered_before_it_is_committed() -> None:
+def test_the_coordinator_responds_and_sends_markers_only_after_the_decision_is_committed() -> None:
     world = TransactionWorld()
     producer = world.begun()
     world.log.holding = True
@@ -35,7 +35,7 @@ def test_nothing_is_answered_before_it_is_committed() -> None:
     assert len(answers) == len(world.sending) == 1
 
 
-def test_after_a_failover_the_markers_are_sent_again_with_the_new_coordinators_epoch() -> None:
+def test_a_new_coordinator_sends_the_markers_again_with_its_own_epoch() -> None:
     world = TransactionWorld()
     world.end(world.begun(), commit=False)
     (before,) = world.sending
@@ -46,7 +46,7 @@ def test_after_a_failover_the_markers_are_sent_again_with_the_new_coordinators_e
     assert world.state() == "COMPLETE_ABORT"
 
 
-def test_a_decision_that_is_committed_late_is_carried_out_all_the_same() -> None:
+def test_a_decision_that_is_committed_after_the_timeout_still_takes_effect() -> None:
     world = TransactionWorld()
     producer = world.begun()
     world.log.holding = True
@@ -59,7 +59,7 @@ def test_a_decision_that_is_committed_late_is_carried_out_all_the_same() -> None
     assert len(world.write_markers()) == 1
 
 
-def test_an_end_that_cannot_be_noted_is_noted_later() -> None:
+def test_the_completion_of_a_transaction_is_stored_later_if_the_log_refuses_it() -> None:
     world = TransactionWorld()
     world.end(world.begun())
     world.log.failing = ErrorCode.NOT_ENOUGH_REPLICAS
@@ -79,7 +79,7 @@ def test_a_second_producer_fences_the_first_and_aborts_its_transaction() -> None
     assert world.end(first).error is ErrorCode.PRODUCER_FENCED
 
 
-def test_a_fenced_producer_is_refused_even_while_its_successors_decision_is_being_written() -> None:
+def test_a_fenced_producer_is_refused_while_the_decision_of_its_successor_is_stored() -> None:
     world = TransactionWorld()
     first = world.begun()
     world.init()
@@ -94,7 +94,7 @@ def test_a_fenced_producer_is_refused_even_while_its_successors_decision_is_bein
     assert answers == []
 
 
-def test_a_transaction_whose_time_is_up_is_aborted() -> None:
+def test_a_transaction_is_aborted_after_its_timeout() -> None:
     world = TransactionWorld()
     producer = world.begun()
     world.timers.pass_time(75)
@@ -103,7 +103,7 @@ def test_a_transaction_whose_time_is_up_is_aborted() -> None:
     assert world.end(producer).error is ErrorCode.PRODUCER_FENCED
 
 
-def test_an_id_that_nobody_uses_is_forgotten() -> None:
+def test_an_unused_transactional_id_expires() -> None:
     world = TransactionWorld()
     world.init()
     world.timers.pass_time(EXPIRATION_MS / 1000 + 3_700)

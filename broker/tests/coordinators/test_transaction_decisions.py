@@ -1,4 +1,4 @@
-"""What each request to the transaction coordinator is answered in each state, and what it makes of the transaction."""
+"""The decisions of the transaction coordinator in each state: the response to a request and the new transaction."""
 
 from typing import Any
 
@@ -60,7 +60,7 @@ def transaction(state: TransactionState, epoch: int = 5, **changes: Any) -> Tran
         (COMPLETE_COMMIT, True, 3, FENCED),
     ],
 )
-def test_an_end_that_writes_nothing_with_version_2(
+def test_an_end_with_version_2_is_refused_or_a_retry_and_writes_nothing(
     state: TransactionState, commit: bool, epoch: int, error: ErrorCode
 ) -> None:
     decided = end(transaction(state), ProducerEpoch(7, epoch), commit, 2, NEW_ID, 2_000)
@@ -68,7 +68,7 @@ def test_an_end_that_writes_nothing_with_version_2(
 
 
 @pytest.mark.parametrize("state", [EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT])
-def test_an_abort_of_nothing_raises_the_epoch_with_version_2(state: TransactionState) -> None:
+def test_an_abort_without_a_transaction_raises_the_epoch_with_version_2(state: TransactionState) -> None:
     decided = end(transaction(state), ProducerEpoch(7, 5), False, 2, NEW_ID, 2_000)
     assert decided.write == transaction(PREPARE_ABORT, 6, partitions=frozenset())._replace(
         updated_ms=2_000, started_ms=2_000, last_epoch=5, client_version=2
@@ -76,7 +76,7 @@ def test_an_abort_of_nothing_raises_the_epoch_with_version_2(state: TransactionS
     assert decided.producer == ProducerEpoch(7, 6)
 
 
-def test_markers_go_by_the_rules_of_the_request_that_ends_the_transaction() -> None:
+def test_the_request_that_ends_a_transaction_sets_the_version_of_its_markers() -> None:
     begun_by_its_first_batch = transaction(ONGOING)._replace(client_version=2)
     written = end(begun_by_its_first_batch, ProducerEpoch(7, 5), True, 0, NEW_ID, 2_000).write
     assert written is not None
@@ -95,14 +95,14 @@ def test_markers_go_by_the_rules_of_the_request_that_ends_the_transaction() -> N
         (COMPLETE_ABORT, True, ProducerEpoch(7, 5), INVALID),
     ],
 )
-def test_an_end_that_writes_nothing_before_version_2(
+def test_an_end_before_version_2_is_refused_or_a_retry_and_writes_nothing(
     state: TransactionState, commit: bool, by: ProducerEpoch, error: ErrorCode
 ) -> None:
     decided = end(transaction(state), by, commit, 0, NEW_ID, 2_000)
     assert (decided.error, decided.write) == (error, None)
 
 
-def test_a_transaction_lives_with_version_2_and_a_lost_answer_is_given_again() -> None:
+def test_a_retried_end_with_version_2_gets_the_same_response() -> None:
     begun = init_producer_id(None, NOBODY, 60_000, 7, 1_000)
     assert begun.producer == ProducerEpoch(7, 0)
     ongoing = add_partitions(begun.write, begun.producer, [FLIGHTS], 2, 2_000).write
@@ -118,7 +118,7 @@ def test_a_transaction_lives_with_version_2_and_a_lost_answer_is_given_again() -
     assert end(done, begun.producer, True, 2, NEW_ID, 6_000) == Decision(NONE, None, ended.producer)
 
 
-def test_the_last_epoch_is_followed_by_another_producer_id() -> None:
+def test_the_last_epoch_is_followed_by_a_new_producer_id() -> None:
     last = ProducerEpoch(7, 32_766)
     ended = end(transaction(ONGOING, 32_766), last, True, 2, NEW_ID, 2_000)
     assert ended.write is not None
@@ -129,7 +129,7 @@ def test_the_last_epoch_is_followed_by_another_producer_id() -> None:
     assert end(done, last, True, 2, 78, 4_000) == Decision(NONE, None, ProducerEpoch(NEW_ID, 0))
 
 
-def test_another_producer_aborts_what_the_one_before_left_open_and_fences_it() -> None:
+def test_a_new_producer_aborts_the_transaction_of_the_previous_one_and_fences_it() -> None:
     fenced = init_producer_id(transaction(ONGOING), NOBODY, 60_000, NEW_ID, 2_000)
     assert (fenced.error, fenced.write) == (BUSY, abort(transaction(ONGOING), NEW_ID, 2_000))
     assert fenced.write is not None
@@ -150,7 +150,7 @@ def test_another_producer_aborts_what_the_one_before_left_open_and_fences_it() -
         (ProducerEpoch(6, 32_766), {"epoch": 0, "previous_producer_id": 6, "last_epoch": 32_766}, ProducerEpoch(7, 0)),
     ],
 )
-def test_a_producer_that_names_what_it_had_gets_the_next_epoch_or_is_fenced(
+def test_an_init_with_an_expected_epoch_gets_the_next_one_or_is_fenced(
     expected: ProducerEpoch, found: dict[str, object], given: ProducerEpoch | None
 ) -> None:
     decided = init_producer_id(transaction(EMPTY, **found), expected, 60_000, NEW_ID, 2_000)  # type: ignore[arg-type]
@@ -158,7 +158,7 @@ def test_a_producer_that_names_what_it_had_gets_the_next_epoch_or_is_fenced(
     assert decided.producer == (given or NOBODY)
 
 
-def test_time_ends_transactions_and_forgets_ids() -> None:
+def test_transactions_time_out_and_unused_ids_expire() -> None:
     assert [is_timed_out(transaction(ONGOING), now_ms) for now_ms in (61_000, 61_001)] == [False, True]
     assert not is_timed_out(transaction(EMPTY), 10**9)
     assert [is_expired(transaction(EMPTY), 500, now_ms) for now_ms in (1_499, 1_500)] == [False, True]

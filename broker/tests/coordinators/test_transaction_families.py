@@ -1,4 +1,4 @@
-"""What a broker tells of transactions: those that should have ended by id, and what they hold back by partition."""
+"""The metrics of transactions: those that are overdue by id, and their last stable offsets by partition."""
 
 import asyncio
 from pathlib import Path
@@ -23,7 +23,7 @@ OVERDUE = 'barnabas_transaction_overdue_seconds{transactional_id="pay"}'
 
 
 def told(world: TransactionWorld, broker: Broker) -> dict[str, float]:
-    """The samples of a scrape."""
+    """Return the samples of a scrape."""
     environment: Any = SimpleNamespace(
         transactions=world.coordinator,
         clock=world.timers.clock,
@@ -49,7 +49,7 @@ def append(broker: Broker, producer: ProducerEpoch, now_ms: int) -> None:
     broker.partition.append_as_leader(memoryview(batch), parse_header(batch, 0), now_ms)
 
 
-def test_a_transaction_is_told_from_its_timeout_on_and_what_it_holds_back_until_its_marker(tmp_path: Path) -> None:
+def test_metrics_report_an_overdue_transaction_and_its_lag_until_its_marker_is_written(tmp_path: Path) -> None:
     world, broker = TransactionWorld(), Broker(tmp_path, led(1, 1, 1, replicas=1))
     producer = world.begun()
     broker.append(3)
@@ -61,7 +61,7 @@ def test_a_transaction_is_told_from_its_timeout_on_and_what_it_holds_back_until_
     assert OVERDUE not in values
 
     world.timers.pass_time((TIMEOUT_MS + MAX_TIMEOUT_MS + LATE_AFTER_MS) / 1000)
-    values = told(world, broker)  # It is aborted, and its marker is not written.
+    values = told(world, broker)  # The transaction is aborted, and its marker is not written yet.
     assert values['barnabas_transactional_ids{state="PrepareAbort"}'] == 1
     assert values[OVERDUE] == (MAX_TIMEOUT_MS + LATE_AFTER_MS) / 1000
     assert values[LATE] == 1
@@ -78,7 +78,7 @@ def test_a_transaction_is_told_from_its_timeout_on_and_what_it_holds_back_until_
     assert OVERDUE not in values
 
 
-def test_a_follower_and_a_log_whose_producers_nobody_has_asked_for_hold_nothing_back(tmp_path: Path) -> None:
+def test_metrics_report_no_transaction_lag_of_followers_and_of_unknown_producers(tmp_path: Path) -> None:
     world, broker = TransactionWorld(), Broker(tmp_path, led(1, 1, 1, replicas=1))
     assert broker.partition.log.known_producers.states is None
     values = told(world, broker)

@@ -1,4 +1,4 @@
-"""The gate asks the coordinator of a transactional id, here or on another broker, once for all that wait."""
+"""The gate asks the coordinator of a transactional id, on this or another broker, once for all waiting appends."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -27,7 +27,7 @@ WEATHER = TopicPartition("weather", 3)
 
 
 class Brokers:
-    """Broker 1 coordinates, by its handler; broker 2 has to ask it."""
+    """Two brokers: broker 1 is the coordinator, and broker 2 sends it requests."""
 
     def __init__(self, leader: int = 1) -> None:
         self.world = TransactionWorld()
@@ -85,7 +85,7 @@ class Brokers:
 
 
 @pytest.mark.parametrize("at", [1, 2])
-async def test_partitions_that_are_asked_for_together_are_taken_in_together(at: int) -> None:
+async def test_partitions_requested_concurrently_are_added_in_one_batch(at: int) -> None:
     brokers = Brokers()
     producer = brokers.world.init().producer
     written = brokers.world.log.batches
@@ -96,38 +96,38 @@ async def test_partitions_that_are_asked_for_together_are_taken_in_together(at: 
 
 
 @pytest.mark.parametrize("at", [1, 2])
-async def test_who_only_asks_is_told_what_is_in_the_transaction(at: int) -> None:
+async def test_the_gate_verifies_which_partitions_are_in_the_transaction(at: int) -> None:
     brokers = Brokers()
     producer = brokers.world.begun()
     codes = await brokers.ask(at, producer, FLIGHTS, WEATHER, adds=False)
     assert codes == [ErrorCode.NONE, ErrorCode.TRANSACTION_ABORTABLE]
 
 
-async def test_the_end_of_the_last_transaction_is_waited_for() -> None:
+async def test_the_gate_waits_for_the_end_of_the_previous_transaction() -> None:
     brokers = Brokers()
     ended = brokers.world.end(brokers.world.begun())
     assert await brokers.ask(1, ended.producer, FLIGHTS) == [ErrorCode.NONE]
 
 
-async def test_a_coordinator_that_does_not_answer_is_told_as_such() -> None:
+async def test_the_gate_returns_an_error_if_the_coordinator_is_unavailable() -> None:
     brokers = Brokers()
     brokers.is_dead = True
     assert await brokers.ask(2, ProducerEpoch(7, 0), FLIGHTS) == [ErrorCode.NETWORK_EXCEPTION]
     assert await Brokers(leader=-1).ask(1, ProducerEpoch(7, 0), FLIGHTS) == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
 
 
-async def test_all_coordinators_are_asked_for_open_transactions() -> None:
+async def test_open_transactions_are_found_until_their_markers_are_written() -> None:
     brokers = Brokers()
     producer = brokers.world.begun()
     assert await brokers.open_transactions.find() == ["pay"]
     brokers.world.end(producer)
-    assert await brokers.open_transactions.find() == ["pay"], "its markers are missing"
+    assert await brokers.open_transactions.find() == ["pay"], "a transaction without its markers is open"
     brokers.world.write_markers()
     assert await brokers.open_transactions.find() == []
 
 
 @pytest.mark.parametrize("leader", [1, -1])
-async def test_a_coordinator_that_does_not_say_what_is_open_is_named(leader: int) -> None:
+async def test_listing_open_transactions_fails_if_a_coordinator_is_unavailable(leader: int) -> None:
     brokers = Brokers(leader)
     brokers.is_dead = True
     with pytest.raises(ApiError, match="cannot list its open transactions") as refused:

@@ -1,4 +1,4 @@
-"""The records of `__transaction_state` are Kafka's, byte for byte, and come back as they were."""
+"""The records of `__transaction_state` are Kafka's, byte for byte, and are decoded to the same values."""
 
 import pytest
 
@@ -11,14 +11,14 @@ ONE = Transaction(7, 3, 60_000, ONGOING, PARTITIONS, 2_000, 1_000, client_versio
 
 
 @pytest.mark.parametrize("transaction", [ONE, ONE._replace(next_producer_id=9), Transaction(7, 0, 1)])
-def test_a_record_comes_back_as_it_was_written(transaction: Transaction) -> None:
+def test_an_encoded_transaction_is_decoded_to_the_same_value(transaction: Transaction) -> None:
     record = TransactionRecord("payments", transaction)
     key, value = record.encode()
     assert value is not None
     assert decode(key, value) == record
 
 
-def test_a_record_has_the_bytes_that_kafka_writes() -> None:
+def test_a_transaction_is_encoded_as_kafka_encodes_it() -> None:
     key, value = TransactionRecord("pay", ONE).encode()
     assert key == bytes.fromhex("0000 0003") + b"pay"
     head = "0001 0000000000000007 0003 0000ea60 01"
@@ -27,7 +27,7 @@ def test_a_record_has_the_bytes_that_kafka_writes() -> None:
     assert value == bytes.fromhex(head + partitions + tail)
 
 
-def test_a_value_without_a_state_that_is_known_is_malformed() -> None:
+def test_a_record_with_an_unknown_state_is_malformed() -> None:
     key, value = TransactionRecord("pay", ONE).encode()
     assert value is not None
     with pytest.raises(MalformedTransaction, match="99"):

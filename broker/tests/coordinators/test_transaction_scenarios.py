@@ -1,6 +1,6 @@
 """Scenarios of the transactional id `pay` and its coordinator, as documents (`harness.scenarios`).
 
-Producers are `ID/EPOCH`. All rows of the table of states are in them (`transaction.py`).
+Producers are `ID/EPOCH`. The scenarios contain all rows of the table of states (`transaction.py`).
 """
 
 from pathlib import Path
@@ -22,7 +22,7 @@ def producer(text: str) -> ProducerEpoch:
 
 
 class Coordinator:
-    """The commands. A `commit` or `abort` is an EndTxn; `markers` says that all of them are written."""
+    """The commands. A `commit` or `abort` is an EndTxn; `markers` writes all markers."""
 
     def __init__(self) -> None:
         self._world = TransactionWorld()
@@ -55,7 +55,7 @@ class Coordinator:
         self._world.fail_over()
 
     def last_epoch(self) -> None:
-        """So many transactions have ended that the producer id has one epoch left."""
+        """Set the epoch of the producer id to its last but one."""
         known = self._world.coordinator.runtime.at(0).transactions
         known["pay"] = known["pay"]._replace(epoch=32766)
 
@@ -81,5 +81,5 @@ class Coordinator:
 
 
 @pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
-def test_a_coordinator_does_what_the_document_says(path: Path) -> None:
+def test_a_coordinator_follows_the_scenario(path: Path) -> None:
     check_scenario(path, Coordinator())

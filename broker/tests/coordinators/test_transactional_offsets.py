@@ -1,4 +1,4 @@
-"""Offsets of a transaction count once it has committed; a request for stable offsets is refused until then."""
+"""Offsets of a transaction take effect when it commits; until then they are unstable."""
 
 from uuid import UUID
 
@@ -48,14 +48,14 @@ class Copier:
         assert self.told[-1] is ErrorCode.NONE
 
     def view(self) -> tuple[int, bool]:
-        """The group's offset, and whether it may change."""
+        """Return the group's offset, and whether it is unstable."""
         committed = self.world.coordinator.committed("readers").get(FLIGHTS)
         return committed.offset if committed else -1, FLIGHTS in self.world.coordinator.unstable("readers")
 
 
 @pytest.fixture(params=[False, True], ids=["live", "loaded"])
 def copier(request: pytest.FixtureRequest) -> Copier:
-    """Each test is run as it is, and with a crash before each look at the offsets."""
+    """Return a copier; in the second run of each test the coordinator crashes before each view of the offsets."""
     copier = Copier(World())
     if request.param:
         view = copier.view
@@ -68,14 +68,14 @@ def copier(request: pytest.FixtureRequest) -> Copier:
     return copier
 
 
-def test_offsets_count_once_the_transaction_has_committed(copier: Copier) -> None:
+def test_offsets_take_effect_when_the_transaction_commits(copier: Copier) -> None:
     assert copier.commit(5) is ErrorCode.NONE
     assert copier.view() == (-1, True)
     copier.end(commit=True)
     assert copier.view() == (5, False)
 
 
-def test_aborted_offsets_never_count(copier: Copier) -> None:
+def test_offsets_of_an_aborted_transaction_are_discarded(copier: Copier) -> None:
     Client(copier.world, "a").commit(("flights", 0, 3))
     copier.commit(5)
     assert copier.view() == (3, True)
@@ -83,7 +83,7 @@ def test_aborted_offsets_never_count(copier: Copier) -> None:
     assert copier.view() == (3, False)
 
 
-def test_a_plain_commit_that_came_later_stays(copier: Copier) -> None:
+def test_a_later_commit_outside_the_transaction_overrides_its_offset(copier: Copier) -> None:
     copier.commit(5)
     Client(copier.world, "a").commit(("flights", 0, 9))
     copier.world.timers.pass_time()
@@ -91,7 +91,7 @@ def test_a_plain_commit_that_came_later_stays(copier: Copier) -> None:
     assert copier.view() == (9, False)
 
 
-def test_a_group_that_is_deleted_takes_pending_offsets_with_it(copier: Copier) -> None:
+def test_deleting_a_group_removes_its_pending_offsets(copier: Copier) -> None:
     Client(copier.world, "a").commit(("other", 0, 3))
     copier.commit(5)
     copier.world.coordinator.delete_group("readers", copier.told.append)
@@ -100,7 +100,7 @@ def test_a_group_that_is_deleted_takes_pending_offsets_with_it(copier: Copier) -
     assert copier.view() == (-1, False)
 
 
-def test_offsets_of_a_topic_that_is_deleted_meanwhile_never_count(copier: Copier) -> None:
+def test_pending_offsets_of_a_deleted_topic_are_discarded(copier: Copier) -> None:
     copier.commit(5)
     copier.world.deleted_topics = {FLIGHTS_ID: "flights"}
     copier.world.coordinator.on_topics_deleted(copier.world.deleted_topics)
@@ -110,7 +110,7 @@ def test_offsets_of_a_topic_that_is_deleted_meanwhile_never_count(copier: Copier
     assert copier.view() == (-1, False)
 
 
-def test_offsets_that_are_being_written_are_not_stable() -> None:
+def test_offsets_that_are_being_stored_are_unstable() -> None:
     copier = Copier(World())
     copier.begin_commit(5)
     assert copier.view() == (-1, True)
@@ -118,7 +118,7 @@ def test_offsets_that_are_being_written_are_not_stable() -> None:
     assert copier.view() == (-1, True)
 
 
-def test_a_producer_commits_for_a_member_of_this_generation_only() -> None:
+def test_a_producer_commits_only_for_a_member_of_the_current_generation() -> None:
     world = World()
     copier, member = Copier(world), Client(world, "a")
     stable(world, member)

@@ -24,7 +24,7 @@ EXPIRATION_MS = 3_600_000
 
 
 class Sending(NamedTuple):
-    """Markers that are not written yet."""
+    """A marker that is not written yet, and its partitions."""
 
     marker: Marker
     version: int
@@ -34,7 +34,7 @@ class Sending(NamedTuple):
 
 
 class TransactionWorld:
-    """One broker's coordinator with all that it is given."""
+    """One broker's coordinator with its environment."""
 
     def __init__(self, version: int = 2) -> None:
         self.timers = ManualTimers()
@@ -72,14 +72,14 @@ class TransactionWorld:
         return self.next_id
 
     def fail_over(self) -> None:
-        """Another broker leads the partition, and loads it."""
+        """Make another broker the leader of the partition; it loads the log."""
         self.coordinator.runtime.stop()
         self.leader_epoch += 1
         self.coordinator = self._new_coordinator()
         self._elect()
 
     def write_markers(self) -> list[Marker]:
-        """All that waits is written where it belongs."""
+        """Write all waiting markers; return them."""
         sending, self.sending = self.sending, []
         for each in sending:
             each.done()
@@ -98,7 +98,7 @@ class TransactionWorld:
         return self._ask(lambda answer: self.coordinator.init_producer_id("pay", expected, TIMEOUT_MS, new_id, answer))
 
     def begun(self) -> ProducerEpoch:
-        """A producer with an open transaction."""
+        """Begin a transaction; return its producer."""
         producer = self.init().producer
         assert self.add(producer) is ErrorCode.NONE
         return producer

@@ -1,4 +1,4 @@
-"""A broker's settings: what a file means, and everything that is wrong with it."""
+"""A broker's settings: how a file is read, and all its problems."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from barnabas_core.config.listeners import Endpoint, reachable
 from barnabas_core.config.properties import parse_properties
 
 STOCK_KRAFT_FILE = """
-# As Kafka ships it.
+# Kafka ships this file.
 process.roles=broker,controller
 node.id=1
 controller.quorum.bootstrap.servers=localhost:9093
@@ -52,14 +52,14 @@ def test_a_stock_kraft_file_starts_a_broker() -> None:
     assert config.offsets_topic_replication_factor == 1
 
 
-def test_preallocation_is_taken_and_named_as_without_effect() -> None:
+def test_log_preallocate_is_accepted_with_a_warning() -> None:
     assert parse_broker_config({"log.preallocate": "true"}).value("log.preallocate") is True
     assert unused_settings({"log.preallocate": "true"}) == [
         "log.preallocate has no effect: segment files grow as they are written"
     ]
 
 
-def test_what_has_no_effect_is_named_with_the_reason() -> None:
+def test_a_warning_names_each_setting_without_effect_and_the_reason() -> None:
     warnings = unused_settings(parse_properties(STOCK_KRAFT_FILE))
     assert [warning.partition(" ")[0] for warning in warnings] == [
         "controller.quorum.bootstrap.servers",
@@ -102,14 +102,14 @@ def test_every_problem_of_a_file_is_reported_with_its_line() -> None:
         ({"log.retention.minutes": "-1", "log.retention.hours": "5"}, -1),
     ],
 )
-def test_the_finest_unit_of_retention_counts(properties: dict[str, str], retention_ms: int) -> None:
+def test_the_retention_setting_with_the_finest_unit_wins(properties: dict[str, str], retention_ms: int) -> None:
     config = parse_broker_config(properties)
     assert config.log_retention_ms == retention_ms
     assert config.value("log.retention.ms") == retention_ms
 
 
 @pytest.mark.parametrize("properties", [{"node.id": "7"}, {"broker.id": "7"}, {"node.id": "7", "broker.id": "7"}])
-def test_node_id_and_broker_id_are_one(properties: dict[str, str]) -> None:
+def test_node_id_and_broker_id_are_the_same_setting(properties: dict[str, str]) -> None:
     config = parse_broker_config(properties)
     assert (config.broker_id, config.value("node.id"), config.value("broker.id")) == (7, 7, 7)
 
@@ -186,13 +186,15 @@ def test_node_id_and_broker_id_are_one(properties: dict[str, str]) -> None:
         ),
     ],
 )
-def test_what_cannot_be_is_refused_with_what_is_allowed(properties: dict[str, str], name: str, allowed: str) -> None:
+def test_the_error_for_an_invalid_setting_says_what_is_allowed(
+    properties: dict[str, str], name: str, allowed: str
+) -> None:
     found = problems_of(properties)
     assert list(found) == [name]
     assert found[name].startswith(allowed)
 
 
-def test_two_listeners_need_two_ports() -> None:
+def test_two_listeners_need_different_ports() -> None:
     both = {
         "listeners": "PLAINTEXT://:9092,EXTERNAL://:9092",
         "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,EXTERNAL:PLAINTEXT",
@@ -202,7 +204,7 @@ def test_two_listeners_need_two_ports() -> None:
     assert parse_broker_config(free).listeners.bound == (Endpoint("PLAINTEXT", "", 0), Endpoint("EXTERNAL", "::1", 0))
 
 
-def test_what_is_advertised_stands_beside_what_is_bound() -> None:
+def test_advertised_listeners_have_the_order_of_the_bound_listeners() -> None:
     config = parse_broker_config(
         {
             "listeners": "INTERNAL://:1,EXTERNAL://:2,LOCAL://:3",
@@ -218,13 +220,13 @@ def test_what_is_advertised_stands_beside_what_is_bound() -> None:
     assert config.listeners.inter_broker == "INTERNAL"
 
 
-def test_settings_that_are_switched_off_are_no_problem() -> None:
+def test_settings_that_switch_a_feature_off_are_accepted() -> None:
     parse_broker_config(
         {"authorizer.class.name": "", "remote.log.storage.system.enable": "FALSE", "config.providers": ""}
     )
 
 
-def test_clients_are_told_an_address_they_can_reach() -> None:
+def test_a_wildcard_address_is_advertised_as_a_reachable_one() -> None:
     bound = (Endpoint("A", "", 0), Endpoint("B", "0.0.0.0", 9092), Endpoint("C", "public", 9))
     assert list(map(str, reachable(bound, "box", (4711, 9092, 9093)))) == [
         "A://box:4711",
@@ -241,14 +243,14 @@ BY_NODE = {
 }
 
 
-def test_a_listeners_host_can_be_told_apart_from_its_port_and_anew_while_the_broker_runs() -> None:
+def test_advertised_hosts_sets_the_host_of_a_listener_also_at_run_time() -> None:
     config = parse_broker_config(BY_NODE)
     assert list(map(str, config.listeners.advertised)) == ["INSIDE://pod:1", "OUTSIDE://10.0.0.7:30002"]
     config = config.with_usable({"advertised.hosts": "OUTSIDE:fd00::7"}, {}).config
     assert list(map(str, config.listeners.advertised)) == ["INSIDE://pod:1", "OUTSIDE://[fd00::7]:30002"]
 
 
-def test_dynamic_settings_lie_over_the_files_the_brokers_own_on_top() -> None:
+def test_dynamic_settings_override_the_file_and_those_of_the_broker_come_first() -> None:
     config = parse_broker_config({"message.max.bytes": "1", "num.partitions": "9"})
     changed, _ = config.with_usable({"message.max.bytes": "3"}, {"message.max.bytes": "2", "log.retention.ms": "5"})
     assert (changed.message_max_bytes, changed.log_retention_ms, changed.num_partitions) == (3, 5, 9)
@@ -258,17 +260,17 @@ def test_dynamic_settings_lie_over_the_files_the_brokers_own_on_top() -> None:
     assert [str(problem) for problem in ignored] == ["message.max.bytes=-3: must be an integer, at least 0"]
 
 
-def test_each_log_dir_counts_once() -> None:
+def test_a_repeated_log_dir_counts_once() -> None:
     assert parse_broker_config({"log.dirs": "/a,/b, /a"}).log_dirs == ("/a", "/b")
     assert parse_broker_config({"log.dir": "/one"}).log_dirs == ("/one",)
 
 
-def test_overrides_of_single_addresses_are_a_table() -> None:
+def test_connection_limits_of_single_addresses_are_parsed() -> None:
     config = parse_broker_config({"max.connections.per.ip.overrides": "127.0.0.1:5, ::1:7"})
     assert config.max_connections_per_ip_overrides == {"127.0.0.1": 5, "::1": 7}
 
 
-def test_every_attribute_is_a_setting() -> None:
+def test_every_attribute_of_a_broker_config_is_a_setting() -> None:
     config = parse_broker_config({})
     special = {"broker_id", "listeners", "originals", "cluster_overrides", "broker_overrides", "values"}
     for name in set(BrokerConfig.__slots__) - special:

@@ -1,4 +1,4 @@
-"""The tables of settings against the names, types and defaults of Apache Kafka 4.4 (`kafka_4_4_configs.csv`)."""
+"""The tables of settings agree with names, types and defaults of Apache Kafka 4.4 (`kafka_4_4_configs.csv`)."""
 
 import csv
 import re
@@ -30,9 +30,9 @@ OWN = {
     "sasl.plain.credentials",
 }
 OWN_DYNAMIC = {"broker.rack", "advertised.hosts"}
-"""They change while a broker runs, here only."""
+"""Settings that are dynamic only in Barnabas."""
 AUTHORIZERS = {"super.users", "allow.everyone.if.no.acl.found"}
-"""Kafka has them in its authorizer."""
+"""Settings that Kafka defines in its authorizer."""
 OTHER_DEFAULTS = {
     "node.id": "Kafka asks for it; one broker needs none",
     "socket.listen.backlog.size": "Kafka's 50 makes thousands of clients wait",
@@ -46,7 +46,7 @@ THROTTLES = {
     "follower.replication.throttled.rate",
     "replica.alter.log.dirs.io.max.bytes.per.second",
 }
-"""Kafka has them apart from its table: they can only be set while a broker runs (KIP-73)."""
+"""Settings outside of Kafka's table: they can be set only while a broker runs (KIP-73)."""
 
 
 class Fact(NamedTuple):
@@ -66,7 +66,7 @@ def defaults_agree(definition: ConfigDefinition, text: str) -> bool:
     return definition.default in (None, "", ()) if not text else parse_value(definition, text) == definition.default
 
 
-def test_every_setting_of_kafkas_broker_is_used_or_taken_or_refused() -> None:
+def test_every_broker_setting_of_kafka_is_used_ignored_or_refused() -> None:
     for fact in facts("broker"):
         places = [
             fact.name in BROKER_CONFIGS,
@@ -76,7 +76,7 @@ def test_every_setting_of_kafkas_broker_is_used_or_taken_or_refused() -> None:
         assert places.count(True) == 1, fact.name
 
 
-def test_settings_of_the_broker_are_kafkas() -> None:
+def test_broker_settings_have_kafkas_names_types_and_defaults() -> None:
     kafka = {fact.name: fact for fact in facts("broker")}
     assert BROKER_CONFIGS.keys() - kafka.keys() == OWN | THROTTLES | AUTHORIZERS
     for name, definition in BROKER_CONFIGS.items():
@@ -85,13 +85,13 @@ def test_settings_of_the_broker_are_kafkas() -> None:
             assert defaults_agree(definition, kafka[name].default) == (name not in OTHER_DEFAULTS), name
 
 
-def test_what_changes_while_the_broker_runs_does_so_in_kafka() -> None:
+def test_every_dynamic_setting_is_dynamic_in_kafka_too() -> None:
     kafka = {fact.name for fact in facts("broker") if fact.dynamic}
     ours = {name for name, d in BROKER_CONFIGS.items() if d.dynamic is not Dynamic.READ_ONLY}
     assert ours <= kafka | THROTTLES | OWN_DYNAMIC
 
 
-def test_settings_of_topics_are_kafkas() -> None:
+def test_topic_settings_have_kafkas_names_types_and_defaults() -> None:
     kafka = {fact.name: fact for fact in facts("topic")}
     assert kafka.keys() == TOPIC_CONFIGS.keys()
     for name, definition in TOPIC_CONFIGS.items():
@@ -105,13 +105,13 @@ def test_every_default_is_valid() -> None:
             assert definition.check.accepts(definition.default), definition.name
 
 
-def test_every_setting_says_what_it_is() -> None:
+def test_every_setting_has_documentation_and_a_description_of_allowed_values() -> None:
     for definition in (*BROKER_CONFIGS.values(), *TOPIC_CONFIGS.values()):
         assert definition.documentation.endswith("."), definition.name
         assert definition.allowed.startswith("must be "), definition.name
 
 
-def test_a_topics_setting_falls_back_on_one_of_the_broker() -> None:
+def test_the_synonyms_of_topic_settings_are_settings_of_the_broker() -> None:
     for name, definition in TOPIC_CONFIGS.items():
         for synonym in definition.synonyms[:1]:  # Its value is taken as it is.
             assert synonym.factor == 1, name
@@ -135,7 +135,7 @@ def test_a_topics_setting_falls_back_on_one_of_the_broker() -> None:
         ("leader.replication.throttled.replicas", "0:1,1:2", ("0:1", "1:2")),
     ],
 )
-def test_text_that_kafka_takes_is_taken(name: str, text: str, value: object) -> None:
+def test_text_that_kafka_accepts_is_accepted(name: str, text: str, value: object) -> None:
     assert parse_value(TOPIC_CONFIGS[name], text) == value
 
 
@@ -166,7 +166,7 @@ def test_text_that_kafka_takes_is_taken(name: str, text: str, value: object) -> 
         ("remote.storage.enable", "true", "must be true or false, false (tiered storage is not supported)"),
     ],
 )
-def test_text_that_kafka_refuses_is_refused_with_what_is_allowed(name: str, text: str, allowed: str) -> None:
+def test_the_error_for_text_that_kafka_refuses_says_what_is_allowed(name: str, text: str, allowed: str) -> None:
     with pytest.raises(InvalidConfig) as refused:
         parse_value(TOPIC_CONFIGS[name], text)
     (problem,) = refused.value.problems
@@ -174,8 +174,8 @@ def test_text_that_kafka_refuses_is_refused_with_what_is_allowed(name: str, text
     assert problem.allowed.startswith(allowed)
 
 
-def test_every_setting_of_the_broker_is_read_somewhere() -> None:
-    """One that is taken and does nothing would be a promise: `unused` has those, with a warning."""
+def test_every_setting_of_the_broker_is_read_by_the_code() -> None:
+    """A setting without effect would be an empty promise: it belongs in `unused`, which logs a warning."""
     source = "\n".join(path.read_text(encoding="utf-8") for path in SOURCE.rglob("*.py"))
     defaults_of_topics = {name for definition in TOPIC_CONFIGS.values() for name, _ in definition.synonyms}
     kept = {"originals", "cluster_overrides", "broker_overrides", "values"}

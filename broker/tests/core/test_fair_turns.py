@@ -1,4 +1,4 @@
-"""Work over many things takes some of them in a turn of the loop, by number and by time."""
+"""Work over many things is split into turns of the event loop, by number and by time."""
 
 import asyncio
 
@@ -7,14 +7,14 @@ from harness.manual_clock import ManualClock
 from harness.manual_timers import ManualTimers
 
 
-def test_a_turn_takes_so_many_things_where_the_clock_stands_still() -> None:
+def test_a_turn_takes_a_limited_number_of_things_if_no_time_passes() -> None:
     turn = FairTurn(ManualClock(), things_max=3)
     assert [turn.take() for _ in range(5)] == [True, True, True, False, False]
     turn.begin()
     assert turn.take()
 
 
-def test_a_turn_takes_what_begins_within_its_time_and_one_thing_however_late_it_is() -> None:
+def test_a_turn_takes_things_until_its_time_is_up_but_at_least_one() -> None:
     clock = ManualClock()
     turn = FairTurn(clock, things_max=100, lasts_s=0.004)
     taken = 0
@@ -28,7 +28,7 @@ def test_a_turn_takes_what_begins_within_its_time_and_one_thing_however_late_it_
     assert turn.take()
 
 
-async def test_others_have_a_turn_between_the_slices_of_a_task() -> None:
+async def test_other_tasks_run_between_the_slices_of_a_task() -> None:
     clock, slices = ManualClock(), [0]
 
     async def others() -> None:
@@ -44,7 +44,7 @@ async def test_others_have_a_turn_between_the_slices_of_a_task() -> None:
     assert (sum(slices), max(slices)) == (100, 4)
 
 
-def test_a_round_without_a_task_goes_on_in_the_next_turns() -> None:
+def test_a_round_continues_in_the_next_turns() -> None:
     timers, done = ManualTimers(), list[int]()
 
     def work(thing: int) -> None:
@@ -63,7 +63,7 @@ def test_a_round_without_a_task_goes_on_in_the_next_turns() -> None:
     assert done == [0, 1, 2, 3, 4, 0, 1, 2, 3, 4]
 
 
-def test_a_round_that_is_stopped_leaves_the_rest_out() -> None:
+def test_a_stopped_round_skips_the_rest() -> None:
     timers, done = ManualTimers(), list[int]()
 
     def work(thing: int) -> None:
@@ -78,6 +78,6 @@ def test_a_round_that_is_stopped_leaves_the_rest_out() -> None:
     assert done == [0]
 
 
-def test_slices_are_bounded_by_number_and_size_and_have_one_thing_at_least() -> None:
+def test_slices_are_bounded_by_number_and_size_but_contain_at_least_one_thing() -> None:
     assert list(slices([1, 1, 1, 5, 1, 1], int, 2, 3)) == [[1, 1], [1], [5], [1, 1]]
     assert list(slices([], int, 2, 3)) == []

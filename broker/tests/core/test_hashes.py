@@ -1,4 +1,4 @@
-"""Java's String.hashCode and the coordinator's partition that it chooses: values that Java printed."""
+"""Java's String.hashCode, and the coordinator's partition that it chooses; Java printed the expected values."""
 
 import pytest
 from hypothesis import given
@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from barnabas_core.java_hash import coordinator_partition, string_hash
 
-# text, hashCode, its coordinator among 50 partitions
+# The text, its hashCode, and its coordinator among 50 partitions.
 FROM_JAVA = [
     ("", 0, 0),
     ("a", 97, 47),
@@ -27,7 +27,7 @@ FROM_JAVA = [
 
 
 @pytest.mark.parametrize(("text", "hash_code", "coordinator"), FROM_JAVA)
-def test_hashes_are_javas(text: str, hash_code: int, coordinator: int) -> None:
+def test_hashes_equal_those_of_java(text: str, hash_code: int, coordinator: int) -> None:
     assert string_hash(text) == hash_code
     assert coordinator_partition(text, 50) == coordinator
 

@@ -1,4 +1,4 @@
-"""Lines of sasl.jaas.config as Kafka's documents have them, and those that must not be taken."""
+"""Lines of sasl.jaas.config as in Kafka's documentation, and lines that must be refused."""
 
 import re
 
@@ -22,11 +22,11 @@ SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
         (f'/* who */ {PLAIN} optional user_alice="a\\\\b\\n";', {"user_alice": "a\\b\n"}),
     ],
 )
-def test_a_line_is_one_module_with_options(text: str, options: dict[str, str]) -> None:
+def test_a_line_contains_one_module_with_options(text: str, options: dict[str, str]) -> None:
     assert parse_jaas(text).options == options
 
 
-def test_the_users_of_plain_are_the_options_that_begin_so() -> None:
+def test_the_users_of_plain_are_the_options_with_the_prefix_user() -> None:
     entry = parse_jaas(f'{PLAIN} required username="broker" password="p" user_broker="p" user_alice="q";')
     assert entry.users == {"broker": "p", "alice": "q"}
     assert repr(entry) == "JaasEntry(family='PLAIN')"
@@ -49,11 +49,11 @@ def test_the_users_of_plain_are_the_options_that_begin_so() -> None:
         ("", "must end in ;"),
     ],
 )
-def test_all_else_is_refused_without_its_values(text: str, says: str) -> None:
+def test_a_malformed_line_is_refused_without_its_values_in_the_error(text: str, says: str) -> None:
     with pytest.raises(InvalidJaas, match=re.escape(says)) as refused:
         parse_jaas(text)
     assert "geheim" not in str(refused.value)
 
 
-def test_an_entry_is_a_value() -> None:
+def test_equal_lines_give_equal_entries() -> None:
     assert parse_jaas(f"{SCRAM} required;") == JaasEntry("SCRAM", {})

@@ -1,4 +1,4 @@
-"""Uuids as Kafka writes them."""
+"""The text of UUIDs in Kafka's format."""
 
 import random
 from uuid import UUID
@@ -11,19 +11,19 @@ from barnabas_core.kafka_uuid import from_text, random_uuid, to_text
 
 
 @given(st.uuids())
-def test_text_and_uuid_are_each_others_inverse(uuid: UUID) -> None:
+def test_the_text_of_a_uuid_is_parsed_to_the_same_uuid(uuid: UUID) -> None:
     text = to_text(uuid)
     assert len(text) == 22
     assert from_text(text) == uuid
 
 
-def test_the_text_is_kafkas() -> None:
-    # Uuid.METADATA_TOPIC_ID, which is 1.
+def test_the_text_of_a_uuid_equals_that_of_kafka() -> None:
+    # The UUID is Uuid.METADATA_TOPIC_ID, which is 1.
     assert to_text(UUID(int=1)) == "AAAAAAAAAAAAAAAAAAAAAQ"
 
 
 @pytest.mark.parametrize("text", ["", "short", "AAAAAAAAAAAAAAAAAAAAAQAA"])
-def test_other_text_is_no_uuid(text: str) -> None:
+def test_text_of_another_length_is_refused(text: str) -> None:
     with pytest.raises(ValueError):
         from_text(text)
 

@@ -1,4 +1,4 @@
-"""What protects a listener: its own settings before the broker's, and what is hidden of them."""
+"""The security settings of a listener: its own override the broker's, and secrets are hidden."""
 
 import pytest
 
@@ -16,7 +16,7 @@ TEXTS = {
 }
 
 
-def test_a_listeners_own_setting_goes_before_the_brokers() -> None:
+def test_a_setting_of_a_listener_overrides_that_of_the_broker() -> None:
     outside = ListenerSecurity("OUTSIDE", SecurityProtocol.SSL, TEXTS)
     inside = ListenerSecurity("INSIDE", SecurityProtocol.SSL, TEXTS)
     assert (outside.value("ssl.client.auth"), inside.value("ssl.client.auth")) == ("none", "required")
@@ -26,7 +26,7 @@ def test_a_listeners_own_setting_goes_before_the_brokers() -> None:
     assert inside.setting("ssl.client.auth") == "ssl.client.auth"
 
 
-def test_a_mechanisms_own_setting_goes_before_the_listeners() -> None:
+def test_a_setting_of_a_mechanism_overrides_that_of_the_listener() -> None:
     outside = ListenerSecurity("OUTSIDE", SecurityProtocol.SASL_SSL, TEXTS)
     assert outside.text("sasl.jaas.config", "PLAIN") == "for PLAIN"
     assert outside.text("sasl.jaas.config", "SCRAM-SHA-256") == "for all mechanisms"
@@ -41,7 +41,7 @@ def test_a_problem_of_a_listener_names_the_setting_and_hides_secrets() -> None:
     assert "s3cret" not in repr(security)
 
 
-def test_settings_of_listeners_are_described_and_their_secrets_are_not() -> None:
+def test_descriptions_contain_settings_of_listeners_without_their_secrets() -> None:
     config = parse_broker_config(
         {"listener.name.x.ssl.key.password": "s3cret", "listener.name.x.ssl.client.auth": "none"}
     )
@@ -52,20 +52,20 @@ def test_settings_of_listeners_are_described_and_their_secrets_are_not() -> None
     assert (auth.value, auth.sensitive, auth.read_only) == ("none", False, True)
 
 
-def test_secrets_are_in_no_error_even_where_the_name_is_mistyped() -> None:
+def test_the_error_for_a_mistyped_name_does_not_contain_the_secret() -> None:
     with pytest.raises(InvalidConfig) as refused:
         parse_broker_config({"ssl.keystore.pasword": "s3cret"})
     assert "did you mean ssl.keystore.password?" in str(refused.value)
     assert "s3cret" not in str(refused.value)
 
 
-def test_a_setting_that_no_single_listener_can_have_is_named() -> None:
+def test_a_warning_names_a_setting_that_cannot_be_set_for_one_listener() -> None:
     assert unused_settings({"listener.name.x.max.connections": "5", "listener.name.x.ssl.provider": "Y"}) == [
         "listener.name.x.max.connections has no effect: the setting applies to all listeners together",
         "listener.name.x.ssl.provider has no effect: TLS uses OpenSSL, not Java's security providers",
     ]
 
 
-def test_only_the_login_of_no_mechanism_is_without_effect() -> None:
+def test_a_jaas_config_without_a_mechanism_has_no_effect() -> None:
     named, unnamed = "listener.name.x.plain.sasl.jaas.config", "listener.name.x.sasl.jaas.config"
     assert [each.partition(" ")[0] for each in unused_settings([named, unnamed])] == [unnamed]

@@ -1,4 +1,4 @@
-"""Which log dir gets a new partition (F26)."""
+"""The choice of a log dir for a new partition (F26)."""
 
 import pytest
 from hypothesis import given
@@ -19,11 +19,11 @@ def test_fewest_partitions_counts_partitions_and_not_bytes() -> None:
     assert choose_log_dir("fewest-partitions", dirs, GIB) == "/b"
 
 
-def test_the_first_of_equals_gets_it() -> None:
+def test_the_first_of_equal_dirs_is_chosen() -> None:
     assert choose_log_dir("fewest-partitions", [load("/a", 2), load("/b", 2)], GIB) == "/a"
 
 
-def test_least_bytes_looks_at_bytes() -> None:
+def test_least_bytes_counts_bytes_and_not_partitions() -> None:
     dirs = [load("/a", 3, 10), load("/b", 2, 900), load("/c", 4, 20)]
     assert choose_log_dir("least-bytes", dirs, GIB) == "/a"
 
@@ -35,7 +35,7 @@ def test_a_disk_without_headroom_is_the_last_choice() -> None:
 
 
 @pytest.mark.parametrize("placement", ["fewest-partitions", "least-bytes"])
-def test_without_a_log_dir_there_is_an_answer(placement: str) -> None:
+def test_a_broker_without_a_log_dir_reports_a_storage_error(placement: str) -> None:
     with pytest.raises(ApiError) as refused:
         choose_log_dir(placement, [], GIB)
     assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
@@ -43,7 +43,7 @@ def test_without_a_log_dir_there_is_an_answer(placement: str) -> None:
 
 @given(st.lists(st.integers(0, 50), min_size=2, max_size=6), st.integers(1, 100))
 def test_many_new_partitions_do_not_all_go_to_one_dir(sizes_gib: list[int], added: int) -> None:
-    """Each new one counts as an average one: no dir ends more than two of those above the least."""
+    """A new partition counts as an average one: no chosen dir exceeds the least by more than one of average size."""
     dirs = [load(f"/{number}", 1, size) for number, size in enumerate(sizes_gib)]
     average = max(1, sum(each.log_bytes for each in dirs) // len(dirs))
     for _ in range(added):

@@ -1,4 +1,4 @@
-"""What is told of a setting that was meant to be another, or whose number has a unit."""
+"""Suggestions in the errors for a misspelled setting, and for a number with a unit."""
 
 import pytest
 
@@ -28,7 +28,7 @@ BROKER = parse_broker_config({})
         ("retention.ms", "0.0001s", "retention.ms=0.0001s: must be an integer, at least -1"),
     ],
 )
-def test_a_topics_setting_that_is_refused_says_what_was_meant(name: str, text: str, told: str) -> None:
+def test_the_error_for_a_setting_of_a_topic_suggests_the_right_one(name: str, text: str, told: str) -> None:
     with pytest.raises(InvalidConfig) as refused:
         check_topic_configs({name: text}, BROKER)
     assert [str(problem) for problem in refused.value.problems] == [told]
@@ -48,7 +48,7 @@ def test_a_topics_setting_that_is_refused_says_what_was_meant(name: str, text: s
         ),
     ],
 )
-def test_a_brokers_setting_that_is_refused_says_what_was_meant(name: str, text: str, told: str) -> None:
+def test_the_error_for_a_setting_of_a_broker_suggests_the_right_one(name: str, text: str, told: str) -> None:
     with pytest.raises(InvalidConfig) as refused:
         parse_broker_config({name: text})
     assert [str(problem) for problem in refused.value.problems] == [told]

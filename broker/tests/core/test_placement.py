@@ -1,4 +1,4 @@
-"""Replica placement, against Kafka's own results and its rules."""
+"""Replica placement agrees with Kafka's results and rules."""
 
 from collections import Counter
 
@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from barnabas_core.placement import assign_replicas, start_index_for_added
 
 
-def test_four_brokers_five_partitions_three_replicas_give_the_documented_table() -> None:
+def test_placement_equals_the_table_in_kafkas_documentation() -> None:
     assert assign_replicas([0, 1, 2, 3], 5, 3, start_index=3, shift=1) == [
         [3, 1, 2],
         [0, 2, 3],
@@ -19,7 +19,7 @@ def test_four_brokers_five_partitions_three_replicas_give_the_documented_table()
     ]
 
 
-def test_racks_take_turns_as_in_kafkas_own_example() -> None:
+def test_racks_alternate_as_in_kafkas_example() -> None:
     racks: dict[int, str | None] = {0: "rack1", 1: "rack3", 2: "rack3", 3: "rack2", 4: "rack2", 5: "rack1"}
     assert assign_replicas(list(racks), 6, 3, 0, 0, racks) == [
         [0, 3, 1],
@@ -32,7 +32,7 @@ def test_racks_take_turns_as_in_kafkas_own_example() -> None:
 
 
 KAFKAS_RESULTS = [
-    # racks of brokers 0.., replicas, partitions, start index and shift, first partition, Kafka 3.9's answer
+    # Racks of brokers 0.., replicas, partitions, start index and shift, first partition, and the result of Kafka 3.9.
     ("r0 r0 r0 r1 r2", 2, 1, 2, 0, [[4, 0]]),
     ("r2 r3 r3 r2 r1 r0 r2 r0 r1", 4, 5, 6, 0, [[3, 2, 5, 4], [2, 6, 5, 4], [6, 5, 4, 1], [5, 4, 0, 1], [4, 0, 1, 7]]),
     ("r0 r2 r1 r2", 4, 2, 2, 0, [[1, 0, 2, 3], [3, 0, 2, 1]]),
@@ -50,7 +50,7 @@ KAFKAS_RESULTS = [
 
 
 @pytest.mark.parametrize(("racks", "replicas", "partitions", "start", "first", "expected"), KAFKAS_RESULTS)
-def test_placement_is_kafkas(
+def test_placement_equals_that_of_kafka(
     racks: str, replicas: int, partitions: int, start: int, first: int, expected: list[list[int]]
 ) -> None:
     by_broker = {broker: None if rack == "-" else rack for broker, rack in enumerate(racks.split())}
@@ -85,7 +85,7 @@ def test_leaders_are_spread_evenly(cluster: tuple[dict[int, str | None], int, in
 
 
 @given(clusters(), st.integers(1, 20))
-def test_added_partitions_leave_the_leaders_as_even_as_one_placement(
+def test_leaders_stay_evenly_spread_after_partitions_were_added(
     cluster: tuple[dict[int, str | None], int, int, int, int], added: int
 ) -> None:
     racks, replicas, partitions, start, shift = cluster

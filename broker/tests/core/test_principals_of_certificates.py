@@ -1,4 +1,4 @@
-"""The name of a user by the DN of a certificate: as Java prints it, and by ssl.principal.mapping.rules."""
+"""A user's name comes from the DN of a certificate, as Java prints it, or by ssl.principal.mapping.rules."""
 
 import pytest
 from cryptography import x509
@@ -22,7 +22,7 @@ def dn_of(*attributes: tuple[str, str]) -> str:
         ([("2.5.4.3", "Größe")], "CN=Größe"),
     ],
 )
-def test_a_dn_is_printed_as_java_does(attributes: list[tuple[str, str]], text: str) -> None:
+def test_a_dn_is_printed_as_java_prints_it(attributes: list[tuple[str, str]], text: str) -> None:
     assert dn_of(*attributes) == text
 
 
@@ -44,6 +44,6 @@ def test_the_first_rule_that_matches_the_whole_dn_gives_the_name(rules: str, dn:
 
 
 @pytest.mark.parametrize("rules", ["", "DEFAULT,x", "RULE:a/b", "RULE:(/b/", "RULE:a/b/X"])
-def test_a_rule_that_cannot_be_read_is_refused(rules: str) -> None:
+def test_a_malformed_rule_is_refused(rules: str) -> None:
     with pytest.raises(ValueError, match=r"must be rules separated by commas|not a regular expression"):
         parse_principal_rules(rules)

@@ -1,4 +1,4 @@
-"""Java's properties format, after java.util.Properties, with which random texts were compared as well."""
+"""Java's properties format. The results are those of java.util.Properties, also compared for random texts."""
 
 import contextlib
 
@@ -38,17 +38,17 @@ ROWS = [
 
 
 @pytest.mark.parametrize(("text", "expected"), ROWS)
-def test_text_is_read_as_java_reads_it(text: str, expected: dict[str, str]) -> None:
+def test_properties_are_parsed_as_java_parses_them(text: str, expected: dict[str, str]) -> None:
     assert {key: entry.value for key, entry in parse_properties(text).items()} == expected
 
 
-def test_each_property_knows_its_line() -> None:
+def test_each_parsed_property_has_its_line_number() -> None:
     parsed = parse_properties("# one\n\na=1\\\n  2\nb=3\n")
     assert {key: entry.line for key, entry in parsed.items()} == {"a": 3, "b": 5}
 
 
 @pytest.mark.parametrize("escape", ["\\u12", "\\uxyz1", "\\u", "\\u 123"])
-def test_a_malformed_escape_is_named_with_its_line(escape: str) -> None:
+def test_the_error_for_a_malformed_escape_names_its_line(escape: str) -> None:
     with pytest.raises(MalformedProperties, match="line 2:"):
         parse_properties(f"a=1\nb={escape}")
 
@@ -59,13 +59,13 @@ def escaped(text: str) -> str:
 
 
 @given(st.dictionaries(st.text(), st.text()))
-def test_what_is_escaped_comes_back(properties: dict[str, str]) -> None:
+def test_escaped_text_is_parsed_to_the_same_text(properties: dict[str, str]) -> None:
     text = "\n".join(f"{escaped(key)}={escaped(value)}" for key, value in properties.items())
     parsed = {key: entry.value for key, entry in parse_properties(text).items()}
     assert parsed == {key: value for key, value in properties.items() if key or value or text}
 
 
 @given(st.text(alphabet="ab=: \t\f\\\n\r#!u0\N{LATIN SMALL LETTER E WITH ACUTE}"))
-def test_any_text_is_read_or_refused(text: str) -> None:
+def test_any_text_is_parsed_or_refused(text: str) -> None:
     with contextlib.suppress(MalformedProperties):
         assert all((entry.line or 0) >= 1 for entry in parse_properties(text).values())

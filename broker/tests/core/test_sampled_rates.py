@@ -1,10 +1,10 @@
-"""Rates and buckets against the figures that Kafka's formulas give."""
+"""Rates and token buckets give the results of Kafka's formulas."""
 
 from barnabas_core.sampled_rate import SampledRate
 from barnabas_core.token_bucket import TokenBucket
 
 
-def test_a_burst_waits_until_its_rate_over_the_window_is_the_limit() -> None:
+def test_a_burst_waits_until_its_rate_over_the_window_equals_the_limit() -> None:
     rate = SampledRate()
     rate.count(10_000, 1_000, now_ms=1_000)
     assert rate.wait_ms(limit=1_000, now_ms=1_000) == 0
@@ -14,14 +14,14 @@ def test_a_burst_waits_until_its_rate_over_the_window_is_the_limit() -> None:
     assert rate.wait_ms(limit=1_000, now_ms=12_000) == 0
 
 
-def test_what_is_taken_back_does_not_count() -> None:
+def test_a_reverted_count_does_not_cause_a_wait() -> None:
     rate = SampledRate()
     rate.count(15_000, 1_000, now_ms=0)
     rate.count(-15_000, 1_000, now_ms=10)
     assert rate.wait_ms(limit=1_000, now_ms=20) == 0
 
 
-def test_a_bucket_goes_below_zero_once_and_fills_at_its_limit() -> None:
+def test_a_token_bucket_may_go_below_zero_and_refills_at_its_limit() -> None:
     bucket = TokenBucket()
     bucket.count(13, limit=1, now_ms=0)
     assert bucket.wait_ms(limit=1, now_ms=0) == 2_000

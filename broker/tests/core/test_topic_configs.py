@@ -1,4 +1,4 @@
-"""A topic's settings over the broker's, and how both are described."""
+"""A topic's settings override the broker's; descriptions contain both."""
 
 import time
 
@@ -16,23 +16,23 @@ DEFAULTS = parse_broker_config({})
 
 
 def resolved_config(overrides: dict[str, str], broker: BrokerConfig) -> LogConfig:
-    """Of settings that can all be used."""
+    """Return the effective config, and check that no setting was ignored."""
     config, ignored = effective_log_config(overrides, broker)
     assert ignored == ()
     return config
 
 
-def test_without_any_setting_a_log_has_kafkas_defaults() -> None:
+def test_a_log_without_settings_has_kafkas_defaults() -> None:
     assert resolved_config({}, DEFAULTS) == LogConfig()
 
 
-def test_the_brokers_settings_are_a_topics_defaults() -> None:
+def test_the_settings_of_the_broker_are_the_defaults_of_a_topic() -> None:
     broker = parse_broker_config({"log.retention.hours": "2", "compression.type": "lz4", "log.roll.ms": "77"})
     resolved = resolved_config({"segment.ms": "88"}, broker)
     assert (resolved.retention_ms, resolved.compression, resolved.roll_ms) == (7_200_000, Compression.LZ4, 88)
 
 
-def test_a_topics_settings_are_typed() -> None:
+def test_the_settings_of_a_topic_are_parsed_to_their_types() -> None:
     resolved = resolved_config(
         {
             "cleanup.policy": "compact,delete",
@@ -47,16 +47,16 @@ def test_a_topics_settings_are_typed() -> None:
     assert resolved.min_cleanable_dirty_ratio == 0.1
 
 
-def test_an_empty_policy_keeps_everything() -> None:
+def test_an_empty_cleanup_policy_neither_compacts_nor_deletes() -> None:
     resolved = resolved_config({"cleanup.policy": ""}, DEFAULTS)
     assert (resolved.compacted, resolved.deletes) == (False, False)
 
 
-def test_tests_may_have_small_segments() -> None:
+def test_internal_segment_bytes_allows_small_segments() -> None:
     assert resolved_config({"internal.segment.bytes": "100"}, DEFAULTS).segment_bytes == 100
 
 
-def test_everything_that_is_wrong_is_told_at_once() -> None:
+def test_all_invalid_settings_of_a_topic_are_reported_together() -> None:
     with pytest.raises(InvalidConfig) as refused:
         check_topic_configs({"retention.ms": "x", "nope": "1", "segment.bytes": "1"}, DEFAULTS)
     assert [str(problem) for problem in refused.value.problems] == [
@@ -66,7 +66,7 @@ def test_everything_that_is_wrong_is_told_at_once() -> None:
     ]
 
 
-def test_the_lags_of_compaction_must_leave_room() -> None:
+def test_min_compaction_lag_must_not_exceed_max_compaction_lag() -> None:
     with pytest.raises(InvalidConfig, match=r"min\.compaction\.lag\.ms=10: must be at most max\.compaction\.lag\.ms=5"):
         check_topic_configs({"min.compaction.lag.ms": "10", "max.compaction.lag.ms": "5"}, DEFAULTS)
 
@@ -76,7 +76,7 @@ def described(entries: list[ConfigEntry], name: str) -> ConfigEntry:
     return entry
 
 
-def test_a_description_says_where_a_topics_value_comes_from() -> None:
+def test_a_description_contains_the_source_of_a_topics_value() -> None:
     broker = (
         parse_broker_config({"log.retention.hours": "2"})
         .with_usable({"log.retention.ms": "4"}, {"log.retention.ms": "3"})
@@ -94,20 +94,20 @@ def test_a_description_says_where_a_topics_value_comes_from() -> None:
     assert (inherited.value, inherited.source) == ("4", ConfigSource.DYNAMIC_BROKER)
 
 
-def test_what_nobody_set_is_a_default_and_internal_settings_are_not_shown() -> None:
+def test_a_description_has_default_sources_for_unset_values_and_no_internal_settings() -> None:
     entries = describe_topic({}, DEFAULTS)
     assert [entry.name for entry in entries] == sorted(set(TOPIC_CONFIGS) - {"internal.segment.bytes"})
     assert {entry.source for entry in entries if entry.name != "min.insync.replicas"} == {ConfigSource.DEFAULT}
     assert described(entries, "cleanup.policy").value == "delete"
 
 
-def test_a_description_of_a_broker_says_what_can_change() -> None:
+def test_a_description_of_a_broker_contains_read_only_flags() -> None:
     entries = describe_broker(parse_broker_config({"num.partitions": "3"}))
     partitions = described(entries, "num.partitions")
     assert (partitions.value, partitions.source, partitions.read_only) == ("3", ConfigSource.STATIC_BROKER, True)
     assert not described(entries, "message.max.bytes").read_only
     retention = described(entries, "log.retention.ms")
-    assert (retention.value, retention.synonyms) == (None, ()), "log.retention.hours is set, and this one is not"
+    assert (retention.value, retention.synonyms) == (None, ()), "log.retention.hours is set, log.retention.ms is not"
     assert described(entries, "log.retention.hours").value == "168"
     assert described(entries, "broker.rack").value is None
 
@@ -118,7 +118,7 @@ def test_a_segment_of_a_compacted_topic_ends_before_max_compaction_lag_ms() -> N
     assert resolved_config({**lag, "cleanup.policy": "delete"}, DEFAULTS).roll_ms == LogConfig().roll_ms
 
 
-def test_throttled_replicas_are_all_or_pairs_of_partition_and_broker() -> None:
+def test_throttled_replicas_are_a_wildcard_or_pairs_of_partition_and_broker() -> None:
     name = "leader.replication.throttled.replicas"
     some = resolved_config({name: "0:1,3:12"}, DEFAULTS).leader_throttled_replicas
     assert [some.includes(*pair) for pair in ((0, 1), (3, 12), (1, 0), (3, 1))] == [True, True, False, False]
@@ -129,7 +129,7 @@ def test_throttled_replicas_are_all_or_pairs_of_partition_and_broker() -> None:
             check_topic_configs({name: bad}, DEFAULTS)
 
 
-def test_the_throttled_rates_can_be_set_while_the_broker_runs() -> None:
+def test_the_throttled_rates_are_dynamic_settings() -> None:
     entries = describe_broker(DEFAULTS.with_usable({"leader.replication.throttled.rate": "1000"}, {}).config)
     rate = described(entries, "leader.replication.throttled.rate")
     assert (rate.value, rate.source, rate.read_only) == ("1000", ConfigSource.DYNAMIC_BROKER, False)
@@ -138,7 +138,7 @@ def test_the_throttled_rates_can_be_set_while_the_broker_runs() -> None:
     assert str(problem) == "follower.replication.throttled.rate=-1: must be an integer, at least 0"
 
 
-def test_what_cannot_be_used_is_ignored_by_itself_and_told() -> None:
+def test_an_unusable_stored_setting_is_ignored_and_reported() -> None:
     stored = {"retention.ms": "never", "segment.bytes": "2097152", "of.a.newer.version": "7"}
     config, ignored = effective_log_config(stored, DEFAULTS)
     assert (config.segment_bytes, config.retention_ms) == (2097152, DEFAULTS.log_retention_ms)
@@ -148,7 +148,7 @@ def test_what_cannot_be_used_is_ignored_by_itself_and_told() -> None:
     ]
 
 
-def test_of_two_lags_that_contradict_the_one_that_keeps_records_for_longer_wins() -> None:
+def test_the_longer_of_two_contradicting_compaction_lags_wins() -> None:
     broker = parse_broker_config({"log.cleaner.max.compaction.lag.ms": "1000"})
     config, ignored = effective_log_config({"min.compaction.lag.ms": "60000"}, broker)
     assert (config.min_compaction_lag_ms, config.max_compaction_lag_ms) == (60000, 60000)
@@ -157,13 +157,13 @@ def test_of_two_lags_that_contradict_the_one_that_keeps_records_for_longer_wins(
     ]
 
 
-def test_a_topic_is_described_with_what_is_in_force_in_place_of_what_cannot_be_used() -> None:
+def test_a_description_contains_the_effective_value_instead_of_an_unusable_one() -> None:
     entry = described(describe_topic({"retention.ms": "never"}, DEFAULTS), "retention.ms")
     assert entry.value == str(DEFAULTS.log_retention_ms)
     assert entry.synonyms[0] == ConfigSynonym("retention.ms", "never", ConfigSource.TOPIC)
 
 
-def test_ten_thousand_topics_are_held_against_a_brokers_settings_within_a_turn_of_the_loop() -> None:
+def test_ten_thousand_topics_are_checked_with_a_brokers_settings_within_a_turn() -> None:
     topics = {f"topic-{number}": {"min.compaction.lag.ms": str(number % 50)} for number in range(10_000)}
     began_s = time.thread_time()
     check_topics_under(topics, DEFAULTS)
@@ -176,15 +176,15 @@ def test_ten_thousand_topics_are_held_against_a_brokers_settings_within_a_turn_o
     )
 
 
-def test_a_stored_setting_that_cannot_be_read_contradicts_no_brokers_setting() -> None:
-    """It has no effect: the broker's own is in force in its place."""
+def test_an_unusable_stored_setting_does_not_contradict_a_setting_of_the_broker() -> None:
+    """The stored setting has no effect: the broker's setting is in force instead."""
     broker = parse_broker_config({"log.cleaner.max.compaction.lag.ms": "1000"})
     check_topics_under({"flights": {"min.compaction.lag.ms": "long", "max.compaction.lag.ms": "5"}}, broker)
     with pytest.raises(InvalidConfig, match=r"must be at most max\.compaction\.lag\.ms=1000"):
         check_topics_under({"flights": {"min.compaction.lag.ms": "7000", "max.compaction.lag.ms": "never"}}, broker)
 
 
-def test_dynamic_settings_that_cannot_be_used_are_ignored_one_by_one() -> None:
+def test_unusable_dynamic_settings_are_ignored_individually() -> None:
     own = {"log.cleaner.max.compaction.lag.ms": "5", "message.max.bytes": "many", "of.a.newer.version": "1"}
     everybodys = {"log.cleaner.min.compaction.lag.ms": "10", "log.retention.ms": "77"}
     config, ignored = DEFAULTS.with_usable(own, everybodys)
@@ -202,15 +202,15 @@ def test_dynamic_settings_that_cannot_be_used_are_ignored_one_by_one() -> None:
     assert DEFAULTS.with_usable({"log.retention.ms": "77"}, {}).ignored == ()
 
 
-def test_min_insync_replicas_is_shown_as_one_of_all_brokers_before_anybody_has_set_it() -> None:
-    """KIP-966: it is the cluster's while there are eligible leader replicas."""
+def test_min_insync_replicas_is_described_as_a_cluster_default() -> None:
+    """KIP-966: min.insync.replicas belongs to the cluster while eligible leader replicas are enabled."""
     config = parse_broker_config({"min.insync.replicas": "2"})
     entry = described(describe_broker(config), "min.insync.replicas")
     assert (entry.value, entry.source) == ("2", ConfigSource.DYNAMIC_DEFAULT_BROKER)
     assert described(describe_topic({}, config), "min.insync.replicas").source is ConfigSource.DYNAMIC_DEFAULT_BROKER
 
 
-def test_a_setting_without_effect_that_was_set_while_the_broker_ran_is_shown() -> None:
+def test_a_dynamic_setting_without_effect_is_described() -> None:
     config, ignored = DEFAULTS.with_usable({"num.io.threads": "3"}, {"log.cleaner.threads": "2"})
     assert ignored == ()
     entry = described(describe_broker(config), "num.io.threads")
@@ -219,5 +219,5 @@ def test_a_setting_without_effect_that_was_set_while_the_broker_ran_is_shown() -
 
 
 @pytest.mark.parametrize("name", ["port", "reserved.broker.max.id"])
-def test_settings_of_older_brokers_are_taken_with_a_warning(name: str) -> None:
+def test_settings_of_older_brokers_are_accepted_with_a_warning(name: str) -> None:
     assert unused_settings(parse_broker_config({name: "1"}).originals)[0].startswith(f"{name} has no effect: ")

@@ -1,4 +1,4 @@
-"""Topic names: what is allowed, and what is too much alike."""
+"""Topic names: legal ones, and ones that collide."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from barnabas_core.topic_name import KnownNames, check_topic_name, is_internal
 
 
 @pytest.mark.parametrize("name", ["a", "flights", "A.b_c-9", "__consumer_offsets", "...", "a" * 249])
-def test_legal_names_pass(name: str) -> None:
+def test_legal_names_are_accepted(name: str) -> None:
     check_topic_name(name)
 
 
@@ -42,7 +42,9 @@ def test_illegal_names_are_refused_with_the_reason(name: str, complaint: str) ->
         ("ab", ["a.b"], None),
     ],
 )
-def test_dots_and_underscores_count_as_the_same(name: str, others: list[str], found: str | None) -> None:
+def test_names_that_differ_only_in_dots_and_underscores_collide(
+    name: str, others: list[str], found: str | None
+) -> None:
     assert KnownNames(others).colliding(name) == found
     known = KnownNames(others[:1])
     for other in others[1:]:

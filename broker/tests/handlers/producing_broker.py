@@ -1,4 +1,4 @@
-"""A broker that clients produce to, and batches that are what their headers say, or are not."""
+"""A broker that clients produce to, and valid and invalid batches."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -35,7 +35,7 @@ MANY = FIRST_HERE_MAX + 1
 
 
 class HelperHere:
-    """Answers as the helper process does."""
+    """A helper in this process that responds as the helper process does."""
 
     def __init__(self) -> None:
         self.worker = Worker(PosixFileSystem(), lambda seconds: None)
@@ -110,7 +110,7 @@ class Client:
 
 
 class Producing(Broker):
-    """What Produce uses of a broker."""
+    """The parts of a broker that Produce uses."""
 
     def __init__(self, folder: Path, config: LogConfig | None = None) -> None:
         super().__init__(folder, led(HERE, 1, HERE, replicas=1))
@@ -138,7 +138,7 @@ class Producing(Broker):
             asyncio.run(self.spawned.pop(0))
 
     def stored_times_ms(self) -> list[int]:
-        """The largest timestamp of each batch in the log, whose CRC is right."""
+        """Return the largest timestamp of each batch in the log, and check the CRC of each."""
         data, position, times = (self.folder / f"{FLIGHTS}" / f"{0:020}.log").read_bytes(), 0, []
         while position < len(data):
             header = parse_header(data, position)

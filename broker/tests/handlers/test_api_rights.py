@@ -1,4 +1,4 @@
-"""Every API against the table of rights: what lacks a right is refused with its error, and no handler hears of it."""
+"""Every API follows the table of rights: a request without a right is refused, and its handler does not run."""
 
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -32,7 +32,7 @@ NAME = "seen"
 
 
 class Cell(NamedTuple):
-    """A version of an API, and the right that is missing."""
+    """A version of an API, and the missing right."""
 
     api_key: int
     version: int
@@ -53,7 +53,7 @@ def cells() -> Iterator[Cell]:
 
 
 def filled(struct: schema.Struct, name: str, when: dict[str, int]) -> Any:
-    """A message with one element in each array, and the same name for all that has one."""
+    """Return a message with one element in each array, and the same text in all fields of strings."""
     values: dict[str, object] = {}
     for field in struct.fields:
         one: object = filled(field.struct, name, when) if field.struct is not None else plain(field.kind, name)
@@ -90,7 +90,7 @@ def all_but(cell: Cell) -> dict[tuple[ResourceType, str], set[AclOperation]]:
 
 
 def asked(cell: Cell, granted: dict[tuple[ResourceType, str], set[AclOperation]]) -> tuple[Any, list[Any]]:
-    """The answer, and the requests that the handler got."""
+    """Return the response, and the requests that the handler received."""
     name = API_SPECS[cell.api_key].name
     got: list[Any] = []
 
@@ -106,7 +106,7 @@ def asked(cell: Cell, granted: dict[tuple[ResourceType, str], set[AclOperation]]
 
 
 def errors_in(value: Any) -> set[int]:
-    """All error codes of an answer, of its elements too."""
+    """Return all error codes of a response and of its elements."""
     if isinstance(value, list):
         return {code for each in value for code in errors_in(each)}
     if not hasattr(value, "__struct_fields__"):
@@ -131,11 +131,11 @@ def test_every_handler_has_a_row_in_the_table_of_rights() -> None:
 
 
 @pytest.mark.parametrize("cell", list(cells()), ids=str)
-def test_a_request_without_a_right_is_refused_before_its_handler_hears_of_it(cell: Cell) -> None:
+def test_a_request_without_a_right_is_refused_before_its_handler_runs(cell: Cell) -> None:
     answer, got = asked(cell, all_but(cell))
     assert not got
     names = {each.name for each in schema.message(f"{API_SPECS[cell.api_key].name}Response").struct.fields}
-    if cell.api_key != 35 or cell.version >= 3:  # DescribeLogDirs had no error for that.
+    if cell.api_key != 35 or cell.version >= 3:  # DescribeLogDirs before version 3 has no field for the error.
         assert cell.need.code in errors_in(answer), names
     assert messages_in(answer) <= {None}  # Java's clients show an empty text as it is.
     assert len(encode_response(answer, cell.version, 7)) > 8
@@ -151,7 +151,7 @@ def test_a_request_with_all_rights_reaches_its_handler(cell: Cell) -> None:
     assert not errors_in(answer) - {0}
 
 
-def test_what_may_be_asked_for_is_answered_beside_what_is_refused() -> None:
+def test_the_handler_gets_a_request_without_its_refused_topics() -> None:
     cell = Cell(2, 7, API_RIGHTS[2].needs[0])
     environment = with_rights({(ResourceType.TOPIC, NAME): {AclOperation.READ}})
     request = filled(schema.message("ListOffsetsRequest").struct, NAME, {})

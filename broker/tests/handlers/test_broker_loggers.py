@@ -1,4 +1,4 @@
-"""Log levels as BROKER_LOGGER configs: what is shown, what is refused, and that a request changes all or nothing."""
+"""Log levels as BROKER_LOGGER configs: a request changes all levels that it names, or none."""
 
 import logging
 
@@ -13,14 +13,14 @@ SET, DELETE, APPEND = ConfigOperation.SET, ConfigOperation.DELETE, ConfigOperati
 
 @pytest.fixture
 def loggers() -> BrokerLoggers:
-    """A root at INFO with one logger, which is two names below it."""
+    """Return loggers with a root at INFO and one logger two levels below it."""
     root = logging.RootLogger(logging.INFO)
     root.manager = logging.Manager(root)
     root.manager.getLogger("broker.storage")
     return BrokerLoggers(root)
 
 
-def test_loggers_are_shown_with_the_level_in_force(loggers: BrokerLoggers) -> None:
+def test_loggers_are_listed_with_their_effective_levels(loggers: BrokerLoggers) -> None:
     loggers.alter([ConfigChange("broker", SET, "DEBUG")], validate_only=False)
     assert loggers.levels() == {"root": "INFO", "broker": "DEBUG", "broker.storage": "DEBUG"}
     loggers.alter([ConfigChange("broker", DELETE, None), ConfigChange("root", SET, "FATAL")], validate_only=False)
@@ -53,7 +53,7 @@ def test_a_request_that_only_validates_changes_nothing(loggers: BrokerLoggers) -
 
 
 @pytest.mark.parametrize("name", ["", "2", "x"])
-def test_levels_belong_to_the_broker_that_is_asked(name: str) -> None:
+def test_a_request_for_the_loggers_of_another_broker_is_refused(name: str) -> None:
     with pytest.raises(ApiError) as refused:
         check_this_broker(name, 1)
     assert refused.value.code is ErrorCode.INVALID_REQUEST

@@ -1,4 +1,4 @@
-"""Produce and Fetch to a broker that does not lead name the one that does, and its address (KIP-951)."""
+"""Responses to Produce and Fetch from a broker that is not the leader name the leader and its address (KIP-951)."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,7 +20,7 @@ ADDRESSES = (Endpoint("INTERNAL", "10.0.0.2", 9091), Endpoint("PLAINTEXT", "two.
 
 
 def broker_led_by(folder: Path, leader: int, *, fenced: bool = False) -> Producing:
-    """Two partitions that another broker leads, in leader epoch 5."""
+    """Return a broker with two partitions that another broker leads, in leader epoch 5."""
     broker = Producing(folder)
     states = (led(leader, 5, OTHER, partition_epoch=9, replicas=2),) * 2
     broker.show_only(
@@ -37,7 +37,7 @@ def named(leader: Any, endpoints: Sequence[Any] | None) -> tuple[Any, ...]:
 
 
 @pytest.mark.parametrize("version", [9, 10, 13])
-def test_a_producer_is_sent_to_the_leader(tmp_path: Path, version: int) -> None:
+def test_a_produce_response_names_the_leader_and_its_address(tmp_path: Path, version: int) -> None:
     client = Client(broker_led_by(tmp_path, OTHER), version=version)
     client.begin(bytes(true_batch()))
     answer = client.answer()
@@ -52,7 +52,7 @@ def test_a_producer_is_sent_to_the_leader(tmp_path: Path, version: int) -> None:
 @pytest.mark.parametrize(
     ("epoch", "error"), [(-1, ErrorCode.NOT_LEADER_OR_FOLLOWER), (4, ErrorCode.FENCED_LEADER_EPOCH)]
 )
-def test_a_consumer_is_sent_to_the_leader_whose_address_comes_once(
+def test_a_fetch_response_names_the_leader_and_contains_its_address_once(
     tmp_path: Path, version: int, epoch: int, error: ErrorCode
 ) -> None:
     answer = fetched(broker_led_by(tmp_path, OTHER), version, epoch)
@@ -90,7 +90,7 @@ def fetched(broker: Producing, version: int, epoch: int) -> Any:
 @pytest.mark.parametrize(
     ("leader", "fenced", "expected"), [(NO_LEADER, False, (None, [])), (OTHER, True, ((OTHER, 5), []))]
 )
-def test_no_address_is_made_up_where_nobody_leads_or_the_leader_is_away(
+def test_a_response_has_no_address_of_a_missing_or_fenced_leader(
     tmp_path: Path, leader: int, fenced: bool, expected: tuple[Any, ...]
 ) -> None:
     client = Client(broker_led_by(tmp_path, leader, fenced=fenced))
@@ -99,7 +99,7 @@ def test_no_address_is_made_up_where_nobody_leads_or_the_leader_is_away(
     assert named(answer.responses[0].partition_responses[0].current_leader, answer.node_endpoints) == expected
 
 
-def test_an_answer_that_waits_for_replicas_names_the_next_leader(tmp_path: Path) -> None:
+def test_a_produce_response_that_waits_for_replicas_names_the_new_leader(tmp_path: Path) -> None:
     broker = broker_led_by(tmp_path, OTHER)
     registration = (broker_key(OTHER), BrokerRegistration(OTHER, UUID(int=2), ADDRESSES))
 

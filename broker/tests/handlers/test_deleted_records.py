@@ -1,4 +1,4 @@
-"""DeleteRecords is answered once no broker that is alive could bring the records back."""
+"""The response to DeleteRecords waits until no live broker can restore the records."""
 
 import asyncio
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ Topic = DeleteRecordsRequest.DeleteRecordsTopic
 
 
 class Live(frozenset[int]):
-    """The brokers that are alive; counts how often somebody asks whether one is."""
+    """The set of live brokers, which counts its membership tests."""
 
     asked = 0
 
@@ -41,7 +41,7 @@ class Live(frozenset[int]):
 
 
 class Deleting:
-    """Broker 1 leads partitions, which have ten records each."""
+    """Broker 1 as the leader of partitions with ten records each."""
 
     def __init__(self, folder: Path, replicas: tuple[int, ...] = (LEADER, FOLLOWER), partitions: int = 1) -> None:
         self.world = World(folder)
@@ -66,7 +66,7 @@ class Deleting:
         return self.world.brokers[broker].find(None, None, index)
 
     async def start(self, offset: int) -> asyncio.Future[Any]:
-        """All that happens before anybody has to be waited for has happened."""
+        """Send the request, and let the broker do all work that needs no waiting."""
         wanted = [Topic.DeleteRecordsPartition(partition_index=number, offset=offset) for number in self.partitions]
         topics = [Topic(name="flights", partitions=wanted)]
         request = DeleteRecordsRequest(topics=topics, timeout_ms=TIMEOUT_S * 1000)
@@ -75,7 +75,7 @@ class Deleting:
         return response
 
     async def turns(self) -> None:
-        """As many as a request of so few partitions can have to do."""
+        """Run as many turns of the loop as a request of so few partitions can need."""
         for _ in range(TURNS):
             await asyncio.sleep(0)
 
@@ -84,7 +84,7 @@ class Deleting:
         await self.turns()
 
     async def results(self, response: asyncio.Future[Any]) -> list[tuple[ErrorCode, int]]:
-        """As the client decodes them."""
+        """Return the results as the client decodes them."""
         frame = encode_response(await response, VERSION, 1)
         answer = decode_response("DeleteRecordsResponse", VERSION, memoryview(frame)[4:])
         return [(ErrorCode(each.error_code), each.low_watermark) for each in answer.topics[0].partitions]
@@ -94,7 +94,7 @@ class Deleting:
         return result
 
 
-async def test_it_waits_until_the_follower_has_deleted_the_records_too(tmp_path: Path) -> None:
+async def test_delete_records_waits_until_the_follower_has_deleted_the_records_too(tmp_path: Path) -> None:
     one = Deleting(tmp_path)
     assert one.partition(FOLLOWER).log.log_start_offset == 0
     response = await one.start(4)
@@ -108,18 +108,18 @@ async def test_it_waits_until_the_follower_has_deleted_the_records_too(tmp_path:
     assert await one.result(response) == (ErrorCode.NONE, 4)
     assert one.partition(FOLLOWER).log.log_start_offset == 4
     one.world.lead(0, FOLLOWER)
-    assert one.partition(FOLLOWER).log.log_start_offset == 4  # What was deleted does not return.
+    assert one.partition(FOLLOWER).log.log_start_offset == 4  # The deleted records do not return.
 
 
 @pytest.mark.parametrize("offset", [-1, 10])
-async def test_all_that_is_committed_can_be_deleted(tmp_path: Path, offset: int) -> None:
+async def test_all_committed_records_can_be_deleted(tmp_path: Path, offset: int) -> None:
     one = Deleting(tmp_path)
     response = await one.start(offset)
     await one.pass_time(2 * FETCH_WAIT_S)
     assert await one.result(response) == (ErrorCode.NONE, 10)
 
 
-async def test_a_replica_that_is_alone_or_whose_followers_are_dead_answers_at_once(tmp_path: Path) -> None:
+async def test_a_leader_without_live_followers_responds_to_delete_records_immediately(tmp_path: Path) -> None:
     alone, bereft = Deleting(tmp_path / "alone", (LEADER,)), Deleting(tmp_path / "dead")
     bereft.handler_environment.image.live = {LEADER, THIRD}
     for one in (alone, bereft):
@@ -128,7 +128,7 @@ async def test_a_replica_that_is_alone_or_whose_followers_are_dead_answers_at_on
         assert await one.result(await one.start(11)) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)
 
 
-async def test_a_follower_that_does_not_fetch_makes_it_time_out(tmp_path: Path) -> None:
+async def test_delete_records_times_out_if_a_follower_does_not_fetch(tmp_path: Path) -> None:
     one = Deleting(tmp_path)
     one.world.silent.add(LEADER)
     response = await one.start(4)
@@ -138,7 +138,7 @@ async def test_a_follower_that_does_not_fetch_makes_it_time_out(tmp_path: Path) 
     assert await one.result(response) == (ErrorCode.REQUEST_TIMED_OUT, -1)
 
 
-async def test_a_new_leader_is_the_one_to_ask_again(tmp_path: Path) -> None:
+async def test_delete_records_fails_if_the_leader_changes(tmp_path: Path) -> None:
     one = Deleting(tmp_path)
     response = await one.start(4)
     one.world.lead(0, FOLLOWER)
@@ -146,7 +146,7 @@ async def test_a_new_leader_is_the_one_to_ask_again(tmp_path: Path) -> None:
     assert await one.result(response) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
 
 
-async def test_a_follower_that_died_meanwhile_is_not_waited_for(tmp_path: Path) -> None:
+async def test_delete_records_does_not_wait_for_a_follower_that_died(tmp_path: Path) -> None:
     one = Deleting(tmp_path, (LEADER, FOLLOWER, THIRD))
     one.world.silent.add(LEADER)
     response = await one.start(4)
@@ -156,8 +156,8 @@ async def test_a_follower_that_died_meanwhile_is_not_waited_for(tmp_path: Path) 
     assert await one.result(response) == (ErrorCode.NONE, 4)
 
 
-async def test_a_follower_that_gets_on_in_one_partition_has_only_that_looked_at(tmp_path: Path) -> None:
-    """Of thousands each change would otherwise have all looked at, in one turn."""
+async def test_progress_of_a_follower_in_one_partition_checks_only_that_partition(tmp_path: Path) -> None:
+    """With thousands of partitions, each change would otherwise cause a check of all in one turn."""
     one = Deleting(tmp_path, (LEADER, FOLLOWER, THIRD), MANY)
     live = one.handler_environment.image.live = Live({LEADER, FOLLOWER, THIRD})
     one.world.silent.add(LEADER)
@@ -168,10 +168,10 @@ async def test_a_follower_that_gets_on_in_one_partition_has_only_that_looked_at(
             one.partition(LEADER, number).fetched_by(follower, 1, 10, 4, one.world.clock.now_ms())
         await one.pass_time(LATENCY_S)
     assert await one.results(response) == [(ErrorCode.NONE, 4)] * MANY
-    assert live.asked <= 10 * MANY  # For two followers: twice at the beginning, and after a change of each.
+    assert live.asked <= 10 * MANY  # Checks per partition: two followers, twice at first, and at each change.
 
 
-async def test_of_many_partitions_those_that_a_follower_lacks_time_out(tmp_path: Path) -> None:
+async def test_only_the_partitions_that_wait_for_a_follower_time_out(tmp_path: Path) -> None:
     one = Deleting(tmp_path, partitions=2)
     one.world.silent.add(LEADER)
     response = await one.start(4)

@@ -1,4 +1,4 @@
-"""DescribeTopicPartitions tells partitions page by page, each page some partitions a turn."""
+"""DescribeTopicPartitions returns partitions page by page, and makes each page over several turns."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -22,7 +22,7 @@ def topic(name: str, partitions: int) -> TopicDocument:
 
 
 class World:
-    """As much of a broker as this request looks at."""
+    """The parts of a broker that this request uses."""
 
     def __init__(self, **partitions: int) -> None:
         self.topics = {name: topic(name, count) for name, count in partitions.items()}
@@ -51,7 +51,7 @@ def cursor_of(answer: Any) -> tuple[str, int] | None:
     return answer.next_cursor and (answer.next_cursor.topic_name, answer.next_cursor.partition_index)
 
 
-def test_pages_go_on_where_the_last_one_ended() -> None:
+def test_a_page_begins_where_the_previous_one_ended() -> None:
     world = World(a=3, b=1, c=2)
     pages: list[Page] = []
     cursor = None
@@ -72,11 +72,11 @@ def test_pages_go_on_where_the_last_one_ended() -> None:
         (("d", 0), []),
     ],
 )
-def test_a_cursor_need_not_name_what_is_there(cursor: tuple[str, int], page: Page) -> None:
+def test_a_cursor_may_name_a_partition_that_does_not_exist(cursor: tuple[str, int], page: Page) -> None:
     assert World(a=3, b=1, c=2).page(10, cursor) == page
 
 
-def test_a_topic_that_is_not_there_takes_a_place() -> None:
+def test_an_unknown_topic_is_described_with_an_error() -> None:
     answer = World(a=1).describe(10, names=["b", "a"]).answer
     assert [(each.name, each.error_code) for each in answer.topics] == [
         ("a", ErrorCode.NONE),
@@ -85,7 +85,7 @@ def test_a_topic_that_is_not_there_takes_a_place() -> None:
 
 
 @pytest.mark.parametrize("world", [World(a=MANY), World(**{f"t{n}": 1 for n in range(MANY)})], ids=["one", "many"])
-def test_a_page_of_many_is_told_some_a_turn(world: World) -> None:
+def test_a_page_of_many_partitions_is_made_over_several_turns(world: World) -> None:
     answered = world.describe(MANY)
     assert sum(len(numbers) for _, numbers in page_of(answered.answer)) == MANY
     assert answered.largest_share < MOST
@@ -98,7 +98,7 @@ def test_the_last_page_costs_no_more_than_the_first() -> None:
     assert sum(last.calls) < 2 * sum(world.describe(10).calls)
 
 
-def test_a_topic_that_is_made_anew_between_the_turns_is_told_as_it_is_then() -> None:
+def test_a_topic_recreated_or_deleted_between_turns_is_described_in_its_new_state() -> None:
     world = World(**{f"t{n:03}": 2 for n in range(MANY)})
 
     def change(turn: int) -> None:

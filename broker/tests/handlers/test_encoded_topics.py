@@ -1,4 +1,4 @@
-"""Metadata of many partitions: encoded once, in slices, and again when something about a topic changes."""
+"""Metadata of many partitions is encoded once, in slices, and again when a topic changes."""
 
 import asyncio
 from collections.abc import Awaitable
@@ -30,7 +30,7 @@ def topic(name: str, partitions: int, leader: int = 1) -> TopicDocument:
 
 
 class World:
-    """As much of a broker as Metadata looks at."""
+    """The parts of a broker that Metadata uses."""
 
     def __init__(self, *documents: TopicDocument) -> None:
         self.told = EncodedTopics()
@@ -65,7 +65,7 @@ class World:
         return decode_response("MetadataResponse", version, memoryview(frame)[4:])
 
 
-async def test_a_topic_is_encoded_once_for_each_form_of_the_answer() -> None:
+async def test_a_topic_is_encoded_once_for_each_form_of_the_response() -> None:
     world = World(topic("a", 10), topic("bb", 20))
     first = await world.ask()
     assert [(each.name, len(each.partitions)) for each in first.topics] == [("a", 10), ("bb", 20)]
@@ -77,15 +77,15 @@ async def test_a_topic_is_encoded_once_for_each_form_of_the_answer() -> None:
     assert asked.topics[0].authorized_operations != first.topics[0].authorized_operations
 
 
-async def test_a_topic_that_is_asked_for_again_and_again_is_told_once_as_by_kafka() -> None:
-    """Otherwise a small request for one large topic would have an answer of any size."""
+async def test_a_topic_that_a_request_repeats_is_returned_once_as_by_kafka() -> None:
+    """Otherwise a small request for one large topic could cause a response of any size."""
     world = World(topic("a", 10), topic("bb", 20))
     wanted = [MetadataRequest.MetadataRequestTopic(name=name) for name in ("bb", "a", "bb", "gone", "a", "gone")]
     answer = await world.ask(topics=wanted)
     assert [(each.name, len(each.partitions)) for each in answer.topics] == [("bb", 20), ("a", 10), ("gone", 0)]
 
 
-async def test_a_change_of_a_topic_or_of_who_lives_is_told() -> None:
+async def test_a_change_of_topics_or_live_brokers_is_in_the_next_response() -> None:
     world = World(topic("a", 10), topic("bb", 20))
     await world.ask()
     world.show(topic("a", 10, leader=2))
@@ -95,7 +95,7 @@ async def test_a_change_of_a_topic_or_of_who_lives_is_told() -> None:
     assert {each.leader_id for each in (await world.ask()).topics[0].partitions} == {2}
 
 
-async def test_many_partitions_are_encoded_a_slice_a_turn() -> None:
+async def test_many_partitions_are_encoded_in_one_slice_per_turn() -> None:
     world = World(topic("a", MANY), topic("bb", MANY))
     answering = asyncio.ensure_future(cast("Awaitable[MetadataResponse]", world.begin()))
     before = most = 0
@@ -109,7 +109,7 @@ async def test_many_partitions_are_encoded_a_slice_a_turn() -> None:
 
 
 async def _longest_turn(world: World, *clients: Awaitable[MetadataResponse], after_a_turn: TopicDocument) -> int:
-    """How many partitions are encoded in the turn with most, until all are answered."""
+    """Return the largest number of partitions that are encoded in one turn, until all clients have a response."""
     answering = [asyncio.ensure_future(each) for each in clients]
     before = most = 0
     while not all(each.done() for each in answering):
@@ -119,7 +119,7 @@ async def _longest_turn(world: World, *clients: Awaitable[MetadataResponse], aft
     return most
 
 
-async def test_clients_that_ask_at_once_for_a_topic_that_has_changed_share_the_work() -> None:
+async def test_concurrent_requests_for_a_changed_topic_share_the_encoding() -> None:
     document = topic("a", MANY)
     world = World(document)
     clients = [cast("Awaitable[MetadataResponse]", world.begin()) for _ in range(CLIENTS)]
@@ -133,7 +133,7 @@ async def _only_wait(turn: SharedTurn) -> None:
 
 
 async def _turns_beside(others: int) -> int:
-    """Of the loop, until a large topic is told while others are asked for very much of something else."""
+    """Return the turns of the loop until the metadata of a large topic is ready, beside other long responses."""
     world = World(topic("a", MANY))
     turns = [world.handler_environment.answers.turn() for _ in range(others)]
     tasks = [asyncio.ensure_future(_only_wait(each)) for each in turns]
@@ -148,13 +148,13 @@ async def _turns_beside(others: int) -> int:
     return passed
 
 
-async def test_metadata_does_not_wait_for_the_turns_of_other_long_answers() -> None:
-    """After a failover all clients need it, whatever else some of them ask for."""
+async def test_metadata_does_not_wait_for_other_long_responses() -> None:
+    """After a failover all clients need metadata, whatever else some of them request."""
     assert await _turns_beside(CLIENTS) <= 2 * await _turns_beside(0)
 
 
-async def test_a_large_topic_that_changes_while_it_is_encoded_is_told_as_it_was() -> None:
-    """The next answer has the change: to begin anew might never end, to make all of it at once would hold the loop."""
+async def test_a_large_topic_changed_during_its_encoding_is_returned_in_its_old_state() -> None:
+    """The next response has the change: starting again might never end, and one long turn would block the loop."""
     world = World(topic("a", MANY))
     client = cast("Awaitable[MetadataResponse]", world.begin())
     assert await _longest_turn(world, client, after_a_turn=topic("a", MANY, leader=2)) <= ENCODED_PARTITIONS
@@ -164,7 +164,7 @@ async def test_a_large_topic_that_changes_while_it_is_encoded_is_told_as_it_was(
 
 
 async def _leaders_told(world: World, *changed: TopicDocument, others_ask: bool = False) -> dict[str, set[int]]:
-    """By topic, of an answer: these change once all are prepared but the last one, of which a part is."""
+    """Return the leaders of each topic in a response. `changed` take effect while the last topic is being encoded."""
     answering = asyncio.ensure_future(cast("Awaitable[MetadataResponse]", world.begin()))
     *first, last = world.image.topics.values()
     while world.told.partitions_encoded <= sum(len(each.partitions) for each in first):
@@ -179,14 +179,14 @@ async def _leaders_told(world: World, *changed: TopicDocument, others_ask: bool 
     return {each.name: {partition.leader_id for partition in each.partitions} for each in answer.topics}
 
 
-async def test_a_large_topic_that_was_encoded_for_another_client_since_it_changed_is_told_as_it_is() -> None:
-    """That costs nothing, and its leaders of before are those that the client asks because of."""
+async def test_a_response_uses_a_newer_state_that_was_encoded_for_another_client() -> None:
+    """That costs nothing, and the client asks because the previous leaders are outdated."""
     world = World(topic("a", MANY), topic("bb", MANY))
     told = await _leaders_told(world, topic("a", MANY, leader=2), others_ask=True)
     assert told == {"a": {-1}, "bb": {1}}
 
 
-async def test_a_topic_that_changes_before_its_turn_is_told_as_it_is_and_what_is_kept_of_it_stays() -> None:
+async def test_a_topic_changed_before_its_turn_is_returned_from_the_cache() -> None:
     world = World(topic("a", MANY), topic("bb", MANY))
     world.image.live = frozenset({1, 2})
     form, changed = Form(VERSION, NOT_ASKED, world.image.live), topic("bb", MANY, leader=2)
@@ -202,14 +202,14 @@ async def test_a_topic_that_changes_before_its_turn_is_told_as_it_is_and_what_is
     assert world.told.partitions_encoded == 2 * MANY
 
 
-async def test_what_is_kept_of_a_topic_stays_where_an_answer_had_begun_with_what_it_was_before() -> None:
+async def test_a_response_in_progress_does_not_replace_a_newer_cached_state() -> None:
     world = World(topic("a", MANY), topic("bb", MANY))
     changed = topic("bb", MANY, leader=2)
     assert (await _leaders_told(world, changed, others_ask=True))["bb"] == {-1}
     assert world.told.find(changed, Form(VERSION, NOT_ASKED, world.image.live))
 
 
-async def test_who_died_while_an_answer_was_made_leads_nothing_in_what_is_told_anew() -> None:
+async def test_a_broker_that_dies_during_a_response_leads_no_topic_encoded_after_that() -> None:
     world = World(topic("a", MANY), topic("bb", 5))
     world.image.live = frozenset({1, 2})
     answering = asyncio.ensure_future(cast("Awaitable[MetadataResponse]", world.begin()))
@@ -221,14 +221,14 @@ async def test_who_died_while_an_answer_was_made_leads_nothing_in_what_is_told_a
     assert {each.leader_id for each in answer.topics[1].partitions} == {-1}
 
 
-async def test_of_what_changes_meanwhile_a_slice_is_told_as_it_is_and_a_large_topic_takes_none_of_it() -> None:
+async def test_only_one_slice_of_small_changed_topics_is_returned_in_its_new_state() -> None:
     sizes = {"a": MANY, "bb": 5, "ccc": ENCODED_PARTITIONS - 5, "dddd": 1}
     world = World(*[topic(name, partitions) for name, partitions in sizes.items()], topic("eeeee", MANY))
     told = await _leaders_told(world, *[topic(name, partitions, leader=2) for name, partitions in sizes.items()])
     assert told == {"a": {1}, "bb": {-1}, "ccc": {-1}, "dddd": {1}, "eeeee": {1}}
 
 
-async def test_what_changes_while_an_answer_is_made_is_in_it() -> None:
+async def test_topics_changed_or_deleted_during_a_response_are_returned_in_their_new_state() -> None:
     world = World(topic("a", MANY), topic("bb", 5))
     answering = asyncio.ensure_future(cast("Awaitable[MetadataResponse]", world.begin()))
     await asyncio.sleep(0)
@@ -239,7 +239,7 @@ async def test_what_changes_while_an_answer_is_made_is_in_it() -> None:
     assert [(each.name, len(each.partitions)) for each in answer.topics] == [("bb", 6)]
 
 
-def test_what_is_kept_is_bounded() -> None:
+def test_the_cache_of_encoded_topics_is_bounded() -> None:
     told, form = EncodedTopics(10_000), Form(VERSION, NOT_ASKED, frozenset({1}))
     for number in range(100):
         told.encode(topic(f"topic-{number}", 20), form)

@@ -1,4 +1,4 @@
-"""What ApiVersions promises has a handler."""
+"""Every API that ApiVersions lists has a handler."""
 
 import pytest
 
@@ -6,5 +6,5 @@ from barnabas_broker.handlers.table import MESSAGE_HANDLERS, message_handler
 
 
 @pytest.mark.parametrize("api_key", sorted(MESSAGE_HANDLERS))
-def test_a_handler_is_where_the_name_of_its_api_says(api_key: int) -> None:
+def test_every_message_api_has_a_handler_in_the_module_of_its_name(api_key: int) -> None:
     assert callable(message_handler(api_key))

@@ -1,4 +1,4 @@
-"""Batches whose records are not what their header says, as Produce takes, corrects or refuses them."""
+"""Produce accepts, corrects or refuses batches with records that contradict their header."""
 
 import asyncio
 import logging
@@ -34,9 +34,7 @@ def broker(tmp_path: Path) -> Producing:
 
 @pytest.mark.parametrize("seen", [0, FIRST_BATCHES + 1])
 @pytest.mark.parametrize("told_ms", [-1, 0, NOW_MS - 1, NOW_MS + 90_000_000])
-def test_a_largest_time_that_cannot_be_is_corrected_from_the_first_batch_to_the_last(
-    broker: Producing, seen: int, told_ms: int
-) -> None:
+def test_an_impossible_max_timestamp_is_corrected_in_every_batch(broker: Producing, seen: int, told_ms: int) -> None:
     client = Client(broker)
     client.send_true_ones(seen)
     assert client.send(true_batch(max_timestamp_ms=told_ms)).error_code == 0
@@ -44,7 +42,7 @@ def test_a_largest_time_that_cannot_be_is_corrected_from_the_first_batch_to_the_
     assert broker.invalid == {("sarama", InvalidOutcome.CORRECTED): 1}
 
 
-def test_a_producer_that_never_sets_the_largest_time_is_corrected_for_as_long_as_its_connection_lasts(
+def test_a_producer_with_wrong_max_timestamps_is_corrected_for_its_whole_connection(
     broker: Producing,
 ) -> None:
     client = Client(broker)
@@ -54,7 +52,7 @@ def test_a_producer_that_never_sets_the_largest_time_is_corrected_for_as_long_as
 
 
 @pytest.mark.parametrize("count", [3, MANY])
-def test_bytes_that_are_no_records_are_refused_among_the_first_batches(broker: Producing, count: int) -> None:
+def test_bytes_that_are_not_records_are_refused_in_the_first_batches(broker: Producing, count: int) -> None:
     refused = Client(broker).send(no_records(count, 40 * count))
     assert refused.error_code == ErrorCode.INVALID_RECORD
     assert refused.record_errors == []
@@ -62,29 +60,29 @@ def test_bytes_that_are_no_records_are_refused_among_the_first_batches(broker: P
     assert broker.invalid == {("sarama", InvalidOutcome.REFUSED): 1}
 
 
-def test_fewer_bytes_than_so_many_records_need_are_refused_at_any_time(broker: Producing) -> None:
+def test_a_batch_too_small_for_its_number_of_records_is_always_refused(broker: Producing) -> None:
     client = Client(broker)
     client.send_true_ones(FIRST_BATCHES + 1)
     assert client.send(no_records(3, 20)).error_code == ErrorCode.INVALID_RECORD
 
 
-def test_once_a_batch_was_invalid_all_of_its_connection_are_looked_into(broker: Producing) -> None:
+def test_all_batches_of_a_connection_are_inspected_after_an_invalid_one(broker: Producing) -> None:
     client = Client(broker)
     client.send_true_ones(1)
-    assert client.send(no_records()).error_code == 0  # Nobody looks.
+    assert client.send(no_records()).error_code == 0  # The batch is not inspected.
     assert client.send(no_records(3, 20)).error_code == ErrorCode.INVALID_RECORD
     for _ in range(FIRST_BATCHES + 1):
         assert client.send(no_records()).error_code == ErrorCode.INVALID_RECORD
 
 
-def test_one_record_shows_little_so_several_batches_of_one_are_looked_into(broker: Producing) -> None:
+def test_several_first_batches_of_one_record_are_inspected(broker: Producing) -> None:
     client = Client(broker)
     for _ in range(FIRST_BATCHES - 1):
         assert client.send(true_batch(1)).error_code == 0
     assert client.send(no_records()).error_code == ErrorCode.INVALID_RECORD
 
 
-def test_the_trust_in_one_connection_is_not_that_in_another(broker: Producing) -> None:
+def test_trust_in_one_connection_does_not_extend_to_another(broker: Producing) -> None:
     liar, honest = Client(broker, "liar"), Client(broker, "honest")
     honest.send_true_ones(FIRST_BATCHES + 1)
     liar.send(no_records())
@@ -118,7 +116,7 @@ def corrupt(batch: bytearray, place: int, new: bytes) -> bytearray:
         ("a codec's name and other bytes", true_batch(3)[:21] + b"\0\4" + true_batch(3)[23:]),
     ],
 )
-def test_bodies_that_do_not_parse_are_refused(broker: Producing, what: str, broken: bytearray) -> None:
+def test_malformed_records_are_refused(broker: Producing, what: str, broken: bytearray) -> None:
     resealed = sealed_batch(parse_header(broken, 0), bytes(broken[HEADER_BYTES:]))
     refused = Client(broker).send(resealed)
     assert refused.error_code == ErrorCode.INVALID_RECORD, what
@@ -127,7 +125,7 @@ def test_bodies_that_do_not_parse_are_refused(broker: Producing, what: str, brok
 
 @pytest.mark.parametrize("codec", list(Codec))
 @pytest.mark.parametrize("records", [3, MANY])
-def test_true_batches_are_stored_as_they_came_however_they_are_looked_into(
+def test_valid_batches_are_stored_unchanged_whether_the_helper_inspects_them_or_not(
     broker: Producing, codec: Codec, records: int
 ) -> None:
     client = Client(broker)
@@ -135,22 +133,22 @@ def test_true_batches_are_stored_as_they_came_however_they_are_looked_into(
     stored = client.send(batch)
     assert (stored.error_code, stored.base_offset) == (0, 0)
     data = (broker.folder / f"{FLIGHTS}" / f"{0:020}.log").read_bytes()
-    assert data[HEADER_BYTES - 44 :] == batch[HEADER_BYTES - 44 :]  # Offset and leader epoch are the broker's.
+    assert data[HEADER_BYTES - 44 :] == batch[HEADER_BYTES - 44 :]  # The broker sets the offset and the leader epoch.
     assert bool(broker.helper.asked) == (records == MANY)
     assert broker.invalid == {}
 
 
-def test_a_small_batch_that_unpacks_to_much_is_looked_into_by_the_helper(broker: Producing) -> None:
+def test_the_helper_inspects_a_small_batch_that_decompresses_to_a_large_one(broker: Producing) -> None:
     large = encode_batch([Record(0, NOW_MS, None, bytes(900_000))], attributes=Codec.ZSTD)
     assert Client(broker).send(large).error_code == 0
     assert len(broker.helper.asked) == 1
 
 
-def test_batches_of_a_connection_keep_their_order_when_one_goes_off_the_loop(broker: Producing) -> None:
+def test_batches_of_a_connection_keep_their_order_when_the_helper_inspects_one(broker: Producing) -> None:
     client = Client(broker)
     producer = {"producer_id": 5, "producer_epoch": 0}
     client.begin(bytes(true_batch(MANY, base_sequence=0, **producer)))
-    muted = [client.is_muted]  # So that what comes behind it, and would be taken at once, waits.
+    muted = [client.is_muted]  # The next batch has to wait, although it could be appended immediately.
     broker.run_what_was_spawned()
     assert [*muted, client.is_muted] == [True, False]
     assert client.results()[0].error_code == 0
@@ -159,7 +157,7 @@ def test_batches_of_a_connection_keep_their_order_when_one_goes_off_the_loop(bro
     assert client.results()[0].base_offset == MANY
 
 
-def test_times_that_a_modest_header_hides_are_out_of_bounds(broker: Producing) -> None:
+def test_a_record_timestamp_out_of_bounds_is_refused_despite_a_valid_header(broker: Producing) -> None:
     hidden = encode_batch(
         [Record(0, NOW_MS, None, b""), Record(1, NOW_MS + 3_600_001, None, b"")], max_timestamp_ms=NOW_MS
     )
@@ -168,14 +166,14 @@ def test_times_that_a_modest_header_hides_are_out_of_bounds(broker: Producing) -
     assert [error.batch_index for error in refused.record_errors] == [1]
 
 
-def test_where_the_brokers_time_counts_the_producers_is_not_looked_at(tmp_path: Path) -> None:
+def test_max_timestamps_are_not_checked_with_log_append_time(tmp_path: Path) -> None:
     broker = Producing(tmp_path, LogConfig(timestamp_type=TimestampType.LOG_APPEND_TIME))
     assert Client(broker).send(true_batch(max_timestamp_ms=-1)).error_code == 0
     assert broker.stored_times_ms() == [NOW_MS]
     assert broker.invalid == {}
 
 
-def test_records_without_a_key_are_named_for_a_compacted_topic(tmp_path: Path) -> None:
+def test_the_error_names_records_without_a_key_in_a_compacted_topic(tmp_path: Path) -> None:
     broker = Producing(tmp_path, LogConfig(cleanup_policies=frozenset({CleanupPolicy.COMPACT})))
     made = [Record(number, NOW_MS, key, b"value") for number, key in enumerate((b"a", None, b"b", None))]
     refused = Client(broker).send(encode_batch(made))
@@ -192,7 +190,7 @@ def ages(*ages_ms: int) -> bytearray:
     return encode_batch([Record(number, NOW_MS - age, b"k", b"v") for number, age in enumerate(ages_ms)])
 
 
-def test_a_limit_on_the_age_of_records_holds_for_each_of_a_batch(tmp_path: Path) -> None:
+def test_the_limit_on_the_age_of_records_applies_to_each_record(tmp_path: Path) -> None:
     broker = Producing(tmp_path, LogConfig(timestamp_before_max_ms=1000))
     client = Client(broker)
     for _ in range(FIRST_BATCHES + 1):
@@ -202,7 +200,7 @@ def test_a_limit_on_the_age_of_records_holds_for_each_of_a_batch(tmp_path: Path)
     assert [error.batch_index for error in refused.record_errors] == [1]
 
 
-def test_invalid_batches_are_logged_once_for_a_client_and_a_topic_and_only_so_many_clients_are_counted(
+def test_invalid_batches_are_logged_once_per_client_and_counted_for_limited_clients(
     broker: Producing, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING):
@@ -223,7 +221,7 @@ class NoHelper:
         raise HelperDied("the helper process ended with exit code -9")
 
 
-def test_without_a_helper_what_has_to_be_looked_into_is_to_be_sent_again(broker: Producing) -> None:
+def test_batches_that_must_be_inspected_get_a_retriable_error_without_a_helper(broker: Producing) -> None:
     broker.handler_environment.inspector = BatchInspector(NoHelper(), broker.clock, asyncio.timeout)  # type: ignore[arg-type]
     client, implausible = Client(broker), true_batch(MANY, max_timestamp_ms=0)
     errors = [client.send(each).error_code for each in (true_batch(MANY), true_batch(MANY), implausible, implausible)]
@@ -231,7 +229,7 @@ def test_without_a_helper_what_has_to_be_looked_into_is_to_be_sent_again(broker:
     assert errors == [late, ErrorCode.NONE, late, late]
 
 
-def test_many_small_batches_in_one_request_do_not_hold_up_the_loop(broker: Producing) -> None:
+def test_many_small_batches_in_one_request_do_not_block_the_loop(broker: Producing) -> None:
     client = Client(broker)
     broker.partition.configure(LogConfig(cleanup_policies=frozenset({CleanupPolicy.COMPACT})))
     client.begin(*[bytes(true_batch(50))] * 30)
@@ -240,7 +238,7 @@ def test_many_small_batches_in_one_request_do_not_hold_up_the_loop(broker: Produ
     assert [result.error_code for result in client.results()] == [0] * 30
 
 
-def test_only_so_many_bytes_wait_to_be_looked_into(broker: Producing) -> None:
+def test_the_bytes_of_batches_that_wait_for_inspection_are_limited(broker: Producing) -> None:
     large = bytes(encode_batch([Record(number, NOW_MS, b"key", bytes(1000)) for number in range(MANY)]))
     compacted = frozenset({CleanupPolicy.COMPACT})
     config = LogConfig(cleanup_policies=compacted, message_bytes_max=1 << 30, segment_bytes=1 << 30)
@@ -253,10 +251,10 @@ def test_only_so_many_bytes_wait_to_be_looked_into(broker: Producing) -> None:
     broker.run_what_was_spawned()
     errors = [client.results()[0].error_code for client in clients]
     assert errors == [ErrorCode.NONE] * fit + [ErrorCode.REQUEST_TIMED_OUT]
-    assert clients[-1].send(large).error_code == ErrorCode.NONE  # There is room again.
+    assert clients[-1].send(large).error_code == ErrorCode.NONE  # There is memory again.
 
 
-def test_of_many_that_come_at_once_each_is_looked_into_as_soon_as_it_has_to_wait_for_nobody(broker: Producing) -> None:
+def test_concurrent_batches_are_inspected_one_at_a_time_until_all_are_trusted(broker: Producing) -> None:
     batch, clients = bytes(true_batch(MANY)), [Client(broker, f"client-{number}") for number in range(10)]
     for waiting in range(len(clients), 0, -1):
         for client in clients:
@@ -271,7 +269,7 @@ def test_of_many_that_come_at_once_each_is_looked_into_as_soon_as_it_has_to_wait
     assert broker.spawned == []
 
 
-def test_who_comes_while_the_helper_is_busy_is_looked_into_later_and_an_impossible_header_at_once(
+def test_only_batches_with_impossible_headers_are_inspected_while_the_helper_is_busy(
     broker: Producing,
 ) -> None:
     busy, client = Client(broker, "busy"), Client(broker)

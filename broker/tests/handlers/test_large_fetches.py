@@ -1,4 +1,4 @@
-"""A fetch of many partitions is read in slices, and only what changes is read again."""
+"""A fetch reads many partitions in slices, and reads only changed partitions again."""
 
 import asyncio
 from functools import partial
@@ -14,7 +14,7 @@ from barnabas_core.acls import AclEntry, AclOperation, AclPattern, PatternType, 
 from barnabas_core.fair_turns import FETCHED_PARTITIONS
 
 
-async def test_many_partitions_are_read_a_slice_a_turn() -> None:
+async def test_a_fetch_reads_many_partitions_in_one_slice_per_turn() -> None:
     world = FetchedBroker()
     world.fetch(max_wait_ms=0)
     await world.turns(lambda: world.answer is not None)
@@ -22,7 +22,7 @@ async def test_many_partitions_are_read_a_slice_a_turn() -> None:
     assert world.most_in_a_turn <= FETCHED_PARTITIONS
 
 
-async def test_an_append_costs_a_waiting_fetch_one_look_however_many_partitions_it_has() -> None:
+async def test_an_append_makes_a_waiting_fetch_read_only_one_partition_again() -> None:
     world = FetchedBroker()
     world.fetch(min_bytes=3 * BATCH_BYTES)
     await world.turns(lambda: world.reads == MANY_PARTITIONS and bool(world.partitions[0].waiters.waiting))
@@ -35,7 +35,7 @@ async def test_an_append_costs_a_waiting_fetch_one_look_however_many_partitions_
     assert not any(partition.waiters.waiting for partition in world.partitions)
 
 
-async def test_records_that_come_between_two_slices_are_not_missed() -> None:
+async def test_a_fetch_returns_records_that_are_appended_between_two_slices() -> None:
     world = FetchedBroker()
     world.fetch()
     await asyncio.sleep(0)
@@ -45,7 +45,7 @@ async def test_records_that_come_between_two_slices_are_not_missed() -> None:
     assert world.slices() == 1
 
 
-async def test_a_partition_that_moves_to_another_leader_ends_the_wait() -> None:
+async def test_a_fetch_ends_its_wait_if_a_partition_moves_to_another_leader() -> None:
     world = FetchedBroker()
     world.fetch(min_bytes=1_000_000)
     await world.turns(lambda: bool(world.partitions[-1].waiters.waiting))
@@ -54,7 +54,7 @@ async def test_a_partition_that_moves_to_another_leader_ends_the_wait() -> None:
     await world.turns(lambda: world.answer is not None)
 
 
-async def test_a_partition_that_grows_twice_counts_once() -> None:
+async def test_a_waiting_fetch_counts_a_partition_with_two_appends_once() -> None:
     world = FetchedBroker()
     world.fetch(min_bytes=2 * BATCH_BYTES)
     await world.turns(lambda: bool(world.partitions[-1].waiters.waiting))
@@ -66,7 +66,7 @@ async def test_a_partition_that_grows_twice_counts_once() -> None:
     assert world.slices() == 1
 
 
-async def test_a_fetch_that_waits_while_its_client_loses_the_right_gets_no_records() -> None:
+async def test_a_waiting_fetch_returns_no_records_if_its_client_loses_the_right() -> None:
     world = FetchedBroker(partitions=1)
     authorizer = Authorizer([], allow_if_none=True, audit=Mock())
     world.handler_environment.authorizer = authorizer

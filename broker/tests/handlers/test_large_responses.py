@@ -1,4 +1,4 @@
-"""Many answers that take many turns: one of them has a turn at a time, and they hold no more than they may."""
+"""Many long responses: only one is continued in each turn, and together they stay below a limit of memory."""
 
 import asyncio
 import gc
@@ -22,7 +22,7 @@ Result = DescribeConfigsResponse.DescribeConfigsResult
 
 
 class LoopTimers:
-    """Those of the loop that runs."""
+    """The timers of the running loop."""
 
     def call_soon(self, callback: Callable[[], object]) -> asyncio.Handle:
         return asyncio.get_running_loop().call_soon(callback)
@@ -32,7 +32,7 @@ class LoopTimers:
 
 
 class World:
-    """Clients that ask, each for as much as the others."""
+    """Clients with requests of the same size."""
 
     def __init__(self, bytes_max: int = CLIENTS * MANY * 2 * ELEMENT_BYTES, clients: int = CLIENTS) -> None:
         self.answers = LargeResponses(SlowClock(), LoopTimers(), bytes_max)
@@ -46,7 +46,7 @@ class World:
         self.tasks = [asyncio.ensure_future(self._answer(client)) for client in range(len(self.made))]
 
     async def lose(self, clients: set[int]) -> list[int]:
-        """These are gone once something is made for all: what was made for each until then."""
+        """Disconnect the clients after elements were made for all; return the elements made for each until then."""
         self.begin()
         for _ in range(CLIENTS):
             await asyncio.sleep(0)
@@ -66,7 +66,7 @@ class World:
         return Result(error_code=ErrorCode.NONE, error_message=None, resource_type=2, resource_name=name, configs=[])
 
     async def turns(self) -> list[list[int]]:
-        """Until all have ended: what was made for each client in each turn of the loop."""
+        """Run until all responses ended; return the elements made for each client in each turn of the loop."""
         turns = []
         while not all(task.done() for task in self.tasks):
             before = list(self.made)
@@ -76,14 +76,14 @@ class World:
 
 
 class Connections(World):
-    """As the dispatcher does, each only ends its own connection."""
+    """A world that closes only one connection on an error, as the dispatcher does."""
 
     async def _answer(self, client: int) -> None:
         with suppress(CloseConnection):
             await super()._answer(client)
 
 
-async def test_one_of_many_answers_has_a_turn_at_a_time_and_all_get_on_alike() -> None:
+async def test_one_of_many_responses_continues_in_each_turn_and_all_progress_equally() -> None:
     world = World()
     world.begin()
     first, *turns = await world.turns()
@@ -94,7 +94,7 @@ async def test_one_of_many_answers_has_a_turn_at_a_time_and_all_get_on_alike() -
     assert max(half) - min(half) < MANY / 4
 
 
-async def test_where_they_hold_too_much_the_oldest_ends_first() -> None:
+async def test_the_oldest_response_ends_first_if_all_use_too_much_memory() -> None:
     world = World(2 * MANY * ELEMENT_BYTES)
     world.begin()
     held = 0
@@ -105,7 +105,7 @@ async def test_where_they_hold_too_much_the_oldest_ends_first() -> None:
     assert held <= 3 * MANY
 
 
-async def test_one_that_becomes_too_large_ends_its_connection_and_no_other_answer() -> None:
+async def test_a_response_that_becomes_too_large_closes_its_connection() -> None:
     world = World((MANY // 2) * ELEMENT_BYTES)
     world.begin()
     await world.turns()
@@ -115,7 +115,7 @@ async def test_one_that_becomes_too_large_ends_its_connection_and_no_other_answe
     assert max(world.made) < MANY
 
 
-async def test_nothing_more_is_made_for_a_client_that_is_gone() -> None:
+async def test_a_response_is_aborted_if_its_client_disconnects() -> None:
     world = World()
     made = await world.lose({1, 2})
     await world.turns()
@@ -126,7 +126,7 @@ async def test_nothing_more_is_made_for_a_client_that_is_gone() -> None:
             world.tasks[client].result()
 
 
-async def test_nothing_more_is_made_for_a_client_that_is_gone_and_was_the_only_one() -> None:
+async def test_the_only_response_is_aborted_if_its_client_disconnects() -> None:
     world = World(clients=1)
     await world.lose({0})
     await world.turns()
@@ -135,8 +135,8 @@ async def test_nothing_more_is_made_for_a_client_that_is_gone_and_was_the_only_o
         world.tasks[0].result()
 
 
-def test_what_was_made_for_a_client_that_is_gone_is_dropped_at_once() -> None:
-    """What only a collection of garbage finds counts as held until then, and those are rare."""
+def test_the_memory_of_an_aborted_response_is_freed_immediately() -> None:
+    """Memory that only the garbage collector can free counts as used until it runs, which is rare."""
 
     async def run() -> None:
         world = Connections(2 * MANY * ELEMENT_BYTES)
@@ -152,7 +152,7 @@ def test_what_was_made_for_a_client_that_is_gone_is_dropped_at_once() -> None:
         gc.enable()
 
 
-async def test_the_turn_of_one_that_is_cancelled_goes_to_the_next() -> None:
+async def test_a_cancelled_response_passes_its_turn_to_the_next() -> None:
     world = World()
     world.begin()
     await asyncio.sleep(0)

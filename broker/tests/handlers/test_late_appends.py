@@ -1,4 +1,4 @@
-"""A batch that waits for the helper while its time runs out, its topic or its leader changes, or its client goes."""
+"""A batch waits for the helper while it times out, its topic or leader changes, or its client disconnects."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -23,7 +23,7 @@ def broker(tmp_path: Path) -> Producing:
 
 
 @pytest.mark.parametrize("acks", [1, -1])
-def test_a_batch_whose_time_is_up_is_not_appended_behind_those_that_came_later(broker: Producing, acks: int) -> None:
+def test_a_batch_that_timed_out_is_not_appended_after_later_ones(broker: Producing, acks: int) -> None:
     client = Client(broker)
     client.begin(LARGE, acks=acks)
     muted = [client.is_muted]
@@ -41,7 +41,7 @@ def test_a_batch_whose_time_is_up_is_not_appended_behind_those_that_came_later(b
     assert broker.partition.log.log_end_offset == 1
 
 
-def test_without_acks_the_connection_ends_with_the_time_and_nothing_is_appended(broker: Producing) -> None:
+def test_a_batch_without_acks_that_times_out_closes_the_connection(broker: Producing) -> None:
     client = Client(broker)
     client.begin(LARGE, acks=0)
     broker.timers.pass_time(2)
@@ -52,7 +52,7 @@ def test_without_acks_the_connection_ends_with_the_time_and_nothing_is_appended(
 
 
 @pytest.mark.parametrize(("acks", "appended"), [(1, 0), (-1, 0), (0, MANY)])
-def test_a_client_that_has_gone_gets_nothing_appended_unless_it_wants_no_answer(
+def test_a_batch_of_a_disconnected_client_is_appended_only_without_acks(
     broker: Producing, acks: int, appended: int
 ) -> None:
     client = Client(broker)
@@ -88,7 +88,7 @@ def is_made_again(broker: Producing) -> None:
         (is_made_again, 13, ErrorCode.UNKNOWN_TOPIC_ID),
     ],
 )
-def test_a_batch_goes_to_the_topic_that_was_there_when_it_came_or_nowhere(
+def test_a_batch_is_refused_if_its_topic_or_leader_changed_while_it_waited(
     broker: Producing, happens: Callable[[Producing], None], version: int, error: ErrorCode
 ) -> None:
     client = Client(broker, version=version)
@@ -102,7 +102,7 @@ def test_a_batch_goes_to_the_topic_that_was_there_when_it_came_or_nowhere(
         assert broker.partition.log.log_end_offset == 0
 
 
-def test_a_connection_reads_on_once_its_batch_is_appended_and_is_answered_once_it_is_replicated(
+def test_a_connection_continues_after_the_append_and_gets_its_response_after_replication(
     broker: Producing,
 ) -> None:
     broker.show(led(HERE, 2, HERE, OTHER, replicas=2))

@@ -1,4 +1,4 @@
-"""The limits of clients on one broker, and what clients could do to slip them or to fill the memory."""
+"""The quotas of clients on one broker, which clients can neither evade nor use to fill the memory."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -23,13 +23,13 @@ def client(client_id: str | None, listener_name: str = "CLIENTS") -> Client:
     return Client(listener_name, "10.0.0.1:1", client_id, "User:alice")
 
 
-def test_a_user_has_one_counter_whatever_its_clients_call_themselves_and_however_often_they_come() -> None:
+def test_a_user_has_one_counter_for_all_client_ids_and_connections() -> None:
     quotas = quotas_of(OF_ALICE)
     limits = [client(each).limits(quotas) for each in ("a", "", None, "a")]
     assert len({each.produced_bytes for each in limits if each is not None}) == 1
 
 
-def test_a_flood_of_client_ids_fills_no_memory_and_clears_nobodys_counter() -> None:
+def test_a_flood_of_client_ids_creates_limited_counters_and_resets_no_counter() -> None:
     quotas = quotas_of(OF_ALICE, OF_EACH_CLIENT)
     alice = client("first").limits(quotas)
     assert alice is not None
@@ -43,20 +43,20 @@ def test_a_flood_of_client_ids_fills_no_memory_and_clears_nobodys_counter() -> N
     assert again.produced_bytes is alice.produced_bytes
 
 
-def test_a_long_client_id_is_kept_in_part() -> None:
+def test_a_long_client_id_is_truncated() -> None:
     quotas = quotas_of(OF_EACH_CLIENT)
     assert client("x" * 30_000).limits(quotas) is not None
     assert [len(each.client_id) for each in quotas.counters()] == [CLIENT_ID_CHARS_MAX]
     assert [len(client_id or "") for _, client_id in quotas._limits] == [CLIENT_ID_CHARS_MAX]
 
 
-def test_brokers_on_a_listener_of_their_own_have_no_quota() -> None:
+def test_connections_on_the_inter_broker_listener_have_no_quota() -> None:
     quotas = quotas_of(OF_ALICE)
     assert client("a").limits(quotas) is not None
     assert client("a", listener_name="BROKERS").limits(quotas) is None
 
 
-def test_addresses_are_counted_one_by_one_and_the_oldest_forgotten(monkeypatch: Any) -> None:
+def test_addresses_have_separate_counters_and_the_oldest_is_evicted(monkeypatch: Any) -> None:
     monkeypatch.setattr(client_quotas, "COUNTERS_MAX", 2)
     quotas = quotas_of(OF_EACH_ADDRESS)
     waits = [quotas.connection_wait_ms("10.0.0.1") for _ in range(12)]

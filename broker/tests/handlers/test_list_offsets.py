@@ -1,4 +1,4 @@
-"""ListOffsets tells nothing of records that are not committed."""
+"""ListOffsets returns only committed offsets, and stops for clients that disconnect or request too much."""
 
 import asyncio
 from collections.abc import Callable
@@ -25,7 +25,7 @@ async def found(broker: Broker) -> TimestampOffset:
     return await find_offset(partition, LARGEST_TIMESTAMP, partition.log.high_watermark, turn)
 
 
-async def test_the_record_with_the_largest_time_is_none_that_is_not_committed(tmp_path: Path) -> None:
+async def test_the_record_with_the_largest_timestamp_is_found_only_once_it_is_committed(tmp_path: Path) -> None:
     broker = Broker(tmp_path, led(HERE, 1, HERE, OTHER, replicas=2))
     broker.append(1)
     partition = broker.partition
@@ -36,7 +36,7 @@ async def test_the_record_with_the_largest_time_is_none_that_is_not_committed(tm
 
 
 async def answer_many(broker: Broker, is_gone: Callable[[], bool], bytes_max: int = BYTES_MAX) -> object:
-    """The offset of one partition, asked for many times by one client."""
+    """Handle a request of one client that names the same partition many times."""
     partition = ListOffsetsRequest.ListOffsetsTopic.ListOffsetsPartition(
         partition_index=FLIGHTS.partition, current_leader_epoch=-1, timestamp=-1
     )
@@ -49,13 +49,13 @@ async def answer_many(broker: Broker, is_gone: Callable[[], bool], bytes_max: in
     return await list_offsets.handle(environment, context, request)
 
 
-async def test_no_more_offsets_are_looked_up_for_a_client_that_is_gone(tmp_path: Path) -> None:
+async def test_list_offsets_is_aborted_if_its_client_disconnects(tmp_path: Path) -> None:
     broker = Broker(tmp_path, led(HERE, 1, HERE, replicas=1))
     with pytest.raises(CloseConnection, match="the client has disconnected"):
         await answer_many(broker, lambda: True)
 
 
-async def test_an_answer_with_too_many_offsets_ends_its_connection(tmp_path: Path) -> None:
+async def test_a_response_with_too_many_offsets_closes_its_connection(tmp_path: Path) -> None:
     broker = Broker(tmp_path, led(HERE, 1, HERE, replicas=1))
     with pytest.raises(CloseConnection, match="the response has more than 500 bytes; request fewer elements at once"):
         await answer_many(broker, lambda: False, bytes_max=500)

@@ -1,4 +1,4 @@
-"""What became of many topics and partitions that somebody changes is told some a turn; so are reassignments."""
+"""Responses to changes of many topics and partitions, and lists of reassignments, are made over several turns."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -27,7 +27,7 @@ Reassigned = AlterPartitionReassignmentsRequest.ReassignableTopic
 
 
 class World:
-    """A broker whose writer has an outcome for all that is asked of it: the last one of many is a refusal."""
+    """A broker with a writer that refuses only the last of many changes."""
 
     def __init__(self) -> None:
         self.states = {TopicPartition("t", number): MOVING for number in NUMBERS}
@@ -58,7 +58,7 @@ def _always(outcomes: object) -> Any:
     return answer
 
 
-def test_that_many_topics_are_deleted_is_told_some_a_turn() -> None:
+def test_deletions_of_many_topics_are_reported_over_several_turns() -> None:
     names = [f"t-{number}" for number in NUMBERS]
     topics = [DeleteTopicsRequest.DeleteTopicState(name=name) for name in names]
     request = DeleteTopicsRequest(topics=topics, topic_names=[], timeout_ms=1)
@@ -69,7 +69,7 @@ def test_that_many_topics_are_deleted_is_told_some_a_turn() -> None:
     assert answered.largest_share < MOST
 
 
-def test_that_many_leaders_are_elected_is_told_some_a_turn() -> None:
+def test_elections_of_many_leaders_are_reported_over_several_turns() -> None:
     request = ElectLeadersRequest(election_type=0, topic_partitions=None, timeout_ms=1)
     answered = ask(World().handler_environment, request, 2)
     (topic,) = answered.answer.replica_election_results
@@ -78,7 +78,7 @@ def test_that_many_leaders_are_elected_is_told_some_a_turn() -> None:
     assert answered.largest_share < MOST
 
 
-def test_that_many_partitions_are_reassigned_is_told_some_a_turn() -> None:
+def test_reassignments_of_many_partitions_are_reported_over_several_turns() -> None:
     wanted = [Reassigned.ReassignablePartition(partition_index=number, replicas=[2]) for number in NUMBERS]
     request = AlterPartitionReassignmentsRequest(timeout_ms=1, topics=[Reassigned(name="t", partitions=wanted)])
     answered = ask(World().handler_environment, request, 0)
@@ -101,7 +101,7 @@ def listing(topics: list[Any] | None) -> ListPartitionReassignmentsRequest:
     ],
     ids=["all", "named", "named twice"],
 )
-def test_many_reassignments_are_listed_some_a_turn(topics: list[Any] | None) -> None:
+def test_many_reassignments_are_listed_over_several_turns(topics: list[Any] | None) -> None:
     answered = ask(World().handler_environment, listing(topics), 0)
     (topic,) = answered.answer.topics
     assert [each.partition_index for each in topic.partitions] == [*NUMBERS]
@@ -109,7 +109,7 @@ def test_many_reassignments_are_listed_some_a_turn(topics: list[Any] | None) -> 
     assert answered.largest_share < MOST
 
 
-def test_a_reassignment_that_is_done_between_the_turns_is_not_listed() -> None:
+def test_a_reassignment_that_completes_between_turns_is_not_listed() -> None:
     world = World()
 
     def end(turn: int) -> None:

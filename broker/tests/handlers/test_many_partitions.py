@@ -1,4 +1,4 @@
-"""What is asked of very many partitions is answered some partitions a turn, and of each what is true in its turn."""
+"""Responses about very many partitions are made over several turns, each partition in its state at its turn."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -35,7 +35,7 @@ Producers = DescribeProducersRequest.TopicRequest
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Broker:
-    """It leads many partitions of one topic."""
+    """Return a broker that leads many partitions of one topic."""
     return many(tmp_path_factory.mktemp("broker"))
 
 
@@ -86,7 +86,9 @@ EACH = pytest.mark.parametrize(
 
 
 @EACH
-def test_many_partitions_are_asked_about_some_a_turn(broker: Broker, asked: Callable[[], Any], version: int) -> None:
+def test_a_request_about_many_partitions_is_handled_over_several_turns(
+    broker: Broker, asked: Callable[[], Any], version: int
+) -> None:
     answered = ask(environment(broker), asked(), version)
     (topic,) = answered.answer.topics
     assert [each.error_code for each in topic.partitions] == [ErrorCode.NONE] * MANY
@@ -94,7 +96,7 @@ def test_many_partitions_are_asked_about_some_a_turn(broker: Broker, asked: Call
 
 
 @EACH
-def test_of_a_topic_that_is_deleted_between_the_turns_the_rest_is_unknown(
+def test_the_remaining_partitions_of_a_topic_deleted_between_turns_are_unknown(
     tmp_path: Path, asked: Callable[[], Any], version: int
 ) -> None:
     broker = many(tmp_path)
@@ -110,7 +112,7 @@ def test_of_a_topic_that_is_deleted_between_the_turns_the_rest_is_unknown(
 
 
 def sizes(answer: Any) -> dict[str, list[int]]:
-    """The partitions of each log dir."""
+    """Return the partitions of each log dir."""
     return {
         each.log_dir: [partition.partition_index for topic in each.topics for partition in topic.partitions]
         for each in answer.results
@@ -118,13 +120,13 @@ def sizes(answer: Any) -> dict[str, list[int]]:
 
 
 @pytest.mark.parametrize("topics", [None, [NAMED]], ids=["all", "named"])
-def test_log_dirs_of_many_partitions_are_described_some_a_turn(broker: Broker, topics: Any) -> None:
+def test_log_dirs_of_many_partitions_are_described_over_several_turns(broker: Broker, topics: Any) -> None:
     answered = ask(environment(broker), DescribeLogDirsRequest(topics=topics), 4)
     assert sorted(number for numbers in sizes(answered.answer).values() for number in numbers) == list(NUMBERS)
     assert answered.largest_share < MOST
 
 
-def test_partitions_that_are_deleted_between_the_turns_are_in_no_log_dir(tmp_path: Path) -> None:
+def test_partitions_deleted_between_turns_are_in_no_log_dir(tmp_path: Path) -> None:
     broker = many(tmp_path)
 
     def delete(turn: int) -> None:
@@ -135,7 +137,7 @@ def test_partitions_that_are_deleted_between_the_turns_are_in_no_log_dir(tmp_pat
     assert 0 < sum(map(len, told.values())) < MANY / 2
 
 
-def test_a_log_dir_that_fails_between_the_turns_is_offline(tmp_path: Path) -> None:
+def test_a_log_dir_that_fails_between_turns_is_described_as_offline(tmp_path: Path) -> None:
     broker = many(tmp_path)
     log_dir = broker.logs.log_dirs[0]
 
@@ -148,7 +150,7 @@ def test_a_log_dir_that_fails_between_the_turns_is_offline(tmp_path: Path) -> No
 
 
 def copies(answer: Any) -> list[tuple[str, bool]]:
-    """Where the last partition is, and whether as a copy that is not used yet."""
+    """Return the log dirs of the last partition, each with True if it is a future replica."""
     return [
         (each.log_dir, partition.is_future_key)
         for each in answer.results
@@ -158,7 +160,7 @@ def copies(answer: Any) -> list[tuple[str, bool]]:
     ]
 
 
-def test_a_partition_that_moves_is_told_in_both_log_dirs_or_in_one_when_the_move_is_over(tmp_path: Path) -> None:
+def test_a_partition_is_described_in_both_log_dirs_only_while_it_moves(tmp_path: Path) -> None:
     broker = many(tmp_path)
     last = TopicPartition(FLIGHTS.topic, NUMBERS[-1])
     source = broker.replicas.lookup.find(last.topic, None, last.partition).log.log_dir

@@ -1,4 +1,4 @@
-"""The settings of very many topics: each answer is made, and encoded, some topics a turn."""
+"""Responses about the settings of very many topics are made and encoded over several turns."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -23,7 +23,7 @@ def topic(number: int, **configs: str) -> TopicDocument:
 
 
 class World:
-    """As much of a broker as these requests look at."""
+    """The parts of a broker that these requests use."""
 
     def __init__(self) -> None:
         self.topics = {each.name: each for each in map(topic, range(MANY))}
@@ -45,7 +45,7 @@ def all_settings(world: World) -> DescribeConfigsRequest:
     return DescribeConfigsRequest(resources=resources, include_synonyms=True, include_documentation=False)
 
 
-def test_the_settings_of_many_topics_are_described_some_a_turn() -> None:
+def test_settings_of_many_topics_are_described_over_several_turns() -> None:
     world = World()
     answered = ask(world.handler_environment, all_settings(world), 4)
     assert [each.resource_name for each in answered.answer.results] == list(world.topics)
@@ -53,7 +53,7 @@ def test_the_settings_of_many_topics_are_described_some_a_turn() -> None:
     assert answered.largest_share < MOST
 
 
-def test_a_topic_that_is_deleted_or_changed_between_the_turns_is_described_as_it_is_then() -> None:
+def test_a_topic_changed_or_deleted_between_turns_is_described_in_its_new_state() -> None:
     world = World()
     last, last_but_one = f"t-{MANY - 1}", f"t-{MANY - 2}"
     request = all_settings(world)
@@ -68,7 +68,7 @@ def test_a_topic_that_is_deleted_or_changed_between_the_turns_is_described_as_it
     assert [each.value for each in changed.configs if each.name == "retention.ms"] == ["77"]
 
 
-def test_that_many_topics_were_created_is_told_some_a_turn() -> None:
+def test_creations_of_many_topics_are_reported_over_several_turns() -> None:
     world = World()
     request = CreateTopicsRequest(topics=[], timeout_ms=1, validate_only=False)
     answered = ask(world.handler_environment, request, 7)

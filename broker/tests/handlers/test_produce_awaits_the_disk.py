@@ -1,4 +1,4 @@
-"""acks=1 with `flush.messages`: the answer comes once the log is synced, and not before."""
+"""The response to Produce with acks=1 and `flush.messages` waits until the log is synced."""
 
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ def awaiting(path: Path) -> tuple[Producing, Client, list[WaitingLog]]:
     return broker, Client(broker), due
 
 
-def test_the_answer_waits_for_the_sync_and_the_connection_reads_on(tmp_path: Path) -> None:
+def test_the_response_waits_for_the_sync_while_the_connection_continues(tmp_path: Path) -> None:
     broker, client, due = awaiting(tmp_path)
     for _ in range(2):
         client.begin(bytes(true_batch()))
@@ -33,7 +33,7 @@ def test_the_answer_waits_for_the_sync_and_the_connection_reads_on(tmp_path: Pat
     assert [client.results()[0].base_offset for _ in range(2)] == [3, 0]
 
 
-def test_a_sync_that_takes_longer_than_the_client_waits_is_told(tmp_path: Path) -> None:
+def test_a_produce_request_times_out_if_the_sync_takes_too_long(tmp_path: Path) -> None:
     broker, client, _ = awaiting(tmp_path)
     client.begin(bytes(true_batch()))
     broker.timers.pass_time(2)
@@ -42,10 +42,10 @@ def test_a_sync_that_takes_longer_than_the_client_waits_is_told(tmp_path: Path) 
     assert "flush.messages" in result.error_message
 
 
-def test_a_bug_in_one_batch_ends_the_wait_of_the_others_and_nothing_else(
+def test_an_error_in_one_batch_ends_the_wait_of_the_whole_request(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The dispatcher closes the connection. What the log or a timer calls later would end the broker if it raised."""
+    """The dispatcher closes the connection. A later callback of the log or a timer that raised would end the broker."""
     broker, client, due = awaiting(tmp_path)
     append, appended = Partition.append_as_leader, iter((True, False))
 

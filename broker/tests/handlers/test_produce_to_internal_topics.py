@@ -1,4 +1,4 @@
-"""Produce to a topic that the brokers write for themselves."""
+"""Produce to the internal topics of the brokers."""
 
 from pathlib import Path
 from uuid import UUID
@@ -24,7 +24,7 @@ from barnabas_core.topic_name import INTERNAL_TOPICS
         (ADMIN_CLIENT_ID, OTHER, ErrorCode.NOT_LEADER_OR_FOLLOWER, 0),
     ],
 )
-def test_only_kafkas_admin_tools_write_to_an_internal_topic(
+def test_only_kafkas_admin_tools_can_write_to_an_internal_topic(
     tmp_path: Path, topic: str, client_id: str, leader: int, error: ErrorCode, end_offset: int
 ) -> None:
     broker = Producing(tmp_path)

@@ -1,4 +1,4 @@
-"""A follower's Fetch comes in by the listener between brokers, and by no other."""
+"""A follower's Fetch is accepted only on the inter-broker listener."""
 
 from types import SimpleNamespace
 from typing import Any, cast
@@ -27,7 +27,7 @@ CONFIG = parse_broker_config(
 
 
 class Followers:
-    """Takes note of what gets through."""
+    """Followers that note each accepted request."""
 
     def __init__(self) -> None:
         self.fetched: list[FetchRequest] = []
@@ -37,7 +37,7 @@ class Followers:
 
 
 def registered(listener: str) -> BrokerRegistration:
-    """Broker 2, which reaches others by this listener."""
+    """Return the registration of broker 2 with this inter-broker listener."""
     return BrokerRegistration(2, UUID(int=2), (), inter_broker_listener=listener)
 
 
@@ -52,7 +52,7 @@ def registered(listener: str) -> BrokerRegistration:
         ({3: registered("CLIENTS")}, "CLIENTS", False),
     ],
 )
-def test_only_the_listener_of_the_follower_between_brokers_takes_what_it_asks(
+def test_a_follower_can_fetch_only_on_its_inter_broker_listener(
     brokers: dict[int, BrokerRegistration], listener: str, passes: bool
 ) -> None:
     followers, sent = Followers(), list[list[Part]]()

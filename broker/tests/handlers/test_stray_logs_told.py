@@ -1,4 +1,4 @@
-"""Logs that the metadata does not know are reported, by the config and the metrics, also while their dir is offline."""
+"""Stray logs are reported by the config and the metrics, also while their log dir is offline."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,7 +22,7 @@ TOPIC_ID = UUID(int=7)
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Broker:
-    """The metadata does not know its only log."""
+    """Return a broker with a stray log: the metadata does not contain its topic."""
     started = Broker(tmp_path, led(HERE, 5, HERE))
     started.append(3)
     started.start_anew()
@@ -45,7 +45,7 @@ def told(broker: Broker) -> list[str]:
 
 
 def metrics(broker: Broker) -> Iterator[tuple[str, float]]:
-    """Of the log dir in which the log is."""
+    """Yield the metrics of the log dir that contains the log."""
     for family in metadata_families(services(broker)):
         for sample in family.samples():
             if sample is not None and f'"{broker.folder}"' in sample.labels:
@@ -64,7 +64,7 @@ def a_tombstone() -> tuple[str, AnyDocument]:
     return tombstone_key(TOPIC_ID), TombstoneDocument(FLIGHTS.topic, TOPIC_ID, NOW_MS, 1)
 
 
-def test_what_is_unknown_is_told_while_its_log_dir_is_offline_and_that_it_is(broker: Broker) -> None:
+def test_a_stray_log_is_reported_while_its_log_dir_is_offline(broker: Broker) -> None:
     before = configs(broker)
     assert before.keys() == {STRAY_LOGS}
     assert told(broker) == strays_on_disk(broker)
@@ -75,7 +75,7 @@ def test_what_is_unknown_is_told_while_its_log_dir_is_offline_and_that_it_is(bro
     assert told(broker) == strays_on_disk(broker)
 
 
-def test_what_somebody_removed_meanwhile_is_told_no_more_when_the_log_dir_is_back(broker: Broker) -> None:
+def test_a_stray_log_removed_by_hand_is_not_reported_any_longer(broker: Broker) -> None:
     directory = broker.folder / str(FLIGHTS)
     broker.lose_disk()
     directory.rename(broker.folder.parent / "elsewhere")
@@ -84,7 +84,7 @@ def test_what_somebody_removed_meanwhile_is_told_no_more_when_the_log_dir_is_bac
     assert configs(broker) == {}
 
 
-def test_it_is_told_after_a_log_dir_has_failed_again_while_it_was_looked_at(
+def test_a_stray_log_is_reported_after_its_log_dir_failed_again(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = told(broker)
@@ -101,7 +101,7 @@ def test_it_is_told_after_a_log_dir_has_failed_again_while_it_was_looked_at(
     assert told(broker) == before
 
 
-def test_one_whose_topic_somebody_deletes_is_told_no_more_and_goes_when_the_log_dir_is_back(broker: Broker) -> None:
+def test_a_returning_stray_log_of_a_deleted_topic_is_removed(broker: Broker) -> None:
     broker.lose_disk()
     broker.show_only(a_topic(), a_tombstone())
     broker.show_only(a_tombstone())
@@ -112,8 +112,8 @@ def test_one_whose_topic_somebody_deletes_is_told_no_more_and_goes_when_the_log_
     assert strays_on_disk(broker) == []
 
 
-def test_one_whose_topic_comes_back_meanwhile_is_used_again_when_the_log_dir_is_back(broker: Broker) -> None:
-    """An empty one in another log dir would hide it."""
+def test_a_returning_stray_log_of_a_restored_topic_is_used(broker: Broker) -> None:
+    """A new, empty log in another log dir would hide it."""
     broker.lose_disk()
     broker.show_only(a_topic())
     assert broker.error_of_find() is ErrorCode.KAFKA_STORAGE_ERROR
@@ -122,7 +122,7 @@ def test_one_whose_topic_comes_back_meanwhile_is_used_again_when_the_log_dir_is_
     assert configs(broker) == {}
 
 
-def test_a_log_dir_that_is_offline_has_the_number_that_is_known_and_no_bytes(broker: Broker) -> None:
+def test_metrics_of_an_offline_log_dir_count_its_stray_logs_without_bytes(broker: Broker) -> None:
     online = dict(metrics(broker))
     assert online["barnabas_stray_logs"] == 1
     assert online["barnabas_stray_log_bytes"] > 0
@@ -132,8 +132,8 @@ def test_a_log_dir_that_is_offline_has_the_number_that_is_known_and_no_bytes(bro
     assert dict(metrics(broker)).keys() == online.keys()
 
 
-def test_a_log_dir_that_was_offline_at_the_start_has_no_number(broker: Broker) -> None:
-    """Nobody has looked at it."""
+def test_metrics_of_a_log_dir_that_was_offline_at_start_contain_no_count(broker: Broker) -> None:
+    """Its content is not known."""
     broker.folder.rename(broker.folder.parent / "elsewhere")
     broker.folder.write_text("no directory")
     broker.start_anew()

@@ -1,4 +1,4 @@
-"""The first batch of a transaction waits for the coordinator's word; a marker in between outdates that."""
+"""The first batch of a transaction waits for verification by the coordinator; a marker in between invalidates it."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +17,7 @@ ASKED = ("payments", ProducerEpoch(7, 0), FLIGHTS, True)
 
 
 class Gate:
-    """Says what a test wants, and remembers what it was asked."""
+    """A gate that returns the error that a test sets, and notes its calls."""
 
     def __init__(self) -> None:
         self.word = ErrorCode.NONE
@@ -55,14 +55,14 @@ def end(broker: Producing, epoch: int, version: int) -> None:
     broker.partition.append_marker(Marker(7, epoch, 0, is_commit=True), version, NOW_MS)
 
 
-def test_the_first_batch_of_a_partition_is_verified_and_the_others_are_not(broker: Producing, client: Client) -> None:
+def test_only_the_first_batch_of_a_transaction_in_a_partition_is_verified(broker: Producing, client: Client) -> None:
     assert client.send(batch()).error_code == ErrorCode.NONE
     assert client.send(batch(3)).base_offset == 3
     assert broker.handler_environment.gate.asked == [ASKED]
     assert broker.partition.log.producers.is_in_transaction(7, 0)
 
 
-def test_a_partition_joins_with_its_first_batch_only_where_the_cluster_has_the_level(
+def test_a_first_batch_does_not_add_its_partition_below_the_required_feature_level(
     broker: Producing, client: Client
 ) -> None:
     broker.handler_environment.gate.takes_in = False
@@ -70,7 +70,7 @@ def test_a_partition_joins_with_its_first_batch_only_where_the_cluster_has_the_l
     assert broker.handler_environment.gate.asked == [("payments", ProducerEpoch(7, 0), FLIGHTS, False)]
 
 
-def test_a_batch_that_is_sent_again_is_recognized(broker: Producing, client: Client) -> None:
+def test_a_batch_that_is_sent_again_is_recognized_as_a_duplicate(broker: Producing, client: Client) -> None:
     client.send(batch())
     end(broker, 0, 0)
     again = client.send(batch())
@@ -78,7 +78,7 @@ def test_a_batch_that_is_sent_again_is_recognized(broker: Producing, client: Cli
     assert len(broker.handler_environment.gate.asked) == 1
 
 
-def test_while_it_is_verified_no_later_request_is_read(broker: Producing, client: Client) -> None:
+def test_no_later_request_is_read_while_a_batch_is_verified(broker: Producing, client: Client) -> None:
     client.begin(bytes(batch()))
     assert client.is_muted
     broker.run_what_was_spawned()
@@ -97,7 +97,7 @@ def test_while_it_is_verified_no_later_request_is_read(broker: Producing, client
         (ErrorCode.NETWORK_EXCEPTION, 9, ErrorCode.NOT_ENOUGH_REPLICAS),
     ],
 )
-def test_what_the_coordinator_refuses_is_told_so_that_producers_understand(
+def test_an_error_of_the_coordinator_is_mapped_to_one_that_producers_know(
     broker: Producing, client: Client, word: ErrorCode, version: int, told: ErrorCode
 ) -> None:
     client.version, broker.handler_environment.gate.word = version, word
@@ -105,16 +105,14 @@ def test_what_the_coordinator_refuses_is_told_so_that_producers_understand(
     assert broker.partition.log.log_end_offset == 0
 
 
-def test_a_marker_that_comes_while_a_batch_is_verified_outdates_the_word(broker: Producing, client: Client) -> None:
+def test_a_batch_is_refused_if_a_marker_arrives_while_it_is_verified(broker: Producing, client: Client) -> None:
     client.version = 11
     broker.handler_environment.gate.meanwhile = lambda: end(broker, 0, 0)
     assert client.send(batch()).error_code == ErrorCode.INVALID_TXN_STATE
     assert not broker.partition.log.producers.is_in_transaction(7, 0)
 
 
-def test_a_batch_that_is_given_up_does_not_outdate_the_word_for_the_same_one_sent_again(
-    broker: Producing, client: Client
-) -> None:
+def test_giving_up_a_batch_does_not_invalidate_the_verification_of_its_retry(broker: Producing, client: Client) -> None:
     client.begin(bytes(batch()))
     client.answers.clear()
     again = Client(broker)
@@ -126,23 +124,25 @@ def test_a_batch_that_is_given_up_does_not_outdate_the_word_for_the_same_one_sen
     assert again.results()[0].error_code == ErrorCode.NONE
 
 
-def test_the_marker_of_the_transaction_before_does_not_outdate_it(broker: Producing, client: Client) -> None:
+def test_a_marker_of_the_previous_transaction_does_not_invalidate_the_verification(
+    broker: Producing, client: Client
+) -> None:
     broker.handler_environment.gate.meanwhile = lambda: end(broker, 1, 2)
     assert client.send(batch(epoch=1)).error_code == ErrorCode.NONE
 
 
-def test_a_batch_of_an_epoch_of_the_past_is_refused_without_a_question(broker: Producing, client: Client) -> None:
+def test_a_batch_with_an_old_producer_epoch_is_refused_without_verification(broker: Producing, client: Client) -> None:
     client.send(batch())
     end(broker, 1, 2)
     assert client.send(batch(3)).error_code == ErrorCode.INVALID_PRODUCER_EPOCH
     assert len(broker.handler_environment.gate.asked) == 1
 
 
-def test_a_producer_that_is_not_known_begins_with_sequence_0(broker: Producing, client: Client) -> None:
+def test_an_unknown_producer_must_begin_with_sequence_0(broker: Producing, client: Client) -> None:
     assert client.send(batch(3)).error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
-def test_a_batch_for_which_no_memory_is_left_is_refused_at_once(
+def test_a_batch_is_refused_immediately_if_no_memory_is_left(
     broker: Producing, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(inspector, "KEPT_BYTES_MAX", 100)
@@ -156,6 +156,6 @@ def test_a_batch_for_which_no_memory_is_left_is_refused_at_once(
     assert other.results()[0].error_code == ErrorCode.NONE
 
 
-def test_a_request_without_a_transactional_id_has_no_transaction(client: Client) -> None:
+def test_a_transactional_batch_without_a_transactional_id_is_refused(client: Client) -> None:
     client.transactional_id = None
     assert client.send(batch()).error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED

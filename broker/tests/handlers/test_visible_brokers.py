@@ -1,4 +1,4 @@
-"""Clients are told of brokers that are alive, and never of none at all."""
+"""Clients see the live brokers, or all brokers if none is alive."""
 
 from uuid import UUID
 
@@ -10,16 +10,16 @@ def broker(number: int, *, fenced: bool) -> BrokerRegistration:
     return BrokerRegistration(number, UUID(int=number), (), fenced=fenced)
 
 
-def test_clients_are_told_of_the_brokers_that_are_alive() -> None:
+def test_clients_see_the_live_brokers() -> None:
     alive, dead = broker(1, fenced=False), broker(2, fenced=True)
     assert visible_brokers([alive, dead]) == [alive]
 
 
-def test_clients_are_told_of_all_brokers_where_none_is_alive() -> None:
+def test_clients_see_all_brokers_if_none_is_alive() -> None:
     every = [broker(1, fenced=True), broker(2, fenced=True)]
     assert visible_brokers(every) == every
 
 
-def test_who_asks_for_fenced_brokers_is_told_of_all() -> None:
+def test_clients_that_request_fenced_brokers_see_all_brokers() -> None:
     every = [broker(1, fenced=False), broker(2, fenced=True)]
     assert visible_brokers(every, with_fenced=True) == every

@@ -1,4 +1,4 @@
-"""Markers end transactions, and consumers of committed records read up to the first that is open."""
+"""Markers end transactions; consumers with read_committed read up to the first open transaction."""
 
 import asyncio
 from pathlib import Path
@@ -41,7 +41,7 @@ def send(broker: Producing, producer_id: int, sequence: int) -> None:
 async def write(
     broker: Producing, producer_id: int, *topics: tuple[str, int], commit: bool = True, epoch: int = 0
 ) -> list[tuple[str, int, int]]:
-    """Write markers; the topics and partitions with their error codes."""
+    """Write markers; return the topics and partitions with their error codes."""
     marker = WriteTxnMarkersRequest.WritableTxnMarker(
         producer_id=producer_id,
         producer_epoch=epoch,
@@ -102,7 +102,7 @@ def read(broker: Producing, isolation_level: int) -> Any:
     return fetched(client)
 
 
-async def test_an_aborted_transaction_is_named_to_those_who_read_committed_records_only(broker: Producing) -> None:
+async def test_a_fetch_returns_aborted_transactions_only_with_read_committed(broker: Producing) -> None:
     send(broker, ALPHA, 0)
     send(broker, BETA, 0)
     assert await end(broker, ALPHA, commit=False) == [0]
@@ -113,7 +113,7 @@ async def test_an_aborted_transaction_is_named_to_those_who_read_committed_recor
     assert (uncommitted.last_stable_offset, uncommitted.aborted_transactions) == (1, None)
 
 
-async def test_a_fetch_waits_for_bytes_below_the_first_open_transaction(broker: Producing) -> None:
+async def test_a_read_committed_fetch_waits_for_bytes_below_the_first_open_transaction(broker: Producing) -> None:
     send(broker, ALPHA, 0)
     client = Client(broker)
     begin_fetch(broker, client, READ_COMMITTED)
@@ -132,7 +132,7 @@ async def test_a_marker_is_refused_where_kafka_refuses_it(broker: Producing) -> 
     assert broker.partition.log.log_end_offset == 2
 
 
-async def test_a_marker_is_answered_once_it_is_replicated(tmp_path: Path, broker: Producing) -> None:
+async def test_the_response_to_a_marker_waits_until_it_is_replicated(tmp_path: Path, broker: Producing) -> None:
     broker.show(led(HERE, 2, HERE, OTHER, replicas=2))
     writing = asyncio.ensure_future(write(broker, ALPHA))
     while broker.partition.log.log_end_offset == 0:

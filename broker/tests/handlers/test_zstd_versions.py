@@ -1,4 +1,4 @@
-"""zstd is refused where a client cannot know it, as in Kafka (KIP-110)."""
+"""zstd is refused for versions of requests that do not support it, as in Kafka (KIP-110)."""
 
 import asyncio
 from pathlib import Path
@@ -22,7 +22,7 @@ from barnabas_core.errors import ErrorCode
 
 
 class Channel:
-    """Keeps the answer."""
+    """A channel that keeps the response."""
 
     client, trust = Client("PLAINTEXT", "127.0.0.1:5", "client"), None
 
@@ -51,7 +51,7 @@ def services(broker: Broker) -> Any:
 
 @pytest.mark.parametrize("codec", list(Codec))
 @pytest.mark.parametrize("version", [3, 6, 7])
-def test_zstd_is_taken_from_produce_v7_on(broker: Broker, version: int, codec: Codec) -> None:
+def test_produce_accepts_zstd_from_version_7_on(broker: Broker, version: int, codec: Codec) -> None:
     batch = bytes(encode_batch([Record(0, NOW_MS, None, b"value")], attributes=codec))
     topic = ProduceRequest.TopicProduceData
     partition = topic.PartitionProduceData(index=0, records=batch)
@@ -68,7 +68,9 @@ def test_zstd_is_taken_from_produce_v7_on(broker: Broker, version: int, codec: C
 
 @pytest.mark.parametrize("compression", [Compression.ZSTD, Compression.LZ4, Compression.PRODUCER])
 @pytest.mark.parametrize("version", [4, 9, 10])
-def test_a_topic_in_zstd_is_given_from_fetch_v10_on(broker: Broker, version: int, compression: Compression) -> None:
+def test_fetch_returns_records_of_a_zstd_topic_from_version_10_on(
+    broker: Broker, version: int, compression: Compression
+) -> None:
     broker.partition.configure(LogConfig(compression=compression))
     batch = encode_batch([Record(0, NOW_MS, None, b"value")], attributes=Codec.ZSTD)
     broker.partition.append_as_leader(memoryview(batch), parse_header(batch, 0), NOW_MS)

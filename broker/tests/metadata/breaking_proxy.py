@@ -1,4 +1,4 @@
-"""A TCP proxy between a client and a server, whose connections a test breaks."""
+"""A TCP proxy between a client and a server; tests break its connections."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 
 class BreakingProxy:
-    """Passes bytes on both ways; `port` is where it listens."""
+    """A proxy that forwards bytes both ways; it listens on `port`."""
 
     def __init__(self, target: tuple[str, int]) -> None:
         self._target = target
@@ -15,7 +15,7 @@ class BreakingProxy:
         self.connections_total = 0
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One connection."""
+        """Serve one connection."""
         self.connections_total += 1
         there_reader, there_writer = await asyncio.open_connection(*self._target)
         self._writers |= {writer, there_writer}
@@ -23,7 +23,7 @@ class BreakingProxy:
         self._writers -= {writer, there_writer}
 
     def break_all(self) -> None:
-        """Every connection ends at once, in the middle of whatever passes."""
+        """Abort all connections immediately."""
         for writer in self._writers:
             writer.transport.abort()
 
@@ -41,7 +41,7 @@ async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -
 
 @asynccontextmanager
 async def breaking_proxy(target: tuple[str, int]) -> AsyncIterator[BreakingProxy]:
-    """One on a port of its own."""
+    """Run a proxy on a free port."""
     proxy = BreakingProxy(target)
     server = await asyncio.start_server(proxy.serve, "127.0.0.1", 0)
     proxy.port = server.sockets[0].getsockname()[1]

@@ -1,4 +1,4 @@
-"""Views of clusters for decisions."""
+"""Sample views of clusters for tests of decisions."""
 
 import random
 from collections.abc import Sequence

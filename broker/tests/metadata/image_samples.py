@@ -1,4 +1,4 @@
-"""Topics and changes for images."""
+"""Sample topics and changes for tests of images."""
 
 from uuid import UUID
 

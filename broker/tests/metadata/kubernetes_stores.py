@@ -24,7 +24,7 @@ NUMBERS = itertools.count()
 
 @pytest.fixture(scope="session")
 def plane(api_server: ControlPlane) -> ControlPlane:
-    """The API server, which knows state documents and who brokers are."""
+    """Return the API server with the CRD of state documents and the service account of brokers."""
     define_state_documents(api_server)
     api_server.kubectl("create", "serviceaccount", ACCOUNT)
     rbac = "rbac.authorization.k8s.io"
@@ -36,7 +36,7 @@ def plane(api_server: ControlPlane) -> ControlPlane:
 
 @pytest.fixture(scope="session")
 def account(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder that a pod finds: `token` and `ca.crt`."""
+    """Return a folder with `token` and `ca.crt`, as a pod finds it."""
     folder = tmp_path_factory.mktemp("service-account")
     (folder / "token").write_text(plane.kubectl("create", "token", ACCOUNT))
     (folder / "ca.crt").write_text(plane.authority.certificate.read_text())
@@ -61,7 +61,7 @@ def clock() -> ManualClock:
 
 @pytest.fixture
 def location() -> KubernetesCluster:
-    """One that no other test has."""
+    """Return a cluster that no other test uses."""
     return KubernetesCluster("default", f"cluster-{next(NUMBERS)}")
 
 

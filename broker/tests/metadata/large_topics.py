@@ -1,4 +1,4 @@
-"""Topics of so many partitions that they have several documents, and images that know of them."""
+"""Topics with so many partitions that they have several documents, and images of them."""
 
 import json
 from collections.abc import Sequence

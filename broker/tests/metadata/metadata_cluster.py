@@ -1,4 +1,4 @@
-"""Several brokers' metadata floors on one SQLite store, with a clock and heartbeats that a test moves."""
+"""The metadata layers of several brokers on one SQLite store, with a clock and heartbeats that a test controls."""
 
 import asyncio
 import random
@@ -78,7 +78,7 @@ class Node:
         await self.beats.get()
 
     async def join(self) -> None:
-        """As a broker starts; it is not admitted yet."""
+        """Join as a starting broker does; it is not admitted yet."""
         await image_feed.load(self.image, self.store)
         await self.membership.join()
         follow = image_feed.ImageFeed(self.image, self.store, asyncio.sleep).follow()
@@ -86,23 +86,23 @@ class Node:
         self._tasks = [asyncio.create_task(work) for work in works]
 
     async def start(self) -> None:
-        """As a broker starts, until it is let in."""
+        """Start as a broker does, and wait until it is admitted."""
         await self.join()
         async with asyncio.timeout(PATIENCE_S):
             await self.membership.admitted(self.image)
 
     def beat(self) -> None:
-        """Its heartbeat is due."""
+        """Make its heartbeat due."""
         self.beats.put_nowait(None)
         self.run_timers()
 
     def run_timers(self) -> None:
-        """As if all that it waits for were due."""
+        """Run all waiting timers as if they were due."""
         for timer in self.timers.waiting:
             timer.run()
 
     async def beaten(self) -> None:
-        """Its heartbeat was due, its leases are renewed, the controller's too, and the controller has run since."""
+        """Make its heartbeat due, and wait until its leases are renewed and the controller has run."""
         before, passes = self.controller.progress(), self.membership.passes
         self.beat()
         await self.lease_renewed()
@@ -111,7 +111,7 @@ class Node:
                 await asyncio.sleep(0.001)
 
     async def lease_renewed(self) -> None:
-        """Its lease lasts a whole session from now."""
+        """Wait until its lease lasts a whole session from now."""
         async with asyncio.timeout(PATIENCE_S):
             while True:
                 leases = {lease.name: lease for lease in await self.store.leases(f"broker-{self.broker_id}")}
@@ -119,7 +119,7 @@ class Node:
                     return
 
     async def end(self) -> None:
-        """As a process that is killed: nothing is said, and its leases end with it."""
+        """End like a killed process: it reports nothing, and its leases are not renewed."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -131,17 +131,17 @@ class Node:
         return self.image.brokers[self.broker_id].broker_epoch
 
     def state(self, topic: str, number: int = 0) -> PartitionState:
-        """One partition, as this broker knows it."""
+        """Return one partition from the image of this broker."""
         return self.image.topics[topic].partitions[number]
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        """Until its image is so."""
+        """Wait until its image satisfies the condition."""
         async with asyncio.timeout(PATIENCE_S):
             await self.image.until(condition)
 
 
 class ClusterOfNodes:
-    """Brokers come and go; `nodes` are those that run."""
+    """A cluster of brokers that start and end; `nodes` are the running ones."""
 
     def __init__(self, path: Path, **settings: str) -> None:
         self.path = path
@@ -151,7 +151,7 @@ class ClusterOfNodes:
         self._random = random.Random(7)
 
     async def node(self, broker_id: int, *, boot_id: str = "one boot", dirs: Iterable[int] = (1,)) -> Node:
-        """The next incarnation of a broker, not started."""
+        """Return the next incarnation of a broker, not started."""
         store = await SqliteStore.open(self.path, self.clock)
         registration = BrokerRegistration(
             broker_id,
@@ -164,18 +164,18 @@ class ClusterOfNodes:
         return self.nodes[broker_id]
 
     async def start(self, *broker_ids: int) -> list[Node]:
-        """Brokers one after the other: the first is the controller."""
+        """Start brokers one after the other: the first is the controller."""
         nodes = [await self.node(broker_id) for broker_id in broker_ids]
         for node in nodes:
             await node.start()
         return nodes
 
     async def kill(self, broker_id: int) -> None:
-        """The end of a process."""
+        """Kill the process of a broker."""
         await self.nodes.pop(broker_id).end()
 
     async def topics(self, *topics: TopicDocument) -> None:
-        """Writes topics as they are, and waits until everybody knows them."""
+        """Write topics as they are, and wait until all brokers know them."""
         (some, *_) = self.nodes.values()
         newest = [_newer_than(some.image.topics.get(topic.name), topic) for topic in topics]
         results = await some.store.write([Write(topic_key(topic.name), encode(topic)) for topic in newest])
@@ -184,14 +184,14 @@ class ClusterOfNodes:
                 await node.image.reached(max(result for result in results if isinstance(result, int)))
 
     async def close(self) -> None:
-        """Ends all."""
+        """Kill all brokers."""
         for broker_id in list(self.nodes):
             await self.kill(broker_id)
 
 
 @asynccontextmanager
 async def cluster_at(path: Path, **settings: str) -> AsyncIterator[ClusterOfNodes]:
-    """A cluster without brokers."""
+    """Yield a cluster without brokers."""
     cluster = ClusterOfNodes(path, **settings)
     try:
         yield cluster
@@ -200,7 +200,7 @@ async def cluster_at(path: Path, **settings: str) -> AsyncIterator[ClusterOfNode
 
 
 def _newer_than(known: TopicDocument | None, topic: TopicDocument) -> TopicDocument:
-    """`topic` with partition epochs above those of `known`, for no change lowers one."""
+    """Return `topic` with partition epochs above those of `known`, because no change lowers one."""
     epoch = max((1 + state.partition_epoch for state in known.partitions), default=0) if known is not None else 0
     partitions = [
         msgspec.structs.replace(each, partition_epoch=each.partition_epoch + epoch) for each in topic.partitions
@@ -209,13 +209,13 @@ def _newer_than(known: TopicDocument | None, topic: TopicDocument) -> TopicDocum
 
 
 def a_topic(name: str, *partitions: PartitionState, **configs: str) -> TopicDocument:
-    """A topic of these partitions; configs with `_` for `.`."""
+    """Return a topic with these partitions, and configs with `_` for `.`."""
     topic = TopicDocument(name, UUID(int=1 + sum(map(ord, name))), partitions)
     return msgspec.structs.replace(topic, configs={key.replace("_", "."): value for key, value in configs.items()})
 
 
 def led(*replicas: int, isr: Iterable[int] | None = None, leader: int | None = None, epoch: int = 5) -> PartitionState:
-    """A partition whose first replica leads, with all replicas in sync."""
+    """Return a partition; by default its first replica leads, and all replicas are in sync."""
     return PartitionState(
         replicas, replicas[0] if leader is None else leader, epoch, replicas if isr is None else tuple(isr)
     )

@@ -1,4 +1,4 @@
-"""States of partitions, and who lives, for decisions."""
+"""Sample states of partitions, and brokers, for tests of decisions."""
 
 from collections.abc import Sequence
 from uuid import UUID
@@ -13,7 +13,7 @@ PARTITION = TopicPartition("t", 0)
 
 
 def brokers(*living: int, fenced: Sequence[int] = (), stopping: Sequence[int] = ()) -> dict[int, BrokerRegistration]:
-    """Each in broker epoch 10 plus its id."""
+    """Return registrations; the epoch of each broker is 10 plus its id."""
     return {
         number: BrokerRegistration(
             number,

@@ -1,6 +1,6 @@
-"""What every store of secrets must do. A store's own test class gives the fixture `open_secrets`.
+"""The behaviour of every store of secrets. The test class of a store has the fixture `open_secrets`.
 
-That opens one more client of the same store, as another broker would.
+The fixture opens another client of the same store, as another broker would.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ MANY = 40
 
 
 async def until(changes: AsyncIterator[Secrets], secrets: Secrets) -> None:
-    """Return once changes have brought these, each as its last."""
+    """Wait until the last change of each of these secrets has its value."""
     last: dict[str, bytes | None] = {}
     async with asyncio.timeout(WAIT_S):
         while any(key not in last or last[key] != value for key, value in secrets.items()):
@@ -22,9 +22,7 @@ async def until(changes: AsyncIterator[Secrets], secrets: Secrets) -> None:
 
 
 class SecretConformance:
-    async def test_secrets_are_read_as_they_were_written_until_they_are_deleted(
-        self, open_secrets: OpenSecrets
-    ) -> None:
+    async def test_a_secret_is_read_as_written_until_it_is_deleted(self, open_secrets: OpenSecrets) -> None:
         mine, other = await open_secrets(), await open_secrets()
         stored = {f"scram/SCRAM-SHA-512/us/er, {number} \n\u00e9": b'"%d"' % number for number in range(MANY)}
         await mine.write(stored)
@@ -33,13 +31,13 @@ class SecretConformance:
         await other.write({"scram/a": None, "scram/b": b'"3"', "scram/never": None})
         assert await mine.read() == {**stored, "scram/b": b'"3"'}
 
-    async def test_the_first_who_creates_a_secret_decides_what_it_is(self, open_secrets: OpenSecrets) -> None:
+    async def test_the_first_client_that_creates_a_secret_sets_its_value(self, open_secrets: OpenSecrets) -> None:
         stores = [await open_secrets() for _ in range(3)]
         created = await asyncio.gather(*(each.create("secret", b'"%d"' % n) for n, each in enumerate(stores)))
         assert set(created) == {(await stores[0].read())["secret"]}
         assert await stores[1].create("secret", b'"later"') == created[0]
 
-    async def test_every_broker_hears_of_each_change_and_deletion(self, open_secrets: OpenSecrets) -> None:
+    async def test_every_change_and_deletion_is_reported_to_other_brokers(self, open_secrets: OpenSecrets) -> None:
         mine, other = await open_secrets(), await open_secrets()
         assert await other.read() == {}
         await mine.write({"scram/early": b'"0"'})
@@ -51,7 +49,7 @@ class SecretConformance:
         await mine.write({"scram/1": b'"changed"', "scram/2": None})
         await until(following, {"scram/1": b'"changed"', "scram/2": None})
 
-    async def test_who_follows_hears_that_the_store_is_closed(self, open_secrets: OpenSecrets) -> None:
+    async def test_following_ends_when_the_store_is_closed(self, open_secrets: OpenSecrets) -> None:
         store = await open_secrets()
         await store.create("secret", b'"1"')
         following = store.follow()

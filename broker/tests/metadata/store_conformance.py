@@ -1,6 +1,6 @@
-"""What every metadata store must do. A store's own test module calls these with a factory that opens it.
+"""The behaviour of every metadata store. The test class of a store inherits these tests, with a factory that opens it.
 
-A factory opens one more client of the same store, as another process would.
+A factory opens another client of the same store, as another process would.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ OpenStore = Callable[[], Awaitable[MetadataStore]]
 
 
 async def changes_until(store: MetadataStore, from_revision: int, last: int) -> list[Change]:
-    """Everything a new watch brings up to revision `last`."""
+    """Return all changes of a new watch up to revision `last`."""
     seen: list[Change] = []
     async with asyncio.timeout(PATIENCE_S):
         async for batch in store.watch(from_revision):
@@ -35,7 +35,7 @@ async def changes_until(store: MetadataStore, from_revision: int, last: int) -> 
 
 
 async def next_changes(store: MetadataStore, from_revision: int, count: int) -> list[Change]:
-    """The first `count` changes that a new watch brings, or a few more."""
+    """Return at least the first `count` changes of a new watch."""
     seen: list[Change] = []
     async with asyncio.timeout(PATIENCE_S):
         async for batch in store.watch(from_revision):
@@ -54,9 +54,9 @@ async def delete(store: MetadataStore, key: str, expected_version: int | None = 
 
 
 class StoreConformance:
-    """Inherit, and give the fixtures `open_store` and `clock`."""
+    """A subclass must have the fixtures `open_store` and `clock`."""
 
-    async def test_a_document_is_read_as_it_was_written(self, open_store: OpenStore) -> None:
+    async def test_a_document_is_read_as_written(self, open_store: OpenStore) -> None:
         store = await open_store()
         value = b'{"n":1,"N":[null,true,{"deep":["\xc3\xa4",-9007199254740993,0.5]}],"":"","none":null}'
         version = await store.put("topics/a", value)
@@ -65,7 +65,7 @@ class StoreConformance:
         assert (document.key, json.loads(document.value), document.version) == ("topics/a", json.loads(value), version)
         assert await store.get("topics/b") is None
 
-    async def test_a_write_on_another_version_is_refused(self, open_store: OpenStore) -> None:
+    async def test_a_write_that_expects_another_version_is_refused(self, open_store: OpenStore) -> None:
         store = await open_store()
         first = await store.put("k", b"1", ABSENT)
         with pytest.raises(VersionConflict) as refused:
@@ -80,12 +80,12 @@ class StoreConformance:
             await store.put("k", b"3", second)
         assert await store.get("k") is None
 
-    async def test_a_write_that_expects_nothing_always_passes(self, open_store: OpenStore) -> None:
+    async def test_a_write_without_an_expected_version_always_succeeds(self, open_store: OpenStore) -> None:
         store = await open_store()
         assert await store.put("k", b"1") < await store.put("k", b"2") < await delete(store, "k")
         assert await delete(store, "k") > 0
 
-    async def test_of_many_writes_each_passes_or_fails_for_itself(self, open_store: OpenStore) -> None:
+    async def test_each_of_several_writes_succeeds_or_fails_separately(self, open_store: OpenStore) -> None:
         store = await open_store()
         await store.put("b", b"0")
         first, conflict, third = await store.write([Write("a", b"1", 0), Write("b", b"1", 0), Write("c", b"1", 0)])
@@ -101,7 +101,7 @@ class StoreConformance:
         ]
         assert listing.revision >= max(first, third)
 
-    async def test_a_watch_brings_every_change_once_and_in_order(self, open_store: OpenStore) -> None:
+    async def test_a_watch_returns_every_change_once_and_in_order(self, open_store: OpenStore) -> None:
         store, other = await open_store(), await open_store()
         await store.put("topics/a", b"0")
         begin = (await store.listing()).revision
@@ -120,7 +120,7 @@ class StoreConformance:
         ]
         assert [change.revision for change in changes] == sorted({change.revision for change in changes})
 
-    async def test_a_watch_that_resumes_misses_nothing(self, open_store: OpenStore) -> None:
+    async def test_a_resumed_watch_misses_no_change(self, open_store: OpenStore) -> None:
         store = await open_store()
         begin = (await store.listing()).revision
         last = 0
@@ -141,7 +141,7 @@ class StoreConformance:
         assert [len(changes) for changes in seen] == [30, 30, 30]
         assert seen[0] == seen[1] == seen[2]
 
-    async def test_a_watch_gets_to_the_latest_revision_though_nothing_is_written(self, open_store: OpenStore) -> None:
+    async def test_a_watch_reaches_the_latest_revision_without_further_writes(self, open_store: OpenStore) -> None:
         store, other = await open_store(), await open_store()
         begin = (await store.listing()).revision
         await store.put("topics/a", b"1")
@@ -149,14 +149,14 @@ class StoreConformance:
         latest = await other.latest_revision()
         assert [change.value for change in await changes_until(store, begin, latest)] == [b"1", None]
 
-    async def test_a_delete_is_not_beyond_the_revision_that_it_returns(self, open_store: OpenStore) -> None:
+    async def test_the_revision_returned_by_a_delete_includes_the_delete(self, open_store: OpenStore) -> None:
         store = await open_store()
         version = await store.put("topics/a", b"1")
         begin = (await store.listing()).revision
         deleted = await delete(store, "topics/a", version)
         assert [change.value for change in await changes_until(store, begin, deleted)] == [None]
 
-    async def test_of_concurrent_writes_on_one_version_one_wins(self, open_store: OpenStore) -> None:
+    async def test_only_one_of_concurrent_writes_to_the_same_version_succeeds(self, open_store: OpenStore) -> None:
         stores = [await open_store() for _ in range(4)]
 
         async def increment(store: MetadataStore) -> None:
@@ -174,7 +174,9 @@ class StoreConformance:
         assert document is not None
         assert document.value == b"40"
 
-    async def test_a_lease_is_nobody_elses_until_it_expires(self, open_store: OpenStore, clock: ManualClock) -> None:
+    async def test_a_lease_cannot_be_acquired_by_another_holder_until_it_expires(
+        self, open_store: OpenStore, clock: ManualClock
+    ) -> None:
         store, other = await open_store(), await open_store()
         lease = await store.acquire_lease("controller", "a", 1000)
         assert lease is not None
@@ -188,7 +190,7 @@ class StoreConformance:
         with pytest.raises(LeaseLost):
             await store.renew_lease(lease)
 
-    async def test_a_renewed_lease_lasts_from_then_on(self, open_store: OpenStore, clock: ManualClock) -> None:
+    async def test_a_renewed_lease_lasts_from_its_renewal(self, open_store: OpenStore, clock: ManualClock) -> None:
         store, other = await open_store(), await open_store()
         lease = await store.acquire_lease("controller", "a", 1000)
         assert lease is not None
@@ -197,7 +199,7 @@ class StoreConformance:
             lease = await store.renew_lease(lease)
             assert await other.acquire_lease("controller", "b", 1000) is None
 
-    async def test_an_expired_lease_is_told_until_somebody_else_has_it(
+    async def test_an_expired_lease_is_listed_until_another_holder_acquires_it(
         self, open_store: OpenStore, clock: ManualClock
     ) -> None:
         store, other = await open_store(), await open_store()
@@ -208,7 +210,7 @@ class StoreConformance:
         taken = await other.acquire_lease("broker-1", "b", 1000)
         assert await store.leases("broker-") == [taken]
 
-    async def test_a_released_lease_is_free_at_once(self, open_store: OpenStore) -> None:
+    async def test_a_released_lease_can_be_acquired_immediately(self, open_store: OpenStore) -> None:
         store, other = await open_store(), await open_store()
         lease = await store.acquire_lease("controller", "a", 1000)
         assert lease is not None
@@ -217,21 +219,21 @@ class StoreConformance:
         taken = await other.acquire_lease("controller", "b", 1000)
         assert taken is not None
         assert taken.token > lease.token
-        await store.release_lease(lease)  # Lost by now: does no harm.
+        await store.release_lease(lease)  # The release of a lost lease has no effect.
         assert [lease.holder for lease in await store.leases("contr")] == ["b"]
 
-    async def test_a_holder_that_asks_again_keeps_its_lease(self, open_store: OpenStore) -> None:
+    async def test_a_holder_that_acquires_its_lease_again_keeps_it(self, open_store: OpenStore) -> None:
         store = await open_store()
         first = await store.acquire_lease("broker-1", "a", 1000)
         again = await store.acquire_lease("broker-1", "a", 1000)
         assert first == again
 
-    async def test_of_many_that_want_a_lease_one_gets_it(self, open_store: OpenStore) -> None:
+    async def test_only_one_of_several_clients_acquires_a_lease(self, open_store: OpenStore) -> None:
         stores = [await open_store() for _ in range(4)]
         leases = await asyncio.gather(*(s.acquire_lease("c", f"{n}", 1000) for n, s in enumerate(stores)))
         assert sum(lease is not None for lease in leases) == 1
 
-    async def test_of_many_that_want_an_expired_lease_one_gets_it(
+    async def test_only_one_of_several_clients_acquires_an_expired_lease(
         self, open_store: OpenStore, clock: ManualClock
     ) -> None:
         stores = [await open_store() for _ in range(4)]

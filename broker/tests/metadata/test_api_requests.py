@@ -1,4 +1,4 @@
-"""Requests to an API server that refuses, is busy, or gives no answer: what the store hears of it."""
+"""Requests to an API server that refuses, is busy, or does not respond."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -20,7 +20,7 @@ GONE = {"kind": "Status", "code": 410, "message": "too old resource version"}
 
 @asynccontextmanager
 async def asking(answer: Answering, tokens: list[str] | None = None) -> AsyncIterator[ApiRequests]:
-    """A server that answers so, and who asks it; with the next one of the tokens at each request."""
+    """Yield requests to a server that responds with `answer`; each request uses the next token."""
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", answer)
     runner = web.AppRunner(app, shutdown_timeout=0.1)
@@ -36,7 +36,7 @@ async def asking(answer: Answering, tokens: list[str] | None = None) -> AsyncIte
         await runner.cleanup()
 
 
-async def test_a_server_that_is_busy_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_request_to_a_busy_server_is_retried(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(api, "RETRY_AFTER_S", 0.01)
     statuses = [429, 429, 200]
 
@@ -48,7 +48,7 @@ async def test_a_server_that_is_busy_is_asked_again(monkeypatch: pytest.MonkeyPa
     assert statuses == []
 
 
-async def test_a_server_that_stays_busy_is_unavailable_with_what_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_server_that_stays_busy_is_unavailable_with_its_last_message(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(api, "RETRY_AFTER_S", 0.01)
     monkeypatch.setattr(api, "ANSWER_S", 0.1)
 
@@ -60,8 +60,8 @@ async def test_a_server_that_stays_busy_is_unavailable_with_what_it_says(monkeyp
             await requests.request("GET", "/api/v1/pods", timeout_s=0.2)
 
 
-async def test_a_server_that_is_busy_is_not_taken_for_one_that_hangs() -> None:
-    """Where no time is left to ask again, its last word counts, and streams go on."""
+async def test_a_busy_server_is_not_treated_as_unresponsive() -> None:
+    """If no time is left for a retry, the last response counts, and streams continue."""
     answers = [web.json_response(BUSY, status=429)]
 
     async def answer(request: web.Request) -> web.StreamResponse:
@@ -86,7 +86,7 @@ async def test_a_server_that_is_busy_is_not_taken_for_one_that_hangs() -> None:
         assert await anext(stream) == [b"2"]
 
 
-async def test_a_request_without_an_answer_ends_the_streams_that_may_hang_at_the_same_server() -> None:
+async def test_a_request_without_a_response_ends_the_streams_from_the_same_server() -> None:
     async def answer(request: web.Request) -> web.StreamResponse:
         if "watch" not in request.query:
             await asyncio.Event().wait()
@@ -105,7 +105,7 @@ async def test_a_request_without_an_answer_ends_the_streams_that_may_hang_at_the
             await anext(stream)
 
 
-async def test_a_stream_of_a_history_that_is_gone_says_so() -> None:
+async def test_a_stream_from_an_expired_revision_raises_history_compacted() -> None:
     async def answer(_: web.Request) -> web.Response:
         return web.json_response(GONE, status=410)
 
@@ -114,7 +114,7 @@ async def test_a_stream_of_a_history_that_is_gone_says_so() -> None:
             await anext(requests.stream("/api/v1/pods", {"watch": "1"}))
 
 
-async def test_a_token_that_is_renewed_is_in_the_next_request() -> None:
+async def test_the_next_request_uses_a_renewed_token() -> None:
     async def answer(request: web.Request) -> web.Response:
         return web.Response(text=request.headers["Authorization"])
 

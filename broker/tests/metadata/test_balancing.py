@@ -1,4 +1,4 @@
-"""The controller looks for partitions that go back to their preferred leaders in some topics a turn."""
+"""The controller searches for partitions without their preferred leader over several turns."""
 
 import asyncio
 from itertools import pairwise
@@ -16,7 +16,7 @@ NAMES = [f"t-{number}" for number in range(3 * THINGS_MAX)]
 
 
 class Topics(dict[str, TopicDocument]):
-    """Counts how many are looked at."""
+    """Topics that count their look-ups."""
 
     looked = 0
 
@@ -32,7 +32,7 @@ def image() -> MetadataImage:
     return made
 
 
-async def test_some_topics_are_looked_at_a_turn_and_one_that_is_deleted_meanwhile_is_left_out() -> None:
+async def test_topics_are_checked_over_several_turns_without_one_deleted_in_between() -> None:
     cluster = image()
     topics = cluster.topics
     assert isinstance(topics, Topics)

@@ -1,4 +1,4 @@
-"""ACLs of at most so many patterns are stored, and those that are there can still change and go."""
+"""The number of ACL patterns is limited; existing ones can still be changed and removed at the limit."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ WRITE = AclEntry("User:alice", "*", AclOperation.WRITE, Permission.ALLOW)
 A, B, C, D = (AclPattern(ResourceType.TOPIC, name, PatternType.LITERAL) for name in "abcd")
 
 
-async def test_a_pattern_beyond_the_bound_is_refused_until_another_goes(
+async def test_a_pattern_beyond_the_limit_is_refused_until_another_is_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(metadata_writer, "ACL_PATTERNS_MAX", 2)

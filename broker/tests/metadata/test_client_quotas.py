@@ -1,4 +1,4 @@
-"""The quota that holds for a client, and changes of quotas that are refused."""
+"""The quota that applies to a client, and changes of quotas that are refused."""
 
 import math
 
@@ -28,7 +28,7 @@ ORDER: tuple[QuotaEntity, ...] = (
 )
 
 
-def test_the_most_special_entity_with_the_quota_counts() -> None:
+def test_the_quota_of_the_most_specific_entity_applies() -> None:
     for first in range(len(ORDER)):
         quotas: AllQuotas = {entity: {KEY: float(number)} for number, entity in enumerate(ORDER) if number >= first}
         found = quota_of_client(quotas, KEY, "u", "c")
@@ -38,7 +38,7 @@ def test_the_most_special_entity_with_the_quota_counts() -> None:
     assert quota_of_client({ORDER[0]: {KEY: 1.0}}, "request_percentage", "u", "c") is None
 
 
-def test_rates_of_addresses_are_found_however_the_address_was_written() -> None:
+def test_rates_of_addresses_are_stored_under_the_normalized_address() -> None:
     rate = {"connection_creation_rate": 5.0}
     quotas: AllQuotas = {(("ip", name),): rate for name in ("2001:DB8:0::1", "::ffff:10.0.0.1", None)}
     assert connection_rates(quotas) == dict.fromkeys(("2001:db8::1", "10.0.0.1", None), 5.0)
@@ -56,13 +56,13 @@ def test_rates_of_addresses_are_found_however_the_address_was_written() -> None:
         [("ip", None), ("user", "a")],
     ],
 )
-def test_an_entity_that_cannot_be_is_refused(parts: list[tuple[str, str | None]]) -> None:
+def test_an_invalid_quota_entity_is_refused(parts: list[tuple[str, str | None]]) -> None:
     with pytest.raises(ApiError) as refusal:
         checked_entity(parts)
     assert refusal.value.code is ErrorCode.INVALID_REQUEST
 
 
-def test_changes_of_one_entity_are_all_made_or_none() -> None:
+def test_changes_of_one_entity_are_applied_together_or_not_at_all() -> None:
     good, bad = ORDER[2], ORDER[6]
     document, failures = decide_client_quotas(
         None, {good: [QuotaChange(KEY, 1024.0)], bad: [QuotaChange("request_percentage", 5), QuotaChange(KEY, 0.5)]}
@@ -77,12 +77,12 @@ def test_changes_of_one_entity_are_all_made_or_none() -> None:
     "change",
     [(KEY, -1.0), (KEY, 1.5), (KEY, 2.0**64), ("request_percentage", math.nan), ("connection_creation_rate", 1.0)],
 )
-def test_a_value_that_cannot_be_is_refused(change: tuple[str, float]) -> None:
+def test_an_invalid_quota_value_is_refused(change: tuple[str, float]) -> None:
     _, failures = decide_client_quotas(None, {ORDER[2]: [QuotaChange(*change)]})
     assert failures[ORDER[2]].code is ErrorCode.INVALID_REQUEST
 
 
-def test_more_quotas_than_a_document_holds_are_refused_and_fewer_are_not() -> None:
+def test_quotas_that_do_not_fit_into_a_document_are_refused() -> None:
     many: dict[QuotaEntity, list[QuotaChange]] = {
         (("user", "x" * 100 + str(number)),): [QuotaChange(KEY, 1.0)] for number in range(10_000)
     }

@@ -1,4 +1,4 @@
-"""Changes of configs and of features: taken or refused, from a view of the cluster."""
+"""Changes of configs and of features are accepted or refused by a view of the cluster."""
 
 import dataclasses
 
@@ -45,7 +45,7 @@ CONFIG_CHANGES = [
 
 
 @pytest.mark.parametrize(("changes", "expected"), CONFIG_CHANGES)
-def test_configs_of_a_topic_change(changes: list[ConfigChange], expected: dict[str, str]) -> None:
+def test_config_changes_of_a_topic_are_applied(changes: list[ConfigChange], expected: dict[str, str]) -> None:
     topic = a_topic("a", configs={"cleanup.policy": "compact"})
     assert decide_alter_topic(a_cluster(1, topic), "a", changes) == msgspec.structs.replace(topic, configs=expected)
 
@@ -69,26 +69,28 @@ REFUSED_CHANGES = [
 
 
 @pytest.mark.parametrize(("changes", "code", "message"), REFUSED_CHANGES)
-def test_changes_that_cannot_be_are_refused(changes: list[ConfigChange], code: ErrorCode, message: str) -> None:
+def test_invalid_config_changes_of_a_topic_are_refused(
+    changes: list[ConfigChange], code: ErrorCode, message: str
+) -> None:
     with pytest.raises(ApiError) as refused:
         decide_alter_topic(a_cluster(1, a_topic("a")), "a", changes)
     assert refused.value.code is code
     assert message in str(refused.value)
 
 
-def test_a_topic_that_is_not_there_has_no_configs() -> None:
+def test_a_config_change_of_an_unknown_topic_is_refused() -> None:
     with pytest.raises(ApiError) as refused:
         decide_alter_topic(a_cluster(1), "a", [])
     assert refused.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_replacing_removes_what_is_not_named() -> None:
+def test_replacing_configs_removes_those_that_are_not_named() -> None:
     changes = replace_all({"segment.ms": "5"}, {"retention.ms": "7", "segment.ms": "4"})
     assert changes == [ConfigChange("retention.ms", DELETE, None), ConfigChange("segment.ms", SET, "5")]
 
 
 def overridden(view: ClusterView, **overrides: dict[str, str]) -> ClusterView:
-    """`of_all` are those of all brokers, `of_0` those of broker 0."""
+    """Return the view with overrides: `of_all` for all brokers, `of_0` for broker 0."""
     return dataclasses.replace(
         view, overrides={name.removeprefix("of_").replace("all", ""): each for name, each in overrides.items()}
     )
@@ -110,7 +112,7 @@ REFUSED_BROKER_CHANGES = [
 @pytest.mark.parametrize(
     ("broker", "name", "value", "code", "message"), REFUSED_BROKER_CHANGES, ids=range(len(REFUSED_BROKER_CHANGES))
 )
-def test_broker_changes_that_cannot_be_are_refused(
+def test_invalid_config_changes_of_a_broker_are_refused(
     broker: str, name: str, value: str, code: ErrorCode, message: str
 ) -> None:
     with pytest.raises(ApiError) as refused:
@@ -119,7 +121,7 @@ def test_broker_changes_that_cannot_be_are_refused(
     assert message in str(refused.value)
 
 
-def test_a_brokers_configs_must_fit_together_with_those_of_all() -> None:
+def test_a_config_of_one_broker_must_not_contradict_those_of_all_brokers() -> None:
     limited = overridden(a_cluster(1), of_all={MAX_LAG: "5"})
     change = ConfigChange("log.cleaner.min.compaction.lag.ms", SET, "9")
     with pytest.raises(ApiError, match=r"must be at most log\.cleaner\.max\.compaction\.lag\.ms=5"):
@@ -132,7 +134,7 @@ LAGGING = {"min.compaction.lag.ms": "60000"}
 
 
 @pytest.mark.parametrize("broker", ["0", ""])
-def test_a_brokers_config_that_contradicts_a_topics_own_is_refused(broker: str) -> None:
+def test_a_broker_config_that_contradicts_a_topic_config_is_refused(broker: str) -> None:
     view = a_cluster(1, a_topic("flights", configs=LAGGING))
     with pytest.raises(ApiError) as refused:
         decide_alter_broker(view, broker, [ConfigChange(MAX_LAG, SET, "1000")])
@@ -142,7 +144,7 @@ def test_a_brokers_config_that_contradicts_a_topics_own_is_refused(broker: str) 
     )
 
 
-def test_a_config_of_all_brokers_is_held_against_the_topics_on_brokers_with_their_own() -> None:
+def test_a_config_of_all_brokers_must_not_contradict_topics_despite_other_overrides() -> None:
     view = dataclasses.replace(
         a_cluster(2, a_topic("flights", configs=LAGGING)), overrides={"1": {"log.cleaner.min.compaction.lag.ms": "5"}}
     )
@@ -151,7 +153,7 @@ def test_a_config_of_all_brokers_is_held_against_the_topics_on_brokers_with_thei
         decide_alter_broker(view, "", [ConfigChange(MAX_LAG, SET, "1000")])
 
 
-def test_what_is_wrong_for_all_brokers_is_refused_also_where_the_broker_that_is_asked_has_its_own() -> None:
+def test_an_invalid_config_of_all_brokers_is_refused_although_one_broker_overrides_it() -> None:
     view = overridden(a_cluster(2), of_0={"log.retention.ms": "5", MAX_LAG: "70000"})
     for change in (ConfigChange("log.retention.ms", SET, "-7"), ConfigChange(MAX_LAG, SET, "0")):
         with pytest.raises(ApiError, match=f"{change.name}={change.value}: must be"):
@@ -161,13 +163,13 @@ def test_what_is_wrong_for_all_brokers_is_refused_also_where_the_broker_that_is_
         decide_alter_broker(with_topic, "", [ConfigChange(MAX_LAG, SET, "1000")])
 
 
-def test_what_is_for_all_brokers_must_fit_together_with_what_each_has_for_itself() -> None:
+def test_a_config_of_all_brokers_must_not_contradict_those_of_single_brokers() -> None:
     view = overridden(a_cluster(2), of_1={"log.cleaner.min.compaction.lag.ms": "60000"})
     with pytest.raises(ApiError, match=r"must be at most log\.cleaner\.max\.compaction\.lag\.ms=1000"):
         decide_alter_broker(view, "", [ConfigChange(MAX_LAG, SET, "1000")])
 
 
-def test_what_is_stored_for_a_broker_that_is_gone_for_good_is_in_nobodys_way() -> None:
+def test_stored_configs_of_an_unregistered_broker_block_no_change() -> None:
     view = overridden(a_cluster(1, a_topic("flights")), of_7={MAX_LAG: "1000"})
     change = ConfigChange("log.cleaner.min.compaction.lag.ms", SET, "5000")
     assert decide_alter_broker(view, "", [change]) == {change.name: "5000"}
@@ -175,13 +177,13 @@ def test_what_is_stored_for_a_broker_that_is_gone_for_good_is_in_nobodys_way() -
     assert decide_alter_topic(view, "flights", [topics_own]).configs == {topics_own.name: "5000"}
 
 
-def test_a_topics_config_is_held_against_brokers_without_their_own_also_where_another_is_asked() -> None:
+def test_a_topic_config_must_not_contradict_the_config_of_all_brokers() -> None:
     view = overridden(a_cluster(2, a_topic("flights")), of_0={MAX_LAG: "70000"}, of_all={MAX_LAG: "1000"})
     with pytest.raises(ApiError, match=r"must be at most max\.compaction\.lag\.ms=1000"):
         decide_alter_topic(view, "flights", [ConfigChange("min.compaction.lag.ms", SET, "60000")])
 
 
-def test_a_topics_config_is_held_against_every_broker_that_has_its_own() -> None:
+def test_a_topic_config_must_not_contradict_the_config_of_any_broker() -> None:
     view = dataclasses.replace(a_cluster(2, a_topic("flights")), overrides={"1": {MAX_LAG: "1000"}})
     change = [ConfigChange("min.compaction.lag.ms", SET, "60000")]
     with pytest.raises(ApiError, match=r"must be at most max\.compaction\.lag\.ms=1000"):
@@ -190,7 +192,7 @@ def test_a_topics_config_is_held_against_every_broker_that_has_its_own() -> None
         create(view, NewTopic("trains", configs=LAGGING))
 
 
-def test_what_is_stored_and_wrong_is_in_the_way_of_no_other_change() -> None:
+def test_an_invalid_stored_config_blocks_no_other_change() -> None:
     view = a_cluster(1, a_topic("flights", configs={"of.a.newer.version": "1"}))
     changed = decide_alter_topic(view, "flights", [ConfigChange("retention.ms", SET, "5")])
     assert changed.configs == {"of.a.newer.version": "1", "retention.ms": "5"}
@@ -199,7 +201,7 @@ def test_what_is_stored_and_wrong_is_in_the_way_of_no_other_change() -> None:
     assert decide_alter_broker(view, "", [ConfigChange("message.max.bytes", DELETE, None)]) == {}
 
 
-def test_min_insync_replicas_is_set_for_all_brokers_and_not_removed() -> None:
+def test_min_insync_replicas_of_all_brokers_can_be_set_but_not_removed() -> None:
     assert decide_alter_broker(a_cluster(1), "", [ConfigChange("min.insync.replicas", SET, "2")]) == {
         "min.insync.replicas": "2"
     }
@@ -219,7 +221,7 @@ def test_min_insync_replicas_is_set_for_all_brokers_and_not_removed() -> None:
     ],
 )
 @pytest.mark.parametrize("broker", ["0", ""])
-def test_settings_without_effect_are_taken_while_the_broker_runs_as_in_its_file(broker: str, name: str) -> None:
+def test_settings_without_effect_can_be_set_and_deleted_dynamically(broker: str, name: str) -> None:
     configs = decide_alter_broker(a_cluster(1), broker, [ConfigChange(name, SET, "3")])
     assert configs == {name: "3"}
     view = overridden(a_cluster(1), of_0=configs, of_all=configs)
@@ -235,17 +237,17 @@ def with_features(broker_id: int, features: dict[str, tuple[int, int]]) -> Broke
     return msgspec.structs.replace(registration(broker_id), features=features)
 
 
-def test_a_level_is_raised_when_every_registered_broker_supports_it() -> None:
+def test_a_feature_level_is_raised_only_if_every_registered_broker_supports_it() -> None:
     update = FeatureUpdate(METADATA_LEVEL, 2, UpgradeType.UPGRADE)
     everybody = [with_features(0, LATER), with_features(1, LATER)]
     assert decide_update_features(FIRST_LEVELS, [update], everybody, []) == {METADATA_LEVEL: 2, ELR: 1}
-    older = [with_features(0, LATER), registration(1)]  # It registered before there were levels.
+    older = [with_features(0, LATER), registration(1)]  # Broker 1 registered before features had levels.
     with pytest.raises(ApiError, match="broker 1 supports levels 1 to 1") as refused:
         decide_update_features(FIRST_LEVELS, [update], older, [])
     assert refused.value.code is ErrorCode.INVALID_UPDATE_VERSION
 
 
-def test_a_downgrade_has_to_be_asked_for() -> None:
+def test_a_feature_level_is_lowered_only_by_an_explicit_downgrade() -> None:
     levels = {METADATA_LEVEL: 2, ELR: 1}
     with pytest.raises(ApiError, match="an upgrade cannot lower the level"):
         decide_update_features(levels, [FeatureUpdate(METADATA_LEVEL, 1, UpgradeType.UPGRADE)], [], [])
@@ -261,7 +263,7 @@ def test_a_downgrade_has_to_be_asked_for() -> None:
         (METADATA_LEVEL, 99, "this broker supports levels 1 to 3"),
     ],
 )
-def test_levels_that_cannot_be_are_refused(name: str, level: int, why: str) -> None:
+def test_unsupported_feature_levels_are_refused(name: str, level: int, why: str) -> None:
     with pytest.raises(ApiError, match=why) as refused:
         decide_update_features(FIRST_LEVELS, [FeatureUpdate(name, level, UpgradeType.UNSAFE_DOWNGRADE)], [], [])
     assert refused.value.code is ErrorCode.INVALID_UPDATE_VERSION
@@ -272,7 +274,7 @@ OF_METADATA_ALONE = FeatureUpdate(METADATA_LEVEL, 3, UpgradeType.UPGRADE)
 BACK = FeatureUpdate(METADATA_LEVEL, 2, UpgradeType.SAFE_DOWNGRADE)
 
 
-def test_the_rise_of_the_metadata_level_sets_the_version_of_transactions_unless_it_is_named() -> None:
+def test_raising_the_metadata_level_sets_the_transaction_version_unless_it_is_named() -> None:
     levels = {METADATA_LEVEL: 2, ELR: 1}
     assert decide_update_features(levels, [OF_METADATA_ALONE], EVERYBODY, []) == NEW_LEVELS
     named = FeatureUpdate(TRANSACTION_VERSION, 1, UpgradeType.UPGRADE)
@@ -280,12 +282,12 @@ def test_the_rise_of_the_metadata_level_sets_the_version_of_transactions_unless_
     assert raised[TRANSACTION_VERSION] == 1
 
 
-def test_a_cluster_that_goes_back_has_no_version_of_transactions_which_older_brokers_would_not_know() -> None:
+def test_lowering_the_metadata_level_removes_the_transaction_version() -> None:
     assert decide_update_features(NEW_LEVELS, [BACK], EVERYBODY, []) == {METADATA_LEVEL: 2, ELR: 1}
 
 
 @pytest.mark.parametrize("update", [BACK, FeatureUpdate(TRANSACTION_VERSION, 1, UpgradeType.SAFE_DOWNGRADE)])
-def test_the_version_of_transactions_is_not_lowered_while_one_is_open(update: FeatureUpdate) -> None:
+def test_the_transaction_version_is_not_lowered_while_transactions_are_open(update: FeatureUpdate) -> None:
     assert lowers_transactions(NEW_LEVELS, [update])
     assert not lowers_transactions({METADATA_LEVEL: 2, ELR: 1}, [OF_METADATA_ALONE])
     message = r"for feature transaction.version: transactions are open \(pay, ship\); end these transactions first"
@@ -293,7 +295,7 @@ def test_the_version_of_transactions_is_not_lowered_while_one_is_open(update: Fe
         decide_update_features(NEW_LEVELS, [update], EVERYBODY, [], ["pay", "ship"])
 
 
-def test_a_version_says_of_which_clusters_it_cannot_be_part() -> None:
+def test_an_unsupported_feature_level_of_the_cluster_is_reported() -> None:
     assert unsupported(FIRST_LEVELS) is None
     assert unsupported({METADATA_LEVEL: 4}) == (
         "feature barnabas.metadata.version is finalized at level 4, but this broker version supports levels 1 to 3"

@@ -1,4 +1,4 @@
-"""The controller on a real store: what is asked for is there when the answer is."""
+"""The metadata writer on a real store: a change is in the image when its result is returned."""
 
 import asyncio
 import random
@@ -48,7 +48,7 @@ class Broker:
 
 @asynccontextmanager
 async def started(path: Path, broker_id: int = 0, **settings: str) -> AsyncIterator[Broker]:
-    """A broker's metadata floor, following the store."""
+    """Yield the metadata layer of a broker that follows the store."""
     config = parse_broker_config({name.replace("_", "."): value for name, value in settings.items()})
     store = await SqliteStore.open(path, ManualClock())
     registration = BrokerRegistration(broker_id, UUID(int=broker_id), (Endpoint("PLAINTEXT", "localhost", 9092),))
@@ -76,7 +76,7 @@ def code_of(outcome: object) -> ErrorCode:
     return outcome.code
 
 
-async def test_a_created_topic_is_in_the_image_when_the_answer_comes(broker: Broker) -> None:
+async def test_a_created_topic_is_in_the_image_when_its_creation_returns(broker: Broker) -> None:
     seen: list[ImageChange] = []
     broker.image.subscribe(seen.append)
     outcomes = await broker.writer.create_topics([NewTopic("flights", partitions=6)])
@@ -88,7 +88,7 @@ async def test_a_created_topic_is_in_the_image_when_the_answer_comes(broker: Bro
     assert seen == [ImageChange(created=(topic,))]
 
 
-async def test_topics_outlive_the_broker(tmp_path: Path) -> None:
+async def test_topics_survive_a_restart_of_the_broker(tmp_path: Path) -> None:
     path = tmp_path / "metadata.sqlite"
     async with started(path) as broker:
         created = await broker.writer.create_topics([NewTopic("a", configs={"retention.ms": "1000"})])
@@ -96,7 +96,7 @@ async def test_topics_outlive_the_broker(tmp_path: Path) -> None:
         assert broker.image.topics == created
 
 
-async def test_each_topic_of_a_request_passes_or_fails_for_itself(broker: Broker) -> None:
+async def test_each_topic_of_a_request_is_created_or_refused_separately(broker: Broker) -> None:
     await broker.writer.create_topics([NewTopic("there")])
     outcomes = await broker.writer.create_topics(
         [NewTopic("there"), NewTopic("new"), NewTopic("bad name"), NewTopic("twice"), NewTopic("twice")]
@@ -117,7 +117,7 @@ async def test_validating_a_topic_writes_nothing(broker: Broker) -> None:
     assert (await broker.store.listing()).revision == revision
 
 
-async def test_very_many_topics_are_validated_some_a_turn_and_against_each_other(broker: Broker) -> None:
+async def test_very_many_topics_are_validated_over_several_turns_and_against_each_other(broker: Broker) -> None:
     names = [f"topic.{number}" for number in range(3 * WRITTEN_ITEMS)]
     asked = [NewTopic(name) for name in (*names, "topic_0")]
     validating = asyncio.ensure_future(broker.writer.create_topics(asked, validate_only=True))
@@ -131,7 +131,7 @@ async def test_very_many_topics_are_validated_some_a_turn_and_against_each_other
     assert [each.name for each in outcomes.values() if isinstance(each, TopicDocument)] == names
 
 
-async def test_of_two_brokers_that_create_one_topic_one_does(tmp_path: Path) -> None:
+async def test_only_one_of_two_brokers_creates_the_same_topic(tmp_path: Path) -> None:
     path = tmp_path / "metadata.sqlite"
     async with started(path, 0) as one, started(path, 1) as two:
         names = [f"t{number}" for number in range(20)]
@@ -168,7 +168,7 @@ async def test_a_topic_is_deleted_by_name_or_id(broker: Broker) -> None:
     assert [topic.name for change in seen for topic in change.deleted] == ["a", "b"]
 
 
-async def test_deletion_can_be_switched_off(tmp_path: Path) -> None:
+async def test_topics_cannot_be_deleted_if_delete_topic_enable_is_false(tmp_path: Path) -> None:
     async with started(tmp_path / "m.sqlite", delete_topic_enable="false") as broker:
         await broker.writer.create_topics([NewTopic("a")])
         outcomes = await broker.writer.delete_topics(["a"])
@@ -176,7 +176,7 @@ async def test_deletion_can_be_switched_off(tmp_path: Path) -> None:
         assert "a" in broker.image.topics
 
 
-async def test_partitions_grow_and_never_shrink(broker: Broker) -> None:
+async def test_the_number_of_partitions_can_only_increase(broker: Broker) -> None:
     await broker.writer.create_topics([NewTopic("a", partitions=6)])
     before = broker.image.topics["a"]
     assert await broker.writer.create_partitions([NewPartitions("a", 12)]) == {"a": None}
@@ -190,7 +190,7 @@ async def test_partitions_grow_and_never_shrink(broker: Broker) -> None:
     assert code_of(outcomes["b"]) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-async def test_configs_of_topics_change_one_by_one(broker: Broker) -> None:
+async def test_configs_of_a_topic_are_changed_incrementally(broker: Broker) -> None:
     await broker.writer.create_topics([NewTopic("a", configs={"retention.ms": "1000"})])
     changes = [
         ConfigChange("retention.ms", ConfigOperation.DELETE, None),
@@ -212,7 +212,7 @@ async def test_configs_of_topics_are_replaced(broker: Broker) -> None:
     assert broker.image.topics["a"].configs == {"retention.ms": "7"}
 
 
-async def test_configs_of_brokers_are_kept_apart_from_those_of_all(broker: Broker) -> None:
+async def test_configs_of_one_broker_are_separate_from_those_of_all_brokers(broker: Broker) -> None:
     one, everyone = ConfigResource(BROKER, "0"), ConfigResource(BROKER, "")
     changes = {
         one: [ConfigChange("log.retention.ms", ConfigOperation.SET, "1000")],
@@ -223,7 +223,7 @@ async def test_configs_of_brokers_are_kept_apart_from_those_of_all(broker: Broke
     assert (config.log_retention_ms, config.message_max_bytes) == (1000, 2000)
 
 
-async def test_producer_ids_are_never_given_twice(tmp_path: Path) -> None:
+async def test_producer_ids_are_never_allocated_twice(tmp_path: Path) -> None:
     path = tmp_path / "metadata.sqlite"
     async with started(path, 0) as one, started(path, 1) as two:
         blocks = await asyncio.gather(*(b.writer.allocate_producer_ids() for b in (one, two) for _ in range(10)))
@@ -234,7 +234,7 @@ async def test_producer_ids_are_never_given_twice(tmp_path: Path) -> None:
     assert {len(block) for block in blocks} == {1000}
 
 
-async def test_the_offsets_topic_is_made_as_the_coordinator_needs_it(tmp_path: Path) -> None:
+async def test_the_offsets_topic_is_created_with_the_settings_of_the_coordinator(tmp_path: Path) -> None:
     async with started(tmp_path / "m.sqlite", offsets_topic_replication_factor="1") as broker:
         assert await broker.writer.create_automatically(["__consumer_offsets", "plain"]) == {}
         assert await broker.writer.create_automatically(["__consumer_offsets"]) == {}
@@ -252,7 +252,7 @@ async def test_the_offsets_topic_is_made_as_the_coordinator_needs_it(tmp_path: P
         ({"transaction_state_log_replication_factor": "2", "transaction_state_log_min_isr": "2"}, "2"),
     ],
 )
-def test_the_topic_of_transactions_spares_one_replica_unless_the_settings_say_otherwise(
+def test_min_isr_of_the_transaction_topic_is_one_below_its_replicas_by_default(
     settings: dict[str, str], min_isr: str
 ) -> None:
     texts = {name.replace("_", "."): text for name, text in settings.items()}
@@ -260,18 +260,18 @@ def test_the_topic_of_transactions_spares_one_replica_unless_the_settings_say_ot
     assert made.configs["min.insync.replicas"] == min_isr
 
 
-async def test_the_offsets_topic_waits_for_enough_brokers(broker: Broker) -> None:
+async def test_the_offsets_topic_is_not_created_without_enough_brokers(broker: Broker) -> None:
     outcomes = await broker.writer.create_automatically(["__consumer_offsets"])
     assert outcomes == {"__consumer_offsets": ErrorCode.INVALID_REPLICATION_FACTOR}
 
 
-async def test_a_store_that_is_away_times_requests_out(broker: Broker) -> None:
+async def test_a_request_times_out_while_the_store_is_unavailable(broker: Broker) -> None:
     await broker.store.close()
     outcomes = await broker.writer.create_topics([NewTopic("a")])
     assert code_of(outcomes["a"]) is ErrorCode.REQUEST_TIMED_OUT
 
 
-async def test_the_cluster_id_is_made_once(tmp_path: Path) -> None:
+async def test_the_cluster_id_is_created_once(tmp_path: Path) -> None:
     stores = [await SqliteStore.open(tmp_path / "m.sqlite", ManualClock()) for _ in range(3)]
     ids = await asyncio.gather(*(ensure_cluster_id(store, random.Random(n)) for n, store in enumerate(stores)))
     assert len(set(ids)) == 1

@@ -1,4 +1,4 @@
-"""Brokers die, come back and follow each other as controller; the partitions go with those that live."""
+"""The controller moves partitions to live brokers when brokers die, return, and take over as controller."""
 
 import asyncio
 from pathlib import Path
@@ -21,7 +21,7 @@ from barnabas_core.topic_partition import TopicPartition
 from harness.deadline import PATIENCE_S
 
 
-async def test_brokers_join_fenced_and_are_let_in_by_the_controller(cluster: ClusterOfNodes) -> None:
+async def test_brokers_join_fenced_and_are_unfenced_by_the_controller(cluster: ClusterOfNodes) -> None:
     first, second = await cluster.start(1, 2)
     assert first.membership.is_controller
     assert not second.membership.is_controller
@@ -29,7 +29,7 @@ async def test_brokers_join_fenced_and_are_let_in_by_the_controller(cluster: Clu
     assert second.image.controller_id == 1
 
 
-async def test_a_suspected_broker_that_is_dead_loses_its_partitions(cluster: ClusterOfNodes) -> None:
+async def test_a_suspected_dead_broker_loses_its_partitions(cluster: ClusterOfNodes) -> None:
     _, second, _ = await cluster.start(1, 2, 3)
     await cluster.topics(a_topic("t", led(3, 1, 2), led(1, 2, 3)))
     await cluster.kill(3)
@@ -40,12 +40,12 @@ async def test_a_suspected_broker_that_is_dead_loses_its_partitions(cluster: Clu
     assert second.state("t", 1) == PartitionState((1, 2, 3), leader=1, leader_epoch=5, isr=(1, 2), partition_epoch=1)
 
 
-async def test_a_suspected_broker_that_lives_keeps_its_partitions(cluster: ClusterOfNodes) -> None:
+async def test_a_suspected_live_broker_keeps_its_partitions(cluster: ClusterOfNodes) -> None:
     first, second, _ = await cluster.start(1, 2, 3)
     await cluster.topics(a_topic("t", led(3, 1, 2)))
     first.controller.suspect(3)
     second.controller.suspect(3)
-    await cluster.topics(a_topic("later", led(1)))  # What came of the suspicion would have come before.
+    await cluster.topics(a_topic("later", led(1)))  # A result of the suspicion would precede this topic.
     await cluster.kill(2)
     first.controller.suspect(2)
     await first.until(lambda: first.image.live_brokers() == [1, 3])
@@ -53,7 +53,7 @@ async def test_a_suspected_broker_that_lives_keeps_its_partitions(cluster: Clust
     assert first.state("t").leader == 3
 
 
-async def test_when_the_controller_dies_another_one_takes_over_at_once(cluster: ClusterOfNodes) -> None:
+async def test_another_broker_takes_over_immediately_when_the_controller_dies(cluster: ClusterOfNodes) -> None:
     _, second, third = await cluster.start(1, 2, 3)
     await cluster.topics(a_topic("t", led(1, 2, 3)))
     await cluster.kill(1)
@@ -65,7 +65,7 @@ async def test_when_the_controller_dies_another_one_takes_over_at_once(cluster: 
     assert second.image.live_brokers() == [2, 3]
 
 
-async def test_without_a_suspicion_the_controller_sees_the_death_at_its_next_heartbeat(cluster: ClusterOfNodes) -> None:
+async def test_the_controller_notices_a_dead_broker_at_its_next_heartbeat(cluster: ClusterOfNodes) -> None:
     first, *_ = await cluster.start(1, 2, 3)
     await cluster.topics(a_topic("t", led(2, 3, 1)))
     await cluster.kill(2)
@@ -73,7 +73,7 @@ async def test_without_a_suspicion_the_controller_sees_the_death_at_its_next_hea
     await first.until(lambda: first.state("t").leader == 3)
 
 
-async def test_a_broker_that_is_silent_for_a_session_is_fenced_and_let_in_again(cluster: ClusterOfNodes) -> None:
+async def test_a_broker_without_heartbeats_for_a_session_is_fenced_and_unfenced_later(cluster: ClusterOfNodes) -> None:
     first, second = await cluster.start(1, 2)
     await cluster.topics(a_topic("t", led(2, 1)))
     for _ in range(SESSION_MS // HEARTBEAT_MS):
@@ -96,7 +96,7 @@ async def test_a_broker_that_is_silent_for_a_session_is_fenced_and_let_in_again(
     assert first.state("t").isr == (1,)
 
 
-async def test_the_last_in_sync_replica_leads_again_when_it_is_back(cluster: ClusterOfNodes) -> None:
+async def test_the_last_in_sync_replica_leads_again_after_its_restart(cluster: ClusterOfNodes) -> None:
     first, _ = await cluster.start(1, 2)
     await cluster.topics(a_topic("t", led(2, 1, isr=[2])))
     await cluster.kill(2)
@@ -109,7 +109,7 @@ async def test_the_last_in_sync_replica_leads_again_when_it_is_back(cluster: Clu
     assert first.state("t").leader_epoch == 7
 
 
-async def test_a_broker_that_starts_anew_before_anybody_noticed_is_a_follower_first(cluster: ClusterOfNodes) -> None:
+async def test_a_broker_that_restarts_unnoticed_becomes_a_follower(cluster: ClusterOfNodes) -> None:
     _, second, _ = await cluster.start(1, 2, 3)
     await cluster.topics(a_topic("t", led(3, 1, 2)))
     await cluster.kill(3)
@@ -120,7 +120,7 @@ async def test_a_broker_that_starts_anew_before_anybody_noticed_is_a_follower_fi
     await second.until(lambda: second.image.live_brokers() == [1, 2, 3])
 
 
-async def test_a_machine_that_lost_power_may_lack_records(cluster: ClusterOfNodes) -> None:
+async def test_an_eligible_leader_replica_is_removed_after_a_reboot_of_its_machine(cluster: ClusterOfNodes) -> None:
     first, _, _ = await cluster.start(1, 2, 3)
     await cluster.topics(a_topic("t", led(3, 2, 1, isr=[3, 2]), min_insync_replicas="2"))
     await cluster.kill(3)
@@ -136,7 +136,7 @@ async def test_a_machine_that_lost_power_may_lack_records(cluster: ClusterOfNode
     assert first.state("t").isr == (2,)
 
 
-async def test_a_single_broker_goes_on_where_it_stopped(cluster: ClusterOfNodes) -> None:
+async def test_a_single_broker_leads_its_partitions_again_after_a_restart(cluster: ClusterOfNodes) -> None:
     await cluster.start(1)
     await cluster.topics(a_topic("t", led(1), led(1, epoch=3)))
     await cluster.kill(1)
@@ -145,7 +145,7 @@ async def test_a_single_broker_goes_on_where_it_stopped(cluster: ClusterOfNodes)
     assert again.membership.is_controller
 
 
-async def test_a_single_broker_that_lost_power_leads_in_a_new_epoch_once_the_loss_is_accepted(
+async def test_a_single_broker_leads_after_a_power_cut_once_the_loss_is_accepted(
     cluster: ClusterOfNodes,
 ) -> None:
     await cluster.start(1)
@@ -160,7 +160,7 @@ async def test_a_single_broker_that_lost_power_leads_in_a_new_epoch_once_the_los
     assert again.state("t") == PartitionState((1,), 1, 7, (1,), partition_epoch=2)
 
 
-async def test_only_partitions_whose_logs_are_gone_are_lacking_where_a_log_dir_was_replaced(
+async def test_only_partitions_without_a_log_lack_records_after_a_log_dir_was_replaced(
     cluster: ClusterOfNodes,
 ) -> None:
     await cluster.start(1)
@@ -174,7 +174,7 @@ async def test_only_partitions_whose_logs_are_gone_are_lacking_where_a_log_dir_w
     assert again.state("t", 1) == led(1)
 
 
-async def test_a_power_cut_costs_no_partition_that_was_synced_before_each_answer(cluster: ClusterOfNodes) -> None:
+async def test_a_partition_whose_logs_are_synced_keeps_a_leader_after_a_power_cut(cluster: ClusterOfNodes) -> None:
     await cluster.start(1, 2, 3)
     topic = a_topic("t", led(1, 2, 3))
     await cluster.topics(topic)
@@ -188,7 +188,7 @@ async def test_a_power_cut_costs_no_partition_that_was_synced_before_each_answer
     assert (state.leader == NO_LEADER, state.lacking) == (False, ())
 
 
-async def test_the_longest_log_is_known_when_a_loss_is_accepted(cluster: ClusterOfNodes) -> None:
+async def test_the_replica_with_the_longest_log_leads_after_a_loss_is_accepted(cluster: ClusterOfNodes) -> None:
     first, _, _ = await cluster.start(1, 2, 3)
     topic = a_topic("t", led(1, 2, 3))
     await cluster.topics(topic)
@@ -204,7 +204,7 @@ async def test_the_longest_log_is_known_when_a_loss_is_accepted(cluster: Cluster
     assert (first.state("t").leader, first.state("t").isr, first.state("t").lacking) == (2, (2,), ())
 
 
-async def test_leaders_change_their_isr_on_what_they_know(cluster: ClusterOfNodes) -> None:
+async def test_leaders_change_their_isr_with_current_epochs_only(cluster: ClusterOfNodes) -> None:
     first, second = await cluster.start(1, 2)
     topic = a_topic("t", led(1, 2, isr=[1]), led(1, 2))
     await cluster.topics(topic)
@@ -222,7 +222,7 @@ async def test_leaders_change_their_isr_on_what_they_know(cluster: ClusterOfNode
     assert again.code is ErrorCode.INVALID_UPDATE_VERSION
 
 
-async def test_a_stale_leader_cannot_bring_a_former_life_into_the_isr(cluster: ClusterOfNodes) -> None:
+async def test_a_leader_cannot_add_a_previous_incarnation_to_the_isr(cluster: ClusterOfNodes) -> None:
     first, second = await cluster.start(1, 2)
     topic = a_topic("t", led(1, 2, isr=[1]))
     await cluster.topics(topic)
@@ -239,7 +239,7 @@ async def test_a_stale_leader_cannot_bring_a_former_life_into_the_isr(cluster: C
     assert (outcome.code, again.epoch) == (ErrorCode.INELIGIBLE_REPLICA, 2)
 
 
-async def test_a_broker_that_hands_over_leads_nothing_that_another_can_lead(cluster: ClusterOfNodes) -> None:
+async def test_a_broker_that_shuts_down_hands_over_leadership_wherever_possible(cluster: ClusterOfNodes) -> None:
     first, second = await cluster.start(1, 2)
     await first.until(lambda: first.image.live_brokers() == [1, 2])
     await cluster.topics(a_topic("t", led(2, 1), led(2, 1, isr=[2]), led(2), led(1, 2)))
@@ -255,7 +255,7 @@ async def test_a_broker_that_hands_over_leads_nothing_that_another_can_lead(clus
     assert not again.image.brokers[2].is_shutting_down
 
 
-async def test_when_the_controller_leaves_another_one_takes_over_at_once(cluster: ClusterOfNodes) -> None:
+async def test_another_broker_takes_over_immediately_when_the_controller_shuts_down(cluster: ClusterOfNodes) -> None:
     first, second = await cluster.start(1, 2)
     await cluster.topics(a_topic("t", led(1, 2)))
     await first.writer.hand_over(1)
@@ -264,7 +264,7 @@ async def test_when_the_controller_leaves_another_one_takes_over_at_once(cluster
     assert second.state("t").leader == 2
 
 
-async def test_leadership_goes_back_to_the_preferred_replicas(tmp_path: Path) -> None:
+async def test_leadership_returns_to_the_preferred_replicas(tmp_path: Path) -> None:
     async with cluster_at(tmp_path / "m.sqlite", leader_imbalance_check_interval_seconds="60") as cluster:
         first, _ = await cluster.start(1, 2)
         await first.until(lambda: first.image.live_brokers() == [1, 2])
@@ -275,7 +275,7 @@ async def test_leadership_goes_back_to_the_preferred_replicas(tmp_path: Path) ->
         assert first.state("t", 1).leader == 1
 
 
-async def test_leaders_are_elected_as_an_administrator_asks(cluster: ClusterOfNodes) -> None:
+async def test_preferred_leaders_are_elected_on_request(cluster: ClusterOfNodes) -> None:
     first, _ = await cluster.start(1, 2)
     await first.until(lambda: first.image.live_brokers() == [1, 2])
     await cluster.topics(a_topic("t", led(2, 1, leader=1), led(1, 2), led(2, 1, isr=[1], leader=1)))
@@ -293,7 +293,7 @@ async def test_leaders_are_elected_as_an_administrator_asks(cluster: ClusterOfNo
     assert list(everything) == [TopicPartition("t", 2)]
 
 
-async def test_partitions_are_reassigned_and_listed_until_they_are_done(cluster: ClusterOfNodes) -> None:
+async def test_reassignments_are_listed_until_they_complete(cluster: ClusterOfNodes) -> None:
     first, second = await cluster.start(1, 2)
     await first.until(lambda: first.image.live_brokers() == [1, 2])
     topic = a_topic("t", led(1), led(1))
@@ -313,7 +313,7 @@ async def test_partitions_are_reassigned_and_listed_until_they_are_done(cluster:
     assert first.writer.reassignment(*moved) is None
 
 
-async def test_who_cannot_use_its_log_lets_others_lead(cluster: ClusterOfNodes) -> None:
+async def test_a_broker_with_a_failed_log_resigns_from_leadership(cluster: ClusterOfNodes) -> None:
     first, _ = await cluster.start(1, 2)
     await first.until(lambda: first.image.live_brokers() == [1, 2])
     await cluster.topics(a_topic("t", led(1, 2), led(1)))
@@ -326,7 +326,7 @@ async def test_who_cannot_use_its_log_lets_others_lead(cluster: ClusterOfNodes) 
     assert first.image.revision == before
 
 
-async def test_a_lower_min_isr_ends_the_eligibility_of_those_outside_the_isr(cluster: ClusterOfNodes) -> None:
+async def test_lowering_min_isr_clears_the_eligible_leader_replicas(cluster: ClusterOfNodes) -> None:
     first, _ = await cluster.start(1, 2)
     state = PartitionState((1, 2), 1, 5, (1,), elr=(2,))
     await cluster.topics(a_topic("t", state, min_insync_replicas="2"))
@@ -335,7 +335,7 @@ async def test_a_lower_min_isr_ends_the_eligibility_of_those_outside_the_isr(clu
     assert first.state("t").elr == ()
 
 
-async def test_while_the_store_is_away_nobody_is_fenced(cluster: ClusterOfNodes) -> None:
+async def test_no_broker_is_fenced_while_the_store_is_unavailable(cluster: ClusterOfNodes) -> None:
     first, second = await cluster.start(1, 2)
     await first.until(lambda: first.image.live_brokers() == [1, 2])
     await first.store.close()
@@ -346,7 +346,7 @@ async def test_while_the_store_is_away_nobody_is_fenced(cluster: ClusterOfNodes)
     assert second.image.live_brokers() == [1, 2]
 
 
-async def test_while_the_store_is_away_the_controller_looks_no_more_often_than_at_each_heartbeat(
+async def test_the_controller_retries_at_the_heartbeat_interval_while_the_store_is_unavailable(
     cluster: ClusterOfNodes,
 ) -> None:
     first, _ = await cluster.start(1, 2)
@@ -362,10 +362,12 @@ async def test_while_the_store_is_away_the_controller_looks_no_more_often_than_a
     assert first.timers.waiting[-1].delay_s == cluster.config.broker_heartbeat_interval_ms / 1000
 
 
-async def test_a_controller_that_was_late_itself_gives_the_others_time(cluster: ClusterOfNodes) -> None:
+async def test_a_controller_that_was_suspended_does_not_fence_other_brokers_immediately(
+    cluster: ClusterOfNodes,
+) -> None:
     first, second = await cluster.start(1, 2)
     await first.until(lambda: first.image.live_brokers() == [1, 2])
-    cluster.clock.passed_ms += 10 * SESSION_MS  # The machine slept.
+    cluster.clock.passed_ms += 10 * SESSION_MS  # The machine was suspended.
     first.beats.put_nowait(None)
     await first.lease_renewed()
     first.run_timers()
@@ -379,7 +381,7 @@ async def test_a_controller_that_was_late_itself_gives_the_others_time(cluster: 
     assert first.image.live_brokers() == [1, 2]
 
 
-async def test_a_thousand_leaders_move_when_a_broker_dies(cluster: ClusterOfNodes) -> None:
+async def test_a_thousand_partitions_get_new_leaders_when_a_broker_dies(cluster: ClusterOfNodes) -> None:
     first, second, _ = await cluster.start(1, 2, 3)
     await first.until(lambda: first.image.live_brokers() == [1, 2, 3])
     await cluster.topics(*(a_topic(f"t{number}", led(3, 1, 2)) for number in range(1000)))

@@ -1,4 +1,4 @@
-"""Topics go when somebody deletes them, and come back when they vanish otherwise."""
+"""Topics are removed by a deletion request, and restored when their documents vanish in other ways."""
 
 import sqlite3
 
@@ -31,7 +31,7 @@ async def test_a_deleted_topic_leaves_a_tombstone(cluster: ClusterOfNodes) -> No
     assert two.image.topics == {"a": again}
 
 
-async def test_the_controller_ends_a_deletion_that_somebody_began(cluster: ClusterOfNodes) -> None:
+async def test_the_controller_completes_an_unfinished_topic_deletion(cluster: ClusterOfNodes) -> None:
     (one,) = await cluster.start(1)
     topic = a_topic("a", led(1))
     await cluster.topics(topic)
@@ -45,7 +45,7 @@ async def test_the_controller_ends_a_deletion_that_somebody_began(cluster: Clust
     assert await keys(one, "topics/") == []
 
 
-async def test_tombstones_go_when_all_brokers_were_alive_together_for_long(cluster: ClusterOfNodes) -> None:
+async def test_tombstones_are_removed_after_all_brokers_were_alive_for_long_enough(cluster: ClusterOfNodes) -> None:
     one, _ = await cluster.start(1, 2)
     topic = (await one.writer.create_topics([NewTopic("a", 1, 1)]))["a"]
     assert isinstance(topic, TopicDocument)
@@ -64,7 +64,7 @@ async def test_tombstones_go_when_all_brokers_were_alive_together_for_long(clust
     assert await keys(one, "tombstones/") == []
 
 
-async def test_tombstones_stay_while_a_log_dir_is_away_that_may_hold_a_log_of_theirs(cluster: ClusterOfNodes) -> None:
+async def test_tombstones_stay_while_a_log_dir_is_offline(cluster: ClusterOfNodes) -> None:
     one, _ = await cluster.start(1, 2)
     topic = (await one.writer.create_topics([NewTopic("a", 1, 1)]))["a"]
     assert isinstance(topic, TopicDocument)
@@ -79,20 +79,20 @@ async def test_tombstones_stay_while_a_log_dir_is_away_that_may_hold_a_log_of_th
     assert topic.topic_id in one.image.tombstones
 
 
-async def test_a_row_that_vanished_is_back_with_the_next_change(cluster: ClusterOfNodes) -> None:
+async def test_a_document_missing_in_the_store_is_restored_by_the_next_change(cluster: ClusterOfNodes) -> None:
     one, two = await cluster.start(1, 2)
     await cluster.topics(a_topic("a", led(1, 2)))
     with sqlite3.connect(cluster.path) as connection:
         connection.execute("DELETE FROM documents WHERE key = 'topics/a'")
     [(_, error)] = (await one.writer.elect_leaders(ElectionType.PREFERRED, [TopicPartition("a", 0)])).items()
-    assert error is not None  # It leads already.
+    assert error is not None  # The preferred replica already leads.
     [(_, error)] = (await two.writer.alter_reassignments({TopicPartition("a", 0): [2, 1]})).items()
     assert error is None
     assert await keys(one, "topics/") == [topic_key("a")]
     await one.until(lambda: one.state("a").replicas == (2, 1))
 
 
-async def test_a_document_that_vanished_is_written_anew(cluster: ClusterOfNodes) -> None:
+async def test_documents_deleted_from_the_store_are_restored(cluster: ClusterOfNodes) -> None:
     one, two = await cluster.start(1, 2)
     topic = a_topic("a", led(1, 2))
     await cluster.topics(topic)
@@ -109,7 +109,7 @@ async def test_a_document_that_vanished_is_written_anew(cluster: ClusterOfNodes)
     assert one.image.restored_total + two.image.restored_total >= 4
 
 
-async def test_an_older_copy_of_a_topic_is_replaced_by_what_is_known(cluster: ClusterOfNodes) -> None:
+async def test_an_older_copy_of_a_topic_is_replaced_by_the_newest_known_one(cluster: ClusterOfNodes) -> None:
     one, two = await cluster.start(1, 2)
     await cluster.topics(a_topic("a", led(1, 2)))
     older = await one.store.get(topic_key("a"))
@@ -124,7 +124,7 @@ async def test_an_older_copy_of_a_topic_is_replaced_by_what_is_known(cluster: Cl
         assert node.image.topics["a"] == newest
 
 
-def test_configs_that_were_changed_since_are_known_by_their_epoch() -> None:
+def test_the_configs_with_the_higher_epoch_are_kept() -> None:
     older = a_topic("a", led(1), retention_ms="1")
     newer = msgspec.structs.replace(older, configs={"retention.ms": "2"}, configs_epoch=1)
     assert with_newer_partitions(newer, older) == newer

@@ -1,4 +1,4 @@
-"""Leases on a real API server, followed by a watch: who has nothing to do asks for nothing."""
+"""Leases on a real API server: a store follows them by a watch, without further requests."""
 
 import asyncio
 from pathlib import Path
@@ -18,7 +18,7 @@ from harness.manual_clock import ManualClock
 
 
 async def heard(store: MetadataStore, lease: Lease) -> None:
-    """Until its followed leases have this one as it is now."""
+    """Wait until the followed leases of the store contain this one in its current state."""
     async with asyncio.timeout(PATIENCE_S):
         while lease not in await store.followed_leases(""):
             await asyncio.sleep(0.02)
@@ -26,7 +26,7 @@ async def heard(store: MetadataStore, lease: Lease) -> None:
 
 @pytest.fixture
 def lists(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The path of each GET of any store."""
+    """Return a list that receives the path of each GET of all stores."""
     paths: list[str] = []
     request = ApiRequests.request
 
@@ -39,7 +39,7 @@ def lists(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 async def heard_by_the_watch(holder: MetadataStore, follower: MetadataStore, lease: Lease, lists: list[str]) -> Lease:
-    """Renews the lease until the follower has that without a list: its watch has begun."""
+    """Renew the lease until the follower notices it without a list, so that its watch has begun."""
     async with asyncio.timeout(PATIENCE_S):
         while True:
             lease = await holder.renew_lease(lease)
@@ -49,7 +49,7 @@ async def heard_by_the_watch(holder: MetadataStore, follower: MetadataStore, lea
                 return lease
 
 
-async def test_who_follows_leases_hears_of_every_change_and_lists_no_more(
+async def test_a_store_that_follows_leases_sees_every_change_without_further_lists(
     open_store: OpenStore, clock: ManualClock, lists: list[str]
 ) -> None:
     holder, follower = await open_store(), await open_store()
@@ -69,7 +69,7 @@ async def test_who_follows_leases_hears_of_every_change_and_lists_no_more(
     assert lists == []
 
 
-async def test_a_watch_that_is_silent_is_not_relied_on(
+async def test_a_store_lists_leases_again_if_its_watch_is_silent(
     open_store: OpenStore,
     clock: ManualClock,
     address: tuple[str, int],

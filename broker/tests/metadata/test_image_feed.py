@@ -1,4 +1,4 @@
-"""How the image follows its store: waiting, listing anew, being put back."""
+"""The image follows its store through waits, new listings, and restored backups."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -38,7 +38,7 @@ from barnabas_broker.metadata.topic_layout import documents_of, laid_out
 
 
 class WatchedLate:
-    """A store that has taken a write, lost the document, and forgotten its history before anybody was told."""
+    """A store that accepts a write, then loses the document and its history before the watch reports it."""
 
     def __init__(self, image: MetadataImage) -> None:
         self._image = image
@@ -48,7 +48,7 @@ class WatchedLate:
         return [49 for _ in writes]
 
 
-async def test_a_change_that_vanishes_at_once_is_still_known_to_who_made_it() -> None:
+async def test_a_change_lost_by_the_store_is_still_known_to_its_writer() -> None:
     image = MetadataImage()
     before = a_topic("a", 1)
     image.apply_changes(changes((topic_key("a"), before)))
@@ -59,7 +59,7 @@ async def test_a_change_that_vanishes_at_once_is_still_known_to_who_made_it() ->
     assert image.lost == {topic_key("a"): configured}
 
 
-async def test_who_waits_for_a_revision_of_a_store_that_was_put_back_waits_no_more() -> None:
+async def test_waiting_for_a_revision_ends_when_an_older_store_is_restored() -> None:
     image = MetadataImage()
     image.apply_listing(Listing(50, []))
     waiting = asyncio.create_task(image.reached(51))
@@ -68,7 +68,7 @@ async def test_who_waits_for_a_revision_of_a_store_that_was_put_back_waits_no_mo
     await waiting
 
 
-async def test_waiters_return_when_their_revision_is_reached() -> None:
+async def test_waiters_resume_when_their_revision_is_reached() -> None:
     image = MetadataImage()
     image.apply_listing(Listing(5, []))
     await image.reached(5)
@@ -84,7 +84,7 @@ async def test_waiters_return_when_their_revision_is_reached() -> None:
 
 
 class ScriptedStore:
-    """Answers listings and watches from a script; the rest of a store is not used by the feed."""
+    """A store with scripted listings and watches; the feed does not use the rest of a store."""
 
     def __init__(self, listings: Sequence[Listing], watches: Sequence[Sequence[Changes | Exception]]) -> None:
         self.listings = list(listings)
@@ -102,7 +102,7 @@ class ScriptedStore:
             yield step
 
 
-async def test_the_feed_goes_on_after_the_store_was_away_and_lists_where_history_is_gone() -> None:
+async def test_the_feed_continues_after_an_outage_and_lists_again_after_compacted_history() -> None:
     store = ScriptedStore(
         [Listing(1, []), Listing(50, [Document(topic_key("z"), encode(a_topic("z", 26)), 50)])],
         [
@@ -126,7 +126,7 @@ async def test_the_feed_goes_on_after_the_store_was_away_and_lists_where_history
     assert slept == [image_feed.RETRY_S] * 2
 
 
-async def test_a_store_that_was_put_back_gives_a_version_once_more_and_the_feed_takes_what_is_there_now() -> None:
+async def test_the_feed_accepts_a_restored_store_that_reuses_a_version() -> None:
     before, now = (BrokerRegistration(0, UUID(int=epoch), (), broker_epoch=epoch) for epoch in (40, 20))
     store = ScriptedStore(
         [
@@ -142,14 +142,14 @@ async def test_a_store_that_was_put_back_gives_a_version_once_more_and_the_feed_
 
 
 def parts(topic: TopicDocument, epoch: int) -> list[tuple[str, AnyDocument]]:
-    """The documents of a topic whose leaders are all elected in this epoch."""
+    """Return the documents of a topic; all its leaders were elected in this epoch."""
     led = msgspec.structs.replace(STATE, leader_epoch=epoch, partition_epoch=epoch)
     changed = msgspec.structs.replace(topic, partitions=(led,) * len(topic.partitions))
     return list(documents_of(changed, lambda _: None).items())
 
 
 @pytest.mark.parametrize("is_listed", [False, True])
-async def test_the_leaders_of_a_large_topic_change_some_a_turn(is_listed: bool) -> None:
+async def test_leader_changes_of_a_large_topic_are_applied_over_several_turns(is_listed: bool) -> None:
     topic = laid_out(TopicDocument("t", UUID(int=5), (STATE,) * 5_000), splits=True)
     before, after = parts(topic, 0), parts(topic, 1)
     first = Listing(60, [Document(key, encode(document), n) for n, (key, document) in enumerate(before, 1)])
@@ -175,10 +175,10 @@ async def test_the_leaders_of_a_large_topic_change_some_a_turn(is_listed: bool) 
     await asyncio.sleep(0)
     others.cancel()
     assert max(now - before for before, now in pairwise([*turns, changed()])) <= 1_000
-    assert all_by == [5_000], "who waits for what was written sees all of it"
+    assert all_by == [5_000], "a waiter sees all documents of a write together"
 
 
-def test_a_topic_is_gone_as_soon_as_it_has_a_tombstone_though_its_document_is_still_there() -> None:
+def test_a_topic_with_a_tombstone_is_deleted_although_its_document_still_exists() -> None:
     image, topic, again = MetadataImage(), a_topic("a", 1), a_topic("a", 2)
     image.apply_changes(changes((topic_key("a"), topic)))
     heard: list[ImageChange] = []
@@ -187,14 +187,14 @@ def test_a_topic_is_gone_as_soon_as_it_has_a_tombstone_though_its_document_is_st
     image.apply_changes(changes((tombstone_key(topic.topic_id), tombstone), begin=2))
     assert (image.topics, image.topic_name(topic.topic_id), image.buried) == ({}, None, {"a": topic})
     assert heard[0].deleted == (topic,)
-    image.apply_changes(changes((topic_key("a"), topic), begin=3))  # Written by somebody who had not heard.
+    image.apply_changes(changes((topic_key("a"), topic), begin=3))  # A write that did not know of the tombstone.
     assert (image.topics, image.buried, len(heard)) == ({}, {"a": topic}, 1)
     image.apply_changes(changes((topic_key("a"), again), begin=4))
     assert (image.topics, image.buried) == ({"a": again}, {})
     assert heard[1].created == (again,)
 
 
-async def test_a_store_that_forgets_faster_than_it_tells_is_not_listed_in_a_spin() -> None:
+async def test_the_feed_pauses_between_listings_if_history_is_compacted_repeatedly() -> None:
     gone = HistoryCompacted("too long")
     told = changes((topic_key("a"), a_topic("a", 1)), begin=10)
     store = ScriptedStore([Listing(n, []) for n in range(1, 6)], [[gone], [gone], [gone], [told, gone], []])
@@ -206,5 +206,5 @@ async def test_a_store_that_forgets_faster_than_it_tells_is_not_listed_in_a_spin
     image = MetadataImage()
     await image_feed.load(image, store)  # type: ignore[arg-type]
     await image_feed.ImageFeed(image, store, sleep).follow()  # type: ignore[arg-type]
-    assert slept == [image_feed.RETRY_S] * 2, "the first time at once, and again once something was told"
+    assert slept == [image_feed.RETRY_S] * 2, "the first listing is immediate, also the first one after a change"
     assert store.listings == []

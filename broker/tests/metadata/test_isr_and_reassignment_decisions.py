@@ -1,4 +1,4 @@
-"""ISR changes, reassignments and elections on request: what is refused, and what becomes of the partition."""
+"""Decisions about ISR changes, reassignments and requested elections: refusals, and new states of a partition."""
 
 from uuid import UUID
 
@@ -48,7 +48,7 @@ REFUSED_CHANGES = [
 
 
 @pytest.mark.parametrize(("change", "code", "message"), REFUSED_CHANGES)
-def test_a_proposal_that_cannot_be_is_refused_as_in_kafka(change: IsrChange, code: ErrorCode, message: str) -> None:
+def test_an_invalid_isr_change_is_refused_as_in_kafka(change: IsrChange, code: ErrorCode, message: str) -> None:
     before = state([1, 2, 3, 4], 1, [1])
     with pytest.raises(ApiError) as refused:
         decide_isr_change(before, change, Rules(brokers(1, 2, fenced=[3], stopping=[4])))
@@ -56,7 +56,7 @@ def test_a_proposal_that_cannot_be_is_refused_as_in_kafka(change: IsrChange, cod
     assert message in str(refused.value)
 
 
-def test_a_proposal_for_an_earlier_topic_of_that_name_is_refused() -> None:
+def test_an_isr_change_for_a_recreated_topic_is_refused() -> None:
     with pytest.raises(ApiError) as refused:
         check_topic(TopicDocument("t", UUID(int=78), ()), proposal(1))
     assert refused.value.code is ErrorCode.UNKNOWN_TOPIC_ID
@@ -70,18 +70,18 @@ def test_the_isr_grows_and_shrinks_as_the_leader_proposes() -> None:
     assert shrunk == state([1, 2, 3], 1, [1], elr=(2,), partition_epoch=10)
 
 
-def test_a_proposal_of_what_is_there_raises_the_partition_epoch() -> None:
+def test_an_isr_change_to_the_same_isr_raises_the_partition_epoch() -> None:
     before = state([1, 2], 1, [1, 2])
     change = proposal(1, 2, epochs={2: UNKNOWN_BROKER_EPOCH})
     assert decide_isr_change(before, change, Rules(brokers(1, 2))) == state([1, 2], 1, [1, 2], partition_epoch=10)
 
 
-def test_a_leader_that_is_about_to_stop_can_take_its_successor_into_the_isr() -> None:
+def test_a_leader_that_shuts_down_can_add_its_successor_to_the_isr() -> None:
     after = decide_isr_change(state([1, 2], 1, [1]), proposal(1, 2), Rules(brokers(2, stopping=[1])))
     assert (after.leader, after.isr, after.leader_epoch) == (2, (1, 2), 5)
 
 
-def test_the_isr_change_that_brings_all_targets_in_completes_a_reassignment() -> None:
+def test_a_reassignment_completes_when_all_targets_are_in_sync() -> None:
     rules = Rules(brokers(1, 2, 3, 4))
     before = msgspec.structs.replace(state([1, 2], 1, [1, 2]), log_dirs=("/a", "/b"))
     going = decide_reassignment(before, [3, 4, 2], rules)
@@ -100,7 +100,7 @@ def test_the_isr_change_that_brings_all_targets_in_completes_a_reassignment() ->
     assert done == state([3, 4, 2], 3, [3, 4, 2], leader_epoch=5, partition_epoch=12, log_dirs=("", "", "/b"))
 
 
-def test_a_smaller_replication_factor_is_there_at_once_where_the_rest_is_in_sync() -> None:
+def test_a_lower_replication_factor_takes_effect_immediately_if_its_replicas_are_in_sync() -> None:
     rules = Rules(brokers(1, 2, 3), min_isr=2)
     assert decide_reassignment(state([1, 2, 3], 1, [1, 2, 3]), [2], rules) == state(
         [2], 2, [2], leader_epoch=5, partition_epoch=10
@@ -109,14 +109,14 @@ def test_a_smaller_replication_factor_is_there_at_once_where_the_rest_is_in_sync
     assert waiting == state([1, 2, 3], 1, [1], partition_epoch=10, removing_replicas=(3,))
 
 
-def test_another_order_of_the_replicas_is_another_preferred_leader() -> None:
+def test_reordering_the_replicas_changes_the_preferred_leader() -> None:
     after = decide_reassignment(state([1, 2], 1, [1, 2]), [2, 1], Rules(brokers(1, 2)))
     assert after == state([2, 1], 1, [1, 2], partition_epoch=10)
     assert wants_preferred(after, Rules(brokers(1, 2)))
     assert not wants_preferred(after, Rules(brokers(1, fenced=[2])))
 
 
-def test_a_reassignment_is_undone_or_replaced_by_another() -> None:
+def test_a_reassignment_can_be_cancelled_or_replaced() -> None:
     rules = Rules(brokers(1, 2, 3, 4))
     going = decide_reassignment(state([1, 2], 1, [1, 2]), [3, 2], rules)
     half = decide_isr_change(going, proposal(1, 2, partition_epoch=10), rules)
@@ -153,7 +153,7 @@ REFUSED_REASSIGNMENTS = [
 
 
 @pytest.mark.parametrize(("before", "targets", "may_change_factor", "code", "message"), REFUSED_REASSIGNMENTS)
-def test_a_reassignment_that_cannot_be_is_refused(
+def test_an_invalid_reassignment_is_refused(
     before: PartitionState, targets: list[int] | None, may_change_factor: bool, code: ErrorCode, message: str
 ) -> None:
     with pytest.raises(ApiError) as refused:
@@ -172,7 +172,7 @@ REFUSED_ELECTIONS = [
 
 
 @pytest.mark.parametrize(("before", "election", "code"), REFUSED_ELECTIONS)
-def test_an_election_that_cannot_be_is_refused(before: PartitionState, election: ElectionType, code: ErrorCode) -> None:
+def test_an_impossible_election_is_refused(before: PartitionState, election: ElectionType, code: ErrorCode) -> None:
     with pytest.raises(ApiError) as refused:
         decide_election(before, election, Rules(brokers(1, 2, fenced=[3])))
     assert refused.value.code is code

@@ -1,4 +1,4 @@
-"""Names, columns, watch lines and leases of the Kubernetes store, and how it finds its API server; no API server."""
+"""The object names, columns, watch lines, leases and access of the Kubernetes store, tested without an API server."""
 
 import base64
 import itertools
@@ -34,7 +34,7 @@ TOPIC_NAMES = st.text("abzABZ019-_.", min_size=1, max_size=249)
 
 
 @given(first=TOPIC_NAMES, second=TOPIC_NAMES)
-def test_each_topic_has_an_object_name_of_its_own(first: str, second: str) -> None:
+def test_each_topic_has_a_unique_valid_object_name(first: str, second: str) -> None:
     part = PartReference(9_999_900, 100, "0123456789abcdef")
     parts = [object_name("c" * 63, topic_part_key(topic, part)) for topic in (first, second)]
     names = [object_name("demo", topic_key(topic)) for topic in (first, second)]
@@ -44,7 +44,7 @@ def test_each_topic_has_an_object_name_of_its_own(first: str, second: str) -> No
     assert (names[0] == names[1]) == (first == second)
 
 
-def test_object_names_can_be_read() -> None:
+def test_object_names_are_readable() -> None:
     assert object_name("demo", "topics/flights") == "demo.topics.flights"
     assert object_name("demo", "brokers/12") == "demo.brokers.12"
     assert re.fullmatch(r"demo\.topics\.flights-2013-raw\.[0-9a-f]{16}", object_name("demo", "topics/Flights.2013_raw"))
@@ -62,14 +62,14 @@ def topic_of(*partitions: PartitionState) -> bytes:
     return encode(TopicDocument(name="t", topic_id=UUID(int=1), partitions=partitions))
 
 
-def test_columns_tell_who_leads_and_who_is_in_sync() -> None:
+def test_columns_show_leaders_and_replicas_in_sync() -> None:
     full = partition(0, (0, 1, 2))
     assert columns("topics/t", topic_of(full, full, partition(2, (0, 1, 2)))) == Columns("InSync", 3, "0:2 2:1", "9/9")
     assert columns("topics/t", topic_of(full, partition(1, (1,)))).state == "UnderReplicated"
     assert columns("topics/t", topic_of(full, partition(-1, (1,)))) == Columns("Offline", 2, "0:1", "4/6")
 
 
-def test_columns_of_a_topic_in_several_documents_tell_of_each_what_is_in_it() -> None:
+def test_columns_of_a_split_topic_show_the_partitions_of_each_document() -> None:
     full = partition(0, (0, 1, 2))
     head = TopicDocument("t", UUID(int=1), (full,) * 2, parts=(PartReference(2, 100, "x"), PartReference(102, 7, "y")))
     assert columns("topics/t", encode(head)) == Columns("InSync", 2, "0:2", "6/6")
@@ -77,7 +77,7 @@ def test_columns_of_a_topic_in_several_documents_tell_of_each_what_is_in_it() ->
     assert columns("partitions/t/2-x", encode(part)) == Columns("Offline", 2, "0:1", "4/6")
 
 
-def test_columns_tell_which_brokers_are_fenced() -> None:
+def test_columns_show_whether_a_broker_is_fenced() -> None:
     registration = BrokerRegistration(1, UUID(int=1), ())
     assert columns("brokers/1", encode(registration)) == Columns("Unfenced")
     assert columns("brokers/1", encode(BrokerRegistration(1, UUID(int=1), (), fenced=True))) == Columns("Fenced")
@@ -93,7 +93,7 @@ def error_line(code: int) -> bytes:
     return json.dumps({"type": "ERROR", "object": {"kind": "Status", "code": code, "message": "why"}}).encode()
 
 
-def test_lines_of_a_watch_become_changes() -> None:
+def test_lines_of_a_watch_are_parsed_to_changes() -> None:
     bookmark = b'{"type":"BOOKMARK","object":{"kind":"StateDocument","metadata":{"resourceVersion":"9"}}}'
     lines = [line("ADDED", 5), line("MODIFIED", 6), line("DELETED", 7)]
     assert changes_in([*lines, bookmark, b""], "demo") == (
@@ -103,7 +103,7 @@ def test_lines_of_a_watch_become_changes() -> None:
     assert changes_in([b""], "demo") is None
 
 
-def test_the_mark_and_foreign_objects_only_move_the_revision() -> None:
+def test_the_mark_and_foreign_objects_only_advance_the_revision() -> None:
     assert changes_in([line("MODIFIED", 5, "mark", "demo.mark")], "demo") == (5, [])
     assert changes_in([line("ADDED", 6, name="copy")], "demo") == (6, [])
 
@@ -117,7 +117,7 @@ def test_the_mark_and_foreign_objects_only_move_the_revision() -> None:
         ([b'{"type":"ADDED","object":{"metadata":{"resourceVersion":"5"},"spec":{}}}'], StoreUnavailable),
     ],
 )
-def test_a_watch_that_fails_says_so(lines: list[bytes], error: type[Exception]) -> None:
+def test_an_error_or_malformed_line_of_a_watch_raises_an_error(lines: list[bytes], error: type[Exception]) -> None:
     with pytest.raises(error):
         changes_in(lines, "demo")
 
@@ -131,7 +131,7 @@ REVISIONS = itertools.count(2)
 
 
 def seen(observations: Observations, *leases: LeaseObject) -> dict[str, Lease]:
-    """As the next list tells."""
+    """Return the leases after a list with these."""
     observations.see_all(LeaseList(ListMetadata(str(next(REVISIONS))), list(leases)), observations.revision)
     return observations.leases()
 
@@ -141,7 +141,7 @@ def at_revision(lease: LeaseObject, revision: int) -> LeaseObject:
     return msgspec.structs.replace(lease, metadata=metadata)
 
 
-def test_a_lease_lasts_from_when_its_renewal_was_first_seen_whatever_the_holders_clock_says() -> None:
+def test_a_lease_expires_by_the_local_clock_after_its_renewal_was_observed() -> None:
     clock = ManualClock()
     observations = Observations("demo", clock)
     assert seen(observations, a_lease("2099-01-01"))["broker-1"].expires_at_ms == 1_009_000
@@ -152,7 +152,7 @@ def test_a_lease_lasts_from_when_its_renewal_was_first_seen_whatever_the_holders
     assert seen(observations, a_lease("1999-01-01", token="8"))["broker-1"].expires_at_ms == 1_015_000
 
 
-def test_a_lease_lasts_as_long_when_the_wall_clock_is_set() -> None:
+def test_a_changed_wall_clock_does_not_change_the_expiry_of_a_lease() -> None:
     clock = ManualClock()
     observations = Observations("demo", clock)
     seen(observations, a_lease("1"))
@@ -163,27 +163,27 @@ def test_a_lease_lasts_as_long_when_the_wall_clock_is_set() -> None:
     assert seen(observations, a_lease("1"))["broker-1"].expires_at_ms == 1_009_000
 
 
-def test_a_released_lease_and_a_deleted_one_are_nobodys() -> None:
+def test_released_and_deleted_leases_have_no_holder() -> None:
     observations = Observations("demo", ManualClock())
     assert seen(observations, a_lease("1", holder=None)) == seen(observations, a_lease("1", holder="")) == {}
     assert seen(observations) == {}
 
 
-def test_a_list_and_a_watch_may_come_in_any_order() -> None:
+def test_lists_and_watch_events_of_leases_may_arrive_in_any_order() -> None:
     clock = ManualClock()
     observations = Observations("demo", clock)
     observations.see_one(at_revision(a_lease("2", token="8"), 50_000), is_gone=False)
     clock.pass_time(5)
-    observations.see_all(LeaseList(ListMetadata("49999"), [a_lease("1")]), known=49_998)  # From before the event.
+    observations.see_all(LeaseList(ListMetadata("49999"), [a_lease("1")]), known=49_998)  # Older than the event.
     observations.see_one(at_revision(a_lease("1"), 49_000), is_gone=True)
     (lease,) = observations.leases().values()
     assert (lease.token, lease.expires_at_ms) == (8, 1_009_000)
-    assert observations.revision == 50_000, "the next token is above that of any holder that was seen"
+    assert observations.revision == 50_000, "the next token must be above all tokens that were seen"
     observations.see_one(at_revision(a_lease("2", token="8"), 50_001), is_gone=True)
     assert observations.leases() == {}
 
 
-def test_leases_of_an_older_etcd_that_was_put_back_count_and_nothing_that_was_seen_before() -> None:
+def test_leases_of_a_restored_older_etcd_replace_those_seen_before() -> None:
     observations = Observations("demo", ManualClock())
     observations.see_one(at_revision(a_lease("2", token="8"), 50_000), is_gone=False)
     observations.see_all(LeaseList(ListMetadata("40000"), [a_lease("1")]), known=50_000)
@@ -192,7 +192,7 @@ def test_leases_of_an_older_etcd_that_was_put_back_count_and_nothing_that_was_se
     assert observations.leases()["broker-1"].token == 9
 
 
-def test_a_lease_whose_token_was_tampered_with_has_none_that_fits() -> None:
+def test_a_lease_with_an_invalid_token_has_token_0() -> None:
     observations = Observations("demo", ManualClock())
     for token in ("", "x", "-1", "٣"):
         assert seen(observations, a_lease("1", token))["broker-1"].token == 0
@@ -209,7 +209,7 @@ def kubeconfig(path: Path, user: dict[str, Any], cluster: dict[str, Any] | None 
     return {"KUBECONFIG": str(path / "kubeconfig")}
 
 
-def test_a_kubeconfig_may_hold_a_token_or_name_a_file_with_it(tmp_path: Path) -> None:
+def test_a_kubeconfig_may_contain_a_token_or_refer_to_a_token_file(tmp_path: Path) -> None:
     assert find_access(kubeconfig(tmp_path, {"token": "t"})).read_token() == "t"
     (tmp_path / "tok").write_text("first\n")
     access = find_access(kubeconfig(tmp_path, {"tokenFile": "tok"}))
@@ -223,7 +223,7 @@ def test_a_kubeconfig_may_hold_a_token_or_name_a_file_with_it(tmp_path: Path) ->
 
 @pytest.mark.parametrize("server", ["http://h:1", "http://h:1/", "http://h:1/k8s/clusters/c-1/"])
 def test_the_server_of_a_kubeconfig_may_end_in_a_slash(tmp_path: Path, server: str) -> None:
-    """Paths are put behind it, and the API server knows none that begins with two."""
+    """Paths are appended to it, and the API server knows no path that begins with two slashes."""
     for user in ({"token": "t"}, {"tokenFile": "tok"}):
         assert find_access(kubeconfig(tmp_path, user, {"server": server})).server == server.rstrip("/")
 
@@ -242,14 +242,14 @@ def test_the_server_of_a_kubeconfig_may_end_in_a_slash(tmp_path: Path, server: s
         ),
     ],
 )
-def test_a_kubeconfig_that_does_not_do_is_refused(
+def test_an_unusable_kubeconfig_is_refused_with_the_reason(
     tmp_path: Path, user: dict[str, Any], cluster: dict[str, Any], complaint: str
 ) -> None:
     with pytest.raises(NoAccess, match=complaint):
         find_access(kubeconfig(tmp_path, user, cluster))
 
 
-def test_without_a_pod_and_a_kubeconfig_both_are_named(tmp_path: Path) -> None:
+def test_the_error_for_missing_access_names_the_service_account_and_the_kubeconfig(tmp_path: Path) -> None:
     with pytest.raises(NoAccess, match=r"KUBERNETES_SERVICE_HOST is not set.*KUBECONFIG"):
         find_access({})
     with pytest.raises(NoAccess, match=r"ca\.crt"):

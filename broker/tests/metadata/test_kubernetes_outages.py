@@ -1,4 +1,4 @@
-"""The Kubernetes API server away, slow, frozen or forgetful, as the store meets it."""
+"""The Kubernetes store while its API server is unavailable, slow or frozen, or has lost its history."""
 
 import asyncio
 import signal
@@ -34,7 +34,7 @@ from local_kubernetes.control_plane import ControlPlane
 
 @contextmanager
 def frozen(plane: ControlPlane) -> Iterator[None]:
-    """The API server neither answers nor ends its connections."""
+    """Freeze the API server: it neither responds nor closes its connections."""
     plane.daemons.send("kube-apiserver", signal.SIGSTOP)
     threads = Path(f"/proc/{plane.daemons.pid('kube-apiserver')}/task")
     try:
@@ -61,7 +61,7 @@ async def until_it_answers(store: MetadataStore) -> None:
 
 
 class TestOutages:
-    async def test_a_watch_whose_connection_breaks_goes_on_where_it_was(
+    async def test_a_watch_resumes_at_its_revision_after_its_connection_broke(
         self, address: tuple[str, int], account: Path, open_store: OpenStore, location: KubernetesCluster
     ) -> None:
         writer = await open_store()
@@ -89,7 +89,7 @@ class TestOutages:
             assert proxy.connections_total > 5
             await store.close()
 
-    async def test_a_watch_goes_on_when_the_server_ends_it(
+    async def test_a_watch_continues_when_the_server_ends_its_stream(
         self, open_store: OpenStore, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(store_module, "WATCH_S", 1)
@@ -114,7 +114,7 @@ class TestOutages:
                     seen += [change.value for change in (await anext(watch)).changes]
         assert seen == [b"%d" % number for number in range(written)]
 
-    async def test_an_image_follows_through_broken_connections(
+    async def test_an_image_follows_the_store_despite_broken_connections(
         self, address: tuple[str, int], account: Path, open_store: OpenStore, location: KubernetesCluster
     ) -> None:
         writer = await open_store()
@@ -133,7 +133,7 @@ class TestOutages:
             following.cancel()
             await store.close()
 
-    async def test_a_frozen_api_server_is_noticed_and_nothing_is_lost(
+    async def test_calls_to_a_frozen_api_server_time_out_and_no_change_is_lost(
         self, plane: ControlPlane, open_store: OpenStore, clock: ManualClock
     ) -> None:
         store, other = await open_store(), await open_store()
@@ -150,10 +150,10 @@ class TestOutages:
         await until_it_answers(store)
         clock.passed_ms += 60_000
         renewed = await store.renew_lease(lease)
-        assert await other.leases("") == [renewed], "who could not renew meanwhile goes on"
+        assert await other.leases("") == [renewed], "a holder can renew its lease after the outage"
         last = await store.put("k", b"2")
         changes = await changes_until(other, begin, last)
-        assert [change.value for change in changes] in ([b"2"], [b"1", b"2"]), "what timed out may be written or not"
+        assert [change.value for change in changes] in ([b"2"], [b"1", b"2"]), "the put that timed out may be stored"
 
     async def test_a_watch_of_a_frozen_api_server_ends_as_soon_as_a_call_times_out(
         self, plane: ControlPlane, open_store: OpenStore
@@ -172,7 +172,7 @@ class TestOutages:
                     await waiting
         await until_it_answers(store)
 
-    async def test_a_restarted_api_server_goes_on_with_what_it_had(
+    async def test_leases_and_watches_continue_after_a_restart_of_the_api_server(
         self, plane: ControlPlane, open_store: OpenStore
     ) -> None:
         store = await open_store()
@@ -197,14 +197,14 @@ class TestOutages:
         assert sorted(image.topics) == ["after", "before"]
         following.cancel()
 
-    async def test_who_watched_an_etcd_that_was_put_back_lists_anew(self, open_store: OpenStore) -> None:
-        """A watch from a revision that is still to come would be silent."""
+    async def test_a_watch_of_a_restored_older_etcd_raises_history_compacted(self, open_store: OpenStore) -> None:
+        """A watch from a future revision would be silent."""
         store = await open_store()
         begin = (await store.listing()).revision
         with pytest.raises(HistoryCompacted, match="older data was restored"):
             await anext(store.watch(begin + 1_000_000))
 
-    async def test_a_new_token_is_used_as_soon_as_it_is_there(
+    async def test_a_new_token_is_used_immediately(
         self, address: tuple[str, int], account: Path, tmp_path: Path, location: KubernetesCluster
     ) -> None:
         (tmp_path / "ca.crt").write_text((account / "ca.crt").read_text())
@@ -219,7 +219,7 @@ class TestOutages:
         assert (await store.listing()).documents == []
         await store.close()
 
-    async def test_an_account_without_rights_is_told_which(
+    async def test_the_error_for_an_account_without_rights_names_the_missing_right(
         self, plane: ControlPlane, address: tuple[str, int], account: Path, tmp_path: Path, location: KubernetesCluster
     ) -> None:
         plane.kubectl("create", "serviceaccount", location.cluster)
@@ -230,7 +230,7 @@ class TestOutages:
             await store.listing()
         await store.close()
 
-    async def test_a_missing_namespace_is_no_missing_document(
+    async def test_a_missing_namespace_is_not_treated_as_a_missing_document(
         self, address: tuple[str, int], account: Path, plane: ControlPlane
     ) -> None:
         admin = find_access({"KUBECONFIG": str(plane.kubeconfig)})

@@ -1,4 +1,4 @@
-"""The Kubernetes store on a real API server, as a broker's service account: what every store does, and outages."""
+"""The Kubernetes store on a real API server, with a broker's service account, also passes the conformance tests."""
 
 import asyncio
 import json
@@ -27,7 +27,7 @@ from local_kubernetes.helm import template
 
 
 class TestKubernetesStore(StoreConformance):
-    async def test_people_see_leaders_and_replicas_in_sync(
+    async def test_kubectl_shows_leaders_and_replicas_in_sync(
         self, plane: ControlPlane, open_store: OpenStore, location: KubernetesCluster
     ) -> None:
         store = await open_store()
@@ -50,7 +50,9 @@ class TestKubernetesStore(StoreConformance):
         assert await changes_until(mine, begin, await mine.latest_revision()) == []
         await theirs.close()
 
-    async def test_what_the_api_server_does_not_take_is_no_conflict(self, open_store: OpenStore) -> None:
+    async def test_a_document_that_the_api_server_refuses_is_not_a_version_conflict(
+        self, open_store: OpenStore
+    ) -> None:
         store = await open_store()
         version = await store.put("k", b"1")
         with pytest.raises(StoreUnavailable, match="k: "):
@@ -58,7 +60,7 @@ class TestKubernetesStore(StoreConformance):
         with pytest.raises(StoreUnavailable):
             await store.put("k", b'"' + b"x" * 2_000_000 + b'"')
 
-    async def test_a_lease_that_somebody_deletes_is_lost_and_its_token_does_not_come_again(
+    async def test_a_deleted_lease_is_lost_and_its_token_is_not_used_again(
         self, plane: ControlPlane, open_store: OpenStore, location: KubernetesCluster
     ) -> None:
         store = await open_store()
@@ -70,7 +72,7 @@ class TestKubernetesStore(StoreConformance):
         assert again is not None
         assert again.token > lease.token
 
-    async def test_who_starts_anew_in_a_pod_need_not_wait_for_the_lease_of_the_life_before(
+    async def test_a_broker_that_restarts_in_its_pod_takes_over_its_lease_immediately(
         self, address: tuple[str, int], account: Path, location: KubernetesCluster, clock: ManualClock
     ) -> None:
         access = access_at(address, account)
@@ -87,7 +89,7 @@ class TestKubernetesStore(StoreConformance):
         for store in (before, again, elsewhere, nowhere):
             await store.close()
 
-    async def test_a_copy_of_an_object_is_no_document(
+    async def test_a_copy_of_an_object_is_not_treated_as_a_document(
         self, plane: ControlPlane, open_store: OpenStore, location: KubernetesCluster
     ) -> None:
         store = await open_store()
@@ -99,7 +101,7 @@ class TestKubernetesStore(StoreConformance):
         assert len((await store.listing()).documents) == 1
         assert await changes_until(store, begin, await store.latest_revision()) == []
 
-    async def test_labels_and_owners_that_others_set_stay(
+    async def test_labels_set_by_others_are_kept(
         self, plane: ControlPlane, open_store: OpenStore, location: KubernetesCluster
     ) -> None:
         store = await open_store()
@@ -108,7 +110,7 @@ class TestKubernetesStore(StoreConformance):
         await store.put("topics/a", b"2")
         assert "team=air" in plane.kubectl("get", "sdoc", f"{location.cluster}.topics.a", "--show-labels")
 
-    async def test_a_document_whose_label_is_taken_away_vanishes_and_can_be_written_anew(
+    async def test_a_document_without_its_label_vanishes_and_can_be_written_again(
         self, plane: ControlPlane, open_store: OpenStore, location: KubernetesCluster
     ) -> None:
         store = await open_store()
@@ -125,7 +127,7 @@ class TestKubernetesStore(StoreConformance):
         with pytest.raises(VersionConflict):
             await store.put("topics/a", b"3", ABSENT)
 
-    async def test_twelve_changes_of_one_document_at_once_are_all_made(self, open_store: OpenStore) -> None:
+    async def test_twelve_concurrent_changes_of_one_document_are_all_applied(self, open_store: OpenStore) -> None:
         stores = [await open_store() for _ in range(3)]
         await stores[0].put("k", b"[]")
 
@@ -143,13 +145,13 @@ class TestKubernetesStore(StoreConformance):
         assert found is not None
         assert sorted(json.loads(found.value)) == list(range(12))
 
-    async def test_a_watch_from_before_what_is_kept_is_told_so(self, open_store: OpenStore) -> None:
+    async def test_a_watch_from_a_compacted_revision_raises_history_compacted(self, open_store: OpenStore) -> None:
         store = await open_store()
         for revision in (0, 1):
             with pytest.raises(HistoryCompacted):
                 await next_changes(store, revision, 1)
 
-    async def test_closing_ends_the_watches(self, open_store: OpenStore) -> None:
+    async def test_closing_the_store_ends_its_watches(self, open_store: OpenStore) -> None:
         store = await open_store()
         begin = (await store.listing()).revision
         last = await store.put("k", b"1")
@@ -162,7 +164,7 @@ class TestKubernetesStore(StoreConformance):
             await store.get("k")
 
 
-async def test_the_policy_keeps_brokers_from_other_clusters_metadata(
+async def test_the_policy_denies_brokers_access_to_metadata_of_other_clusters(
     plane: ControlPlane, address: tuple[str, int], account: Path
 ) -> None:
     access, clock = access_at(address, account), ManualClock()

@@ -1,4 +1,4 @@
-"""When a broker tells what its logs end at, apart from its starts and ends."""
+"""Reports of log end offsets while a broker runs."""
 
 from pathlib import Path
 from uuid import UUID
@@ -33,7 +33,7 @@ def flights(state: PartitionState) -> TopicDocument:
     return msgspec.structs.replace(a_topic(FLIGHTS.topic, state), topic_id=UUID(int=7))
 
 
-async def test_the_longest_log_leads_though_a_shorter_one_was_told_later(tmp_path: Path) -> None:
+async def test_the_longest_log_leads_although_a_shorter_one_was_reported_later(tmp_path: Path) -> None:
     store = await SqliteStore.open(tmp_path / "metadata.sqlite", ManualClock())
     broker, image = Broker(tmp_path, led(HERE, 4, HERE)), MetadataImage()
     try:
@@ -55,6 +55,6 @@ async def test_the_longest_log_leads_though_a_shorter_one_was_told_later(tmp_pat
         assert decide_election(LOST, ElectionType.UNCLEAN, Rules(brokers, log_ends=ends)).leader == HERE
         broker.append(1)
         await news.tell_of_leaderless()
-        assert await store.latest_revision() == revision + 1, "nobody else is without a leader"
+        assert await store.latest_revision() == revision + 1, "no other partition lost its leader"
     finally:
         await store.close()

@@ -1,4 +1,4 @@
-"""What brokers tell of their logs' ends, and what can be said of it when records are lost."""
+"""Brokers' reports of log end offsets, and conclusions from them when records are lost."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -35,7 +35,7 @@ LOST = PartitionState((1,), NO_LEADER, 4, (), last_known_leader=1, lacking=(1,),
 
 
 class Told:
-    """One broker's logs, a store, and what an image makes of it."""
+    """One broker's logs, a store, and an image of it."""
 
     def __init__(self, store: SqliteStore) -> None:
         self.store = store
@@ -67,7 +67,7 @@ async def told(tmp_path: Path) -> AsyncIterator[Told]:
     await store.close()
 
 
-async def test_what_was_known_stays_known_while_a_partition_lacks_records(told: Told) -> None:
+async def test_the_reported_log_end_is_kept_while_a_partition_lacks_records(told: Told) -> None:
     told.held = {0: (3, 9308), 1: (3, 5)}
     log_ends = await told.incarnation(1)
     assert await told.end(0) == LogEnd(0, 3, 9308, 9308)
@@ -78,10 +78,10 @@ async def test_what_was_known_stays_known_while_a_partition_lacks_records(told: 
     await told.see()
     await log_ends.tell()
     assert await told.end(0) == LogEnd(0, -1, 0, 9308, True)
-    assert await told.end(1) == LogEnd(1, -1, NO_LOG, 5), "its log is gone, and what it had is known still"
+    assert await told.end(1) == LogEnd(1, -1, NO_LOG, 5), "the end of a missing log must still be known"
 
 
-async def test_a_reported_epoch_that_no_partition_reaches_is_no_report(told: Told) -> None:
+async def test_a_report_with_an_impossible_leader_epoch_is_ignored(told: Told) -> None:
     for epoch, found in ((LEADER_EPOCH_MAX, True), (LEADER_EPOCH_MAX + 1, False)):
         ends = {TOPIC.topic_id: msgspec.Raw(msgspec.json.encode([LogEnd(0, epoch, 5, 5)]))}
         await told.store.put(log_ends_key(1, part_of(TOPIC.topic_id, 0)), encode(LogEndsDocument(1, ends)))
@@ -100,24 +100,24 @@ async def test_a_reported_epoch_that_no_partition_reaches_is_no_report(told: Tol
         (Kept.SOME, 9, None, True),
     ],
 )
-def test_a_log_lacks_records_after_a_power_cut_unless_it_has_all_that_was_synced(
+def test_a_log_without_all_synced_records_lacks_records_after_a_power_cut(
     kept: Kept, offset: int, reported_end: int | None, lacks: bool
 ) -> None:
-    """One that ends before what was reported is on an older copy of its disk."""
+    """A log that ends before the reported end is on an older copy of its disk."""
     reported = None if reported_end is None else LogEnd(0, 3, reported_end, reported_end)
     assert lacks_records(HeldLog("t", TOPIC.topic_id, 0, 3, offset, kept), reported) is lacks
 
 
-async def test_a_replica_that_is_in_sync_tells_of_its_end_alone(told: Told) -> None:
+async def test_an_in_sync_replica_reports_its_current_log_end_only(told: Told) -> None:
     told.held = {0: (3, 100)}
     log_ends = await told.incarnation(1)
     log_ends.admitted()
-    told.held = {0: (3, 90)}  # It was cut as a follower, and is in sync again.
+    told.held = {0: (3, 90)}  # The follower truncated its log, and is in sync again.
     await log_ends.tell()
     assert await told.end(0) == LogEnd(0, 3, 90, 90)
 
 
-async def test_only_what_has_changed_is_written(told: Told) -> None:
+async def test_only_changed_log_ends_are_written(told: Told) -> None:
     told.held = {0: (3, 100), 1: (3, 5)}
     log_ends = await told.incarnation(1)
     revision = await told.store.latest_revision()
@@ -129,7 +129,7 @@ async def test_only_what_has_changed_is_written(told: Told) -> None:
     assert await told.store.latest_revision() == revision + 1
 
 
-async def test_what_may_not_have_been_written_is_written_again(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_report_is_written_again_after_a_failed_write(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
     told.held = {0: (3, 100)}
     log_ends = await told.incarnation(1)
 
@@ -145,7 +145,7 @@ async def test_what_may_not_have_been_written_is_written_again(told: Told, monke
     assert await told.end(0) == LogEnd(0, 3, 101, 101)
 
 
-async def test_what_a_life_lacked_and_nobody_dealt_with_the_next_one_lacks_still(told: Told) -> None:
+async def test_the_next_incarnation_still_lacks_the_records_until_the_loss_is_handled(told: Told) -> None:
     told.held, told.kept = {0: (3, 100)}, Kept.SOME
     await told.incarnation(1)
     told.kept = Kept.ALL
@@ -155,7 +155,7 @@ async def test_what_a_life_lacked_and_nobody_dealt_with_the_next_one_lacks_still
     assert await told.end(0) == LogEnd(0, 3, 100, 100, False)
 
 
-async def test_a_life_that_died_before_it_was_registered_hides_nothing_of_what_was_lacking(told: Told) -> None:
+async def test_an_incarnation_that_never_registered_does_not_hide_lacking_records(told: Told) -> None:
     told.held, told.kept = {0: (3, 100)}, Kept.SOME
     await told.incarnation(1)
     told.kept = Kept.ALL
@@ -165,9 +165,7 @@ async def test_a_life_that_died_before_it_was_registered_hides_nothing_of_what_w
 
 
 @pytest.mark.parametrize(("dirs_away", "lost"), [(False, True), (True, False)])
-async def test_a_log_that_was_not_found_is_lost_unless_a_log_dir_is_away(
-    told: Told, dirs_away: bool, lost: bool
-) -> None:
+async def test_a_missing_log_is_lost_unless_a_log_dir_is_offline(told: Told, dirs_away: bool, lost: bool) -> None:
     told.held = {0: (3, 100)}
     await told.incarnation(7)
     registration = BrokerRegistration(
@@ -178,7 +176,7 @@ async def test_a_log_that_was_not_found_is_lost_unless_a_log_dir_is_away(
     assert known.lost_by_a_start(registration, TOPIC.topic_id, 1) is lost
 
 
-async def test_thirty_thousand_partitions_are_told_in_documents_of_less_than_100_kb(told: Told) -> None:
+async def test_thirty_thousand_partitions_are_reported_in_documents_below_100_kb(told: Told) -> None:
     store = told.store
     topics = [UUID(int=number << 64 | 77 * number) for number in range(3)]
     logs = [HeldLog("t", topic, n, 1234, 10**12, Kept.ALL) for topic in topics for n in range(10_000)]
@@ -189,7 +187,7 @@ async def test_thirty_thousand_partitions_are_told_in_documents_of_less_than_100
     assert max(len(each.value) for each in documents) < 100_000
 
 
-async def test_a_life_that_begins_with_many_logs_lets_others_run_meanwhile(told: Told) -> None:
+async def test_an_incarnation_reports_many_logs_over_several_turns(told: Told) -> None:
     told.held = {number: (3, number) for number in range(4 * REPORTED_LOGS)}
     looked, looked_by_turn = [0], [0]
 
@@ -203,8 +201,8 @@ async def test_a_life_that_begins_with_many_logs_lets_others_run_meanwhile(told:
 
     log_ends = LogEnds(1, told.store, await told.see(), logs, pause)
     await log_ends.begin_incarnation(1, undealt_epoch=None)
-    assert len(looked_by_turn) > 8, "once for what they lack, once for what is told"
+    assert len(looked_by_turn) > 8, "one pass over the logs for lost records, one for the report"
     assert max(map(sub, looked_by_turn[1:], looked_by_turn)) <= REPORTED_LOGS
     turns = len(looked_by_turn)
     await log_ends.tell()
-    assert len(looked_by_turn) - turns >= 2 * 4 + PARTS, "some logs a turn, and then a document a turn"
+    assert len(looked_by_turn) - turns >= 2 * 4 + PARTS, "each turn handles some logs, or one document"

@@ -1,4 +1,4 @@
-"""Partitions that are offline because every replica lacks committed records, in words."""
+"""Texts about partitions that are offline because every replica lacks committed records."""
 
 import asyncio
 from itertools import pairwise
@@ -23,7 +23,7 @@ LOST = PartitionState((1, 2), NO_LEADER, 6, (), last_known_leader=2, lacking=(1,
 def shown(
     topic: TopicDocument, *ends: tuple[int, LogEnd], revision: int = 1, image: MetadataImage | None = None
 ) -> MetadataImage:
-    """What brokers told of partition 0."""
+    """Return an image with brokers' reports about partition 0."""
     image = image or MetadataImage()
     documents = [Document(topic_key(topic.name), encode(topic), revision)]
     for broker, end in ends:
@@ -33,7 +33,7 @@ def shown(
     return image
 
 
-def test_a_loss_is_told_with_what_was_known_and_what_there_is() -> None:
+def test_the_text_of_a_loss_names_the_known_end_and_remaining_logs() -> None:
     topic = a_topic("orders", LOST, led(1, 2))
     image = shown(topic, (1, LogEnd(0, 3, 120, 9308)), (2, LogEnd(0, -1, NO_LOG, 9300)))
     (lost,) = lost_in(topic, KnownEnds(image))
@@ -55,18 +55,20 @@ OFFLINE = [
 
 
 @pytest.mark.parametrize(("state", "count"), OFFLINE)
-def test_a_partition_that_waits_for_a_replica_is_not_lost(state: PartitionState, count: int) -> None:
+def test_an_offline_partition_that_waits_for_a_replica_is_not_reported_as_lost(
+    state: PartitionState, count: int
+) -> None:
     assert len(lost_in(a_topic("orders", state), KnownEnds(MetadataImage()))) == count
 
 
-def test_what_is_told_of_a_topic_is_bounded() -> None:
+def test_the_text_about_the_losses_of_a_topic_is_bounded() -> None:
     topic = TopicDocument("orders", UUID(int=1), (LOST,) * 1000)
     value = config_value(lost_in(topic, KnownEnds(MetadataImage())))
     assert value.endswith(f"; and {1000 - NAMED_MAX} more partitions")
     assert len(value) < 20_000
 
 
-async def test_the_controller_says_it_once(caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_controller_logs_each_loss_once(caplog: pytest.LogCaptureFixture) -> None:
     image = shown(a_topic("orders", LOST))
     news, turn = LossReports(image), FairTurn(ManualClock())
     await news.look(["orders", "gone"], turn)
@@ -82,10 +84,10 @@ async def test_the_controller_says_it_once(caplog: pytest.LogCaptureFixture) -> 
     await news.look(["orders"], turn)
     shown(a_topic("orders", msgspec.structs.replace(LOST, partition_epoch=9)), revision=3, image=image)
     await news.look(["orders"], turn)
-    assert len(caplog.records) == 2, "another loss is told again"
+    assert len(caplog.records) == 2, "a second loss is logged, too"
 
 
-async def test_the_controller_looks_at_some_topics_a_turn() -> None:
+async def test_the_controller_checks_topics_for_losses_over_several_turns() -> None:
     looked: list[str] = []
     seen = [0]
 

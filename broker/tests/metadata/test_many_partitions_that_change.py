@@ -1,4 +1,4 @@
-"""Changes that are asked of very many partitions at once leave turns of the loop to others."""
+"""Requests to change very many partitions are handled over several turns of the loop."""
 
 from typing import Any
 
@@ -16,11 +16,11 @@ from barnabas_core.topic_partition import TopicPartition
 
 MANY = 4_000
 NO_STORE: Any = None
-"""Nothing is written where every change is refused."""
+"""No store is necessary, because every change is refused."""
 
 
 class Topics(dict[str, TopicDocument]):
-    """Counts how often it is asked for one."""
+    """Topics that count their look-ups."""
 
     asked = 0
 
@@ -34,7 +34,7 @@ def refuse(which: TopicPartition, topic: TopicDocument, rules: Rules) -> Partiti
 
 
 def changed(image: MetadataImage, partitions: list[TopicPartition]) -> tuple[dict[TopicPartition, Any], list[int]]:
-    """The outcomes, and how many topics were looked at up to the end of each turn."""
+    """Return the outcomes, and the count of look-ups at the end of each turn."""
     config = parse_broker_config({"node.id": "0", "log.dirs": "/logs"})
     change: Any = PartitionChanges(Transitions(NO_STORE, image), image, lambda: config).change(partitions, refuse)
     looked_at: list[int] = []
@@ -47,7 +47,7 @@ def changed(image: MetadataImage, partitions: list[TopicPartition]) -> tuple[dic
         looked_at.append(topics.asked)
 
 
-def test_the_documents_of_very_many_partitions_are_found_in_several_turns() -> None:
+def test_the_documents_of_very_many_partitions_are_found_over_several_turns() -> None:
     partitions = [TopicPartition(f"t-{number}", 0) for number in range(MANY)]
     outcomes, looked_at = changed(MetadataImage(), partitions)
     assert list(outcomes) == partitions
@@ -55,8 +55,8 @@ def test_the_documents_of_very_many_partitions_are_found_in_several_turns() -> N
     assert max(turns) < MANY / 2
 
 
-def test_a_refusal_keeps_no_frames_of_the_decision() -> None:
-    """The garbage collector would look through thousands of them."""
+def test_a_refusal_has_no_traceback() -> None:
+    """The garbage collector would have to traverse thousands of frames."""
     image = MetadataImage()
     image.apply_changes(changes((topic_key("t"), a_topic("t", 1))))
     outcomes, _ = changed(image, [TopicPartition("t", 0)])

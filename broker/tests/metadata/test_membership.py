@@ -1,4 +1,4 @@
-"""A broker's lease, its registration, and who is the controller."""
+"""A broker's lease and registration, and the election of the controller."""
 
 import asyncio
 import random
@@ -24,11 +24,11 @@ HEARTBEAT_MS, SESSION_MS = 1000, 3000
 
 
 class Stopped(Exception):
-    """Ends a broker's heartbeats."""
+    """An exception that ends a broker's heartbeats."""
 
 
 class Machine:
-    """Processes on one store and one clock, which moves as they sleep."""
+    """Processes on one store and one clock; their sleep advances the clock."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -37,7 +37,7 @@ class Machine:
         self.random = random.Random(1)
 
     async def broker(self, broker_id: int, heartbeats: int = 0) -> Membership:
-        """A new incarnation of a broker, which stops after so many heartbeats."""
+        """Return a new incarnation of a broker that stops after so many heartbeats."""
         store = await SqliteStore.open(self.path, self.clock)
         self.stores.append(store)
         left = heartbeats
@@ -80,14 +80,14 @@ async def test_the_first_broker_is_registered_and_becomes_the_controller(machine
 async def test_two_processes_cannot_be_the_same_broker(machine: Machine) -> None:
     first = await machine.broker(0)
     await first.join()
-    machine.clock.passed_ms += 10  # It incarnations and renews its lease below while the second one tries.
+    machine.clock.passed_ms += 10  # The lease of the first broker is still valid.
     second = await machine.broker(0, heartbeats=1)
     with pytest.raises(Stopped):
         await second.join()
     assert (await machine.stores[0].leases("broker-0"))[0].token == 1
 
 
-async def test_a_duplicate_gives_up_and_says_why(machine: Machine) -> None:
+async def test_a_duplicate_broker_is_refused_with_the_reason(machine: Machine) -> None:
     first = await machine.broker(0)
     await first.join()
     store = machine.stores[0]
@@ -108,7 +108,7 @@ async def test_a_duplicate_gives_up_and_says_why(machine: Machine) -> None:
     assert refused.value.code is ErrorCode.DUPLICATE_BROKER_REGISTRATION
 
 
-async def test_a_broker_that_starts_again_waits_for_its_old_lease_to_run_out(machine: Machine) -> None:
+async def test_a_restarted_broker_waits_until_its_old_lease_expires(machine: Machine) -> None:
     await (await machine.broker(0)).join()
     again = await machine.broker(0, heartbeats=10)
     began_ms = monotonic_ms(machine.clock)
@@ -118,7 +118,7 @@ async def test_a_broker_that_starts_again_waits_for_its_old_lease_to_run_out(mac
     assert (image.brokers[0].broker_epoch, image.controller_id) == (2, 0)
 
 
-async def test_the_next_broker_becomes_the_controller_when_the_first_is_silent(machine: Machine) -> None:
+async def test_another_broker_becomes_the_controller_when_the_first_sends_no_heartbeats(machine: Machine) -> None:
     first, second = await machine.broker(0), await machine.broker(1, heartbeats=4)
     await first.join()
     await second.join()
@@ -127,7 +127,7 @@ async def test_the_next_broker_becomes_the_controller_when_the_first_is_silent(m
     assert (await machine.image()).controller_id == 1
 
 
-async def test_a_broker_that_leaves_is_fenced_and_frees_its_leases(machine: Machine) -> None:
+async def test_a_broker_that_shuts_down_is_fenced_and_releases_its_leases(machine: Machine) -> None:
     first = await machine.broker(0)
     await first.join()
     await first.leave()
@@ -139,7 +139,7 @@ async def test_a_broker_that_leaves_is_fenced_and_frees_its_leases(machine: Mach
     assert (await machine.image()).brokers[0].broker_epoch == 2
 
 
-async def test_a_broker_that_was_taken_for_dead_registers_again(machine: Machine) -> None:
+async def test_a_broker_that_lost_its_lease_acquires_it_again(machine: Machine) -> None:
     broker = await machine.broker(0, heartbeats=9)
     await broker.join()
     store = machine.stores[0]
@@ -154,7 +154,7 @@ async def test_a_broker_that_was_taken_for_dead_registers_again(machine: Machine
     assert (registration.broker_epoch, registration.fenced) == (lease.token, True)
 
 
-async def test_heartbeats_end_when_a_broker_leaves(machine: Machine) -> None:
+async def test_heartbeats_end_when_a_broker_shuts_down(machine: Machine) -> None:
     broker = await machine.broker(0, heartbeats=99)
     await broker.join()
     await broker.leave()
@@ -162,7 +162,7 @@ async def test_heartbeats_end_when_a_broker_leaves(machine: Machine) -> None:
     assert (await machine.image()).live_brokers() == []
 
 
-async def test_while_the_store_is_away_a_broker_keeps_on_trying(machine: Machine) -> None:
+async def test_a_broker_keeps_sending_heartbeats_while_the_store_is_unavailable(machine: Machine) -> None:
     broker = await machine.broker(0, heartbeats=3)
     await broker.join()
     await machine.stores[0].close()
@@ -177,10 +177,10 @@ async def registered(machine: Machine, membership: Membership) -> BrokerRegistra
 
 
 @pytest.mark.parametrize("was_clean", [False, True])
-async def test_a_life_without_a_registration_before_it_may_lack_records_unless_its_logs_are_clean(
+async def test_an_incarnation_without_a_previous_registration_may_lack_records(
     machine: Machine, was_clean: bool
 ) -> None:
-    """It may have vanished, and with it what could be compared."""
+    """A previous registration may have been lost, so nothing can be compared."""
     machine.stores.append(await SqliteStore.open(machine.path, machine.clock))
     incarnation = Membership(
         machine.stores[0],
@@ -194,7 +194,7 @@ async def test_a_life_without_a_registration_before_it_may_lack_records_unless_i
     assert (await registered(machine, incarnation)).may_lack_records is not was_clean
 
 
-async def test_what_a_new_life_may_lack_is_told_by_the_one_before(machine: Machine) -> None:
+async def test_an_incarnation_may_lack_records_after_an_unclean_reboot_or_unhandled_loss(machine: Machine) -> None:
     def incarnation(boot_id: str, *, was_clean: bool = False) -> Membership:
         registration = BrokerRegistration(
             0, UUID(int=machine.random.getrandbits(128)), (), directory_ids=(UUID(int=1),), boot_id=boot_id
@@ -216,11 +216,11 @@ async def test_what_a_new_life_may_lack_is_told_by_the_one_before(machine: Machi
         assert (await registered(machine, incarnation(boot_id, was_clean=was_clean))).may_lack_records is lacks
     machine.clock.passed_ms += SESSION_MS
     again = await registered(machine, incarnation("third", was_clean=True))
-    assert again.may_lack_records, "nobody has dealt with what the incarnation before lacked"
+    assert again.may_lack_records, "the loss of the previous incarnation was not handled"
     assert again.broker_epoch == 5
 
 
-async def test_what_a_failed_sync_has_left_out_is_lacked_until_it_was_dealt_with_and_not_by_the_next_life(
+async def test_records_lost_by_a_failed_sync_are_lacking_until_handled_and_not_afterwards(
     machine: Machine,
 ) -> None:
     store = await SqliteStore.open(machine.path, machine.clock)
@@ -247,7 +247,7 @@ async def test_what_a_failed_sync_has_left_out_is_lacked_until_it_was_dealt_with
         machine.clock.passed_ms += SESSION_MS
 
 
-async def test_what_a_log_dir_that_was_away_for_a_life_may_lack_is_known_in_the_next(machine: Machine) -> None:
+async def test_a_log_dir_offline_during_a_reboot_may_lack_records_on_return(machine: Machine) -> None:
     first, second = UUID(int=1), UUID(int=2)
 
     async def incarnation(boot_id: str, *dirs: UUID) -> BrokerRegistration:
@@ -267,7 +267,7 @@ async def test_what_a_log_dir_that_was_away_for_a_life_may_lack_is_known_in_the_
     assert (await incarnation("boot 2", first)).away_since == {second: "boot 1"}
     assert (await incarnation("boot 2", first)).away_since == {second: "boot 1"}
     back = await incarnation("boot 2", first, second)
-    assert back.may_lack_records, "the machine was booted since it was used"
+    assert back.may_lack_records, "the machine was rebooted since the last use of the dir"
     assert back.away_since == {}
     assert (await incarnation("boot 2", first)).away_since == {second: "boot 2"}
     assert not (await incarnation("boot 2", first, second)).may_lack_records
@@ -276,11 +276,11 @@ async def test_what_a_log_dir_that_was_away_for_a_life_may_lack_is_known_in_the_
 @pytest.mark.parametrize(
     ("heartbeats", "trusts"), [(1, False), (SESSION_MS // HEARTBEAT_MS - 1, False), (SESSION_MS // HEARTBEAT_MS, True)]
 )
-async def test_who_renewed_in_time_for_a_session_takes_an_expired_lease_for_a_death(
+async def test_a_broker_trusts_expired_leases_only_after_a_session_of_timely_renewals(
     machine: Machine, heartbeats: int, trusts: bool
 ) -> None:
     broker = await machine.broker(0, heartbeats)
-    assert not broker.trusts_expiry(monotonic_ms(machine.clock)), "it has no lease itself"
+    assert not broker.trusts_expiry(monotonic_ms(machine.clock)), "it has no lease yet"
     await broker.join()
     assert broker.trusts_expiry(monotonic_ms(machine.clock) + SESSION_MS - 1)
     assert not broker.trusts_expiry(monotonic_ms(machine.clock) + SESSION_MS)
@@ -290,7 +290,7 @@ async def test_who_renewed_in_time_for_a_session_takes_an_expired_lease_for_a_de
     assert broker.trusts_expiry(monotonic_ms(machine.clock)) is trusts
 
 
-async def test_the_controllers_lease_is_tried_for_when_it_expires(machine: Machine) -> None:
+async def test_a_broker_acquires_the_controller_lease_as_soon_as_it_expires(machine: Machine) -> None:
     first, second = await machine.broker(0), await machine.broker(1, heartbeats=99)
     await first.join()
     expires_ms = monotonic_ms(machine.clock) + SESSION_MS
@@ -305,7 +305,7 @@ async def test_the_controllers_lease_is_tried_for_when_it_expires(machine: Machi
 
 
 class UnsureStore(SqliteStore):
-    """Its first answer to a write of the controller's document is lost; a newer version adds a field right after."""
+    """A store that loses the first response to a write of the controller document; a newer version then changes it."""
 
     is_unsure = True
 
@@ -318,7 +318,7 @@ class UnsureStore(SqliteStore):
         return version
 
 
-async def test_a_controller_announces_itself_once_a_term(machine: Machine) -> None:
+async def test_a_controller_writes_its_document_once_per_term(machine: Machine) -> None:
     store = await UnsureStore.open(machine.path, machine.clock)
     machine.stores.append(store)
     broker = Membership(
@@ -334,7 +334,7 @@ async def test_a_controller_announces_itself_once_a_term(machine: Machine) -> No
 
 
 class FailingStore(SqliteStore):
-    """Does not answer the writes of `fails`."""
+    """A store that fails the next `fails` writes of registrations."""
 
     fails = 0
 
@@ -345,7 +345,7 @@ class FailingStore(SqliteStore):
         return await super().put(key, value, expected_version)
 
 
-async def test_a_broker_that_could_not_register_anew_tries_again(machine: Machine) -> None:
+async def test_a_broker_retries_a_failed_registration(machine: Machine) -> None:
     store = await FailingStore.open(machine.path, machine.clock)
     machine.stores.append(store)
     left = 6

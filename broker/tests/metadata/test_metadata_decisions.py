@@ -1,4 +1,4 @@
-"""What requests turn into, as tables: the cluster, the request, the documents or Kafka's error."""
+"""Decisions about requests, as tables: the cluster, the request, and the documents or Kafka's error."""
 
 import random
 from typing import Any
@@ -73,7 +73,7 @@ REFUSED_TOPICS = [
 
 
 @pytest.mark.parametrize(("asked", "code", "message"), REFUSED_TOPICS)
-def test_a_topic_that_cannot_be_is_refused_as_in_kafka(asked: NewTopic, code: ErrorCode, message: str) -> None:
+def test_an_invalid_topic_is_refused_as_in_kafka(asked: NewTopic, code: ErrorCode, message: str) -> None:
     view = a_cluster(3, a_topic("old"), a_topic("o.ld"))
     with pytest.raises(ApiError) as refused:
         create(view, asked)
@@ -82,7 +82,7 @@ def test_a_topic_that_cannot_be_is_refused_as_in_kafka(asked: NewTopic, code: Er
 
 
 class CountedName(str):
-    """Counts how often any of them is compared as metrics have it."""
+    """A name that counts the comparisons of names as metrics contain them."""
 
     compared = 0
 
@@ -91,8 +91,8 @@ class CountedName(str):
         return super().replace(*arguments)
 
 
-def test_each_topic_that_is_there_is_looked_at_once_for_all_that_are_new(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of 10,000 topics and 100 new ones that would be a million looks, and 0.2 s, in one turn of the loop."""
+def test_each_existing_topic_is_checked_once_for_all_new_topics(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise 10,000 topics and 100 new ones would need a million checks, 0.2 s in one turn of the loop."""
     monkeypatch.setattr(CountedName, "compared", 0)
     there = [a_topic(CountedName(f"team.old.{number}")) for number in range(50)]
     asked = [NewTopic(f"team.new.{number}", 1, 1) for number in range(50)]
@@ -101,7 +101,7 @@ def test_each_topic_that_is_there_is_looked_at_once_for_all_that_are_new(monkeyp
     assert CountedName.compared == len(there)
 
 
-def test_what_is_not_said_is_the_brokers_default() -> None:
+def test_a_new_topic_gets_the_defaults_of_the_broker() -> None:
     topic = create(a_cluster(3, num_partitions="4", default_replication_factor="2"), NewTopic("a"))
     assert [len(state.replicas) for state in topic.partitions] == [2, 2, 2, 2]
 
@@ -111,12 +111,12 @@ def test_a_new_partition_is_led_by_its_first_replica() -> None:
         assert state == PartitionState(state.replicas, state.replicas[0], 0, state.replicas)
 
 
-def test_replicas_that_are_asked_for_are_taken_as_they_are() -> None:
+def test_a_requested_replica_assignment_is_used_unchanged() -> None:
     topic = create(a_cluster(3), NewTopic("a", assignments=[(1, [2, 0]), (0, [1, 2])]))
     assert [state.replicas for state in topic.partitions] == [(1, 2), (2, 0)]
 
 
-def test_a_fenced_broker_leads_nothing_and_is_in_no_isr() -> None:
+def test_a_fenced_broker_is_neither_leader_nor_in_sync_in_a_new_topic() -> None:
     brokers = [registration(0), registration(1, fenced=True), registration(2)]
     topic = create(a_cluster(brokers), NewTopic("a", assignments=[(0, [1, 2, 0])]))
     assert topic.partitions == (PartitionState((1, 2, 0), 2, 0, (2, 0)),)
@@ -124,7 +124,7 @@ def test_a_fenced_broker_leads_nothing_and_is_in_no_isr() -> None:
         create(a_cluster(brokers), NewTopic("a", assignments=[(0, [1])]))
 
 
-def test_placement_uses_fenced_brokers_only_where_it_must() -> None:
+def test_placement_uses_fenced_brokers_only_if_necessary() -> None:
     brokers = [registration(0), registration(1, fenced=True), registration(2)]
     two = create(a_cluster(brokers), NewTopic("a", 10, 2))
     assert {broker for state in two.partitions for broker in state.replicas} == {0, 2}
@@ -134,7 +134,7 @@ def test_placement_uses_fenced_brokers_only_where_it_must() -> None:
         create(a_cluster([registration(0, fenced=True)]), NewTopic("a"))
 
 
-def test_every_new_partition_has_a_replica_that_is_alive_and_stays() -> None:
+def test_every_new_partition_has_a_live_replica_that_is_not_shutting_down() -> None:
     fenced = [registration(number, fenced=True) for number in range(1, 5)]
     stopping = msgspec.structs.replace(registration(5), is_shutting_down=True)
     view = a_cluster([registration(0), *fenced, stopping], a_topic("old", (1, 2)))
@@ -154,7 +154,7 @@ def test_the_same_seed_gives_the_same_topic(seed: int, partitions: int) -> None:
         assert {broker % 2 for broker in state.replicas} == {0, 1}
 
 
-def test_topics_of_one_request_may_not_collide_either() -> None:
+def test_colliding_topics_in_one_request_are_refused() -> None:
     outcomes = decide_create_topics(a_cluster(), [NewTopic("a.b"), NewTopic("a_b")], random.Random(SEED))
     assert isinstance(outcomes["a.b"], TopicDocument)
     refused = outcomes["a_b"]
@@ -162,7 +162,7 @@ def test_topics_of_one_request_may_not_collide_either() -> None:
     assert refused.code is ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
-def test_the_topics_of_one_request_have_ten_thousand_partitions_at_most() -> None:
+def test_the_topics_of_one_request_have_at_most_ten_thousand_partitions() -> None:
     wanted = [NewTopic("a", 6_000), NewTopic("b", 6_000), NewTopic("c", 4_000)]
     outcomes = decide_create_topics(a_cluster(), wanted, random.Random(SEED))
     assert [isinstance(outcomes[name], TopicDocument) for name in ("a", "b", "c")] == [True, False, True]
@@ -186,14 +186,16 @@ REFUSED_PARTITIONS = [
 
 
 @pytest.mark.parametrize(("asked", "code", "message"), REFUSED_PARTITIONS)
-def test_partitions_that_cannot_be_are_refused(asked: NewPartitions, code: ErrorCode, message: str) -> None:
+def test_an_invalid_number_or_assignment_of_new_partitions_is_refused(
+    asked: NewPartitions, code: ErrorCode, message: str
+) -> None:
     with pytest.raises(ApiError) as refused:
         decide_create_partitions(a_cluster(3, a_topic("a", (0, 1), (1, 2), (2, 0))), asked)
     assert refused.value.code is code
     assert message in str(refused.value)
 
 
-def test_added_partitions_go_on_where_the_first_ones_began() -> None:
+def test_placement_of_added_partitions_starts_at_the_first_leader_or_is_as_requested() -> None:
     topic = a_topic("a", (1, 2), (2, 0), (0, 1))
     grown = decide_create_partitions(a_cluster(3, topic), NewPartitions("a", 6))
     assert grown.partitions[:3] == topic.partitions

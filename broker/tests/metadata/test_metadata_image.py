@@ -1,4 +1,4 @@
-"""The image: what listeners hear, and that it is the store's state whatever happened in between."""
+"""The image notifies listeners of changes, and always agrees with the store."""
 
 from uuid import UUID
 
@@ -39,7 +39,7 @@ from barnabas_broker.metadata.store.metadata_store import (
 from barnabas_core.config.listeners import Endpoint
 
 
-def test_documents_are_readable_json() -> None:
+def test_documents_are_encoded_as_readable_json() -> None:
     topic = TopicDocument("a", UUID(int=7), (PartitionState((1, 0), 1, 3, (1,)),), {"retention.ms": "5"})
     assert encode(topic) == (
         b'{"name":"a","topic_id":"00000000-0000-0000-0000-000000000007","partitions":[{"replicas":[1,0],"leader":1,'
@@ -50,7 +50,7 @@ def test_documents_are_readable_json() -> None:
     assert decode("brokers/1", encode(broker)) == broker
 
 
-def test_a_document_of_a_later_version_is_left_alone() -> None:
+def test_documents_with_unknown_keys_are_ignored_and_malformed_ones_refused() -> None:
     assert decode("later/1", b"anything") is None
     with pytest.raises(MalformedDocument, match="topics/a"):
         decode("topics/a", b'{"name":1}')
@@ -66,7 +66,7 @@ def at_epochs(topic: TopicDocument, *epochs: int, leader_epoch: int = 3) -> Topi
     return msgspec.structs.replace(topic, partitions=tuple(states))
 
 
-def test_what_vanishes_without_a_word_stays_and_is_lost_until_it_is_written_anew() -> None:
+def test_a_vanished_document_stays_in_the_image_until_it_is_restored() -> None:
     image = MetadataImage()
     heard: list[ImageChange] = []
     there: list[tuple[str, AnyDocument]] = [
@@ -91,20 +91,20 @@ def test_what_vanishes_without_a_word_stays_and_is_lost_until_it_is_written_anew
     assert image.lost == {}
 
 
-def test_a_tombstone_for_what_vanished_before_ends_it() -> None:
+def test_a_tombstone_deletes_a_topic_whose_document_vanished_before() -> None:
     image = MetadataImage()
     image.apply_changes(changes((topic_key("a"), a_topic("a", 1)), (topic_key("a"), None)))
     image.apply_changes(changes(a_tombstone("a", 1), begin=3))
     assert (image.topics, image.lost) == ({}, {})
 
 
-def test_a_tombstone_ends_no_topic_that_was_made_again() -> None:
+def test_a_tombstone_does_not_delete_a_recreated_topic() -> None:
     image = MetadataImage()
     image.apply_changes(changes((topic_key("a"), a_topic("a", 2)), (topic_key("a"), None), a_tombstone("a", 1)))
     assert (list(image.topics), list(image.lost)) == (["a"], [topic_key("a")])
 
 
-def test_a_listing_may_bring_a_tombstone_with_the_disappearance() -> None:
+def test_a_topic_missing_in_a_listing_with_its_tombstone_is_deleted() -> None:
     image = MetadataImage()
     image.apply_changes(changes((topic_key("a"), a_topic("a", 1))))
     key, tombstone = a_tombstone("a", 1)
@@ -112,14 +112,14 @@ def test_a_listing_may_bring_a_tombstone_with_the_disappearance() -> None:
     assert (image.topics, image.lost) == ({}, {})
 
 
-def test_a_broker_goes_only_when_it_was_unregistered() -> None:
+def test_a_broker_is_removed_only_after_it_was_unregistered() -> None:
     image = MetadataImage()
     gone = BrokerRegistration(1, UUID(int=1), (), fenced=True, is_unregistered=True)
     image.apply_changes(changes((broker_key(1), gone), (broker_key(1), None)))
     assert (image.brokers, image.lost) == ({}, {})
 
 
-def test_of_an_older_topic_the_newer_states_count() -> None:
+def test_newer_partition_states_win_when_an_older_topic_document_returns() -> None:
     image = MetadataImage()
     known, older = at_epochs(a_topic("a", 1), 4, 9, 2), at_epochs(a_topic("a", 1), 5, 8, leader_epoch=7)
     image.apply_changes(changes((topic_key("a"), known)))
@@ -130,15 +130,15 @@ def test_of_an_older_topic_the_newer_states_count() -> None:
     assert image.version(topic_key("a")) == 2
 
 
-def test_producer_ids_never_go_back() -> None:
+def test_the_next_producer_id_never_decreases() -> None:
     image = MetadataImage()
     image.apply_changes(changes(("producer-ids", ProducerIdsDocument(7000)), ("producer-ids", ProducerIdsDocument(10))))
     assert image.next_producer_id == 7000
     assert image.lost == {"producer-ids": ProducerIdsDocument(7000)}
 
 
-def test_what_was_written_is_known_though_a_listing_lacks_it() -> None:
-    """Else a leader would wait for its change for ever."""
+def test_a_written_change_is_known_although_a_listing_lacks_it() -> None:
+    """Otherwise a leader would wait for its change for ever."""
     image, heard = MetadataImage(), list[ImageChange]()
     before, key = a_topic("a", 1), topic_key("a")
     shrunk = msgspec.structs.replace(before.partitions[0], isr=(1,), partition_epoch=1)
@@ -154,7 +154,7 @@ def test_what_was_written_is_known_though_a_listing_lacks_it() -> None:
     assert len(heard) == 1
 
 
-def test_listeners_hear_of_topics_that_come_change_and_go() -> None:
+def test_listeners_are_notified_of_created_changed_and_deleted_topics() -> None:
     image = MetadataImage()
     heard: list[ImageChange] = []
     image.subscribe(heard.append)
@@ -177,8 +177,8 @@ def test_listeners_hear_of_topics_that_come_change_and_go() -> None:
     assert (image.topics, image.topic_name(UUID(int=1)), image.topic_name(UUID(int=2))) == ({}, None, None)
 
 
-def test_a_tombstone_that_vanishes_before_its_topic_is_lost_and_the_topic_stays_deleted() -> None:
-    """As with an older etcd that has the topic and not yet its deletion."""
+def test_a_topic_stays_deleted_if_its_tombstone_vanishes_first() -> None:
+    """A restored older etcd can have the topic without its deletion."""
     image = MetadataImage()
     topic, (key, tombstone) = a_topic("a", 1), a_tombstone("a", 1)
     image.apply_changes(changes((topic_key("a"), topic), (key, tombstone)))
@@ -192,7 +192,7 @@ def test_a_tombstone_that_vanishes_before_its_topic_is_lost_and_the_topic_stays_
     assert (image.buried, image.tombstones, image.lost) == ({}, {}, {})
 
 
-def test_listeners_hear_of_brokers_and_configs() -> None:
+def test_listeners_are_notified_of_brokers_and_configs() -> None:
     image = MetadataImage()
     heard: list[ImageChange] = []
     image.subscribe(heard.append)
@@ -216,7 +216,7 @@ def test_listeners_hear_of_brokers_and_configs() -> None:
     assert image.configs_of_broker("1") == {}
 
 
-def test_a_document_that_cannot_be_read_leaves_what_was_there() -> None:
+def test_a_malformed_document_does_not_replace_the_known_one() -> None:
     image = MetadataImage()
     good = a_topic("a", 1)
     image.apply_changes(changes((topic_key("a"), good)))
@@ -231,7 +231,7 @@ def histories(draw: st.DrawFn) -> list[tuple[str, int | None]]:
 
 
 def kept_by_a_listener(image: MetadataImage) -> dict[str, TopicDocument]:
-    """The topics as who only hears of changes knows them."""
+    """Return the topics that a listener knows from changes alone."""
     kept: dict[str, TopicDocument] = {}
 
     def keep(change: ImageChange) -> None:
@@ -249,8 +249,8 @@ def kept_by_a_listener(image: MetadataImage) -> dict[str, TopicDocument]:
 
 
 @given(histories(), st.data())
-def test_listing_and_following_give_the_same_image(history: list[tuple[str, int | None]], data: st.DataObject) -> None:
-    """However the changes are cut into batches, and wherever a listing comes in between, and listeners can keep up."""
+def test_a_listing_and_a_watch_give_the_same_image(history: list[tuple[str, int | None]], data: st.DataObject) -> None:
+    """The batches of changes, and the places of listings, are arbitrary; listeners know the same topics."""
     followed = MetadataImage()
     kept = kept_by_a_listener(followed)
     stored: dict[str, Document] = {}

@@ -1,4 +1,4 @@
-"""Elections, fencing, ISR changes and reassignments: as tables, and as any sequence of them that may happen."""
+"""Decisions about elections, fencing, new incarnations and failed logs, as tables."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -40,7 +40,7 @@ ELECTIONS = [
 
 
 @pytest.mark.parametrize(("before", "rules", "leader"), ELECTIONS)
-def test_who_leads(before: PartitionState, rules: Rules, leader: int) -> None:
+def test_the_chosen_leader_is_the_first_best_replica(before: PartitionState, rules: Rules, leader: int) -> None:
     assert choose_leader(before, rules) == leader
 
 
@@ -121,12 +121,14 @@ SETTLED = [
 
 
 @pytest.mark.parametrize(("before", "rules", "after"), SETTLED)
-def test_partitions_go_with_who_lives(before: PartitionState, rules: Rules, after: PartitionState) -> None:
+def test_partitions_change_leader_isr_and_elr_when_brokers_are_fenced(
+    before: PartitionState, rules: Rules, after: PartitionState
+) -> None:
     assert remove_fenced(before, rules) == after
     assert remove_fenced(after, rules) is after
 
 
-def test_a_new_life_leaves_the_isr_and_raises_the_partition_epoch_in_any_case() -> None:
+def test_a_new_incarnation_leaves_the_isr_and_raises_the_partition_epoch() -> None:
     rules = Rules(brokers(1, 2, fenced=[3]), min_isr=2)
     led_by_it = begin_incarnation(state([3, 1, 2], 3, [3, 1, 2]), 3, False, rules)
     assert led_by_it == state([3, 1, 2], 1, [1, 2], leader_epoch=5, partition_epoch=10)
@@ -134,25 +136,25 @@ def test_a_new_life_leaves_the_isr_and_raises_the_partition_epoch_in_any_case() 
     assert outside == state([3, 1, 2], 1, [1, 2], partition_epoch=10)
 
 
-def test_a_new_life_that_may_lack_records_is_not_eligible() -> None:
+def test_a_new_incarnation_that_may_lack_records_is_not_an_eligible_leader() -> None:
     rules = Rules(brokers(2, fenced=[1, 3]), min_isr=2)
     before = state([1, 2, 3], -1, [], elr=(1, 3), last_known_leader=1)
     assert begin_incarnation(before, 3, False, rules).elr == (1, 3)
     assert begin_incarnation(before, 3, True, rules).elr == (1,)
 
 
-def test_the_only_replica_goes_on_in_its_epoch_unless_it_may_lack_records() -> None:
+def test_the_only_replica_keeps_its_leader_epoch_unless_it_may_lack_records() -> None:
     rules = Rules(brokers(fenced=[1]))
     alone = state([1], 1, [1])
     assert begin_incarnation(alone, 1, False, rules) is alone
     lost = begin_incarnation(alone, 1, True, rules)
     assert lost == state([1], -1, [], leader_epoch=5, partition_epoch=10, last_known_leader=1, lacking=(1,))
-    assert remove_fenced(lost, Rules(brokers(1))) is lost, "it waits until somebody accepts the loss"
+    assert remove_fenced(lost, Rules(brokers(1))) is lost, "it waits until the loss is accepted"
     accepted = decide_election(lost, ElectionType.UNCLEAN, Rules(brokers(1)))
     assert accepted == state([1], 1, [1], leader_epoch=6, partition_epoch=11)
 
 
-def test_a_partition_whose_every_replica_lacks_records_has_no_leader() -> None:
+def test_a_partition_has_no_leader_if_every_replica_lacks_records() -> None:
     rules = Rules(brokers(fenced=[1, 2, 3]), min_isr=2)
     now = remove_fenced(state([1, 2, 3], 1, [1, 2, 3]), rules)
     assert now.elr == (1, 2, 3)
@@ -164,7 +166,7 @@ def test_a_partition_whose_every_replica_lacks_records_has_no_leader() -> None:
     assert remove_fenced(now, uncleanly(living)).leader == 1
 
 
-def test_who_is_in_sync_again_lacks_nothing_any_more() -> None:
+def test_a_lacking_replica_is_no_longer_lacking_when_it_is_in_sync() -> None:
     rules = Rules(brokers(1, fenced=[2, 3]))
     lacking = begin_incarnation(state([1, 2, 3], 1, [1]), 2, True, rules)
     assert lacking == state([1, 2, 3], 1, [1], partition_epoch=10, lacking=(2,))
@@ -174,7 +176,7 @@ def test_who_is_in_sync_again_lacks_nothing_any_more() -> None:
     assert joined == state([1, 2, 3], 1, [1, 2], partition_epoch=11)
 
 
-def test_a_replica_that_goes_lacks_nothing_any_more() -> None:
+def test_a_removed_replica_is_no_longer_lacking() -> None:
     rules = Rules(brokers(1, 2, 3))
     after = decide_reassignment(state([1, 2], 1, [1], lacking=(2,)), [1], rules)
     assert (after.replicas, after.lacking) == ((1,), ())
@@ -238,9 +240,7 @@ FAILED_LOGS = [
 
 
 @pytest.mark.parametrize(("before", "after"), FAILED_LOGS)
-def test_a_partition_goes_on_in_a_new_epoch_without_the_log_that_failed(
-    before: PartitionState, after: PartitionState
-) -> None:
+def test_a_partition_continues_in_a_new_epoch_after_a_log_failed(before: PartitionState, after: PartitionState) -> None:
     rules = Rules(brokers(1, 2, 3, fenced=[4]), min_isr=2)
     assert counts_on(before, 1, before.leader_epoch)
     assert resign(before, 1, before.leader_epoch, rules) == after
@@ -248,13 +248,13 @@ def test_a_partition_goes_on_in_a_new_epoch_without_the_log_that_failed(
     assert resign(after, 1, before.leader_epoch, rules) is after
 
 
-def test_where_unclean_leaders_are_allowed_another_one_leads_instead_of_a_failed_log() -> None:
+def test_another_replica_leads_after_a_log_failed_if_unclean_election_is_enabled() -> None:
     rules = uncleanly(Rules(brokers(1, 2, 3)))
     after = resign(state([1, 2, 3], 1, [1]), 1, 4, rules)
     assert after == state([1, 2, 3], 2, [2], leader_epoch=5, partition_epoch=10)
 
 
-def test_who_is_elected_while_its_log_is_away_gives_up_for_those_who_have_theirs() -> None:
+def test_a_leader_elected_without_its_log_resigns_if_another_replica_can_lead() -> None:
     rules = Rules(brokers(1, 2, 3), min_isr=2)
     elected = state([1, 2, 3], 1, [1], elr=(2,), leader_epoch=9)
     assert resign(elected, 1, 4, rules) == state([1, 2, 3], 2, [2], leader_epoch=10, partition_epoch=10, lacking=(1,))
@@ -262,7 +262,7 @@ def test_who_is_elected_while_its_log_is_away_gives_up_for_those_who_have_theirs
     assert resign(alone, 1, 4, rules) is alone
 
 
-def test_who_is_taken_for_dead_tries_again_later_where_nobody_else_can_lead() -> None:
+def test_a_fenced_leader_with_a_failed_log_stays_without_a_successor() -> None:
     alone = state([1, 2], 1, [1])
     assert resign(alone, 1, 4, Rules(brokers(2, fenced=[1]))) is alone
 
@@ -282,7 +282,7 @@ INCARNATIONS = [
 
 
 @pytest.mark.parametrize(("_", "boot", "dirs", "new_boot", "new_dirs", "clean", "lacks"), INCARNATIONS)
-def test_whether_a_life_may_lack_records(
+def test_an_incarnation_may_lack_records_after_an_unclean_reboot_or_a_missing_dir(
     _: str, boot: str, dirs: Sequence[int], new_boot: str, new_dirs: Sequence[int], clean: bool, lacks: bool
 ) -> None:
     def incarnation(boot_id: str, numbers: Sequence[int], lacked: bool = False) -> BrokerRegistration:
@@ -294,7 +294,7 @@ def test_whether_a_life_may_lack_records(
     assert may_lack_records(incarnation(boot, dirs), incarnation(new_boot, new_dirs, lacked=True), clean)
 
 
-def test_a_topics_own_settings_go_before_the_brokers() -> None:
+def test_election_settings_of_a_topic_override_those_of_the_broker() -> None:
     config = parse_broker_config({"min.insync.replicas": "2", "unclean.leader.election.enable": "true"})
     assert rules_of({}, {}, config) == Rules({}, 2, True)
     own = {"min.insync.replicas": "3", "unclean.leader.election.enable": "false"}

@@ -1,4 +1,4 @@
-"""Random lives of one partition, each decision checked against what must always hold."""
+"""Random sequences of events of one partition; invariants are checked after each decision."""
 
 from collections.abc import Sequence
 
@@ -25,11 +25,11 @@ a_broker = st.sampled_from(BROKERS)
 
 
 class PartitionLife(RuleBasedStateMachine):
-    """One partition through anything that may happen to it.
+    """One partition in random sequences of all events.
 
-    `complete` are the brokers that have everything that is committed; what is committed is only certain to be on those
-    that were in sync. No election but an unclean one may lose it; a log that failed and comes back leads on with what
-    it has where nobody else has more.
+    `complete` are the brokers that have all committed records; only the brokers in sync at the commit are certain to
+    have them. Only an unclean election may lose committed records, or the return of a failed log when no other
+    replica has more records.
     """
 
     @initialize(
@@ -48,7 +48,7 @@ class PartitionLife(RuleBasedStateMachine):
         return Rules(self.registered, self.min_isr)
 
     def become(self, after: PartitionState, *, unclean: bool = False, lost: Sequence[int] = ()) -> None:
-        """`lost` are brokers whose records are gone, or cannot be used."""
+        """Check and apply a decision. The records of the brokers in `lost` are lost, or unusable."""
         before, self.state = self.state, after
         if after is before:
             return
@@ -96,7 +96,7 @@ class PartitionLife(RuleBasedStateMachine):
             after = decide_isr_change(self.state, change, self.current_rules)
         except ApiError:
             return
-        self.complete |= set(change.isr)  # It takes in only who has caught up.
+        self.complete |= set(change.isr)  # The leader adds only replicas that have caught up.
         self.become(after)
 
     @precondition(
@@ -125,7 +125,7 @@ class PartitionLife(RuleBasedStateMachine):
 
     @rule(broker=a_broker)
     def log_fails(self, broker: int) -> None:
-        """It does not come back before the metadata has heard of it; from then on it may lack records."""
+        """Let a log fail. It does not return before the metadata contains the failure; then it may lack records."""
         failed_epoch = self.state.leader_epoch
         after = resign(self.state, broker, failed_epoch, self.current_rules)
         if not counts_on(after, broker, failed_epoch):
@@ -151,7 +151,7 @@ class PartitionLife(RuleBasedStateMachine):
         assert set(now.lacking) <= set(now.replicas) - {*now.isr, *now.elr}
 
     def teardown(self) -> None:
-        """Once everybody is back, and stays, there is a leader, or a loss to accept."""
+        """Check that there is a leader, or a loss to accept, once all brokers are alive again."""
         if not hasattr(self, "state"):
             return
         for broker in BROKERS:

@@ -1,4 +1,4 @@
-"""Since when a broker has been away, where its image hears of several of its states at once."""
+"""The end of a broker's past incarnation, if an image receives several of its states together."""
 
 from collections.abc import AsyncIterator
 from uuid import UUID
@@ -22,7 +22,7 @@ ALIVE_LATER = msgspec.structs.replace(LATER, fenced=False)
 
 @pytest.fixture
 def image() -> MetadataImage:
-    """The broker is fenced at 1, and the partition is written at 2."""
+    """Return an image: the broker is fenced at revision 1, and the partition is written at revision 2."""
     image = MetadataImage()
     image.apply_changes(changes((KEY, FENCED), (topic_key(TOPIC.name), TOPIC)))
     return image
@@ -39,17 +39,17 @@ def at_once(*documents: AnyDocument) -> Changes:
     return changes(*((KEY, document) for document in documents), begin=3)
 
 
-def test_a_partition_that_was_written_later_knows_that_the_broker_was_out(
+def test_an_incarnation_fenced_before_the_last_write_of_a_partition_is_past(
     image: MetadataImage, past: PastIncarnations
 ) -> None:
     image.apply_changes(at_once(LATER))
     assert past.is_past(1, TOPIC, 0)
 
 
-def test_a_broker_that_was_alive_within_a_batch_of_changes_was_not_out_before(
+def test_an_incarnation_alive_within_a_batch_is_not_past_before_the_next_write(
     image: MetadataImage, past: PastIncarnations
 ) -> None:
-    """Whoever is behind takes it for alive yet, and could write it into the ISR of the partition as it is."""
+    """A broker with an older image still sees it alive, and could add it to the ISR of the unchanged partition."""
     image.apply_changes(at_once(LATER, ALIVE_LATER, LATER))
     assert not past.is_past(1, TOPIC, 0)
     image.apply_changes(changes((topic_key(TOPIC.name), TOPIC), begin=6))
@@ -57,7 +57,7 @@ def test_a_broker_that_was_alive_within_a_batch_of_changes_was_not_out_before(
 
 
 class Forgetful:
-    """A store whose history is gone: its listing has the last states alone."""
+    """A store without history: its listing contains only the last states."""
 
     def __init__(self, listing: Listing) -> None:
         self._listing = listing
@@ -72,7 +72,9 @@ class Forgetful:
             yield changes_of_now
 
 
-async def test_a_broker_may_have_been_alive_before_a_listing(image: MetadataImage, past: PastIncarnations) -> None:
+async def test_an_incarnation_is_not_past_if_a_listing_may_hide_that_it_lived(
+    image: MetadataImage, past: PastIncarnations
+) -> None:
     documents = [Document(KEY, encode(LATER), 5), Document(topic_key(TOPIC.name), encode(TOPIC), 2)]
     feed = image_feed.ImageFeed(image, Forgetful(Listing(9, documents)), None)  # type: ignore[arg-type]
     await feed.follow()

@@ -1,4 +1,4 @@
-"""Who stood still for half a session answers nothing before it has looked at the metadata."""
+"""A broker that paused for half a session handles no requests before it has the current metadata."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -13,7 +13,7 @@ LIMIT_MS = 1000
 
 
 class World:
-    """Time that the test moves, and a store that answers when the test lets it."""
+    """Time that the test controls, and a store that is unavailable while `is_away`."""
 
     def __init__(self) -> None:
         self.timers = ManualTimers()
@@ -42,17 +42,17 @@ class World:
         return 8
 
 
-def test_who_is_never_late_is_awake_without_asking_anybody() -> None:
+def test_a_broker_without_pauses_is_awake_without_requests_to_the_store() -> None:
     world = World()
     world.is_away = True
     for _ in range(100):
         world.timers.pass_time(0.3)
-        world.clock.ahead_ms += 10 * LIMIT_MS  # The wall's clock may be set at any time.
+        world.clock.ahead_ms += 10 * LIMIT_MS  # The wall clock may be changed at any time.
         assert world.pause_detection.is_awake()
     assert world.tasks == []
 
 
-async def test_who_stood_still_answers_once_its_metadata_are_those_of_now() -> None:
+async def test_a_broker_that_paused_is_awake_once_its_metadata_is_current() -> None:
     world = World()
     world.clock.passed_ms += LIMIT_MS + 1
     assert not world.pause_detection.is_awake()
@@ -65,7 +65,7 @@ async def test_who_stood_still_answers_once_its_metadata_are_those_of_now() -> N
     assert len(world.tasks) == 1
 
 
-async def test_while_the_store_is_away_it_goes_on_asking() -> None:
+async def test_a_broker_that_paused_retries_while_the_store_is_unavailable() -> None:
     world = World()
     world.image.revision = 8
     world.is_away = True

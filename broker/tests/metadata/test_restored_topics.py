@@ -1,4 +1,4 @@
-"""What `barnabas restore-metadata` makes of the logs that brokers report, and what it leaves to somebody's decision."""
+"""`barnabas restore-metadata` restores topics from the logs that brokers report, unless a person must decide."""
 
 from collections.abc import Mapping
 from uuid import UUID
@@ -31,7 +31,7 @@ from barnabas_core.config.broker_config import parse_broker_config
 CONFIG = parse_broker_config({"node.id": "1", "log.dirs": "/data"})
 FLIGHTS = UUID(int=7)
 Logs = Mapping[int, tuple[LogEnd, ...]]
-"""By broker."""
+"""The log ends of each broker."""
 
 
 def end(partition: int, epoch: int, offset: int) -> LogEnd:
@@ -39,7 +39,7 @@ def end(partition: int, epoch: int, offset: int) -> LogEnd:
 
 
 def reports(logs: Logs, topic_id: UUID = FLIGHTS, name: str = "flights") -> dict[str, AnyDocument]:
-    """All brokers that have these logs are alive and do not find the topic in the metadata."""
+    """Return documents of live brokers that report these logs of a topic that the metadata lacks."""
     documents: dict[str, AnyDocument] = {}
     for broker, ends in logs.items():
         documents[broker_key(broker)] = BrokerRegistration(broker, UUID(int=broker), ())
@@ -72,7 +72,7 @@ def why_not(image: MetadataImage) -> str:
     return found.why
 
 
-def test_the_longest_log_of_the_latest_epoch_leads_and_its_equals_are_in_sync() -> None:
+def test_the_longest_log_of_the_latest_epoch_leads_with_equal_logs_in_sync() -> None:
     logs = {1: (end(0, 5, 100), end(1, 3, 7)), 2: (end(0, 6, 90), end(1, 3, 7)), 3: (end(0, 6, 80), end(1, 3, 7))}
     topic = restored(image_of(reports(logs)))
     assert (topic.topic_id, topic.configs) == (FLIGHTS, KEEPS_ALL)
@@ -81,14 +81,14 @@ def test_the_longest_log_of_the_latest_epoch_leads_and_its_equals_are_in_sync() 
     assert second == PartitionState((2, 3, 1), 2, 4, (2, 3, 1), restored_epoch=4)
 
 
-def test_a_leader_that_is_not_alive_is_waited_for() -> None:
+def test_a_restored_partition_waits_for_a_leader_that_is_not_alive() -> None:
     fenced = {broker_key(2): BrokerRegistration(2, UUID(int=2), (), fenced=True)}
     logs = {1: (end(0, 5, 100),), 2: (end(0, 5, 101),)}
     (state,) = restored(image_of(reports(logs), fenced)).partitions
     assert (state.leader, state.isr) == (NO_LEADER, (2,))
 
 
-def test_the_offsets_topic_is_compacted_as_ever() -> None:
+def test_a_restored_offsets_topic_is_compacted() -> None:
     topic = restored(image_of(reports({1: (end(0, 5, 100),)}, name="__consumer_offsets")))
     assert topic.configs["cleanup.policy"] == "compact"
 
@@ -106,14 +106,14 @@ def test_the_offsets_topic_is_compacted_as_ever() -> None:
         ),
     ],
 )
-def test_what_may_come_with_another_broker_is_waited_for_until_somebody_accepts_the_loss(logs: Logs, why: str) -> None:
+def test_a_topic_with_missing_logs_is_restored_only_if_the_loss_is_accepted(logs: Logs, why: str) -> None:
     image = image_of(reports(logs))
     assert why_not(image).startswith(why)
     topic = restored(image, accepts_loss=True)
     assert all(state.leader == 1 for state in topic.partitions)
 
 
-def test_two_topics_of_one_name_are_left_to_somebody() -> None:
+def test_topics_with_the_same_name_are_not_restored() -> None:
     logs = {1: (end(0, 1, 5),)}
     image = image_of(reports(logs), reports({2: (end(0, 1, 5),)}, UUID(int=8)))
     both = restored_topics(image, CONFIG, accepts_loss=True)
@@ -122,7 +122,7 @@ def test_two_topics_of_one_name_are_left_to_somebody() -> None:
     assert "another topic has the same name" in why_not(beside)
 
 
-def test_partitions_that_an_older_document_lacks_are_added() -> None:
+def test_partitions_missing_in_an_older_document_are_added() -> None:
     older = TopicDocument("flights", FLIGHTS, (led(1),), {"retention.ms": "5"})
     logs = {1: (end(0, 9, 5), end(1, 2, 8))}
     topic = restored(image_of(reports(logs), {topic_key("flights"): older}))
@@ -130,7 +130,7 @@ def test_partitions_that_an_older_document_lacks_are_added() -> None:
     assert topic.partitions == (led(1), PartitionState((1,), 1, 3, (1,), restored_epoch=3))
 
 
-def test_of_a_topic_that_lacks_a_part_the_rest_stays_as_it_is() -> None:
+def test_restoring_a_missing_part_keeps_the_rest_of_a_topic_unchanged() -> None:
     whole = laid_out(TopicDocument("flights", FLIGHTS, (led(1, epoch=5),) * 250), splits=True)
     documents: dict[str, AnyDocument] = dict(documents_of(whole, lambda _: None))
     del documents[part_keys(whole)[0]]
@@ -141,7 +141,7 @@ def test_of_a_topic_that_lacks_a_part_the_rest_stays_as_it_is() -> None:
     assert {state.leader_epoch for state in topic.partitions[100:200]} == {7}
 
 
-def test_logs_of_brokers_that_nobody_knows_restore_nothing() -> None:
+def test_logs_of_unregistered_brokers_are_not_restored() -> None:
     documents = reports({1: (end(0, 1, 5),)})
     del documents[broker_key(1)]
     assert (

@@ -1,4 +1,4 @@
-"""Secrets on SQLite and on a real API server, whose broker may read these Secrets and no others."""
+"""Secret stores on SQLite and on a real API server; the account of a broker may read only its own Secrets."""
 
 import json
 from collections.abc import AsyncIterator
@@ -50,7 +50,7 @@ class TestKubernetesSecrets(SecretConformance):
         for store in opened:
             await store.close()
 
-    async def test_credentials_go_with_their_secret_and_come_when_it_is_made_again(
+    async def test_credentials_vanish_with_their_secret_and_can_be_written_when_it_is_recreated(
         self, plane: ControlPlane, open_secrets: OpenSecrets, location: KubernetesCluster
     ) -> None:
         store, other = await open_secrets(), await open_secrets()
@@ -67,7 +67,7 @@ class TestKubernetesSecrets(SecretConformance):
         await store.write({"scram/a": b'"2"'})
         await until(following, {"scram/a": b'"2"'})
 
-    async def test_what_no_broker_wrote_hides_no_credential(
+    async def test_foreign_data_in_a_secret_does_not_hide_credentials(
         self, plane: ControlPlane, open_secrets: OpenSecrets, location: KubernetesCluster
     ) -> None:
         store = await open_secrets()
@@ -85,20 +85,20 @@ class TestKubernetesSecrets(SecretConformance):
             await another.read()
         await another.close()
 
-    async def test_a_secret_that_would_be_too_large_is_refused_with_its_name(self, open_secrets: OpenSecrets) -> None:
+    async def test_the_error_for_a_secret_that_is_too_large_contains_its_name(self, open_secrets: OpenSecrets) -> None:
         store = await open_secrets()
         with pytest.raises(StoreUnavailable, match=f"-credentials-{shard_of('large')}: .*1048576"):
             await store.write({"large": b'"' + b"x" * 1_100_000 + b'"'})
 
 
 def make_secrets(plane: ControlPlane, cluster: str) -> None:
-    """Make them as the operator does."""
+    """Create the Secrets as the operator does."""
     items = [{"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}} for name in credential_secrets(cluster)]
     plane.kubectl("create", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
 
 
 def allow(plane: ControlPlane, cluster: str) -> None:
-    """Make the rules of this Cluster's brokers those of the account of the tests."""
+    """Grant the account of the tests the rights of this Cluster's brokers."""
     name, rbac = f"{cluster}-credentials", "rbac.authorization.k8s.io"
     role = {"apiVersion": f"{rbac}/v1", "kind": "Role", "metadata": {"name": name}, "rules": credential_rules(cluster)}
     plane.kubectl("create", "-f", "-", stdin=json.dumps(role))

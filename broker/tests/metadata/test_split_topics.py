@@ -1,4 +1,4 @@
-"""Topics of many partitions in several documents: small writes, and nothing that half of them could mean."""
+"""Topics of many partitions are split over several documents. Writes are small; incomplete ones have no effect."""
 
 import asyncio
 import json
@@ -31,7 +31,7 @@ async def sizes(node: Node) -> list[int]:
     return [len(each["partitions"]) for each in (await stored(node)).values()]  # type: ignore[arg-type]
 
 
-async def test_a_change_of_one_partition_writes_its_document_alone(cluster: ClusterOfNodes) -> None:
+async def test_a_change_of_a_partition_writes_only_its_own_document(cluster: ClusterOfNodes) -> None:
     (node,) = await cluster.start(0)
     topic = await a_large_topic(node)
     assert await sizes(node) == [100, 50, 100]
@@ -46,7 +46,7 @@ async def test_a_change_of_one_partition_writes_its_document_alone(cluster: Clus
     assert [state.partition_epoch for state in node.image.topics["t"].partitions[100:103]] == [0, 1, 0]
 
 
-async def test_a_conflict_on_one_document_leaves_what_was_written_to_the_others(
+async def test_a_version_conflict_on_one_document_is_retried_without_affecting_the_others(
     cluster: ClusterOfNodes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (node,) = await cluster.start(0)
@@ -68,7 +68,7 @@ async def test_a_conflict_on_one_document_leaves_what_was_written_to_the_others(
     assert [isinstance(each, PartitionState) for each in outcomes.values()] == [True] * 3
 
 
-async def test_no_turn_of_the_loop_decides_on_all_partitions_of_a_large_topic(
+async def test_decisions_on_a_large_topic_are_made_over_several_turns(
     cluster: ClusterOfNodes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (node,) = await cluster.start(0)
@@ -94,7 +94,7 @@ async def test_no_turn_of_the_loop_decides_on_all_partitions_of_a_large_topic(
     assert {state.partition_epoch for state in node.image.topics["t"].partitions} == {1}
 
 
-async def test_others_have_their_turn_also_where_nothing_is_to_be_written(cluster: ClusterOfNodes) -> None:
+async def test_other_tasks_run_between_decisions_on_a_large_topic_without_writes(cluster: ClusterOfNodes) -> None:
     (node,) = await cluster.start(0)
     await a_large_topic(node, 5_000)
     decided = 0
@@ -116,7 +116,7 @@ async def test_others_have_their_turn_also_where_nothing_is_to_be_written(cluste
     assert {2_000, 4_000} <= set(seen)
 
 
-async def test_below_its_level_a_topic_is_one_document_and_at_it_the_next_change_splits_it(
+async def test_the_first_change_at_the_required_feature_level_splits_a_large_topic(
     cluster: ClusterOfNodes,
 ) -> None:
     (node,) = await cluster.start(0)
@@ -134,7 +134,7 @@ async def test_below_its_level_a_topic_is_one_document_and_at_it_the_next_change
         await node.writer.update_features([FeatureUpdate(METADATA_LEVEL, 1, UpgradeType.SAFE_DOWNGRADE)])
 
 
-async def test_a_level_that_a_broker_which_is_away_does_not_know_is_refused(cluster: ClusterOfNodes) -> None:
+async def test_a_feature_level_is_refused_if_a_fenced_broker_does_not_support_it(cluster: ClusterOfNodes) -> None:
     (node,) = await cluster.start(0)
     await finalize(node, 1)
     newer = msgspec.structs.replace(node.image.brokers[0], features={METADATA_LEVEL: (1, 2), ELR: (1, 1)})
@@ -145,7 +145,7 @@ async def test_a_level_that_a_broker_which_is_away_does_not_know_is_refused(clus
         await node.writer.update_features([FeatureUpdate(METADATA_LEVEL, 2, UpgradeType.UPGRADE)])
 
 
-async def test_partitions_that_are_added_have_documents_of_their_own(cluster: ClusterOfNodes) -> None:
+async def test_added_partitions_are_stored_in_new_documents(cluster: ClusterOfNodes) -> None:
     (node,) = await cluster.start(0)
     await a_large_topic(node, 150)
     assert await node.writer.create_partitions([NewPartitions("t", 320)]) == {"t": None}
@@ -161,7 +161,7 @@ async def dies_before_the_head(writes: Sequence[Write], node: Node, write: objec
 
 
 @pytest.mark.parametrize("grows", [False, True])
-async def test_who_dies_before_the_head_is_written_has_changed_nothing_and_its_parts_go_later(
+async def test_parts_written_without_their_head_have_no_effect_and_are_removed_later(
     cluster: ClusterOfNodes, monkeypatch: pytest.MonkeyPatch, grows: bool
 ) -> None:
     (node,) = await cluster.start(0)
@@ -192,7 +192,7 @@ async def test_who_dies_before_the_head_is_written_has_changed_nothing_and_its_p
     assert len(node.image.topics["t"].partitions) == 350
 
 
-async def test_a_part_that_somebody_names_while_it_is_removed_stays(
+async def test_a_part_is_not_removed_if_a_head_now_refers_to_it(
     cluster: ClusterOfNodes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (node,) = await cluster.start(0)
@@ -219,7 +219,7 @@ async def test_a_part_that_somebody_names_while_it_is_removed_stays(
     assert part in await stored(node)
 
 
-async def test_a_topic_is_deleted_with_all_its_documents_and_what_is_left_over_goes_later(
+async def test_deleting_a_topic_removes_all_its_documents_and_leftover_parts_later(
     cluster: ClusterOfNodes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (node,) = await cluster.start(0)
@@ -245,7 +245,7 @@ async def test_a_topic_is_deleted_with_all_its_documents_and_what_is_left_over_g
     assert await stored(node) == {}
 
 
-def test_what_a_newer_version_wrote_into_a_part_stays() -> None:
+def test_fields_of_a_newer_version_in_a_part_are_kept() -> None:
     image = MetadataImage()
     topic = laid_out(TopicDocument("t", UUID(int=1), (STATE,) * 150), splits=True)
     listed = [(key, encode(document)) for key, document in documents_of(topic, image.stored).items()]
@@ -259,7 +259,7 @@ def test_what_a_newer_version_wrote_into_a_part_stays() -> None:
     assert {key: value["new"] for key, value in values.items()} == {key: key for key, _ in listed}
 
 
-def test_a_topic_of_a_hundred_partitions_is_one_document_at_any_level() -> None:
+def test_a_topic_of_a_hundred_partitions_is_never_split() -> None:
     topic = a_topic("t", *[led(0, 1)] * 100)
     assert laid_out(topic, splits=True) == topic
     assert joined(topic, lambda key: None, None) == (topic, True)

@@ -1,4 +1,4 @@
-"""Topics in several documents of which some have vanished, are older, or are not what they were."""
+"""Split topics with documents that vanished, are older, or were damaged."""
 
 from uuid import UUID
 
@@ -21,7 +21,7 @@ from barnabas_core.errors import ApiError, ErrorCode
 from harness.manual_clock import ManualClock
 
 
-async def test_a_part_that_vanishes_is_written_anew_by_who_knows_it(cluster: ClusterOfNodes) -> None:
+async def test_a_vanished_part_is_restored_by_a_broker_that_knows_it(cluster: ClusterOfNodes) -> None:
     (node,) = await cluster.start(0)
     topic = await a_large_topic(node)
     before = await stored(node)
@@ -33,7 +33,7 @@ async def test_a_part_that_vanishes_is_written_anew_by_who_knows_it(cluster: Clu
     assert node.image.topics["t"] == topic
 
 
-def test_what_is_written_to_a_part_while_the_head_is_missing_counts_and_is_not_overwritten() -> None:
+def test_a_change_of_a_part_is_kept_while_its_head_is_missing() -> None:
     image = with_level_2(MetadataImage())
     topic = laid_out(TopicDocument("t", UUID(int=1), (STATE,) * 250), splits=True)
     documents = documents_of(topic, image.stored)
@@ -48,14 +48,14 @@ def test_what_is_written_to_a_part_while_the_head_is_missing_counts_and_is_not_o
     assert writes_of(topic_key("t"), image.lost[topic_key("t")], image).keys() == {topic_key("t")}
 
 
-def test_features_that_vanish_hold_until_they_are_written_anew() -> None:
+def test_vanished_features_stay_in_force_until_they_are_restored() -> None:
     image = with_level_2(MetadataImage())
     image.apply_changes(Changes(9, [Change(9, FEATURES_KEY, None)]))
     assert list(image.lost) == [FEATURES_KEY]
     assert image.splits_topics
 
 
-async def test_an_older_copy_of_a_part_is_overwritten_with_what_is_known(cluster: ClusterOfNodes) -> None:
+async def test_an_older_copy_of_a_part_is_replaced_by_the_newest_known_one(cluster: ClusterOfNodes) -> None:
     (node,) = await cluster.start(0)
     topic = await a_large_topic(node)
     found = (await node.store.listing()).documents
@@ -69,7 +69,7 @@ async def test_an_older_copy_of_a_part_is_overwritten_with_what_is_known(cluster
     assert await stored(node) == newest
 
 
-async def test_a_topic_whose_part_nobody_knows_is_unknown_and_not_made_again(cluster: ClusterOfNodes) -> None:
+async def test_a_topic_with_a_missing_part_is_unknown_and_cannot_be_created_again(cluster: ClusterOfNodes) -> None:
     (node,) = await cluster.start(0)
     topic = await a_large_topic(node)
     await cluster.kill(0)
@@ -85,7 +85,9 @@ async def test_a_topic_whose_part_nobody_knows_is_unknown_and_not_made_again(clu
 
 
 @pytest.mark.parametrize("by_id", [False, True])
-async def test_a_topic_that_lacks_a_part_can_be_deleted_and_made_again(cluster: ClusterOfNodes, by_id: bool) -> None:
+async def test_a_topic_with_a_missing_part_can_be_deleted_and_then_created_again(
+    cluster: ClusterOfNodes, by_id: bool
+) -> None:
     (node,) = await cluster.start(0)
     topic = await a_large_topic(node)
     await cluster.kill(0)
@@ -100,10 +102,10 @@ async def test_a_topic_that_lacks_a_part_can_be_deleted_and_made_again(cluster: 
     assert isinstance((await after.writer.create_topics([NewTopic("t", 120)]))["t"], TopicDocument)
 
 
-async def test_parts_whose_head_has_vanished_stay_while_a_broker_is_away_that_may_remember_it(
+async def test_parts_without_a_head_are_kept_while_a_broker_is_fenced(
     cluster: ClusterOfNodes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kept_ms = SESSION_MS // 10  # No lease ends while they are kept.
+    kept_ms = SESSION_MS // 10  # No lease expires while the parts are kept.
     monkeypatch.setattr(deletions, "KEPT_MS", kept_ms)
     monkeypatch.setattr(deletions, "PARTS_LOOKED_AT_EVERY_MS", kept_ms)
     (node, _) = await cluster.start(0, 1)
@@ -134,7 +136,7 @@ def fenced(registration: BrokerRegistration) -> BrokerRegistration:
 
 
 @pytest.mark.parametrize("stored_in_the_head", [99, 101, 250])
-def test_partitions_keep_their_numbers_whatever_somebody_has_made_of_the_head(stored_in_the_head: int) -> None:
+def test_partitions_keep_their_numbers_if_the_head_is_damaged(stored_in_the_head: int) -> None:
     image = MetadataImage()
     states = tuple(msgspec.structs.replace(STATE, leader_epoch=number) for number in range(250))
     topic = laid_out(TopicDocument("t", UUID(int=1), states), splits=True)

@@ -1,4 +1,4 @@
-"""The SQLite store: what every store does, and what several processes on one file do to each other."""
+"""The SQLite store passes the conformance tests, and several processes can share its file."""
 
 import asyncio
 import errno
@@ -86,7 +86,7 @@ PRAGMA user_version = 1
 
 
 def power_is_cut(store: SqliteStore) -> None:
-    """What is in memory is gone, and what was below the temporary folder."""
+    """Drop the state in memory and below the temporary folder, without a clean close of the store."""
     store._change_signal.close()
     store._connection.close()
     store._worker.shutdown()
@@ -94,7 +94,7 @@ def power_is_cut(store: SqliteStore) -> None:
 
 @pytest.fixture
 def clock() -> ManualClock:
-    """A minute later than any process beside it sees on the system's."""
+    """Return a clock that is a minute ahead of the system clock, which other processes use."""
     clock = ManualClock()
     clock.passed_ms = 1000 * SystemClock().monotonic_s() + 60_000
     return clock
@@ -115,7 +115,7 @@ async def open_store(path: Path, clock: ManualClock) -> AsyncIterator[OpenStore]
         return store
 
     yield open_one
-    await (await open_one()).put("end", b"")  # Clears away what killed processes have left.
+    await (await open_one()).put("end", b"")  # Removes the sockets of killed processes.
     for store in opened:
         await store.close()
 
@@ -154,7 +154,7 @@ class ClockBesideARenewal(ManualClock):
 
 
 class TestSqliteStore(StoreConformance):
-    async def test_processes_that_race_lose_no_update(self, path: Path, open_store: OpenStore) -> None:
+    async def test_concurrent_processes_lose_no_update(self, path: Path, open_store: OpenStore) -> None:
         racers = [await run_python(INCREMENT, path, 50) for _ in range(2)]
         for racer in racers:
             await racer.communicate()
@@ -163,14 +163,14 @@ class TestSqliteStore(StoreConformance):
         assert document is not None
         assert document.value == b"100"
 
-    async def test_a_watch_hears_of_another_process(self, path: Path, open_store: OpenStore) -> None:
+    async def test_a_watch_returns_changes_of_another_process(self, path: Path, open_store: OpenStore) -> None:
         store = await open_store()
         writer = await run_python(INCREMENT, path, 20)
         changes = await changes_until(store, 0, 20)
         assert [change.value for change in changes] == [b"%d" % number for number in range(1, 21)]
         await writer.communicate()
 
-    async def test_a_writer_killed_in_the_middle_leaves_whole_writes(self, path: Path, open_store: OpenStore) -> None:
+    async def test_a_killed_writer_leaves_only_complete_writes(self, path: Path, open_store: OpenStore) -> None:
         for _ in range(5):
             writer = await run_python(WRITE_PAIRS, path)
             confirmed = [await read_line(writer) for _ in range(5)]
@@ -181,20 +181,22 @@ class TestSqliteStore(StoreConformance):
             assert right is not None
             assert left.value == right.value
             assert int(left.value) >= int(confirmed[-1])
-            await store.put("left", b"0")  # No lock is left behind.
+            await store.put("left", b"0")  # No lock may be left.
 
-    async def test_a_killed_holder_frees_its_lease(self, path: Path, open_store: OpenStore, clock: ManualClock) -> None:
+    async def test_the_lease_of_a_killed_holder_can_be_acquired_immediately(
+        self, path: Path, open_store: OpenStore, clock: ManualClock
+    ) -> None:
         holder = await run_python(HOLD_LEASE, path)
         first_token = int(await read_line(holder))
         store = await open_store()
-        clock.passed_ms = 0  # Long before it expires.
+        clock.passed_ms = 0  # The lease is far from its expiry.
         assert await store.acquire_lease("broker-1", "the second one", 1000) is None
         await kill(holder)
         lease = await store.acquire_lease("broker-1", "the second one", 1000)
         assert lease is not None
         assert lease.token == first_token + 1
 
-    async def test_the_leases_of_a_killed_holder_are_not_told(self, path: Path, open_store: OpenStore) -> None:
+    async def test_the_leases_of_a_killed_holder_are_not_listed(self, path: Path, open_store: OpenStore) -> None:
         holder = await run_python(HOLD_LEASE, path)
         await read_line(holder)
         store = await open_store()
@@ -202,14 +204,14 @@ class TestSqliteStore(StoreConformance):
         await kill(holder)
         assert await store.leases("broker-") == []
 
-    async def test_a_closed_store_frees_its_leases(self, open_store: OpenStore) -> None:
+    async def test_closing_a_store_releases_its_leases(self, open_store: OpenStore) -> None:
         first, second = await open_store(), await open_store()
         assert await first.acquire_lease("broker-1", "a", 1000) is not None
         assert await second.acquire_lease("broker-1", "b", 1000) is None
         await first.close()
         assert await second.acquire_lease("broker-1", "b", 1000) is not None
 
-    async def test_producer_ids_come_once_though_their_takers_are_killed(
+    async def test_producer_ids_are_allocated_once_although_processes_are_killed(
         self, path: Path, open_store: OpenStore
     ) -> None:
         taken: list[int] = []
@@ -223,7 +225,7 @@ class TestSqliteStore(StoreConformance):
         assert len(taken) == len(set(taken))
         assert all(first % 1000 == 0 for first in taken)
 
-    async def test_watchers_that_come_and_go_miss_nothing_that_processes_write(
+    async def test_successive_watches_miss_no_change_of_other_processes(
         self, path: Path, open_store: OpenStore
     ) -> None:
         writers = [await run_python(INCREMENT, path, 40) for _ in range(2)]
@@ -238,7 +240,7 @@ class TestSqliteStore(StoreConformance):
         for writer in writers:
             await writer.communicate()
 
-    async def test_what_a_killed_process_leaves_is_cleared_away(self, path: Path, open_store: OpenStore) -> None:
+    async def test_the_watcher_socket_of_a_killed_process_is_removed(self, path: Path, open_store: OpenStore) -> None:
         holder = await run_python(HOLD_LEASE, path)
         await read_line(holder)
         store = await open_store()
@@ -252,7 +254,7 @@ class TestSqliteStore(StoreConformance):
         assert len(after) == 1
         assert [address for address in before if os.path.exists(address)] == after
 
-    async def test_a_watcher_that_is_too_far_behind_is_told_so(
+    async def test_a_watch_from_a_trimmed_revision_raises_history_compacted(
         self, open_store: OpenStore, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(documents, "HISTORY_CHANGES", 100)
@@ -262,13 +264,13 @@ class TestSqliteStore(StoreConformance):
             await changes_until(store, 1899, 2000)
         assert len(await changes_until(store, 1900, 2000)) == 100
 
-    async def test_a_watcher_of_a_store_that_was_put_back_is_told_so(self, open_store: OpenStore) -> None:
+    async def test_a_watch_from_a_future_revision_raises_history_compacted(self, open_store: OpenStore) -> None:
         store = await open_store()
         last = await store.put("k", b"1")
         with pytest.raises(HistoryCompacted):
             await changes_until(store, last + 5, last + 6)
 
-    async def test_closing_ends_the_watches(self, open_store: OpenStore) -> None:
+    async def test_closing_the_store_ends_its_watches(self, open_store: OpenStore) -> None:
         store = await open_store()
         await store.put("k", b"1")
         watching = asyncio.create_task(changes_until(store, 0, 1_000_000))
@@ -279,7 +281,7 @@ class TestSqliteStore(StoreConformance):
         with pytest.raises(StoreUnavailable, match="is closed"):
             await store.get("k")
 
-    async def test_a_file_that_is_no_store_is_named(self, path: Path, clock: ManualClock) -> None:
+    async def test_the_error_for_a_file_that_is_not_a_database_names_it(self, path: Path, clock: ManualClock) -> None:
         path.parent.mkdir()
         path.write_bytes(b"this is no database" * 100)
         with pytest.raises(StoreUnavailable, match=str(path)):
@@ -292,7 +294,7 @@ class TestSqliteStore(StoreConformance):
         with pytest.raises(StoreUnavailable, match="format 77, but this version reads only the formats 1 and 2"):
             await SqliteStore.open(path, clock)
 
-    async def test_a_store_of_the_first_format_is_taken_over(self, path: Path, open_store: OpenStore) -> None:
+    async def test_a_store_of_the_first_format_is_migrated(self, path: Path, open_store: OpenStore) -> None:
         path.parent.mkdir()
         with sqlite3.connect(path) as connection:
             connection.executescript(FIRST_FORMAT)
@@ -303,12 +305,12 @@ class TestSqliteStore(StoreConformance):
         with sqlite3.connect(path) as connection:
             assert connection.execute("PRAGMA user_version").fetchone() == (2,)
 
-    async def test_leases_of_the_time_before_a_reboot_have_ended(self, path: Path, clock: ManualClock) -> None:
+    async def test_leases_from_before_a_reboot_have_expired(self, path: Path, clock: ManualClock) -> None:
         clock.passed_ms = 900_000
         before = await SqliteStore.open(path, clock, "boot 1")
         assert await before.acquire_lease("broker-1", "a", 9_000) is not None
         power_is_cut(before)
-        clock.passed_ms = 895_000  # Of the next uptime, at a time at which that lease seems valid.
+        clock.passed_ms = 895_000  # At this time of the next uptime the old lease seems valid.
         after = await SqliteStore.open(path, clock, "boot 2")
         assert await after.leases("") == []
         lease = await after.acquire_lease("broker-1", "b", 9_000)
@@ -318,7 +320,7 @@ class TestSqliteStore(StoreConformance):
             assert len(connection.execute("SELECT address FROM watchers").fetchall()) == 1
         await after.close()
 
-    async def test_leases_that_end_later_than_they_can_are_of_another_uptime(
+    async def test_a_lease_with_an_impossible_expiry_is_treated_as_from_another_uptime(
         self, path: Path, clock: ManualClock
     ) -> None:
         clock.passed_ms = 900_000
@@ -330,7 +332,9 @@ class TestSqliteStore(StoreConformance):
         assert await after.acquire_lease("broker-1", "b", 9_000) is not None
         await after.close()
 
-    async def test_a_lease_of_another_boot_whose_process_answers_goes_on(self, path: Path, clock: ManualClock) -> None:
+    async def test_a_lease_with_another_boot_id_stays_valid_while_its_process_runs(
+        self, path: Path, clock: ManualClock
+    ) -> None:
         one = await SqliteStore.open(path, clock, "a container's boot id")
         assert await one.acquire_lease("broker-1", "a", 9_000) is not None
         other = await SqliteStore.open(path, clock, "another container's")
@@ -338,7 +342,7 @@ class TestSqliteStore(StoreConformance):
         await other.close()
         await one.close()
 
-    async def test_a_lease_that_is_renewed_while_another_process_opens_the_store_goes_on(self, path: Path) -> None:
+    async def test_a_lease_renewed_while_another_process_opens_the_store_stays_valid(self, path: Path) -> None:
         one = await SqliteStore.open(path, ManualClock())
         lease = await one.acquire_lease("broker-1", "a", 9_000)
         assert lease is not None
@@ -360,7 +364,7 @@ class TestSqliteStore(StoreConformance):
         assert 80_000 <= kept <= 130_000
         assert len(await changes_until(store, 35, 40)) == 5
 
-    async def test_a_document_larger_than_the_history_is_told_to_who_watches(
+    async def test_a_watch_returns_a_document_that_is_larger_than_the_history(
         self, open_store: OpenStore, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(documents, "HISTORY_BYTES", 100)
@@ -370,13 +374,13 @@ class TestSqliteStore(StoreConformance):
             last = await store.put("k", b"1" * 1000)
             assert len(await changes_until(store, number - 1, last)) == 1
 
-    async def test_many_processes_may_make_the_store_at_once(self, path: Path, open_store: OpenStore) -> None:
+    async def test_many_clients_can_create_the_store_concurrently(self, path: Path, open_store: OpenStore) -> None:
         stores = await asyncio.gather(*(open_store() for _ in range(8)))
         await stores[0].put("k", b"1")
         assert [await store.get("k") for store in stores] == [("k", b"1", 1)] * 8
 
 
-async def test_a_process_without_descriptors_rings_nobody_and_takes_nobody_for_gone(
+async def test_a_process_without_file_descriptors_keeps_the_leases_of_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def used_up(*_: object) -> None:

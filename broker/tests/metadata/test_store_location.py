@@ -1,4 +1,4 @@
-"""What `metadata.store` names."""
+"""The values of `metadata.store`."""
 
 from pathlib import Path
 

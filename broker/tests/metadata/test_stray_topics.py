@@ -1,4 +1,4 @@
-"""Topics that only brokers' logs know: they are reported, and none is made in their place."""
+"""Stray topics, which exist only in the logs of brokers, are reported and cannot be created again."""
 
 import asyncio
 
@@ -19,7 +19,7 @@ LOGS = [HeldLog("flights", FLIGHTS.topic_id, 0, 5, 100, Kept.ALL)]
 
 
 async def reported(cluster: ClusterOfNodes) -> tuple[Node, Node]:
-    """Broker 1 has a log of a topic that nobody knows, broker 2 hears of it."""
+    """Start broker 1, which reports a log of an unknown topic, and broker 2; return both."""
     one, two = await cluster.node(1), await cluster.node(2)
     one.held = list(LOGS)
     await one.start()
@@ -27,7 +27,7 @@ async def reported(cluster: ClusterOfNodes) -> tuple[Node, Node]:
     return one, two
 
 
-async def test_any_broker_refuses_to_make_such_a_topic_and_names_the_commands(cluster: ClusterOfNodes) -> None:
+async def test_a_broker_refuses_to_create_a_stray_topic_and_names_the_commands(cluster: ClusterOfNodes) -> None:
     _, two = await reported(cluster)
     assert stray_topics(two.image) == [StrayTopic("flights", FLIGHTS.topic_id, (1,))]
     outcomes = await two.writer.create_topics([NewTopic("flights", 1, 1), NewTopic("trains", 1, 1)])
@@ -37,11 +37,11 @@ async def test_any_broker_refuses_to_make_such_a_topic_and_names_the_commands(cl
     assert "`barnabas restore-metadata` restores the topic, `barnabas forget-topic " in str(refused)
     assert isinstance(made, TopicDocument)
     told = await two.writer.create_automatically(["flights"])
-    assert told == {"flights": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}, "clients try again until it is back"
+    assert told == {"flights": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}, "clients retry until the topic is restored"
 
 
 @pytest.mark.parametrize("way", ["its document is back", "it is forgotten"])
-async def test_that_ends_once_somebody_has_decided(cluster: ClusterOfNodes, way: str) -> None:
+async def test_a_topic_is_no_longer_stray_once_it_is_restored_or_forgotten(cluster: ClusterOfNodes, way: str) -> None:
     one, two = await reported(cluster)
     if way == "its document is back":
         revision = await one.store.put(topic_key("flights"), encode(FLIGHTS))
@@ -52,8 +52,8 @@ async def test_that_ends_once_somebody_has_decided(cluster: ClusterOfNodes, way:
     assert stray_topics(two.image) == []
 
 
-async def test_a_log_that_goes_out_of_sight_is_still_reported(cluster: ClusterOfNodes) -> None:
-    """Its log dir may be offline."""
+async def test_a_stray_log_that_is_no_longer_visible_is_still_reported(cluster: ClusterOfNodes) -> None:
+    """The log dir of the log may be offline."""
     one, two = await reported(cluster)
     one.held = []
     await one.log_ends.tell()
@@ -61,7 +61,7 @@ async def test_a_log_that_goes_out_of_sight_is_still_reported(cluster: ClusterOf
     assert [each.name for each in stray_topics(two.image)] == ["flights"]
 
 
-async def test_a_tombstone_that_was_trimmed_lets_no_topic_come_back(cluster: ClusterOfNodes) -> None:
+async def test_a_deleted_topic_does_not_return_after_its_tombstone_was_removed(cluster: ClusterOfNodes) -> None:
     (two,) = await cluster.start(2)
     await two.writer.create_topics([NewTopic("flights", 1, 1)])
     topic = two.image.topics["flights"]

@@ -1,4 +1,4 @@
-"""Documents of a newer version: what this one does not know outlives its changes."""
+"""Unknown fields of a newer version survive changes of documents by this version."""
 
 import json
 from pathlib import Path
@@ -57,7 +57,7 @@ DELETE_THREADS = ConfigChange("log.cleaner.threads", ConfigOperation.DELETE, Non
 
 
 @given(of_topic=UNKNOWN, of_partitions=st.lists(UNKNOWN, min_size=1, max_size=3))
-def test_a_changed_topic_keeps_what_a_newer_version_wrote(
+def test_a_changed_topic_keeps_the_fields_of_a_newer_version(
     of_topic: dict[str, object], of_partitions: list[dict[str, object]]
 ) -> None:
     stored = TOPIC | of_topic | {"partitions": [PARTITION | unknown for unknown in of_partitions]}
@@ -71,7 +71,7 @@ def test_a_changed_topic_keeps_what_a_newer_version_wrote(
 
 
 @given(unknown=UNKNOWN)
-def test_a_changed_registration_keeps_what_a_newer_version_wrote(unknown: dict[str, object]) -> None:
+def test_a_changed_registration_keeps_the_fields_of_a_newer_version(unknown: dict[str, object]) -> None:
     broker = decode("brokers/1", json.dumps(BROKER | unknown).encode())
     assert isinstance(broker, BrokerRegistration)
     assert json.loads(encode(msgspec.structs.replace(broker, fenced=True))) == BROKER | unknown | {"fenced": True}
@@ -104,15 +104,15 @@ def test_there_is_an_example_of_each_kind_of_document() -> None:
 
 @pytest.mark.parametrize("key", OF_EACH_KIND)
 @given(unknown=UNKNOWN)
-def test_documents_of_every_kind_keep_what_a_newer_version_wrote(key: str, unknown: dict[str, object]) -> None:
+def test_documents_of_every_kind_keep_the_fields_of_a_newer_version(key: str, unknown: dict[str, object]) -> None:
     stored = OF_EACH_KIND[key] | unknown
     document = decode(key, json.dumps(stored).encode())
     assert document is not None
     assert json.loads(encode(document)) == stored
 
 
-async def test_a_newer_broker_finds_its_fields_after_an_older_one_has_changed_the_topic(tmp_path: Path) -> None:
-    """The older one creates, elects, sets configs and shuts down as it always does."""
+async def test_fields_of_a_newer_broker_survive_changes_by_an_older_one(tmp_path: Path) -> None:
+    """The older broker changes configs and hands over leadership."""
     async with cluster_at(tmp_path / "metadata.db") as cluster:
         older, other = await cluster.start(0, 1)
         await cluster.topics(a_topic("t", led(0, 1)))
@@ -134,7 +134,7 @@ async def test_a_newer_broker_finds_its_fields_after_an_older_one_has_changed_th
         assert (after["configs"], after["partitions"][0]["leader"]) == ({"retention.ms": "5"}, 1)
 
 
-async def test_levels_configs_and_producer_ids_keep_what_a_newer_version_wrote(tmp_path: Path) -> None:
+async def test_levels_configs_and_producer_ids_keep_the_fields_of_a_newer_version(tmp_path: Path) -> None:
     async with cluster_at(tmp_path / "metadata.db") as cluster:
         (older,) = await cluster.start(0)
         await older.store.put(FEATURES_KEY, encode(FeaturesDocument(dict(FIRST_LEVELS))))
@@ -171,7 +171,7 @@ def with_a_new_field(value: bytes) -> bytes:
     return json.dumps(json.loads(value) | {"new": 7}).encode()
 
 
-def test_producer_ids_that_were_put_back_keep_what_a_newer_version_wrote() -> None:
+def test_restored_producer_ids_keep_the_fields_of_a_newer_version() -> None:
     image = MetadataImage()
     for revision, next_id in ((1, 9), (2, 5)):
         value = with_a_new_field(encode(ProducerIdsDocument(next_id)))
@@ -179,7 +179,7 @@ def test_producer_ids_that_were_put_back_keep_what_a_newer_version_wrote() -> No
     assert json.loads(encode(image.lost[PRODUCER_IDS_KEY])) == {"next_producer_id": 9, "new": 7}
 
 
-def test_what_is_not_valid_besides_is_refused_still() -> None:
+def test_an_invalid_document_with_unknown_fields_is_refused() -> None:
     with pytest.raises(MalformedDocument, match="leader"):
         decode("topics/a", json.dumps(TOPIC | {"new": 1, "partitions": [PARTITION | {"leader": "x"}]}).encode())
     with pytest.raises(MalformedDocument):

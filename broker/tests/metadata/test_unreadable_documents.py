@@ -1,4 +1,4 @@
-"""A document of the metadata store that cannot be read costs itself: brokers start, and who knows it mends it."""
+"""An unreadable document of the metadata store affects only itself: brokers start, and those that know it repair it."""
 
 import logging
 from collections.abc import Iterator
@@ -36,7 +36,7 @@ TORN = b'{"torn'
 KEYS = (CONTROLLER_KEY, FEATURES_KEY, PRODUCER_IDS_KEY, broker_key(1), broker_key(2), topic_key("a"))
 
 
-async def test_a_broker_starts_whatever_cannot_be_read_and_names_it(
+async def test_a_broker_starts_with_unreadable_documents_and_logs_their_keys(
     cluster: ClusterOfNodes, caplog: pytest.LogCaptureFixture
 ) -> None:
     store = await SqliteStore.open(cluster.path, ManualClock())
@@ -51,7 +51,7 @@ async def test_a_broker_starts_whatever_cannot_be_read_and_names_it(
     assert one.image.topics.keys() == {"b"}
     assert one.image.controller_id == 1
     first = (await one.writer.allocate_producer_ids()).start
-    assert first >= cluster.clock.now_ms(), "no id may be given out twice"
+    assert first >= cluster.clock.now_ms(), "no id may be allocated twice"
     (refused,) = (await one.writer.create_topics([NewTopic("a", 1, 1)])).values()
     assert isinstance(refused, ApiError)
     assert refused.code is ErrorCode.POLICY_VIOLATION
@@ -59,7 +59,7 @@ async def test_a_broker_starts_whatever_cannot_be_read_and_names_it(
     await one.until(lambda: one.image.unreadable.keys() == {FEATURES_KEY, broker_key(2), topic_key("a")})
 
 
-async def test_a_broker_that_knows_a_document_writes_it_over_one_that_cannot_be_read(cluster: ClusterOfNodes) -> None:
+async def test_a_broker_that_knows_a_document_replaces_its_unreadable_copy(cluster: ClusterOfNodes) -> None:
     (one,) = await cluster.start(1)
     await cluster.topics(a_topic("a", led(1)))
     await one.image.reached(await one.store.put(PRODUCER_IDS_KEY, encode(ProducerIdsDocument(5000))))
@@ -70,7 +70,7 @@ async def test_a_broker_that_knows_a_document_writes_it_over_one_that_cannot_be_
         assert one.image.document(key) == before
 
 
-async def test_the_id_of_the_cluster_is_that_of_the_log_dirs_or_somebody_has_to_write_it(
+async def test_an_unreadable_cluster_id_is_restored_only_from_the_log_dirs(
     cluster: ClusterOfNodes,
 ) -> None:
     store = await SqliteStore.open(cluster.path, ManualClock())
@@ -96,7 +96,7 @@ OUT_OF_RANGE = [
 
 
 @pytest.mark.parametrize(("key", "old", "new"), OUT_OF_RANGE)
-def test_a_document_with_a_number_that_no_response_can_hold_is_unreadable(key: str, old: bytes, new: bytes) -> None:
+def test_a_document_with_an_out_of_range_number_is_unreadable(key: str, old: bytes, new: bytes) -> None:
     good = encode(a_topic("a", led(1, epoch=7)) if key == topic_key("a") else BROKER)
     for value, unreadable in ((good, False), (good.replace(old, new), True)):
         image = MetadataImage()
@@ -104,7 +104,7 @@ def test_a_document_with_a_number_that_no_response_can_hold_is_unreadable(key: s
         assert (key in image.unreadable) is unreadable
 
 
-async def test_no_mutated_document_ends_the_image_or_takes_another_with_it(cluster: ClusterOfNodes) -> None:
+async def test_a_mutated_document_does_not_affect_other_documents_in_the_image(cluster: ClusterOfNodes) -> None:
     one = await cluster.node(1)
     one.held = [HeldLog("stray", UUID(int=9), 0, 5, 100, Kept.ALL)]
     await one.start()
@@ -126,7 +126,7 @@ async def test_no_mutated_document_ends_the_image_or_takes_another_with_it(clust
 
 
 def mutations(value: bytes, random: Random) -> Iterator[bytes]:
-    """A byte changed, cut off, or doubled; and texts in place of numbers."""
+    """Yield values with a changed byte, cut off, or with repeated bytes; and with texts in place of numbers."""
     for _ in range(20):
         at = random.randrange(len(value))
         yield value[:at] + bytes([random.randrange(256)]) + value[at + 1 :]

@@ -1,4 +1,4 @@
-"""A broker that is gone for good is forgotten; one that lives, starts or has replicas is not."""
+"""A broker can be unregistered unless it is alive, is starting or has replicas."""
 
 import pytest
 from metadata_cluster import ClusterOfNodes, Node, a_topic, led
@@ -8,7 +8,7 @@ from barnabas_core.errors import ApiError, ErrorCode
 
 
 async def without_broker_2(cluster: ClusterOfNodes) -> Node:
-    """Broker 1 of two, once it knows that broker 2, which was killed, is fenced."""
+    """Start two brokers, kill broker 2, and return broker 1 once it knows that broker 2 is fenced."""
     one, _ = await cluster.start(1, 2)
     await cluster.kill(2)
     one.controller.suspect(2)
@@ -22,7 +22,7 @@ async def refusal(node: Node, broker_id: int) -> ErrorCode:
     return caught.value.code
 
 
-async def test_a_fenced_broker_is_forgotten_and_may_come_back_as_a_new_one(cluster: ClusterOfNodes) -> None:
+async def test_a_fenced_broker_can_be_unregistered_and_may_register_again(cluster: ClusterOfNodes) -> None:
     one = await without_broker_2(cluster)
     epoch = one.image.brokers[2].broker_epoch
     await one.writer.unregister_broker(2)
@@ -33,14 +33,14 @@ async def test_a_fenced_broker_is_forgotten_and_may_come_back_as_a_new_one(clust
     assert again.epoch > epoch
 
 
-async def test_a_broker_that_lives_stays(cluster: ClusterOfNodes) -> None:
+async def test_a_live_broker_cannot_be_unregistered(cluster: ClusterOfNodes) -> None:
     one, _ = await cluster.start(1, 2)
     assert await refusal(one, 2) is ErrorCode.INVALID_REQUEST
     assert await refusal(one, 3) is ErrorCode.BROKER_ID_NOT_REGISTERED
-    await one.until(lambda: one.image.live == {1, 2})  # Broker 2 may have seen first that it is let in.
+    await one.until(lambda: one.image.live == {1, 2})  # Broker 2 may have noticed first that it is unfenced.
 
 
-async def test_a_broker_with_replicas_stays_until_it_has_none(cluster: ClusterOfNodes) -> None:
+async def test_a_broker_with_replicas_cannot_be_unregistered(cluster: ClusterOfNodes) -> None:
     one = await without_broker_2(cluster)
     await cluster.topics(a_topic("flights", led(1), led(1, 2)))
     assert await refusal(one, 2) is ErrorCode.INVALID_REQUEST
@@ -49,7 +49,7 @@ async def test_a_broker_with_replicas_stays_until_it_has_none(cluster: ClusterOf
     assert list(one.image.brokers) == [1]
 
 
-async def test_a_broker_that_is_starting_stays(cluster: ClusterOfNodes) -> None:
+async def test_a_starting_broker_cannot_be_unregistered(cluster: ClusterOfNodes) -> None:
     one = await without_broker_2(cluster)
     other = await cluster.node(2)
     lease = await other.store.acquire_lease(f"{BROKER_LEASES}2", "the next incarnation of broker 2", 3000)

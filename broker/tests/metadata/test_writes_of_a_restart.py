@@ -1,4 +1,4 @@
-"""A broker that goes and comes: how often its topics are written."""
+"""The number of writes of topics when a broker restarts."""
 
 from collections import Counter
 
@@ -12,7 +12,7 @@ TOPICS = [f"t{number}" for number in range(20)]
 
 
 def count_writes(nodes: list[Node], monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """Of topics, by outcome."""
+    """Return a counter of the writes of topics by outcome."""
     counted: Counter[str] = Counter()
     for node in nodes:
         write = node.store.write
@@ -28,7 +28,7 @@ def count_writes(nodes: list[Node], monkeypatch: pytest.MonkeyPatch) -> Counter[
     return counted
 
 
-async def test_a_controlled_shutdown_writes_each_topic_once_and_nobody_writes_in_vain(
+async def test_a_controlled_shutdown_writes_each_topic_once_without_version_conflicts(
     cluster: ClusterOfNodes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     nodes = await cluster.start(0, 1, 2)
@@ -41,7 +41,7 @@ async def test_a_controlled_shutdown_writes_each_topic_once_and_nobody_writes_in
     assert counted == {"written": len(TOPICS)}
 
 
-async def test_a_broker_that_comes_back_writes_no_topic_that_was_written_when_it_went(
+async def test_a_returning_broker_writes_no_topic_that_its_shutdown_already_wrote(
     cluster: ClusterOfNodes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     nodes = await cluster.start(0, 1, 2)
@@ -54,12 +54,12 @@ async def test_a_broker_that_comes_back_writes_no_topic_that_was_written_when_it
     before = nodes[0].state("t0")
     again = await cluster.node(2)
     await again.start()
-    assert counted == {"written": 1}, "the one that was not written when the broker went"
+    assert counted == {"written": 1}, "only the topic that was not written when the broker shut down"
     assert again.state("outside").partition_epoch == outside.partitions[0].partition_epoch + 1
     assert again.state("t0") == before
 
 
-async def test_after_a_crash_each_topic_is_written_once(
+async def test_each_topic_is_written_once_after_a_crash(
     cluster: ClusterOfNodes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     nodes = await cluster.start(0, 1, 2)

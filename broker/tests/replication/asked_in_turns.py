@@ -1,4 +1,4 @@
-"""A request that asks for very much, answered turn by turn, and how much of the work each turn has."""
+"""A very large request, answered turn by turn, and the share of the work that each turn has."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -13,13 +13,13 @@ from barnabas_broker.wire.codec import decode_response, encode_response
 from harness.manual_clock import ManualClock
 
 MANY = 100
-"""Things to ask for: with a `SlowClock` they take two dozen turns or more."""
+"""The number of things to ask for: with a `SlowClock` they take two dozen turns or more."""
 MOST = 0.25
-"""Of the work of such a request: no turn has so much. A single turn would have all of it."""
+"""The share of the work of such a request that no turn reaches; a single turn would have all of it."""
 
 
 class SlowClock(ManualClock):
-    """Each look at it takes a millisecond, as if every thing did: few are done in a turn."""
+    """A clock on which each reading takes a millisecond, so that few things are done in a turn."""
 
     def monotonic_s(self) -> float:
         self.passed_ms += 1
@@ -39,7 +39,7 @@ class Answered(NamedTuple):
 
 
 class _Calls:
-    """Counts: each turn does as much on every machine, however busy that is."""
+    """The function calls of each turn: their count is the same on every machine, however busy it is."""
 
     def __init__(self) -> None:
         self.of_turns: list[int] = []
@@ -73,7 +73,7 @@ def ask(environment: Any, request: Any, version: int, between: Callable[[int], o
 
 
 def _last_turn(answering: Any, calls: _Calls, between: Callable[[int], object]) -> Any:
-    """What it returns in the end."""
+    """Run all turns, and return the result of the last one."""
     while True:
         try:
             with calls.turn():

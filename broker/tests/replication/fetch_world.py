@@ -1,4 +1,4 @@
-"""Brokers whose replicas fetch from each other over a network that the test holds; time moves when the test says so."""
+"""Brokers whose replicas fetch from each other over a simulated network; time moves when the test says so."""
 
 import random
 from collections import Counter
@@ -43,7 +43,7 @@ LATENCY_S = 0.001
 
 
 class WorldLink:
-    """To one broker; frames take LATENCY_S each way. What is on its way when it breaks is lost."""
+    """A link to one broker; frames take LATENCY_S each way, and those under way are lost when it breaks."""
 
     def __init__(self, world: "World", broker_id: int, on_closed: Callable[[str], None]) -> None:
         self.world = world
@@ -135,7 +135,7 @@ class WorldBroker:
         return ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
 
     def apply(self, index: int, state: PartitionState) -> None:
-        """As the replica manager does it."""
+        """Apply the state as the replica manager does."""
         partition = self.partitions.get(index) or self._make(index)
         led_by = partition.state.leader, partition.leader_epoch
         partition.apply(state)
@@ -171,7 +171,7 @@ class WorldBroker:
 
 
 class World:
-    """Brokers 1, 2 and 3. It is the network too: `Links`."""
+    """The brokers 1, 2 and 3, and the network between them (`Links`)."""
 
     def __init__(self, folder: Path, files: dict[int, FileSystem] | None = None, **settings: int) -> None:
         self.timers = ManualTimers()
@@ -210,7 +210,7 @@ class World:
     def lead(
         self, index: int, leader: int, *, replicas: tuple[int, ...] = (1, 2), to: tuple[int, ...] | None = None
     ) -> None:
-        """A partition is made, or another leader elected, and the brokers `to` hear of it."""
+        """Create the partition, or elect another leader, and show that to the brokers `to`."""
         before = self.states.get(index)
         state = PartitionState(
             replicas=replicas,
@@ -243,6 +243,6 @@ class World:
         return {index: partition.log.log_end_offset for index, partition in sorted(partitions.items())}
 
     def named(self) -> Counter[int]:
-        """How often each partition was named in the requests so far; forgets them."""
+        """Return how often each partition was named in the requests so far, and forget these."""
         requests, self.requests = self.requests, []
         return Counter(each.partition for request in requests for topic in request.topics for each in topic.partitions)

@@ -1,4 +1,4 @@
-"""A broker of some partitions, as far as a fetch looks at it, and one consumer."""
+"""A stand-in for a broker with some partitions, as far as a fetch uses it, and for one consumer."""
 
 import asyncio
 import struct
@@ -27,7 +27,7 @@ BATCH_BYTES = 100
 
 
 class OnePartition:
-    """As much of a partition as a fetch looks at."""
+    """The parts of a partition that a fetch uses."""
 
     def __init__(self, purgatory: Purgatory) -> None:
         self.waiters = purgatory.wait_list()
@@ -50,7 +50,7 @@ class OnePartition:
 
 
 class FetchedBroker:
-    """That broker, and the consumer's connection."""
+    """A broker with some partitions, and the consumer's connection."""
 
     def __init__(self, partitions: int = MANY_PARTITIONS) -> None:
         purgatory = Purgatory(LoopTimers(asyncio.get_running_loop()))
@@ -88,7 +88,7 @@ class FetchedBroker:
         return sum(partition.reads for partition in self.partitions)
 
     def request(self, *, min_bytes: int = 1, max_wait_ms: int = 60_000) -> bytes:
-        """Its body."""
+        """Return the body of the consumer's request."""
         count = len(self.partitions)
         body = struct.pack(">i", -1) + LIMITS.pack(max_wait_ms, min_bytes, 10_000_000, 0) + SESSION.pack(0, -1)
         body += write_count(1, flexible=True) + TOPIC.bytes + write_count(count, flexible=True)

@@ -1,4 +1,4 @@
-"""A broker with one replica, two log dirs, and a test that is its metadata."""
+"""A broker with one replica and two log dirs; the test provides its metadata."""
 
 import random
 from collections.abc import Collection, Coroutine, Mapping
@@ -43,14 +43,14 @@ FLIGHTS = TopicPartition("flights", 0)
 
 
 def at_once(work: Coroutine[object, object, None]) -> None:
-    """Runs what waits for nothing but its next turn, with nobody beside it."""
+    """Run a coroutine that waits for nothing but its next turn, with no other tasks."""
     with suppress(StopIteration):
         while True:
             work.send(None)
 
 
 class Fetching:
-    """Takes note of what is followed."""
+    """A record of the partitions that are followed."""
 
     def __init__(self) -> None:
         self.followed: set[TopicPartition] = set()
@@ -70,7 +70,7 @@ def _config(topic: str) -> LogConfig:
 
 
 class Broker:
-    """Broker 1 with a replica of one partition; the test is the metadata."""
+    """Broker 1 with a replica of one partition; the test provides the metadata."""
 
     def __init__(
         self,
@@ -130,20 +130,20 @@ class Broker:
         self.image.apply_listing(Listing(self._version, [Document(key, encode(document), self._version)]))
 
     def show_only(self, *documents: tuple[str, AnyDocument]) -> None:
-        """The store has these documents, and no others."""
+        """Replace the content of the store by these documents."""
         self._version += 1
         listed = [Document(key, encode(document), self._version) for key, document in documents]
         self.image.apply_listing(Listing(self._version, listed))
 
     def start_anew(self, *documents: tuple[str, AnyDocument]) -> None:
-        """The next incarnation of the broker, with a store that has only these documents."""
+        """Start the next incarnation of the broker, with a store that has only these documents."""
         self.load_anew(*documents)
         at_once(self.replicas.start())
 
     def load_anew(
         self, *documents: tuple[str, AnyDocument], high_watermarks: Mapping[TopicPartition, int] = NONE
     ) -> None:
-        """The next incarnation, with its logs, before it takes over its partitions."""
+        """Load the logs of the next incarnation, which has not taken over its partitions yet."""
         self.logs.shutdown(lambda log: high_watermarks.get(log.topic_partition))
         self.image = MetadataImage()
         self.show_only(*documents)
@@ -165,7 +165,7 @@ class Broker:
         self.replicas.failures.log_failed(FLIGHTS, LogDirFailed(str(self.folder), "the disk failed"))
 
     def find_disk(self, *, cut_to_bytes: int | None = None) -> None:
-        """It works again, perhaps without the last records; the chore looks at it."""
+        """Let the disk work again, perhaps without the last records, and run the chore that looks at it."""
         if cut_to_bytes is not None:
             segment = next(self.folder.glob(f"{FLIGHTS}/*.log"))
             segment.write_bytes(segment.read_bytes()[:cut_to_bytes])

@@ -29,7 +29,7 @@ def numbers(text: str) -> tuple[int, ...]:
 def partition_state(
     leader: str, epoch: str, version: str = "", replicas: str = "1,2", isr: str = "", elr: str = "", lacking: str = ""
 ) -> PartitionState:
-    """As a command has it; the partition epoch is `version`, or `epoch`."""
+    """Return the state that a command describes; the partition epoch is `version`, or `epoch`."""
     return PartitionState(
         numbers(replicas),
         int(leader),
@@ -42,7 +42,7 @@ def partition_state(
 
 
 class Replica:
-    """The commands. `metadata` says what is in the store from now on: `topic=first` has id 7, `topic=later` id 8."""
+    """The commands. `metadata` sets what the store has: `topic=first` has id 7, `topic=later` id 8."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -79,7 +79,7 @@ class Replica:
         self.broker.partition.follower.diverged(int(epoch), int(end))
 
     def second(self) -> None:
-        """What the chore does that looks at disks."""
+        """Run the chore that looks at disks, and let a second pass."""
         broker = self.broker
         asyncio.run(LogChores(broker.logs, broker.replicas, broker.clock, lambda work: work.close()).look_at_disks())
         broker.timers.pass_time(1)
@@ -114,7 +114,7 @@ class Replica:
         shutil.rmtree(self.broker.folder)
 
     def records_go(self, left: str) -> None:
-        """The disk has lost the last ones; each is a batch of its own, and all have the same size."""
+        """Cut the segment to so many records; each is a batch of its own, and all have the same size."""
         [segment] = self.broker.folder.glob("flights-0/*.log")
         data = segment.read_bytes()
         segment.write_bytes(data[: int(left) * BATCH_BYTES])
@@ -123,7 +123,7 @@ class Replica:
         shutil.rmtree(self.broker.folder / str(FLIGHTS))
 
     def damage(self) -> None:
-        """The disk has changed the first batch, and the log was written later than the clean shutdown."""
+        """Change the first batch, and date the segment later than the clean shutdown."""
         [segment] = self.broker.folder.glob("flights-0/*.log")
         data = bytearray(segment.read_bytes())
         data[16] += 1
@@ -146,7 +146,7 @@ class Replica:
         logs.remove_files(logs.due_deletions(LONG_MAX))
 
     def rename(self) -> None:
-        """As an operator does with a log that was set aside."""
+        """Give a log that was set aside its name back, as an operator does."""
         [stray] = self.folder.glob("*/*-stray")
         shutil.rmtree(stray.parent / str(FLIGHTS), ignore_errors=True)
         for checkpoint in stray.parent.glob("*-checkpoint"):

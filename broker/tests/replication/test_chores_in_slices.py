@@ -1,4 +1,4 @@
-"""What comes round over all logs takes a few of them in a turn of the loop."""
+"""Periodic work over all logs handles a few of them in each turn of the loop."""
 
 import asyncio
 import os
@@ -38,7 +38,7 @@ def broker_with_logs(folder: Path) -> Broker:
 
 
 def longest_turn(looked: Sequence[object], work: Callable[[], Awaitable[None]]) -> int:
-    """How many logs were looked at in one turn, at most."""
+    """Return the largest number of logs that were looked at in one turn."""
     seen = [0]
 
     async def beside() -> None:
@@ -62,14 +62,14 @@ def longest_turn(looked: Sequence[object], work: Callable[[], Awaitable[None]]) 
         ("expire_producers", "barnabas_broker.storage.producer_state.log_producers.LogProducers.expire"),
     ],
 )
-def test_a_round_over_all_logs_looks_at_a_few_in_a_turn(
+def test_a_chore_over_all_logs_handles_a_few_of_them_in_each_turn(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chore: str, of_one_log: str
 ) -> None:
     broker, clock, looked = broker_with_logs(tmp_path), ManualClock(), list[object]()
 
     def look(log: object, *_: object) -> None:
         looked.append(log)
-        clock.pass_time(0.001)  # So long one takes.
+        clock.pass_time(0.001)  # One log takes this long.
 
     monkeypatch.setattr(of_one_log, look)
     chores = LogChores(broker.logs, broker.replicas, clock, lambda _: None)
@@ -77,7 +77,7 @@ def test_a_round_over_all_logs_looks_at_a_few_in_a_turn(
     assert len(looked) == LOGS + 1
 
 
-def test_the_search_for_the_log_to_compact_looks_at_a_few_in_a_turn(tmp_path: Path) -> None:
+def test_the_search_for_a_log_to_compact_handles_a_few_logs_in_each_turn(tmp_path: Path) -> None:
     broker, looked = broker_with_logs(tmp_path), list[TopicPartition]()
     for log in broker.logs.online_logs():
         log.configure(LogConfig(cleanup_policies=frozenset({CleanupPolicy.COMPACT})))
@@ -99,7 +99,7 @@ def test_the_search_for_the_log_to_compact_looks_at_a_few_in_a_turn(tmp_path: Pa
     assert len(looked) == LOGS + 1
 
 
-def test_a_round_over_in_sync_replicas_looks_at_a_few_partitions_in_a_turn(
+def test_a_check_of_in_sync_replicas_handles_a_few_partitions_in_each_turn(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker, looked = Broker(tmp_path, led(1, 1, 1)), list[Partition]()
@@ -134,7 +134,7 @@ async def test_a_thread_encodes_the_checkpoints(tmp_path: Path, monkeypatch: pyt
     assert threading.get_ident() not in threads
 
 
-async def test_only_logs_that_have_something_to_sync_are_looked_at_each_second(
+async def test_only_logs_with_unsynced_data_or_flush_ms_are_looked_at_each_second(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker, clock = broker_with_logs(tmp_path), ManualClock()
@@ -160,10 +160,10 @@ async def test_only_logs_that_have_something_to_sync_are_looked_at_each_second(
     assert len(looked) == 5
 
 
-async def test_a_log_whose_directory_failed_and_came_back_within_a_round_is_not_flushed_any_more(
+async def test_a_log_is_not_flushed_after_its_log_dir_failed_and_returned_during_the_round(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It would write its index entries and epochs into the files of the log that was loaded anew."""
+    """It would write its index entries and epochs into the files of the log that was loaded again."""
     broker = broker_with_logs(tmp_path)
     for number in (0, 1):
         broker.logs.logs[TopicPartition("many", number)].configure(LogConfig(flush_ms=1000))
@@ -202,7 +202,7 @@ async def test_the_topic_ids_of_new_logs_are_synced_once_each_by_a_thread(
     assert threading.get_ident() not in threads
 
 
-async def test_one_checkpoint_in_a_thread_is_for_all_logs_that_were_truncated_in_a_turn(
+async def test_logs_truncated_in_one_turn_share_one_checkpoint_in_a_thread(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker, threads = broker_with_logs(tmp_path), list[int]()

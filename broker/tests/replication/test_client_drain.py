@@ -1,4 +1,4 @@
-"""A broker that stops goes on serving until its clients have gone to who leads now."""
+"""A broker that shuts down serves until its clients have moved to the new leaders."""
 
 from collections.abc import Iterable
 
@@ -9,7 +9,7 @@ from harness.manual_clock import ManualClock
 
 
 class Clients:
-    """Are turned away at these times; time passes while the broker sleeps."""
+    """Clients that are turned away at these times; time passes while the broker sleeps."""
 
     def __init__(self, turned_away_s: Iterable[float] = ()) -> None:
         self.clock = ManualClock()
@@ -29,19 +29,19 @@ async def waited_s(clients: Clients) -> float:
     return clients.clock.monotonic_s() - began_s
 
 
-async def test_a_broker_that_nobody_asks_waits_only_for_who_might() -> None:
+async def test_a_broker_without_requests_drains_only_for_the_quiet_time() -> None:
     assert await waited_s(Clients()) == pytest.approx(QUIET_S, abs=0.1)
 
 
-async def test_it_goes_on_until_it_has_turned_nobody_away_for_a_while() -> None:
+async def test_a_broker_drains_until_no_client_was_turned_away_for_the_quiet_time() -> None:
     assert await waited_s(Clients([0.1, 0.5, 0.9])) == pytest.approx(0.9 + QUIET_S, abs=0.1)
 
 
-async def test_who_asks_again_and_again_is_not_waited_for() -> None:
+async def test_a_client_that_keeps_asking_is_waited_for_only_until_the_drain_limit() -> None:
     assert await waited_s(Clients(each / 10 for each in range(100))) == pytest.approx(DRAIN_S, abs=0.1)
 
 
-async def test_who_was_turned_away_long_before_the_stop_is_not_waited_for_longer() -> None:
+async def test_a_client_turned_away_long_before_the_shutdown_does_not_delay_it() -> None:
     clients = Clients()
     clients.client_drain.turned_away()
     clients.clock.pass_time(60)

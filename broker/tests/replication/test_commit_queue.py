@@ -11,13 +11,13 @@ from harness.manual_timers import ManualTimers
 
 
 class Answers(list[tuple[int, ApiError | None]]):
-    """Who was answered what, in order."""
+    """The answers in order, each with the number of its append."""
 
     def to(self, number: int) -> Callable[[ApiError | None], object]:
         return lambda error: self.append((number, error))
 
 
-def test_nobody_is_called_before_the_turn_is_over() -> None:
+def test_a_committed_append_is_answered_after_the_turn() -> None:
     turns, answers = ManualTimers(), Answers()
     queue = CommitQueue(turns)
     queue.wait(5, answers.to(5))
@@ -28,7 +28,7 @@ def test_nobody_is_called_before_the_turn_is_over() -> None:
     assert answers == [(5, None)]
 
 
-def test_who_waits_for_more_waits_on() -> None:
+def test_an_append_above_the_high_watermark_keeps_waiting() -> None:
     turns, answers = ManualTimers(), Answers()
     queue = CommitQueue(turns)
     for end_offset in (3, 5, 9):
@@ -39,7 +39,7 @@ def test_who_waits_for_more_waits_on() -> None:
     assert queue.waiting
 
 
-def test_when_leadership_ends_all_hear_of_it_and_what_was_committed_before_stays_committed() -> None:
+def test_lost_leadership_fails_all_appends_that_were_not_committed_before() -> None:
     turns, answers = ManualTimers(), Answers()
     queue = CommitQueue(turns)
     queue.wait(3, answers.to(3))
@@ -52,7 +52,7 @@ def test_when_leadership_ends_all_hear_of_it_and_what_was_committed_before_stays
 
 
 @given(st.lists(st.integers(0, 20)), st.lists(st.integers(0, 25)))
-def test_everybody_is_answered_once_and_in_order(waiting: list[int], high_watermarks: list[int]) -> None:
+def test_each_committed_append_is_answered_once_and_in_order(waiting: list[int], high_watermarks: list[int]) -> None:
     turns, answers = ManualTimers(), Answers()
     queue = CommitQueue(turns)
     for end_offset in waiting:

@@ -1,4 +1,4 @@
-"""A follower that an unclean election cuts below its high watermark: the checkpoint has the lower one first."""
+"""A follower truncated below its high watermark by an unclean election first checkpoints the lower one."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from barnabas_core.errors import ApiError
 
 
 def fetch(broker: Broker, *offsets: int, high_watermark: int) -> None:
-    """One record at each of these offsets."""
+    """Append a fetched record at each of these offsets."""
     for offset in offsets:
         data = encode_batch([Record(0, NOW_MS, b"key", b"value")])
         assign_offset(data, 0, offset, 4)
@@ -20,7 +20,7 @@ def fetch(broker: Broker, *offsets: int, high_watermark: int) -> None:
 
 
 def checkpointed(path: Path) -> Broker:
-    """A follower with five records that are all committed, as its checkpoint has it too."""
+    """Return a follower with five committed records, whose high watermark is checkpointed."""
     broker = Broker(path, led(OTHER, 4, OTHER))
     fetch(broker, *range(5), high_watermark=5)
     broker.logs.checkpoint(lambda _: broker.partition.log.high_watermark)
@@ -34,8 +34,8 @@ def high_watermark_after_a_crash(broker: Broker) -> int:
     return again.partition.log.high_watermark
 
 
-def test_what_was_fetched_since_does_not_count_as_committed_after_a_crash(tmp_path: Path) -> None:
-    """Else it would be shown to consumers, or compacted, and a later election would cut it and drop the whole log."""
+def test_records_fetched_after_an_unclean_truncation_are_not_committed_after_a_crash(tmp_path: Path) -> None:
+    """Consumers or the cleaner would otherwise read them, and a later truncation of them would drop the whole log."""
     broker = checkpointed(tmp_path)
     broker.partition.follower.out_of_range(0, 2, NOW_MS)
     fetch(broker, 2, 3, high_watermark=2)
@@ -43,7 +43,7 @@ def test_what_was_fetched_since_does_not_count_as_committed_after_a_crash(tmp_pa
     assert high_watermark_after_a_crash(broker) == 2
 
 
-def test_a_log_takes_no_records_before_that_is_on_the_disk(tmp_path: Path) -> None:
+def test_a_log_takes_no_records_before_its_lowered_high_watermark_is_checkpointed(tmp_path: Path) -> None:
     broker = checkpointed(tmp_path)
     broker.logs.truncated.on_added = lambda _: None
     broker.partition.follower.out_of_range(0, 2, NOW_MS)
@@ -54,7 +54,7 @@ def test_a_log_takes_no_records_before_that_is_on_the_disk(tmp_path: Path) -> No
     fetch(broker, 2, high_watermark=2)
 
 
-def test_a_cut_of_what_was_not_committed_waits_for_no_checkpoint(tmp_path: Path) -> None:
+def test_a_truncation_of_uncommitted_records_waits_for_no_checkpoint(tmp_path: Path) -> None:
     broker = checkpointed(tmp_path)
     fetch(broker, 5, 6, high_watermark=5)
     broker.logs.truncated.on_added = lambda _: None

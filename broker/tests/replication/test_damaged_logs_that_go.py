@@ -1,4 +1,4 @@
-"""A log that could not be loaded goes with its topic, or when its replica goes elsewhere, as any other."""
+"""A log that cannot be loaded is deleted with its topic, or after a reassignment, as any other log."""
 
 import errno
 import os
@@ -26,7 +26,7 @@ def directories(broker: Broker) -> list[str]:
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Broker:
-    """The disk has changed the first batch of its log."""
+    """A broker whose disk has changed the first batch of its log."""
     broker = Broker(tmp_path, led(HERE, 5, HERE))
     broker.append(3)
     broker.partition.log.flush()
@@ -34,11 +34,11 @@ def broker(tmp_path: Path) -> Broker:
     data = bytearray(segment.read_bytes())
     data[16] += 1
     segment.write_bytes(data)
-    os.utime(segment, ns=(2**62, 2**62))  # So a start looks into it.
+    os.utime(segment, ns=(2**62, 2**62))  # A start then checks the segment.
     return broker
 
 
-def test_that_is_deleted_while_the_broker_runs(broker: Broker) -> None:
+def test_a_damaged_log_is_deleted_with_its_topic_while_the_broker_runs(broker: Broker) -> None:
     broker.start_anew(TOPIC)
     assert broker.logs.failed.keys() == {FLIGHTS}
     broker.show_only(TOPIC, tombstone())
@@ -48,22 +48,22 @@ def test_that_is_deleted_while_the_broker_runs(broker: Broker) -> None:
     assert broker.logs.failed == {}
 
 
-def test_that_was_deleted_while_the_broker_was_down(broker: Broker) -> None:
+def test_a_damaged_log_is_deleted_if_its_topic_was_deleted_while_the_broker_was_down(broker: Broker) -> None:
     broker.start_anew(tombstone())
     assert directories(broker) == ["delete"]
     assert broker.logs.failed == {}
 
 
-def test_not_with_another_topic_of_its_name(broker: Broker) -> None:
+def test_a_damaged_log_is_kept_if_another_topic_of_its_name_was_deleted(broker: Broker) -> None:
     broker.start_anew(tombstone(OTHER_ID))
     assert directories(broker) == ["0"]
 
 
 @pytest.mark.parametrize(("epoch", "left"), [(7, ["delete", "0"]), (4, ["0"])])
-def test_that_goes_elsewhere_and_comes_back_unless_the_metadata_is_older_than_it(
+def test_a_damaged_log_is_deleted_after_a_reassignment_unless_it_is_ahead_of_the_metadata(
     broker: Broker, epoch: int, left: list[str]
 ) -> None:
-    """Its replica could never be made anew."""
+    """Its replica could otherwise never be created again."""
     broker.start_anew(TOPIC if epoch > 5 else elsewhere(epoch))
     broker.show_only(elsewhere(epoch))
     broker.replicas.bring_back()
@@ -79,8 +79,10 @@ def elsewhere(epoch: int) -> tuple[str, AnyDocument]:
     return TOPIC[0], TopicDocument(FLIGHTS.topic, FIRST_ID, (state,))
 
 
-def test_not_while_the_disk_does_not_tell_whose_it_is(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where one sector is bad, the next may be, too. Nothing ends by that."""
+def test_a_damaged_log_is_kept_while_its_topic_id_cannot_be_read(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disk with one bad sector may have more; the broker runs on."""
     broker.start_anew(TOPIC)
     read = PosixFileSystem.read
 

@@ -1,4 +1,4 @@
-"""A log dir whose disk does not answer holds up its own partitions, and nothing of the others."""
+"""A log dir whose disk hangs delays its own partitions, and no others."""
 
 import asyncio
 import os
@@ -27,7 +27,7 @@ PARTITIONS = 8
 
 
 class HangingDisk:
-    """Syncs below `path` do not come back before `answers` is set."""
+    """A disk whose syncs below `path` do not return before `answers` is set."""
 
     def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.answers = Event()
@@ -64,7 +64,7 @@ async def until(broker: Broker, condition: Callable[[], bool]) -> None:
 
 
 async def read_all(log: RecordLog, partition: int) -> int:
-    """As a coordinator loads its groups; how many keys there are."""
+    """Read the log as a coordinator loads its groups, and return the number of keys."""
     ready, keys = asyncio.Event(), 0
     for some in log.read(partition, ready.set):
         if some is None:
@@ -76,7 +76,7 @@ async def read_all(log: RecordLog, partition: int) -> int:
     return keys
 
 
-async def test_syncs_that_hang_hold_up_no_other_log_dir(
+async def test_hanging_syncs_do_not_delay_other_log_dirs(
     tmp_path: Path, broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hanging, healthy = partitions_in(broker, tmp_path / "logs"), partitions_in(broker, tmp_path / "more")

@@ -1,4 +1,4 @@
-"""How far partitions are that others lead, asked over a network that a test plays."""
+"""End offsets of partitions that other brokers lead, requested over a simulated network."""
 
 import asyncio
 from collections.abc import Callable
@@ -22,11 +22,11 @@ Answer = Callable[[memoryview], None]
 
 
 class FakeLinks:
-    """Every broker's number is the end of its partitions, and 100 more for each partition's number; they start at 0."""
+    """Links to brokers whose partitions start at 0 and end at the broker's id plus 100 times the partition's number."""
 
     def __init__(self) -> None:
         self.requests: list[tuple[int, int]] = []
-        """Broker, and how many partitions it was asked for."""
+        """The broker of each request, and the number of its partitions."""
         self.dead: set[int] = set()
         self.wrong: set[int] = set()
         self.open_count = 0
@@ -88,7 +88,7 @@ def links() -> FakeLinks:
     return FakeLinks()
 
 
-async def test_every_leader_is_asked_for_its_own(links: FakeLinks) -> None:
+async def test_each_leader_is_asked_for_its_own_partitions(links: FakeLinks) -> None:
     ends = EndOffsets(HERE, links, image_of(a=[2, 3, 2], b=[3]), asyncio.timeout)
     asked = [TopicPartition("a", number) for number in range(3)] + [TopicPartition("b", 0)]
     found = await ends.ask(asked)
@@ -98,14 +98,14 @@ async def test_every_leader_is_asked_for_its_own(links: FakeLinks) -> None:
     assert links.open_count == 0
 
 
-async def test_what_nobody_else_leads_is_not_asked_for(links: FakeLinks) -> None:
+async def test_partitions_that_no_other_broker_leads_are_not_asked_for(links: FakeLinks) -> None:
     ends = EndOffsets(HERE, links, image_of(a=[HERE, NO_LEADER]), asyncio.timeout)
     asked = [TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("a", 2), TopicPartition("gone", 0)]
     assert await ends.ask(asked) == {}
     assert links.requests == []
 
 
-async def test_who_does_not_tell_is_left_out(links: FakeLinks) -> None:
+async def test_partitions_whose_leader_gives_no_answer_are_left_out(links: FakeLinks) -> None:
     links.dead.add(2)
     links.wrong.add(3)
     ends = EndOffsets(HERE, links, image_of(a=[2, 3, 4], moved=[4]), asyncio.timeout)

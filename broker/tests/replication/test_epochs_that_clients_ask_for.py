@@ -1,4 +1,4 @@
-"""OffsetForLeaderEpoch: where compaction has left a gap, clients are not told that records they have read were lost."""
+"""OffsetForLeaderEpoch: clients do not take records for lost where compaction has left a gap."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,14 +16,14 @@ Topic = OffsetForLeaderEpochRequest.OffsetForLeaderTopic
 
 
 def stored(base_offset: int, records: int, *, epoch: int) -> bytes:
-    """A batch as it lies in the log of a leader."""
+    """Return a batch as the log of a leader has it."""
     data = encode_batch([Record(number, NOW_MS, b"key", b"value") for number in range(records)])
     assign_offset(data, 0, base_offset, epoch)
     return bytes(data)
 
 
 def answers(broker: Broker, *epochs: int) -> list[tuple[int, int]]:
-    """The largest epoch up to each of these, and its end."""
+    """Return the largest epoch up to each of these, and its end offset."""
     answers = LargeResponses(broker.clock, broker.timers)
     environment: Any = SimpleNamespace(replicas=broker.replicas, answers=answers)
     partitions = [Topic.OffsetForLeaderPartition(partition=0, current_leader_epoch=-1, leader_epoch=e) for e in epochs]
@@ -35,18 +35,18 @@ def answers(broker: Broker, *epochs: int) -> list[tuple[int, int]]:
 
 
 def led_after_fetching(path: Path, *batches: bytes) -> Broker:
-    """This broker leads with epoch 9, with what it has fetched from a leader whose records were all committed."""
+    """Return a broker that leads in epoch 9 with batches that it fetched before, all of them committed."""
     broker = Broker(path, led(OTHER, 8, OTHER, HERE))
     broker.partition.follower.append(memoryview(b"".join(batches)), 8, 1000, 0, NOW_MS)
     broker.show(led(HERE, 9, HERE, OTHER))
     return broker
 
 
-def test_an_epoch_ends_at_the_first_record_that_compaction_has_left_of_the_next(tmp_path: Path) -> None:
-    """The consumer that had read up to 10, of epoch 1, would take its records for lost, and go to the log's end."""
+def test_an_epoch_ends_at_the_first_record_of_the_next_that_compaction_has_left(tmp_path: Path) -> None:
+    """A consumer that had read up to 10, of epoch 1, would take its records for lost, and go to the log's end."""
     broker = led_after_fetching(tmp_path, stored(0, 5, epoch=1), stored(20, 5, epoch=4), stored(40, 1, epoch=6))
     assert answers(broker, 1, 3, 4, 5, 6) == [(1, 20), (1, 20), (4, 40), (4, 40), (6, 41)]
-    assert broker.partition.end_offset_for_epoch(1) == (1, 5), "for replicas that have other records there"
+    assert broker.partition.end_offset_for_epoch(1) == (1, 5), "replicas may have other records there"
 
 
 def test_without_a_gap_an_epoch_ends_where_the_next_begins(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A log dir of many partitions goes offline, and comes back, some of them a turn of the loop."""
+"""The partitions of a log dir go offline, and come back, over several turns of the loop."""
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
@@ -16,12 +16,12 @@ from barnabas_broker.storage.log_dirs.log_dir import LogDir
 
 COUNT = 40
 AT_ONCE = 5
-"""Things that begin within a turn, where each takes a millisecond, and one for the turn's end."""
+"""The steps of a millisecond that begin within a turn, and one for the turn's end."""
 
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Broker:
-    """It leads all partitions; half of them are in the log dir that fails."""
+    """A broker that leads all partitions; half of them are in the log dir that fails."""
     broker = Broker(tmp_path, led(HERE, 1, HERE, OTHER))
     broker.show(*[led(HERE, 1, HERE, OTHER)] * COUNT)
     broker.timers.pass_time()
@@ -29,7 +29,7 @@ def broker(tmp_path: Path) -> Broker:
 
 
 def slow(broker: Broker, monkeypatch: pytest.MonkeyPatch, of: type, name: str) -> list[object]:
-    """What `name` is called with from now on; each call takes a millisecond."""
+    """Let each call of `name` take a millisecond, and return the list of these calls."""
     real, calls = getattr(of, name), list[object]()
 
     def work(self: object, *arguments: object) -> object:
@@ -62,7 +62,7 @@ async def look_at_disks(broker: Broker) -> None:
     await LogChores(broker.logs, broker.replicas, broker.clock, lambda _: None).look_at_disks()
 
 
-def test_the_partitions_of_a_failed_log_dir_go_offline_some_a_turn(
+def test_the_partitions_of_a_failed_log_dir_go_offline_over_several_turns(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gone = slow(broker, monkeypatch, Partition, "go_offline")
@@ -74,7 +74,7 @@ def test_the_partitions_of_a_failed_log_dir_go_offline_some_a_turn(
 async def test_a_log_dir_does_not_come_back_before_its_partitions_have_gone_offline(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The logs that would be loaded anew are in use as long as one has not."""
+    """Partitions that are still online use the logs that would be loaded again."""
     slow(broker, monkeypatch, Partition, "go_offline")
     broker.lose_disk()
     assert 0 < offline(broker) < COUNT // 2
@@ -87,7 +87,7 @@ async def test_a_log_dir_does_not_come_back_before_its_partitions_have_gone_offl
     assert is_online == [False, True]
 
 
-def test_a_partition_that_is_written_before_its_turn_keeps_that(
+def test_records_appended_before_a_partition_goes_offline_are_kept(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     last = [each for each in broker.replicas.lookup.partitions() if each.log.log_dir == str(broker.folder)][-1]
@@ -104,7 +104,9 @@ def test_a_partition_that_is_written_before_its_turn_keeps_that(
     assert last.log.log_end_offset == 2
 
 
-def test_what_has_its_disk_again_comes_back_some_a_turn(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_partitions_whose_disk_is_back_come_online_over_several_turns(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
     broker.lose_disk()
     broker.show(*[led(NO_LEADER, 2, OTHER)] * COUNT)
     broker.logs.probe(broker.logs.log_dirs)
@@ -113,7 +115,7 @@ def test_what_has_its_disk_again_comes_back_some_a_turn(broker: Broker, monkeypa
     assert (len(back), offline(broker)) == (COUNT // 2, 0)
 
 
-def test_what_no_disk_could_take_is_made_some_a_turn_when_one_can(
+def test_partitions_that_no_disk_could_take_are_created_over_several_turns_once_one_can(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker = Broker(tmp_path, led(HERE, 1, HERE, OTHER))
@@ -127,7 +129,7 @@ def test_what_no_disk_could_take_is_made_some_a_turn_when_one_can(
     assert len(made) == COUNT - 1
 
 
-def test_logs_that_are_ahead_of_the_metadata_are_told_again_some_a_turn(
+def test_logs_ahead_of_the_metadata_are_reported_again_over_several_turns(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for partition in broker.replicas.lookup.partitions():
@@ -139,7 +141,7 @@ def test_logs_that_are_ahead_of_the_metadata_are_told_again_some_a_turn(
     assert len(told) == len(broker.ahead) == COUNT
 
 
-def test_nothing_comes_back_after_a_stop(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_partition_comes_back_online_after_a_shutdown(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     broker.lose_disk()
     broker.show(*[led(NO_LEADER, 2, OTHER)] * COUNT)
     broker.logs.probe(broker.logs.log_dirs)

@@ -1,4 +1,4 @@
-"""What one answer of a leader brings a follower is taken over in turns, with others between them."""
+"""A follower applies a leader's fetch response over several turns of the loop."""
 
 from collections.abc import Callable
 from functools import partial
@@ -13,7 +13,7 @@ from barnabas_broker.storage.logs.log import Log
 from barnabas_broker.storage.logs.truncation import truncate_to
 
 
-def test_a_large_answer_is_taken_over_in_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_fetch_response_is_applied_over_several_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(tmp_path)
     for index in range(8):
         world.lead(index, 1)
@@ -46,7 +46,7 @@ def test_truncations_after_a_failover_take_several_turns(tmp_path: Path, monkeyp
         world.lead(index, 1)
         world.append(index)
     world.timers.pass_time(1)
-    for index in range(40):  # Broker 2 leads for a moment, and writes what nobody gets.
+    for index in range(40):  # Broker 2 leads for a moment, and writes records that nobody fetches.
         world.lead(index, 2)
         world.append(index, broker=2)
     for index in range(40):
@@ -55,7 +55,7 @@ def test_truncations_after_a_failover_take_several_turns(tmp_path: Path, monkeyp
 
     def truncate(log: Log, offset: int) -> None:
         turns[turn[0]] = turns.get(turn[0], 0) + 1
-        world.clock.pass_time(0.001)  # So long one takes.
+        world.clock.pass_time(0.001)  # One truncation takes this long.
         truncate_to(log, offset)
 
     def in_a_turn(delay_s: float, callback: Callable[[], object]) -> object:

@@ -1,4 +1,4 @@
-"""`flush.messages` syncs off the loop: all goes on while the disk takes its time, and only answers wait for it."""
+"""`flush.messages` syncs in a thread: the loop is not blocked, and only acknowledgements wait for the disk."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -26,7 +26,7 @@ ROUND_S = 3 * LATENCY_S
 
 
 class Disk:
-    """Syncs wait until the test lets them go."""
+    """A disk whose syncs wait until the test releases them."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.let_go = Semaphore(0)
@@ -35,7 +35,7 @@ class Disk:
         monkeypatch.setattr(PosixFile, "sync", lambda _: self._sync())
 
     def _sync(self) -> None:
-        assert current_thread() is not main_thread(), "the loop stands still"
+        assert current_thread() is not main_thread(), "the loop is blocked by a sync"
         self.begun += 1
         assert self.let_go.acquire(timeout=PATIENCE_S)
         if self.error:
@@ -72,7 +72,7 @@ class Syncing:
                 await asyncio.sleep(0.001)
 
 
-async def test_the_loop_goes_on_while_the_disk_syncs_and_nothing_is_acknowledged_before(
+async def test_a_sync_does_not_block_the_loop_and_appends_are_acknowledged_after_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, disk = Syncing(tmp_path, flush_messages=2), Disk(monkeypatch)
@@ -98,7 +98,7 @@ async def test_the_loop_goes_on_while_the_disk_syncs_and_nothing_is_acknowledged
     await asyncio.gather(*one.tasks)
 
 
-async def test_what_comes_in_during_a_sync_goes_with_the_next_one(
+async def test_records_appended_during_a_sync_share_the_next_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, disk = Syncing(tmp_path, flush_messages=1), Disk(monkeypatch)
@@ -112,7 +112,7 @@ async def test_what_comes_in_during_a_sync_goes_with_the_next_one(
     await asyncio.gather(*one.tasks)
 
 
-async def test_a_sync_that_fails_takes_the_partition_offline_and_tells_who_waits(
+async def test_a_failed_sync_takes_the_partition_offline_and_fails_waiting_appends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, disk = Syncing(tmp_path, flush_messages=1), Disk(monkeypatch)
@@ -128,7 +128,7 @@ async def test_a_sync_that_fails_takes_the_partition_offline_and_tells_who_waits
     await asyncio.gather(*one.tasks)
 
 
-async def test_what_a_full_disk_did_not_take_is_synced_once_it_has_space(
+async def test_records_that_a_full_disk_could_not_sync_are_synced_once_it_has_space(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A follower that waits for its sync fetches nothing, so no later append would begin another one."""
@@ -151,7 +151,7 @@ async def test_what_a_full_disk_did_not_take_is_synced_once_it_has_space(
     assert len(one.tasks) == tasks
 
 
-async def test_who_waits_for_the_disk_of_a_leader_hears_that_it_leads_no_more(
+async def test_an_append_that_waits_for_a_sync_fails_when_the_leader_resigns(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, disk = Syncing(tmp_path, flush_messages=1), Disk(monkeypatch)
@@ -180,14 +180,14 @@ async def test_a_truncation_during_a_sync_leaves_nothing_that_waits_for_ever(
 
 
 def awaiting(broker: WorldBroker) -> list[WaitingLog]:
-    """The logs of this broker that are to be synced, by the test."""
+    """Return a list to which this broker adds the logs that the test has to sync."""
     due: list[WaitingLog] = []
     broker.environment = replace(broker.environment, sync_due=due.append)
     return due
 
 
-def test_a_follower_does_not_fetch_on_before_its_log_is_synced(tmp_path: Path) -> None:
-    """Its fetch tells the leader that it has all before on its disk."""
+def test_a_follower_does_not_fetch_again_before_its_log_is_synced(tmp_path: Path) -> None:
+    """A fetch confirms to the leader that all earlier records are on the follower's disk."""
     world = World(tmp_path)
     due = awaiting(world.brokers[2])
     world.log_config = replace(world.log_config, flush_messages=1)

@@ -1,4 +1,4 @@
-"""F31: followers that fetch, and the leader's end of their sessions, over real logs and a network without sockets."""
+"""F31: fetches of followers, and their sessions on the leader, over real logs and a network without sockets."""
 
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from barnabas_broker.storage.disk.files import LogFile, PosixFileSystem
 ROUND_S = 3 * LATENCY_S
 
 
-def test_a_follower_gets_what_is_appended_within_a_round_and_the_high_watermark_with_the_next(tmp_path: Path) -> None:
+def test_a_follower_gets_records_within_a_round_and_the_high_watermark_with_the_next(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.lead(0, 1)
     world.timers.pass_time(1)
@@ -26,7 +26,7 @@ def test_a_follower_gets_what_is_appended_within_a_round_and_the_high_watermark_
     assert world.brokers[2].partitions[0].log.high_watermark == 6
 
 
-def test_a_round_names_only_what_has_changed(tmp_path: Path) -> None:
+def test_a_fetch_names_only_the_partitions_that_have_changed(tmp_path: Path) -> None:
     world = World(tmp_path)
     for index in range(50):
         world.lead(index, 1)
@@ -42,7 +42,7 @@ def test_a_round_names_only_what_has_changed(tmp_path: Path) -> None:
     assert sum(world.response_sizes) < 400
 
 
-def test_a_partition_that_begins_to_follow_does_not_wait_for_the_request_under_way(tmp_path: Path) -> None:
+def test_a_partition_that_begins_to_follow_does_not_wait_for_the_fetch_in_flight(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.lead(0, 1)
     world.timers.pass_time(0.1)
@@ -53,7 +53,7 @@ def test_a_partition_that_begins_to_follow_does_not_wait_for_the_request_under_w
     assert len(world.links) == 1
 
 
-def test_followers_find_the_end_of_logs_that_are_larger_than_a_response(tmp_path: Path) -> None:
+def test_followers_catch_up_with_logs_that_are_larger_than_a_response(tmp_path: Path) -> None:
     world = World(tmp_path, replica_fetch_max_bytes=4000, replica_fetch_response_max_bytes=10_000)
     for index in range(20):
         world.lead(index, 1, to=(1,))
@@ -67,7 +67,7 @@ def test_followers_find_the_end_of_logs_that_are_larger_than_a_response(tmp_path
     assert max(world.response_sizes) < 12_000
 
 
-def test_what_is_not_followed_any_more_is_left_out_of_an_answer_that_is_taken_over(
+def test_a_partition_unfollowed_while_a_response_is_applied_gets_no_records_from_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = World(tmp_path)
@@ -103,7 +103,7 @@ def test_a_busy_partition_does_not_starve_the_others(tmp_path: Path) -> None:
     assert {index: world.ends(2)[index] for index in (1, 2)} == {1: 20, 2: 20}
 
 
-def test_a_new_leader_that_does_not_know_it_yet_is_asked_again_soon(tmp_path: Path) -> None:
+def test_a_leader_that_does_not_know_its_election_yet_is_asked_again_soon(tmp_path: Path) -> None:
     world = World(tmp_path)
     for index in (0, 1):
         world.lead(index, 1)
@@ -120,7 +120,7 @@ def test_a_new_leader_that_does_not_know_it_yet_is_asked_again_soon(tmp_path: Pa
     assert world.brokers[1].suspects == world.brokers[2].suspects == []
 
 
-def test_logs_that_part_are_cut_back_by_epochs_until_they_are_equal(tmp_path: Path) -> None:
+def test_diverged_logs_are_truncated_by_epochs_until_they_are_equal(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.lead(0, 1)
     world.append(0, b"both")
@@ -142,7 +142,7 @@ def test_logs_that_part_are_cut_back_by_epochs_until_they_are_equal(tmp_path: Pa
     assert b"of 2" not in world.bytes_of(2, 0)
 
 
-def test_a_follower_outside_the_leaders_log_begins_at_its_start(tmp_path: Path) -> None:
+def test_a_follower_outside_the_leaders_log_begins_at_its_log_start_offset(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.lead(0, 1, to=(1,))
     for _ in range(5):
@@ -169,7 +169,7 @@ def test_records_that_are_deleted_on_the_leader_are_deleted_on_followers(tmp_pat
     assert leadership.followers[2].log_start_offset == 3
 
 
-def test_a_link_that_breaks_makes_a_suspect_at_each_try_and_is_made_anew(tmp_path: Path) -> None:
+def test_a_broken_link_is_opened_again_and_each_failed_try_reports_a_suspect(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.lead(0, 1)
     world.timers.pass_time(0.1)
@@ -194,7 +194,7 @@ def test_a_link_that_breaks_makes_a_suspect_at_each_try_and_is_made_anew(tmp_pat
     assert world.is_equal(0)
 
 
-def test_a_leader_that_is_silent_for_the_socket_timeout_is_a_suspect(tmp_path: Path) -> None:
+def test_a_leader_that_is_silent_for_the_socket_timeout_is_reported_as_a_suspect(tmp_path: Path) -> None:
     world = World(tmp_path, replica_socket_timeout_ms=3000)
     world.lead(0, 1)
     world.timers.pass_time(2)
@@ -209,7 +209,7 @@ def test_a_leader_that_is_silent_for_the_socket_timeout_is_a_suspect(tmp_path: P
     assert world.is_equal(0)
 
 
-def test_a_leader_that_forgot_the_session_gets_a_new_one(tmp_path: Path) -> None:
+def test_a_follower_opens_a_new_session_if_the_leader_forgot_the_old_one(tmp_path: Path) -> None:
     world = World(tmp_path)
     for index in range(3):
         world.lead(index, 1)
@@ -223,7 +223,7 @@ def test_a_leader_that_forgot_the_session_gets_a_new_one(tmp_path: Path) -> None
     assert world.brokers[2].suspects == []
 
 
-def test_what_is_not_followed_any_more_leaves_the_session_and_the_last_one_the_link(tmp_path: Path) -> None:
+def test_an_unfollowed_partition_leaves_the_session_and_the_last_one_closes_the_link(tmp_path: Path) -> None:
     world = World(tmp_path)
     for index in range(3):
         world.lead(index, 1)
@@ -246,7 +246,7 @@ def test_what_is_not_followed_any_more_leaves_the_session_and_the_last_one_the_l
     assert world.links == set()
 
 
-def test_a_new_life_of_the_follower_in_the_metadata_is_told_for_idle_partitions_too(tmp_path: Path) -> None:
+def test_a_new_broker_epoch_of_a_follower_reaches_the_leader_for_idle_partitions_too(tmp_path: Path) -> None:
     world = World(tmp_path)
     for index in (0, 1):
         world.lead(index, 1)
@@ -264,7 +264,7 @@ def test_a_new_life_of_the_follower_in_the_metadata_is_told_for_idle_partitions_
 
 
 class BadDisk(PosixFileSystem):
-    """Fails for the logs in directories of these names."""
+    """A disk that fails for the logs in directories of these names."""
 
     def __init__(self, *names: str) -> None:
         self.names = names
@@ -275,7 +275,7 @@ class BadDisk(PosixFileSystem):
         return super().open_file(path)
 
 
-def test_a_disk_that_fails_under_one_partition_is_reported_and_the_others_go_on(tmp_path: Path) -> None:
+def test_a_disk_failure_of_one_partition_is_reported_and_does_not_stop_the_others(tmp_path: Path) -> None:
     world = World(tmp_path, files={2: BadDisk("flights-1")})
     for index in range(3):
         world.lead(index, 1)
@@ -286,7 +286,7 @@ def test_a_disk_that_fails_under_one_partition_is_reported_and_the_others_go_on(
     assert [each.topic_partition.partition for each in world.brokers[2].fetchers.status()] == [0, 2]
 
 
-def test_a_partition_whose_records_come_broken_is_tried_again_later_and_the_others_go_on(tmp_path: Path) -> None:
+def test_a_partition_with_damaged_fetched_records_is_retried_and_does_not_stop_the_others(tmp_path: Path) -> None:
     world = World(tmp_path)
     for index in range(2):
         world.lead(index, 1)
@@ -306,7 +306,7 @@ def test_a_partition_whose_records_come_broken_is_tried_again_later_and_the_othe
     assert not any(each.is_failing for each in world.brokers[2].fetchers.status())
 
 
-def test_a_follower_waits_for_the_bytes_that_it_wants_and_no_longer_than_its_time(tmp_path: Path) -> None:
+def test_a_follower_waits_for_its_minimum_of_bytes_and_no_longer_than_its_maximum_wait(tmp_path: Path) -> None:
     world = World(tmp_path, replica_fetch_min_bytes=1000)
     world.lead(0, 1)
     world.timers.pass_time(0.1)
@@ -322,7 +322,7 @@ def test_a_follower_waits_for_the_bytes_that_it_wants_and_no_longer_than_its_tim
     assert world.brokers[1].partitions[0].replication_bytes_out == len(world.bytes_of(2, 0))
 
 
-def test_lag_is_what_is_committed_and_not_here(tmp_path: Path) -> None:
+def test_a_follower_that_lacks_only_uncommitted_records_has_no_lag(tmp_path: Path) -> None:
     world = World(tmp_path, replica_fetch_max_bytes=1000)
     world.lead(0, 1, replicas=(1, 2, 3), to=(1, 3))
     world.timers.pass_time(0.1)
@@ -338,10 +338,10 @@ def test_lag_is_what_is_committed_and_not_here(tmp_path: Path) -> None:
     assert max(lags) == 0, "nothing of it was committed"
 
 
-def test_a_batch_that_is_damaged_on_the_leaders_disk_is_told_again_and_stops_no_other_partition(
+def test_a_batch_damaged_on_the_leader_is_logged_hourly_and_stops_no_other_partition(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It was loaded unread after a clean shutdown, say; who deletes up to it has replication back."""
+    """A log loaded unread after a clean shutdown can have one; deleting the records up to it repairs replication."""
     world = World(tmp_path)
     for index in (0, 1):
         world.lead(index, 1, to=(1,))

@@ -1,4 +1,4 @@
-"""What a leader answers to the requests of one follower, one after the other."""
+"""A leader's answers to the successive fetch requests of one follower."""
 
 from pathlib import Path
 from uuid import UUID
@@ -35,7 +35,9 @@ def request(
         (request(2, session_id=1, session_epoch=2), ErrorCode.INVALID_FETCH_SESSION_EPOCH),
     ],
 )
-def test_a_request_of_no_session_is_refused_as_a_whole(tmp_path: Path, asked: FetchRequest, error: ErrorCode) -> None:
+def test_a_fetch_of_an_unknown_broker_or_session_is_refused_as_a_whole(
+    tmp_path: Path, asked: FetchRequest, error: ErrorCode
+) -> None:
     world = World(tmp_path)
     world.lead(0, 1, to=(1,))
     assert fetch(world, request(2))[0].session_id == 1
@@ -43,9 +45,7 @@ def test_a_request_of_no_session_is_refused_as_a_whole(tmp_path: Path, asked: Fe
 
 
 @pytest.mark.parametrize("refused", [{"broker_epoch": 2}, {"session_epoch": 3}, {"session_id": 99}])
-def test_a_request_that_waits_is_answered_before_a_later_one_is_refused(
-    tmp_path: Path, refused: dict[str, int]
-) -> None:
+def test_a_waiting_fetch_is_answered_before_a_later_one_is_refused(tmp_path: Path, refused: dict[str, int]) -> None:
     world = World(tmp_path)
     world.lead(0, 1, to=(1,))
     session_id = fetch(world, request(2))[0].session_id
@@ -57,7 +57,7 @@ def test_a_request_that_waits_is_answered_before_a_later_one_is_refused(
 
 
 @pytest.mark.parametrize("epoch", [-1, 0, 2])
-def test_only_the_life_of_a_broker_that_is_registered_moves_the_high_watermark(tmp_path: Path, epoch: int) -> None:
+def test_only_fetches_of_the_registered_broker_epoch_move_the_high_watermark(tmp_path: Path, epoch: int) -> None:
     world = World(tmp_path)
     world.lead(0, 1, to=(1,))
     world.append(0)
@@ -88,7 +88,7 @@ def test_a_partition_that_cannot_be_fetched_gets_its_error(
     assert result.error == error
 
 
-def test_who_is_no_replica_is_refused_and_does_not_count(tmp_path: Path) -> None:
+def test_a_broker_that_is_no_replica_is_refused_and_never_proposed_for_the_isr(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.lead(0, 1, to=(1,))
     ((_, [result]),) = fetch(world, request(3))[0].topics
@@ -96,7 +96,7 @@ def test_who_is_no_replica_is_refused_and_does_not_count(tmp_path: Path) -> None
     assert world.proposals == []
 
 
-def test_an_unknown_topic_is_refused_and_a_new_session_takes_the_place_of_the_old(tmp_path: Path) -> None:
+def test_an_unknown_topic_is_refused_and_a_new_session_replaces_the_old_one(tmp_path: Path) -> None:
     world = World(tmp_path)
     ((_, [result]),) = fetch(world, request(2))[0].topics
     assert (result.error, TOPIC_ID) == (ErrorCode.UNKNOWN_TOPIC_ID, UUID(int=7))

@@ -1,4 +1,4 @@
-"""Proposals for ISRs: many in one write, one write at a time, and nobody held up by those that can wait."""
+"""Proposals of ISR changes are batched, and urgent ones do not wait for those that can."""
 
 import asyncio
 from collections.abc import Coroutine, Mapping, Sequence
@@ -64,7 +64,7 @@ class World:
             await asyncio.sleep(0)
 
 
-async def test_joins_wait_for_each_other_and_who_has_to_leave_waits_for_nobody() -> None:
+async def test_isr_expansions_are_batched_and_a_shrink_is_written_at_once() -> None:
     world = World()
     world.changes.propose(Leader(0))
     world.changes.propose(Leader(1, size=1))
@@ -77,7 +77,7 @@ async def test_joins_wait_for_each_other_and_who_has_to_leave_waits_for_nobody()
     assert world.writes == [[1], [0, 2]]
 
 
-async def test_who_has_to_leave_does_not_wait_for_a_write_of_joins_either() -> None:
+async def test_an_isr_shrink_does_not_wait_for_a_write_of_expansions() -> None:
     world = World()
     world.changes.propose(Leader(0))
     await world.pass_time(JOINS_TOGETHER_S)
@@ -86,14 +86,14 @@ async def test_who_has_to_leave_does_not_wait_for_a_write_of_joins_either() -> N
     assert world.writes == [[0], [1]]
 
 
-async def test_a_join_that_is_waited_for_does_not_wait() -> None:
+async def test_an_isr_expansion_that_reaches_the_minimum_is_written_at_once() -> None:
     world = World()
     world.changes.propose(Leader(0, isr_size_min=3))
     await world.pass_time(0)
     assert world.writes == [[0]]
 
 
-async def test_what_is_proposed_while_a_write_is_under_way_goes_with_the_next() -> None:
+async def test_isr_changes_proposed_during_a_write_are_batched_into_the_next() -> None:
     world = World()
     for number in range(4):
         world.changes.propose(Leader(number, size=1))
@@ -104,7 +104,7 @@ async def test_what_is_proposed_while_a_write_is_under_way_goes_with_the_next() 
     assert world.writes == [[0], [1, 2, 3]]
 
 
-async def test_one_whose_outcome_is_not_known_holds_up_no_other() -> None:
+async def test_an_isr_change_with_an_unknown_outcome_does_not_delay_others() -> None:
     world = World()
     unknown = Leader(0, size=1)
     world.changes.propose(unknown)

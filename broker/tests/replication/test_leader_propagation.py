@@ -1,4 +1,4 @@
-"""A broker that stops asks the others whether they know who leads now, over a network that a test plays."""
+"""A broker that shuts down asks the others whether they know the new leaders, over a simulated network."""
 
 import asyncio
 from collections.abc import Callable
@@ -20,13 +20,13 @@ Topic = MetadataResponse.MetadataResponseTopic
 
 
 class OtherBrokers:
-    """By their ids: how often each still tells the leader epoch of before. Not in it: it does not answer at all."""
+    """Brokers that return the old leader epoch so many times; a broker that is not listed does not answer at all."""
 
     def __init__(self, **late: int) -> None:
         self.late = {int(name.removeprefix("b")): times for name, times in late.items()}
         self.unreachable: set[int] = set()
         self.asked: list[tuple[int, int]] = []
-        """Broker, and for how many topics."""
+        """The broker of each request, and the number of its topics."""
         self.open_count = 0
 
     def open(self, broker_id: int, on_closed: Callable[[str], None]) -> "OtherBroker":
@@ -61,7 +61,7 @@ class OtherBroker:
 
 
 def _told(name: str, epoch: int) -> Topic:
-    """Only the topic "late" is told as it was before."""
+    """Return the answer for a topic; only that for "late" may have the old epoch."""
     epoch = epoch if name == "late" else NOW
     partition = Topic.MetadataResponsePartition(
         error_code=0, partition_index=0, leader_id=2, leader_epoch=epoch, replica_nodes=[], isr_nodes=[]
@@ -89,7 +89,7 @@ class Pauses:
         await asyncio.sleep(0)
 
 
-async def test_all_live_brokers_are_asked_until_they_know(caplog: pytest.LogCaptureFixture) -> None:
+async def test_all_live_brokers_are_asked_until_they_know_the_new_leaders(caplog: pytest.LogCaptureFixture) -> None:
     others, pauses = OtherBrokers(b2=0, b3=3), Pauses()
     image = image_of("late", "other", live=(1, 2, 3))
     await LeaderPropagation(HERE, others, image, pauses, asyncio.timeout).until_heard(["late", "other", "gone"])
@@ -105,13 +105,13 @@ async def test_many_topics_are_asked_for_in_parts() -> None:
     assert others.asked == [(2, TOPICS_A_REQUEST), (2, 1)]
 
 
-async def test_nobody_is_asked_when_nothing_was_led() -> None:
+async def test_no_broker_is_asked_if_this_one_led_no_partition() -> None:
     others = OtherBrokers()
     await LeaderPropagation(HERE, others, image_of("a", live=(1, 2)), Pauses(), asyncio.timeout).until_heard([])
     assert (others.asked, others.open_count) == ([], 0)
 
 
-async def test_who_cannot_be_asked_is_not_waited_for(caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_unreachable_broker_is_not_waited_for(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     others = OtherBrokers(b3=0)
     others.unreachable.add(2)
@@ -123,7 +123,7 @@ async def test_who_cannot_be_asked_is_not_waited_for(caplog: pytest.LogCaptureFi
     assert others.open_count == 0
 
 
-async def test_who_never_hears_is_waited_for_no_longer_than_the_bound(
+async def test_a_broker_that_never_answers_is_waited_for_no_longer_than_the_limit(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("barnabas_broker.replication.leader_propagation.NEWS_S", 0.01)

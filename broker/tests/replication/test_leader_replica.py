@@ -40,14 +40,14 @@ def test_replicas_out_of_sync_do_not_hold_the_high_watermark_back() -> None:
     assert high_watermark(state, 10, LAG_MS_MAX + 2) == 10
 
 
-def test_a_replica_that_is_about_to_join_holds_it_back() -> None:
+def test_a_replica_that_is_about_to_join_the_isr_holds_the_high_watermark_back() -> None:
     state = leader(isr=(1, 2))
     fetch(state, 2, 12, 12, 5)
     fetch(state, 3, 10, 10, 4)
     assert high_watermark(state, 12, now_ms=5) == 10
 
 
-def test_another_life_of_a_broker_is_not_about_to_join() -> None:
+def test_a_replica_with_an_unknown_broker_epoch_is_not_about_to_join_the_isr() -> None:
     state = leader(isr=(1, 2))
     fetch(state, 2, 12, 12, 5)
     fetch(state, 3, 10, 10, 4, epoch=29)
@@ -55,13 +55,13 @@ def test_another_life_of_a_broker_is_not_about_to_join() -> None:
     assert state.isr_with_joining(10) is None
 
 
-def test_there_is_no_high_watermark_with_fewer_in_sync_than_the_minimum() -> None:
+def test_a_leader_with_an_isr_below_the_minimum_has_no_high_watermark() -> None:
     state = leader(isr=(1,))
     assert high_watermark(state, 10, isr_size_min=2) == UNKNOWN_OFFSET
     assert high_watermark(state, 10, isr_size_min=1) == 10
 
 
-def test_a_pending_shrink_does_not_let_the_high_watermark_past_who_leaves() -> None:
+def test_a_replica_of_a_pending_shrink_still_holds_the_high_watermark_back() -> None:
     state = leader()
     fetch(state, 2, 12, 12, 1)
     fetch(state, 3, 10, 12, 1)
@@ -69,7 +69,7 @@ def test_a_pending_shrink_does_not_let_the_high_watermark_past_who_leaves() -> N
     assert high_watermark(state, 12, now_ms=LAG_MS_MAX * 2) == 10
 
 
-def test_a_pending_expansion_counts_already() -> None:
+def test_a_replica_of_a_pending_expansion_already_holds_the_high_watermark_back() -> None:
     state = leader(isr=(1, 2))
     fetch(state, 2, 12, 12, 1)
     fetch(state, 3, 11, 11, 1)
@@ -77,16 +77,16 @@ def test_a_pending_expansion_counts_already() -> None:
     assert high_watermark(state, 12, now_ms=LAG_MS_MAX * 2) == 11
 
 
-def test_who_reaches_the_high_watermark_and_the_epochs_start_joins() -> None:
+def test_a_follower_joins_the_isr_once_it_reaches_the_high_watermark_and_the_epochs_start() -> None:
     state = leader(isr=(1, 2), end_offset=10)
     fetch(state, 3, 9, 20, 1)
-    assert state.isr_with_joining(high_watermark=8) is None, "it lacks what earlier leaders wrote"
+    assert state.isr_with_joining(high_watermark=8) is None, "it lacks records of earlier leaders"
     fetch(state, 3, 10, 20, 1)
-    assert state.isr_with_joining(high_watermark=12) is None, "it lacks what is committed"
+    assert state.isr_with_joining(high_watermark=12) is None, "it lacks committed records"
     assert state.isr_with_joining(high_watermark=10) == frozenset({1, 2, 3})
 
 
-def test_one_change_at_a_time_is_proposed() -> None:
+def test_only_one_isr_change_is_proposed_at_a_time() -> None:
     state = leader(isr=(1, 2))
     fetch(state, 3, 20, 20, 1)
     state.pending_isr = frozenset({1, 2, 3})
@@ -94,21 +94,21 @@ def test_one_change_at_a_time_is_proposed() -> None:
     assert state.isr_without_laggards(20, LAG_MS_MAX * 9, LAG_MS_MAX) is None
 
 
-def test_a_follower_without_fetches_leaves_after_the_lag() -> None:
+def test_a_follower_without_fetches_leaves_the_isr_after_the_maximum_lag() -> None:
     state = leader()
     fetch(state, 2, 10, 10, 1)
     assert state.isr_without_laggards(10, LAG_MS_MAX, LAG_MS_MAX) is None
     assert state.isr_without_laggards(10, LAG_MS_MAX + 1, LAG_MS_MAX) == frozenset({1, 2})
 
 
-def test_an_idle_follower_that_has_everything_stays() -> None:
+def test_an_idle_follower_that_has_all_records_stays_in_the_isr() -> None:
     state = leader()
     fetch(state, 2, 10, 10, 1)
     fetch(state, 3, 10, 10, 1)
     assert state.isr_without_laggards(10, LAG_MS_MAX * 100, LAG_MS_MAX) is None
 
 
-def test_its_time_runs_from_the_first_append_that_it_lacks() -> None:
+def test_the_lag_of_a_follower_begins_with_the_first_append_that_it_lacks() -> None:
     state = leader()
     fetch(state, 2, 10, 10, 1)
     fetch(state, 3, 10, 10, 1)
@@ -119,7 +119,7 @@ def test_its_time_runs_from_the_first_append_that_it_lacks() -> None:
     assert state.isr_without_laggards(11, idle_ms + LAG_MS_MAX + 1, LAG_MS_MAX) == frozenset({1, 2})
 
 
-def test_a_follower_that_always_is_one_fetch_behind_is_in_sync() -> None:
+def test_a_follower_that_is_always_one_fetch_behind_is_in_sync() -> None:
     state = leader()
     fetch(state, 2, 10, 10, 1)
     for step in range(1, 100):
@@ -128,14 +128,14 @@ def test_a_follower_that_always_is_one_fetch_behind_is_in_sync() -> None:
     assert state.followers[3].is_caught_up(1001, 99_000 + 29_000, LAG_MS_MAX)
 
 
-def test_a_follower_that_falls_ever_further_behind_is_not() -> None:
+def test_a_follower_that_falls_further_and_further_behind_is_not_in_sync() -> None:
     state = leader()
     for step in range(1, 100):
         fetch(state, 3, step, 10 * (step + 1), step * 1000)
     assert not state.followers[3].is_caught_up(1001, 99_000, LAG_MS_MAX)
 
 
-def test_progress_stays_over_a_change_of_the_isr_and_goes_with_the_replica() -> None:
+def test_the_progress_of_a_follower_is_kept_until_it_is_no_replica_any_more() -> None:
     state = leader()
     fetch(state, 2, 10, 10, 1)
     state.committed(PartitionState(replicas=(1, 2, 4), leader=1, leader_epoch=5, isr=(1, 2), partition_epoch=7), 5)
@@ -144,8 +144,8 @@ def test_progress_stays_over_a_change_of_the_isr_and_goes_with_the_replica() -> 
     assert high_watermark(state, 10, now_ms=5) == 10
 
 
-def test_who_was_found_to_lag_does_not_come_back_before_it_has_got_on() -> None:
-    """With two in sync at least the high watermark stands still: what the follower has would always suffice."""
+def test_a_follower_removed_for_its_lag_rejoins_only_after_it_has_fetched_more() -> None:
+    """With a minimum ISR of two the high watermark stands still, so that its old offset would always suffice."""
     state = leader(isr=(1, 2))
     fetch(state, 2, 10, 10, 1)
     late_ms = LAG_MS_MAX * 2
@@ -153,7 +153,7 @@ def test_who_was_found_to_lag_does_not_come_back_before_it_has_got_on() -> None:
     state.committed(PartitionState(replicas=(1, 2, 3), leader=1, leader_epoch=5, isr=(1,), partition_epoch=1), late_ms)
     assert high_watermark(state, 12, late_ms) == UNKNOWN_OFFSET
     assert state.isr_with_joining(10) is None
-    fetch(state, 2, 10, 12, late_ms)  # As one whose disk is full: it asks for the same again.
+    fetch(state, 2, 10, 12, late_ms)  # A follower whose disk is full asks for the same again.
     assert state.isr_with_joining(10) is None
     fetch(state, 2, 12, 12, late_ms)
     assert state.isr_with_joining(10) == frozenset({1, 2})

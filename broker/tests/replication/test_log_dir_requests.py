@@ -1,4 +1,4 @@
-"""F26, F28, F64: requests about log dirs, of replicas that are here, that will be, and whose disks fail."""
+"""F26, F28, F64: requests about the log dirs of replicas that exist, that come later, or whose disks fail."""
 
 import asyncio
 from pathlib import Path
@@ -48,14 +48,14 @@ class Asked:
         )
 
     def move(self, *paths: str, partition: int = 0) -> list[ErrorCode]:
-        """To each of these paths in one request; the answers in the same order."""
+        """Ask for moves to these paths in one request, and return the answers in the same order."""
         topic = Dir.AlterReplicaLogDirTopic(name=FLIGHTS.topic, partitions=[partition])
         request = AlterReplicaLogDirsRequest(dirs=[Dir(path=path, topics=[topic]) for path in paths])
         (answered,) = alter_replica_log_dirs.handle(self.handler_environment, CONTEXT, request).results
         return [ErrorCode(each.error_code) for each in answered.partitions]
 
     def described(self) -> dict[str, int]:
-        """The error of each log dir."""
+        """Return the error of each log dir."""
         answer = ask(self.handler_environment, DescribeLogDirsRequest(topics=None), 2).answer
         return {each.log_dir: each.error_code for each in answer.results}
 
@@ -67,7 +67,7 @@ class Asked:
         return self.broker.partition.log.log_dir
 
 
-def test_a_replica_that_comes_later_is_made_in_the_log_dir_that_was_asked_for_last(tmp_path: Path) -> None:
+def test_a_later_replica_is_created_in_the_log_dir_that_was_requested_last(tmp_path: Path) -> None:
     asked = Asked(tmp_path, NOWHERE)
     answers = asked.move(asked.logs, asked.more, "/nowhere")
     assert answers == [ErrorCode.REPLICA_NOT_AVAILABLE, ErrorCode.REPLICA_NOT_AVAILABLE, ErrorCode.LOG_DIR_NOT_FOUND]
@@ -75,7 +75,7 @@ def test_a_replica_that_comes_later_is_made_in_the_log_dir_that_was_asked_for_la
     assert asked.log_dir() == asked.more
 
 
-def test_a_topic_that_is_not_there_yet_is_asked_for_too(tmp_path: Path) -> None:
+def test_a_log_dir_can_be_requested_for_a_partition_that_does_not_exist_yet(tmp_path: Path) -> None:
     asked = Asked(tmp_path, led(HERE, 4, HERE))
     assert asked.move(asked.more, partition=1) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
     asked.broker.show(led(HERE, 4, HERE), led(HERE, 4, HERE))
@@ -84,7 +84,7 @@ def test_a_topic_that_is_not_there_yet_is_asked_for_too(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("failure", [LogDirFailed, LogDirRefused])
 @pytest.mark.parametrize("state", [NOWHERE, led(HERE, 4, HERE)], ids=["not-here", "here"])
-def test_an_offline_log_dir_is_a_storage_error_of_that_partition_alone(
+def test_a_move_to_an_offline_log_dir_is_refused_and_the_replica_stays_online(
     tmp_path: Path, state: PartitionState, failure: type[StorageError]
 ) -> None:
     asked = Asked(tmp_path, state)
@@ -96,7 +96,7 @@ def test_an_offline_log_dir_is_a_storage_error_of_that_partition_alone(
         assert asked.broker.error_of_read() is None
 
 
-def test_a_replica_comes_to_another_log_dir_when_the_one_asked_for_has_gone_offline(tmp_path: Path) -> None:
+def test_a_replica_is_created_in_another_log_dir_if_the_requested_one_is_offline(tmp_path: Path) -> None:
     asked = Asked(tmp_path, NOWHERE)
     asked.move(asked.more)
     asked.lose(asked.more)
@@ -104,7 +104,7 @@ def test_a_replica_comes_to_another_log_dir_when_the_one_asked_for_has_gone_offl
     assert asked.log_dir() == asked.logs
 
 
-def test_what_was_asked_for_holds_for_one_making_only(tmp_path: Path) -> None:
+def test_a_requested_log_dir_applies_to_the_next_creation_only(tmp_path: Path) -> None:
     asked = Asked(tmp_path, NOWHERE)
     asked.move(asked.more)
     asked.broker.show(COMES)
@@ -114,7 +114,7 @@ def test_what_was_asked_for_holds_for_one_making_only(tmp_path: Path) -> None:
     assert asked.log_dir() == asked.logs
 
 
-def test_a_replica_whose_log_dir_failed_is_not_asked_for_anew(tmp_path: Path) -> None:
+def test_a_request_refused_for_an_offline_replica_does_not_apply_to_its_next_creation(tmp_path: Path) -> None:
     asked = Asked(tmp_path, led(HERE, 4, HERE, OTHER))
     asked.broker.lose_disk()
     assert asked.move(asked.more) == [ErrorCode.KAFKA_STORAGE_ERROR]
@@ -124,7 +124,7 @@ def test_a_replica_whose_log_dir_failed_is_not_asked_for_anew(tmp_path: Path) ->
     assert asked.log_dir() == asked.logs
 
 
-def test_a_log_that_was_there_all_the_time_ends_the_wish_for_it(tmp_path: Path) -> None:
+def test_an_existing_log_cancels_the_request_for_another_log_dir(tmp_path: Path) -> None:
     asked = Asked(tmp_path, NOWHERE)
     asked.move(asked.more)
     asked.broker.logs.create(FLIGHTS, UUID(int=7), LogConfig(), asked.logs)

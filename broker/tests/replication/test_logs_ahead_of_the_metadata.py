@@ -1,4 +1,4 @@
-"""Somebody has restored an older copy of the metadata: nobody leads below the epochs that the logs have."""
+"""After the restore of an older copy of the metadata, no broker leads below the epochs of the logs."""
 
 from pathlib import Path
 from uuid import UUID
@@ -13,7 +13,7 @@ from barnabas_core.errors import ErrorCode
 
 
 def restarted(folder: Path, before: PartitionState, after: PartitionState, records: int = 3) -> Broker:
-    """A broker that wrote as leader of `before`, in its next incarnation."""
+    """Return the next incarnation of a broker that wrote as leader of `before`."""
     broker = Broker(folder, before)
     broker.append(records)
     broker.stop()
@@ -34,14 +34,14 @@ def test_a_leader_does_not_lead_in_an_epoch_below_that_of_its_log(tmp_path: Path
     assert len(broker.ahead) == 2
 
 
-def test_a_leader_goes_on_in_the_epoch_of_its_log(tmp_path: Path) -> None:
+def test_a_leader_may_lead_in_the_epoch_of_its_log(tmp_path: Path) -> None:
     broker = restarted(tmp_path, led(HERE, 9, HERE, replicas=1), led(HERE, 9, HERE, replicas=1, partition_epoch=1))
     assert broker.error_of_read() is None
     assert broker.ahead == []
 
 
 def terms(*living: int, **ends: tuple[int, int]) -> Rules:
-    """Brokers 1 to 3; `b2` is what broker 2's log ends at."""
+    """Return the rules for brokers 1 to 3; `b2` is the epoch and the offset of the end of broker 2's log."""
     registered = {n: BrokerRegistration(n, UUID(int=n), (), fenced=n not in living) for n in (HERE, OTHER, AWAY)}
     log_ends = {int(name[1:]): LogEnd(0, *end, end[1]) for name, end in ends.items()}
     return Rules(registered, 2, log_ends=log_ends)
@@ -49,13 +49,13 @@ def terms(*living: int, **ends: tuple[int, int]) -> Rules:
 
 OVERTAKEN = [
     pytest.param(terms(1, 2, 3, b1=(5, 90), b2=(7, 95), b3=(7, 99)), 3, (3,), 8, id="the longest in the latest epoch"),
-    pytest.param(terms(1, 2, 3, b1=(5, 90), b2=(5, 90), b3=(5, 80)), 1, (1, 2), 6, id="who ends so, too, is in sync"),
-    pytest.param(terms(1, 2, 3, b1=(5, 90)), 1, (1,), 6, id="of the others nothing is known"),
+    pytest.param(terms(1, 2, 3, b1=(5, 90), b2=(5, 90), b3=(5, 80)), 1, (1, 2), 6, id="an equal end is in sync"),
+    pytest.param(terms(1, 2, 3, b1=(5, 90)), 1, (1,), 6, id="the other log ends are unknown"),
 ]
 
 
 @pytest.mark.parametrize(("of_now", "leader", "isr", "epoch"), OVERTAKEN)
-def test_the_longest_log_leads_in_an_epoch_above_all(
+def test_the_longest_log_leads_in_an_epoch_above_those_of_all_logs(
     of_now: Rules, leader: int, isr: tuple[int, ...], epoch: int
 ) -> None:
     before = led(OTHER, 4, HERE, OTHER, AWAY, elr=(AWAY,))
@@ -65,7 +65,7 @@ def test_the_longest_log_leads_in_an_epoch_above_all(
     assert overtake(after, LogAhead(5, waits=True), of_now) is after
 
 
-def test_replicas_that_may_have_more_get_time_to_come() -> None:
+def test_an_election_waits_for_replicas_that_may_have_more_records() -> None:
     before = led(OTHER, 4, HERE, OTHER, AWAY)
     of_now = terms(1, 2, b1=(5, 90), b2=(4, 90))
     assert overtake(before, LogAhead(5, waits=True), of_now) is before
@@ -73,7 +73,7 @@ def test_replicas_that_may_have_more_get_time_to_come() -> None:
     assert overtake(before, LogAhead(5, waits=False), terms()) is before
 
 
-def test_a_replica_that_lacks_records_does_not_lead_for_its_epoch() -> None:
+def test_a_replica_known_to_lack_records_is_not_elected() -> None:
     lacking = PartitionState((HERE, OTHER), NO_LEADER, 4, (), lacking=(HERE,))
     after = overtake(lacking, LogAhead(5, waits=False), terms(1, 2, b1=(5, 90), b2=(5, 10)))
     assert (after.leader, after.lacking) == (OTHER, (HERE,))

@@ -19,7 +19,7 @@ STEPS = MoveSteps(copy_bytes=300, swap_lag_bytes=100)
 
 
 class Turns:
-    """Which turn of the loop it is, and what was done in each."""
+    """The number of the current turn of the loop, and the copies and swaps of each turn."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 0
@@ -45,7 +45,9 @@ class Turns:
         await asyncio.gather(*moving)
 
 
-async def test_one_of_many_moves_copies_or_swaps_in_a_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_only_one_of_many_moves_copies_or_swaps_in_a_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     states = [led(HERE, 4, HERE, replicas=1) for _ in range(MANY)]
     broker = Broker(tmp_path, *states[:1])
     broker.show(*states)

@@ -1,4 +1,4 @@
-"""A topic of many partitions is made a few a turn of the loop, so that others are not held up."""
+"""A topic of many partitions is created over several turns of the loop, so that other work is not delayed."""
 
 import random
 from collections.abc import Callable, Mapping
@@ -38,7 +38,7 @@ COUNT = 3 * MADE_PARTITIONS
 
 
 class Followed:
-    """What is fetched from other leaders, by number."""
+    """The partitions that are fetched from other leaders, by number."""
 
     def __init__(self) -> None:
         self.numbers: set[int] = set()
@@ -64,7 +64,7 @@ class Broker:
         logs.load()
 
         def nothing(_: object) -> None:
-            """No ISR changes, nothing is given up."""
+            """Do nothing: these tests change no ISR and report nothing."""
 
         replica_environment = ReplicaEnvironment(
             self.timers.clock,
@@ -83,7 +83,7 @@ class Broker:
         at_once(self.replicas.start())
 
     def show(self, *states: PartitionState, name: str = "t", topic_id: int = 5) -> None:
-        """The image comes to hold the topic so; without partitions it is deleted."""
+        """Set the topic in the image; without partitions it is deleted."""
         document = TopicDocument(name, UUID(int=topic_id), states)
         if not states:
             tombstone = TombstoneDocument(name, document.topic_id, 0)
@@ -109,7 +109,7 @@ def state(
     return PartitionState(replicas, leader, leader_epoch, replicas, partition_epoch=leader_epoch)
 
 
-def test_what_is_not_made_yet_is_not_led_yet_and_not_offline(tmp_path: Path) -> None:
+def test_a_partition_that_is_not_created_yet_is_neither_led_nor_offline(tmp_path: Path) -> None:
     broker = Broker(tmp_path)
     broker.show(*[state()] * COUNT)
     assert broker.made() == list(range(MADE_PARTITIONS))
@@ -124,7 +124,7 @@ def test_what_is_not_made_yet_is_not_led_yet_and_not_offline(tmp_path: Path) -> 
     assert len(list(tmp_path.glob("t-*"))) == COUNT
 
 
-def test_they_are_made_as_the_metadata_says_by_then(tmp_path: Path) -> None:
+def test_partitions_are_created_from_the_metadata_of_their_turn(tmp_path: Path) -> None:
     broker = Broker(tmp_path)
     broker.show(*[state()] * COUNT)
     *others, last = range(COUNT)
@@ -137,7 +137,7 @@ def test_they_are_made_as_the_metadata_says_by_then(tmp_path: Path) -> None:
     assert broker.error(last) is ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-def test_of_a_topic_that_is_deleted_meanwhile_nothing_comes(tmp_path: Path) -> None:
+def test_a_topic_that_is_deleted_during_its_creation_leaves_no_partitions(tmp_path: Path) -> None:
     broker = Broker(tmp_path)
     broker.show(*[state()] * COUNT)
     broker.show()
@@ -146,7 +146,7 @@ def test_of_a_topic_that_is_deleted_meanwhile_nothing_comes(tmp_path: Path) -> N
     assert broker.error(0) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_a_topic_that_is_made_again_meanwhile_is_the_new_one(tmp_path: Path) -> None:
+def test_a_topic_that_is_recreated_during_its_creation_has_its_new_id(tmp_path: Path) -> None:
     broker = Broker(tmp_path)
     broker.show(*[state()] * COUNT)
     broker.show(*[state()] * COUNT, topic_id=6)
@@ -155,7 +155,7 @@ def test_a_topic_that_is_made_again_meanwhile_is_the_new_one(tmp_path: Path) -> 
     assert {partition.topic_id for partition in broker.replicas.lookup.partitions()} == {UUID(int=6)}
 
 
-def test_a_broker_that_stops_makes_no_more(tmp_path: Path) -> None:
+def test_a_broker_that_shuts_down_creates_no_more_partitions(tmp_path: Path) -> None:
     broker = Broker(tmp_path)
     broker.show(*[state()] * COUNT)
     broker.replicas.stop()
@@ -163,8 +163,8 @@ def test_a_broker_that_stops_makes_no_more(tmp_path: Path) -> None:
     assert broker.made() == list(range(MADE_PARTITIONS))
 
 
-def test_a_broker_that_stops_leads_nothing_any_more(tmp_path: Path) -> None:
-    """A batch that was looked into meanwhile would come behind the mark of a clean shutdown."""
+def test_a_broker_that_shuts_down_leads_no_partition(tmp_path: Path) -> None:
+    """A batch that was checked meanwhile would otherwise be appended after the mark of a clean shutdown."""
     broker = Broker(tmp_path)
     broker.show(state())
     broker.timers.pass_time()
@@ -179,7 +179,7 @@ def test_a_broker_that_stops_leads_nothing_any_more(tmp_path: Path) -> None:
     assert refused.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-def test_the_coordinators_topic_does_not_wait_for_its_turn(tmp_path: Path) -> None:
+def test_partitions_of_the_group_coordinators_topic_are_created_at_once(tmp_path: Path) -> None:
     broker = Broker(tmp_path)
     broker.show(*[state()] * COUNT)
     broker.show(*[state()] * COUNT, name=CONSUMER_OFFSETS, topic_id=6)
@@ -189,7 +189,7 @@ def test_the_coordinators_topic_does_not_wait_for_its_turn(tmp_path: Path) -> No
     assert len(broker.made()) == 2 * COUNT
 
 
-def test_a_change_of_one_partition_costs_no_more_than_that(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_change_of_one_partition_touches_no_other_partition(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     broker = Broker(tmp_path)
     broker.show(*[state()] * 3)
     known, touched = broker.image.topics["t"], 0
@@ -212,7 +212,7 @@ def test_a_change_of_one_partition_costs_no_more_than_that(tmp_path: Path, monke
 
 
 def show_states(broker: Broker, states: tuple[PartitionState, ...], configs: Mapping[str, str] | None = None) -> None:
-    """As an image does where a topic has several documents: what did not change is the same object."""
+    """Change the topic as an image does if it has several documents: unchanged states stay the same objects."""
     known = broker.image.topics["t"]
     document = msgspec.structs.replace(known, partitions=states, configs=dict(configs or {}))
     broker.image.topics["t"] = document

@@ -8,7 +8,7 @@ from harness.manual_timers import ManualTimers
 
 @dataclass
 class Wanting:
-    """Completes once `ready`; remembers what happened to it."""
+    """An operation that completes once `ready`, and counts its tries and expirations."""
 
     ready: bool = False
     tries: int = 0

@@ -41,7 +41,7 @@ TOPIC = TopicDocument(CONSUMER_OFFSETS, UUID(int=5), (PartitionState((1,), 1, 0,
 
 
 class NoFollowers:
-    """Fetching, where every partition has one replica."""
+    """A fetching part for partitions with one replica."""
 
     def follow(self, partition: Partition) -> None:
         raise AssertionError(f"{partition.topic_partition} has no other leader")
@@ -50,12 +50,12 @@ class NoFollowers:
         pass
 
     def unfollow(self, partition: Partition) -> None:
-        """Was not fetched."""
+        """Do nothing: the partition was not fetched."""
 
 
 def _alone(clock: SystemClock, timers: LoopTimers) -> ReplicaEnvironment:
     def nothing(_: object) -> None:
-        """No ISR changes, and nobody else could lead."""
+        """Do nothing: no ISR changes, and no other broker could lead."""
 
     return ReplicaEnvironment(
         clock,
@@ -72,7 +72,7 @@ def _alone(clock: SystemClock, timers: LoopTimers) -> ReplicaEnvironment:
 
 
 class Broker:
-    """What of a broker a coordinator needs."""
+    """The parts of a broker that a coordinator needs."""
 
     def __init__(self, folder: Path, read_bytes: int = 5 * 1024 * 1024, codec: int = 0) -> None:
         clock, timers = SystemClock(), LoopTimers(asyncio.get_running_loop())
@@ -92,7 +92,7 @@ class Broker:
         self.groups = GroupCoordinator(environment_of_groups, 1)
 
     async def elected(self) -> "Broker":
-        """Returns when the groups are loaded."""
+        """Return when the groups are loaded."""
         self.groups.runtime.elect(0, 0)
         while True:
             try:
@@ -105,25 +105,25 @@ class Broker:
     async def commit(
         self, group_id: str, partition: int, offset: int, metadata: str = "", producer: ProducerEpoch | None = None
     ) -> None:
-        """An OffsetCommit by a stranger, or a TxnOffsetCommit."""
+        """Send an OffsetCommit of a client that is no member, or a TxnOffsetCommit."""
         committed: asyncio.Future[list[ErrorCode]] = asyncio.get_running_loop().create_future()
         offsets = [(TopicPartition("flights", partition), CommittedOffset(offset, metadata=metadata))]
         self.groups.commit(CommitRequest(group_id, "", None, -1, 9, offsets, producer), committed.set_result)
         assert await committed == [ErrorCode.NONE]
 
     async def end(self, producer: ProducerEpoch, *, commit: bool) -> ErrorCode:
-        """A marker for the transaction."""
+        """Write a marker for the transaction."""
         ended: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
         self.groups.end_transaction(0, Marker(*producer, 0, commit), 0, ended.set_result)
         return await ended
 
     def crash(self) -> None:
-        """The process is gone: nothing is closed, and the directories' locks with it."""
+        """End the process: no file is closed properly, and the locks of the directories are released."""
         for log_dir in self.logs.log_dirs:
             log_dir.fail(LogDirFailed(log_dir.path, "the process dies"))
 
 
-async def test_what_was_committed_is_there_after_a_crash(tmp_path: Path) -> None:
+async def test_committed_offsets_survive_a_crash(tmp_path: Path) -> None:
     broker = await Broker(tmp_path).elected()
     for number in range(300):
         await broker.commit(f"group-{number % 7}", number % 11, number, "x" * 1000)
@@ -138,7 +138,7 @@ async def test_what_was_committed_is_there_after_a_crash(tmp_path: Path) -> None
     assert {group.group_id for group in again.groups.list_groups()} == before.keys() - {"group-3"}
 
 
-async def test_offsets_of_transactions_are_after_a_crash_what_their_markers_say(tmp_path: Path) -> None:
+async def test_offsets_of_transactions_follow_their_markers_after_a_crash(tmp_path: Path) -> None:
     committed, aborted, still_open = ProducerEpoch(7, 0), ProducerEpoch(8, 0), ProducerEpoch(9, 0)
     broker = await Broker(tmp_path).elected()
     for number in range(3):
@@ -157,7 +157,7 @@ async def test_offsets_of_transactions_are_after_a_crash_what_their_markers_say(
     assert again.groups.committed("readers")[TopicPartition("flights", 2)].offset == 2
 
 
-async def test_a_log_is_read_in_pieces_and_a_batch_that_is_larger_than_one_is_read_whole(tmp_path: Path) -> None:
+async def test_a_log_is_read_in_pieces_and_larger_batches_are_read_whole(tmp_path: Path) -> None:
     broker = await Broker(tmp_path).elected()
     for number in range(50):
         await broker.commit("readers", number, number, "x" * (number * 50))
@@ -170,7 +170,7 @@ async def test_a_log_is_read_in_pieces_and_a_batch_that_is_larger_than_one_is_re
 
 @pytest.mark.parametrize("codec", [1, 2, 3, 4])
 async def test_records_are_written_with_the_codec_that_is_set(tmp_path: Path, codec: int) -> None:
-    """offsets.topic.compression.codec; what was written with another one is read as well."""
+    """Set offsets.topic.compression.codec; records written with another codec are read as well."""
     plain = await Broker(tmp_path).elected()
     await plain.commit("readers", 0, 7, "x" * 1000)
     plain.crash()
@@ -187,7 +187,7 @@ async def test_records_are_written_with_the_codec_that_is_set(tmp_path: Path, co
     assert committed == {0: 7, 1: 8}
 
 
-async def test_a_disk_that_fails_while_groups_are_read_is_tried_again(
+async def test_loading_groups_is_retried_after_the_disk_fails(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker = await Broker(tmp_path).elected()
@@ -207,7 +207,7 @@ async def test_a_disk_that_fails_while_groups_are_read_is_tried_again(
     assert "the disk failed" in caplog.text
 
 
-async def test_a_log_that_is_not_led_here_refuses_and_the_coordinator_says_so(tmp_path: Path) -> None:
+async def test_a_coordinator_whose_log_has_no_leader_here_answers_not_coordinator(tmp_path: Path) -> None:
     broker = await Broker(tmp_path).elected()
     broker.replicas.lookup.find(CONSUMER_OFFSETS, None, 0).resign()
     answered: asyncio.Future[list[ErrorCode]] = asyncio.get_running_loop().create_future()
@@ -216,7 +216,7 @@ async def test_a_log_that_is_not_led_here_refuses_and_the_coordinator_says_so(tm
     assert await answered == [ErrorCode.NOT_COORDINATOR]
 
 
-async def test_records_that_cannot_be_decoded_are_a_broken_log_and_no_bug(
+async def test_loading_groups_is_retried_if_records_cannot_be_decoded(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     broker = await Broker(tmp_path).elected()
@@ -235,7 +235,7 @@ async def test_records_that_cannot_be_decoded_are_a_broken_log_and_no_bug(
     broker.groups.runtime.stop()
 
 
-async def test_appends_are_answered_in_their_order_when_an_isr_of_one_commits_all_at_once(tmp_path: Path) -> None:
+async def test_appends_are_answered_in_order_when_an_isr_that_shrinks_to_one_commits_them(tmp_path: Path) -> None:
     broker = Broker(tmp_path)
     partition = broker.replicas.lookup.find(CONSUMER_OFFSETS, None, 0)
     partition.apply(PartitionState((1, 2), 1, 1, (1, 2), partition_epoch=1))
@@ -249,7 +249,7 @@ async def test_appends_are_answered_in_their_order_when_an_isr_of_one_commits_al
     assert told == [("first", None), ("second", None)]
 
 
-async def test_who_waits_for_the_end_of_the_log_hears_that_leadership_ended_first(tmp_path: Path) -> None:
+async def test_a_wait_for_the_end_of_the_log_fails_when_leadership_ends_first(tmp_path: Path) -> None:
     broker = Broker(tmp_path)
     partition = broker.replicas.lookup.find(CONSUMER_OFFSETS, None, 0)
     partition.apply(PartitionState((1, 2), 1, 1, (1, 2), partition_epoch=1))

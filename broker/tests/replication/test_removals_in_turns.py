@@ -1,4 +1,4 @@
-"""A topic of many partitions goes a few a turn of the loop, whatever becomes of its name meanwhile."""
+"""A topic of many partitions is removed over several turns of the loop, whatever happens to its name meanwhile."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,7 +23,7 @@ FIRST_ID, LATER_ID = UUID(int=7), UUID(int=8)
 
 @pytest.fixture
 def broker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Broker:
-    """It leads all partitions, and its disk takes its time."""
+    """A broker that leads all partitions and has a slow disk."""
     broker, rename = Broker(tmp_path, led(HERE, 1, HERE)), PosixFileSystem.rename
     broker.show(*[led(HERE, 1, HERE)] * COUNT)
     broker.timers.pass_time()
@@ -57,21 +57,21 @@ def hosted(broker: Broker) -> Sequence[Partition]:
 
 
 def deletions_of_turns(broker: Broker) -> list[int]:
-    """How many logs have been deleted after each turn, until there is nothing to do any more."""
+    """Return how many logs were deleted after each turn, until no work is left."""
     found = [deleted(broker)]
     while broker.timers.turn():
         found.append(deleted(broker))
     return found
 
 
-def test_the_logs_of_a_deleted_topic_go_some_a_turn(broker: Broker) -> None:
+def test_the_logs_of_a_deleted_topic_are_removed_over_several_turns(broker: Broker) -> None:
     broker.show_only(tombstone())
     found = deletions_of_turns(broker)
     assert found[-1] == COUNT
     assert max(after - before for before, after in zip([0, *found], found, strict=False)) <= AT_ONCE
 
 
-def test_nobody_finds_a_partition_of_a_deleted_topic_whose_log_is_still_there(broker: Broker) -> None:
+def test_a_partition_of_a_deleted_topic_is_unknown_while_its_log_still_exists(broker: Broker) -> None:
     broker.show_only(tombstone())
     assert 0 < deleted(broker) < COUNT
     assert hosted(broker) == []
@@ -80,7 +80,7 @@ def test_nobody_finds_a_partition_of_a_deleted_topic_whose_log_is_still_there(br
     assert refused.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_a_topic_that_is_made_again_has_none_of_the_logs_that_were_about_to_go(broker: Broker) -> None:
+def test_a_recreated_topic_gets_none_of_the_logs_that_await_removal(broker: Broker) -> None:
     broker.append(3)
     broker.show_only(tombstone())
     broker.show_only(tombstone(), topic(led(HERE, 1, HERE), LATER_ID))
@@ -93,7 +93,7 @@ def test_a_topic_that_is_made_again_has_none_of_the_logs_that_were_about_to_go(b
     assert broker.logs.strays.totals() == {}
 
 
-def test_a_topic_that_is_made_again_and_deleted_again_leaves_nothing(broker: Broker) -> None:
+def test_a_topic_that_is_recreated_and_deleted_again_leaves_no_logs(broker: Broker) -> None:
     broker.show_only(tombstone())
     broker.show_only(tombstone(), topic(led(HERE, 1, HERE), LATER_ID))
     made = len(hosted(broker))
@@ -105,7 +105,7 @@ def test_a_topic_that_is_made_again_and_deleted_again_leaves_nothing(broker: Bro
     assert broker.logs.strays.totals() == {}
 
 
-def test_a_change_of_leaders_behind_a_deletion_is_that_of_the_topic_of_now(broker: Broker) -> None:
+def test_a_leader_change_after_a_deletion_applies_to_the_recreated_topic(broker: Broker) -> None:
     broker.show_only(tombstone())
     broker.show_only(tombstone(), topic(led(HERE, 1, HERE, OTHER), LATER_ID))
     broker.show_only(tombstone(), topic(led(OTHER, 2, HERE, OTHER), LATER_ID))
@@ -114,7 +114,7 @@ def test_a_change_of_leaders_behind_a_deletion_is_that_of_the_topic_of_now(broke
     assert len(broker.fetching.followed) == COUNT
 
 
-def test_replicas_that_go_elsewhere_and_come_back_at_once_begin_anew(broker: Broker) -> None:
+def test_replicas_reassigned_away_and_back_at_once_start_with_empty_logs(broker: Broker) -> None:
     broker.append(3)
     elsewhere = PartitionState((OTHER,), OTHER, 2, (OTHER,), partition_epoch=2)
     broker.show_only(topic(elsewhere))
@@ -126,7 +126,7 @@ def test_replicas_that_go_elsewhere_and_come_back_at_once_begin_anew(broker: Bro
     assert len(broker.fetching.followed) == COUNT
 
 
-def test_replicas_that_go_elsewhere_before_their_topic_is_deleted_leave_nothing(broker: Broker) -> None:
+def test_replicas_reassigned_away_before_their_topic_is_deleted_leave_no_logs(broker: Broker) -> None:
     led_before = hosted(broker)
     elsewhere = PartitionState((OTHER,), OTHER, 2, (OTHER,), partition_epoch=2)
     broker.show_only(topic(elsewhere))
@@ -136,7 +136,7 @@ def test_replicas_that_go_elsewhere_before_their_topic_is_deleted_leave_nothing(
     assert not any(each.leader is not None for each in led_before)
 
 
-def test_what_a_stop_leaves_of_a_deleted_topic_its_next_start_deletes(broker: Broker) -> None:
+def test_the_next_start_deletes_logs_of_a_deleted_topic_that_a_shutdown_left(broker: Broker) -> None:
     led_before = hosted(broker)
     broker.show_only(tombstone())
     broker.replicas.stop()
@@ -148,8 +148,8 @@ def test_what_a_stop_leaves_of_a_deleted_topic_its_next_start_deletes(broker: Br
     assert (deleted(broker), in_use(broker), hosted(broker)) == (COUNT, 0, [])
 
 
-def test_what_changes_after_a_stop_touches_no_log(broker: Broker) -> None:
-    """They are being closed, or have been: the next start finds what changed."""
+def test_metadata_changes_after_a_shutdown_touch_no_log(broker: Broker) -> None:
+    """The logs are closed or being closed; the next start applies the changes."""
     led_before = hosted(broker)
     broker.replicas.stop()
     broker.show_only(topic(led(HERE, 2, HERE), count=COUNT + 1))
@@ -164,7 +164,7 @@ def test_what_changes_after_a_stop_touches_no_log(broker: Broker) -> None:
     assert (deleted(broker), in_use(broker)) == (0, COUNT)
 
 
-def test_a_disk_that_fails_under_what_is_about_to_go_says_nothing_of_the_topic_made_again(broker: Broker) -> None:
+def test_a_failed_log_that_awaits_removal_does_not_report_the_recreated_topic_offline(broker: Broker) -> None:
     last = hosted(broker)[-1]
     broker.show_only(tombstone())
     broker.show_only(tombstone(), topic(led(OTHER, 1, HERE, OTHER), LATER_ID))
@@ -175,7 +175,7 @@ def test_a_disk_that_fails_under_what_is_about_to_go_says_nothing_of_the_topic_m
     assert len(hosted(broker)) == COUNT
 
 
-def test_logs_that_were_set_aside_go_some_a_turn_when_their_topic_is_deleted(broker: Broker) -> None:
+def test_logs_of_an_unknown_topic_are_removed_over_several_turns_after_its_tombstone(broker: Broker) -> None:
     broker.start_anew()
     broker.timers.pass_time(1)
     assert sum(total.logs for total in broker.logs.strays.totals().values()) == COUNT

@@ -12,7 +12,7 @@ FLIGHTS = TopicPartition("flights", 0)
 DESIGN = Path(__file__).parents[2] / "DESIGN.md"
 
 
-def test_a_replica_whose_topic_is_made_again_goes_beside_the_new_one() -> None:
+def test_the_replica_of_a_recreated_topic_exists_beside_the_one_being_removed() -> None:
     states = ReplicaStates()
     first = states.begin(FLIGHTS, UUID(int=7), Trigger.ASSIGNED)
     states.change(first, Trigger.OPENED)

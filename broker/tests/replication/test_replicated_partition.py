@@ -77,7 +77,7 @@ class Replicas:
     def show(
         self, *, leader: int | None = None, isr: tuple[int, ...] | None = None, to: tuple[int, ...] = (1, 2, 3)
     ) -> None:
-        """The metadata changes, and `to` see it."""
+        """Change the metadata, and show it to the brokers `to`."""
         elected = leader is not None
         self.state = PartitionState(
             replicas=self.state.replicas,
@@ -90,13 +90,13 @@ class Replicas:
             self.partitions[each].apply(self.state)
 
     def append(self, value: bytes, to: Partition | None = None) -> int:
-        """Its offset."""
+        """Append a record, and return its offset."""
         batch = encode_batch([Record(0, self.clock.now_ms(), None, value)])
         leader = to or self.leader
         return leader.append_as_leader(memoryview(batch), parse_header(batch, 0), self.clock.now_ms()).base_offset
 
     def fetch(self, follower_id: int) -> None:
-        """One round: Fetch as a follower sends it, and what it does with the answer."""
+        """Do one round: send a Fetch as a follower does, and apply the answer to its log."""
         follower, leader = self.partitions[follower_id], self.leader
         at = follower.follower.fetch_position(follower.leader_epoch)
         leader.check_readable(at.leader_epoch)
@@ -117,13 +117,13 @@ class Replicas:
         )
 
     def catch_up(self, *followers: int) -> None:
-        """Until nothing changes any more."""
+        """Fetch until nothing changes any more."""
         for _ in range(4):
             for each in followers:
                 self.fetch(each)
 
     def values(self, broker_id: int) -> bytes:
-        """All bytes of a replica's log."""
+        """Return all bytes of a replica's log."""
         log = self.partitions[broker_id].log
         found = log.read(log.log_start_offset, 1 << 20, log.log_end_offset, at_least_one_batch=True)
         return found.file.read_at(found.position, found.length) if found else b""
@@ -135,13 +135,13 @@ def test_followers_become_byte_identical_and_the_high_watermark_follows_them(tmp
         replicas.append(b"%d" % number)
     assert replicas.leader.log.high_watermark == 0
     replicas.catch_up(2)
-    assert replicas.leader.log.high_watermark == 0, "3 is in sync and has nothing"
+    assert replicas.leader.log.high_watermark == 0, "broker 3 is in sync and has no records"
     replicas.catch_up(3, 2)
     assert [each.log.high_watermark for each in replicas.partitions.values()] == [5, 5, 5]
     assert replicas.values(1) == replicas.values(2) == replicas.values(3)
 
 
-def test_who_waits_for_all_replicas_is_answered_when_all_have_it(tmp_path: Path) -> None:
+def test_an_append_that_waits_for_all_replicas_is_answered_when_all_have_it(tmp_path: Path) -> None:
     replicas = Replicas(tmp_path)
     answers: list[ApiError | None] = []
     replicas.leader.waits.wait(replicas.append(b"x") + 1, answers.append, replicas.leader.log.high_watermark)
@@ -153,7 +153,7 @@ def test_who_waits_for_all_replicas_is_answered_when_all_have_it(tmp_path: Path)
     assert answers == [None]
 
 
-def test_who_waits_hears_that_leadership_ended(tmp_path: Path) -> None:
+def test_a_waiting_append_fails_when_leadership_ends(tmp_path: Path) -> None:
     replicas = Replicas(tmp_path)
     answers: list[ApiError | None] = []
     replicas.leader.waits.wait(replicas.append(b"x") + 1, answers.append, replicas.leader.log.high_watermark)
@@ -164,7 +164,7 @@ def test_who_waits_hears_that_leadership_ended(tmp_path: Path) -> None:
     assert answer.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-def test_an_election_of_the_same_leader_ends_its_earlier_leadership(tmp_path: Path) -> None:
+def test_waiting_appends_fail_when_the_same_leader_is_elected_again(tmp_path: Path) -> None:
     replicas = Replicas(tmp_path)
     answers: list[ApiError | None] = []
     replicas.leader.waits.wait(replicas.append(b"x") + 1, answers.append, replicas.leader.log.high_watermark)
@@ -175,7 +175,7 @@ def test_an_election_of_the_same_leader_ends_its_earlier_leadership(tmp_path: Pa
     assert replicas.leader.log.high_watermark == 1
 
 
-def test_what_was_not_committed_is_cut_off_by_epoch_and_what_was_stays(tmp_path: Path) -> None:
+def test_uncommitted_records_are_truncated_by_epoch_and_committed_ones_stay(tmp_path: Path) -> None:
     replicas = Replicas(tmp_path)
     replicas.append(b"committed")
     replicas.catch_up(2, 3)
@@ -188,10 +188,10 @@ def test_what_was_not_committed_is_cut_off_by_epoch_and_what_was_stays(tmp_path:
     assert b"only on 1" not in replicas.values(1)
 
 
-def test_a_follower_below_its_high_watermark_is_not_truncated_when_it_restarts_as_leader_of_nothing(
+def test_a_follower_elected_with_an_old_high_watermark_keeps_committed_records(
     tmp_path: Path,
 ) -> None:
-    """KIP-101's first scenario: truncation to the high watermark would lose what is committed."""
+    """KIP-101's first scenario: truncation to the high watermark would lose committed records."""
     replicas = Replicas(tmp_path, isr_size_min=1)
     replicas.fenced.add(3)
     replicas.show(isr=(1, 2))
@@ -206,7 +206,7 @@ def test_a_follower_below_its_high_watermark_is_not_truncated_when_it_restarts_a
     assert follower.log.high_watermark == 1
 
 
-def test_logs_that_parted_twice_meet_in_two_steps(tmp_path: Path) -> None:
+def test_logs_that_diverged_twice_become_equal(tmp_path: Path) -> None:
     """KIP-279: the follower has epochs that the leader never had."""
     replicas = Replicas(tmp_path, isr_size_min=1)
     replicas.append(b"all")
@@ -224,7 +224,7 @@ def test_logs_that_parted_twice_meet_in_two_steps(tmp_path: Path) -> None:
     assert replicas.leader.log.log_end_offset == 2
 
 
-def test_a_leader_without_records_of_its_own_tells_where_its_epoch_begins(tmp_path: Path) -> None:
+def test_followers_are_truncated_to_the_log_of_a_leader_without_records_of_its_epoch(tmp_path: Path) -> None:
     replicas = Replicas(tmp_path)
     replicas.append(b"x")
     replicas.append(b"y")
@@ -237,7 +237,7 @@ def test_a_leader_without_records_of_its_own_tells_where_its_epoch_begins(tmp_pa
     assert replicas.leader.log.log_end_offset == 2
 
 
-def test_a_stale_leader_cannot_commit_what_its_followers_do_not_fetch(tmp_path: Path) -> None:
+def test_a_stale_leader_cannot_commit_records_that_its_followers_do_not_fetch(tmp_path: Path) -> None:
     replicas = Replicas(tmp_path)
     old_leader = replicas.leader
     replicas.show(leader=2, isr=(2, 3), to=(2, 3))
@@ -251,7 +251,7 @@ def test_a_stale_leader_cannot_commit_what_its_followers_do_not_fetch(tmp_path: 
     assert answers == []
 
 
-def test_a_laggard_leaves_and_returns(tmp_path: Path) -> None:
+def test_a_lagging_follower_leaves_the_isr_and_returns(tmp_path: Path) -> None:
     replicas = Replicas(tmp_path)
     replicas.catch_up(2, 3)
     replicas.append(b"x")
@@ -260,7 +260,7 @@ def test_a_laggard_leaves_and_returns(tmp_path: Path) -> None:
     replicas.leader.check_isr(monotonic_ms(replicas.clock))
     (shrink,) = replicas.proposals
     assert shrink.isr.keys() == {1, 2}
-    assert replicas.leader.log.high_watermark == 0, "not before the metadata says so"
+    assert replicas.leader.log.high_watermark == 0, "the ISR shrinks only when the metadata says so"
     replicas.show(isr=(1, 2))
     assert replicas.leader.log.high_watermark == 1
     replicas.catch_up(3)
@@ -269,7 +269,7 @@ def test_a_laggard_leaves_and_returns(tmp_path: Path) -> None:
     assert (replicas.leader.isr_shrinks, replicas.leader.isr_expands) == (1, 1)
 
 
-def test_nobody_lags_because_the_wall_clock_is_set(tmp_path: Path) -> None:
+def test_a_change_of_the_wall_clock_makes_no_follower_lag(tmp_path: Path) -> None:
     replicas = Replicas(tmp_path)
     replicas.catch_up(2, 3)
     replicas.clock.ahead_ms += 100 * LAG_MS_MAX
@@ -284,7 +284,7 @@ def test_nobody_lags_because_the_wall_clock_is_set(tmp_path: Path) -> None:
     assert replicas.proposals[-1].isr.keys() == {1}
 
 
-def test_who_comes_back_while_another_one_joins_is_next_without_fetching_again(tmp_path: Path) -> None:
+def test_a_follower_that_catches_up_while_another_joins_is_proposed_next_without_a_fetch(tmp_path: Path) -> None:
     replicas = Replicas(tmp_path, isr_size_min=1)
     replicas.show(isr=(1,))
     replicas.catch_up(2)
@@ -308,7 +308,7 @@ def test_a_refused_proposal_leaves_the_isr_as_it_was(tmp_path: Path) -> None:
     assert len(replicas.proposals) == 1, "a fenced broker is not proposed again"
 
 
-def test_with_too_few_in_sync_nothing_is_taken_or_committed(tmp_path: Path) -> None:
+def test_a_leader_with_too_few_in_sync_replicas_accepts_and_commits_nothing(tmp_path: Path) -> None:
     replicas = Replicas(tmp_path)
     replicas.append(b"x")
     replicas.fenced |= {2, 3}
@@ -323,7 +323,7 @@ def test_with_too_few_in_sync_nothing_is_taken_or_committed(tmp_path: Path) -> N
     assert replicas.leader.log.high_watermark == 1
 
 
-def test_a_new_leader_says_that_it_does_not_know_the_end_yet(tmp_path: Path) -> None:
+def test_a_new_leader_answers_offset_not_available_until_its_followers_have_fetched(tmp_path: Path) -> None:
     replicas = Replicas(tmp_path)
     replicas.append(b"x")
     replicas.fetch(2)
@@ -336,7 +336,7 @@ def test_a_new_leader_says_that_it_does_not_know_the_end_yet(tmp_path: Path) -> 
     replicas.leader.check_caught_up()
 
 
-def test_a_follower_takes_over_the_leaders_log_start(tmp_path: Path) -> None:
+def test_a_follower_adopts_the_leaders_log_start_offset(tmp_path: Path) -> None:
     replicas = Replicas(tmp_path)
     for _ in range(4):
         replicas.append(b"x")
@@ -347,7 +347,7 @@ def test_a_follower_takes_over_the_leaders_log_start(tmp_path: Path) -> None:
     assert [each.log.log_start_offset for each in replicas.partitions.values()] == [3, 3, 3]
 
 
-def test_an_empty_follower_begins_where_the_leader_does(tmp_path: Path) -> None:
+def test_an_empty_follower_starts_at_the_leaders_log_start_offset(tmp_path: Path) -> None:
     replicas = Replicas(tmp_path, isr_size_min=1)
     replicas.show(isr=(1,))
     for _ in range(4):
@@ -362,7 +362,7 @@ def test_an_empty_follower_begins_where_the_leader_does(tmp_path: Path) -> None:
     assert (follower.log.log_start_offset, follower.log.log_end_offset) == (2, 4)
 
 
-def test_who_asks_for_a_leader_that_is_elsewhere_is_noted_as_turned_away(tmp_path: Path) -> None:
+def test_a_request_for_another_leader_or_a_later_epoch_counts_as_turned_away(tmp_path: Path) -> None:
     replicas = Replicas(tmp_path)
     with pytest.raises(ApiError):
         replicas.partitions[2].check_readable(-1)

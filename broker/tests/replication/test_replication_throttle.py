@@ -16,7 +16,7 @@ RATE = 100_000
 BATCH = b"x" * 9_900
 
 
-def test_a_bucket_gives_a_second_at_once_and_then_the_rate() -> None:
+def test_a_throttle_allows_a_burst_of_one_second_and_then_its_rate() -> None:
     clock, rate = ManualClock(), 1000
     throttle = Throttle(clock, lambda: rate)
     taken = 0
@@ -29,7 +29,7 @@ def test_a_bucket_gives_a_second_at_once_and_then_the_rate() -> None:
     assert throttle.bytes_total == taken
 
 
-def test_a_bucket_that_owes_says_how_long_it_will_and_looks_again_within_a_second() -> None:
+def test_an_exceeded_throttle_pauses_as_long_as_needed_but_at_most_a_second() -> None:
     clock, rates = ManualClock(), [1000]
     throttle = Throttle(clock, lambda: rates[0])
     throttle.take(1500)
@@ -51,7 +51,7 @@ def throttle(world: World, side: str, replicas: ThrottledReplicas) -> None:
 
 
 def behind(tmp_path: Path) -> World:
-    """Broker 2 lacks a megabyte of each of two partitions, of whose ISR it is not."""
+    """Return a world whose broker 2 is out of sync, and lacks a megabyte of each of two partitions."""
     world = World(tmp_path, replica_fetch_max_bytes=10_000)
     for index in (0, 1):
         world.lead(index, 1, to=(1, 2))
@@ -77,7 +77,9 @@ def catch_up(world: World) -> None:
     ("side", "replicas"),
     [("leader", ThrottledReplicas(replicas=frozenset({(0, 1)}))), ("follower", ThrottledReplicas(all=True))],
 )
-def test_a_replica_out_of_sync_gets_its_rate(tmp_path: Path, side: str, replicas: ThrottledReplicas) -> None:
+def test_an_out_of_sync_replica_fetches_at_the_throttled_rate(
+    tmp_path: Path, side: str, replicas: ThrottledReplicas
+) -> None:
     world = behind(tmp_path)
     throttle(world, side, replicas)
     catch_up(world)
@@ -92,7 +94,7 @@ def test_a_replica_out_of_sync_gets_its_rate(tmp_path: Path, side: str, replicas
     assert world.is_equal(1)
 
 
-def test_replicas_that_are_not_listed_and_other_brokers_leaders_are_not_held_back(tmp_path: Path) -> None:
+def test_replicas_and_leaders_that_are_not_listed_are_not_throttled(tmp_path: Path) -> None:
     world = behind(tmp_path)
     throttle(world, "leader", ThrottledReplicas(replicas=frozenset({(0, 2), (1, 3)})))
     throttle(world, "follower", ThrottledReplicas(replicas=frozenset({(0, 1), (1, 1)})))
@@ -102,7 +104,7 @@ def test_replicas_that_are_not_listed_and_other_brokers_leaders_are_not_held_bac
     assert world.is_equal(1)
 
 
-def test_a_replica_in_sync_is_never_held_back(tmp_path: Path) -> None:
+def test_an_in_sync_replica_is_never_throttled(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.lead(0, 1)
     world.timers.pass_time(1)
@@ -115,7 +117,7 @@ def test_a_replica_in_sync_is_never_held_back(tmp_path: Path) -> None:
     assert world.is_equal(0)
 
 
-def test_other_partitions_go_on_beside_a_throttled_one(tmp_path: Path) -> None:
+def test_a_throttled_partition_does_not_delay_other_partitions(tmp_path: Path) -> None:
     world = behind(tmp_path)
     throttle(world, "follower", ThrottledReplicas(replicas=frozenset({(0, 2)})))
     catch_up(world)

@@ -1,4 +1,4 @@
-"""Questions to another broker: what comes of an answer that nobody waits for any more."""
+"""Requests to another broker, and responses that come after the caller has given up."""
 
 import asyncio
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from barnabas_broker.replication.links import RequestLink
 
 
 class HeldLink:
-    """Its answers come when the test says so."""
+    """A link whose answers come when the test says so."""
 
     def __init__(self) -> None:
         self.answer: Callable[[memoryview], None] = lambda _: None
@@ -21,10 +21,10 @@ class HeldLink:
         self.answer = on_response
 
     def close(self) -> None:
-        """Nobody looks."""
+        """Do nothing."""
 
 
-async def test_an_answer_that_comes_in_the_turn_in_which_patience_ends_is_passed_over() -> None:
+async def test_a_response_in_the_same_turn_as_the_cancellation_is_ignored() -> None:
     link = HeldLink()
     request_link = RequestLink(link, 2)
     asking = asyncio.create_task(request_link.ask(b"question"))
@@ -35,7 +35,7 @@ async def test_an_answer_that_comes_in_the_turn_in_which_patience_ends_is_passed
         await asking
 
 
-async def test_an_answer_in_time_is_given_to_who_asks() -> None:
+async def test_a_response_in_time_is_returned_to_the_caller() -> None:
     link = HeldLink()
     asking = asyncio.create_task(RequestLink(link, 2).ask(b"question"))
     await asyncio.sleep(0)

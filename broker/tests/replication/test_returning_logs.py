@@ -21,10 +21,10 @@ from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.topic_partition import TopicPartition
 
 
-async def test_the_checkpoint_of_high_watermarks_keeps_those_of_partitions_that_wait_for_the_metadata(
+async def test_the_high_watermark_checkpoint_keeps_partitions_that_wait_for_the_metadata(
     tmp_path: Path,
 ) -> None:
-    """A crash just then would begin at 0, and a compacted log in sync drops all for the next cut."""
+    """After a crash the high watermark would otherwise be 0, and a truncation would drop a whole compacted log."""
     broker = Broker(tmp_path, led(HERE, 5, HERE))
     broker.append(3)
     chores = LogChores(broker.logs, broker.replicas, broker.clock, lambda work: work.close())
@@ -36,7 +36,7 @@ async def test_the_checkpoint_of_high_watermarks_keeps_those_of_partitions_that_
     assert broker.logs.log_dirs[0].checkpointed(file_names.HIGH_WATERMARKS, FLIGHTS) == 3
 
 
-def test_who_is_refused_late_for_an_earlier_failure_takes_no_log_dir_offline_that_is_back(tmp_path: Path) -> None:
+def test_a_late_error_of_an_earlier_failure_leaves_a_returned_log_dir_online(tmp_path: Path) -> None:
     broker = Broker(tmp_path, led(HERE, 5, HERE))
     broker.append(3)
     broker.lose_disk()
@@ -47,7 +47,7 @@ def test_who_is_refused_late_for_an_earlier_failure_takes_no_log_dir_offline_tha
     assert broker.logs.log_dirs[0].is_online
 
 
-def test_a_partition_that_no_directory_can_take_is_made_when_one_is_back(tmp_path: Path) -> None:
+def test_a_partition_is_created_when_a_log_dir_returns_after_all_had_failed(tmp_path: Path) -> None:
     broker = Broker(tmp_path, led(OTHER, 4, OTHER, AWAY))
     for log_dir in broker.logs.log_dirs:
         broker.replicas.failures.log_dir_failed(LogDirFailed(log_dir.path, "the disk failed"))
@@ -60,8 +60,8 @@ def test_a_partition_that_no_directory_can_take_is_made_when_one_is_back(tmp_pat
     assert broker.replicas.offline() == [FLIGHTS]
 
 
-def test_a_topic_that_is_deleted_takes_no_log_of_an_earlier_topic_with_it(tmp_path: Path) -> None:
-    """That came back with a disk while the later topic's disk was away, and nobody has said that it may go."""
+def test_deleting_a_topic_does_not_remove_the_log_of_an_earlier_topic(tmp_path: Path) -> None:
+    """The earlier log came back with its disk while the later topic's disk was offline, and has no tombstone."""
     broker, later_id = Broker(tmp_path, led(HERE, 4, HERE, replicas=1)), UUID(int=8)
     broker.append(3)
     earlier = broker.logs.get(FLIGHTS)
@@ -71,14 +71,14 @@ def test_a_topic_that_is_deleted_takes_no_log_of_an_earlier_topic_with_it(tmp_pa
     assert broker.logs.get(FLIGHTS) is earlier
 
 
-def test_a_replica_stays_online_when_it_is_the_disk_to_move_to_that_fails(tmp_path: Path) -> None:
+def test_a_replica_stays_online_if_the_disk_it_moves_to_fails(tmp_path: Path) -> None:
     broker = Broker(tmp_path, led(OTHER, 4, HERE, OTHER))
     broker.replicas.failures.storage_failed(broker.partition, LogDirFailed("/elsewhere", "the disk failed"))
     assert broker.partition.failure is None
     assert broker.offline_reports == []
 
 
-def test_what_waits_for_the_metadata_is_not_moved_and_comes_back(tmp_path: Path) -> None:
+def test_a_replica_that_waits_for_the_metadata_is_not_moved_and_comes_back(tmp_path: Path) -> None:
     broker = Broker(tmp_path, led(HERE, 4, HERE, OTHER))
     mover = LogMover(
         broker.logs, broker.replicas, Throttle(broker.clock, lambda: UNLIMITED), lambda _: None, asyncio.sleep
@@ -93,7 +93,7 @@ def test_what_waits_for_the_metadata_is_not_moved_and_comes_back(tmp_path: Path)
     assert broker.fetching.followed == {FLIGHTS}
 
 
-def test_a_damaged_log_is_offline_and_its_directory_is_not(tmp_path: Path) -> None:
+def test_a_damaged_log_is_offline_and_its_log_dir_stays_online(tmp_path: Path) -> None:
     broker = Broker(tmp_path, led(HERE, 4, HERE, OTHER))
     broker.replicas.failures.log_failed(FLIGHTS, CorruptLog(str(broker.folder), "damaged"))
     broker.show(led(OTHER, 5, OTHER))
@@ -103,7 +103,7 @@ def test_a_damaged_log_is_offline_and_its_directory_is_not(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("fails", [False, True])
-async def test_one_write_carries_all_resignations_of_its_time(fails: bool) -> None:
+async def test_offline_reports_proposed_during_a_write_are_batched_into_the_next(fails: bool) -> None:
     written: list[Mapping[TopicPartition, int]] = []
     answered = asyncio.Event()
     tasks: list[asyncio.Task[None]] = []
@@ -131,7 +131,7 @@ async def test_one_write_carries_all_resignations_of_its_time(fails: bool) -> No
     assert written[-1][TopicPartition("t", 2)] == 4
 
 
-async def test_a_broker_that_stands_still_ends_no_move_by_halves(tmp_path: Path) -> None:
+async def test_a_stalled_broker_completes_a_move_as_a_whole(tmp_path: Path) -> None:
     moves: list[Awaitable[None]] = []
     broker = Broker(tmp_path, led(HERE, 4, HERE, replicas=1))
     broker.append(3)
@@ -147,7 +147,7 @@ async def test_a_broker_that_stands_still_ends_no_move_by_halves(tmp_path: Path)
 
 
 @pytest.mark.parametrize(("machine_ran_on", "was_cut_before"), [(False, False), (True, True), (True, False)])
-def test_a_log_dir_that_comes_up_late_after_a_power_cut_leads_only_when_the_loss_is_accepted(
+def test_a_replica_whose_log_dir_appears_late_after_a_power_cut_leads_once_the_loss_is_accepted(
     tmp_path: Path, machine_ran_on: bool, was_cut_before: bool
 ) -> None:
     broker = Broker(tmp_path, led(HERE, 4, HERE, replicas=1))
@@ -173,7 +173,7 @@ def test_a_log_dir_that_comes_up_late_after_a_power_cut_leads_only_when_the_loss
     assert (broker.error_of_read(), broker.partition.log.log_end_offset) == (None, 3)
 
 
-def test_a_leader_whose_disk_comes_back_without_its_log_reports_the_loss_and_follows_the_next_leader(
+def test_a_leader_whose_disk_returns_without_its_log_reports_the_loss_and_follows_the_next(
     tmp_path: Path,
 ) -> None:
     broker = Broker(tmp_path, led(HERE, 4, HERE))
@@ -188,7 +188,7 @@ def test_a_leader_whose_disk_comes_back_without_its_log_reports_the_loss_and_fol
     assert broker.fetching.followed == {FLIGHTS}
 
 
-def test_an_accepted_loss_elects_the_replica_whose_log_is_gone(tmp_path: Path) -> None:
+def test_a_replica_without_its_log_leads_once_the_loss_is_accepted(tmp_path: Path) -> None:
     broker = Broker(tmp_path, led(HERE, 4, HERE, replicas=1))
     broker.append(3)
     broker.lose_disk()

@@ -1,4 +1,4 @@
-"""A start takes over some of its partitions a turn of the loop, so that leases are renewed meanwhile."""
+"""A start takes over its partitions over several turns of the loop, so that leases are renewed meanwhile."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -56,14 +56,14 @@ def starting(tmp_path: Path) -> Starting:
     return Starting(tmp_path)
 
 
-def test_a_start_makes_some_partitions_a_turn(starting: Starting) -> None:
+def test_a_start_creates_its_partitions_over_several_turns(starting: Starting) -> None:
     for _ in starting.turns():
         pass
     assert starting.made[-1] == TOPICS * EACH + 1
     assert max(after - before for before, after in zip(starting.made, starting.made[1:], strict=False)) <= THINGS_MAX
 
 
-def test_what_changes_during_a_start_is_followed(starting: Starting) -> None:
+def test_metadata_changes_during_a_start_are_applied(starting: Starting) -> None:
     (key, later), (gone_key, gone) = many(0, epoch=2), many(1)
     turns = starting.turns()
     next(turns)
@@ -79,8 +79,8 @@ def test_what_changes_during_a_start_is_followed(starting: Starting) -> None:
     assert len(replicas.lookup.topics["many-2"].partitions) == EACH
 
 
-def test_a_topic_that_is_deleted_while_a_start_looks_at_the_logs_leaves_none(starting: Starting) -> None:
-    """After its tombstone has gone, nobody could say any more that its logs may go."""
+def test_a_topic_that_is_deleted_while_a_start_checks_the_logs_leaves_no_log(starting: Starting) -> None:
+    """Nothing would show that its logs may be deleted once its tombstone is gone."""
     for _ in starting.turns():
         pass
     topics = [many(number)[1] for number in range(TOPICS)]
@@ -93,10 +93,10 @@ def test_a_topic_that_is_deleted_while_a_start_looks_at_the_logs_leaves_none(sta
         starting.change((tombstone_key(each.topic_id), encode(tombstone)), (topic_key(each.name), None))
     for _ in turns:
         pass
-    assert {each.topic for each in starting.broker.logs.logs} == {FLIGHTS.topic}, "of which nobody says anything"
+    assert {each.topic for each in starting.broker.logs.logs} == {FLIGHTS.topic}, "the metadata lacks this topic"
 
 
-def test_a_start_that_is_cut_short_forgets_no_high_watermark(starting: Starting) -> None:
+def test_an_interrupted_start_forgets_no_high_watermark(starting: Starting) -> None:
     broker, last = starting.broker, TopicPartition("many-2", EACH - 1)
     for _ in starting.turns():
         pass

@@ -1,4 +1,4 @@
-"""A disk refuses one step of what a broker does beside its requests, once: it is done later, nothing waits for ever."""
+"""A disk refuses one step of a broker's background work once: the step is done later, and nothing waits for ever."""
 
 import asyncio
 import errno
@@ -22,7 +22,7 @@ ERRORS = [errno.ENOSPC, errno.EIO]
 
 
 def refuse_a_rename(monkeypatch: pytest.MonkeyPatch, code: int, to: str, *, passing: int = 0) -> list[str]:
-    """The next rename to a path that ends like this, after so many that pass; filled with its path once it failed."""
+    """Let a rename to a path that ends in `to` fail, after `passing` others; its path is then in the returned list."""
     rename, refused, passed = PosixFileSystem.rename, list[str](), list[str]()
 
     def checked(self: PosixFileSystem, old: str, new: str) -> None:
@@ -42,7 +42,7 @@ async def look_at_disks(broker: Broker) -> None:
 
 @pytest.mark.parametrize("is_stray", [False, True])
 @pytest.mark.parametrize("code", ERRORS, ids=errno.errorcode.get)
-async def test_a_deleted_topic_whose_directory_is_not_renamed_at_once_goes_all_the_same(
+async def test_a_deleted_topic_is_removed_later_if_its_directory_cannot_be_renamed_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, is_stray: bool
 ) -> None:
     broker = Broker(tmp_path, led(HERE, 5, HERE))
@@ -61,7 +61,7 @@ async def test_a_deleted_topic_whose_directory_is_not_renamed_at_once_goes_all_t
     assert names == [["stray" if is_stray else "0"], ["delete"], ["delete"]]
 
 
-def test_what_a_truncation_cut_short_has_cut_is_not_committed_any_more(
+def test_an_interrupted_truncation_lowers_the_high_watermark_to_the_end_of_the_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker = Broker(tmp_path, led(HERE, 5, HERE))
@@ -77,7 +77,7 @@ def test_what_a_truncation_cut_short_has_cut_is_not_committed_any_more(
     assert broker.partition.log.high_watermark == broker.partition.log.log_end_offset == 2
 
 
-async def test_a_log_whose_producers_could_not_be_loaded_on_a_full_disk_takes_appends_later(
+async def test_a_log_whose_producers_could_not_be_loaded_on_a_full_disk_loads_them_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker = Broker(tmp_path, led(HERE, 5, HERE))

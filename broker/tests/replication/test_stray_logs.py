@@ -1,4 +1,4 @@
-"""Logs go only when somebody says so; those of which the metadata knows nothing stay, and nobody uses them."""
+"""Logs are deleted only by a tombstone or a reassignment; logs of topics that the metadata lacks stay, unused."""
 
 import shutil
 from pathlib import Path
@@ -26,7 +26,7 @@ def a_tombstone(topic_id: UUID = TOPIC_ID) -> tuple[str, AnyDocument]:
 
 
 def states(broker: Broker) -> list[str]:
-    """What the directories of the partition are marked as; "" for one in use."""
+    """Return the marks of the partition's directories; "" for one in use."""
     names = [path.name for path in broker.folder.parent.glob("*/*") if path.is_dir()]
     return sorted(name.rpartition("-")[2] if "." in name else "" for name in names)
 
@@ -38,7 +38,7 @@ def broker(tmp_path: Path) -> Broker:
     return started
 
 
-def test_a_topic_that_vanishes_is_served_on(broker: Broker) -> None:
+def test_a_topic_that_vanishes_from_the_metadata_is_still_served(broker: Broker) -> None:
     broker.show_only()
     broker.append(1)
     assert broker.partition.log.log_end_offset == 4
@@ -46,14 +46,14 @@ def test_a_topic_that_vanishes_is_served_on(broker: Broker) -> None:
 
 
 def set_aside(broker: Broker) -> None:
-    """An earlier life of the broker made room for another log."""
+    """Set the log aside, as an earlier incarnation of the broker does to make room for another log."""
     broker.start_anew()
     broker.logs.set_aside(FLIGHTS, "it is in the way")
     broker.start_anew()
     assert states(broker) == ["stray"]
 
 
-def test_a_log_of_an_unknown_topic_stays_where_it_is_and_is_not_served(broker: Broker) -> None:
+def test_a_log_of_an_unknown_topic_is_kept_unserved_until_its_topic_is_known(broker: Broker) -> None:
     broker.start_anew()
     assert states(broker) == [""]
     assert broker.replicas.lookup.hosted(FLIGHTS) is None
@@ -72,8 +72,8 @@ async def look_at_disks(broker: Broker) -> None:
     broker.timers.pass_time(1)
 
 
-async def test_one_that_somebody_has_removed_is_forgotten_when_its_topic_is_deleted(broker: Broker) -> None:
-    """All logs would be looked through every second, for ever, to delete it."""
+async def test_a_stray_log_removed_by_hand_is_forgotten_when_its_topic_is_deleted(broker: Broker) -> None:
+    """The broker would otherwise search all logs for it every second, for ever."""
     set_aside(broker)
     for directory in broker.folder.glob("*-stray"):
         shutil.rmtree(directory)
@@ -83,20 +83,20 @@ async def test_one_that_somebody_has_removed_is_forgotten_when_its_topic_is_dele
     assert broker.logs.due_deletions(NOW_MS + HOUR_MS) == []
 
 
-def test_a_tombstone_deletes_the_log_of_a_topic_that_goes(broker: Broker) -> None:
+def test_a_tombstone_deletes_the_log_of_its_topic(broker: Broker) -> None:
     assert states(broker) == [""]
-    broker.show_only(a_tombstone(), the_topic(led(HERE, 5, HERE)))  # Whose document goes next.
+    broker.show_only(a_tombstone(), the_topic(led(HERE, 5, HERE)))  # The topic's document is deleted next.
     assert states(broker) == ["delete"]
     broker.show_only(a_tombstone())
     assert states(broker) == ["delete"]
 
 
-def test_a_tombstone_deletes_the_log_of_a_topic_that_went_while_the_broker_was_down(broker: Broker) -> None:
+def test_a_tombstone_deletes_the_log_of_a_topic_deleted_while_the_broker_was_down(broker: Broker) -> None:
     broker.start_anew(a_tombstone())
     assert states(broker) == ["delete"]
 
 
-def test_a_tombstone_deletes_what_was_set_aside(broker: Broker) -> None:
+def test_a_tombstone_deletes_a_log_that_was_set_aside(broker: Broker) -> None:
     set_aside(broker)
     broker.show_only(a_tombstone())
     assert states(broker) == ["delete"]
@@ -104,7 +104,7 @@ def test_a_tombstone_deletes_what_was_set_aside(broker: Broker) -> None:
     assert len(broker.logs.due_deletions(NOW_MS + HOUR_MS)) == 1
 
 
-def test_a_tombstone_deletes_what_an_earlier_life_set_aside(broker: Broker) -> None:
+def test_a_tombstone_deletes_a_log_that_an_earlier_incarnation_set_aside(broker: Broker) -> None:
     set_aside(broker)
     broker.start_anew(a_tombstone())
     assert states(broker) == ["delete"]
@@ -117,7 +117,7 @@ def test_a_tombstone_deletes_a_log_of_an_unknown_topic(broker: Broker) -> None:
     assert len(broker.logs.strays) == 0
 
 
-async def test_a_tombstone_that_comes_while_a_log_of_an_unknown_topic_is_offline_deletes_it_later(
+async def test_a_tombstone_deletes_an_offline_log_of_an_unknown_topic_when_its_disk_is_back(
     broker: Broker,
 ) -> None:
     broker.start_anew()
@@ -128,13 +128,13 @@ async def test_a_tombstone_that_comes_while_a_log_of_an_unknown_topic_is_offline
     assert states(broker) == ["delete"]
 
 
-def test_the_log_of_a_topic_that_was_made_again_goes_by_its_tombstone(broker: Broker) -> None:
+def test_a_tombstone_deletes_the_earlier_log_of_a_recreated_topic(broker: Broker) -> None:
     broker.start_anew(a_tombstone(), the_topic(led(HERE, 0, HERE), LATER_ID))
     assert states(broker) == ["", "delete"]
     assert broker.partition.log.log_end_offset == 0
 
 
-def test_without_a_tombstone_the_log_of_a_topic_that_was_made_again_is_set_aside(broker: Broker) -> None:
+def test_the_earlier_log_of_a_recreated_topic_is_set_aside_without_a_tombstone(broker: Broker) -> None:
     broker.start_anew(the_topic(led(HERE, 0, HERE), LATER_ID))
     assert states(broker) == ["", "stray"]
     broker.show_only(the_topic(led(HERE, 0, HERE), LATER_ID), a_tombstone())
@@ -146,21 +146,21 @@ def lose_topic_id(broker: Broker) -> None:
     (broker.folder / str(FLIGHTS) / "partition.metadata").unlink()
 
 
-def test_a_log_without_an_id_is_of_the_only_topic_that_had_its_name(broker: Broker) -> None:
+def test_a_log_without_a_topic_id_belongs_to_the_only_topic_that_had_its_name(broker: Broker) -> None:
     lose_topic_id(broker)
     broker.start_anew(the_topic(led(HERE, 6, HERE)))
     assert broker.partition.log.log_end_offset == 3
     assert states(broker) == [""]
 
 
-def test_a_log_without_an_id_is_not_taken_where_an_earlier_topic_had_its_name(broker: Broker) -> None:
+def test_a_log_without_a_topic_id_is_set_aside_if_an_earlier_topic_had_its_name(broker: Broker) -> None:
     lose_topic_id(broker)
     broker.start_anew(a_tombstone(), the_topic(led(HERE, 0, HERE), LATER_ID))
     assert broker.partition.log.log_end_offset == 0
     assert states(broker) == ["", "stray"]
 
 
-def test_an_empty_log_without_an_id_is_deleted_where_its_name_is_unknown(tmp_path: Path) -> None:
+def test_an_empty_log_without_a_topic_id_is_deleted_if_its_topic_is_unknown(tmp_path: Path) -> None:
     broker = Broker(tmp_path, led(HERE, 5, HERE))
     lose_topic_id(broker)
     (broker.folder / str(FLIGHTS) / "00000000000000000000.log").touch()
@@ -169,7 +169,7 @@ def test_an_empty_log_without_an_id_is_deleted_where_its_name_is_unknown(tmp_pat
 
 
 @pytest.mark.parametrize(("epoch", "expected"), [(5, "delete"), (4, "")])
-def test_a_replica_that_is_elsewhere_goes_unless_the_metadata_is_older_than_its_log(
+def test_a_replica_reassigned_while_down_is_deleted_unless_its_log_is_ahead_of_the_metadata(
     broker: Broker, epoch: int, expected: str
 ) -> None:
     elsewhere = msgspec.structs.replace(led(OTHER, epoch, OTHER), replicas=(OTHER,))
@@ -177,14 +177,14 @@ def test_a_replica_that_is_elsewhere_goes_unless_the_metadata_is_older_than_its_
     assert states(broker) == [expected]
 
 
-def test_a_replica_that_was_away_when_its_partition_was_restored_stays(broker: Broker) -> None:
-    """It may be the longest."""
+def test_a_reassigned_replica_is_kept_if_its_partition_was_restored_without_it(broker: Broker) -> None:
+    """Its log may be longer than those of the other replicas."""
     elsewhere = msgspec.structs.replace(led(OTHER, 6, OTHER), replicas=(OTHER,), restored_epoch=6)
     broker.start_anew(the_topic(elsewhere))
     assert states(broker) == [""]
 
 
-def test_a_partition_that_an_older_document_lacks_stays(tmp_path: Path) -> None:
+def test_a_log_is_kept_if_an_older_topic_document_lacks_its_partition(tmp_path: Path) -> None:
     broker = Broker(tmp_path, led(HERE, 5, HERE))
     broker.show(led(HERE, 5, HERE), led(HERE, 5, HERE))
     assert broker.replicas.lookup.hosted(TopicPartition(FLIGHTS.topic, 1)) is not None
@@ -193,12 +193,12 @@ def test_a_partition_that_an_older_document_lacks_stays(tmp_path: Path) -> None:
     assert [each.topic_partition.partition for each in broker.logs.strays] == [1]
 
 
-def test_a_replica_that_is_reassigned_while_the_broker_runs_goes(broker: Broker) -> None:
+def test_a_replica_that_is_reassigned_while_the_broker_runs_is_deleted(broker: Broker) -> None:
     broker.show(msgspec.structs.replace(led(OTHER, 6, OTHER), replicas=(OTHER,)))
     assert states(broker) == ["delete"]
 
 
-def test_what_is_unknown_goes_offline_and_comes_back_with_its_disk(broker: Broker) -> None:
+def test_a_log_of_an_unknown_topic_stays_listed_while_its_disk_fails_and_returns(broker: Broker) -> None:
     broker.start_anew()
     broker.lose_disk()
     assert broker.logs.strays.totals()[str(broker.folder)].logs == 1

@@ -34,7 +34,7 @@ def batch_of(by: str, sequence: str) -> bytearray:
 
 
 class TransactionalReplica(Replica):
-    """More commands: what a leader appends, and what a follower fetches. Each batch has one record."""
+    """The commands for batches that a leader appends or a follower fetches. Each batch has one record."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)

@@ -1,4 +1,4 @@
-"""The client's side of SCRAM, written for tests apart from the broker's own."""
+"""The client's side of SCRAM, written for tests independently of the broker's own."""
 
 from base64 import b64decode, b64encode
 from hashlib import new, pbkdf2_hmac

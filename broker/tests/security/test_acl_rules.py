@@ -78,7 +78,7 @@ def naive(some: list[Acl], operation: AclOperation, kind: ResourceType, name: st
 
 @settings(max_examples=size(80, 3_000), deadline=None)
 @given(acls, operations, names, st.booleans())
-def test_an_index_decides_as_a_look_at_all_acls_does(
+def test_an_index_decides_like_a_search_of_all_acls(
     some: list[Acl], operation: AclOperation, name: str, if_none: bool
 ) -> None:
     decided = index_of(some).allows(ALICE, operation, TOPIC, name, if_none=if_none)
@@ -87,7 +87,7 @@ def test_an_index_decides_as_a_look_at_all_acls_does(
 
 @settings(max_examples=size(80, 2_000), deadline=None)
 @given(acls, st.data())
-def test_an_acl_that_is_removed_takes_no_other_with_it(some: list[Acl], data: st.DataObject) -> None:
+def test_removing_an_acl_does_not_affect_other_acls(some: list[Acl], data: st.DataObject) -> None:
     index = index_of(some)
     for pattern in {pattern for pattern, _ in some}:
         if data.draw(st.booleans()):
@@ -104,7 +104,7 @@ def test_an_acl_that_is_removed_takes_no_other_with_it(some: list[Acl], data: st
 
 @settings(max_examples=size(80, 3_000), deadline=None)
 @given(acls)
-def test_a_right_on_any_topic_is_one_that_some_name_would_show(some: list[Acl]) -> None:
+def test_a_right_on_any_topic_exists_exactly_if_some_topic_name_has_it(some: list[Acl]) -> None:
     shown = any(
         naive(some, AclOperation.WRITE, TOPIC, name, False)
         for name in ("a", "ab", "abc", "b", "abcd", "abd", "ac", "bc", "zz", "*", "**")
@@ -112,7 +112,7 @@ def test_a_right_on_any_topic_is_one_that_some_name_would_show(some: list[Acl]) 
     assert index_of(some).allows_any(ALICE, AclOperation.WRITE, TOPIC) == shown
 
 
-def test_a_right_on_any_topic_costs_no_look_at_acls_of_others() -> None:
+def test_a_check_for_a_right_on_any_topic_reads_no_acls_of_other_users() -> None:
     looks: list[AclEntry] = []
 
     class Entries(list[AclEntry]):
@@ -129,13 +129,13 @@ def test_a_right_on_any_topic_costs_no_look_at_acls_of_others() -> None:
     assert {each.principal for each in looks} == {"User:7"}
 
 
-def test_hosts_are_the_same_in_each_way_of_writing() -> None:
+def test_all_notations_of_a_host_are_equal() -> None:
     assert {plain_host(host) for host in ("::1", "0:0:0:0:0:0:0:1", "[::1]", "0::1")} == {"::1"}
     assert plain_host("::ffff:127.0.0.1") == "127.0.0.1"
     assert plain_host("example.org") == "example.org"
 
 
-def test_super_users_may_do_what_is_denied_to_all() -> None:
+def test_super_users_are_allowed_operations_that_are_denied_to_all() -> None:
     users = super_users("User:CN=a,O=b; User:admin ;")
     assert users == ["User:CN=a,O=b", "User:admin"]
     authorizer = Authorizer(users, allow_if_none=False, audit=Audit(ManualClock()))
@@ -145,7 +145,7 @@ def test_super_users_may_do_what_is_denied_to_all() -> None:
     assert not authorizer.rights("User:alice", "::1").may(AclOperation.WRITE, TOPIC, "t")
 
 
-def test_a_decision_is_kept_until_an_acl_changes() -> None:
+def test_a_decision_is_cached_until_an_acl_changes() -> None:
     authorizer = Authorizer((), allow_if_none=False, audit=Audit(ManualClock()))
     before = authorizer.rights("User:alice", "10.0.0.1")
     assert not before.may(AclOperation.READ, TOPIC, "t")

@@ -35,7 +35,7 @@ def security(**texts: str) -> ListenerSecurity:
     return ListenerSecurity("X", SecurityProtocol.SASL_PLAINTEXT, named)
 
 
-def test_plain_knows_the_users_of_its_line() -> None:
+def test_plain_knows_the_users_of_its_jaas_config() -> None:
     settings = security(sasl_enabled_mechanisms="PLAIN", plain_sasl_jaas_config=PLAIN)
     mechanisms = listener_mechanisms(settings, ENVIRONMENT)
     assert list(mechanisms) == ["PLAIN"]
@@ -45,7 +45,7 @@ def test_plain_knows_the_users_of_its_line() -> None:
 OF_SCRAM = {"sasl_enabled_mechanisms": "PLAIN", "sasl_plain_credentials": "scram"}
 
 
-def test_plain_needs_no_line_where_the_users_of_scram_count() -> None:
+def test_plain_needs_no_jaas_config_if_it_uses_the_credentials_of_scram() -> None:
     settings = replace(security(**OF_SCRAM), protocol=SecurityProtocol.SASL_SSL)
     assert isinstance(listener_mechanisms(settings, ENVIRONMENT)["PLAIN"], VerifiedPlain)
 
@@ -62,7 +62,7 @@ def test_plain_needs_no_line_where_the_users_of_scram_count() -> None:
         ),
     ],
 )
-def test_passwords_of_scram_are_sent_over_tls_only_and_have_no_others_beside_them(
+def test_plain_with_the_credentials_of_scram_requires_tls_and_allows_no_other_users(
     line: str | None, protocol: SecurityProtocol, setting: str, says: str
 ) -> None:
     texts = OF_SCRAM if line is None else {**OF_SCRAM, "plain_sasl_jaas_config": line}
@@ -96,7 +96,7 @@ def test_passwords_of_scram_are_sent_over_tls_only_and_have_no_others_beside_the
         ),
     ],
 )
-def test_what_is_missing_or_wrong_is_named(texts: dict[str, str], setting: str, says: str) -> None:
+def test_a_missing_or_wrong_setting_is_named(texts: dict[str, str], setting: str, says: str) -> None:
     with pytest.raises(InvalidConfig) as refused:
         listener_mechanisms(security(**texts), ENVIRONMENT)
     (problem,) = refused.value.problems
@@ -123,7 +123,7 @@ def test_tokens_are_verified_by_the_settings_of_their_listener() -> None:
     assert KEYS[-1] == OAuthSettings("file:///keys", trust, FetchTimes(5.0, 0.1, 10.0), rules)
 
 
-def test_a_url_and_tokens_of_anybody_have_to_be_allowed() -> None:
+def test_an_allowed_url_and_tokens_with_an_unverified_issuer_and_audience_are_accepted() -> None:
     url = "https://issuer.example.org/keys"
     allowed = {"jwks.endpoint.url": url, "allowed.urls": f"https://other.example.org/,{url}"}
     anybody = {"allow.unverified.audience": "true", "allow.unverified.issuer": "true"}
@@ -150,7 +150,7 @@ def test_a_url_and_tokens_of_anybody_have_to_be_allowed() -> None:
         ({"expected.issuer": ""}, "expected.issuer", "must be set, unless"),
     ],
 )
-def test_tokens_without_keys_audience_and_issuer_are_not_served(
+def test_oauthbearer_requires_an_allowed_key_url_an_audience_and_an_issuer(
     settings: dict[str, str], setting: str, says: str
 ) -> None:
     with pytest.raises(InvalidConfig) as refused:
@@ -160,13 +160,13 @@ def test_tokens_without_keys_audience_and_issuer_are_not_served(
     assert says in problem.allowed
 
 
-def test_a_line_that_takes_unsigned_tokens_is_refused() -> None:
+def test_a_jaas_config_that_accepts_unsigned_tokens_is_refused() -> None:
     line = f'{OAUTH} unsecuredValidatorAllowableClockSkewMs="3000";'
     texts = {**of_tokens().texts, "listener.name.x.oauthbearer.sasl.jaas.config": line}
     with pytest.raises(InvalidConfig, match="must not have unsecuredValidatorAllowableClockSkewMs"):
         listener_mechanisms(ListenerSecurity("X", SecurityProtocol.SASL_SSL, texts), ENVIRONMENT)
 
 
-def test_brokers_do_not_authenticate_to_each_other_by_tokens() -> None:
+def test_oauthbearer_is_refused_as_the_mechanism_between_brokers() -> None:
     with pytest.raises(InvalidConfig, match="=OAUTHBEARER: must be text, one of PLAIN, SCRAM-SHA-256"):
         parse_broker_config({"sasl.mechanism.inter.broker.protocol": "OAUTHBEARER"})

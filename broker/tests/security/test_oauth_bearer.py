@@ -21,7 +21,7 @@ TIMES = FetchTimes(refresh_s=3600, backoff_s=0.1, backoff_s_max=0.3)
 
 
 class Endpoint:
-    """What a JWK set's URL answers, each time."""
+    """The URL of a JWK set, with its answers one after the other."""
 
     def __init__(self, *answers: bytes | None) -> None:
         self.answers: Iterator[bytes | None] = iter(answers)
@@ -68,7 +68,7 @@ def message(text: bytes, gs2: bytes = b"n,,", extensions: bytes = b"") -> bytes:
     ],
     ids=count(1),
 )
-def test_a_token_lets_its_user_in_until_it_ends(text: bytes) -> None:
+def test_a_token_authenticates_its_user_until_it_expires(text: bytes) -> None:
     answer = MECHANISM.begin().respond(text)
     assert answer.token == b""
     assert isinstance(answer.identity, Identity)
@@ -77,7 +77,7 @@ def test_a_token_lets_its_user_in_until_it_ends(text: bytes) -> None:
 
 @pytest.mark.parametrize("text", [message(token(SECOND)), message(b"x"), message(token(), b"n,a=bob,")], ids=count(1))
 @pytest.mark.parametrize("then", [b"\1", b"", message(token())], ids=count(1))
-def test_a_wrong_token_is_refused_with_the_same_words_for_every_cause(text: bytes, then: bytes) -> None:
+def test_a_wrong_token_gets_the_same_refusal_for_every_cause(text: bytes, then: bytes) -> None:
     dialogue = MECHANISM.begin()
     answer = dialogue.respond(text)
     assert (answer.token, answer.identity) == (INVALID_TOKEN.encode(), None)
@@ -109,7 +109,7 @@ def test_a_wrong_token_is_refused_with_the_same_words_for_every_cause(text: byte
     ],
     ids=count(1),
 )
-def test_a_message_of_another_form_is_refused_at_once(text: bytes) -> None:
+def test_a_malformed_message_is_refused_at_once(text: bytes) -> None:
     with pytest.raises(AuthenticationFailed) as refused:
         MECHANISM.begin().respond(text)
     assert refused.value.for_client is None
@@ -120,7 +120,7 @@ def lets_in(endpoint: Endpoint, issuer: Issuer) -> bool:
     return endpoint.mechanism.begin().respond(message(text)).identity is not None
 
 
-async def test_keys_are_fetched_again_after_a_while_and_stay_while_nobody_answers() -> None:
+async def test_keys_are_fetched_periodically_and_kept_while_the_url_does_not_answer() -> None:
     endpoint = Endpoint(FIRST.key_set(), None, None, None, SECOND.key_set())
     await endpoint.keys.load()
     following = asyncio.ensure_future(endpoint.keys.follow())
@@ -135,7 +135,7 @@ async def test_keys_are_fetched_again_after_a_while_and_stay_while_nobody_answer
     following.cancel()
 
 
-async def test_an_unknown_key_has_the_keys_fetched_early_and_many_do_not_flood_the_url() -> None:
+async def test_unknown_keys_trigger_an_early_fetch_but_not_a_flood_of_them() -> None:
     endpoint = Endpoint(FIRST.key_set(), FIRST.key_set(), SECOND.key_set())
     await endpoint.keys.load()
     following = asyncio.ensure_future(endpoint.keys.follow())

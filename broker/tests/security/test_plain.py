@@ -1,4 +1,4 @@
-"""PLAIN's one token."""
+"""The single token of PLAIN."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from barnabas_broker.security.sasl.plain import Plain
 
 
 @pytest.mark.parametrize("token", [b"\0alice\0secret", b"alice\0alice\0secret"])
-def test_a_user_comes_in_with_the_password(token: bytes) -> None:
+def test_a_user_authenticates_with_the_password(token: bytes) -> None:
     answer = Plain({"alice": "secret"}).begin().respond(token)
     assert answer.token == b""
     assert answer.identity is not None
@@ -27,7 +27,7 @@ def test_a_user_comes_in_with_the_password(token: bytes) -> None:
         b"\xff\0a\0b",
     ],
 )
-def test_all_else_is_refused(token: bytes) -> None:
+def test_every_other_token_is_refused(token: bytes) -> None:
     with pytest.raises(AuthenticationFailed) as refused:
         Plain({"alice": "secret"}).begin().respond(token)
     assert "secret" not in str(refused.value)

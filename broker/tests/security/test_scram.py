@@ -1,4 +1,4 @@
-"""SCRAM as RFC 7677 and Kafka's clients speak it, and what an attacker may try."""
+"""SCRAM as RFC 7677 and Kafka's clients speak it, and the attempts of an attacker."""
 
 from base64 import b64decode, b64encode
 
@@ -37,7 +37,7 @@ def server(users: dict[str, ScramCredential], mechanism: str = "SCRAM-SHA-256", 
 def attempt(
     scram: Scram, user: str, password: str, gs2: str = "n,,", channel: str = "biws", extension: str = ""
 ) -> tuple[ServerToken, str]:
-    """The last answer, and the verifier that the client expects."""
+    """Return the last answer, and the verifier that the client expects."""
     bare = f"n={escaped_name(user)},r=client{extension}"
     dialogue = scram.begin()
     server_first = dialogue.respond((gs2 + bare).encode()).token.decode()
@@ -47,7 +47,7 @@ def attempt(
     return dialogue.respond(f"{unproved},p={proof}".encode()), verifier
 
 
-def test_the_example_of_rfc_7677_is_answered_as_there() -> None:
+def test_the_answers_to_the_example_of_rfc_7677_are_those_of_the_rfc() -> None:
     users = {"user": verifier_of("pencil", salt=b64decode("W22ZaJ0SNY7soEsUEjb6gQ=="))}
     dialogue = server(users, nonce="%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0").begin()
     first = dialogue.respond(b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO")
@@ -62,7 +62,7 @@ def test_the_example_of_rfc_7677_is_answered_as_there() -> None:
 
 @settings(max_examples=10, deadline=None)
 @given(user=st.text(min_size=1, max_size=20).filter(lambda text: "\0" not in text), password=st.text(max_size=20))
-def test_any_user_comes_in_with_the_password_and_the_server_proves_itself(user: str, password: str) -> None:
+def test_any_user_authenticates_with_the_password_and_the_server_proves_itself(user: str, password: str) -> None:
     for mechanism in SCRAM_HASHES:
         last, verifier = attempt(server({user: verifier_of(password, mechanism)}, mechanism), user, password)
         assert last.identity is not None
@@ -70,7 +70,7 @@ def test_any_user_comes_in_with_the_password_and_the_server_proves_itself(user: 
         assert last.token == f"v={verifier}".encode()
 
 
-def test_a_user_who_does_not_exist_is_asked_as_any_other_and_refused_in_the_second_step() -> None:
+def test_an_unknown_user_gets_the_same_dialogue_as_a_known_one_with_a_wrong_password() -> None:
     refusals = []
     for scram in (server({"alice": verifier_of("right")}), server({})):
         with pytest.raises(AuthenticationFailed) as refused:
@@ -87,7 +87,7 @@ def nobody(_: str) -> None:
     """Know no user."""
 
 
-def test_a_user_who_does_not_exist_is_shown_a_salt_as_those_of_users_are() -> None:
+def test_an_unknown_user_gets_a_salt_of_the_same_shape_as_known_users() -> None:
     shapes = [shape_of(verifier_of("x", salt=salt)) for salt in (b"\xe9" * 24, b"0123456789abcdefghijklmnop")]
     assert shapes[0].salt_bytes == 24
     scram = Scram(SHA_256, nobody, b"secret of the cluster", lambda: "server", lambda: shapes)
@@ -103,12 +103,12 @@ def test_a_user_who_does_not_exist_is_shown_a_salt_as_those_of_users_are() -> No
     ("gs2", "channel"),
     [("n,,", b64encode(b"y,,").decode()), ("n,a=bob,", b64encode(b"n,a=bob,").decode()), ("n,a=alice,", "biws")],
 )
-def test_another_channel_binding_or_another_user_to_act_as_is_refused(gs2: str, channel: str) -> None:
+def test_another_channel_binding_or_another_authorization_id_is_refused(gs2: str, channel: str) -> None:
     with pytest.raises(AuthenticationFailed):
         attempt(server({"alice": verifier_of("right")}), "alice", "right", gs2, channel)
 
 
-def test_an_extension_is_ignored_and_a_token_is_no_password() -> None:
+def test_an_extension_is_ignored_and_a_delegation_token_is_refused() -> None:
     scram = server({"alice": verifier_of("right")})
     assert attempt(scram, "alice", "right", extension=",x=y")[0].identity is not None
     with pytest.raises(AuthenticationFailed):
@@ -128,7 +128,7 @@ def test_an_extension_is_ignored_and_a_token_is_no_password() -> None:
         b"\xff",
     ],
 )
-def test_a_first_message_out_of_the_grammar_is_refused(first: bytes) -> None:
+def test_a_malformed_first_message_is_refused(first: bytes) -> None:
     with pytest.raises(AuthenticationFailed):
         server({}).begin().respond(first)
 
@@ -143,7 +143,7 @@ def test_a_final_message_with_another_nonce_or_no_proof_is_refused(final: bytes)
         dialogue.respond(final)
 
 
-def test_a_password_that_changes_during_the_dialogue_is_old() -> None:
+def test_the_old_password_is_refused_if_it_changes_during_the_dialogue() -> None:
     users = {"alice": verifier_of("old")}
     scram = server(users)
     bare, dialogue = "n=alice,r=client", scram.begin()
@@ -154,7 +154,7 @@ def test_a_password_that_changes_during_the_dialogue_is_old() -> None:
         dialogue.respond(f"c=biws,r=clientserver,p={proof}".encode())
 
 
-def test_a_verifier_has_kafkas_text_and_shows_no_key_when_printed() -> None:
+def test_a_credential_is_stored_in_kafkas_text_format_and_its_repr_shows_no_key() -> None:
     verifier = verifier_of("right")
     assert parse_credential(format_credential(verifier)) == verifier
     assert format_credential(verifier).startswith("salt=YSBzYWx0,stored_key=")
@@ -164,7 +164,7 @@ def test_a_verifier_has_kafkas_text_and_shows_no_key_when_printed() -> None:
 
 
 @pytest.mark.parametrize("mechanism", SCRAM_HASHES)
-def test_a_broker_logs_in_to_another_and_asks_for_its_proof(mechanism: str) -> None:
+def test_a_broker_logs_in_to_another_and_checks_its_proof(mechanism: str) -> None:
     scram = server({"b,1": verifier_of("right", mechanism)}, mechanism)
     login, dialogue = ScramLogin(SCRAM_HASHES[mechanism], "b,1", "right", "n"), scram.begin()
     first = dialogue.respond(login.next_token(b"") or b"")
@@ -176,7 +176,7 @@ def test_a_broker_logs_in_to_another_and_asks_for_its_proof(mechanism: str) -> N
 
 
 @pytest.mark.parametrize("challenge", [b"", b"r=other,s=AAAA,i=4096", b"r=nx,s=AAAA,i=1", b"r=nx,s=AAAA,i=999999999"])
-def test_a_broker_proves_nothing_to_another_with_a_wrong_challenge(challenge: bytes) -> None:
+def test_a_broker_refuses_an_invalid_challenge_of_another(challenge: bytes) -> None:
     login = ScramLogin(SHA_256, "b", "right", "n")
     login.next_token(b"")
     with pytest.raises(LoginFailed):

@@ -1,4 +1,4 @@
-"""Credentials of SCRAM: what may be changed, and that every broker of a store goes by the change."""
+"""SCRAM credentials: the changes that are allowed, and how every broker of a store applies them."""
 
 import asyncio
 from pathlib import Path
@@ -44,7 +44,7 @@ def verifier(name: bytes) -> ScramCredential:
         (Request(upsertions=[upsertion()], deletions=[deletion(2)]), ErrorCode.DUPLICATE_RESOURCE),
     ],
 )
-def test_a_mistake_is_refused_and_leaves_the_other_users(request_: Request, error: ErrorCode) -> None:
+def test_an_invalid_change_is_refused_and_does_not_affect_other_users(request_: Request, error: ErrorCode) -> None:
     user = [*request_.deletions, *request_.upsertions][0].name
     request_.upsertions = [*request_.upsertions, upsertion("bob")]
     decision = decide(request_, {("carol", "SCRAM-SHA-256")})
@@ -54,11 +54,11 @@ def test_a_mistake_is_refused_and_leaves_the_other_users(request_: Request, erro
     assert set(decision.changes) == {("bob", "SCRAM-SHA-256")}
 
 
-def test_a_deletion_of_what_is_there_is_a_change() -> None:
+def test_a_deletion_of_an_existing_credential_is_a_change() -> None:
     assert decide(Request(deletions=[deletion(1)]), {ALICE}).changes == {ALICE: None}
 
 
-async def test_all_brokers_have_one_secret_and_go_by_every_change(tmp_path: Path) -> None:
+async def test_all_brokers_share_one_secret_and_apply_every_change(tmp_path: Path) -> None:
     stores = [await SqliteSecrets.open(tmp_path / "secrets.sqlite", SystemClock()) for _ in range(2)]
     first, second = (ScramUsers(store, asyncio.sleep) for store in stores)
     await first.load(b"one")

@@ -1,4 +1,4 @@
-"""Signed tokens: a right one lets its user in, and every other one is refused."""
+"""Signed tokens: a valid one authenticates its user, and every other one is refused."""
 
 import base64
 import hmac
@@ -53,7 +53,7 @@ def made(header: object, claims: object = CLAIMS, sign: Callable[[bytes], bytes]
 
 
 def signed(payload: bytes) -> str:
-    """A token with a right signature, whatever it says."""
+    """A token with a valid signature and this payload."""
     return jwt.api_jws.encode(payload, OURS.key, "ES256", {"kid": "one"})
 
 
@@ -63,7 +63,7 @@ def as_secret(signed: bytes) -> bytes:
     return hmac.digest(pem, signed, "sha256")
 
 
-def test_a_token_gives_its_user_until_its_end_and_the_skew_of_clocks() -> None:
+def test_a_token_is_valid_until_its_expiry_and_the_allowed_clock_skew() -> None:
     assert identity(token()) == Identity("alice", START_MS + 90_000)
     rules = TokenRules((), None, 0, "scp", "preferred")
     loose = token(sub=None, iss="other", aud=None, preferred="Alice, A.", scp=["read", "write"], scope=5)
@@ -71,7 +71,7 @@ def test_a_token_gives_its_user_until_its_end_and_the_skew_of_clocks() -> None:
 
 
 @pytest.mark.parametrize("claims", [{"aud": ["x", "other"]}, {"scope": "read write"}, {"exp": NOW_S - 29}])
-def test_claims_that_are_right_let_the_user_in(claims: dict[str, Any]) -> None:
+def test_valid_claims_authenticate_the_user(claims: dict[str, Any]) -> None:
     assert identity(token(**claims)).user == "alice"
 
 
@@ -106,7 +106,7 @@ WRONG_CLAIMS: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("claims", WRONG_CLAIMS, ids=str)
-def test_a_claim_that_is_wrong_lets_nobody_in(claims: dict[str, Any]) -> None:
+def test_a_token_with_an_invalid_claim_is_refused(claims: dict[str, Any]) -> None:
     merged = {name: value for name, value in {**CLAIMS, **claims}.items() if value is not None}
     with pytest.raises(InvalidToken):
         identity(signed(json.dumps(merged).encode()))
@@ -141,19 +141,19 @@ WRONG_TOKENS = {
 
 
 @pytest.mark.parametrize("name", WRONG_TOKENS)
-def test_a_token_that_nobody_signed_lets_nobody_in(name: str) -> None:
+def test_a_token_without_a_valid_signature_is_refused(name: str) -> None:
     with pytest.raises(InvalidToken) as refused:
         identity(WRONG_TOKENS[name])
     assert "\n" not in str(refused.value)
     assert len(str(refused.value)) < 400
 
 
-def test_deep_claims_are_refused_even_with_a_signature() -> None:
+def test_deeply_nested_claims_are_refused_even_with_a_valid_signature() -> None:
     with pytest.raises(InvalidToken):
         identity(signed(DEEP))
 
 
-def test_a_key_that_is_not_in_the_set_is_told_from_a_token_that_is_wrong() -> None:
+def test_a_token_with_an_unknown_key_raises_an_error_of_its_own() -> None:
     with pytest.raises(UnknownKey):
         identity(Issuer("two").token("alice", now_s=NOW_S))
 
@@ -200,7 +200,7 @@ UNUSABLE = {
 
 
 @pytest.mark.parametrize("name", UNUSABLE)
-def test_keys_that_are_not_for_signatures_are_left_out(name: str) -> None:
+def test_keys_that_cannot_verify_signatures_are_left_out(name: str) -> None:
     with pytest.raises(InvalidKeySet, match="needs a public key"):
         parse_key_set(json.dumps({"keys": [UNUSABLE[name]]}).encode())
     assert [each.key_id for each in parse_key_set(OURS.key_set(UNUSABLE[name]))] == ["one"]

@@ -1,4 +1,4 @@
-"""What `allow.everyone.if.no.acl.found` allows: topics without an ACL of anybody, and no others."""
+"""`allow.everyone.if.no.acl.found` allows topics that have no ACL of any user, and no others."""
 
 import pytest
 
@@ -21,7 +21,7 @@ SETTINGS = {
 
 
 @pytest.mark.parametrize("is_allowed", [True, False])
-def test_everybody_may_use_a_topic_without_acls_only_where_the_setting_says_so(is_allowed: bool) -> None:
+def test_a_topic_without_acls_is_open_to_everyone_only_if_the_setting_allows_it(is_allowed: bool) -> None:
     image = MetadataImage()
     setting = {"allow.everyone.if.no.acl.found": str(is_allowed).lower()}
     authorizer = make_authorizer(parse_broker_config(SETTINGS | setting), image, ManualClock())
@@ -30,4 +30,4 @@ def test_everybody_may_use_a_topic_without_acls_only_where_the_setting_says_so(i
     image.apply_listing(Listing(1, [Document(key_of(SECRET), encode(changing(SECRET, added=of_bob)(None)), 1)]))
     alice = authorizer.rights("User:alice", "10.0.0.1")
     assert alice.may(AclOperation.READ, TOPIC, "open") is is_allowed
-    assert not alice.may(AclOperation.READ, TOPIC, "secret"), "an ACL of somebody else ends what everybody may"
+    assert not alice.may(AclOperation.READ, TOPIC, "secret"), "the topic has an ACL of another user"

@@ -1,4 +1,4 @@
-"""An ACL that cannot be read may be a denial: only super users do anything until it is written again."""
+"""An ACL that cannot be read may be a denial: only super users are allowed anything until it is written again."""
 
 import pytest
 
@@ -44,7 +44,7 @@ def may_read(authorizer: Authorizer, user: str, topic: str) -> bool:
     return authorizer.rights(f"User:{user}", "10.0.0.1").may(AclOperation.READ, TOPIC, topic)
 
 
-def test_nobody_but_super_users_may_do_anything_while_a_denial_cannot_be_read(
+def test_only_super_users_are_allowed_anything_while_a_denial_cannot_be_read(
     image: MetadataImage, authorizer: Authorizer
 ) -> None:
     allowed, denied = stored(EVERYTHING, Permission.ALLOW), stored(SECRET, Permission.DENY)
@@ -57,7 +57,7 @@ def test_nobody_but_super_users_may_do_anything_while_a_denial_cannot_be_read(
     assert may_read(authorizer, "alice", "open")
 
 
-def test_a_denial_that_was_read_before_holds_on(image: MetadataImage, authorizer: Authorizer) -> None:
+def test_a_denial_stays_in_force_if_it_becomes_unreadable(image: MetadataImage, authorizer: Authorizer) -> None:
     allowed, denied = stored(EVERYTHING, Permission.ALLOW), stored(SECRET, Permission.DENY)
     image.apply_listing(Listing(1, [allowed, denied]))
     image.apply_listing(Listing(2, [allowed, denied._replace(value=b"{", version=2)]))

@@ -1,4 +1,4 @@
-"""PLAIN against the verifiers of SCRAM users: what comes in, what is refused, and what neither shows."""
+"""PLAIN against the credentials of SCRAM users: logins, refusals, and the secrets that neither may show."""
 
 from collections.abc import Mapping
 
@@ -49,13 +49,15 @@ def log_in(mechanism: VerifiedPlain, token: bytes) -> Identity | None:
 
 @pytest.mark.parametrize("mechanism", [SHA_256, SHA_512])
 @pytest.mark.parametrize("token", [b"\0alice\0right", b"alice\0alice\0right"])
-def test_a_user_comes_in_with_the_password_and_a_second_time_at_once(mechanism: str, token: bytes) -> None:
+def test_a_user_authenticates_with_the_password_and_a_second_time_without_a_slow_check(
+    mechanism: str, token: bytes
+) -> None:
     server = plain({("alice", mechanism): verifier("right", mechanism)})
     assert log_in(server, token) == Identity("alice", credential=mechanism)
     assert server.respond(token) == ServerToken(b"", Identity("alice", credential=mechanism))
 
 
-def test_of_two_verifiers_the_longer_one_counts() -> None:
+def test_the_sha_512_credential_of_a_user_takes_precedence() -> None:
     server = plain({("alice", SHA_256): verifier("old", SHA_256), ("alice", SHA_512): verifier("new")})
     assert log_in(server, b"\0alice\0new") == Identity("alice", credential=SHA_512)
     with pytest.raises(AuthenticationFailed):
@@ -63,7 +65,7 @@ def test_of_two_verifiers_the_longer_one_counts() -> None:
 
 
 @pytest.mark.parametrize("token", [b"\0alice\0wrong", b"\0bob\0right", b"\0alice\0right\n", b"\0Alice\0right"])
-def test_a_wrong_password_is_refused_like_a_user_who_does_not_exist(token: bytes) -> None:
+def test_a_wrong_password_and_an_unknown_user_get_the_same_refusal(token: bytes) -> None:
     server = plain({("alice", SHA_512): verifier("right")})
     assert log_in(server, b"\0alice\0right") is not None
     with pytest.raises(AuthenticationFailed, match="the user is unknown, or the password is wrong") as refused:
@@ -72,12 +74,12 @@ def test_a_wrong_password_is_refused_like_a_user_who_does_not_exist(token: bytes
 
 
 @pytest.mark.parametrize("token", [b"", b"\0\0right", b"\0alice\0", b"\xff\0a\0b", b"bob\0alice\0right"])
-def test_a_malformed_token_or_another_user_to_act_as_costs_no_hash(token: bytes) -> None:
+def test_a_malformed_token_or_another_authorization_id_is_refused_without_a_hash(token: bytes) -> None:
     with pytest.raises(AuthenticationFailed):
         plain({("alice", SHA_512): verifier("right")}).respond(token)
 
 
-def test_a_password_that_was_changed_or_deleted_is_refused_even_if_it_was_right_before() -> None:
+def test_a_changed_or_deleted_password_is_refused_even_after_a_login_with_it() -> None:
     users: Users = {("alice", SHA_512): verifier("old")}
     server = plain(users)
     assert log_in(server, b"\0alice\0old") is not None
@@ -100,11 +102,11 @@ def test_a_password_that_changes_during_the_check_is_refused() -> None:
 
 
 def hash_bytes(server: VerifiedPlain, user: int) -> int:
-    """The size of the hash that a wrong password costs."""
+    """Return the size of the hash that is computed for a wrong password."""
     return len(slow(server, f"\0user-{user}\0wrong".encode()).compute())
 
 
-def test_an_unknown_user_costs_what_a_known_one_does() -> None:
+def test_an_unknown_user_costs_the_same_hash_as_a_known_one() -> None:
     nobody = plain({})
     assert {hash_bytes(nobody, user) for user in range(9)} == {64}
     of_one = plain({("alice", SHA_256): verifier("right", SHA_256)})
@@ -115,7 +117,7 @@ def test_an_unknown_user_costs_what_a_known_one_does() -> None:
     assert found == [hash_bytes(plain(users), user) for user in range(20)], "the same user costs the same again"
 
 
-def test_what_is_kept_of_a_password_does_not_show_it() -> None:
+def test_the_mechanism_keeps_no_readable_password() -> None:
     server = plain({("alice", SHA_512): verifier("right")})
     log_in(server, b"\0alice\0right")
     assert "right" not in repr(vars(server))

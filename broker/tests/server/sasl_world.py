@@ -37,13 +37,13 @@ _SIZE = struct.Struct(">i")
 
 
 def who(connection: Connection, buffer: memoryview, start: int, end: int) -> None:
-    """The real dispatch of these tests: it says who asks."""
+    """Answer with the principal of the connection; this is the dispatch after the login."""
     name = connection.client.principal.encode()
     connection.respond([_SIZE.pack(len(name)) + name])
 
 
 class EndingPlain(Plain):
-    """PLAIN, with a credential that ends."""
+    """PLAIN, with a credential that expires."""
 
     ends_ms: int | None = None
 
@@ -97,7 +97,7 @@ class Client(NamedTuple):
         self.writer.write(request.encode(header=True, framed=True))
 
     async def frame(self) -> bytes | None:
-        """What comes next; None where the connection is closed."""
+        """Return the next frame, or None if the connection is closed."""
         try:
             (size,) = _SIZE.unpack(await self.reader.readexactly(4))
             return await self.reader.readexactly(size)

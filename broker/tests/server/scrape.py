@@ -7,7 +7,7 @@ from barnabas_broker.server.metrics.exposition import Family, render
 
 
 def scrape(families: Iterable[Family]) -> str:
-    """What Prometheus would get."""
+    """Return the page that Prometheus would get."""
 
     async def page() -> bytes:
         return b"".join([data async for data in render(families)])
@@ -16,5 +16,5 @@ def scrape(families: Iterable[Family]) -> str:
 
 
 def shown(families: Iterable[Family]) -> dict[str, str]:
-    """The values, by name and labels."""
+    """Return the values by name and labels."""
     return dict(line.rsplit(" ", 1) for line in scrape(families).splitlines() if not line.startswith("#"))

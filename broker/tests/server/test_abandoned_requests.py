@@ -1,4 +1,4 @@
-"""Nothing waits for an answer that nobody will read: neither a fetch at its partitions nor the task of a request."""
+"""The requests of a closed connection are dropped: fetches that wait at partitions, and tasks."""
 
 import asyncio
 import gc
@@ -26,7 +26,7 @@ WEEKS_MS = 2**31 - 1
 
 
 def fetches(*, collected: bool = True) -> int:
-    """How many are in memory."""
+    """Return how many fetches of consumers are in memory."""
     if collected:
         gc.collect()
     return sum(isinstance(each, fetch.ConsumerFetch) for each in gc.get_objects())
@@ -54,19 +54,19 @@ async def _closed(partitions: int, until: Callable[[FetchedBroker], bool]) -> No
         assert fetches() == 0
 
 
-async def test_a_fetch_that_waits_goes_with_its_connection() -> None:
+async def test_a_waiting_fetch_is_dropped_when_its_connection_closes() -> None:
     await _closed(3, lambda world: bool(world.partitions[0].waiters.waiting))
 
 
-async def test_a_fetch_of_many_partitions_goes_with_its_connection_while_it_waits() -> None:
+async def test_a_waiting_fetch_of_many_partitions_is_dropped_when_its_connection_closes() -> None:
     await _closed(MANY_PARTITIONS, lambda world: bool(world.partitions[0].waiters.waiting))
 
 
-async def test_a_fetch_of_many_partitions_goes_with_its_connection_between_its_slices() -> None:
+async def test_a_fetch_of_many_partitions_is_dropped_if_its_connection_closes_between_its_slices() -> None:
     await _closed(MANY_PARTITIONS, lambda world: 0 < world.reads < MANY_PARTITIONS)
 
 
-def test_a_fetch_that_has_waited_and_is_answered_needs_no_collector() -> None:
+def test_an_answered_fetch_is_freed_without_the_garbage_collector() -> None:
     async def run() -> None:
         world = FetchedBroker(3)
         world.fetch()
@@ -85,7 +85,7 @@ def test_a_fetch_that_has_waited_and_is_answered_needs_no_collector() -> None:
         gc.enable()
 
 
-async def test_those_of_other_clients_wait_on() -> None:
+async def test_the_fetches_of_other_clients_keep_waiting_when_a_connection_closes() -> None:
     world = FetchedBroker(1)
     dispatch = dispatcher(world)
     async with (
@@ -104,7 +104,7 @@ async def test_those_of_other_clients_wait_on() -> None:
 
 
 class Coordinator:
-    """Answers whoever asks when the test says so."""
+    """A coordinator that answers when the test says so."""
 
     def __init__(self) -> None:
         self.waiting: list[Callable[[Any], object]] = []
@@ -114,7 +114,7 @@ class Coordinator:
         return waiting  # type: ignore[no-any-return]
 
 
-async def test_who_waits_for_a_group_goes_with_the_connection() -> None:
+async def test_a_request_that_waits_for_a_group_is_cancelled_when_its_connection_closes() -> None:
     coordinator = Coordinator()
     environment = SimpleNamespace(quotas=SimpleNamespace(are_set=False))
     dispatch = Dispatcher(environment, {}, lambda key: coordinator.handle)  # type: ignore[arg-type]
@@ -153,7 +153,7 @@ class Listening:
 
 
 async def _idle(idle_s_max: float | None, *, ends_its_side: bool) -> bool:
-    """Whether the fetch waits after the time in which others are closed."""
+    """True if the fetch still waits after the time in which idle connections are closed."""
     running = Listening(idle_s_max)
     try:
         client = await running.begin()
@@ -162,7 +162,7 @@ async def _idle(idle_s_max: float | None, *, ends_its_side: bool) -> bool:
             (connection,) = running.listener.connections
             await turns(connection.has_ended)
         running.look(IDLE_LOOKS + 1)
-        assert running.waits, "it has time to be answered"
+        assert running.waits, "the fetch still has time to be answered"
         running.look(1)
         client.close()
         return running.waits
@@ -171,16 +171,18 @@ async def _idle(idle_s_max: float | None, *, ends_its_side: bool) -> bool:
 
 
 @pytest.mark.parametrize("ends_its_side", [True, False])
-async def test_who_waits_for_longer_than_the_idle_limit_is_closed_and_its_fetch_with_it(ends_its_side: bool) -> None:
+async def test_a_connection_whose_fetch_waits_longer_than_the_idle_limit_is_closed_with_its_fetch(
+    ends_its_side: bool,
+) -> None:
     assert not await _idle(600.0, ends_its_side=ends_its_side)
 
 
-async def test_without_an_idle_limit_only_who_has_ended_its_side_is_closed() -> None:
+async def test_without_an_idle_limit_only_a_half_closed_connection_is_closed() -> None:
     assert await _idle(None, ends_its_side=False)
     assert not await _idle(None, ends_its_side=True)
 
 
-async def test_who_has_ended_its_side_gets_the_answer_that_comes_in_time() -> None:
+async def test_a_half_closed_connection_gets_an_answer_that_comes_in_time() -> None:
     running = Listening(None)
     try:
         client = await running.begin()
@@ -195,10 +197,10 @@ async def test_who_has_ended_its_side_gets_the_answer_that_comes_in_time() -> No
 
 
 @pytest.mark.parametrize("behind", [(), (b"small",), (b"small", b"late")])
-async def test_a_client_that_has_closed_is_noticed_without_a_limit_also_where_an_answer_waits_behind_another(
+async def test_a_closed_client_is_noticed_without_an_idle_limit_even_while_answers_are_outstanding(
     behind: tuple[bytes, ...],
 ) -> None:
-    """A Produce may ask to wait for weeks, and the answers to what came after it wait for its own."""
+    """A Produce may wait for weeks, and the answers to later requests wait for its own."""
     bodies = (b"late", *behind)
     async with slow.listening(idle_s_max=None) as (listener, port):
         _, writer = await slow.connect(port)
@@ -210,7 +212,7 @@ async def test_a_client_that_has_closed_is_noticed_without_a_limit_also_where_an
         await slow.until(lambda: not connection.waits_for_client)
         for _ in range(IDLE_LOOKS):
             listener._close_idle()
-        assert not connection.is_closed, "it may wait for its answer"
+        assert not connection.is_closed, "the client may still wait for its answer"
         listener._close_idle()
         listener._close_idle()
         assert connection.is_closed

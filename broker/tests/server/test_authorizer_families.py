@@ -8,7 +8,7 @@ from barnabas_core.acls import AclOperation, ResourceType
 from harness.manual_clock import ManualClock
 
 
-def test_refusals_are_counted_by_the_right_that_was_missing() -> None:
+def test_refusals_are_counted_by_operation_and_resource_type() -> None:
     audit = Audit(ManualClock())
     alice = AclSubject("User:alice", "10.0.0.1")
     for _ in range(3):

@@ -1,4 +1,4 @@
-"""Work that comes round, and its end."""
+"""Periodic work, and its end at a shutdown."""
 
 import asyncio
 import threading
@@ -11,11 +11,11 @@ from barnabas_broker.app.supervision import Supervisor
 
 THREADS = ThreadPoolExecutor(1)
 TURNS = 50
-"""Of the loop: more than a stop takes that waits for nothing."""
+"""The turns of the loop: more than a stop takes that waits for nothing."""
 
 
-async def test_a_stop_waits_for_what_a_thread_has_begun() -> None:
-    """Else a checkpoint of before could take the place of the one that the shutdown writes."""
+async def test_a_stop_waits_for_a_chore_that_a_thread_has_begun() -> None:
+    """An earlier checkpoint could otherwise replace the one that the shutdown writes."""
     begun, may_end, written = threading.Event(), threading.Event(), []
 
     def write() -> None:
@@ -38,7 +38,7 @@ async def test_a_stop_waits_for_what_a_thread_has_begun() -> None:
     assert not was_done
 
 
-async def test_what_a_thread_raises_reaches_who_waits() -> None:
+async def test_an_exception_in_a_thread_reaches_the_task_that_waits() -> None:
     def fail() -> None:
         raise OSError("no space left")
 
@@ -46,8 +46,8 @@ async def test_what_a_thread_raises_reaches_who_waits() -> None:
         await in_thread(THREADS, fail)
 
 
-async def test_what_a_thread_raises_reaches_who_is_cancelled_meanwhile() -> None:
-    """A sync fails once, and the next one passes: if nobody heard of it, what it lost would count as written."""
+async def test_an_exception_in_a_thread_reaches_a_task_that_is_cancelled_meanwhile() -> None:
+    """A sync fails once, and the next one passes: if its error were dropped, lost data would count as written."""
     begun, may_end, heard, went_on = threading.Event(), threading.Event(), [], []
 
     def fail() -> None:

@@ -9,7 +9,7 @@ from barnabas_core.topic_partition import TopicPartition
 
 
 class Cleaner:
-    """What the metrics read of one."""
+    """The parts of a cleaner that the metrics read."""
 
     def __init__(self) -> None:
         self.stats = CleanerStats()
@@ -22,7 +22,7 @@ def told(cleaner: Cleaner) -> dict[str, str]:
     return shown(families)
 
 
-def test_failed_partitions_and_their_bytes_are_told_by_log_dir_until_they_succeed() -> None:
+def test_failed_partitions_and_their_bytes_are_shown_by_log_dir_until_they_succeed() -> None:
     cleaner = Cleaner()
     count = 'kafka_log_logcleanermanager_uncleanable_partitions_count{logDirectory="%s"}'
     size = 'kafka_log_logcleanermanager_uncleanable_bytes{logDirectory="%s"}'
@@ -36,7 +36,7 @@ def test_failed_partitions_and_their_bytes_are_told_by_log_dir_until_they_succee
     assert (values[count % "/a"], values["barnabas_cleaner_failures_total"]) == ("1", "2")
 
 
-def test_what_the_rounds_did_and_when_the_logs_were_last_looked_through() -> None:
+def test_the_results_of_cleaner_rounds_and_the_time_since_the_last_one_are_shown() -> None:
     cleaner = Cleaner()
     assert "kafka_log_logcleanermanager_time_since_last_run_ms" not in told(cleaner)
     cleaner.stats.last_look_s = 17.5

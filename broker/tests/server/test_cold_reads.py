@@ -1,4 +1,4 @@
-"""Records that are not in the page cache are read beside the loop: others are served meanwhile, the bytes are right."""
+"""Records that are not in the page cache are read in threads, while the loop serves other clients."""
 
 import asyncio
 import os
@@ -25,12 +25,12 @@ from harness.require import missing
 
 LARGE_BYTES = 5 * PIECE_BYTES + 12_345
 SMALL_BYTES = GATHER_BYTES_MAX + 70_000
-"""Of what is less the kernel may bring the pages while it is asked whether it has them."""
+"""The kernel may read all pages of a smaller part while it is asked whether it has them."""
 START = 7_777
 
 
 class World:
-    """A listener that answers with slices of a file, or with what it was asked."""
+    """A listener that answers with slices of a file, or with the request itself."""
 
     def __init__(self, folder: Path) -> None:
         self.content = random.Random(0).randbytes(START + LARGE_BYTES)
@@ -43,7 +43,7 @@ class World:
         self.outstanding: list[Callable[[list[Part]], None]] = []
 
     def chill(self) -> None:
-        """The kernel keeps pages that a socket still holds, so it is asked until they are gone."""
+        """Evict the file from the page cache; the kernel keeps pages that a socket still holds, so try until it is."""
         try:
             wait_for(self._forget, seconds_max=5)
         except AssertionError:
@@ -89,7 +89,7 @@ async def ask(port: int, body: bytes) -> bytes:
         writer.close()
 
 
-async def test_what_is_on_the_disk_is_read_ahead_and_sent_and_what_is_cached_is_sent_at_once(tmp_path: Path) -> None:
+async def test_uncached_records_are_read_in_a_thread_and_cached_ones_are_sent_at_once(tmp_path: Path) -> None:
     async with asyncio.timeout(PATIENCE_S), world(tmp_path) as made:
         for body, length in ((b"large", LARGE_BYTES), (b"small", SMALL_BYTES)):
             made.chill()
@@ -113,7 +113,7 @@ def slow_disk(monkeypatch: pytest.MonkeyPatch) -> Event:
     return disk
 
 
-async def test_a_disk_that_hangs_holds_up_nobody_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_hanging_disk_does_not_delay_other_clients(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     disk = slow_disk(monkeypatch)
     async with asyncio.timeout(PATIENCE_S), world(tmp_path) as made:
         made.chill()
@@ -129,7 +129,7 @@ async def test_a_disk_that_hangs_holds_up_nobody_else(tmp_path: Path, monkeypatc
         assert all(answer == made.content[START:] for answer in await asyncio.gather(*cold))
 
 
-async def test_an_answer_that_comes_while_the_disk_is_read_for_an_earlier_one_changes_nothing_of_that(
+async def test_a_response_ready_during_the_cold_read_of_an_earlier_one_waits_for_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     disk = slow_disk(monkeypatch)

@@ -81,7 +81,7 @@ async def answer(reader: asyncio.StreamReader) -> bytes:
 
 
 @given(st.lists(st.binary(min_size=1, max_size=300), min_size=1, max_size=20), st.integers(1, 97))
-def test_requests_cut_anywhere_are_answered_whole_and_in_order(bodies: list[bytes], piece_bytes: int) -> None:
+def test_requests_that_arrive_in_pieces_are_answered_whole_and_in_order(bodies: list[bytes], piece_bytes: int) -> None:
     async def run() -> None:
         async with connected(Recorder()) as (_, reader, writer):
             stream = b"".join(map(framed, bodies))
@@ -103,7 +103,7 @@ async def test_requests_larger_than_the_scratch_buffer_arrive_and_give_their_mem
     assert pool.bytes_in_use == 0
 
 
-async def test_no_request_is_looked_at_while_an_answer_is_outstanding() -> None:
+async def test_no_request_is_handled_while_an_answer_is_outstanding() -> None:
     recorder = Recorder(hold=True)
     async with connected(recorder) as (_, reader, writer):
         writer.write(framed(b"first") + framed(b"second"))
@@ -128,7 +128,7 @@ async def test_a_request_of_an_impossible_size_closes_the_connection_and_takes_n
         assert pool.bytes_in_use == 0
 
 
-async def test_a_request_that_claims_much_gets_memory_only_for_what_it_has_sent() -> None:
+async def test_a_request_that_claims_a_large_size_gets_memory_only_for_its_received_bytes() -> None:
     pool = BufferPool(64 * 1024 * 1024, asyncio.get_running_loop().call_soon)
     async with connected(Recorder(), pool) as (_, _, writer):
         writer.write(struct.pack(">i", REQUEST_BYTES_MAX) + b"x" * 2 * KEPT_BYTES_MAX)
@@ -137,7 +137,7 @@ async def test_a_request_that_claims_much_gets_memory_only_for_what_it_has_sent(
         assert pool.bytes_in_use <= 64 * 1024
 
 
-async def test_requests_beyond_the_memory_bound_wait_for_each_other_and_all_arrive() -> None:
+async def test_requests_beyond_the_memory_limit_wait_for_each_other_and_all_are_answered() -> None:
     pool = BufferPool(256 * 1024, asyncio.get_running_loop().call_soon)
     recorder = Recorder()
     async with connected(recorder, pool) as first, connected(recorder, pool) as second:
@@ -173,7 +173,7 @@ async def test_a_client_that_does_not_read_is_not_read_from() -> None:
         await sent
 
 
-async def test_a_connection_that_is_throttled_reads_on_when_its_longest_time_is_over() -> None:
+async def test_a_throttled_connection_reads_again_after_the_longest_of_its_delays() -> None:
     recorder = Recorder()
     async with connected(recorder) as (connection, reader, writer):
         for seconds in (0.01, 0.05, 0.001):

@@ -1,4 +1,4 @@
-"""How many connections there may be, of one address too, and how fast they come: real sockets."""
+"""The limits on connections, also of one address, and on the rate of new ones, over real sockets."""
 
 import asyncio
 import socket
@@ -18,7 +18,7 @@ NO_LIMITS = ConnectionLimits(INT_MAX, INT_MAX, {}, INT_MAX)
 
 
 class Limits:
-    """As they are now; a test changes them."""
+    """The current limits; a test changes them."""
 
     def __init__(self, **changes: object) -> None:
         self.now = NO_LIMITS._replace(**changes)  # type: ignore[arg-type]
@@ -54,7 +54,7 @@ async def connect(port: int, source: str = "127.0.0.1") -> socket.socket:
 
 
 async def answers(client: socket.socket, within_s: float = 5.0) -> bool | None:
-    """Whether a request is answered; None where nothing comes in that time."""
+    """True if a request is answered, False if the connection is closed, None if nothing comes in that time."""
     loop = asyncio.get_running_loop()
     try:
         await loop.sock_sendall(client, b"\0\0\0\1x")
@@ -72,7 +72,7 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.001)
 
 
-async def test_at_max_connections_the_next_waits_until_one_closes() -> None:
+async def test_a_connection_beyond_max_connections_waits_until_another_closes() -> None:
     async with listening(Limits(max_connections=2)) as (listener, ports):
         first, second, third = [await connect(ports["CLIENTS"]) for _ in range(3)]
         assert await answers(first)
@@ -83,7 +83,7 @@ async def test_at_max_connections_the_next_waits_until_one_closes() -> None:
         assert await asyncio.get_running_loop().sock_recv(third, 100) == b"\0\0\0\1x"
 
 
-async def test_max_connections_changes_while_the_broker_runs() -> None:
+async def test_max_connections_can_be_changed_while_the_broker_runs() -> None:
     limits = Limits(max_connections=1)
     async with listening(limits) as (listener, ports):
         clients = [await connect(ports["CLIENTS"]) for _ in range(5)]
@@ -95,7 +95,7 @@ async def test_max_connections_changes_while_the_broker_runs() -> None:
         assert clients
 
 
-async def test_another_broker_takes_the_place_of_the_client_that_was_silent_longest() -> None:
+async def test_a_connection_of_a_broker_replaces_the_client_that_was_idle_longest() -> None:
     async with listening(Limits(max_connections=2), protected="BROKERS") as (listener, ports):
         idle, busy = [await connect(ports["CLIENTS"]) for _ in range(2)]
         assert await answers(idle)
@@ -107,7 +107,7 @@ async def test_another_broker_takes_the_place_of_the_client_that_was_silent_long
         assert await answers(busy)
 
 
-async def test_one_address_has_no_more_connections_than_it_may() -> None:
+async def test_one_address_has_no_more_connections_than_its_limit() -> None:
     limits = Limits(max_connections_per_ip=1, max_connections_per_ip_overrides={"127.0.0.2": 2})
     async with listening(limits) as (listener, ports):
         kept = [await connect(ports["CLIENTS"]), await connect(ports["CLIENTS"], "127.0.0.2")]
@@ -120,7 +120,7 @@ async def test_one_address_has_no_more_connections_than_it_may() -> None:
         assert await answers(await connect(ports["CLIENTS"]))
 
 
-def test_connections_are_accepted_at_their_rate_and_those_of_brokers_at_once() -> None:
+def test_connections_are_accepted_at_the_rate_limit_and_those_of_brokers_at_once() -> None:
     admission, limits = Admission("BROKERS"), NO_LIMITS._replace(max_connection_creation_rate=10)
     accepted_at_s = []
     for hundredth in range(300):
@@ -132,21 +132,21 @@ def test_connections_are_accepted_at_their_rate_and_those_of_brokers_at_once() -
     assert 10 + 28 <= len(accepted_at_s) <= 10 + 30
 
 
-async def test_limits_of_named_hosts_hold_for_their_addresses() -> None:
+async def test_limits_of_named_hosts_apply_to_their_addresses() -> None:
     overrides = AddressOverrides(asyncio.get_running_loop())
     given = {"localhost": 7, "10.0.0.1": 8, "no.such.host.invalid": 9}
     assert overrides.by_address(given)["10.0.0.1"] == 8
     await until(lambda: overrides.by_address(given).get("127.0.0.1") == 7)
 
 
-async def test_a_limit_of_what_is_no_host_name_is_told(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_limit_of_an_invalid_host_name_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     overrides = AddressOverrides(asyncio.get_running_loop())
     overrides.by_address({"no..name": 7})
     await until(lambda: "the limit of host no..name in max.connections.per.ip.overrides has no effect" in caplog.text)
 
 
-async def test_clients_over_the_quota_of_their_address_keep_no_place_and_few_sockets() -> None:
-    """Nobody else loses its connection to them, and brokers have no quota on a listener of their own."""
+async def test_clients_over_the_quota_of_their_address_take_no_slots_and_few_sockets() -> None:
+    """No other client loses its connection to them, and brokers have no quota on a listener of their own."""
     async with listening(Limits(), protected="BROKERS", wait_ms=lambda _: 3_600_000) as (listener, ports):
         broker = await connect(ports["BROKERS"])
         assert await answers(broker)

@@ -1,4 +1,4 @@
-"""What a broker tells of its disks and of its own process."""
+"""The metrics of a broker's disks and of its own process."""
 
 import os
 import resource
@@ -17,7 +17,7 @@ MIB = 1 << 20
 
 
 class Disks(PosixFileSystem):
-    """What the disks of log dirs say of their space; None fails."""
+    """A file system whose log dirs have this usage; the disk of one with None fails."""
 
     def __init__(self, **usages: DiskUsage | None) -> None:
         self._usages = usages
@@ -30,20 +30,20 @@ class Disks(PosixFileSystem):
         return usage
 
 
-def test_each_log_dir_tells_the_size_of_its_disk_and_what_can_be_written() -> None:
+def test_each_log_dir_shows_the_total_and_the_usable_bytes_of_its_disk() -> None:
     told = shown(disk_families(Disks(a=DiskUsage(100, 40), b=DiskUsage(200, 0)).log_dirs))
     assert told['barnabas_log_dir_total_bytes{log_dir="a"}'] == "100"
     assert told['barnabas_log_dir_usable_bytes{log_dir="a"}'] == "40"
     assert told['barnabas_log_dir_usable_bytes{log_dir="b"}'] == "0"
 
 
-def test_a_log_dir_that_is_offline_or_fails_when_asked_is_left_out() -> None:
+def test_a_log_dir_that_is_offline_or_whose_disk_fails_is_left_out() -> None:
     offline, failing = Disks(a=DiskUsage(100, 40), b=None).log_dirs
     offline.failure = LogDirFailed("a", "Input/output error")
     assert shown(disk_families([offline, failing])) == {}
 
 
-def test_the_process_tells_what_the_kernel_knows_of_it() -> None:
+def test_the_metrics_of_the_process_agree_with_the_kernel() -> None:
     held = bytearray(64 * MIB)
     usage = read_usage()
     assert usage is not None
@@ -55,7 +55,7 @@ def test_the_process_tells_what_the_kernel_knows_of_it() -> None:
     assert 0 < told["process_open_fds"] <= told["process_max_fds"]
 
 
-def test_an_open_file_more_is_one_more() -> None:
+def test_open_files_are_counted() -> None:
     before, (reader, writer) = read_usage(), os.pipe()
     after = read_usage()
     os.close(reader)
@@ -65,6 +65,8 @@ def test_an_open_file_more_is_one_more() -> None:
     assert after.open_fds == before.open_fds + 2
 
 
-def test_nothing_is_told_where_there_is_no_proc(monkeypatch: pytest.MonkeyPatch, tmp_path: os.PathLike[str]) -> None:
+def test_the_metrics_of_the_process_are_left_out_without_proc(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: os.PathLike[str]
+) -> None:
     monkeypatch.setattr("barnabas_broker.server.metrics.process_families.PROC", tmp_path)
     assert process_families(read_usage()) == []

@@ -1,4 +1,4 @@
-"""What /metrics renders is what Prometheus' own parser reads back."""
+"""Prometheus' own parser reads back the values that /metrics renders."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator
@@ -25,7 +25,7 @@ def test_labels_and_values_survive_the_text_format(pairs: list[tuple[str, float]
 
 
 async def _turns_while_rendering(samples: Callable[[], Iterable[Sample | None]]) -> tuple[int, int]:
-    """How many turns others had, and the largest piece of the page."""
+    """Return how many turns other work had, and the size of the largest piece of the page."""
 
     async def rendered() -> int:
         return max([len(piece) async for piece in render([Family("many", "gauge", "Many", samples)])])
@@ -38,14 +38,14 @@ async def _turns_while_rendering(samples: Callable[[], Iterable[Sample | None]])
     return turns, rendering.result()
 
 
-async def test_a_long_page_lets_other_work_through_and_only_a_piece_of_it_is_in_memory() -> None:
+async def test_a_long_page_is_rendered_in_pieces_with_turns_for_other_work_between_them() -> None:
     count = 20 * METRIC_SAMPLES
     turns, piece_bytes = await _turns_while_rendering(lambda: (Sample(labels(n=n), n) for n in range(count)))
     assert turns >= 20
     assert piece_bytes < 30 * METRIC_SAMPLES
 
 
-async def test_a_family_that_counts_for_long_before_it_tells_lets_other_work_through() -> None:
+async def test_a_family_that_counts_for_long_before_its_first_sample_leaves_turns_to_other_work() -> None:
     def samples() -> Iterator[Sample | None]:
         yield from repeat(None, 20 * METRIC_SAMPLES)
         yield Sample("", 7)

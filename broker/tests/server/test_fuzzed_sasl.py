@@ -1,4 +1,4 @@
-"""Damaged frames before authentication: each is answered, refused or closes its connection, and nobody comes in."""
+"""Damaged frames before authentication: each is answered, refused or closes its connection; none authenticates."""
 
 from random import Random
 from types import SimpleNamespace
@@ -57,7 +57,7 @@ def damaged(random: Random, frame: bytes) -> bytes:
 
 
 @pytest.mark.soak
-def test_damaged_frames_let_nobody_in() -> None:
+def test_damaged_frames_authenticate_no_client() -> None:
     random, timers = Random(seed()), ManualTimers()
     kind = SCRAM_HASHES["SCRAM-SHA-256"]
     users = {"alice": credential_of(kind, b"k" * 32, b"salt", 4096)}

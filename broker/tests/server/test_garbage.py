@@ -1,4 +1,4 @@
-"""When the garbage collector looks at what."""
+"""The objects that the garbage collector looks at, and when."""
 
 import gc
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from barnabas_core.loop_turns import LONGEST_PART, timed
 
 @pytest.fixture
 def now_s(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
-    """The time; the collector has the CPU all along. What is frozen meanwhile thaws again."""
+    """The time, in a list; the collector has the CPU all along. Frozen objects are unfrozen at the end."""
     now_s = [100.0]
     monkeypatch.setattr(LONGEST_PART, "now_s", lambda: now_s[0])
     monkeypatch.setattr(LONGEST_PART, "seconds", 0.0)
@@ -36,14 +36,14 @@ def collect(collections: Collections, now_s: list[float], generation: int, secon
     ("generation", "seconds", "freezes"),
     [(OLDEST, FREEZE_S * 1.1, True), (OLDEST, FREEZE_S * 0.9, False), (OLDEST - 1, FREEZE_S * 9, False)],
 )
-def test_what_a_long_full_collection_leaves_is_not_looked_at_again(
+def test_objects_that_a_long_full_collection_leaves_are_frozen(
     now_s: list[float], generation: int, seconds: float, *, freezes: bool
 ) -> None:
     collect(Collections(), now_s, generation, seconds)
     assert (gc.get_freeze_count() > 0) is freezes
 
 
-def test_a_full_collection_is_named_though_it_came_upon_something_else(now_s: list[float]) -> None:
+def test_a_turn_with_a_long_full_collection_is_named_after_the_collection(now_s: list[float]) -> None:
     turns, callbacks = LoopTurns(), gc.callbacks
     turns.measure_parts()
     (collections,) = callbacks
@@ -56,7 +56,7 @@ def test_a_full_collection_is_named_though_it_came_upon_something_else(now_s: li
     assert [turn.what for turn in turns._longest] == [GARBAGE, "making of partitions"]
 
 
-def test_a_broker_that_has_settled_has_nothing_left_for_the_next_full_collection() -> None:
+def test_freezing_leaves_hardly_any_objects_for_the_next_full_collection() -> None:
     thresholds = gc.get_threshold()
     try:
         freeze()

@@ -1,4 +1,4 @@
-"""Answers that come later keep their place, whether the connection reads on meanwhile or not."""
+"""Late responses keep their place in the order, whether the connection reads on meanwhile or not."""
 
 import asyncio
 import struct
@@ -44,7 +44,7 @@ async def turns(until: Callable[[], bool]) -> None:
         if until():
             return
         await asyncio.sleep(0)
-    raise AssertionError("it never came true")
+    raise AssertionError("the condition never came true")
 
 
 kinds = st.sampled_from(
@@ -54,7 +54,7 @@ kinds = st.sampled_from(
 
 @settings(max_examples=60)
 @given(asked=st.lists(kinds, min_size=1, max_size=30), order=st.lists(st.integers(0, 99), min_size=1, max_size=30))
-def test_answers_come_in_the_order_of_the_requests_whichever_is_ready_first(
+def test_responses_are_sent_in_the_order_of_the_requests_whichever_is_ready_first(
     asked: list[tuple[bytes, bytes]], order: list[int]
 ) -> None:
     bodies = [b"%s of %d%s" % (kind, number, rest) for number, (kind, rest) in enumerate(asked)]
@@ -76,7 +76,7 @@ def test_answers_come_in_the_order_of_the_requests_whichever_is_ready_first(
     asyncio.run(run())
 
 
-async def test_so_many_answers_are_outstanding_and_no_more() -> None:
+async def test_the_number_of_outstanding_responses_is_limited() -> None:
     dispatch = Lateness()
     bodies = [b"late %d" % number for number in range(LATE_ANSWERS_MAX + 5)]
     async with connected(dispatch) as (_, reader, writer):  # type: ignore[arg-type]
@@ -94,7 +94,7 @@ async def test_so_many_answers_are_outstanding_and_no_more() -> None:
         assert [await answer(reader) for _ in range(2)] == bodies[:2]
 
 
-async def test_an_answer_for_a_connection_that_has_closed_goes_nowhere() -> None:
+async def test_a_response_to_a_closed_connection_is_dropped() -> None:
     dispatch = Lateness()
     async with connected(dispatch) as (connection, _, writer):  # type: ignore[arg-type]
         writer.write(framed(b"late 1") + framed(b"late 2"))
@@ -108,7 +108,7 @@ async def test_an_answer_for_a_connection_that_has_closed_goes_nowhere() -> None
         assert connection.bytes_sent == 0
 
 
-async def test_requests_of_a_client_that_has_gone_are_not_carried_out() -> None:
+async def test_later_requests_of_a_client_that_has_closed_are_not_handled() -> None:
     dispatch = Lateness()
     async with connected(dispatch) as (connection, _, writer):  # type: ignore[arg-type]
         writer.write(framed(b"now 1") + framed(b"late 2") + framed(b"now 3"))
@@ -117,7 +117,7 @@ async def test_requests_of_a_client_that_has_gone_are_not_carried_out() -> None:
         assert dispatch.taken == [b"now 1"]
 
 
-async def test_answers_that_nobody_will_read_are_not_counted_once_the_connection_has_closed() -> None:
+async def test_unsent_responses_are_not_counted_once_the_connection_has_closed() -> None:
     dispatch = Lateness()
     async with connected(dispatch) as (connection, reader, writer):  # type: ignore[arg-type]
         writer.write(framed(b"late 1") + framed(b"late 2") + framed(b"now 3"))
@@ -133,8 +133,8 @@ async def test_answers_that_nobody_will_read_are_not_counted_once_the_connection
         assert (connection.unsent_bytes, connection.has_unsent) == (0, False)
 
 
-async def test_answers_that_wait_for_one_before_them_count_and_stop_the_reading() -> None:
-    """They are in memory, whoever made them late."""
+async def test_responses_that_wait_for_an_earlier_one_count_as_unsent_and_stop_the_reading() -> None:
+    """These responses are in memory, whatever delays them."""
     dispatch = Lateness()
     async with connected(dispatch) as (connection, reader, writer):  # type: ignore[arg-type]
         writer.write(b"".join(map(framed, [b"late 1", b"late 2", b"late 3"])))
@@ -153,7 +153,7 @@ async def test_answers_that_wait_for_one_before_them_count_and_stop_the_reading(
         assert (connection.unsent_bytes, connection.has_unsent) == (0, False)
 
 
-async def test_a_client_that_has_ended_its_side_is_noticed_while_its_answer_is_made_and_is_answered() -> None:
+async def test_a_half_closed_connection_is_noticed_while_its_response_is_pending_and_is_answered() -> None:
     dispatch = Lateness()
     async with connected(dispatch) as (connection, reader, writer):  # type: ignore[arg-type]
         writer.write(framed(b"mute"))
@@ -184,8 +184,8 @@ async def test_a_client_that_has_reset_its_connection_is_gone() -> None:
         assert connection.is_closed
 
 
-async def test_a_client_that_sends_no_more_gets_all_answers_that_are_outstanding() -> None:
-    """As one whose connection is not read from meanwhile does."""
+async def test_a_half_closed_connection_gets_all_outstanding_responses() -> None:
+    """A client whose connection is not read from meanwhile gets them as well."""
     dispatch = Lateness()
     bodies = [b"late 1", b"late 2", b"now 3"]
     async with connected(dispatch) as (connection, reader, writer):  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""How long turns of the loop take, and what took so long."""
+"""The lengths of turns of the loop, and the work that took longest in them."""
 
 import logging
 
@@ -11,7 +11,7 @@ from barnabas_core.loop_turns import LONGEST_PART, timed
 
 @pytest.fixture
 def now_s(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The time; half of it this thread had the CPU."""
+    """The time, in a list; this thread had the CPU for half of it."""
     now_s = [100.0]
     monkeypatch.setattr(LONGEST_PART, "now_s", lambda: now_s[0])
     monkeypatch.setattr(LONGEST_PART, "seconds", 0.0)
@@ -21,7 +21,7 @@ def now_s(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 def a_turn(turns: LoopTurns, now_s: list[float], *parts: tuple[str, float]) -> None:
-    """In which these parts took so long."""
+    """Run a turn in which these parts take so long."""
     turns.began(now_s[0])
     began_s = now_s[0]
     for name, seconds in parts:
@@ -29,7 +29,7 @@ def a_turn(turns: LoopTurns, now_s: list[float], *parts: tuple[str, float]) -> N
     turns.ended(now_s[0] - began_s, now_s[0])
 
 
-def test_the_longest_turn_of_the_last_minute_is_named_by_what_took_most_of_it(now_s: list[float]) -> None:
+def test_the_longest_turn_of_the_last_minute_is_named_after_its_longest_part(now_s: list[float]) -> None:
     turns = LoopTurns()
     assert turns.longest() is None
     a_turn(turns, now_s, ("Produce", 0.01), ("retention", 0.2))
@@ -46,7 +46,7 @@ def test_the_longest_turn_of_the_last_minute_is_named_by_what_took_most_of_it(no
     assert turns.longest() is None
 
 
-def test_a_turn_of_many_short_parts_is_named_by_none_of_them(now_s: list[float]) -> None:
+def test_a_turn_of_many_short_parts_is_named_other(now_s: list[float]) -> None:
     turns = LoopTurns()
     a_turn(turns, now_s, ("Fetch", 0.02), ("Produce", 0.02), ("Metadata", 0.02))
     longest = turns.longest()
@@ -54,7 +54,7 @@ def test_a_turn_of_many_short_parts_is_named_by_none_of_them(now_s: list[float])
     assert longest.what == "other"
 
 
-def test_a_turn_that_is_too_long_is_told_in_the_log(now_s: list[float], caplog: pytest.LogCaptureFixture) -> None:
+def test_a_turn_that_is_too_long_is_logged(now_s: list[float], caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING)
     turns = LoopTurns()
     a_turn(turns, now_s, ("checkpoints", 0.4))
@@ -65,7 +65,7 @@ def test_a_turn_that_is_too_long_is_told_in_the_log(now_s: list[float], caplog: 
     ]
 
 
-def test_a_short_turn_is_only_counted_but_told_where_the_last_minute_had_no_longer_one(
+def test_a_short_turn_is_reported_as_longest_only_if_the_last_minute_had_none_longer(
     now_s: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("barnabas_broker.app.loop_turns.perf_counter", lambda: now_s[0])

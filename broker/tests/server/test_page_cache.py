@@ -1,4 +1,4 @@
-"""What was seen in the page cache is taken for cached for a second, and nothing else is."""
+"""Pages that were seen in the page cache count as cached for a second, and no others do."""
 
 import os
 from pathlib import Path
@@ -12,7 +12,7 @@ from harness.require import missing
 
 MIB = 1024 * 1024
 FAR = 8 * MIB
-"""From what the tests look at: nobody reads ahead so far."""
+"""The distance from the pages that the tests look at: the kernel does not read ahead so far."""
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def evict(file: PosixFile) -> None:
         missing("this file system does not tell what it has cached")
 
 
-def test_what_was_cached_is_not_asked_for_again_for_a_second(
+def test_cached_pages_are_not_looked_up_again_for_a_second(
     file: PosixFile, clock: ManualClock, page_cache: PageCache
 ) -> None:
     assert page_cache.has(file, 0, MIB)
@@ -50,21 +50,21 @@ def test_what_was_cached_is_not_asked_for_again_for_a_second(
     assert not page_cache.has(file, 1000, MIB - 1000)
 
 
-def test_pieces_that_touch_are_known_as_one(file: PosixFile, page_cache: PageCache) -> None:
+def test_adjacent_pieces_are_remembered_as_one(file: PosixFile, page_cache: PageCache) -> None:
     for start in (0, 2 * MIB, MIB):
         assert page_cache.has(file, start, MIB)
     evict(file)
     assert page_cache.has(file, MIB, 2 * MIB)
 
 
-def test_what_nobody_has_looked_at_is_not_taken_for_cached(file: PosixFile, page_cache: PageCache) -> None:
+def test_pages_that_were_not_looked_up_do_not_count_as_cached(file: PosixFile, page_cache: PageCache) -> None:
     assert page_cache.has(file, 0, MIB)
     evict(file)
     assert not page_cache.has(file, FAR, MIB)
     assert not page_cache.has(file, 0, FAR)
 
 
-def test_what_is_not_cached_is_asked_for_again_at_once(file: PosixFile, page_cache: PageCache) -> None:
+def test_pages_that_were_not_cached_are_looked_up_again_at_once(file: PosixFile, page_cache: PageCache) -> None:
     evict(file)
     assert not page_cache.has(file, 0, MIB)
     file.read_at(0, MIB)

@@ -1,4 +1,4 @@
-"""Links between brokers, over real sockets: a server that sends what the test says."""
+"""Links between brokers, over real sockets, to a server that sends what the test says."""
 
 import asyncio
 import struct
@@ -12,7 +12,7 @@ from harness.deadline import PATIENCE_S
 
 
 class Peer:
-    """A broker that takes requests and answers as it is told."""
+    """A broker that takes requests and answers when the test says so."""
 
     def __init__(self) -> None:
         self.received = bytearray()
@@ -49,7 +49,7 @@ class Peer:
 
 
 class Calls:
-    """What a link has told; `wait_for` so many of it."""
+    """The responses and closings that a link has reported; `wait_for` waits for so many of them."""
 
     def __init__(self) -> None:
         self.responses: list[tuple[int, bytes]] = []
@@ -86,7 +86,7 @@ async def linked() -> AsyncIterator[tuple[Peer, PeerLink, Calls]]:
             link.close()
 
 
-async def test_requests_wait_for_the_connection_and_answers_come_in_their_order() -> None:
+async def test_requests_wait_for_the_connection_and_are_answered_in_order() -> None:
     async with linked() as (peer, link, calls):
         link.send(b"first", calls.on_response(1))
         link.send(b"second", calls.on_response(2))
@@ -100,7 +100,7 @@ async def test_requests_wait_for_the_connection_and_answers_come_in_their_order(
         assert calls.responses == [(1, b"one"), (2, b"two"), (3, b"three")]
 
 
-async def test_answers_larger_than_the_buffer_and_small_ones_behind_them_come_whole() -> None:
+async def test_responses_larger_than_the_buffer_and_small_ones_after_them_arrive_whole() -> None:
     large = bytes(range(256)) * (FIRST_BUFFER_BYTES // 256 * 5)
     async with linked() as (peer, link, calls):
         bodies = [b"small", large, b"x", large[: FIRST_BUFFER_BYTES - 4], b"last"]
@@ -112,7 +112,7 @@ async def test_answers_larger_than_the_buffer_and_small_ones_behind_them_come_wh
         assert [data for _, data in calls.responses] == bodies
 
 
-async def test_an_answer_that_is_kept_stays_as_it_was_while_others_come() -> None:
+async def test_a_response_that_is_kept_is_not_overwritten_by_later_ones() -> None:
     async with linked() as (peer, link, calls):
         kept: list[memoryview] = []
         bodies = [bytes([number]) * size for number, size in enumerate((10, FIRST_BUFFER_BYTES * 3, 7, 200_000, 1))]
@@ -132,7 +132,7 @@ async def test_an_answer_that_is_kept_stays_as_it_was_while_others_come() -> Non
         assert [data for _, data in calls.responses] == bodies
 
 
-async def test_a_large_buffer_is_let_go_after_many_small_answers() -> None:
+async def test_a_large_buffer_is_released_after_many_small_responses() -> None:
     async with linked() as (peer, link, calls):
         rounds = SMALL_UNTIL_SHRUNK + 3
         link.send(b"r", calls.on_response(0))
@@ -148,7 +148,7 @@ async def test_a_large_buffer_is_let_go_after_many_small_answers() -> None:
         assert len(link._buffer) == FIRST_BUFFER_BYTES
 
 
-async def test_an_answer_that_comes_byte_by_byte_comes_whole() -> None:
+async def test_a_response_that_arrives_byte_by_byte_is_delivered_whole() -> None:
     async with linked() as (peer, link, calls):
         link.send(b"r", calls.on_response(1))
         link.send(b"r", calls.on_response(2))
@@ -162,7 +162,7 @@ async def test_an_answer_that_comes_byte_by_byte_comes_whole() -> None:
         assert calls.responses == [(1, b"hello"), (2, b"me")]
 
 
-async def test_a_request_larger_than_the_socket_takes_is_sent_whole() -> None:
+async def test_a_request_larger_than_the_socket_buffer_is_sent_whole() -> None:
     async with linked() as (peer, link, calls):
         frame = bytes(range(256)) * 65536
         link.send(frame, calls.on_response(1))
@@ -170,7 +170,7 @@ async def test_a_request_larger_than_the_socket_takes_is_sent_whole() -> None:
         assert await peer.got(len(frame) + 9) == frame + b"behind it"
 
 
-async def test_a_broker_that_closes_is_told_once_and_what_waited_is_not_called() -> None:
+async def test_a_closed_connection_is_reported_once_and_waiting_requests_get_no_response() -> None:
     async with linked() as (peer, link, calls):
         link.send(b"r", calls.on_response(1))
         await peer.got(1)
@@ -183,7 +183,7 @@ async def test_a_broker_that_closes_is_told_once_and_what_waited_is_not_called()
 
 
 @pytest.mark.parametrize("size", [0, -1, 2**30 + 1])
-async def test_what_is_no_response_breaks_the_link(size: int) -> None:
+async def test_a_response_of_an_impossible_size_closes_the_link(size: int) -> None:
     async with linked() as (peer, link, calls):
         link.send(b"r", calls.on_response(1))
         await peer.got(1)
@@ -193,7 +193,7 @@ async def test_what_is_no_response_breaks_the_link(size: int) -> None:
         assert f"{size} bytes" in calls.closed[0]
 
 
-async def test_an_answer_to_no_request_breaks_the_link() -> None:
+async def test_a_response_without_a_request_closes_the_link() -> None:
     async with linked() as (peer, _, calls):
         async with asyncio.timeout(PATIENCE_S):
             await peer.connected.wait()
@@ -202,7 +202,7 @@ async def test_an_answer_to_no_request_breaks_the_link() -> None:
         assert "0 requests" in calls.closed[0]
 
 
-async def test_a_bug_in_what_becomes_of_an_answer_costs_the_link() -> None:
+async def test_a_bug_in_the_handling_of_a_response_closes_the_link() -> None:
     async with linked() as (peer, link, calls):
 
         def bug(_: memoryview) -> None:
@@ -215,7 +215,7 @@ async def test_a_bug_in_what_becomes_of_an_answer_costs_the_link() -> None:
         assert "unexpected error" in calls.closed[0]
 
 
-async def test_a_link_may_be_closed_by_what_an_answer_leads_to() -> None:
+async def test_a_link_may_be_closed_while_a_response_is_handled() -> None:
     async with linked() as (peer, link, calls):
 
         def close(frame: memoryview) -> None:
@@ -231,7 +231,7 @@ async def test_a_link_may_be_closed_by_what_an_answer_leads_to() -> None:
         assert (calls.responses, calls.closed) == ([(1, b"one")], [])
 
 
-async def test_a_broker_without_address_and_one_that_is_not_there_are_told_as_closed() -> None:
+async def test_a_broker_without_an_address_or_without_a_listener_is_reported_as_closed() -> None:
     calls = Calls()
     async with Peer() as peer:
         gone = peer.address
@@ -248,8 +248,8 @@ async def test_a_broker_without_address_and_one_that_is_not_there_are_told_as_cl
     assert len(calls.closed) == 2
 
 
-async def test_a_broker_whose_host_is_no_name_is_told_as_closed_at_once() -> None:
-    """Otherwise a follower waits for `replica.socket.timeout.ms` each time, and says that there is no answer."""
+async def test_a_broker_with_an_invalid_host_name_is_reported_as_closed_at_once() -> None:
+    """A follower would otherwise wait for `replica.socket.timeout.ms` each time, and report a missing answer."""
     calls = Calls()
     PeerLinks(asyncio.get_running_loop(), lambda _: ("broker..example", 9092)).open(1, calls.on_closed)
     await calls.wait_for(closed=1)

@@ -1,4 +1,4 @@
-"""The metrics of replication and of partitions, as a scrape shows them, also where there are ten thousand."""
+"""The metrics of replication and of partitions, as a scrape shows them, also with ten thousand partitions."""
 
 import asyncio
 import gc
@@ -40,7 +40,7 @@ OUT_OF_SYNC_S = 60
 
 
 def replicas_of(folder: Path, *states: PartitionState) -> tuple[Broker, list[Partition]]:
-    """Broker 1 with these partitions of a topic, of which two replicas have to be in sync."""
+    """Return broker 1 with these partitions of a topic, whose minimum ISR is two."""
     broker = Broker(folder, *states[:1])
     broker.show(*states)
     while broker.timers.turn():
@@ -58,7 +58,7 @@ def _hosted(replicas: Sequence[Partition]) -> Hosted:
 def out_of_sync(tmp_path: Path) -> World:
     """Broker 1 follows flights-0 of broker 2, and leads flights-1, which broker 2 follows.
 
-    Both followers lack 8 batches. They are throttled, and an answer has one batch and some.
+    Both followers lack 8 batches and are throttled, and a response has little more than one batch.
     """
     rate = 100_000
     world = World(
@@ -107,16 +107,16 @@ def refusing(world: World) -> IsrChanges:
 
 
 def shown_of(world: World, isr_changes: IsrChanges) -> dict[str, str]:
-    """The metrics of broker 1."""
+    """Return the metrics of broker 1."""
     here = world.brokers[1]
     hosted = _hosted(list(here.partitions.values()))
     return shown(replication_families(here.fetchers, here.sessions, isr_changes, hosted))
 
 
-def test_lags_failures_and_traffic_are_those_of_the_followers_and_leaders_here(tmp_path: Path) -> None:
+def test_lags_failures_and_traffic_of_the_brokers_own_followers_and_leaders_are_shown(tmp_path: Path) -> None:
     world = out_of_sync(tmp_path)
     world.lead(2, 3, replicas=(3, 1))
-    del world.brokers[3].partitions[2]  # It answers an error from now on.
+    del world.brokers[3].partitions[2]  # Broker 3 answers with an error from now on.
     world.timers.pass_time(3 * LATENCY_S)
     values = shown_of(world, refusing(world))
     assert values['kafka_server_fetcherlagmetrics_consumerlag{leader="2",topic="flights",partition="0"}'] == "7"
@@ -129,7 +129,7 @@ def test_lags_failures_and_traffic_are_those_of_the_followers_and_leaders_here(t
     assert values["kafka_server_followerreplication_throttled_bytes_total"] == "100"
 
 
-def test_changes_of_in_sync_replicas_are_counted_and_those_that_are_refused(tmp_path: Path) -> None:
+def test_isr_shrinks_expansions_and_refused_changes_are_counted(tmp_path: Path) -> None:
     world = out_of_sync(tmp_path)
     isr_changes = refusing(world)
     led_here = world.brokers[1].partitions[1]
@@ -144,7 +144,7 @@ def test_changes_of_in_sync_replicas_are_counted_and_those_that_are_refused(tmp_
     assert [values[f"{name}_total"] for name in ("isrshrinks", "isrexpands", "failedisrupdates")] == ["2", "1", "1"]
 
 
-def test_what_is_counted_over_all_partitions_is_told_by_who_leads_them(tmp_path: Path) -> None:
+def test_partition_counts_and_topic_traffic_are_shown_by_the_leader(tmp_path: Path) -> None:
     states = led(1, 1, 1, 2, 3), led(1, 1, 1, 2), led(1, 1, 1), led(2, 1, 2)
     broker, replicas = replicas_of(tmp_path, *states)
     batch = encode_batch([Record(number, NOW_MS, None, b"value") for number in range(4)])
@@ -166,7 +166,7 @@ def test_what_is_counted_over_all_partitions_is_told_by_who_leads_them(tmp_path:
 
 
 def many_over_one_log(broker: Broker) -> list[Partition]:
-    """Ten thousand that are led here: ten thousand logs would take the disk minutes."""
+    """Return ten thousand led partitions over one log: ten thousand logs would take the disk minutes."""
     shared, waiters = broker.partition.log, Purgatory(broker.timers).wait_list()
     context = PartitionEnvironment(
         HERE, broker.clock, lambda *_: True, lambda: 30_000, lambda _: None, lambda: 1, lambda: None
@@ -179,7 +179,7 @@ def many_over_one_log(broker: Broker) -> list[Partition]:
     return replicas
 
 
-def test_ten_thousand_partitions_hold_up_nobody(tmp_path: Path) -> None:
+def test_a_scrape_of_ten_thousand_partitions_does_not_block_the_loop(tmp_path: Path) -> None:
     broker = Broker(tmp_path, led(1, 1, 1, 2, 3))
     replicas = many_over_one_log(broker)
     turns, is_rendering = {False: 0, True: 0}, False
@@ -209,7 +209,7 @@ def test_ten_thousand_partitions_hold_up_nobody(tmp_path: Path) -> None:
         return longest_s
 
     gc.collect()
-    gc.freeze()  # As a broker does when it has started.
+    gc.freeze()  # A started broker does the same.
     try:
         took("the longest turn", asyncio.run(longest_turn_s()), TURN_S_MAX)
         assert min(turns.values()) >= 10, f"others have few turns while it looks and while it renders: {turns}"

@@ -1,4 +1,4 @@
-"""How long requests take and how busy the loop is, as /metrics tells it."""
+"""The metrics of the times that requests take, and of how busy the loop is."""
 
 import selectors
 import socket
@@ -15,7 +15,7 @@ from barnabas_broker.server.request_stats import TIME_BOUNDS_MS, RequestStats
 
 
 def shown(stats: RequestStats, idle_share: float = 0.25) -> dict[tuple[str, str], float]:
-    """Values by name and, for buckets, bound, as Prometheus' own parser reads them."""
+    """Return the values by name and, for buckets, bound, as Prometheus' own parser reads them."""
     traffic = Traffic([stats], lambda: 7, lambda: idle_share)
     page = scrape(request_families(traffic))
     return {
@@ -29,7 +29,7 @@ def shown(stats: RequestStats, idle_share: float = 0.25) -> dict[tuple[str, str]
     ("took_ms", "bound_ms"),
     [(0.0, 0.25), (0.2, 0.25), (0.3, 0.5), (0.9, 1.0), (1.1, 2.0), (900.0, 1024.0), (16_000.0, 16_384.0)],
 )
-def test_an_answer_counts_in_every_bucket_that_it_is_below(took_ms: float, bound_ms: float) -> None:
+def test_a_response_counts_in_every_bucket_whose_bound_is_above_its_time(took_ms: float, bound_ms: float) -> None:
     stats = RequestStats("Produce")
     stats.answered(took_ms / 1000)
     values = shown(stats)
@@ -40,7 +40,7 @@ def test_an_answer_counts_in_every_bucket_that_it_is_below(took_ms: float, bound
     assert values[f"{name}_sum", ""] == pytest.approx(took_ms)
 
 
-def test_what_takes_minutes_is_below_no_bound() -> None:
+def test_a_request_that_takes_minutes_counts_only_in_the_infinite_bucket() -> None:
     stats = RequestStats("Fetch")
     stats.answered(300.0)
     values = shown(stats)
@@ -48,7 +48,7 @@ def test_what_takes_minutes_is_below_no_bound() -> None:
     assert values["kafka_network_requestmetrics_totaltimems_bucket", "+Inf"] == 1
 
 
-def test_a_request_counts_at_once_and_its_later_answer_when_it_is_there() -> None:
+def test_a_deferred_request_counts_at_once_and_its_response_when_it_is_ready() -> None:
     stats, prefix = RequestStats("Fetch"), "kafka_network_requestmetrics"
     stats.answered(0.25)
     stats.deferred(0.125)
@@ -62,7 +62,7 @@ def test_a_request_counts_at_once_and_its_later_answer_when_it_is_there() -> Non
         assert values[f"{prefix}_totaltimems_sum", ""] == took_ms
 
 
-def test_both_of_kafkas_pools_are_as_idle_as_the_loop() -> None:
+def test_the_idle_metrics_of_kafkas_two_thread_pools_show_the_idle_share_of_the_loop() -> None:
     values = shown(RequestStats("Fetch"), idle_share=0.75)
     assert values["kafka_server_kafkarequesthandlerpool_requesthandleravgidle_percent", ""] == 0.75
     assert values["kafka_network_socketserver_networkprocessoravgidle_percent", ""] == 0.75
@@ -70,7 +70,7 @@ def test_both_of_kafkas_pools_are_as_idle_as_the_loop() -> None:
 
 @contextmanager
 def times(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
-    """What the clock of the module tells; a select takes what it is asked to wait."""
+    """The time of the module's clock, in a list; a select takes as long as it is asked to wait."""
     now_s = [100.0]
     monkeypatch.setattr("barnabas_broker.app.loop_turns.perf_counter", lambda: now_s[0])
 
@@ -82,9 +82,9 @@ def times(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
     yield now_s
 
 
-def test_the_share_is_what_was_waited_of_the_last_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_idle_share_is_the_share_of_the_last_minute_that_was_waited(monkeypatch: pytest.MonkeyPatch) -> None:
     with times(monkeypatch) as now_s, MeasuringSelector() as selector:
-        for waited_s in [0.25] * 120 + [0.75] * 70:  # Of turns of one second: what the loop waits.
+        for waited_s in [0.25] * 120 + [0.75] * 70:  # The wait in each turn of one second.
             selector.select(waited_s)
             now_s[0] += 1.0 - waited_s
         assert selector.idle_share() == pytest.approx(0.75, abs=0.05)

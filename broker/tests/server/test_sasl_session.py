@@ -1,4 +1,4 @@
-"""What a connection of a listener with SASL may say before it has authenticated, and afterwards: real sockets."""
+"""Requests on connections of a listener with SASL, before and after authentication, over real sockets."""
 
 import asyncio
 import logging
@@ -15,7 +15,7 @@ from barnabas_core.errors import ErrorCode
 from harness.manual_clock import START_MS
 
 
-async def test_a_client_that_authenticates_is_its_user_from_then_on() -> None:
+async def test_a_client_acts_as_its_user_after_it_has_authenticated() -> None:
     async with world() as at:
         client = await at.connect()
         assert await client.ask(SaslHandshakeRequest(mechanism="PLAIN"), 1) is not None
@@ -28,7 +28,7 @@ async def test_a_client_that_authenticates_is_its_user_from_then_on() -> None:
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SLOW"])
-async def test_a_client_of_the_first_handshake_sends_bare_tokens(mechanism: str) -> None:
+async def test_a_client_of_handshake_version_0_sends_bare_tokens(mechanism: str) -> None:
     async with world() as at:
         client = await at.connect()
         await client.ask(SaslHandshakeRequest(mechanism=mechanism), 0)
@@ -37,7 +37,7 @@ async def test_a_client_of_the_first_handshake_sends_bare_tokens(mechanism: str)
         assert await client.who() == b"User:alice"
 
 
-async def test_a_bug_in_a_mechanism_costs_that_connection_only(
+async def test_a_bug_in_a_mechanism_ends_only_that_connection(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     escaped: list[object] = []
@@ -53,7 +53,7 @@ async def test_a_bug_in_a_mechanism_costs_that_connection_only(
     assert "bug in the SASL authentication of 127.0.0.1:" in caplog.text
 
 
-async def test_a_stranger_with_a_long_name_gets_a_short_line_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_failed_login_with_a_long_user_name_is_logged_as_a_short_line(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     async with world() as at:
         client = await at.connect()
@@ -65,7 +65,7 @@ async def test_a_stranger_with_a_long_name_gets_a_short_line_in_the_log(caplog: 
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SLOW"])
-async def test_a_refusal_names_the_mechanism_only_and_comes_late(mechanism: str) -> None:
+async def test_a_refusal_is_delayed_and_names_only_the_mechanism(mechanism: str) -> None:
     async with world() as at:
         client = await at.connect()
         await client.ask(SaslHandshakeRequest(mechanism=mechanism), 1)
@@ -80,7 +80,7 @@ async def test_a_refusal_names_the_mechanism_only_and_comes_late(mechanism: str)
         assert await client.frame() is None
 
 
-async def test_a_mechanism_that_is_not_enabled_is_answered_with_those_that_are() -> None:
+async def test_a_request_for_a_disabled_mechanism_is_answered_with_the_enabled_ones() -> None:
     async with world() as at:
         client = await at.connect()
         client.request(SaslHandshakeRequest(mechanism="GSSAPI"), 1)
@@ -92,7 +92,7 @@ async def test_a_mechanism_that_is_not_enabled_is_answered_with_those_that_are()
 
 
 @pytest.mark.parametrize("before", [[], ["versions"], ["handshake"]])
-async def test_before_authentication_nothing_is_served(before: list[str]) -> None:
+async def test_no_request_is_served_before_authentication(before: list[str]) -> None:
     async with world() as at:
         client = await at.connect()
         if "versions" in before:
@@ -104,14 +104,14 @@ async def test_before_authentication_nothing_is_served(before: list[str]) -> Non
 
 
 @pytest.mark.parametrize("frame", [b"", b"\0", b"\0\x11\0\1", b"GET / HTTP/1.1", b"\0\x24\0\2" + b"\xff" * 40])
-async def test_what_is_no_request_closes_the_connection(frame: bytes) -> None:
+async def test_a_frame_that_is_no_request_closes_the_connection(frame: bytes) -> None:
     async with world() as at:
         client = await at.connect()
         client.send(frame)
         assert await client.frame() is None
 
 
-async def test_a_large_frame_is_refused_at_its_size_and_a_silent_client_in_time() -> None:
+async def test_a_client_that_announces_a_large_frame_or_stays_silent_is_closed_before_authentication() -> None:
     async with world() as at:
         large, silent = await at.connect(), await at.connect()
         large.writer.write(struct.pack(">i", FIRST_FRAMES_BYTES_MAX + 1))
@@ -178,13 +178,13 @@ async def test_a_wrong_token_is_answered_twice_and_counted_once() -> None:
         assert at.sasl.counts.failed == 1
 
 
-async def test_a_session_without_a_sensible_end_is_a_long_one() -> None:
+async def test_a_session_lasts_no_longer_than_the_maximum() -> None:
     async with world(session_ms=2**63 - 1) as at:
         client = await at.connect()
         assert (await client.log_in()).session_lifetime_ms == SESSION_MS_MAX
 
 
-async def test_to_authenticate_again_at_once_is_refused_and_the_session_goes_on() -> None:
+async def test_an_immediate_reauthentication_is_refused_and_the_session_continues() -> None:
     async with world(session_ms=10_000) as at:
         client = await at.connect()
         await client.log_in()

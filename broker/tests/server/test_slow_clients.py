@@ -1,4 +1,4 @@
-"""Clients that send or read slowly hold little memory, and nobody else up: real sockets, a real listener."""
+"""Clients that send or read slowly hold little memory and do not delay others, over real sockets."""
 
 import asyncio
 import socket
@@ -67,7 +67,7 @@ async def listening(**settings: object) -> AsyncIterator[tuple[Listener, int]]:
 
 @asynccontextmanager
 async def listening_to_brokers_too() -> AsyncIterator[tuple[Listener, int, int]]:
-    """The port of clients, and the one between brokers."""
+    """Yield a listener, the port of clients, and the port between brokers."""
     async with listening_at("CLIENTS", "BROKERS", protected_listener="BROKERS") as (listener, (clients, brokers)):
         yield listener, clients, brokers
 
@@ -93,7 +93,7 @@ def _is_above(before: int, now: Callable[[], int]) -> bool:
 
 
 async def exhaust(listener: Listener, port: int) -> list[Client]:
-    """Clients that begin requests of 1 MiB until there is no room."""
+    """Return clients that have begun requests of 1 MiB until the pool has no room."""
     clients: list[Client] = []
     while not listener.pool.is_exhausted:
         clients.append(await connect(port))
@@ -103,7 +103,7 @@ async def exhaust(listener: Listener, port: int) -> list[Client]:
     return clients
 
 
-async def test_a_request_that_has_sent_five_bytes_takes_no_buffer() -> None:
+async def test_a_request_with_five_received_bytes_takes_no_buffer() -> None:
     async with listening() as (listener, port):
         clients = [await connect(port) for _ in range(500)]
         for _, writer in clients:
@@ -116,7 +116,7 @@ async def test_a_request_that_has_sent_five_bytes_takes_no_buffer() -> None:
         assert all(answer[4:] == b"x" + b"y" * 999 for answer in answers)
 
 
-async def test_what_fits_into_the_scratch_buffer_is_served_when_there_is_no_room_in_the_pool(
+async def test_requests_that_fit_into_the_scratch_buffer_are_served_while_the_pool_has_no_room(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(slow_clients, "PATIENCE_S", 60.0)
@@ -137,7 +137,7 @@ async def test_what_fits_into_the_scratch_buffer_is_served_when_there_is_no_room
         assert culprits
 
 
-async def test_many_requests_at_once_keep_their_order_when_there_is_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_pipelined_requests_keep_their_order_while_the_pool_has_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slow_clients, "PATIENCE_S", 60.0)
     async with listening() as (listener, port):
         culprits = await exhaust(listener, port)
@@ -150,7 +150,7 @@ async def test_many_requests_at_once_keep_their_order_when_there_is_no_room(monk
         assert culprits
 
 
-async def test_everybody_who_waits_for_room_is_served_when_there_is_some() -> None:
+async def test_all_requests_that_wait_for_memory_are_served_when_it_is_free() -> None:
     async with listening() as (listener, port):
         culprits = await exhaust(listener, port)
         clients = [await connect(port) for _ in range(60)]
@@ -164,7 +164,9 @@ async def test_everybody_who_waits_for_room_is_served_when_there_is_some() -> No
         assert not listener.pool.is_short
 
 
-async def test_who_holds_memory_and_sends_too_little_goes_when_others_need_it(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_clients_that_hold_memory_and_send_too_slowly_are_closed_when_others_need_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(slow_clients, "PATIENCE_S", 0.2)
     async with listening() as (listener, port):
         culprits = await exhaust(listener, port)
@@ -177,19 +179,21 @@ async def test_who_holds_memory_and_sends_too_little_goes_when_others_need_it(mo
         assert len(listener.connections) == 1 + len(culprits) - closed
 
 
-async def test_a_request_that_does_not_come_on_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_client_whose_request_makes_no_progress_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slow_clients, "PATIENCE_S", 0.05)
     monkeypatch.setattr(slow_clients, "REQUEST_S_MAX", 0.2)
     async with listening() as (listener, port):
         patient, slow = await connect(port), await connect(port)
-        patient[1].write(framed(b"mute") + framed(b"x")[:3])  # It waits for us, so it may take its time.
+        patient[1].write(framed(b"mute") + framed(b"x")[:3])  # It waits for a response, so it may be slow.
         slow[1].write(struct.pack(">i", 1000))
         await until(lambda: listener.slow_clients.closed_total == 1)
         assert await slow[0].read() == b""
         assert len(listener.connections) == 1
 
 
-async def test_answers_that_are_not_read_are_bounded_and_the_oldest_go_first(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_memory_of_unread_responses_is_bounded_by_closing_connections(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(slow_clients, "ANSWER_BYTES_MAX", 20 * MIB)
     async with listening() as (listener, port):
         others = [await connect(port) for _ in range(30)]
@@ -233,11 +237,11 @@ def test_who_has_not_read_for_longest_is_closed_first_and_who_reads_is_not(monke
     assert closed == clients[1:5]
 
 
-async def test_of_two_whose_answers_take_too_much_memory_the_one_that_reads_stays(
+async def test_a_client_that_reads_its_response_is_not_closed_when_responses_take_too_much_memory(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(slow_clients, "ANSWER_BYTES_MAX", 12 * MIB)
-    monkeypatch.setattr(slow_clients, "PATIENCE_S", 1.5)  # A busy machine holds up who reads.
+    monkeypatch.setattr(slow_clients, "PATIENCE_S", 1.5)  # A busy machine delays the client that reads.
     async with listening(send_buffer_bytes=50_000) as (listener, port):
         reading, silent = await connect(port), await connect(port)
         for client in (reading, silent):
@@ -245,7 +249,7 @@ async def test_of_two_whose_answers_take_too_much_memory_the_one_that_reads_stay
             client[1].write(framed(b"large"))
             await until(partial(_is_above, held, lambda: listener.slow_clients.answer_bytes))
         while not listener.slow_clients.closed_total:
-            # It needs five seconds for its answer, so that the other's time is up first.
+            # It needs five seconds for its response, so that the other client's time is up first.
             assert await reading[0].read(32 * 1024)
             await asyncio.sleep(0.02)
         with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
@@ -254,11 +258,11 @@ async def test_of_two_whose_answers_take_too_much_memory_the_one_that_reads_stay
             assert await reading[0].read(MIB)
 
 
-async def test_who_reads_a_long_answer_slowly_is_not_silent_and_who_stops_reading_is() -> None:
+async def test_a_client_that_reads_slowly_is_not_idle_and_one_that_stops_reading_is() -> None:
     """`connections.max.idle.ms` counts from the last byte in either direction, as in Kafka."""
     async with listening(send_buffer_bytes=50_000) as (listener, port):
         client = socket.socket()
-        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 50_000)  # Else the kernel may take the whole answer.
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 50_000)  # So the kernel cannot take the whole response.
         client.setblocking(False)
         loop = asyncio.get_running_loop()
         await loop.sock_connect(client, ("127.0.0.1", port))
@@ -277,7 +281,7 @@ async def test_who_reads_a_long_answer_slowly_is_not_silent_and_who_stops_readin
         client.close()
 
 
-async def test_a_large_request_of_a_broker_is_served_when_clients_hold_all_memory(
+async def test_a_large_request_of_a_broker_is_served_while_clients_hold_all_memory(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(slow_clients, "PATIENCE_S", 60.0)
@@ -290,7 +294,7 @@ async def test_a_large_request_of_a_broker_is_served_when_clients_hold_all_memor
         assert len(listener.connections) == len(culprits) + 1
 
 
-async def test_a_broker_that_read_nothing_for_the_longest_stays_when_answers_to_clients_take_too_much_memory(
+async def test_a_broker_that_reads_nothing_is_not_closed_when_responses_take_too_much_memory(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(slow_clients, "ANSWER_BYTES_MAX", 20 * MIB)
@@ -306,7 +310,7 @@ async def test_a_broker_that_read_nothing_for_the_longest_stays_when_answers_to_
         assert len(await broker[0].readexactly(8 * MIB + 4)) == 8 * MIB + 4
 
 
-async def test_a_request_of_a_broker_that_does_not_come_on_is_closed_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_broker_whose_request_makes_no_progress_is_closed_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slow_clients, "PATIENCE_S", 0.05)
     monkeypatch.setattr(slow_clients, "REQUEST_S_MAX", 0.2)
     async with listening_to_brokers_too() as (listener, _, brokers_port):
@@ -317,7 +321,7 @@ async def test_a_request_of_a_broker_that_does_not_come_on_is_closed_as_well(mon
         assert not listener.connections
 
 
-async def test_nobody_is_idle_for_too_long_where_there_is_no_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_idle_client_is_not_closed_without_an_idle_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     period_s, looks, look = 0.01, list[float](), Listener._close_idle
 
     def observed(listener: Listener) -> None:
@@ -331,11 +335,11 @@ async def test_nobody_is_idle_for_too_long_where_there_is_no_limit(monkeypatch: 
         await until(lambda: len(looks) > 3 * IDLE_LOOKS)
         assert await ask(client, b"still here") == b"still here"
         assert len(listener.connections) == 1
-        assert len(looks) <= 1 + (looks[-1] - looks[0]) / (0.9 * period_s)  # Each after a pause: they do not spin.
+        assert len(looks) <= 1 + (looks[-1] - looks[0]) / (0.9 * period_s)  # Each look comes after a pause.
 
 
-def test_minus_one_is_no_limit_and_the_systems_own_buffers() -> None:
-    """A limit of -1 s would be over at the first look, and the system takes no size of -1."""
+def test_minus_one_means_no_idle_limit_and_the_default_socket_buffers() -> None:
+    """A limit of -1 s would be over at the first look, and the system accepts no size of -1."""
     names = ("connections.max.idle.ms", "socket.send.buffer.bytes", "socket.receive.buffer.bytes")
     given = {"node.id": "1", "log.dirs": "/nowhere"}
     unlimited = socket_settings(parse_broker_config(given | dict.fromkeys(names, "-1")))
@@ -344,7 +348,7 @@ def test_minus_one_is_no_limit_and_the_systems_own_buffers() -> None:
     assert (limited.idle_s_max, limited.send_buffer_bytes, limited.receive_buffer_bytes) == (50.0, 50_000, 50_000)
 
 
-async def test_socket_buffers_have_the_size_that_is_set() -> None:
+async def test_socket_buffers_have_their_configured_size() -> None:
     async with listening(send_buffer_bytes=50_000, receive_buffer_bytes=40_000) as (listener, port):
         client = await connect(port)
         assert await ask(client, b"hello") == b"hello"

@@ -1,4 +1,4 @@
-"""Logins whose check waits for the thread of passwords."""
+"""Logins whose password is checked in a thread."""
 
 import pytest
 from kafka.protocol.metadata import MetadataRequest
@@ -8,7 +8,7 @@ from sasl_world import GOOD, world
 from barnabas_core.errors import ErrorCode
 
 
-async def test_a_password_in_the_thread_holds_up_its_own_client_only() -> None:
+async def test_a_slow_password_check_delays_only_its_own_client() -> None:
     async with world() as at:
         slow, other = await at.connect(), await at.connect()
         await slow.ask(SaslHandshakeRequest(mechanism="SLOW"), 1)
@@ -20,10 +20,10 @@ async def test_a_password_in_the_thread_holds_up_its_own_client_only() -> None:
         assert at.sasl.counts.succeeded_first == 1
         at.slow.goes_on.set()
         assert await slow.frame() is not None
-        assert await slow.frame() == b"User:alice", "what was sent meanwhile is served afterwards"
+        assert await slow.frame() == b"User:alice", "a request sent during the check is served after it"
 
 
-async def test_of_a_client_that_is_gone_nothing_is_checked() -> None:
+async def test_a_login_whose_connection_was_closed_during_the_check_does_not_count() -> None:
     async with world() as at:
         client = await at.connect()
         await client.ask(SaslHandshakeRequest(mechanism="SLOW"), 1)
@@ -37,7 +37,7 @@ async def test_of_a_client_that_is_gone_nothing_is_checked() -> None:
         assert at.sasl.counts.succeeded_first == 1
 
 
-async def test_a_bug_in_the_thread_costs_that_connection_only(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_bug_in_a_password_check_ends_only_that_connection(caplog: pytest.LogCaptureFixture) -> None:
     async with world() as at:
         right, at.slow.compute = at.slow.compute, lambda: bytes(1 // 0)
         client = await at.connect()

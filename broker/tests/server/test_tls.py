@@ -1,4 +1,4 @@
-"""TLS in front of connections: bytes of all sizes, clients that are refused, and those that never finish."""
+"""TLS connections: requests of all sizes, clients that are refused, and handshakes that never finish."""
 
 import asyncio
 import shutil
@@ -88,7 +88,9 @@ async def ask(port: int, context: ssl.SSLContext, *bodies: bytes) -> list[bytes]
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
-async def test_requests_and_answers_of_all_sizes_go_through(authority: Authority, version: ssl.TLSVersion) -> None:
+async def test_requests_and_responses_of_all_sizes_pass_through_tls(
+    authority: Authority, version: ssl.TLSVersion
+) -> None:
     bodies = [b"a", b"b" * 16_384, b"c" * LARGE_BYTES, b"d" * 70_000, *[b"%d" % number for number in range(500)]]
     async with listening(authority) as (_, port):
         context = client_context(authority)
@@ -113,19 +115,19 @@ async def test_small_requests_are_served_while_memory_for_requests_is_used_up(au
 
 
 @pytest.mark.parametrize("rules", ["DEFAULT", "RULE:^CN=(.*?),.*$/$1/U"])
-async def test_a_certificate_says_who_a_client_is(authority: Authority, rules: str) -> None:
+async def test_the_principal_of_a_client_comes_from_its_certificate(authority: Authority, rules: str) -> None:
     expected = {"DEFAULT": rb"User:CN=alice,O=Tests\, Inc"}.get(rules, b"User:ALICE")
     async with listening(authority, ssl_client_auth="required", ssl_principal_mapping_rules=rules) as (_, port):
         assert await ask(port, client_context(authority, authority.issue("alice")), b"who") == [expected]
 
 
-async def test_a_certificate_that_strict_parsers_refuse_says_who_a_client_is(authority: Authority) -> None:
+async def test_a_certificate_that_strict_parsers_refuse_still_gives_the_principal(authority: Authority) -> None:
     alice = client_context(authority, authority.issue_printable("alice@example*"))
     async with listening(authority, ssl_client_auth="required") as (_, port):
         assert await ask(port, alice, b"who") == [rb"User:CN=alice@example*,O=Tests\, Inc"]
 
 
-async def test_a_bug_in_a_handshake_costs_that_handshake_only(
+async def test_a_bug_in_a_handshake_ends_only_that_handshake(
     authority: Authority, caplog: pytest.LogCaptureFixture
 ) -> None:
     def principal_of(_: bytes | None) -> str:
@@ -146,13 +148,13 @@ async def test_a_bug_in_a_handshake_costs_that_handshake_only(
     assert "bug in the TLS handshake of 127.0.0.1:" in caplog.text
 
 
-async def test_without_a_certificate_a_client_is_anonymous(authority: Authority) -> None:
+async def test_a_client_without_a_certificate_is_anonymous(authority: Authority) -> None:
     async with listening(authority, ssl_client_auth="requested") as (_, port):
         assert await ask(port, client_context(authority), b"who") == [b"User:ANONYMOUS"]
 
 
 def wrong_identities(authority: Authority, other: Authority) -> list[Identity | None]:
-    """None, then certificates of others, of another time, and for another use."""
+    """Return None, then certificates of another authority, of another time, and for another use."""
     return [
         None,
         other.issue("stranger"),
@@ -164,7 +166,7 @@ def wrong_identities(authority: Authority, other: Authority) -> list[Identity | 
 
 
 @pytest.mark.filterwarnings("ignore:ssl.TLSVersion.TLSv1_1")
-async def test_who_does_not_belong_is_refused_and_others_are_served(
+async def test_clients_with_an_invalid_certificate_or_handshake_are_refused_and_others_are_served(
     authority: Authority, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     wrong = wrong_identities(authority, Authority(tmp_path, "other"))
@@ -218,7 +220,7 @@ async def test_a_client_cannot_renegotiate(authority: Authority) -> None:
     assert b"no renegotiation" in output
 
 
-async def test_half_open_handshakes_keep_nobody_out(
+async def test_unfinished_handshakes_do_not_keep_other_clients_out(
     authority: Authority, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(handshakes, "HANDSHAKES_MAX", 20)
@@ -253,7 +255,7 @@ async def ask_as_broker(listener: Listener, authority: Authority, clients_port: 
     return answer[4:]
 
 
-async def test_a_flood_of_handshakes_does_not_end_that_of_a_broker(
+async def test_a_flood_of_handshakes_does_not_end_the_handshake_of_a_broker(
     authority: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(handshakes, "HANDSHAKES_MAX", 20)
@@ -261,7 +263,7 @@ async def test_a_flood_of_handshakes_does_not_end_that_of_a_broker(
         assert await ask_as_broker(listener, authority, port, clients=30) == b"x"
 
 
-async def test_a_broker_shakes_hands_while_clients_have_all_connections(authority: Authority) -> None:
+async def test_a_broker_completes_its_handshake_while_clients_hold_all_connections(authority: Authority) -> None:
     async with listening(authority, max_connections=1) as (listener, port):
         context = client_context(authority)
         reader, writer = await asyncio.open_connection("localhost", port, ssl=context, server_hostname="localhost")

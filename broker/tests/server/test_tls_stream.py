@@ -120,7 +120,7 @@ def test_bytes_that_left_the_socket_are_reported_until_they_are_received(
     assert not server.has_received
 
 
-def test_the_end_of_the_other_side_is_no_bytes(streams: tuple[TlsStream, TlsStream]) -> None:
+def test_a_stream_receives_no_bytes_after_the_other_side_has_closed(streams: tuple[TlsStream, TlsStream]) -> None:
     server, client = streams
     client.close()
     assert server.receive_into(memoryview(bytearray(10))) == 0

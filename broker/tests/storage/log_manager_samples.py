@@ -57,7 +57,7 @@ def fill(logs: LogManager, partitions: int) -> Mapping[TopicPartition, int]:
 
 
 class FullAfter(PosixFileSystem):
-    """Each write past `bytes_left` finds the disk full, as os.pwrite does: first a short write, then ENOSPC."""
+    """A disk that is full after `bytes_left`, as os.pwrite shows it: first a short write, then ENOSPC."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, bytes_left: int) -> None:
         self.bytes_left = bytes_left
@@ -73,7 +73,7 @@ class FullAfter(PosixFileSystem):
 
 
 class HeldWrites(PosixFileSystem):
-    """Writes of the file `held_name` wait within."""
+    """A file system in which writes of the file `held_name` wait until the test releases them."""
 
     def __init__(self) -> None:
         self.held_name = ""

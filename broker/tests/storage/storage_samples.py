@@ -47,7 +47,7 @@ def batch(
 
 
 def acknowledged_later(_: WaitingLog) -> None:
-    """For `sync_due`: nobody waits for the first records of a log."""
+    """Do nothing, as `sync_due`: these tests do not wait for the sync of a log's first records."""
 
 
 def append(log: Log, data: memoryview, *, leader_epoch: int | None = None, now_ms: int = NOW_MS) -> LogAppend:
@@ -57,12 +57,12 @@ def append(log: Log, data: memoryview, *, leader_epoch: int | None = None, now_m
 
 
 def bytes_of(found: FileSlice | None) -> bytes:
-    """What a slice holds."""
+    """Return the bytes of a slice."""
     return found.file.read_at(found.position, found.length) if found else b""
 
 
 def headers_in(data: bytes) -> list[BatchHeader]:
-    """Of the whole batches in `data`."""
+    """Return the headers of the whole batches in `data`."""
     headers, position = [], 0
     while position + 61 <= len(data):
         header = parse_header(data, position)
@@ -73,7 +73,7 @@ def headers_in(data: bytes) -> list[BatchHeader]:
 
 
 def read_all(log: Log) -> list[BatchHeader]:
-    """Every batch, as a consumer would meet them."""
+    """Return the headers of all batches, as a consumer reads them."""
     headers: list[BatchHeader] = []
     offset = log.log_start_offset
     while offset < log.log_end_offset:
@@ -131,7 +131,7 @@ class OneLog:
         clean: bool = False,
         on_recovered: Callable[[int], None] = lambda _: None,
     ) -> Log:
-        """After a crash, unless `clean`."""
+        """Open the log as after a crash, or after a clean shutdown if `clean`."""
         place = self.place(recovery_point, 2**62 if clean else None)
         return open_log(self.environment, place, NOW_MS, on_recovered)
 

@@ -58,7 +58,9 @@ def test_meta_properties() -> None:
         (files.decode_meta_properties, b"version=0\nbroker.id=1\n", "the file lacks cluster.id, directory.id, node.id"),
     ],
 )
-def test_what_is_wrong_with_a_file_is_said(decode: Callable[[bytes], object], data: bytes, complaint: str) -> None:
+def test_a_malformed_file_is_refused_with_the_reason(
+    decode: Callable[[bytes], object], data: bytes, complaint: str
+) -> None:
     with pytest.raises(ValueError, match=complaint):
         decode(data)
 
@@ -97,7 +99,7 @@ def test_other_directories_are_no_partitions(name: str) -> None:
     assert file_names.parse_partition_dir(name) is None
 
 
-def test_a_long_topic_name_is_cut_to_what_a_file_system_takes() -> None:
+def test_a_long_topic_name_is_cut_to_the_limit_of_file_systems() -> None:
     name = file_names.marked_dir(TopicPartition("x" * 249, 7), TOPIC_ID, "-delete")
     assert len(name) == 255
     assert name.endswith(f"-7.{TOPIC_ID.hex}-delete")

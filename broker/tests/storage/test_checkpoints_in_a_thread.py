@@ -1,4 +1,4 @@
-"""Checkpoints are made in threads, while logs come and go."""
+"""Checkpoints are made in threads, while logs are created and removed."""
 
 import gc
 
@@ -6,8 +6,8 @@ from barnabas_broker.storage.log_dirs.checkpointed_offsets import offset_of_each
 from barnabas_core.topic_partition import TopicPartition
 
 
-def test_a_log_that_comes_during_a_collection_of_garbage_does_no_harm() -> None:
-    """The collector calls what measures it; then the loop has its turn."""
+def test_a_log_created_during_a_garbage_collection_does_not_break_a_checkpoint() -> None:
+    """The garbage collector calls Python code, which lets the loop's thread run."""
     logs = {TopicPartition("t", number): number for number in range(50)}
 
     def comes(phase: str, _: dict[str, int]) -> None:

@@ -1,4 +1,4 @@
-"""A log dir that fails keeps its checkpoints: who has been writing them knows no logs any more."""
+"""A log dir that fails keeps its checkpoints: a checkpoint that is under way knows no logs any more."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -22,7 +22,7 @@ ALL = (
 
 
 def checkpointed(logs: LogManager) -> None:
-    """One log, which is synced and compacted, and whose first two records were deleted."""
+    """Make and checkpoint one log, which is synced and compacted, and whose first two records were deleted."""
     log = logs.create(flights(0), TOPIC_ID, CONFIG)
     for _ in range(3):
         append(log, batch(1))
@@ -36,8 +36,8 @@ def contents(path: Path) -> dict[str, bytes]:
     return {name: (path / name).read_bytes() for name in ALL}
 
 
-def test_a_round_of_checkpoints_that_goes_on_after_the_failure_writes_nothing(tmp_path: Path) -> None:
-    """Without recovery points the next start would take damage for what a crash has torn, and cut it off."""
+def test_checkpoints_that_continue_after_the_failure_of_their_log_dir_write_nothing(tmp_path: Path) -> None:
+    """Without recovery points the next start would take damage for a torn batch, and truncate the log there."""
     logs = started(tmp_path)
     checkpointed(logs)
     before = contents(tmp_path)
@@ -52,7 +52,7 @@ def test_a_round_of_checkpoints_that_goes_on_after_the_failure_writes_nothing(tm
 
 
 class Interrupted(PosixFileSystem):
-    """Before a directory's high watermarks are read, something else happens."""
+    """A file system that calls `meanwhile` before the high watermarks of a log dir are read."""
 
     def __init__(self) -> None:
         self.meanwhile: Callable[[], None] = lambda: None
@@ -63,8 +63,8 @@ class Interrupted(PosixFileSystem):
         return super().read(path)
 
 
-def test_a_directory_that_is_being_loaded_again_is_not_written_to_by_a_round_of_before(tmp_path: Path) -> None:
-    """It has none of its logs yet, or half of them."""
+def test_earlier_checkpoints_write_nothing_while_their_log_dir_is_loaded_again(tmp_path: Path) -> None:
+    """The log dir has none of its logs yet, or half of them."""
     files = Interrupted()
     logs = manager(tmp_path, files=files)
     logs.load()
@@ -88,8 +88,8 @@ def test_a_directory_that_is_being_loaded_again_is_not_written_to_by_a_round_of_
     assert logs.logs[flights(0)].log_start_offset == 2
 
 
-def test_nor_by_what_has_synced_a_truncation_of_before(tmp_path: Path) -> None:
-    """That may take long on a disk that fails; then all checkpoints are to be written."""
+def test_an_earlier_sync_of_truncations_writes_nothing_while_its_log_dir_is_loaded_again(tmp_path: Path) -> None:
+    """A sync of truncations may take long on a failing disk; then all checkpoints are to be written."""
     files = Interrupted()
     logs = manager(tmp_path, files=files)
     logs.load()

@@ -1,4 +1,4 @@
-"""Which clean-shutdown marks a start believes."""
+"""The clean-shutdown marks that a start accepts."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ def shut_down(path: Path, broker_epoch: int) -> None:
 
 
 @pytest.mark.parametrize(("mark_epochs", "is_clean"), [((5, -1), True), ((6,), False), ((-1,), False)])
-def test_only_the_clean_mark_of_the_last_registered_life_counts(
+def test_only_the_clean_shutdown_mark_of_the_last_registered_incarnation_counts(
     tmp_path: Path, mark_epochs: tuple[int, ...], is_clean: bool
 ) -> None:
     shut_down(tmp_path, 5)
@@ -30,13 +30,13 @@ def test_only_the_clean_mark_of_the_last_registered_life_counts(
 
 
 @pytest.mark.parametrize("mark", [b"", b"{", b"[]", b'{"version":0}', b'{"version":0,"brokerEpoch":"x"}'])
-def test_a_damaged_clean_mark_counts_for_nothing(tmp_path: Path, mark: bytes) -> None:
+def test_a_damaged_clean_shutdown_mark_is_ignored(tmp_path: Path, mark: bytes) -> None:
     shut_down(tmp_path, 5)
     (tmp_path / ".kafka_cleanshutdown").write_bytes(mark)
     assert not started(tmp_path).was_clean
 
 
-def test_a_clean_mark_is_gone_for_good_before_anything_is_written(
+def test_a_start_removes_the_clean_shutdown_mark_and_syncs_that_before_other_changes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shut_down(tmp_path, -1)

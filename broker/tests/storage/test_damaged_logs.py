@@ -1,4 +1,4 @@
-"""A log that is damaged below its recovery point is never cut: it stays as it is, start after start."""
+"""A log that is damaged below its recovery point is never truncated: it stays as it is at each start."""
 
 import random
 from pathlib import Path
@@ -49,7 +49,7 @@ def segment_of(path: Path) -> Path:
 
 
 def flip(path: Path) -> None:
-    """The second batch is another one, until it is flipped again."""
+    """Damage the second batch; a second call repairs it."""
     content = bytearray(segment_of(path).read_bytes())
     content[len(batch(1)) + 16] ^= 0xFF
     segment_of(path).write_bytes(content)
@@ -57,7 +57,7 @@ def flip(path: Path) -> None:
 
 @pytest.fixture
 def damaged(tmp_path: Path) -> Path:
-    """Three partitions of three batches, all synced; the disk has changed a batch of one of them since."""
+    """A log dir with three partitions of three synced batches each; the disk has changed a batch of one of them."""
     logs = started(tmp_path)
     for number in range(3):
         log = logs.create(flights(number), TOPIC_ID, CONFIG)
@@ -70,7 +70,7 @@ def damaged(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_damaged_log_stays_out_and_the_others_load(damaged: Path) -> None:
+def test_a_damaged_log_is_not_loaded_and_the_others_are(damaged: Path) -> None:
     logs = started(damaged)
     assert set(logs.logs) == {flights(0), flights(2)}
     assert f"flights-1 is damaged at byte {len(batch(1))}: the magic of the batch is -3, not 2" in str(
@@ -82,10 +82,10 @@ def test_a_damaged_log_stays_out_and_the_others_load(damaged: Path) -> None:
 
 
 @pytest.mark.parametrize("cleanly", [True, False])
-def test_a_damaged_log_is_not_cut_by_any_later_start(damaged: Path, cleanly: bool) -> None:
-    """Else a second restart would drop synced records, and say that all is well.
+def test_a_damaged_log_is_not_truncated_by_any_later_start(damaged: Path, cleanly: bool) -> None:
+    """A second restart would otherwise drop synced records, and report that all is well.
 
-    After a clean shutdown a start reads no log: whoever comes upon the damage is told.
+    After a clean shutdown a start reads no log: the damage is then reported by the first read of it.
     """
     size_bytes = segment_of(damaged).stat().st_size
     for number in range(3):
@@ -100,14 +100,14 @@ def test_a_damaged_log_is_not_cut_by_any_later_start(damaged: Path, cleanly: boo
     assert len(read_all(mended.logs[DAMAGED])) == 3
 
 
-def test_what_else_is_known_of_a_damaged_log_outlives_the_starts_that_cannot_load_it(damaged: Path) -> None:
+def test_the_high_watermark_of_a_damaged_log_survives_starts_that_cannot_load_it(damaged: Path) -> None:
     for _ in range(2):
         end(started(damaged), cleanly=False)
     flip(damaged)
     assert started(damaged).log_dirs[0].checkpointed(file_names.HIGH_WATERMARKS, DAMAGED) == 3
 
 
-def test_a_damaged_log_that_is_deleted_leaves_nothing_to_a_later_one_of_its_name(damaged: Path) -> None:
+def test_a_damaged_log_that_was_deleted_leaves_nothing_for_a_later_log_of_its_name(damaged: Path) -> None:
     logs = started(damaged)
     logs.delete(DAMAGED)
     assert logs.create(DAMAGED, LATER_ID, CONFIG).log_end_offset == 0

@@ -33,7 +33,7 @@ def started(path: Path, topics: TopicLookup = NO_TOPICS) -> LogManager:
 
 
 def leave_two(path: Path, earlier_dir: str, later_dir: str) -> None:
-    """The earlier one has more records."""
+    """Leave logs of two topics of one name, of which the earlier one has more records."""
     logs = started(path)
     earlier = logs.create(FLIGHTS, EARLIER_ID, LogConfig(), str(path / earlier_dir))
     append(earlier, batch(3))
@@ -45,7 +45,7 @@ def leave_two(path: Path, earlier_dir: str, later_dir: str) -> None:
 
 
 @pytest.mark.parametrize(("earlier_dir", "later_dir"), [("a", "b"), ("b", "a")])
-def test_the_log_of_the_topic_of_now_is_used_and_the_other_one_is_set_aside(
+def test_the_log_of_the_current_topic_is_used_and_the_other_one_is_set_aside(
     tmp_path: Path, earlier_dir: str, later_dir: str
 ) -> None:
     leave_two(tmp_path, earlier_dir, later_dir)
@@ -58,10 +58,10 @@ def test_the_log_of_the_topic_of_now_is_used_and_the_other_one_is_set_aside(
 
 
 @pytest.mark.parametrize(("earlier_dir", "later_dir"), [("a", "b"), ("b", "a")])
-def test_of_topics_that_nobody_knows_both_logs_are_kept(tmp_path: Path, earlier_dir: str, later_dir: str) -> None:
+def test_both_logs_of_unknown_topics_are_kept(tmp_path: Path, earlier_dir: str, later_dir: str) -> None:
     leave_two(tmp_path, earlier_dir, later_dir)
     logs = started(tmp_path)
     assert [log.topic_id for log in logs.online_logs()] == [EARLIER_ID], "the larger one"
     assert [each.topic_id for each in logs.strays] == [LATER_ID]
-    assert logs.claim(FLIGHTS, LATER_ID) is None, "also once the metadata say so"
+    assert logs.claim(FLIGHTS, LATER_ID) is None, "the log was set aside, and is not found by its topic id"
     assert {each.topic_id for each in logs.strays} == {EARLIER_ID, LATER_ID}

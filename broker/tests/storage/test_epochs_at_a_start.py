@@ -1,4 +1,4 @@
-"""What a start tells of its logs is read where the logs are loaded, and not on the loop."""
+"""The facts that a start reports of its logs are read when the logs are loaded, and not on the loop."""
 
 import random
 from pathlib import Path
@@ -20,7 +20,7 @@ from harness.manual_clock import ManualClock
 
 
 class CountedReads(PosixFileSystem):
-    """Says which whole files were read."""
+    """A file system that records which whole files were read."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -32,7 +32,7 @@ class CountedReads(PosixFileSystem):
 
 
 @pytest.mark.parametrize("is_clean", [True, False], ids=["after a clean shutdown", "after a crash"])
-def test_to_tell_what_the_logs_end_at_reads_no_file(tmp_path: Path, is_clean: bool) -> None:
+def test_reporting_log_end_offsets_reads_no_file(tmp_path: Path, is_clean: bool) -> None:
     def logs() -> LogManager:
         environment = LogEnvironment(files, OpenFiles(100), Trash(), random.Random(0))
         settings, identity = LogManagerSettings([str(tmp_path)]), BrokerIdentity("c", 1)

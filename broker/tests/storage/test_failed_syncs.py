@@ -1,4 +1,4 @@
-"""A sync that fails may have lost pages, and the next one passes all the same: the log dir goes offline (fsyncgate)."""
+"""A failed sync may have lost pages although the next one passes: the log dir goes offline (fsyncgate)."""
 
 import errno
 import os
@@ -50,7 +50,7 @@ def filled(logs: LogManager, directory: Path) -> Log:
 
 
 def failing_syncs(monkeypatch: pytest.MonkeyPatch, code: int, *, at: str = "") -> None:
-    """Of files and directories below `at`."""
+    """Let syncs of files and directories below `at` fail."""
 
     def fail(descriptor: int) -> None:
         if at in os.readlink(f"/proc/self/fd/{descriptor}"):
@@ -61,7 +61,7 @@ def failing_syncs(monkeypatch: pytest.MonkeyPatch, code: int, *, at: str = "") -
 
 
 @pytest.mark.parametrize("code", ERRORS)
-def test_a_failed_sync_is_a_failed_disk_whatever_it_says(
+def test_a_failed_sync_counts_as_a_failed_disk_for_every_error_code(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
     log = filled(started(tmp_path), tmp_path)
@@ -72,7 +72,7 @@ def test_a_failed_sync_is_a_failed_disk_whatever_it_says(
 
 
 class ToldReads(PosixFileSystem):
-    """Tells of each small file that is read."""
+    """A file system that calls `on_read` for each small file that is read."""
 
     def __init__(self) -> None:
         self.on_read: Callable[[], object] = lambda: None
@@ -82,7 +82,7 @@ class ToldReads(PosixFileSystem):
         return super().read(path)
 
 
-def test_what_a_directory_that_is_back_has_unsynced_is_synced_also_if_that_was_looked_for_meanwhile(
+def test_unsynced_logs_of_a_returning_log_dir_are_listed_despite_a_listing_during_its_load(
     tmp_path: Path,
 ) -> None:
     files = ToldReads()
@@ -98,7 +98,7 @@ def test_what_a_directory_that_is_back_has_unsynced_is_synced_also_if_that_was_l
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
-def test_an_append_without_space_leaves_the_disk_online(
+def test_an_append_on_a_full_disk_leaves_the_disk_online(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
     log = filled(started(tmp_path), tmp_path)
@@ -112,7 +112,7 @@ def test_an_append_without_space_leaves_the_disk_online(
 
 
 @pytest.mark.parametrize("code", ERRORS)
-def test_a_failed_sync_of_a_checkpoint_is_a_failed_disk(
+def test_a_failed_sync_of_a_checkpoint_counts_as_a_failed_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
     logs = started(tmp_path)
@@ -134,7 +134,7 @@ def test_a_shutdown_whose_sync_fails_leaves_no_clean_mark(
 
 
 @pytest.mark.parametrize("code", ERRORS)
-def test_a_failed_sync_of_a_copy_blames_the_disk_that_it_goes_to(
+def test_a_failed_sync_of_a_moving_replica_is_a_failure_of_the_target_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
     logs = started(tmp_path / "a", tmp_path / "b")
@@ -149,7 +149,7 @@ def test_a_failed_sync_of_a_copy_blames_the_disk_that_it_goes_to(
         assert failed.value.log_dir == str(tmp_path / "b")
 
 
-def test_what_a_failed_sync_left_in_memory_is_written_again_when_the_disk_comes_back(
+def test_records_in_memory_are_written_again_when_a_disk_returns_after_a_failed_sync(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     logs = started(tmp_path)
@@ -174,8 +174,8 @@ def test_what_a_failed_sync_left_in_memory_is_written_again_when_the_disk_comes_
     assert len(read_all(again)) == 3
 
 
-def test_a_directory_that_came_back_with_less_is_not_marked_clean(tmp_path: Path) -> None:
-    """Its broker may end before the metadata store has heard of that."""
+def test_a_log_dir_that_came_back_with_fewer_records_is_not_marked_clean(tmp_path: Path) -> None:
+    """Its broker may shut down before it has reported the loss to the metadata store."""
     logs = started(tmp_path)
     filled(logs, tmp_path)
     segment = next((tmp_path / str(FLIGHTS)).glob("*.log"))
@@ -189,10 +189,10 @@ def test_a_directory_that_came_back_with_less_is_not_marked_clean(tmp_path: Path
     assert not started(tmp_path).was_clean
 
 
-def test_what_a_failed_sync_left_in_memory_is_written_again_by_the_next_process(
+def test_records_in_memory_are_written_again_by_the_next_process_after_a_failed_sync(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It finds the page cache whole: only a note of the process before tells that the disk may lack some of it."""
+    """Its page cache is complete: only a note of the process before shows that the disk may lack some of it."""
     logs = started(tmp_path)
     filled(logs, tmp_path)
     with monkeypatch.context() as failing:
@@ -207,10 +207,10 @@ def test_what_a_failed_sync_left_in_memory_is_written_again_by_the_next_process(
 
 
 @pytest.mark.parametrize("is_dropped", [True, False])
-def test_a_log_that_the_page_cache_has_lost_a_part_of_since_a_failed_sync_is_not_whole(
+def test_a_log_is_not_whole_if_the_page_cache_lost_data_after_a_failed_sync(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_dropped: bool
 ) -> None:
-    """The machine ran on, so all that was written would be there else."""
+    """The machine was not restarted, so all written data would otherwise be there."""
     logs = started(tmp_path)
     filled(logs, tmp_path)
     logs.create(TopicPartition("flights", 1), TOPIC_ID, LogConfig(), str(tmp_path))
@@ -226,10 +226,10 @@ def test_a_log_that_the_page_cache_has_lost_a_part_of_since_a_failed_sync_is_not
     assert kept == {0: Kept.SOME if is_dropped else Kept.ALL, 1: Kept.ALL}
 
 
-def test_a_damaged_log_beside_keeps_the_note_of_a_failed_sync_for_the_next_start(
+def test_a_damaged_log_keeps_the_note_of_a_failed_sync_for_the_next_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It was not written again: what its disk lacks would count as written once it is mended."""
+    """The log was not written again: data that its disk lacks would count as written once the log is repaired."""
     logs = started(tmp_path)
     log = filled(logs, tmp_path)
     flush_below(log, 4)
@@ -243,7 +243,7 @@ def test_a_damaged_log_beside_keeps_the_note_of_a_failed_sync_for_the_next_start
     assert (tmp_path / ".sync-failed").exists()
 
 
-def test_no_note_is_left_in_a_directory_that_belongs_to_another_broker(tmp_path: Path) -> None:
+def test_no_note_of_a_failed_sync_is_left_in_a_log_dir_of_another_broker(tmp_path: Path) -> None:
     mounted, elsewhere, other = tmp_path / "mounted", tmp_path / "elsewhere", tmp_path / "other"
     logs = started(mounted, other)
     mounted.rename(elsewhere)

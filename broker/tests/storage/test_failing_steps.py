@@ -1,4 +1,4 @@
-"""One step of a disk fails, once; the process lives on, and what it has in memory still fits what is on the disk."""
+"""One step of a disk fails, once; the process runs on, and its memory still agrees with the disk."""
 
 import errno
 import os
@@ -47,7 +47,7 @@ class World:
 
     def __post_init__(self) -> None:
         self.logs = self.started(self.path, self.disk, self.trash)
-        self.logs.truncated.on_added = lambda _: None  # As in a broker, which completes truncations later.
+        self.logs.truncated.on_added = lambda _: None  # A broker completes truncations later, too.
         log = self.logs.create(FLIGHTS, TOPIC_ID, CONFIG, str(self.path / "a"))
         for number in range(BATCHES):
             append(log, batch(1, producer_id=8, epoch=0, sequence=number), leader_epoch=number // 3)
@@ -71,14 +71,14 @@ class World:
         return log
 
     def after_a_crash(self) -> LogManager:
-        """What a start makes of the disk as it is now."""
+        """Return the logs that a start loads from the disk as it is now."""
         copy = self.path.with_name(f"{self.path.name}-copy")
         shutil.rmtree(copy, ignore_errors=True)
         shutil.copytree(self.path, copy)
         return self.started(copy, FailsOnce(), Trash())
 
     def attempt(self, operation: Callable[["World"], object]) -> None:
-        """As the broker does it: a directory that has failed is loaded anew, and what is not done is tried again."""
+        """Do as the broker does: load a failed directory again, and try again what is not done yet."""
         for work in (operation, World.look_after, World.look_after):
             try:
                 work(self)
@@ -98,7 +98,7 @@ class World:
 
 
 class Facts(NamedTuple):
-    """What a log says of itself."""
+    """The facts about a log that must agree with the disk."""
 
     start_offset: int
     end_offset: int
@@ -120,7 +120,7 @@ def facts(log: Log) -> Facts:
 
 
 def check_fits_the_disk(log: Log) -> None:
-    """Each segment in memory is the one on the disk, and there are no others. An empty one may lack its file."""
+    """Check that memory and disk have the same segments; an empty one may lack its file."""
     found = {int(path.stem): path.stat().st_size for path in Path(log.directory).glob("*.log")}
     in_memory = {segment.base_offset: segment.size_bytes for segment in log.segments}
     assert found == {base: size for base, size in in_memory.items() if size or base in found}
@@ -130,7 +130,7 @@ def check_fits_the_disk(log: Log) -> None:
 
 
 class Operation(NamedTuple):
-    """Of several steps. `is_right` looks at what the log has afterwards, whichever step has failed."""
+    """An operation of several steps. `is_right` checks what the log has afterwards, whichever step has failed."""
 
     run: Callable[[World], object]
     is_right: Callable[[Facts], bool]
@@ -173,7 +173,7 @@ def keep_nothing(world: World) -> None:
 
 
 def compact(world: World) -> None:
-    """Of the first two segments batches 1 and 3 are left, in one."""
+    """Replace the first two segments by one with batches 1 and 3."""
     log = world.log
     files = [Path(segment.path(".log")) for segment in log.segments][:2]
     data = b"".join(file.read_bytes()[SIZE:] for file in files)
@@ -217,7 +217,7 @@ OPERATIONS = {
 
 @pytest.mark.parametrize("code", ERRORS, ids=errno.errorcode.get)
 @pytest.mark.parametrize("name", OPERATIONS)
-def test_a_log_is_whole_wherever_a_step_fails(tmp_path: Path, name: str, code: int) -> None:
+def test_a_log_is_whole_whichever_step_of_an_operation_fails(tmp_path: Path, name: str, code: int) -> None:
     operation = OPERATIONS[name]
     for step in count(1):
         world = World(tmp_path / str(step))
@@ -245,7 +245,7 @@ def test_a_log_is_whole_wherever_a_step_fails(tmp_path: Path, name: str, code: i
 
 
 @pytest.mark.parametrize("code", ERRORS, ids=errno.errorcode.get)
-def test_a_log_is_deleted_or_as_it_was_wherever_a_step_fails(tmp_path: Path, code: int) -> None:
+def test_a_log_is_deleted_or_unchanged_whichever_step_fails(tmp_path: Path, code: int) -> None:
     for step in count(1):
         world = World(tmp_path / str(step))
         world.disk.code, world.disk.steps_left = code, step
@@ -260,7 +260,7 @@ def test_a_log_is_deleted_or_as_it_was_wherever_a_step_fails(tmp_path: Path, cod
 
 
 @pytest.mark.parametrize("code", ERRORS, ids=errno.errorcode.get)
-def test_a_log_is_made_at_the_second_try_wherever_a_step_fails(tmp_path: Path, code: int) -> None:
+def test_a_log_is_created_at_the_second_try_whichever_step_fails(tmp_path: Path, code: int) -> None:
     def make(world: World) -> None:
         if world.logs.get(flights(1)) is None:
             world.logs.create(flights(1), TOPIC_ID, CONFIG)
@@ -279,10 +279,8 @@ def test_a_log_is_made_at_the_second_try_wherever_a_step_fails(tmp_path: Path, c
 
 
 @pytest.mark.parametrize("code", ERRORS, ids=errno.errorcode.get)
-def test_a_start_finds_all_wherever_a_step_fails_and_a_full_disk_takes_no_directory_away(
-    tmp_path: Path, code: int
-) -> None:
-    """After a crash. The checkpoint of what is compacted has a log that is gone, and one that was longer once."""
+def test_a_start_loads_all_logs_whichever_step_fails_and_no_full_disk_goes_offline(tmp_path: Path, code: int) -> None:
+    """The start is after a crash. The cleaner's checkpoint has a log that is gone, and one that was longer before."""
     for step in count(1):
         world = World(tmp_path / str(step))
         world.logs.shutdown(lambda _: 1)
@@ -302,7 +300,7 @@ def test_a_start_finds_all_wherever_a_step_fails_and_a_full_disk_takes_no_direct
         assert world.log.compaction.clean_until == BATCHES
 
 
-def test_a_log_that_a_start_begins_anew_may_have_been_compacted_further(tmp_path: Path) -> None:
+def test_a_log_that_a_start_resets_is_not_compacted_beyond_its_start_offset(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.logs.shutdown(lambda _: 1)
     (tmp_path / "a" / ".kafka_cleanshutdown").unlink()
@@ -313,7 +311,7 @@ def test_a_log_that_a_start_begins_anew_may_have_been_compacted_further(tmp_path
     assert (world.log.log_start_offset, world.log.log_end_offset, world.log.compaction.clean_until) == (99, 100, 99)
 
 
-def test_a_directory_that_cannot_be_listed_at_a_start_leaves_the_others_online(
+def test_a_log_dir_that_cannot_be_listed_at_a_start_leaves_the_others_online(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = World(tmp_path)

@@ -1,4 +1,4 @@
-"""What a follower appends: the leader's batches, byte for byte."""
+"""A follower appends the leader's batches byte for byte."""
 
 import errno
 import os
@@ -26,7 +26,7 @@ ANY_EPOCH = 2**31 - 1
 def stored(
     base_offset: int, records: int = 1, *, epoch: int = 0, producer: tuple[int, int, int] = (-1, -1, -1)
 ) -> bytes:
-    """A batch as it lies in the leader's log; `producer` is id, epoch and base sequence."""
+    """Return a batch as the leader's log has it; `producer` is id, epoch and base sequence."""
     producer_id, producer_epoch, sequence = producer
     data = batch(records, producer_id=producer_id, epoch=producer_epoch, sequence=sequence)
     assign_offset(data, 0, base_offset, epoch)
@@ -41,7 +41,7 @@ def all_bytes(log: Log) -> bytes:
     return b"".join(segment.file.read_at(0, segment.size_bytes) for segment in log.segments)
 
 
-def test_batches_are_written_as_they_come_with_the_gaps_of_compaction(tmp_path: Path) -> None:
+def test_batches_are_written_unchanged_with_the_gaps_of_compaction(tmp_path: Path) -> None:
     log = OneLog(tmp_path).open()
     sent = [stored(3, 2), stored(5, 1, epoch=1), stored(20, 4, epoch=4)]
     assert follow(log, *sent) == len(b"".join(sent))
@@ -51,8 +51,8 @@ def test_batches_are_written_as_they_come_with_the_gaps_of_compaction(tmp_path: 
     assert all_bytes(log).startswith(b"".join(sent))
 
 
-def test_an_epoch_begins_where_the_batch_before_ends_for_compaction_may_have_removed_its_first(tmp_path: Path) -> None:
-    """Too late, and a replica with other records in the gap would be told that they are the leader's."""
+def test_an_epoch_starts_at_the_end_of_the_batch_before_a_gap_left_by_compaction(tmp_path: Path) -> None:
+    """With a later start a replica with other records in the gap would take them for the leader's."""
     log = OneLog(tmp_path).open()
     follow(log, stored(0, 2), stored(5, 1, epoch=1))
     follow(log, stored(20, 4, epoch=4))
@@ -60,7 +60,7 @@ def test_an_epoch_begins_where_the_batch_before_ends_for_compaction_may_have_rem
     assert log.epochs.end_offset_for(1, log.log_end_offset) == (1, 6)
 
 
-def test_many_batches_are_one_write(tmp_path: Path) -> None:
+def test_many_batches_are_appended_with_one_write(tmp_path: Path) -> None:
     writes: list[int] = []
 
     class CountingFile(WrappedFile):
@@ -79,7 +79,7 @@ def test_many_batches_are_one_write(tmp_path: Path) -> None:
     assert writes == [len(b"".join(sent))]
 
 
-def test_a_cut_last_batch_is_left_out(tmp_path: Path) -> None:
+def test_an_incomplete_last_batch_is_left_out(tmp_path: Path) -> None:
     log = OneLog(tmp_path).open()
     whole, cut = stored(0, 2), stored(2)
     for end in (1, 60, 61, len(cut) - 1):
@@ -113,7 +113,7 @@ def with_length(data: bytes) -> bytes:
     ],
     ids=["crc", "magic", "length", "offset", "epoch"],
 )
-def test_what_cannot_follow_is_refused_and_nothing_of_it_is_written(tmp_path: Path, bad: bytes, why: str) -> None:
+def test_an_invalid_batch_is_refused_and_nothing_of_its_fetch_is_written(tmp_path: Path, bad: bytes, why: str) -> None:
     log = OneLog(tmp_path).open()
     follow(log, stored(0, 5, epoch=3))
     before = all_bytes(log)
@@ -124,14 +124,14 @@ def test_what_cannot_follow_is_refused_and_nothing_of_it_is_written(tmp_path: Pa
     assert follow(log, stored(5, epoch=3))
 
 
-def test_batches_of_a_later_epoch_than_the_follower_knows_are_left_for_later(tmp_path: Path) -> None:
+def test_batches_of_a_later_epoch_than_the_followers_are_not_appended_yet(tmp_path: Path) -> None:
     log = OneLog(tmp_path).open()
     first = stored(0, epoch=1)
     assert follow(log, first, stored(1, epoch=2), epoch_max=1) == len(first)
     assert log.log_end_offset == 1
 
 
-def test_segments_are_rolled_between_batches_and_hold_what_the_index_can(tmp_path: Path) -> None:
+def test_segments_are_rolled_between_batches_by_size_and_by_relative_offset(tmp_path: Path) -> None:
     log = OneLog(tmp_path).with_config(segment_bytes=250).open()
     follow(log, *(stored(offset) for offset in range(10)))
     assert all(segment.size_bytes <= 250 for segment in log.segments)
@@ -142,7 +142,7 @@ def test_segments_are_rolled_between_batches_and_hold_what_the_index_can(tmp_pat
     assert read_all(log)[-1].base_offset == 2 * far
 
 
-def test_a_new_replica_may_begin_far_behind_the_start_of_its_log(tmp_path: Path) -> None:
+def test_the_first_batch_of_a_new_replica_may_have_a_very_large_offset(tmp_path: Path) -> None:
     one = OneLog(tmp_path)
     log = one.open()
     follow(log, stored(2**40), stored(2**40 + 1))
@@ -160,7 +160,7 @@ def test_a_log_that_starts_within_the_leaders_first_batch_takes_all_of_that_batc
         follow(log, stored(9, 3))
 
 
-def test_the_leaders_producers_are_known_when_the_follower_leads(tmp_path: Path) -> None:
+def test_a_follower_that_becomes_leader_knows_the_producers(tmp_path: Path) -> None:
     log = OneLog(tmp_path).open()
     follow(log, stored(0, 2, producer=(9, 0, 0)), stored(2, producer=(9, 0, 2)))
     again = append(log, batch(1, producer_id=9, epoch=0, sequence=2))
@@ -169,7 +169,7 @@ def test_the_leaders_producers_are_known_when_the_follower_leads(tmp_path: Path)
 
 
 class FullDisk(PosixFileSystem):
-    """Takes `writes_left` more writes to `.log` files."""
+    """A file system that takes `writes_left` more writes to `.log` files."""
 
     writes_left = 10**9
 
@@ -179,7 +179,7 @@ class FullDisk(PosixFileSystem):
 
 
 class FileOnFullDisk(WrappedFile):
-    """Takes a write where its disk has space for it."""
+    """A file that takes a write if its disk has space for it."""
 
     def __init__(self, disk: FullDisk, file: LogFile) -> None:
         super().__init__(file)
@@ -192,7 +192,7 @@ class FileOnFullDisk(WrappedFile):
         super().append(data, position)
 
 
-def test_a_full_disk_leaves_a_log_that_can_go_on(tmp_path: Path) -> None:
+def test_a_follower_continues_its_log_after_the_disk_was_full(tmp_path: Path) -> None:
     disk = FullDisk()
     log = OneLog(tmp_path, files=disk).with_config(segment_bytes=250).open()
     sent = [stored(offset, epoch=offset // 3) for offset in range(9)]
@@ -208,8 +208,8 @@ def test_a_full_disk_leaves_a_log_that_can_go_on(tmp_path: Path) -> None:
     assert all_bytes(log) == b"".join(sent)
 
 
-def test_what_a_full_disk_took_of_a_fetch_is_synced_as_flush_messages_asks(tmp_path: Path) -> None:
-    """The next fetch tells the leader that all before is on this disk."""
+def test_the_part_of_a_fetch_that_fits_on_a_full_disk_is_synced_by_flush_messages(tmp_path: Path) -> None:
+    """The next fetch confirms to the leader that all earlier records are on this disk."""
     disk = FullDisk()
     log = OneLog(tmp_path, files=disk).with_config(segment_bytes=250, flush_messages=1).open()
     disk.writes_left = 2
@@ -225,7 +225,7 @@ def test_what_a_full_disk_took_of_a_fetch_is_synced_as_flush_messages_asks(tmp_p
     cuts=st.lists(st.integers(1, 4000), max_size=8),
     segment_bytes=st.integers(200, 2000),
 )
-def test_however_the_leaders_bytes_are_cut_into_fetches_the_follower_ends_with_them(
+def test_a_follower_ends_with_the_leaders_bytes_however_fetches_divide_them(
     sizes: list[tuple[int, int, int]], cuts: list[int], segment_bytes: int
 ) -> None:
     offset, epoch, batches = 0, 0, []
@@ -273,7 +273,7 @@ def test_truncating_at_the_end_forgets_an_epoch_without_records(tmp_path: Path) 
 
 
 def compacted(base_offset: int, offsets: int, left: int) -> bytes:
-    """A batch of so many offsets, of whose records compaction has left so many."""
+    """Return a batch of so many offsets, in which compaction has left `left` records."""
     records = [Record(offset, NOW_MS, b"key", b"value") for offset in range(offsets)]
     data = encode_batch(
         records[-left:], base_timestamp_ms=NOW_MS, max_timestamp_ms=NOW_MS, last_offset_delta=offsets - 1
@@ -283,8 +283,8 @@ def compacted(base_offset: int, offsets: int, left: int) -> bytes:
 
 
 @pytest.mark.parametrize("sent", [[stored(0), stored(2)], [stored(1), stored(2)], [compacted(0, 3, 1)]])
-def test_a_follower_that_is_cut_where_its_leader_had_compacted_begins_anew(tmp_path: Path, sent: list[bytes]) -> None:
-    """The records for which the leader removed others may be cut now: what they replaced is not here."""
+def test_a_follower_truncated_where_its_leader_had_compacted_is_emptied(tmp_path: Path, sent: list[bytes]) -> None:
+    """The truncation may remove the records that replaced earlier ones, which the follower never got."""
     log = OneLog(tmp_path).open()
     follow(log, *sent, high_watermark=5)
     follow(log, *(stored(offset) for offset in range(3, 9)), high_watermark=9)
@@ -292,7 +292,7 @@ def test_a_follower_that_is_cut_where_its_leader_had_compacted_begins_anew(tmp_p
     assert (log.log_start_offset, log.log_end_offset, log.segments.size_bytes) == (0, 0, 0)
 
 
-def test_a_follower_that_is_cut_above_what_was_committed_keeps_what_is_left(tmp_path: Path) -> None:
+def test_a_follower_truncated_above_the_committed_records_keeps_the_rest_of_its_log(tmp_path: Path) -> None:
     log = OneLog(tmp_path).open()
     follow(log, stored(1), stored(2), high_watermark=5)
     follow(log, *(stored(offset) for offset in range(3, 9)), high_watermark=9)

@@ -42,7 +42,7 @@ def test_a_full_disk_refuses_the_batch_and_leaves_no_part_of_it(
     assert append(log, sent).duplicate
 
 
-def test_a_broker_starts_and_reads_on_a_full_disk_and_retention_frees_it(
+def test_a_broker_starts_and_reads_on_a_full_disk_and_retention_frees_space(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     logs = started(tmp_path)
@@ -51,7 +51,7 @@ def test_a_broker_starts_and_reads_on_a_full_disk_and_retention_frees_it(
     for number in range(7):
         append(log, batch(1, producer_id=4, epoch=0, sequence=number), leader_epoch=number)
     logs.log_dirs[0].fail(LogDirFailed(str(tmp_path), "the process dies"))
-    (tmp_path / ".sync-failed").unlink()  # None has failed: the process is dead, and that is all.
+    (tmp_path / ".sync-failed").unlink()  # No sync has failed: only the process has died.
     assert not (tmp_path / "flights-0" / "leader-epoch-checkpoint").exists()
     FullAfter(monkeypatch, bytes_left=0)
     again = started(tmp_path).logs[flights(0)]
@@ -63,7 +63,7 @@ def test_a_broker_starts_and_reads_on_a_full_disk_and_retention_frees_it(
     assert [segment.base_offset for segment in again.segments] == [6]
 
 
-def test_a_failing_disk_is_told_from_a_full_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_disk_is_distinguished_from_a_full_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     logs = started(tmp_path)
     log = logs.create(flights(0), TOPIC_ID, CONFIG)
     append(log, batch(2))
@@ -78,14 +78,14 @@ def test_a_failing_disk_is_told_from_a_full_one(tmp_path: Path, monkeypatch: pyt
 
 
 @pytest.mark.parametrize("code", [errno.EMFILE, errno.ENFILE, errno.ENOMEM])
-def test_who_lacks_descriptors_or_memory_tries_again_and_takes_no_disk_for_failed(tmp_path: Path, code: int) -> None:
+def test_a_lack_of_descriptors_or_memory_does_not_count_as_a_failed_disk(tmp_path: Path, code: int) -> None:
     error = storage_error(str(tmp_path), "flights-0", OSError(code, os.strerror(code)))
     assert isinstance(error, Exhausted)
     sync_failed = SyncFailed(OSError(code, os.strerror(code)))
     assert isinstance(storage_error(str(tmp_path), "flights-0", sync_failed), LogDirFailed)
 
 
-def test_a_start_that_lacks_descriptors_takes_no_log_for_damaged(
+def test_a_start_without_free_descriptors_takes_no_log_for_damaged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     logs = started(tmp_path)
@@ -117,7 +117,7 @@ class FullBelow(PosixFileSystem):
         super().write_atomically(path, data, sync=sync)
 
 
-def test_a_full_disk_does_not_keep_the_shutdown_from_the_other_directories(tmp_path: Path) -> None:
+def test_a_shutdown_marks_the_other_log_dirs_clean_if_one_is_missing(tmp_path: Path) -> None:
     files = FullBelow()
     logs = manager(tmp_path / "a", tmp_path / "b", files=files)
     logs.load()

@@ -1,4 +1,4 @@
-"""Index pages that lookups have read stay in memory, but not all of them for ever."""
+"""Index pages that lookups have read stay in memory, up to a limit."""
 
 from pathlib import Path
 
@@ -19,7 +19,7 @@ def written_index(path: Path, pages: IndexPages) -> SparseIndex:
     return index
 
 
-def test_only_the_pages_that_were_read_last_are_kept(tmp_path: Path) -> None:
+def test_only_the_most_recently_read_pages_are_kept(tmp_path: Path) -> None:
     pages = IndexPages(2)
     indexes = [written_index(tmp_path / f"{number}.index", pages) for number in range(5)]
     for index in indexes:
@@ -30,7 +30,7 @@ def test_only_the_pages_that_were_read_last_are_kept(tmp_path: Path) -> None:
     assert len(pages) == 2
 
 
-def test_a_lookup_where_no_entry_is_written_yet_opens_no_file(tmp_path: Path) -> None:
+def test_a_lookup_in_an_index_without_written_entries_opens_no_file(tmp_path: Path) -> None:
     index = SparseIndex(
         PosixFileSystem(), str(tmp_path / "folder that is not there" / "0.index"), OFFSET_ENTRY, 0, IndexPages(1)
     )
@@ -41,7 +41,7 @@ def test_a_lookup_where_no_entry_is_written_yet_opens_no_file(tmp_path: Path) ->
     assert index.count == 1
 
 
-def test_a_look_into_many_logs_keeps_a_bounded_number_of_pages(tmp_path: Path) -> None:
+def test_reads_of_many_logs_keep_a_bounded_number_of_pages(tmp_path: Path) -> None:
     pages = IndexPages(4)
     for number in range(10):
         one = OneLog(tmp_path / str(number), index_pages=pages)

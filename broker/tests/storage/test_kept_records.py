@@ -1,4 +1,4 @@
-"""Which logs have all that was acknowledged before a power cut."""
+"""The logs that have all records that were acknowledged before a power cut."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -28,7 +28,7 @@ ALWAYS_SYNCED = replace(CONFIG, flush_messages=1)
         (True, False, True, 0, Kept.SOME),
     ],
 )
-def test_a_log_has_kept_all_where_nothing_was_acknowledged_unsynced(
+def test_a_log_has_kept_all_records_only_if_none_was_acknowledged_unsynced(
     may_lack_unsynced: bool, is_promised: bool, is_cut: bool, end_offset: int, kept: Kept
 ) -> None:
     found = KeptRecords()
@@ -48,7 +48,7 @@ def synced_as_asked(path: Path) -> LogManager:
     return logs
 
 
-def test_a_new_log_is_promised_to_be_synced_before_it_takes_records(tmp_path: Path) -> None:
+def test_a_new_log_is_in_the_checkpoint_of_synced_logs_before_it_takes_records(tmp_path: Path) -> None:
     logs = synced_as_asked(tmp_path)
     logs.truncated.on_added = lambda _: None
     log = logs.create(flights(0), TOPIC_ID, ALWAYS_SYNCED)
@@ -58,7 +58,7 @@ def test_a_new_log_is_promised_to_be_synced_before_it_takes_records(tmp_path: Pa
     assert promised(tmp_path) == {0}
 
 
-def test_a_log_is_synced_on_until_the_promise_is_withdrawn(tmp_path: Path) -> None:
+def test_a_log_is_still_synced_until_it_has_left_the_checkpoint_of_synced_logs(tmp_path: Path) -> None:
     logs = synced_as_asked(tmp_path)
     log = logs.create(flights(0), TOPIC_ID, ALWAYS_SYNCED)
     append(log, batch(2))
@@ -72,7 +72,7 @@ def test_a_log_is_synced_on_until_the_promise_is_withdrawn(tmp_path: Path) -> No
     assert log.syncs.recovery_point < 8
 
 
-def test_a_log_is_promised_only_once_all_that_was_acknowledged_is_synced(tmp_path: Path) -> None:
+def test_a_log_enters_the_checkpoint_of_synced_logs_once_all_its_records_are_synced(tmp_path: Path) -> None:
     logs = started(tmp_path)
     log = logs.create(flights(0), TOPIC_ID, CONFIG)
     append(log, batch(2))

@@ -36,11 +36,11 @@ def table(path: Path, *entries: tuple[int, int]) -> LeaderEpochs:
     ("epoch", "answer"),
     [(5, (5, 40)), (6, (-1, -1)), (4, (3, 30)), (3, (3, 30)), (2, (2, 20)), (1, (1, 10)), (0, (0, 10)), (-1, (-1, -1))],
 )
-def test_where_an_epoch_ends(tmp_path: Path, epoch: int, answer: tuple[int, int]) -> None:
+def test_an_epoch_ends_where_the_next_one_starts(tmp_path: Path, epoch: int, answer: tuple[int, int]) -> None:
     assert table(tmp_path, (2, 10), (3, 20), (5, 30)).end_offset_for(epoch, 40) == answer
 
 
-def test_without_epochs_nothing_is_known(tmp_path: Path) -> None:
+def test_an_empty_table_knows_no_epoch(tmp_path: Path) -> None:
     epochs = table(tmp_path)
     assert epochs.end_offset_for(0, 7) == (-1, -1)
     assert epochs.latest_epoch == -1
@@ -57,7 +57,7 @@ def test_without_epochs_nothing_is_known(tmp_path: Path) -> None:
         ((7, 15), [(2, 10), (7, 15)]),
     ],
 )
-def test_what_contradicts_a_new_epoch_is_forgotten(
+def test_epochs_that_contradict_a_new_one_are_forgotten(
     tmp_path: Path, assigned: tuple[int, int], left: list[tuple[int, int]]
 ) -> None:
     assert table(tmp_path, (2, 10), (3, 20), (5, 30), assigned).entries == left
@@ -88,7 +88,7 @@ def test_truncation_from_the_start(tmp_path: Path, start: int, left: list[tuple[
     assert epochs.entries == left
 
 
-def test_the_checkpoint_has_kafkas_bytes_and_comes_back(tmp_path: Path) -> None:
+def test_the_checkpoint_has_the_format_of_kafka_and_is_loaded_again(tmp_path: Path) -> None:
     epochs = table(tmp_path, (2, 10), (3, 20))
     path = tmp_path / "leader-epoch-checkpoint"
     save = epochs.save_call()
@@ -141,7 +141,7 @@ def save_of(epochs: LeaderEpochs) -> Callable[[], None]:
     return save
 
 
-def test_a_save_that_comes_late_leaves_what_a_later_one_has_saved(tmp_path: Path) -> None:
+def test_a_late_save_does_not_overwrite_a_later_one(tmp_path: Path) -> None:
     epochs = table(tmp_path, (2, 10))
     earlier = save_of(epochs)
     epochs.assign(3, 20)
@@ -151,7 +151,7 @@ def test_a_save_that_comes_late_leaves_what_a_later_one_has_saved(tmp_path: Path
     assert epochs.save_call() is None
 
 
-def test_a_save_that_comes_after_the_log_dir_failed_leaves_what_was_saved_once_it_was_back(tmp_path: Path) -> None:
+def test_a_late_save_of_a_failed_log_dir_does_not_overwrite_one_after_its_return(tmp_path: Path) -> None:
     one = OneLog(tmp_path)
     log = one.open()
     append(log, batch(1), leader_epoch=0)
@@ -166,7 +166,7 @@ def test_a_save_that_comes_after_the_log_dir_failed_leaves_what_was_saved_once_i
     assert one.open(recovery_point=3).epochs.entries == [(0, 0), (1, 1), (4, 2)]
 
 
-def test_a_save_that_comes_after_the_log_began_anew_brings_nothing_back(tmp_path: Path) -> None:
+def test_a_late_save_brings_no_epochs_back_after_the_log_was_reset(tmp_path: Path) -> None:
     epochs = table(tmp_path, (2, 10))
     earlier = save_of(epochs)
     epochs.clear()
@@ -175,7 +175,7 @@ def test_a_save_that_comes_after_the_log_began_anew_brings_nothing_back(tmp_path
 
 
 class Meddling(PosixFileSystem):
-    """In the midst of its first write another thread wants to write, too."""
+    """A file system in whose first write another thread tries to write, too."""
 
     def __init__(self) -> None:
         self.meddle: Callable[[], None] | None = None
@@ -209,7 +209,7 @@ def test_two_threads_that_save_do_not_write_the_same_file_at_once(tmp_path: Path
 
 
 class HeldSave:
-    """Two epochs, of which each has a save that is under way: the first is being written, the second waits."""
+    """Two epochs, each with a save that is under way: the first is being written, the second waits."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "leader-epoch-checkpoint"
@@ -234,14 +234,14 @@ class HeldSave:
             thread.join()
 
 
-def test_a_save_that_waits_for_another_is_not_done_once_others_have_the_checkpoint(tmp_path: Path) -> None:
+def test_a_waiting_save_is_dropped_once_its_epochs_are_abandoned(tmp_path: Path) -> None:
     held = HeldSave(tmp_path)
     held.epochs.abandon()
     held.go_on()
     assert decode_epochs(held.path.read_bytes()) == [EpochStart(1, 10)]
 
 
-def test_a_log_that_begins_anew_while_its_epochs_are_being_written_has_none_left(tmp_path: Path) -> None:
+def test_a_log_that_is_reset_while_its_epochs_are_being_written_has_none_left(tmp_path: Path) -> None:
     held = HeldSave(tmp_path)
     held.epochs.clear()
     held.go_on()

@@ -16,7 +16,7 @@ def test_offsets_rise_by_the_records_of_each_batch(tmp_path: Path) -> None:
     assert [(header.base_offset, header.last_offset) for header in read_all(log)] == [(0, 0), (1, 3), (4, 5)]
 
 
-def test_a_batch_gets_the_leader_epoch_and_stays_as_the_producer_made_it(tmp_path: Path) -> None:
+def test_a_batch_gets_the_leader_epoch_and_otherwise_stays_as_the_producer_sent_it(tmp_path: Path) -> None:
     log = OneLog(tmp_path).open()
     sent = batch(2)
     as_made = bytes(sent)
@@ -26,14 +26,14 @@ def test_a_batch_gets_the_leader_epoch_and_stays_as_the_producer_made_it(tmp_pat
     assert stored[16:] == as_made[16:]
 
 
-def test_reading_in_the_middle_of_a_batch_gives_the_batch_from_its_beginning(tmp_path: Path) -> None:
+def test_a_read_in_the_middle_of_a_batch_returns_the_whole_batch(tmp_path: Path) -> None:
     log = OneLog(tmp_path).open()
     append(log, batch(3))
     append(log, batch(3))
     assert headers_in(bytes_of(log.read(4, 1000, 6, at_least_one_batch=True)))[0].base_offset == 3
 
 
-def test_nothing_at_or_past_the_given_offset_is_read(tmp_path: Path) -> None:
+def test_a_read_returns_nothing_at_or_past_the_maximum_offset(tmp_path: Path) -> None:
     log = OneLog(tmp_path).open()
     for _ in range(4):
         append(log, batch(2))
@@ -52,7 +52,7 @@ def test_the_first_batch_is_whole_or_absent_and_the_last_may_be_cut(tmp_path: Pa
     assert len(bytes_of(log.read(0, size + 10, 3, at_least_one_batch=False))) == size + 10
 
 
-def test_an_offset_outside_the_log_is_refused_with_what_is_there(tmp_path: Path) -> None:
+def test_an_offset_outside_the_log_is_refused_with_the_range_of_the_log(tmp_path: Path) -> None:
     log = OneLog(tmp_path).open()
     append(log, batch(5))
     log.increment_log_start_offset(2)
@@ -65,7 +65,7 @@ def test_an_offset_outside_the_log_is_refused_with_what_is_there(tmp_path: Path)
     assert log.read(5, 100, 5, at_least_one_batch=True) is None
 
 
-def test_a_reader_at_the_tail_goes_on_where_it_ended(tmp_path: Path) -> None:
+def test_a_reader_at_the_tail_continues_where_its_last_read_ended(tmp_path: Path) -> None:
     log = OneLog(tmp_path).open()
     offset = 0
     for _ in range(30):
@@ -84,7 +84,7 @@ def test_a_slice_can_be_read_after_its_segment_is_deleted(tmp_path: Path) -> Non
     assert headers_in(bytes_of(found))[0].base_offset == 0
 
 
-def test_more_segments_than_open_files_are_read(tmp_path: Path) -> None:
+def test_a_log_with_more_segments_than_open_files_can_be_read(tmp_path: Path) -> None:
     one = OneLog(tmp_path, open_files_max=2).with_config(segment_bytes=100)
     log = one.open()
     for _ in range(9):

@@ -1,4 +1,4 @@
-"""F26, F64: where a log is made, by wish and by rule."""
+"""F26, F64: the log dir of a new log, as it was requested or by the rule."""
 
 from pathlib import Path
 
@@ -31,13 +31,13 @@ def choice(log_dirs: list[LogDir]) -> LogDirChoice:
     return LogDirChoice(log_dirs, ManualClock(), "fewest-partitions", 0)
 
 
-def test_a_wish_is_followed_once(choice: LogDirChoice, log_dirs: list[LogDir]) -> None:
+def test_the_last_requested_log_dir_is_used_once(choice: LogDirChoice, log_dirs: list[LogDir]) -> None:
     choice.prefer(flights(0), log_dirs[1].path)
     choice.prefer(flights(0), log_dirs[2].path)
     assert [choice.choose(flights(0)), choice.choose(flights(0))] == [log_dirs[2], log_dirs[0]]
 
 
-def test_a_wish_that_cannot_be_is_refused_and_the_one_before_it_holds(
+def test_an_impossible_request_is_refused_and_the_earlier_one_stays_valid(
     choice: LogDirChoice, log_dirs: list[LogDir]
 ) -> None:
     log_dirs[1].fail(LogDirFailed(log_dirs[1].path, "the disk failed"))
@@ -52,13 +52,15 @@ def test_a_wish_that_cannot_be_is_refused_and_the_one_before_it_holds(
     assert choice.choose(flights(0)) is log_dirs[2]
 
 
-def test_the_rule_chooses_where_the_wished_dir_is_offline_by_then(choice: LogDirChoice, log_dirs: list[LogDir]) -> None:
+def test_the_rule_chooses_the_log_dir_if_the_requested_one_is_offline(
+    choice: LogDirChoice, log_dirs: list[LogDir]
+) -> None:
     choice.prefer(flights(0), log_dirs[0].path)
     log_dirs[0].fail(LogDirFailed(log_dirs[0].path, "the disk failed"))
     assert choice.choose(flights(0)) is log_dirs[1]
 
 
-def test_of_too_many_wishes_the_oldest_are_forgotten(
+def test_the_oldest_of_too_many_requested_log_dirs_are_forgotten(
     choice: LogDirChoice, log_dirs: list[LogDir], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(log_dir_choice, "WISHES_MAX", 2)

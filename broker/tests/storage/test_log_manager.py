@@ -1,4 +1,4 @@
-"""Log dirs: whose they are, what a start finds in them, how one that fails leaves the others alone."""
+"""Log dirs: their owner, the logs that a start finds in them, and failures that do not affect other log dirs."""
 
 import errno
 import os
@@ -28,7 +28,7 @@ from harness.deadline import PATIENCE_S
 
 
 class CountedSyncs(PosixFileSystem):
-    """Says which small files were written through."""
+    """A file system that records the small files that were synced when they were written."""
 
     def __init__(self) -> None:
         self.synced: list[str] = []
@@ -42,7 +42,7 @@ def due_flushes(logs: LogManager, now_ms: int) -> list[tuple[Log, FlushJob]]:
     return [(log, job) for log in logs.logs.values() if (job := log.due_flush(now_ms)) is not None]
 
 
-def test_logs_come_back_after_a_clean_shutdown(tmp_path: Path) -> None:
+def test_logs_are_loaded_after_a_clean_shutdown(tmp_path: Path) -> None:
     logs = started(tmp_path)
     ends = fill(logs, 3)
     logs.shutdown(lambda log: ends[log.topic_partition])
@@ -54,7 +54,7 @@ def test_logs_come_back_after_a_clean_shutdown(tmp_path: Path) -> None:
     assert not (tmp_path / ".kafka_cleanshutdown").exists()
 
 
-def test_logs_come_back_after_a_crash_with_progress(tmp_path: Path) -> None:
+def test_logs_are_loaded_after_a_crash_and_the_progress_is_reported(tmp_path: Path) -> None:
     logs = started(tmp_path)
     ends = fill(logs, 3)
     logs.log_dirs[0].fail(LogDirFailed(str(tmp_path), "the process dies"))
@@ -77,11 +77,11 @@ def test_the_log_start_offset_survives_a_crash_after_a_checkpoint(tmp_path: Path
     assert (again.log_start_offset, again.log_end_offset) == (2, 3)
 
 
-def test_partitions_that_are_made_at_once_are_spread_by_what_is_expected_of_them(tmp_path: Path) -> None:
+def test_partitions_created_at_once_are_spread_by_their_expected_size(tmp_path: Path) -> None:
     logs = manager(tmp_path / "a", tmp_path / "b", placement="least-bytes")
     logs.load()
     append(logs.create(flights(0), TOPIC_ID, CONFIG, str(tmp_path / "a")), batch(1))
-    for number in range(1, 8):  # Each is expected to become as large as the only one that has data.
+    for number in range(1, 8):  # Each is expected to become as large as the only log with data.
         logs.create(flights(number), TOPIC_ID, CONFIG)
     assert [len(log_dir.logs) for log_dir in logs.log_dirs] == [4, 4]
 
@@ -100,7 +100,7 @@ def test_rolled_segments_are_synced_by_jobs_and_the_recovery_point_follows(tmp_p
     assert due_flushes(logs, NOW_MS) == []
 
 
-def test_flush_messages_and_flush_ms_make_the_log_durable(tmp_path: Path) -> None:
+def test_a_log_is_synced_after_flush_messages_and_flush_ms(tmp_path: Path) -> None:
     logs = started(tmp_path)
     logs.on_sync_due = sync_now
     log = logs.create(flights(0), TOPIC_ID, LogConfig(flush_messages=3, flush_ms=1000))
@@ -135,7 +135,7 @@ def test_a_log_dir_of_another_broker_is_refused(tmp_path: Path, identity: Broker
         manager(tmp_path, identity=identity).load()
 
 
-def test_a_broken_meta_properties_is_refused_with_what_is_missing(tmp_path: Path) -> None:
+def test_a_broken_meta_properties_is_refused_with_its_missing_fields(tmp_path: Path) -> None:
     (tmp_path / "meta.properties").write_text("version=0\nbroker.id=1\n")
     with pytest.raises(
         LogDirRefused, match=r"no log dir can be used: .*the file lacks cluster\.id, directory\.id, node\.id"
@@ -143,7 +143,7 @@ def test_a_broken_meta_properties_is_refused_with_what_is_missing(tmp_path: Path
         started(tmp_path)
 
 
-def test_a_broken_meta_properties_costs_its_log_dir_and_no_other(tmp_path: Path) -> None:
+def test_a_broken_meta_properties_takes_only_its_own_log_dir_offline(tmp_path: Path) -> None:
     good, bad = tmp_path / "good", tmp_path / "bad"
     bad.mkdir()
     (bad / "meta.properties").write_bytes(b"version=1\n\xff")
@@ -162,14 +162,14 @@ def test_one_bad_log_dir_does_not_stop_the_others(tmp_path: Path) -> None:
         logs.create(flights(1), TOPIC_ID, CONFIG, str(bad))
 
 
-def test_without_any_log_dir_the_broker_does_not_start(tmp_path: Path) -> None:
+def test_a_broker_without_a_usable_log_dir_does_not_start(tmp_path: Path) -> None:
     bad = tmp_path / "bad"
     bad.write_text("")
     with pytest.raises(LogDirRefused, match=r"no log dir can be used: .*bad: the disk failed"):
         started(bad)
 
 
-def test_new_partitions_go_to_the_directory_with_the_fewest(tmp_path: Path) -> None:
+def test_new_partitions_are_created_in_the_log_dir_with_the_fewest(tmp_path: Path) -> None:
     paths = [tmp_path / name for name in "abc"]
     logs = started(*paths)
     for number in range(7):
@@ -177,7 +177,7 @@ def test_new_partitions_go_to_the_directory_with_the_fewest(tmp_path: Path) -> N
     assert [len(log_dir.logs) for log_dir in logs.log_dirs] == [3, 2, 2]
 
 
-def test_a_directory_that_is_not_the_brokers_is_named_with_what_is_allowed(tmp_path: Path) -> None:
+def test_an_unknown_log_dir_is_refused_with_a_list_of_the_known_ones(tmp_path: Path) -> None:
     logs = started(tmp_path)
     with pytest.raises(
         ApiError, match=f"log dir /nowhere is unknown; the broker has the log dirs {tmp_path}"
@@ -186,7 +186,7 @@ def test_a_directory_that_is_not_the_brokers_is_named_with_what_is_allowed(tmp_p
     assert refused.value.code is ErrorCode.LOG_DIR_NOT_FOUND
 
 
-def test_a_directory_that_vanishes_is_noticed_and_comes_back_with_its_logs(tmp_path: Path) -> None:
+def test_a_log_dir_that_vanishes_goes_offline_and_comes_back_with_its_logs(tmp_path: Path) -> None:
     mounted, elsewhere, other = tmp_path / "mounted", tmp_path / "elsewhere", tmp_path / "other"
     logs = started(mounted, other)
     fill(logs, 4)
@@ -209,7 +209,7 @@ def test_a_directory_that_vanishes_is_noticed_and_comes_back_with_its_logs(tmp_p
     append(back[flights(0)], batch(1))
 
 
-def test_a_log_whose_partition_came_anew_elsewhere_is_set_aside(tmp_path: Path) -> None:
+def test_a_log_that_returns_is_set_aside_if_its_partition_has_a_new_log(tmp_path: Path) -> None:
     mounted, elsewhere, other = tmp_path / "mounted", tmp_path / "elsewhere", tmp_path / "other"
     logs = started(mounted, other)
     append(logs.create(flights(0), TOPIC_ID, CONFIG, str(mounted)), batch(3))
@@ -224,7 +224,7 @@ def test_a_log_whose_partition_came_anew_elsewhere_is_set_aside(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("name", ["replication-offset-checkpoint", "recovery-point-offset-checkpoint"])
-def test_a_checkpoint_that_the_disk_refuses_takes_that_directory_offline(tmp_path: Path, name: str) -> None:
+def test_a_checkpoint_that_cannot_be_read_takes_its_log_dir_offline(tmp_path: Path, name: str) -> None:
     bad, good = tmp_path / "bad", tmp_path / "good"
     started(bad, good)
     (bad / name).mkdir()  # Opening it for reading fails.
@@ -232,7 +232,7 @@ def test_a_checkpoint_that_the_disk_refuses_takes_that_directory_offline(tmp_pat
     assert [log_dir.is_online for log_dir in logs.log_dirs] == [False, True]
 
 
-def test_a_deleted_log_is_renamed_and_its_files_go_after_the_delay(tmp_path: Path) -> None:
+def test_a_deleted_log_is_renamed_and_its_files_are_removed_after_the_delay(tmp_path: Path) -> None:
     logs = started(tmp_path)
     fill(logs, 1)
     logs.delete(flights(0))
@@ -244,7 +244,7 @@ def test_a_deleted_log_is_renamed_and_its_files_go_after_the_delay(tmp_path: Pat
     assert logs.create(flights(0), TOPIC_ID, CONFIG).log_end_offset == 0
 
 
-def test_what_a_disk_does_not_remove_keeps_nothing_else_on_the_disks(tmp_path: Path) -> None:
+def test_a_deleted_log_that_cannot_be_removed_does_not_keep_others_from_removal(tmp_path: Path) -> None:
     class Refuses(PosixFileSystem):
         def remove(self, path: str) -> None:
             if path.startswith(str(tmp_path / "a")) and path.endswith("-delete"):
@@ -260,7 +260,7 @@ def test_what_a_disk_does_not_remove_keeps_nothing_else_on_the_disks(tmp_path: P
     assert [len(list((tmp_path / name).glob("*-delete"))) for name in "ab"] == [1, 0]
 
 
-def test_the_log_of_an_earlier_topic_of_that_name_is_set_aside(tmp_path: Path) -> None:
+def test_the_log_of_an_earlier_topic_of_the_same_name_is_set_aside(tmp_path: Path) -> None:
     logs = started(tmp_path)
     fill(logs, 1)
     assert logs.claim(flights(0), TOPIC_ID) is logs.get(flights(0))
@@ -272,13 +272,13 @@ def test_the_log_of_an_earlier_topic_of_that_name_is_set_aside(tmp_path: Path) -
 
 
 def started_again(logs: LogManager, path: Path) -> LogManager:
-    """After a crash of the process that has `logs`."""
+    """Return the next start, after a crash of the process that has `logs`."""
     for log_dir in logs.log_dirs:
         log_dir.fail(LogDirFailed(log_dir.path, "the process dies"))
     return started(path)
 
 
-def test_a_deletion_that_a_crash_interrupted_is_finished_by_the_next_start(tmp_path: Path) -> None:
+def test_the_next_start_completes_a_deletion_that_a_crash_interrupted(tmp_path: Path) -> None:
     logs = started(tmp_path)
     fill(logs, 2)
     logs.delete(flights(0))
@@ -289,7 +289,7 @@ def test_a_deletion_that_a_crash_interrupted_is_finished_by_the_next_start(tmp_p
     assert list(tmp_path.glob("*-delete")) == []
 
 
-def test_a_log_whose_making_failed_does_not_hide_the_one_that_was_made_elsewhere(
+def test_a_log_whose_creation_failed_does_not_hide_the_one_created_in_another_log_dir(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
@@ -307,8 +307,8 @@ def test_a_log_whose_making_failed_does_not_hide_the_one_that_was_made_elsewhere
     assert not (first / "flights-0").exists()
 
 
-def test_what_is_written_after_a_truncation_is_checked_by_the_next_start(tmp_path: Path) -> None:
-    """The recovery point of before would take what a loss of power has torn for damage that nobody may cut off."""
+def test_records_appended_after_a_truncation_are_checked_by_the_next_start(tmp_path: Path) -> None:
+    """With the old recovery point a batch torn by a power cut would count as damage, which is never truncated."""
     logs = started(tmp_path)
     log = logs.create(flights(0), TOPIC_ID, CONFIG)
     for _ in range(5):
@@ -329,8 +329,8 @@ def test_what_is_written_after_a_truncation_is_checked_by_the_next_start(tmp_pat
     assert again.logs[flights(0)].log_end_offset == 2
 
 
-def test_a_log_that_is_made_again_is_not_what_the_checkpoints_say_of_the_one_before(tmp_path: Path) -> None:
-    """After a crash it would begin at the start of the one before, and what was torn would count as damaged."""
+def test_a_recreated_log_takes_no_offsets_from_the_checkpoints_of_the_earlier_one(tmp_path: Path) -> None:
+    """After a crash it would have the start offset of the earlier log, and a torn batch would count as damage."""
     logs = started(tmp_path)
     ends = fill(logs, 3)
     for log in logs.logs.values():
@@ -348,7 +348,7 @@ def test_a_log_that_is_made_again_is_not_what_the_checkpoints_say_of_the_one_bef
     assert (again.log_start_offset, again.log_end_offset) == (0, 1)
 
 
-def test_a_log_that_is_made_again_waits_for_the_checkpoints_and_not_the_caller(tmp_path: Path) -> None:
+def test_a_recreated_log_takes_no_appends_before_the_checkpoints_are_written(tmp_path: Path) -> None:
     files = CountedSyncs()
     logs = manager(tmp_path, files=files)
     logs.load()
@@ -372,8 +372,8 @@ def test_a_log_that_is_made_again_waits_for_the_checkpoints_and_not_the_caller(t
     assert not logs.create(flights(2), UUID(int=99), CONFIG).known_producers.are_held_back
 
 
-def test_of_two_checkpoints_of_high_watermarks_one_waits_for_the_other(tmp_path: Path) -> None:
-    """Both write one temporary file, and the one that is written last must not be the one that was asked first."""
+def test_two_checkpoints_of_high_watermarks_are_not_written_at_once(tmp_path: Path) -> None:
+    """Both write one temporary file, and the checkpoint requested first must not be written last."""
     files = HeldWrites()
     logs = manager(tmp_path, files=files)
     logs.load()

@@ -1,4 +1,4 @@
-"""What a log makes of its files after a crash, a cut, a flipped bit."""
+"""The recovery of a log from its files after a crash, a cut or a flipped bit."""
 
 import struct
 from collections.abc import Callable
@@ -37,7 +37,7 @@ def test_a_torn_batch_is_cut_off_and_the_rest_stays(tmp_path: Path, caplog: pyte
     assert "the last 30 bytes were cut off" in caplog.text
 
 
-def test_zeros_behind_the_last_batch_are_cut_off(tmp_path: Path) -> None:
+def test_zeros_after_the_last_batch_are_cut_off(tmp_path: Path) -> None:
     one = OneLog(tmp_path)
     filled(one, 2).segments.close_files()
     with one.file(0, ".log").open("ab") as file:
@@ -55,8 +55,8 @@ def test_a_batch_with_a_wrong_crc_past_the_recovery_point_ends_the_log(tmp_path:
     assert len(read_all(log)) == 4
 
 
-def test_what_a_crash_left_unsynced_is_synced_as_flush_messages_asks(tmp_path: Path) -> None:
-    """Else a fetch, or a producer that tries again, would acknowledge it before it is on the disk."""
+def test_records_that_a_crash_left_unsynced_are_synced_according_to_flush_messages(tmp_path: Path) -> None:
+    """A fetch, or a producer's retry, would otherwise acknowledge them before they are on the disk."""
     one = OneLog(tmp_path)
     filled(one, 3).segments.close_files()
     assert one.with_config(flush_messages=3).open(recovery_point=1).syncs.recovery_point == 1
@@ -65,7 +65,7 @@ def test_what_a_crash_left_unsynced_is_synced_as_flush_messages_asks(tmp_path: P
 
 
 def test_the_first_records_of_a_log_are_synced_before_they_are_acknowledged(tmp_path: Path) -> None:
-    """So one that a power cut leaves empty never had a record."""
+    """A log that a power cut leaves empty has therefore never had an acknowledged record."""
     one = OneLog(tmp_path)
     log = one.open()
     for _ in range(3):
@@ -79,7 +79,7 @@ def test_the_first_records_of_a_log_are_synced_before_they_are_acknowledged(tmp_
     assert (log.syncs.recovery_point, log.syncs.ack_end_offset(log.log_end_offset)) == (502, 504)
 
 
-def test_a_full_disk_that_cannot_sync_what_a_crash_left_does_not_keep_a_log_out(
+def test_a_log_is_loaded_after_a_crash_although_a_full_disk_cannot_sync_its_records(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = OneLog(tmp_path)
@@ -93,7 +93,7 @@ def test_a_full_disk_that_cannot_sync_what_a_crash_left_does_not_keep_a_log_out(
     assert log.syncs.recovery_point == 4
 
 
-def test_only_what_lies_past_the_recovery_point_is_checked(tmp_path: Path) -> None:
+def test_only_batches_past_the_recovery_point_are_checked(tmp_path: Path) -> None:
     one = OneLog(tmp_path).with_config(segment_bytes=100 * SIZE, index_interval_bytes=0)
     log = filled(one, 80)
     log.flush()
@@ -106,7 +106,7 @@ def test_only_what_lies_past_the_recovery_point_is_checked(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("byte", [16, 8])
-def test_damage_below_the_recovery_point_is_not_cut_off_with_all_that_follows(tmp_path: Path, byte: int) -> None:
+def test_damage_below_the_recovery_point_does_not_truncate_the_log(tmp_path: Path, byte: int) -> None:
     one = OneLog(tmp_path)
     filled(one, 9).segments.close_files()
     flip(one.file(0, ".log"), 3 * SIZE + byte)
@@ -115,7 +115,7 @@ def test_damage_below_the_recovery_point_is_not_cut_off_with_all_that_follows(tm
     assert one.file(0, ".log").stat().st_size == 9 * SIZE
 
 
-def test_a_damaged_batch_below_the_recovery_point_is_met_on_read(tmp_path: Path) -> None:
+def test_a_damaged_batch_below_the_recovery_point_is_found_by_a_read(tmp_path: Path) -> None:
     one = OneLog(tmp_path).with_config(segment_bytes=10 * SIZE)
     log = filled(one, 25)
     log.flush()
@@ -130,7 +130,7 @@ def test_a_damaged_batch_below_the_recovery_point_is_met_on_read(tmp_path: Path)
         log.read(17, 1000, 25, at_least_one_batch=True)
 
 
-def test_after_a_clean_shutdown_no_log_is_read(tmp_path: Path) -> None:
+def test_no_log_is_read_after_a_clean_shutdown(tmp_path: Path) -> None:
     one = OneLog(tmp_path)
     log = filled(one, 5)
     close_logs([log])
@@ -140,7 +140,7 @@ def test_after_a_clean_shutdown_no_log_is_read(tmp_path: Path) -> None:
     assert len(one.environment.open_files) == 0
 
 
-def test_a_log_that_was_touched_after_the_clean_shutdown_is_checked(tmp_path: Path) -> None:
+def test_a_log_that_was_modified_after_the_clean_shutdown_is_checked(tmp_path: Path) -> None:
     one = OneLog(tmp_path)
     close_logs([filled(one, 5)])
     path = one.file(0, ".log")
@@ -178,7 +178,7 @@ def _beyond_the_log(path: Path) -> None:
 
 
 def _other_batch(path: Path) -> None:
-    """Positions shifted into the middle of batches."""
+    """Shift positions into the middle of batches."""
     content = bytearray(path.read_bytes())
     for place in range(4, len(content), 8):
         content[place + 3] ^= 0x05
@@ -187,7 +187,7 @@ def _other_batch(path: Path) -> None:
 
 @pytest.mark.parametrize("damage", [_missing, _cut, _zeros, _beyond_the_log, _other_batch])
 @pytest.mark.parametrize("clean", [True, False])
-def test_a_wrong_offset_index_is_made_anew(tmp_path: Path, damage: Callable[[Path], None], clean: bool) -> None:
+def test_a_wrong_offset_index_is_rebuilt(tmp_path: Path, damage: Callable[[Path], None], clean: bool) -> None:
     one = OneLog(tmp_path).with_config(segment_bytes=50 * SIZE, index_interval_bytes=100)
     close_logs([filled(one, 120)])
     expected = {base: one.file(base, ".index").read_bytes() for base in (0, 50)}
@@ -202,7 +202,7 @@ def test_a_wrong_offset_index_is_made_anew(tmp_path: Path, damage: Callable[[Pat
 
 
 @pytest.mark.parametrize("damage", [_missing, _cut, _zeros])
-def test_a_wrong_time_index_is_made_anew(tmp_path: Path, damage: Callable[[Path], None]) -> None:
+def test_a_wrong_time_index_is_rebuilt(tmp_path: Path, damage: Callable[[Path], None]) -> None:
     one = OneLog(tmp_path).with_config(segment_bytes=50 * SIZE, index_interval_bytes=100)
     log = one.open()
     for number in range(60):
@@ -216,7 +216,7 @@ def test_a_wrong_time_index_is_made_anew(tmp_path: Path, damage: Callable[[Path]
     assert one.file(0, ".timeindex").read_bytes() == expected
 
 
-def test_missing_indexes_are_made_while_the_log_is_loaded_and_in_large_reads(tmp_path: Path) -> None:
+def test_missing_indexes_are_rebuilt_by_few_large_reads_while_the_log_is_loaded(tmp_path: Path) -> None:
     one = OneLog(tmp_path).with_config(segment_bytes=500 * SIZE, index_interval_bytes=100)
     close_logs([filled(one, 1000)])
     expected = {base: one.file(base, ".index").read_bytes() for base in (0, 500)}
@@ -234,7 +234,7 @@ def test_missing_indexes_are_made_while_the_log_is_loaded_and_in_large_reads(tmp
 
 
 class CountingFile(WrappedFile):
-    """Tells its file system what is read."""
+    """A file whose reads are counted by its file system."""
 
     def __init__(self, counts: "CountingReads", file: LogFile) -> None:
         super().__init__(file)
@@ -246,7 +246,7 @@ class CountingFile(WrappedFile):
 
 
 class CountingReads(PosixFileSystem):
-    """Counts what is read of files."""
+    """A file system that counts the reads of its files."""
 
     def __init__(self) -> None:
         self.reads = 0
@@ -255,7 +255,7 @@ class CountingReads(PosixFileSystem):
         return CountingFile(self, super().open_file(path))
 
 
-def test_a_crash_loses_index_entries_that_recovery_makes_again(tmp_path: Path) -> None:
+def test_recovery_rebuilds_the_index_entries_that_a_crash_has_lost(tmp_path: Path) -> None:
     one = OneLog(tmp_path).with_config(index_interval_bytes=100)
     log = filled(one, 40)
     log.segments.close_files()
@@ -267,7 +267,7 @@ def test_a_crash_loses_index_entries_that_recovery_makes_again(tmp_path: Path) -
 
 @pytest.mark.parametrize("left", ["missing", "empty", "damaged", "too late"])
 @pytest.mark.parametrize("clean", [True, False])
-def test_epochs_come_back_from_the_batches_when_their_checkpoint_is_lost(
+def test_leader_epochs_are_restored_from_the_batches_if_their_checkpoint_is_lost(
     tmp_path: Path, left: str, clean: bool
 ) -> None:
     one = OneLog(tmp_path).with_config(segment_bytes=2 * SIZE)
@@ -284,8 +284,8 @@ def test_epochs_come_back_from_the_batches_when_their_checkpoint_is_lost(
     assert again.epochs.end_offset_for(3, again.log_end_offset) == (3, 8)
 
 
-def test_epochs_past_the_recovery_point_are_those_of_the_batches(tmp_path: Path) -> None:
-    """What the checkpoint says of them may be of before a truncation."""
+def test_leader_epochs_past_the_recovery_point_are_taken_from_the_batches(tmp_path: Path) -> None:
+    """The checkpoint may be from before a truncation."""
     one = OneLog(tmp_path)
     log = one.open()
     for epoch in (1, 1, 7):
@@ -300,7 +300,7 @@ def test_epochs_past_the_recovery_point_are_those_of_the_batches(tmp_path: Path)
     assert again.epochs.entries == log.epochs.entries == [(1, 0), (2, 2), (3, 4)]
 
 
-def test_a_checkpoint_of_epochs_is_never_replaced_by_one_that_is_not_synced(
+def test_a_leader_epoch_checkpoint_is_never_replaced_by_an_unsynced_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     synced = []
@@ -327,7 +327,7 @@ def test_a_checkpoint_of_epochs_is_never_replaced_by_one_that_is_not_synced(
 
 @pytest.mark.parametrize("batches_left", [0, 1])
 def test_a_segment_that_lost_its_end_ends_the_log(tmp_path: Path, batches_left: int) -> None:
-    """Its last pages were not written when the power went, those of the next segment were."""
+    """Its last pages were not written before the power cut, but those of the next segment were."""
     one = OneLog(tmp_path).with_config(segment_bytes=2 * SIZE)
     filled(one, 7).segments.close_files()
     with one.file(2, ".log").open("r+b") as file:
@@ -341,10 +341,10 @@ def test_a_segment_that_lost_its_end_ends_the_log(tmp_path: Path, batches_left: 
 @pytest.mark.parametrize(
     "cut", [lambda log: truncate_to(log, 3), lambda log: truncate_fully_and_start_at(log, 0, NOW_MS)]
 )
-def test_a_truncation_that_is_cut_short_leaves_no_hole(
+def test_an_interrupted_truncation_leaves_no_gap(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cut: Callable[[Log], None]
 ) -> None:
-    """Whatever step it dies at, or however little of it reaches the disk."""
+    """This holds for each step, and however little of the truncation reaches the disk."""
     one = OneLog(tmp_path).with_config(segment_bytes=2 * SIZE)
     log = filled(one, 12)
     bases = [segment.base_offset for segment in log.segments]
@@ -369,7 +369,7 @@ def test_a_truncation_that_is_cut_short_leaves_no_hole(
     assert synced == [str(one.directory)]
 
 
-def test_a_log_that_ends_before_its_start_begins_anew_there(tmp_path: Path) -> None:
+def test_a_log_that_ends_before_its_start_offset_is_reset_to_it(tmp_path: Path) -> None:
     one = OneLog(tmp_path)
     filled(one, 3).segments.close_files()
     one.log_start_offset = 10
@@ -378,7 +378,7 @@ def test_a_log_that_ends_before_its_start_begins_anew_there(tmp_path: Path) -> N
     assert append(log, batch(1)).base_offset == 10
 
 
-def test_files_of_an_interrupted_deletion_vanish_and_a_finished_swap_is_completed(tmp_path: Path) -> None:
+def test_files_of_an_interrupted_deletion_are_removed_and_a_finished_swap_is_completed(tmp_path: Path) -> None:
     one = OneLog(tmp_path).with_config(segment_bytes=2 * SIZE)
     log = filled(one, 6)
     close_logs([log])

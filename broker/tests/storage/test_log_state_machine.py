@@ -84,7 +84,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(tail=st.binary(max_size=200))
     def crash_with_a_torn_tail(self, tail: bytes) -> None:
-        """The process dies: what waits in memory is gone, half a batch may be at the end."""
+        """Let the process die: data in memory is lost, and there may be half a batch at the end."""
         self.log.segments.close_files()
         with self.one.file(self.log.segments.active.base_offset, ".log").open("ab") as file:
             file.write(tail)
@@ -93,7 +93,7 @@ class LogMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.stored)
     @rule(data=st.data())
     def crash_of_the_machine(self, data: st.DataObject) -> None:
-        """The active segment loses what was not synced, at any byte; its indexes are cut anywhere or missing."""
+        """Cut the unsynced part of the active segment at any byte, and remove some of its indexes."""
         active = self.log.segments.active.base_offset
         synced = [each for each in self.stored if active <= each[0] < self.checkpointed]
         self.log.segments.close_files()

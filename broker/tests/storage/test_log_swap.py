@@ -1,4 +1,4 @@
-"""Compacted segments take the place of old ones; a crash at any step leaves every record once."""
+"""Compacted segments replace old ones; a crash at any step leaves every record once."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ SIZE = len(batch(1))
 
 
 def with_cleaned_files(one: OneLog) -> Log:
-    """Segments 0-1, 2-3, 4-5 and the active 6; cleaned: batches 1 and 3 of the first two, in one segment."""
+    """Make segments 0-1, 2-3, 4-5 and the active 6, and a cleaned one with batches 1 and 3 of the first two."""
     log = one.with_config(segment_bytes=2 * SIZE).open()
     for _ in range(7):
         append(log, batch(1))
@@ -27,7 +27,7 @@ def offsets(log: Log) -> list[int]:
     return [header.base_offset for header in read_all(log)]
 
 
-def test_the_new_segment_is_read_and_the_old_ones_wait_to_be_removed(tmp_path: Path) -> None:
+def test_a_swapped_segment_is_read_and_the_old_ones_are_removed_after_the_delay(tmp_path: Path) -> None:
     one = OneLog(tmp_path)
     log = with_cleaned_files(one)
     reading = log.read(0, 10_000, 7, at_least_one_batch=True)
@@ -44,7 +44,7 @@ def test_the_new_segment_is_read_and_the_old_ones_wait_to_be_removed(tmp_path: P
 
 
 @pytest.mark.parametrize("renames", range(13))
-def test_a_crash_in_a_swap_leaves_the_old_or_the_new(tmp_path: Path, renames: int) -> None:
+def test_a_crash_in_a_swap_leaves_the_old_or_the_new_segments(tmp_path: Path, renames: int) -> None:
     files = DiesAtARename()
     one = OneLog(tmp_path, files=files)
     log = with_cleaned_files(one)

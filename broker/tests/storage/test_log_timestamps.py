@@ -34,7 +34,7 @@ def found(log: Log, timestamp_ms: int) -> int | None:
     return answer.offset if answer else None
 
 
-def test_the_first_record_of_that_time_or_later_is_found_inside_its_batch(tmp_path: Path) -> None:
+def test_the_first_record_at_or_after_a_timestamp_is_found_inside_its_batch(tmp_path: Path) -> None:
     log = OneLog(tmp_path).open()
     append(log, batch(timestamps=[10, 20, 30]), leader_epoch=1)
     append(log, batch(timestamps=[15, 40]), leader_epoch=2)
@@ -51,7 +51,7 @@ def test_records_below_the_log_start_offset_are_not_found(tmp_path: Path) -> Non
     assert found(log, 5) == 2
 
 
-def test_the_largest_timestamp_is_that_of_its_first_record(tmp_path: Path) -> None:
+def test_the_largest_timestamp_is_returned_with_its_first_record(tmp_path: Path) -> None:
     log = OneLog(tmp_path).with_config(segment_bytes=200).open()
     assert largest(log) is None
     append(log, batch(timestamps=[10, 20]))
@@ -84,7 +84,7 @@ def test_a_batch_whose_records_cannot_be_decoded_is_found_as_a_whole(tmp_path: P
     timestamp=st.integers(0, 61),
     reopened=st.booleans(),
 )
-def test_the_answer_is_that_of_a_plain_search(
+def test_a_lookup_by_timestamp_agrees_with_a_linear_search(
     tmp_path_factory: pytest.TempPathFactory, batches: list[list[int]], timestamp: int, reopened: bool
 ) -> None:
     one = OneLog(tmp_path_factory.mktemp("log")).with_config(segment_bytes=600, index_interval_bytes=100)
@@ -126,7 +126,7 @@ def test_a_large_batch_is_unpacked_in_a_thread_and_no_record_is_built(
     assert [each == here for each in threads] == [False, True, False]
 
 
-async def test_a_search_through_many_segments_lets_others_have_their_turns(tmp_path: Path) -> None:
+async def test_a_search_through_many_segments_yields_to_other_tasks(tmp_path: Path) -> None:
     log = OneLog(tmp_path).with_config(segment_bytes=100).open()
     for number in range(50):
         append(log, batch(timestamps=[number]))

@@ -1,4 +1,4 @@
-"""Logs that are in the way of a later topic of the same name: none of them is taken for that topic's."""
+"""A log of an earlier topic is never used for a later topic of the same name."""
 
 import errno
 import random
@@ -20,11 +20,11 @@ from barnabas_core.topic_partition import TopicPartition
 from harness.manual_clock import ManualClock
 
 LATER_ID, LATEST_ID = UUID(int=2), UUID(int=3)
-"""Of topics that were made under the same name after that one was deleted."""
+"""The ids of topics that were created under the same name after that one was deleted."""
 
 
 class ToldDisk(PosixFileSystem):
-    """Tells of each file that is about to be read, and of each rename."""
+    """A file system that calls the test before each read of a file, and before each rename."""
 
     def __init__(self) -> None:
         self.on_read: Callable[[str], None] = lambda path: None
@@ -47,7 +47,7 @@ def started(files: ToldDisk, *paths: Path) -> LogManager:
     return logs
 
 
-def test_a_topic_that_goes_while_a_directory_loads_takes_no_log_of_an_earlier_topic_out_of_sight(
+def test_deleting_a_topic_during_a_load_does_not_hide_the_log_of_an_earlier_topic(
     tmp_path: Path,
 ) -> None:
     mounted, elsewhere, other = tmp_path / "mounted", tmp_path / "elsewhere", tmp_path / "other"
@@ -73,7 +73,7 @@ def test_a_topic_that_goes_while_a_directory_loads_takes_no_log_of_an_earlier_to
 
 
 @pytest.mark.parametrize("way", [LogManager.delete, lambda logs, key: logs.claim(key, LATER_ID)])
-def test_a_log_that_the_disk_did_not_let_go_is_not_taken_for_that_of_a_later_topic(
+def test_a_log_that_could_not_be_renamed_is_not_used_for_a_later_topic(
     way: Callable[[LogManager, TopicPartition], object], tmp_path: Path
 ) -> None:
     disk = ToldDisk()

@@ -1,4 +1,4 @@
-"""A log of a name that an earlier one had: what the checkpoints say of that one is not about it."""
+"""A recreated log takes no offsets from the checkpoints of the earlier log of its name."""
 
 from pathlib import Path
 from threading import Thread
@@ -16,7 +16,7 @@ LATER_ID = UUID(int=99)
 
 
 def earlier(logs: LogManager) -> Log:
-    """Three records, all synced, of which the first two were deleted."""
+    """Make a log with three synced records, of which the first two were deleted."""
     log = logs.create(flights(0), TOPIC_ID, CONFIG)
     for _ in range(3):
         append(log, batch(1))
@@ -26,7 +26,7 @@ def earlier(logs: LogManager) -> Log:
 
 
 def made_again_before_a_crash(folder: Path) -> None:
-    """Delete a log and make one of its name; the process dies before the checkpoints are written."""
+    """Delete a log and create one of its name; the process dies before the checkpoints are written."""
     logs = started(folder)
     earlier(logs)
     logs.checkpoint(lambda _: 3)
@@ -36,16 +36,16 @@ def made_again_before_a_crash(folder: Path) -> None:
     logs.log_dirs[0].fail(LogDirFailed(str(folder), "the process dies"))
 
 
-def test_a_crash_before_the_checkpoints_are_written_leaves_an_empty_log_that_begins_at_0(tmp_path: Path) -> None:
-    """Beginning where the earlier one did, a follower would count as one that has all records before, and lead."""
+def test_a_recreated_log_starts_empty_at_0_after_a_crash_before_the_checkpoints(tmp_path: Path) -> None:
+    """With the start offset of the earlier log a follower would seem to have all earlier records, and would lead."""
     made_again_before_a_crash(tmp_path)
     again = started(tmp_path).logs[flights(0)]
     assert again.topic_id == LATER_ID
     assert (again.log_start_offset, again.log_end_offset, again.syncs.recovery_point) == (0, 0, 0)
 
 
-def test_a_second_crash_soon_after_that_start_leaves_what_was_appended(tmp_path: Path) -> None:
-    """With the start and the recovery point of the earlier one its records would be hidden, or count as damaged."""
+def test_a_recreated_log_keeps_its_records_after_a_second_crash(tmp_path: Path) -> None:
+    """With the start offset and recovery point of the earlier log its records would be hidden, or count as damaged."""
     made_again_before_a_crash(tmp_path)
     logs = started(tmp_path)
     for _ in range(3):
@@ -56,7 +56,7 @@ def test_a_second_crash_soon_after_that_start_leaves_what_was_appended(tmp_path:
 
 
 class OneBeingWritten:
-    """A log, and the first checkpoint of its directory that has it: it is being written."""
+    """A log, and the first checkpoint of its log dir that has it, while this is being written."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -75,8 +75,8 @@ class OneBeingWritten:
         self._writer.join()
 
 
-def test_a_checkpoint_that_is_being_written_may_have_the_earlier_one(tmp_path: Path) -> None:
-    """With its recovery point, what a power cut tears of the later log would count as damage, which nobody cuts off."""
+def test_a_recreated_log_waits_if_a_checkpoint_with_the_earlier_one_is_being_written(tmp_path: Path) -> None:
+    """With the earlier recovery point a torn batch of the later log would count as damage, which is never truncated."""
     one = OneBeingWritten(tmp_path)
     one.logs.delete(flights(0))
     log = one.logs.create(flights(0), LATER_ID, CONFIG)
@@ -90,13 +90,13 @@ def test_a_checkpoint_that_is_being_written_may_have_the_earlier_one(tmp_path: P
     assert started(tmp_path).logs[flights(0)].log_end_offset == 0
 
 
-def test_a_log_of_a_new_name_waits_for_no_checkpoint_that_is_being_written(tmp_path: Path) -> None:
+def test_a_log_with_a_new_name_does_not_wait_for_a_checkpoint_in_progress(tmp_path: Path) -> None:
     one = OneBeingWritten(tmp_path)
     assert not one.logs.create(flights(1), TOPIC_ID, CONFIG).known_producers.are_held_back
     one.is_written()
 
 
-def test_a_name_is_forgotten_once_a_checkpoint_without_it_is_written(tmp_path: Path) -> None:
+def test_a_recreated_log_does_not_wait_once_a_checkpoint_without_the_earlier_one_is_written(tmp_path: Path) -> None:
     one = OneBeingWritten(tmp_path)
     one.logs.delete(flights(0))
     one.is_written()
@@ -104,7 +104,7 @@ def test_a_name_is_forgotten_once_a_checkpoint_without_it_is_written(tmp_path: P
     assert not one.logs.create(flights(0), LATER_ID, CONFIG).known_producers.are_held_back
 
 
-def test_a_high_watermark_is_that_of_the_log_dir_that_has_the_log(tmp_path: Path) -> None:
+def test_a_high_watermark_is_taken_from_the_log_dir_that_has_the_log(tmp_path: Path) -> None:
     """The log dir of an earlier topic of its name failed; the topic was deleted and made again meanwhile."""
     here, failed = tmp_path / "a", tmp_path / "b"
     logs = manager(here, failed)

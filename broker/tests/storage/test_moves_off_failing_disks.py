@@ -1,4 +1,4 @@
-"""A log moves off a disk that fails: what is left of it is not thrown away, nor taken for more than it is."""
+"""A log moves off a failing disk: its copy is not thrown away if it is needed, and not used if it is incomplete."""
 
 import errno
 import os
@@ -31,7 +31,7 @@ RECORDS = 23
 
 
 class FailsFrom(PosixFileSystem):
-    """The disk at `path` takes nothing more from the moment when its names are to be synced."""
+    """A file system on which the disk at `path` fails from the first sync of its names on."""
 
     def __init__(self) -> None:
         self.path = ""
@@ -55,7 +55,7 @@ class FailsFrom(PosixFileSystem):
 
 
 class Broker:
-    """Two log dirs; the metadata know the topic, and that no earlier one had its name."""
+    """A broker with two log dirs, whose metadata has the topic, and no earlier topic of its name."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -72,7 +72,7 @@ class Broker:
         self.logs.load()
 
     def move(self, records: int) -> ReplicaMove:
-        """Begun, of a log of which so many records are copied."""
+        """Begin the move of a log, and copy so many of its records."""
         log = self.logs.create(FLIGHTS, TOPIC_ID, CONFIG, str(self.path / "old"))
         for _ in range(RECORDS):
             append(log, batch(1))
@@ -91,8 +91,8 @@ def broker(tmp_path: Path) -> Broker:
     return Broker(tmp_path)
 
 
-def test_a_copy_that_was_not_finished_is_not_the_log_when_the_disk_was_replaced(broker: Broker) -> None:
-    """The broker would say that it has all, lead, and answer with what had been copied by chance."""
+def test_an_unfinished_copy_is_not_used_as_the_log_after_the_disk_was_replaced(broker: Broker) -> None:
+    """The broker would otherwise report a whole log, lead, and serve the part that had been copied."""
     broker.move(records=3)
     broker.logs.shutdown(lambda _: RECORDS)
     shutil.rmtree(broker.path / "old")
@@ -105,7 +105,7 @@ def test_a_copy_that_was_not_finished_is_not_the_log_when_the_disk_was_replaced(
 
 
 def kept(broker: Broker) -> None:
-    """Its log has lost its name."""
+    """Let the move fail where the log has lost its name, so that the copy is kept."""
     move = broker.move(records=RECORDS)
     broker.files.path = str(broker.path / "old")
     with pytest.raises(LogDirFailed) as failed:
@@ -116,8 +116,8 @@ def kept(broker: Broker) -> None:
     broker.files.mend()
 
 
-def test_one_that_was_finished_is_used_by_the_next_start_where_the_log_gets_no_name_any_more(broker: Broker) -> None:
-    """The disk has the log under the name of one that is deleted, and does so when it is back."""
+def test_the_next_start_uses_a_finished_copy_if_the_log_cannot_get_its_name_back(broker: Broker) -> None:
+    """The disk has the log under the name of a deleted one, also when it is back."""
     kept(broker)
     assert broker.logs.probe(broker.logs.log_dirs)
     broker.empty_trash()
@@ -127,8 +127,8 @@ def test_one_that_was_finished_is_used_by_the_next_start_where_the_log_gets_no_n
     assert (found.log_dir, found.topic_id, len(read_all(found))) == (str(broker.path / "new"), TOPIC_ID, RECORDS)
 
 
-def test_one_that_was_finished_goes_where_the_log_goes_on_without_it(broker: Broker) -> None:
-    """It would be taken for the log, which has more by then, where the other disk is replaced later."""
+def test_a_finished_copy_is_removed_if_the_log_continues_in_its_old_log_dir(broker: Broker) -> None:
+    """It would be taken for the log, which has more records by then, if the other disk were replaced later."""
     move = broker.move(records=RECORDS)
     broker.files.path = str(broker.path / "new")
     with pytest.raises(LogDirFailed) as failed:
@@ -142,10 +142,10 @@ def test_one_that_was_finished_goes_where_the_log_goes_on_without_it(broker: Bro
     assert len(read_all(broker.logs.logs[FLIGHTS])) == RECORDS
 
 
-def test_a_full_disk_that_does_not_give_the_log_its_name_back_has_failed(
+def test_a_full_disk_that_cannot_give_the_log_its_name_back_counts_as_failed(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Under the name of a deleted log it would take records, and the next start removes them."""
+    """Under the name of a deleted log it would take records, which the next start would remove."""
     move, home, rename = broker.move(records=RECORDS), str(broker.path / "old" / "flights-0"), broker.files.rename
 
     def full(old: str, new: str) -> None:
@@ -159,7 +159,7 @@ def test_a_full_disk_that_does_not_give_the_log_its_name_back_has_failed(
     assert failed.value.log_dir == str(broker.path / "old")
 
 
-def test_a_copy_that_gets_no_other_name_takes_its_log_dir_offline_and_stops_no_start(
+def test_a_copy_that_cannot_be_renamed_takes_only_its_log_dir_offline_at_a_start(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker.move(records=3)

@@ -31,7 +31,7 @@ def refusal(log: Log, sequence: int, *, records: int = 1, epoch: int = 0) -> Err
     return refused.value.code
 
 
-def test_each_of_the_last_five_batches_is_answered_again_with_its_offset_and_time(tmp_path: Path) -> None:
+def test_a_repeat_of_the_last_five_batches_is_answered_with_their_offsets_and_times(tmp_path: Path) -> None:
     log = OneLog(tmp_path).open()
     for number in range(6):
         send(log, 2 * number, records=2)
@@ -54,7 +54,7 @@ def test_each_of_the_last_five_batches_is_answered_again_with_its_offset_and_tim
         (0, 3, 0, ErrorCode.INVALID_PRODUCER_EPOCH),
     ],
 )
-def test_what_may_follow_sequences_0_to_2_of_epoch_1(
+def test_a_batch_is_checked_against_the_last_sequence_and_epoch_of_its_producer(
     tmp_path: Path, sequence: int, records: int, epoch: int, code: ErrorCode | None
 ) -> None:
     log = OneLog(tmp_path).open()
@@ -102,7 +102,7 @@ def twelve_batches_each(folder: Path, clean: bool) -> tuple[OneLog, Log]:
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_after_a_restart_the_last_batch_is_still_known(tmp_path: Path, clean: bool) -> None:
+def test_the_last_batch_of_a_producer_is_still_known_after_a_restart(tmp_path: Path, clean: bool) -> None:
     one, log = twelve_batches_each(tmp_path, clean)
     log = one.open(recovery_point=log.syncs.recovery_point, clean=clean)
     assert send(log, 11) == LogAppend(33, 34, NOW_MS, True)
@@ -111,9 +111,9 @@ def test_after_a_restart_the_last_batch_is_still_known(tmp_path: Path, clean: bo
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_after_a_restart_all_of_the_last_five_batches_are_still_known(tmp_path: Path, clean: bool) -> None:
+def test_the_last_five_batches_of_a_producer_are_still_known_after_a_restart(tmp_path: Path, clean: bool) -> None:
     one, log = twelve_batches_each(tmp_path, clean)
-    for _ in range(2):  # The snapshot of a log that got nothing since is the one that it was opened with.
+    for _ in range(2):  # A log without new records keeps the snapshot that it was opened with.
         log = one.open(recovery_point=log.syncs.recovery_point, clean=clean)
         for number in range(7, 12):
             assert send(log, number) == LogAppend(3 * number, 3 * number + 1, NOW_MS, True)
@@ -125,7 +125,7 @@ def test_after_a_restart_all_of_the_last_five_batches_are_still_known(tmp_path: 
             close_logs([log])
 
 
-def test_of_a_producer_the_newest_batch_comes_last_in_a_snapshot_for_that_is_the_one_that_kafka_takes(
+def test_a_snapshot_has_the_newest_batch_of_a_producer_last_because_kafka_uses_the_last(
     tmp_path: Path,
 ) -> None:
     one = OneLog(tmp_path)
@@ -140,7 +140,7 @@ def test_of_a_producer_the_newest_batch_comes_last_in_a_snapshot_for_that_is_the
     ]
 
 
-def test_a_roll_takes_a_snapshot_and_a_damaged_one_is_replaced_by_the_log(tmp_path: Path) -> None:
+def test_a_roll_takes_a_snapshot_and_the_log_replaces_damaged_ones(tmp_path: Path) -> None:
     one = OneLog(tmp_path).with_config(segment_bytes=200)
     log = one.open()
     for number in range(7):
@@ -155,7 +155,7 @@ def test_a_roll_takes_a_snapshot_and_a_damaged_one_is_replaced_by_the_log(tmp_pa
     assert [path.name for path in sorted(one.directory.glob("*.snapshot"))] == [path.name for path in snapshots[:2]]
 
 
-def test_truncation_takes_producers_back_to_what_is_left(tmp_path: Path) -> None:
+def test_a_truncation_restores_producers_to_the_remaining_records(tmp_path: Path) -> None:
     log = OneLog(tmp_path).with_config(segment_bytes=300).open()
     for number in range(9):
         send(log, number)
@@ -165,7 +165,7 @@ def test_truncation_takes_producers_back_to_what_is_left(tmp_path: Path) -> None
     assert send(log, 5).base_offset == 5
 
 
-def test_a_snapshot_has_kafkas_bytes() -> None:
+def test_a_snapshot_has_the_format_of_kafka() -> None:
     entry = SnapshotEntry(1, 2, 3, 4, 5, 6, 7, 8)
     data = encode_snapshot([entry])
     assert data.hex() == (
@@ -192,7 +192,7 @@ def header_of(producer_id: int, sequence: int = 0) -> BatchHeader:
     return parse_header(batch(producer_id=producer_id, epoch=0, sequence=sequence), 0)
 
 
-def test_a_partition_forgets_the_producer_that_was_silent_for_longest_where_it_knows_too_many() -> None:
+def test_a_partition_with_too_many_producers_forgets_the_one_that_was_silent_longest() -> None:
     count = ProducerCount()
     states = ProducerStates(count)
     for producer_id in range(PARTITION_MAX):
@@ -206,7 +206,7 @@ def test_a_partition_forgets_the_producer_that_was_silent_for_longest_where_it_k
     assert count.total == 0
 
 
-def test_where_a_broker_knows_too_many_each_new_producer_takes_the_place_of_one_in_its_partition() -> None:
+def test_a_new_producer_replaces_one_of_its_partition_if_the_broker_has_too_many() -> None:
     count = ProducerCount(total_max=20)
     crowd, others = ProducerStates(count), ProducerStates(count)
     for producer_id in range(100):
@@ -220,7 +220,7 @@ def test_where_a_broker_knows_too_many_each_new_producer_takes_the_place_of_one_
     assert count.total == 5
 
 
-def test_of_a_snapshot_with_too_many_producers_the_newest_are_taken() -> None:
+def test_the_newest_producers_are_loaded_from_a_snapshot_with_too_many() -> None:
     entries = [SnapshotEntry(number, 0, 0, number, 0, NOW_MS - number, -1, -1) for number in range(PARTITION_MAX + 10)]
     states = ProducerStates(ProducerCount(), entries)
     assert states.producers.keys() == set(range(PARTITION_MAX))

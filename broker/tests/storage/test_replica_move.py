@@ -52,7 +52,7 @@ class NotedFile:
 
 
 class NotedSteps(PosixFileSystem):
-    """What was synced and renamed, in order."""
+    """A file system that records syncs and renames in order."""
 
     def __init__(self) -> None:
         self.steps: list[tuple[str, str, int]] = []
@@ -75,7 +75,7 @@ class NotedSteps(PosixFileSystem):
 
 
 class CallsOff(PosixFileSystem):
-    """Calls `meanwhile` before it writes an index of a copy, as the loop may while a thread syncs that."""
+    """A file system that calls `meanwhile` before it writes an index, as the loop may while a thread syncs."""
 
     def __init__(self) -> None:
         self.meanwhile: Callable[[], object] = lambda: None
@@ -111,8 +111,8 @@ def begun(logs: LogManager, directory: Path) -> ReplicaMove:
     return move
 
 
-def test_a_move_that_is_refused_leaves_the_one_that_is_under_way(tmp_path: Path) -> None:
-    """Whoever asks again and again would else keep that from its end."""
+def test_a_refused_move_does_not_cancel_the_one_in_progress(tmp_path: Path) -> None:
+    """Repeated requests would otherwise keep the move from completing."""
     logs = started(tmp_path, PosixFileSystem(), dirs="abc")
     log = filled(logs, tmp_path / "a")
     damaged = tmp_path / "b" / str(FLIGHTS)
@@ -122,10 +122,10 @@ def test_a_move_that_is_refused_leaves_the_one_that_is_under_way(tmp_path: Path)
         logs.moves.start(FLIGHTS, str(tmp_path / "b"))
     assert logs.moves.under_way == {FLIGHTS: move}
     assert logs.moves.start(FLIGHTS, log.log_dir) is None
-    assert logs.moves.under_way == {}, "to where it is: called off"
+    assert logs.moves.under_way == {}, "a move to the current log dir cancels the move"
 
 
-def test_a_log_does_not_move_to_where_a_damaged_one_has_its_name(tmp_path: Path) -> None:
+def test_a_log_does_not_move_to_a_log_dir_with_a_damaged_log_of_its_name(tmp_path: Path) -> None:
     logs = started(tmp_path, PosixFileSystem())
     filled(logs, tmp_path / "a")
     damaged = tmp_path / "b" / str(FLIGHTS)
@@ -136,7 +136,7 @@ def test_a_log_does_not_move_to_where_a_damaged_one_has_its_name(tmp_path: Path)
     assert not logs.moves.under_way
 
 
-def test_appends_and_reads_go_on_during_the_move_and_after_it(tmp_path: Path) -> None:
+def test_appends_and_reads_continue_during_and_after_a_move(tmp_path: Path) -> None:
     logs = started(tmp_path, PosixFileSystem())
     old = filled(logs, tmp_path / "a")
     old.increment_log_start_offset(7)
@@ -164,8 +164,8 @@ def test_appends_and_reads_go_on_during_the_move_and_after_it(tmp_path: Path) ->
     assert list((tmp_path / "a").glob("flights-0*")) == []
 
 
-def test_a_producer_may_repeat_any_of_the_last_five_batches_after_the_move(tmp_path: Path) -> None:
-    """They were under way when their leader died, and the follower that leads now has moved its log meanwhile."""
+def test_a_producer_may_repeat_any_of_its_last_five_batches_after_a_move(tmp_path: Path) -> None:
+    """The batches were in flight when their leader died, and the new leader has moved its log meanwhile."""
     logs = started(tmp_path, PosixFileSystem())
     filled(logs, tmp_path / "a")
     new = logs.moves.finish(begun(logs, tmp_path / "b"))
@@ -177,7 +177,7 @@ def test_a_producer_may_repeat_any_of_the_last_five_batches_after_the_move(tmp_p
     assert append(new, batch(1, producer_id=8, epoch=0, sequence=23)).base_offset == 23
 
 
-def test_segments_that_go_during_the_move_are_not_in_the_copy(tmp_path: Path) -> None:
+def test_segments_deleted_during_a_move_are_not_in_the_copy(tmp_path: Path) -> None:
     logs = started(tmp_path, PosixFileSystem())
     log = filled(logs, tmp_path / "a")
     move = begun(logs, tmp_path / "b")
@@ -189,8 +189,8 @@ def test_segments_that_go_during_the_move_are_not_in_the_copy(tmp_path: Path) ->
     assert sorted(path.name for path in (tmp_path / "b/flights-0").glob("*.log"))[0] == f"{5:020d}.log"
 
 
-def test_all_of_a_copy_is_on_the_disk_before_it_takes_the_logs_place(tmp_path: Path) -> None:
-    """Segments too that were rolled after the last `sync`: the recovery point of the copy is its end."""
+def test_a_copy_is_completely_synced_before_it_replaces_the_log(tmp_path: Path) -> None:
+    """This includes segments that were rolled after the last `sync`: the recovery point of the copy is its end."""
     files = NotedSteps()
     logs = started(tmp_path, files)
     log = filled(logs, tmp_path / "a")
@@ -207,7 +207,7 @@ def test_all_of_a_copy_is_on_the_disk_before_it_takes_the_logs_place(tmp_path: P
     assert new.epochs.save_call() is None
 
 
-def test_a_power_cut_in_the_swap_leaves_the_log_under_one_name(tmp_path: Path) -> None:
+def test_each_rename_of_a_swap_is_synced_before_the_next(tmp_path: Path) -> None:
     files = NotedSteps()
     logs = started(tmp_path, files)
     old = filled(logs, tmp_path / "a")
@@ -225,8 +225,8 @@ def test_a_power_cut_in_the_swap_leaves_the_log_under_one_name(tmp_path: Path) -
     ]
 
 
-def test_after_a_truncation_all_is_missing_in_the_copy(tmp_path: Path) -> None:
-    """So that nobody swaps what would have to be copied anew in one turn."""
+def test_the_lag_of_a_copy_is_the_whole_log_after_a_truncation(tmp_path: Path) -> None:
+    """The swap would otherwise have to copy all of the log again in one turn."""
     logs = started(tmp_path, PosixFileSystem())
     log = filled(logs, tmp_path / "a")
     move = begun(logs, tmp_path / "b")
@@ -236,7 +236,7 @@ def test_after_a_truncation_all_is_missing_in_the_copy(tmp_path: Path) -> None:
     assert move.lag_bytes == 22 * SIZE
 
 
-def test_after_a_truncation_the_copy_begins_anew(tmp_path: Path) -> None:
+def test_a_copy_starts_again_after_a_truncation(tmp_path: Path) -> None:
     logs = started(tmp_path, PosixFileSystem())
     log = filled(logs, tmp_path / "a")
     move = begun(logs, tmp_path / "b")
@@ -249,8 +249,8 @@ def test_after_a_truncation_the_copy_begins_anew(tmp_path: Path) -> None:
     assert len(read_all(new)) == 23
 
 
-def test_a_log_that_comes_back_owes_nothing_to_what_its_old_log_dir_noted_of_it(tmp_path: Path) -> None:
-    """It was cut meanwhile: what is appended below the old recovery point may be torn by a power cut."""
+def test_a_log_that_moves_back_does_not_get_the_recovery_point_it_had_there_before(tmp_path: Path) -> None:
+    """The log was truncated meanwhile: records appended below the old recovery point may be torn by a power cut."""
     logs = started(tmp_path, PosixFileSystem())
     log = filled(logs, tmp_path / "a")
     log.flush()
@@ -265,7 +265,7 @@ def test_a_log_that_comes_back_owes_nothing_to_what_its_old_log_dir_noted_of_it(
     assert noted.get(FLIGHTS, 0) <= log.syncs.recovery_point == 10
 
 
-def test_a_move_to_where_the_log_is_calls_the_running_one_off(tmp_path: Path) -> None:
+def test_a_move_to_the_current_log_dir_cancels_the_one_in_progress(tmp_path: Path) -> None:
     logs = started(tmp_path, PosixFileSystem())
     filled(logs, tmp_path / "a")
     move = begun(logs, tmp_path / "b")
@@ -277,10 +277,10 @@ def test_a_move_to_where_the_log_is_calls_the_running_one_off(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("is_deleted", [False, True])
-def test_a_move_that_is_called_off_while_a_thread_syncs_it_is_no_failure_of_a_disk(
+def test_a_move_that_is_cancelled_during_its_sync_does_not_count_as_a_failed_disk(
     tmp_path: Path, is_deleted: bool
 ) -> None:
-    """All other partitions of the log dir that it went to would go offline, also where the first log dir has failed."""
+    """All other partitions of the target log dir would otherwise go offline, even if the first log dir has failed."""
     files = CallsOff()
     logs = started(tmp_path, files)
     log = filled(logs, tmp_path / "a")
@@ -292,7 +292,7 @@ def test_a_move_that_is_called_off_while_a_thread_syncs_it_is_no_failure_of_a_di
     assert [each.state for each in map(file_names.parse_partition_dir, names(tmp_path / "b")) if each] == ["-delete"]
 
 
-def test_a_move_to_an_unknown_directory_is_refused(tmp_path: Path) -> None:
+def test_a_move_to_an_unknown_log_dir_is_refused(tmp_path: Path) -> None:
     logs = started(tmp_path, PosixFileSystem())
     filled(logs, tmp_path / "a")
     with pytest.raises(ApiError, match="log dir /nowhere is unknown; the broker has"):
@@ -300,7 +300,7 @@ def test_a_move_to_an_unknown_directory_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("renames", [0, 1, 2])
-def test_a_crash_at_any_step_of_the_swap_leaves_the_whole_log_once(tmp_path: Path, renames: int) -> None:
+def test_a_crash_at_any_step_of_a_swap_leaves_the_whole_log_once(tmp_path: Path, renames: int) -> None:
     files = DiesAtARename()
     logs = started(tmp_path, files)
     filled(logs, tmp_path / "a")
@@ -321,7 +321,7 @@ def test_a_crash_at_any_step_of_the_swap_leaves_the_whole_log_once(tmp_path: Pat
 
 
 @pytest.mark.parametrize("step", range(1, 31))
-def test_wherever_a_disk_fails_in_the_swap_the_log_goes_on_where_it_was(tmp_path: Path, step: int) -> None:
+def test_a_log_stays_in_its_log_dir_if_any_step_of_a_swap_fails(tmp_path: Path, step: int) -> None:
     files, trash = FailsOnce(), Trash()
     files.code = errno.ENOSPC
     logs = started(tmp_path, files, trash)
@@ -343,7 +343,7 @@ def test_wherever_a_disk_fails_in_the_swap_the_log_goes_on_where_it_was(tmp_path
     assert list(tmp_path.glob("*/flights-0*")) == [Path(current.directory)]
 
 
-def test_a_move_that_a_crash_interrupted_is_known_to_the_next_start(tmp_path: Path) -> None:
+def test_the_next_start_knows_a_move_that_a_crash_interrupted(tmp_path: Path) -> None:
     logs = started(tmp_path, PosixFileSystem())
     filled(logs, tmp_path / "a")
     begun(logs, tmp_path / "b")
@@ -356,7 +356,7 @@ def test_a_move_that_a_crash_interrupted_is_known_to_the_next_start(tmp_path: Pa
     assert list((tmp_path / "b").glob("flights*")) == []
 
 
-def test_a_log_whose_topic_id_the_disk_has_not_taken_yet_has_it_after_a_move(tmp_path: Path) -> None:
+def test_a_log_whose_topic_id_is_not_on_the_disk_yet_has_it_after_a_move(tmp_path: Path) -> None:
     logs = started(tmp_path, PosixFileSystem())
     log = filled(logs, tmp_path / "a")
     (Path(log.directory) / "partition.metadata").write_bytes(b"")

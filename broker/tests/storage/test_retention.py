@@ -1,4 +1,4 @@
-"""What retention deletes, and what deletion leaves behind."""
+"""The segments that retention deletes, and the state that a deletion leaves."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ DAY_MS = 86_400_000
 
 
 def days(tmp_path: Path, **settings: int) -> tuple[OneLog, Log]:
-    """Five segments of two batches, a day between one and the next; the last is active."""
+    """Return a log with five segments of two batches, a day between one and the next; the last is active."""
     one = OneLog(tmp_path).with_config(segment_bytes=2 * SIZE, roll_ms=10 * DAY_MS, **settings)
     log = one.open()
     for number in range(10):
@@ -32,7 +32,7 @@ def bases(log: Log) -> list[int]:
     ("now_days", "left"),
     [(2, [0, 2, 4, 6, 8]), (2.1, [2, 4, 6, 8]), (4.5, [6, 8]), (5.5, [8]), (6.5, [10])],
 )
-def test_segments_whose_newest_record_is_too_old_go(tmp_path: Path, now_days: float, left: list[int]) -> None:
+def test_segments_whose_newest_record_is_too_old_are_deleted(tmp_path: Path, now_days: float, left: list[int]) -> None:
     _, log = days(tmp_path, retention_ms=2 * DAY_MS)
     enforce_retention(log, NOW_MS + int(now_days * DAY_MS), high_watermark=10)
     assert bases(log) == left
@@ -52,7 +52,7 @@ def test_segments_whose_newest_record_is_too_old_go(tmp_path: Path, now_days: fl
         (-1, [0, 2, 4, 6, 8]),
     ],
 )
-def test_segments_go_while_the_excess_is_at_least_one_of_them(
+def test_segments_are_deleted_while_the_log_is_too_large_by_at_least_one_of_them(
     tmp_path: Path, retention_bytes: int, left: list[int]
 ) -> None:
     _, log = days(tmp_path, retention_bytes=retention_bytes)
@@ -62,7 +62,7 @@ def test_segments_go_while_the_excess_is_at_least_one_of_them(
 
 @pytest.mark.parametrize(("start", "left"), [(1, [0, 2, 4, 6, 8]), (4, [4, 6, 8]), (5, [4, 6, 8]), (10, [8])])
 @pytest.mark.parametrize("policy", list(CleanupPolicy))
-def test_segments_below_the_log_start_offset_go_whatever_the_policy(
+def test_segments_below_the_log_start_offset_are_deleted_with_every_policy(
     tmp_path: Path, start: int, left: list[int], policy: CleanupPolicy
 ) -> None:
     _, log = days(tmp_path)
@@ -80,13 +80,15 @@ def test_a_compacted_topic_keeps_old_segments(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("high_watermark", "left"), [(0, [0, 2, 4, 6, 8]), (5, [4, 6, 8]), (9, [8]), (10, [10])])
-def test_nothing_at_or_past_the_high_watermark_goes(tmp_path: Path, high_watermark: int, left: list[int]) -> None:
+def test_no_record_at_or_past_the_high_watermark_is_deleted(
+    tmp_path: Path, high_watermark: int, left: list[int]
+) -> None:
     _, log = days(tmp_path, retention_ms=0)
     enforce_retention(log, NOW_MS + 100 * DAY_MS, high_watermark)
     assert bases(log) == left
 
 
-def test_records_without_timestamps_count_from_the_files_time(tmp_path: Path) -> None:
+def test_records_without_timestamps_are_as_old_as_their_file(tmp_path: Path) -> None:
     one = OneLog(tmp_path).with_config(segment_bytes=SIZE, retention_ms=DAY_MS)
     log = one.open()
     for _ in range(3):
@@ -96,7 +98,7 @@ def test_records_without_timestamps_count_from_the_files_time(tmp_path: Path) ->
     assert enforce_retention(log, written_ms + DAY_MS + 60_000, 3) == 3
 
 
-def test_a_log_that_was_loaded_knows_how_old_its_segments_are(tmp_path: Path) -> None:
+def test_a_loaded_log_knows_the_age_of_its_segments(tmp_path: Path) -> None:
     one, log = days(tmp_path, retention_ms=2 * DAY_MS)
     close_logs([log])
     again = one.open(recovery_point=10, clean=True)
@@ -115,7 +117,7 @@ def test_deleted_files_are_renamed_at_once_and_removed_after_the_delay(tmp_path:
     assert due == [f"{0:020d}{suffix}.deleted" for suffix in (".index", ".log", ".timeindex")]
 
 
-def test_epochs_and_snapshots_of_what_went_are_forgotten(tmp_path: Path) -> None:
+def test_epochs_and_snapshots_of_deleted_segments_are_forgotten(tmp_path: Path) -> None:
     one = OneLog(tmp_path).with_config(segment_bytes=2 * SIZE)
     log = one.open()
     for number in range(10):

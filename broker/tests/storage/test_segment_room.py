@@ -1,4 +1,4 @@
-"""The bounds of a segment that are computed once for many appends."""
+"""The limits of a segment, which are computed once for many appends."""
 
 import random
 from pathlib import Path
@@ -9,8 +9,8 @@ from barnabas_broker.storage.logs.log_closing import write_pending
 from barnabas_broker.storage.logs.truncation import cut
 
 
-def test_segments_roll_where_all_rules_looked_at_for_each_batch_say_so(tmp_path: Path) -> None:
-    """Sizes, times, full indexes and settings take turns to be what rolls."""
+def test_segments_roll_exactly_where_a_check_of_all_rules_for_each_batch_rolls_them(tmp_path: Path) -> None:
+    """Sizes, times, full indexes and settings are each the reason for some of the rolls."""
     chance = random.Random(7)
     one = OneLog(tmp_path)
     log = one.open()

@@ -1,4 +1,4 @@
-"""A log's topic id is on the disk soon after the log, and one that went with the power comes back, or its log goes."""
+"""A topic id that a power cut has lost is written again, or its log is set aside."""
 
 import errno
 import os
@@ -38,7 +38,7 @@ def end(logs: LogManager) -> None:
 
 
 def lose_ids(path: Path, left: bytes) -> None:
-    """Two logs, one of which has records, as a power cut may leave them."""
+    """Make two logs, one of which has records, and leave their topic ids as a power cut may."""
     logs = started(path)
     append(logs.create(WRITTEN, TOPIC_ID, LogConfig()), batch(3))
     logs.create(EMPTY, TOPIC_ID, LogConfig())
@@ -48,7 +48,7 @@ def lose_ids(path: Path, left: bytes) -> None:
 
 
 @pytest.mark.parametrize("left", [b"", b"version: 0\ntopic_id: ", b"\0\0\0\0"])
-def test_a_topic_id_that_went_with_the_power_is_written_again(tmp_path: Path, left: bytes) -> None:
+def test_a_topic_id_that_a_power_cut_has_lost_is_written_again(tmp_path: Path, left: bytes) -> None:
     lose_ids(tmp_path, left)
     again = started(tmp_path, TopicLookup(only_topic={"flights": TOPIC_ID}.get))
     assert [again.claim(each, TOPIC_ID) for each in (WRITTEN, EMPTY)] == [again.logs[WRITTEN], again.logs[EMPTY]]
@@ -56,10 +56,10 @@ def test_a_topic_id_that_went_with_the_power_is_written_again(tmp_path: Path, le
     assert {log.topic_id for log in started(tmp_path).logs.values()} == {TOPIC_ID}
 
 
-def test_a_log_whose_topic_nobody_can_tell_is_set_aside_and_kept(tmp_path: Path) -> None:
+def test_a_log_with_records_whose_topic_cannot_be_determined_is_set_aside(tmp_path: Path) -> None:
     lose_ids(tmp_path, b"")
     again = started(tmp_path)
-    assert again.logs.keys() == {EMPTY}, "one without records is of whoever takes it"
+    assert again.logs.keys() == {EMPTY}, "a log without records may be used by any topic"
     assert [stray.topic_partition for stray in again.strays] == [WRITTEN]
     assert again.strays.totals()[str(tmp_path)].size_bytes >= len(batch(3))
     assert again.has_lost(WRITTEN), "a new one may be made"
@@ -70,11 +70,11 @@ def refuse(*_: object) -> int:
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-def test_a_full_disk_keeps_no_log_from_its_topic_which_each_start_finds_again(
+def test_a_log_without_a_topic_id_is_used_by_its_topic_even_on_a_full_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lose_ids(tmp_path, b"")
-    (tmp_path / ".sync-failed").unlink()  # None has failed: the process is dead, and that is all.
+    (tmp_path / ".sync-failed").unlink()  # No sync has failed: only the process has died.
     with monkeypatch.context() as full:
         full.setattr(os, "pwrite", refuse)
         again = started(tmp_path, TopicLookup(only_topic={"flights": TOPIC_ID}.get))
@@ -86,7 +86,7 @@ def test_a_full_disk_keeps_no_log_from_its_topic_which_each_start_finds_again(
     assert not again.strays.totals()
 
 
-def test_a_full_disk_takes_no_new_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_log_cannot_be_created_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     logs = started(tmp_path)
     monkeypatch.setattr(os, "pwrite", refuse)
     with pytest.raises(DiskFull):

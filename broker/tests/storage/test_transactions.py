@@ -1,4 +1,4 @@
-"""The transactions of one log: markers, the last stable offset, the index of aborted ones, and what a crash leaves."""
+"""The transactions of one log: markers, the last stable offset, the index of aborted ones, and their recovery."""
 
 import struct
 from pathlib import Path
@@ -23,7 +23,7 @@ TRANSACTIONAL = 0x10
 
 
 def send(log: Log, producer_id: int, sequence: int, *, epoch: int = 0, value: bytes = b"value") -> int:
-    """Append one record of a transaction; its offset."""
+    """Append one record of a transaction, and return its offset."""
     data = encode_batch(
         [Record(0, NOW_MS, None, value)],
         attributes=TRANSACTIONAL,
@@ -35,7 +35,7 @@ def send(log: Log, producer_id: int, sequence: int, *, epoch: int = 0, value: by
 
 
 def end(log: Log, producer_id: int, *, epoch: int = 0, commit: bool = False, version: int = 0) -> int:
-    """Append a marker; its offset."""
+    """Append a marker, and return its offset."""
     marker = Marker(producer_id, epoch, 0, commit)
     return append_marker(log, marker, version, max(log.epochs.latest_epoch, 0), NOW_MS)
 
@@ -65,7 +65,7 @@ def aborted(log: Log, offset: int = 0, bytes_max: int = 1 << 20) -> list[tuple[i
         (0, True, -1, 7, ErrorCode.INVALID_PRODUCER_EPOCH),
     ],
 )
-def test_which_markers_a_producer_at_epoch_3_takes(
+def test_markers_are_checked_against_the_epochs_of_the_producer_and_the_coordinator(
     version: int, is_open: bool, epoch: int, coordinator_epoch: int, refusal: ErrorCode | None
 ) -> None:
     producer = Producer(ALPHA, 3)
@@ -102,7 +102,7 @@ def test_readers_of_committed_records_stop_at_the_first_open_transaction(tmp_pat
     assert stable(log, high_watermark=6) == 6
 
 
-def test_the_index_names_the_aborted_transactions_of_what_is_read(tmp_path: Path) -> None:
+def test_the_transaction_index_returns_the_aborted_transactions_of_a_read(tmp_path: Path) -> None:
     log = OneLog(tmp_path).with_config(segment_bytes=300).open()
     send(log, ALPHA, 0)
     send(log, BETA, 0)
@@ -121,7 +121,7 @@ def test_the_index_names_the_aborted_transactions_of_what_is_read(tmp_path: Path
     assert data == struct.pack(">hqqqq", 0, BETA, 1, 9, 0) + struct.pack(">hqqqq", 0, ALPHA, 11, 12, 13)
 
 
-def test_a_crash_and_a_cut_leave_transactions_as_the_log_has_them(tmp_path: Path) -> None:
+def test_transactions_agree_with_the_log_after_a_crash_and_a_truncation(tmp_path: Path) -> None:
     made = OneLog(tmp_path)
     log = made.open()
     send(log, ALPHA, 0)
@@ -141,7 +141,7 @@ def test_a_crash_and_a_cut_leave_transactions_as_the_log_has_them(tmp_path: Path
     assert stable(made.open(recovery_point=log.log_end_offset, clean=True)) == 3
 
 
-def test_a_follower_knows_what_its_leader_knows(tmp_path: Path) -> None:
+def test_a_follower_has_the_same_transactions_as_its_leader(tmp_path: Path) -> None:
     leader, follower = OneLog(tmp_path / "leader").open(), OneLog(tmp_path / "follower").open()
     send(leader, ALPHA, 0)
     send(leader, BETA, 0)
@@ -156,7 +156,7 @@ def test_a_follower_knows_what_its_leader_knows(tmp_path: Path) -> None:
     assert follower.producers.snapshot() == leader.producers.snapshot()
 
 
-def test_a_late_record_of_an_ended_transaction_is_refused_where_epochs_rise(tmp_path: Path) -> None:
+def test_a_late_record_of_an_ended_transaction_is_refused_if_the_marker_raised_the_epoch(tmp_path: Path) -> None:
     log = OneLog(tmp_path).open()
     send(log, ALPHA, 0)
     end(log, ALPHA, epoch=1, version=2)

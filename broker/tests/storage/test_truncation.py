@@ -1,4 +1,4 @@
-"""A truncation costs what it cuts, and its log takes appends again once a crash cannot bring back what was cut."""
+"""A truncation reads little, and its log takes appends once a crash cannot bring the removed records back."""
 
 import random
 from pathlib import Path
@@ -28,7 +28,7 @@ from harness.retention import enforce_retention
 
 
 class CountingFiles(PosixFileSystem):
-    """Counts the bytes that are read, and the checkpoints that are written."""
+    """A file system that counts the bytes that are read, and the checkpoints that are written."""
 
     def __init__(self) -> None:
         self.bytes_read = 0
@@ -58,7 +58,7 @@ class _CountingFile(PosixFile):
 
 
 class NotedSyncs(PosixFileSystem):
-    """Logs that were synced, with their size then, and checkpoints that were written, in order."""
+    """A file system that records, in order, the synced logs with their size, and the written checkpoints."""
 
     def __init__(self) -> None:
         self.steps: list[tuple[str, int]] = []
@@ -90,7 +90,7 @@ BATCHES = 3000
 READ_BYTES_MAX = 64 * 1024
 
 
-def test_to_cut_a_log_without_idempotent_producers_reads_little_of_it(tmp_path: Path) -> None:
+def test_truncating_a_log_without_idempotent_producers_reads_little_of_it(tmp_path: Path) -> None:
     files = CountingFiles()
     log = OneLog(tmp_path, files=files).open()
     for _ in range(BATCHES):
@@ -107,7 +107,7 @@ def known(states: ProducerStates) -> dict[int, tuple[int, list[ProducedBatch]]]:
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_producers_are_those_of_a_log_that_never_had_what_was_cut(tmp_path: Path, seed: int) -> None:
+def test_a_truncated_log_has_the_producers_of_a_log_without_the_removed_records(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
     cut, kept = (
         OneLog(tmp_path / name).with_config(segment_bytes=chance.choice([2000, 10**6]), index_interval_bytes=200)
@@ -155,7 +155,7 @@ def refusal_of(log: Log, *, as_follower: bool) -> ErrorCode | None:
     return None
 
 
-def test_a_log_cut_below_its_recovery_point_takes_no_append_before_that_is_in_the_checkpoint(tmp_path: Path) -> None:
+def test_a_log_truncated_below_its_recovery_point_takes_no_appends_before_the_checkpoint(tmp_path: Path) -> None:
     files = CountingFiles()
     logs = manager(tmp_path, files)
     [log_dir] = logs.log_dirs
@@ -183,10 +183,10 @@ def test_a_log_cut_below_its_recovery_point_takes_no_append_before_that_is_in_th
 
 
 @pytest.mark.parametrize("segment_bytes", [100, 10_000])
-def test_a_log_that_is_cut_below_its_start_outlives_a_crash_with_what_is_appended_then(
+def test_a_log_truncated_below_its_start_offset_keeps_later_records_after_a_crash(
     tmp_path: Path, segment_bytes: int
 ) -> None:
-    """Somebody has deleted records, and an unclean election those after them."""
+    """Records were deleted by a request, and the records after them by an unclean election."""
     where, config = TopicPartition("flights", 0), LogConfig(segment_bytes=segment_bytes)
     logs = manager(tmp_path, PosixFileSystem())
     log = logs.create(where, UUID(int=7), config)
@@ -205,8 +205,8 @@ def test_a_log_that_is_cut_below_its_start_outlives_a_crash_with_what_is_appende
     assert len(read_all(again)) == 1
 
 
-def test_a_cut_of_what_was_synced_is_on_the_disk_before_the_log_takes_appends(tmp_path: Path) -> None:
-    """Else a power cut brings the records that were cut back, between those before them and a later segment."""
+def test_a_truncation_of_synced_records_is_synced_before_the_log_takes_appends(tmp_path: Path) -> None:
+    """A power cut would otherwise bring the removed records back, before those of a later segment."""
     files = NotedSyncs()
     logs = manager(tmp_path, files)
     [log_dir] = logs.log_dirs
@@ -224,12 +224,12 @@ def test_a_cut_of_what_was_synced_is_on_the_disk_before_the_log_takes_appends(tm
     logs.truncated.complete(log_dir)
     left = synced.segments.active.size_bytes
     assert files.steps[:2] == [("flights-0", left), ("recovery-point-offset-checkpoint", 0)]
-    assert "flights-1" not in {name for name, _ in files.steps}, "its last minutes may wait in the page cache"
+    assert "flights-1" not in {name for name, _ in files.steps}, "unsynced records may wait in the page cache"
     assert append(synced, batch()).base_offset == 2
 
 
-def test_a_cut_of_what_a_start_has_found_is_on_the_disk_before_the_log_takes_appends(tmp_path: Path) -> None:
-    """All that a power cut has left is on the disk, above the recovery point, too."""
+def test_a_truncation_of_records_found_at_a_start_is_synced_before_the_log_takes_appends(tmp_path: Path) -> None:
+    """All records that a power cut has left are on the disk, also those above the recovery point."""
     where, files = TopicPartition("flights", 0), NotedSyncs()
     logs = manager(tmp_path, files)
     log = logs.create(where, UUID(int=7), LogConfig())
@@ -251,10 +251,10 @@ def test_a_cut_of_what_a_start_has_found_is_on_the_disk_before_the_log_takes_app
     append(log, batch())
     files.steps.clear()
     truncate_to(log, 2)
-    assert not log.known_producers.are_held_back, "what came since was never found, nor synced"
+    assert not log.known_producers.are_held_back, "the later records were neither found by a start nor synced"
 
 
-def test_a_cut_while_a_sync_is_under_way_is_on_the_disk_before_the_log_takes_appends(tmp_path: Path) -> None:
+def test_a_truncation_during_a_sync_is_synced_before_the_log_takes_appends(tmp_path: Path) -> None:
     files = NotedSyncs()
     logs = manager(tmp_path, files)
     logs.truncated.on_added = lambda _: None
@@ -269,10 +269,10 @@ def test_a_cut_while_a_sync_is_under_way_is_on_the_disk_before_the_log_takes_app
     assert (log.syncs.recovery_point, log.known_producers.are_held_back) == (0, True)
 
 
-def test_a_cut_of_what_came_while_a_sync_was_under_way_is_on_the_disk_before_the_log_takes_appends(
+def test_a_truncation_of_records_appended_during_a_sync_is_synced_before_the_log_takes_appends(
     tmp_path: Path,
 ) -> None:
-    """The sync took some of it along. With a later segment a power cut would leave records of two leaders."""
+    """The sync may have written some of them: with a later segment a power cut would leave records of two leaders."""
     logs = manager(tmp_path, NotedSyncs())
     logs.truncated.on_added = lambda _: None
     log = logs.create(TopicPartition("flights", 0), UUID(int=7), LogConfig())
@@ -284,12 +284,12 @@ def test_a_cut_of_what_came_while_a_sync_was_under_way_is_on_the_disk_before_the
     log.syncs.flushed(job, log.log_end_offset)
     append(log, batch(4))
     truncate_to(log, 5)
-    assert not log.known_producers.are_held_back, "what came after the sync did not go along"
+    assert not log.known_producers.are_held_back, "the records after the sync were not synced"
     truncate_to(log, 1)
     assert (log.syncs.recovery_point, log.log_end_offset, log.known_producers.are_held_back) == (1, 1, True)
 
 
-def test_a_cut_of_a_segment_that_no_sync_has_met_waits_for_none(tmp_path: Path) -> None:
+def test_a_truncation_of_a_segment_that_was_never_synced_waits_for_no_sync(tmp_path: Path) -> None:
     logs = manager(tmp_path, NotedSyncs())
     logs.truncated.on_added = lambda _: None
     log = logs.create(TopicPartition("flights", 0), UUID(int=7), LogConfig())
@@ -302,7 +302,9 @@ def test_a_cut_of_a_segment_that_no_sync_has_met_waits_for_none(tmp_path: Path) 
     assert not log.known_producers.are_held_back
 
 
-def test_a_log_with_producers_takes_no_appends_before_they_are_loaded_from_the_last_snapshot(tmp_path: Path) -> None:
+def test_a_truncated_log_takes_no_appends_before_its_producers_are_loaded_from_the_last_snapshot(
+    tmp_path: Path,
+) -> None:
     files = CountingFiles()
     logs = manager(tmp_path, files)
     [log_dir] = logs.log_dirs
@@ -317,11 +319,11 @@ def test_a_log_with_producers_takes_no_appends_before_they_are_loaded_from_the_l
     assert log.known_producers.snapshots.offsets == [10]
     files.checkpoints = 0
     logs.truncated.complete(log_dir)
-    assert files.checkpoints == 0, "nothing that was cut may be on the disk"
+    assert files.checkpoints == 0, "no removed record can be on the disk"
     assert log.producers.last_offsets() == {1: 11}
 
 
-def test_what_is_done_for_a_truncation_is_void_after_the_next(tmp_path: Path) -> None:
+def test_the_producers_loaded_for_a_truncation_are_dropped_after_the_next_truncation(tmp_path: Path) -> None:
     logs = manager(tmp_path, PosixFileSystem())
     [log_dir] = logs.log_dirs
     logs.truncated.on_added = lambda _: None
@@ -341,7 +343,7 @@ def test_what_is_done_for_a_truncation_is_void_after_the_next(tmp_path: Path) ->
     assert append(log, batch(producer_id=1, epoch=0, sequence=5)).duplicate
 
 
-def test_a_full_disk_keeps_a_truncated_log_from_appends_until_the_checkpoint_is_written(
+def test_a_truncated_log_takes_no_appends_while_its_checkpoint_has_to_be_retried(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     logs = manager(tmp_path, PosixFileSystem())

@@ -37,7 +37,7 @@ Pair = tuple[bytes | None, bytes | None]
 
 
 class HelperHere:
-    """Answers as the helper process does. `before` and `after` may look at a request, change the world, or raise."""
+    """A helper in this process. `before` and `after` may look at a request, change the world, or raise."""
 
     def __init__(self, files: FileSystem) -> None:
         self.worker = Worker(files, lambda seconds: None)
@@ -59,7 +59,7 @@ class HelperHere:
 
 @dataclass
 class OneCompactedLog:
-    """Opens, fills, compacts, crashes and opens again."""
+    """A compacted log, which a test fills, compacts, crashes and opens again."""
 
     path: Path
     config: LogConfig = field(default_factory=lambda: LogConfig(cleanup_policies=COMPACT, min_cleanable_dirty_ratio=0))
@@ -73,7 +73,7 @@ class OneCompactedLog:
         self.open()
 
     def open(self) -> None:
-        """As after a crash: everything that was only in memory is gone."""
+        """Open the log as after a crash: everything that was only in memory is lost."""
         environment = LogEnvironment(self.files, OpenFiles(100), Trash(), random.Random(0))
         self.logs = LogManager(
             environment,
@@ -99,7 +99,7 @@ class OneCompactedLog:
         )
 
     def crash(self) -> None:
-        """Nothing is written any more, and the directory is free for the next one."""
+        """End all writes, release the directory, and open the log again."""
         for log_dir in self.logs.log_dirs:
             log_dir.fail(StorageError(str(self.path), "crashed"))
         self.open()
@@ -131,7 +131,7 @@ class OneCompactedLog:
         attributes: int = 0,
         leader_epoch: int = 0,
     ) -> int:
-        """One batch; its base offset."""
+        """Append one batch, and return its base offset."""
         times = timestamps or [self.clock.now_ms()] * len(pairs)
         records = [
             Record(number, time, key, value)
@@ -149,18 +149,18 @@ class OneCompactedLog:
         return self.log.append(data, parse_header(data, 0), leader_epoch, self.clock.now_ms()).base_offset
 
     def roll(self) -> None:
-        """And sync what was rolled, as is done each second."""
+        """Roll the log, and sync the rolled segments, as a broker does each second."""
         self.log.roll(self.clock.now_ms())
         flush_below(self.log, self.log.segments.active.base_offset)
 
     def clean(self) -> bool:
-        """One round, if a log is due; what was rolled is synced before, as it is each second."""
+        """Do one round if a log is due, after a sync of rolled segments, which a broker does each second."""
         for log in self.logs.logs.values():
             flush_below(log, log.segments.active.base_offset)
         return asyncio.run(self.cleaner.clean_dirtiest())
 
     def batches(self) -> list[tuple[BatchHeader, list[Record]]]:
-        """All of the log, as a consumer would meet it."""
+        """Return all batches of the log with their records, as a consumer reads them."""
         found: list[tuple[BatchHeader, list[Record]]] = []
         log, offset = self.log, self.log.log_start_offset
         while offset < log.log_end_offset:
@@ -179,7 +179,7 @@ class OneCompactedLog:
         return found
 
     def records(self) -> dict[int, Pair]:
-        """Key and value by offset."""
+        """Return key and value by offset."""
         return {
             header.base_offset + record.offset_delta: (record.key, record.value)
             for header, records in self.batches()

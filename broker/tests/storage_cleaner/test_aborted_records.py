@@ -1,4 +1,4 @@
-"""Compaction beside transactions: aborted records go and take the place of none, and markers go last."""
+"""Compaction of transactions: aborted records are removed and supersede no others; markers are removed last."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,17 +20,17 @@ def a_log(path: Path) -> OneCompactedLog:
 
 
 def send(made: OneCompactedLog, pairs: Sequence[Pair], producer_id: int = ALPHA, sequence: int = 0) -> int:
-    """Append a batch of a transaction; its base offset."""
+    """Append a batch of a transaction, and return its base offset."""
     return made.append(pairs, producer_id=producer_id, sequence=sequence, attributes=TRANSACTIONAL)
 
 
 def end(made: OneCompactedLog, producer_id: int = ALPHA, *, epoch: int = 0, commit: bool = False) -> int:
-    """Append a marker; its offset."""
+    """Append a marker, and return its offset."""
     return append_marker(made.log, Marker(producer_id, epoch, 0, commit), 0, 0, made.clock.now_ms())
 
 
 def clean(made: OneCompactedLog) -> None:
-    """One round; the log has a record more that is dirty, or there would be none."""
+    """Do one round, with one more dirty record, because there would be no round without it."""
     made.append([(b"dirt", b"")])
     made.roll()
     assert made.clean()
@@ -47,7 +47,7 @@ def aborted(made: OneCompactedLog) -> list[tuple[int, int]]:
     return aborted_among(made.log, 0, records)
 
 
-def test_aborted_records_go_at_once_and_take_the_place_of_no_committed_one(tmp_path: Path) -> None:
+def test_aborted_records_are_removed_at_once_and_supersede_no_committed_ones(tmp_path: Path) -> None:
     made = a_log(tmp_path)
     made.append([(b"a", b"old")])
     made.append([(b"a", b"committed")])
@@ -62,7 +62,7 @@ def test_aborted_records_go_at_once_and_take_the_place_of_no_committed_one(tmp_p
     assert aborted(made) == [(ALPHA, 3)]
 
 
-def test_an_aborted_record_whose_marker_lies_above_the_round_counts_for_nothing(tmp_path: Path) -> None:
+def test_an_aborted_record_whose_marker_is_past_the_round_supersedes_no_others(tmp_path: Path) -> None:
     made = a_log(tmp_path)
     made.append([(b"a", b"committed")])
     send(made, [(b"a", b"aborted")])
@@ -72,7 +72,7 @@ def test_an_aborted_record_whose_marker_lies_above_the_round_counts_for_nothing(
     assert [value for key, value in made.records().values() if key == b"a"] == [b"committed"]
 
 
-def test_a_marker_stays_for_a_while_after_the_last_record_of_its_transaction(tmp_path: Path) -> None:
+def test_a_marker_is_removed_some_time_after_the_last_record_of_its_transaction(tmp_path: Path) -> None:
     made = a_log(tmp_path)
     send(made, [(b"a", b"aborted")])
     gone = end(made)
@@ -82,7 +82,7 @@ def test_a_marker_stays_for_a_while_after_the_last_record_of_its_transaction(tmp
     send(made, [(b"b", b"kept")], BETA, 1)
     needed, also_needed = end(made, commit=True), end(made, BETA, commit=True)
     clean(made)
-    assert markers(made) == [gone, also_gone, needed, also_needed], "this round has met their records"
+    assert markers(made) == [gone, also_gone, needed, also_needed], "this round still found their records"
     clean(made)
     assert markers(made) == [gone, also_gone, needed, also_needed]
     horizons = [header.base_offset for header, _ in made.batches() if header.attributes & DELETE_HORIZON_BIT]
@@ -97,7 +97,7 @@ def test_a_marker_stays_for_a_while_after_the_last_record_of_its_transaction(tmp
     assert made.log.producers.transactions.stable_until(100) == 100
 
 
-def test_the_marker_that_alone_knows_its_producers_epoch_stays(tmp_path: Path) -> None:
+def test_a_marker_is_kept_if_only_it_has_the_epoch_of_its_producer(tmp_path: Path) -> None:
     made = a_log(tmp_path)
     send(made, [(b"a", b"aborted")])
     fence = end(made, epoch=1)

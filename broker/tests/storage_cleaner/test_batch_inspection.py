@@ -63,7 +63,7 @@ def stored(data: bytes, inspected: Inspected) -> bytes:
 
 @pytest.mark.parametrize("target", [each for each in Compression if each is not Compression.PRODUCER])
 @pytest.mark.parametrize("source", list(Codec))
-def test_a_batch_gets_the_topics_codec_and_keeps_all_else(source: Codec, target: Compression) -> None:
+def test_a_batch_gets_the_topics_codec_and_is_otherwise_unchanged(source: Codec, target: Compression) -> None:
     data = batch(100, codec=source)
     result = inspect(data, LogConfig(compression=target))
     before, after = parse_header(data, 0), parse_header(result, 0)
@@ -87,7 +87,7 @@ def test_a_batch_gets_the_topics_codec_and_keeps_all_else(source: Codec, target:
         (LogConfig(timestamp_before_max_ms=1000, timestamp_type=TimestampType.LOG_APPEND_TIME), Codec.NONE, False),
     ],
 )
-def test_a_batch_must_be_looked_into_where_its_topic_asks_what_headers_do_not_tell(
+def test_a_batch_is_inspected_only_if_its_header_does_not_suffice_for_its_topic(
     config: LogConfig, codec: Codec, must: bool
 ) -> None:
     assert must_inspect(config, parse_header(batch(codec=codec), 0)) == must
@@ -123,7 +123,7 @@ def test_a_record_without_a_key_is_refused_for_a_compacted_topic_only(records: i
     assert inspect(data, LogConfig(compression=Compression.ZSTD))
 
 
-def test_few_records_of_few_bytes_are_looked_through_here_in_any_codec_that_they_keep() -> None:
+def test_small_batches_that_keep_their_codec_are_inspected_in_the_broker() -> None:
     def quick(config: LogConfig, data: bytes) -> bool:
         return is_quick(config, parse_header(data, 0), RECORDS_HERE_MAX)
 
@@ -137,14 +137,14 @@ def test_few_records_of_few_bytes_are_looked_through_here_in_any_codec_that_they
 
 
 @pytest.mark.parametrize("value_bytes", [UNPACKED_HERE_MAX // 2, UNPACKED_HERE_MAX])
-def test_what_unpacks_to_much_is_not_decided_here(value_bytes: int) -> None:
+def test_a_batch_that_unpacks_to_many_bytes_is_not_inspected_in_the_broker(value_bytes: int) -> None:
     data = bytes(encode_batch([Record(0, NOW_MS, b"k", bytes(value_bytes))], attributes=Codec.GZIP))
     decided = inspector().inspect_now(data, COMPACTED)
     assert decided == (Inspected(None, NOW_MS) if value_bytes < UNPACKED_HERE_MAX else None)
 
 
 @pytest.mark.parametrize("headers", [0, 2 * HEADERS_A_RECORD_HERE, 2 * HEADERS_A_RECORD_HERE + 1, 100_000])
-def test_records_of_many_headers_are_not_walked_through_here(headers: int) -> None:
+def test_records_with_many_headers_are_not_inspected_in_the_broker(headers: int) -> None:
     made = [Record(0, NOW_MS, b"k", b"v", [Header("h", None)] * headers)]
     data = bytes(encode_batch(made))
     decided = inspector().inspect_now(data, COMPACTED)
@@ -153,7 +153,7 @@ def test_records_of_many_headers_are_not_walked_through_here(headers: int) -> No
 
 
 @pytest.mark.parametrize("count", [MESSAGES_MAX + 1, RECORD_ERRORS_MAX + 1])
-def test_of_many_records_at_fault_not_all_have_a_message_and_of_too_many_none_is_named(count: int) -> None:
+def test_the_errors_and_messages_for_invalid_records_are_limited_in_number(count: int) -> None:
     data = bytes(encode_batch([Record(number, NOW_MS, None, b"") for number in range(count)]))
     with pytest.raises(BatchRefused) as refused:
         inspect(data, COMPACTED)
@@ -163,7 +163,7 @@ def test_of_many_records_at_fault_not_all_have_a_message_and_of_too_many_none_is
     assert refused.value.message.startswith(f"{count} of {count} records are refused: record 0 has no key,")
 
 
-def test_a_time_out_of_bounds_hidden_behind_a_modest_header_is_refused() -> None:
+def test_a_record_time_out_of_bounds_is_refused_even_if_the_header_hides_it() -> None:
     data = encode_batch(
         [Record(0, NOW_MS, b"k", b"v"), Record(1, NOW_MS + 3_600_001, b"k", b"v")], max_timestamp_ms=NOW_MS
     )
@@ -174,7 +174,7 @@ def test_a_time_out_of_bounds_hidden_behind_a_modest_header_is_refused() -> None
     assert inspect(batch(2, times=[-1, -1]), COMPACTED)
 
 
-def test_offsets_that_are_not_0_1_2_are_refused() -> None:
+def test_offset_deltas_that_are_not_consecutive_are_refused() -> None:
     data = encode_batch([Record(0, NOW_MS, b"k", b"v"), Record(2, NOW_MS, b"k", b"v")])
     with pytest.raises(ApiError, match="record 1 has the offset delta 2"):
         inspect(bytes(data), COMPACTED)
@@ -201,7 +201,9 @@ def test_a_small_batch_that_unpacks_to_more_than_allowed_is_refused() -> None:
     count=st.integers(1, 3),
     base_ms=st.integers(-(2**63), 2**63 - 1),
 )
-def test_hostile_batches_are_refused_or_stored_never_a_crash(body: bytes, codec: int, count: int, base_ms: int) -> None:
+def test_hostile_batches_are_refused_or_stored_and_never_cause_a_crash(
+    body: bytes, codec: int, count: int, base_ms: int
+) -> None:
     good = batch(1)
     header = parse_header(good, 0)._replace(attributes=codec, record_count=count, base_timestamp_ms=base_ms)
     data = bytearray(good[:61]) + body
@@ -218,7 +220,7 @@ def test_hostile_batches_are_refused_or_stored_never_a_crash(body: bytes, codec:
 
 
 class FailingHelper:
-    """Dies so many times, then answers."""
+    """A helper that dies so many times, and then answers."""
 
     def __init__(self, deaths: int) -> None:
         self.deaths = deaths
@@ -231,7 +233,7 @@ class FailingHelper:
         return await self.here.request(request)
 
 
-def test_a_helper_that_dies_once_is_asked_again_one_that_dies_twice_is_a_retriable_error() -> None:
+def test_an_inspection_is_retried_after_one_death_of_the_helper_and_fails_after_two() -> None:
     zstd = LogConfig(compression=Compression.ZSTD)
     assert parse_header(inspect(batch(), zstd, FailingHelper(1)), 0).compression == Codec.ZSTD
     with pytest.raises(ApiError, match="exit code -9; try again") as refused:
@@ -239,7 +241,7 @@ def test_a_helper_that_dies_once_is_asked_again_one_that_dies_twice_is_a_retriab
     assert refused.value.code == ErrorCode.REQUEST_TIMED_OUT
 
 
-def test_what_the_helper_cannot_do_is_refused_with_its_reason() -> None:
+def test_a_batch_that_the_helper_cannot_inspect_is_refused_with_its_reason() -> None:
     class NoMemory:
         async def request(self, request: Request) -> Response:
             return Failed("not enough memory")

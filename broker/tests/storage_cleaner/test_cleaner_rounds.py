@@ -1,4 +1,4 @@
-"""Which log is compacted when, and what becomes of one that fails (KAFKA-19895)."""
+"""The order and the times in which logs are compacted, and the retries of one that fails (KAFKA-19895)."""
 
 import asyncio
 import errno
@@ -45,7 +45,7 @@ def asked(helper: HelperHere, kind: type) -> list[Any]:
     return [request for request, _ in helper.asked if isinstance(request, kind)]
 
 
-def test_a_failed_partition_is_tried_again_after_pauses_that_double_and_never_given_up(tmp_path: Path) -> None:
+def test_a_failed_partition_is_retried_for_ever_after_pauses_that_double(tmp_path: Path) -> None:
     one = dirty(tmp_path)
     one.helper.before = dies
     pauses = []
@@ -82,7 +82,7 @@ def test_one_failed_partition_does_not_stop_the_others(tmp_path: Path) -> None:
     assert {Path(each.directory).name for each in asked(one.helper, CleanSegments)} == {"others-0"}
 
 
-def test_the_dirtiest_log_comes_first(tmp_path: Path) -> None:
+def test_the_dirtiest_log_is_compacted_first(tmp_path: Path) -> None:
     one = dirty(tmp_path)
     assert one.clean()
     one.append([(b"a", b"1")])
@@ -94,7 +94,7 @@ def test_the_dirtiest_log_comes_first(tmp_path: Path) -> None:
     assert [Path(each.directory).name for each in asked(one.helper, MapKeys)] == ["others-0", "planes-0"]
 
 
-def test_a_damaged_batch_fails_the_round_and_says_where(tmp_path: Path) -> None:
+def test_a_damaged_batch_fails_the_round_and_its_offset_is_reported(tmp_path: Path) -> None:
     one = dirty(tmp_path)
     content = bytearray(one.file(0, ".log").read_bytes())
     content[100] ^= 1
@@ -105,7 +105,7 @@ def test_a_damaged_batch_fails_the_round_and_says_where(tmp_path: Path) -> None:
 
 
 class FullDisk(PosixFileSystem):
-    """Takes nothing once it is full."""
+    """A file system that takes no changes once it is full."""
 
     is_full = False
 
@@ -115,7 +115,7 @@ class FullDisk(PosixFileSystem):
         super().set_modified_ms(path, modified_ms)
 
 
-def test_a_full_disk_fails_the_round_leaves_no_file_and_is_tried_again(tmp_path: Path) -> None:
+def test_a_round_that_fails_on_a_full_disk_leaves_no_file_and_is_retried(tmp_path: Path) -> None:
     files = FullDisk()
     one = dirty(tmp_path)
     one.files = files
@@ -130,9 +130,7 @@ def test_a_full_disk_fails_the_round_leaves_no_file_and_is_tried_again(tmp_path:
     assert sorted(one.records()) == [3]
 
 
-def test_a_sync_that_fails_in_the_helper_takes_the_disk_offline(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_sync_in_the_helper_takes_the_log_dir_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     one = dirty(tmp_path)
 
     def fail(_: int) -> None:
@@ -152,7 +150,7 @@ class BreaksInTheSwap(PosixFileSystem):
         super().rename(old, new)
 
 
-def test_a_disk_that_fails_within_a_swap_is_told_to_the_owner_of_the_partition(tmp_path: Path) -> None:
+def test_a_disk_failure_during_a_swap_is_reported_to_the_owner_of_the_partition(tmp_path: Path) -> None:
     one = dirty(tmp_path)
     one.files = BreaksInTheSwap()
     one.crash()
@@ -166,7 +164,7 @@ def test_a_disk_that_fails_within_a_swap_is_told_to_the_owner_of_the_partition(t
     assert sorted(one.records()) == [3]
 
 
-def test_nothing_is_removed_for_a_record_that_is_not_synced(tmp_path: Path) -> None:
+def test_no_record_is_removed_for_a_newer_one_that_is_not_synced(tmp_path: Path) -> None:
     one = OneCompactedLog(tmp_path)
     one.append([(b"a", b"1")])
     one.roll()
@@ -178,7 +176,7 @@ def test_nothing_is_removed_for_a_record_that_is_not_synced(tmp_path: Path) -> N
     assert sorted(one.records()) == [1]
 
 
-def test_a_group_never_spans_more_offsets_than_an_index_entry_holds(tmp_path: Path) -> None:
+def test_segments_are_not_merged_over_more_offsets_than_an_index_entry_holds(tmp_path: Path) -> None:
     one = OneCompactedLog(tmp_path)
     one.append([(b"a", b"1")])
     truncate_fully_and_start_at(one.log, 5, 0)
@@ -195,14 +193,14 @@ def test_a_group_never_spans_more_offsets_than_an_index_entry_holds(tmp_path: Pa
     assert [[segment.base_offset for segment in group] for group in groups] == [[5, bases[1]], [bases[2]]]
 
 
-def test_a_checkpoint_outside_the_log_counts_for_nothing(tmp_path: Path) -> None:
+def test_a_cleaner_checkpoint_outside_the_log_is_ignored(tmp_path: Path) -> None:
     one = dirty(tmp_path)
     (tmp_path / "cleaner-offset-checkpoint").write_text("0\n1\nplanes 0 77\n")
     assert one.clean()
     assert sorted(one.records()) == [3]
 
 
-def test_nothing_is_compacted_where_the_cleaner_is_switched_off(tmp_path: Path) -> None:
+def test_no_log_is_compacted_while_the_cleaner_is_switched_off(tmp_path: Path) -> None:
     one = dirty(tmp_path)
     one.settings = replace(one.settings, log_cleaner_enable=False)
     assert not one.clean()
@@ -210,14 +208,14 @@ def test_nothing_is_compacted_where_the_cleaner_is_switched_off(tmp_path: Path) 
 
 
 async def the_timer(one: OneCompactedLog) -> ManualTimer:
-    """The one that begins the next round."""
+    """Return the timer that begins the next round."""
     while not one.timers.waiting:
         await asyncio.sleep(0)
     (timer,) = one.timers.waiting
     return timer
 
 
-async def test_rounds_come_by_timer_until_the_cleaner_is_stopped(tmp_path: Path) -> None:
+async def test_rounds_are_started_by_a_timer_until_the_cleaner_is_stopped(tmp_path: Path) -> None:
     one = dirty(tmp_path)
     supervisor = Supervisor(pytest.fail)
     one.cleaner.start(supervisor.supervise)
@@ -248,7 +246,7 @@ async def test_a_bug_in_a_round_does_not_end_the_rounds(tmp_path: Path, caplog: 
     assert "compaction failed; the next attempt is in 15000 ms" in caplog.text
 
 
-def test_a_segment_that_cannot_be_looked_into_for_its_age_is_a_failure_of_that_partition(
+def test_a_segment_whose_age_cannot_be_read_fails_the_round_of_its_partition(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = dirty(tmp_path).with_config(min_compaction_lag_ms=1)

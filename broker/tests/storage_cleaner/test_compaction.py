@@ -1,4 +1,4 @@
-"""What compaction keeps and what it lets go (F24)."""
+"""The records that compaction keeps and removes (F24)."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -15,8 +15,8 @@ from harness.retention import enforce_retention
 DAY_MS = 86_400_000
 
 
-def test_k1_at_offsets_0_2_and_3_leaves_offset_3(tmp_path: Path) -> None:
-    """The example of the documents: M1 and M2 of one key; the older one is stale."""
+def test_compaction_keeps_only_the_newest_record_of_a_key(tmp_path: Path) -> None:
+    """This is the example of the documents: of two messages with one key the older one is stale."""
     one = OneCompactedLog(tmp_path)
     for key in (b"K1", b"K2", b"K1", b"K1"):
         one.append([(key, b"value")])
@@ -27,7 +27,7 @@ def test_k1_at_offsets_0_2_and_3_leaves_offset_3(tmp_path: Path) -> None:
     assert one.append([(b"K3", b"value")]) == 4
 
 
-def test_the_active_segment_is_left_alone(tmp_path: Path) -> None:
+def test_the_active_segment_is_not_compacted(tmp_path: Path) -> None:
     one = OneCompactedLog(tmp_path)
     one.append([(b"a", b"1"), (b"a", b"2")])
     assert not one.clean()
@@ -37,7 +37,7 @@ def test_the_active_segment_is_left_alone(tmp_path: Path) -> None:
     assert one.records() == {1: (b"a", b"2"), 2: (b"a", b"3")}
 
 
-def test_a_batch_of_which_everything_stays_is_copied_byte_for_byte(tmp_path: Path) -> None:
+def test_a_batch_that_keeps_all_records_is_copied_byte_for_byte(tmp_path: Path) -> None:
     one = OneCompactedLog(tmp_path)
     one.append([(b"a", b"1"), (b"b", b"2")], codec=Codec.GZIP)
     size = one.file(0, ".log").stat().st_size
@@ -69,14 +69,14 @@ def test_a_batch_that_loses_records_keeps_codec_offsets_sequence_and_leader_epoc
     ]
 
 
-def test_a_tombstone_stays_for_delete_retention_ms_after_the_first_pass_and_goes_with_a_later_one(
+def test_a_tombstone_is_removed_delete_retention_ms_after_the_first_pass(
     tmp_path: Path,
 ) -> None:
     one = OneCompactedLog(tmp_path).with_config(delete_retention_ms=DAY_MS)
     one.append([(b"a", b"1")])
     one.append([(b"a", None), (b"b", b"2")], timestamps=[NOW_MS - 5, NOW_MS - 3])
     one.roll()
-    one.clock.passed_ms += 10 * DAY_MS  # However long it waited for its first pass.
+    one.clock.passed_ms += 10 * DAY_MS  # The wait for the first pass does not count.
     first_pass_ms = one.clock.now_ms()
     assert one.clean()
     header, records = one.batches()[0]
@@ -98,7 +98,7 @@ def dirty_again(one: OneCompactedLog) -> None:
     one.roll()
 
 
-def test_a_horizon_survives_a_pass_that_removes_another_record_of_the_batch(tmp_path: Path) -> None:
+def test_a_delete_horizon_survives_a_pass_that_removes_another_record_of_the_batch(tmp_path: Path) -> None:
     one = OneCompactedLog(tmp_path).with_config(delete_retention_ms=DAY_MS)
     one.append([(b"a", None), (b"b", b"2")])
     one.roll()
@@ -113,7 +113,7 @@ def test_a_horizon_survives_a_pass_that_removes_another_record_of_the_batch(tmp_
     assert records[0].timestamp_ms == NOW_MS
 
 
-def test_records_without_a_key_go_and_are_counted(tmp_path: Path) -> None:
+def test_records_without_a_key_are_removed_and_counted(tmp_path: Path) -> None:
     one = OneCompactedLog(tmp_path)
     one.append([(None, b"1"), (b"a", b"2"), (None, b"3")])
     one.append([(b"b", b"2")])
@@ -123,7 +123,7 @@ def test_records_without_a_key_go_and_are_counted(tmp_path: Path) -> None:
     assert one.cleaner.stats.records_without_key == 2
 
 
-def test_the_last_batch_of_an_active_producer_stays_without_records(tmp_path: Path) -> None:
+def test_the_last_batch_of_an_active_producer_is_kept_without_records(tmp_path: Path) -> None:
     one = OneCompactedLog(tmp_path)
     one.append([(b"a", b"1")], producer_id=5, sequence=0)
     one.append([(b"a", b"2"), (b"b", b"2")], producer_id=5, sequence=1)
@@ -134,11 +134,11 @@ def test_the_last_batch_of_an_active_producer_stays_without_records(tmp_path: Pa
     assert (kept[0].base_offset, kept[0].last_offset, kept[0].record_count) == (1, 2, 0)
     assert (kept[0].producer_id, kept[0].base_sequence, kept[0].max_timestamp_ms) == (5, 1, NOW_MS)
     one.crash()
-    assert one.append([(b"a", b"2"), (b"b", b"2")], producer_id=5, sequence=1) == 1, "a duplicate is known as one"
+    assert one.append([(b"a", b"2"), (b"b", b"2")], producer_id=5, sequence=1) == 1, "a duplicate is recognized"
     assert one.append([(b"z", b"2")], producer_id=5, sequence=3) == 6
 
 
-def test_the_last_batch_of_a_new_segment_stays_so_that_the_log_ends_where_it_did(tmp_path: Path) -> None:
+def test_the_last_batch_of_a_compacted_segment_is_kept_to_preserve_the_log_end_offset(tmp_path: Path) -> None:
     one = OneCompactedLog(tmp_path)
     one.append([(b"a", None)])
     one.append([(None, b"no key"), (None, b"no key")])
@@ -150,7 +150,7 @@ def test_the_last_batch_of_a_new_segment_stays_so_that_the_log_ends_where_it_did
     assert one.log.log_end_offset == 3
 
 
-def test_a_control_batch_stays(tmp_path: Path) -> None:
+def test_a_control_batch_is_kept(tmp_path: Path) -> None:
     one = OneCompactedLog(tmp_path)
     marker = (b"\0\0\0\1", b"\0\0\0\0\0\0")
     one.append([marker], attributes=0x30, producer_id=3)
@@ -184,7 +184,7 @@ def test_records_younger_than_min_compaction_lag_ms_are_not_compacted(tmp_path: 
     assert one.clean()
 
 
-def test_a_log_is_due_past_its_dirty_ratio_or_its_max_compaction_lag(tmp_path: Path) -> None:
+def test_a_log_is_compacted_past_its_dirty_ratio_or_its_max_compaction_lag(tmp_path: Path) -> None:
     one = OneCompactedLog(tmp_path)
     one.append([(b"a", bytes(1000))])
     one.roll()
@@ -202,7 +202,7 @@ def test_a_log_is_due_past_its_dirty_ratio_or_its_max_compaction_lag(tmp_path: P
     assert one.cleaner.stats.recopy_percent < 50
 
 
-def test_small_segments_become_one_up_to_segment_bytes(tmp_path: Path) -> None:
+def test_small_segments_are_merged_up_to_segment_bytes(tmp_path: Path) -> None:
     one = OneCompactedLog(tmp_path).with_config(segment_bytes=1000)
     for number in range(10):
         one.append([(b"key %d" % number, bytes(200))])
@@ -239,7 +239,7 @@ def test_records_without_timestamps_keep_the_age_of_their_file(tmp_path: Path) -
     assert one.log.segments.first.retention_timestamp_ms() == NOW_MS - 10 * DAY_MS
 
 
-def test_a_map_that_is_too_small_compacts_as_far_as_it_reaches_and_then_on(tmp_path: Path) -> None:
+def test_a_log_with_more_keys_than_the_map_holds_is_compacted_in_several_rounds(tmp_path: Path) -> None:
     one = OneCompactedLog(tmp_path)
     one.settings = replace(one.settings, log_cleaner_dedupe_buffer_size=24 * 5, log_cleaner_io_buffer_load_factor=0.9)
     for number in range(20):
@@ -253,7 +253,7 @@ def test_a_map_that_is_too_small_compacts_as_far_as_it_reaches_and_then_on(tmp_p
     assert one.records() == {number: (b"key %d" % (number % 10), b"value %d" % number) for number in range(10, 20)}
 
 
-def test_one_batch_with_more_keys_than_the_map_holds_is_compacted_all_the_same(tmp_path: Path) -> None:
+def test_one_batch_with_more_keys_than_the_map_holds_is_still_compacted(tmp_path: Path) -> None:
     one = OneCompactedLog(tmp_path)
     one.settings = replace(one.settings, log_cleaner_dedupe_buffer_size=24 * 5)
     one.append([(b"key %d" % number, b"1") for number in range(20)])
@@ -267,13 +267,13 @@ def test_one_batch_with_more_keys_than_the_map_holds_is_compacted_all_the_same(t
 
 
 def with_one_byte(request: Request) -> Request:
-    """It allows so few bytes of a batch that a compressed one cannot be unpacked."""
+    """Return the request with a limit of one byte, so that a compressed batch cannot be unpacked."""
     if isinstance(request, CleanSegments):
         return replace(request, rules=replace(request.rules, unpacked_bytes_max=1))
     return replace(request, unpacked_bytes_max=1)
 
 
-def test_a_batch_that_cannot_be_looked_into_stays_and_the_rest_is_compacted(
+def test_a_batch_that_cannot_be_unpacked_is_kept_and_the_rest_is_compacted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = OneCompactedLog(tmp_path)
@@ -288,7 +288,7 @@ def test_a_batch_that_cannot_be_looked_into_stays_and_the_rest_is_compacted(
     assert sorted(one.records()) == [2, 3]
 
 
-def test_the_checkpoint_of_clean_offsets_has_kafkas_format_and_is_taken_up_again(tmp_path: Path) -> None:
+def test_the_cleaner_checkpoint_has_the_format_of_kafka_and_is_used_after_a_restart(tmp_path: Path) -> None:
     one = OneCompactedLog(tmp_path)
     one.append([(b"a", b"1"), (b"a", b"2")])
     one.roll()
@@ -298,7 +298,7 @@ def test_the_checkpoint_of_clean_offsets_has_kafkas_format_and_is_taken_up_again
     assert not one.clean()
 
 
-def test_a_topic_of_the_same_name_that_came_later_begins_anew(tmp_path: Path) -> None:
+def test_a_recreated_topic_is_compacted_from_its_first_record(tmp_path: Path) -> None:
     one = OneCompactedLog(tmp_path)
     one.append([(b"a", b"1"), (b"a", b"2")])
     one.roll()

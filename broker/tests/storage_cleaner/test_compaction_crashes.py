@@ -1,4 +1,4 @@
-"""The process dies at any step of a round: the newest values are there after the next start, no file is left over."""
+"""After a crash at any step of a round, the next start finds the newest values, and no file is left over."""
 
 import shutil
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from harness.wrapped_file import WrappedFile
 
 
 class Died(BaseException):
-    """Nothing that the broker or its helper could catch."""
+    """The death of the process, which neither the broker nor its helper can catch."""
 
 
 class MortalFile(WrappedFile):
@@ -42,7 +42,7 @@ class MortalFile(WrappedFile):
 
 
 class MortalFiles(PosixFileSystem):
-    """The process dies before the step after `steps_left` more, and stays dead; a write is done by half."""
+    """A file system on which the process dies after `steps_left` steps and stays dead; its last write is half done."""
 
     steps_left = 10**9
 
@@ -80,7 +80,7 @@ SEGMENT_BYTES = 700
 
 
 def filled(path: Path) -> OneCompactedLog:
-    """Segments that become fewer; old values, tombstones whose horizon has come, and new values."""
+    """Return a log whose segments can be merged, with old values, tombstones past their horizon, and new values."""
     one = OneCompactedLog(path).with_config(segment_bytes=SEGMENT_BYTES, delete_retention_ms=0)
     for number in range(4):
         one.append([(b"gone", b"old %d" % number), (b"key %d" % (number % 3), bytes(150))])
@@ -113,7 +113,7 @@ def opened(path: Path, files: PosixFileSystem) -> OneCompactedLog:
 
 
 def lives(path: Path, template: Path) -> Iterator[tuple[int, OneCompactedLog]]:
-    """A round that dies at its first step, its second, and so on, until one is finished; each time opened again."""
+    """Let rounds die at the first step, the second, and so on until one is finished; yield each log opened again."""
     steps, finished = 0, False
     while not finished:
         place = path / str(steps)
@@ -135,7 +135,7 @@ def lives(path: Path, template: Path) -> Iterator[tuple[int, OneCompactedLog]]:
 
 
 @pytest.mark.slow
-def test_a_death_at_any_step_loses_nothing_and_the_next_round_ends_as_if_nothing_had_happened(tmp_path: Path) -> None:
+def test_a_crash_at_any_step_loses_nothing_and_the_next_round_has_the_same_result(tmp_path: Path) -> None:
     template = filled(tmp_path / "template")
     expected = newest_values(template)
     assert b"gone" not in expected
@@ -157,7 +157,7 @@ def test_a_death_at_any_step_loses_nothing_and_the_next_round_ends_as_if_nothing
 
 
 @pytest.mark.parametrize("half_written", ["log", "index"])
-def test_what_a_dead_helper_left_is_written_over(tmp_path: Path, half_written: str) -> None:
+def test_files_that_a_dead_helper_left_are_overwritten(tmp_path: Path, half_written: str) -> None:
     one = filled(tmp_path)
     expected = newest_values(one)
     one.file(0, f".{half_written}.cleaned").write_bytes(b"half a segment" * 10_000)

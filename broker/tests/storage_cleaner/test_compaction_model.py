@@ -1,4 +1,4 @@
-"""Random histories of a compacted log: what a reader finds is what the rules say, whatever came between."""
+"""Random histories of a compacted log: a reader finds exactly the records that the rules leave."""
 
 import tempfile
 from dataclasses import replace
@@ -101,7 +101,7 @@ class CompactionMachine(RuleBasedStateMachine):
         return {key: offset for offset, (key, _, _) in self.written.items() if offset < self.clean_until}
 
     def round_was_done(self) -> None:
-        """The model's own round: tombstones whose horizon has come are gone, others get one."""
+        """Do the model's own round: tombstones past their horizon are removed, and others get a horizon."""
         now_ms, newest = self.one.clock.now_ms(), self.newest()
         for (base, last), horizon_ms in self.batches.items():
             tombstones = [

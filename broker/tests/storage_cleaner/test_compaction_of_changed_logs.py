@@ -30,7 +30,7 @@ def truncated(one: OneCompactedLog) -> None:
 
 
 def cut_in_place(one: OneCompactedLog) -> None:
-    """The first segment stays, and ends earlier; what comes after has the offsets of what was cut."""
+    """Truncate within the first segment, and append other records at the offsets of the removed ones."""
     if one.log.log_end_offset == 4:
         truncate_to(one.log, 1)
         one.append([(b"b", b"after the cut"), (b"c", b"after the cut"), (b"d", b"after the cut")])
@@ -38,8 +38,8 @@ def cut_in_place(one: OneCompactedLog) -> None:
 
 
 @pytest.mark.parametrize("when", [MapKeys, CleanSegments])
-def test_a_log_that_waits_for_its_checkpoints_meanwhile_is_compacted_later(tmp_path: Path, when: type) -> None:
-    """As one does that moves, or fetches what its leader has compacted: its producers are not known until then."""
+def test_a_log_that_waits_for_its_checkpoints_during_a_round_is_compacted_later(tmp_path: Path, when: type) -> None:
+    """A log that moves, or fetches compacted records, waits so: its producers are not known until then."""
     one = dirty(tmp_path)
     one.logs.truncated.on_added = lambda _: None
     one.helper.after = lambda request: one.log.await_checkpoint() if isinstance(request, when) else None
@@ -67,7 +67,7 @@ def test_a_truncation_within_a_segment_voids_the_round(tmp_path: Path, when: typ
     assert len(one.records()) == 4
 
 
-def test_a_truncation_takes_back_what_counts_as_compacted_after_a_crash_too(tmp_path: Path) -> None:
+def test_a_truncation_lowers_the_offset_of_compaction_also_after_a_crash(tmp_path: Path) -> None:
     one = dirty(tmp_path)
     assert one.clean()
     truncate_to(one.log, 2)
@@ -80,8 +80,8 @@ def test_a_truncation_takes_back_what_counts_as_compacted_after_a_crash_too(tmp_
     assert [pair for pair in one.records().values() if pair[0] == b"x"] == [(b"x", b"newer")]
 
 
-def test_a_log_that_is_cut_where_it_was_compacted_begins_anew(tmp_path: Path) -> None:
-    """Else a key is gone whose newer value was cut, and whose older one was removed for it: the leader has that."""
+def test_a_log_that_is_truncated_in_its_compacted_part_is_emptied(tmp_path: Path) -> None:
+    """A key would otherwise be lost whose newer value was truncated, and whose older value was compacted away."""
     one = OneCompactedLog(tmp_path)
     for key in (b"a", b"b", b"a", b"c"):
         one.append([(key, b"value")])
@@ -95,7 +95,7 @@ def test_a_log_that_is_cut_where_it_was_compacted_begins_anew(tmp_path: Path) ->
     assert one.records() == {0: (b"a", b"as the leader has it")}
 
 
-def test_a_log_that_is_cut_within_a_round_of_compaction_begins_anew(tmp_path: Path) -> None:
+def test_a_log_that_is_truncated_during_a_round_of_compaction_is_emptied(tmp_path: Path) -> None:
     one = OneCompactedLog(tmp_path).with_config(segment_bytes=400)
     for key in (b"a", b"b", b"c", b"a", b"b", b"c"):
         one.append([(key, bytes(200))])
@@ -115,7 +115,7 @@ def test_a_log_that_is_cut_within_a_round_of_compaction_begins_anew(tmp_path: Pa
 
 
 def stop(one: OneCompactedLog) -> None:
-    """A clean shutdown, which calls a round off."""
+    """Do a clean shutdown, which cancels a round."""
     one.logs.shutdown(lambda _: None)
     one.open()
     assert one.logs.was_clean
@@ -123,10 +123,10 @@ def stop(one: OneCompactedLog) -> None:
 
 @pytest.mark.parametrize("end", [OneCompactedLog.crash, stop])
 @pytest.mark.parametrize(("cut_at", "end_offset"), [(4, 0), (7, 7)])
-def test_a_log_that_is_cut_after_a_broker_has_ended_within_a_round_begins_anew(
+def test_a_log_truncated_in_the_part_that_an_interrupted_round_compacted_is_emptied(
     tmp_path: Path, cut_at: int, end_offset: int, end: Callable[[OneCompactedLog], None]
 ) -> None:
-    """No checkpoint has how far that round had come; the segment that takes the appends was not in it."""
+    """No checkpoint shows how far that round had come; the active segment was not part of it."""
     one = OneCompactedLog(tmp_path).with_config(segment_bytes=400)
     for key in (b"a", b"b", b"c", b"a", b"b", b"c"):
         one.append([(key, bytes(200))])
@@ -144,12 +144,12 @@ def test_a_log_that_is_cut_after_a_broker_has_ended_within_a_round_begins_anew(
     one.clean()
     end(one)
     assert one.log.compaction.clean_until is None
-    assert 0 not in one.records(), "a newer one is there"
+    assert 0 not in one.records(), "the log has a newer record of its key"
     truncate_to(one.log, cut_at)
     assert one.log.log_end_offset == end_offset
 
 
-def test_a_log_that_is_cut_above_what_was_compacted_keeps_the_rest(tmp_path: Path) -> None:
+def test_a_log_that_is_truncated_above_its_compacted_part_keeps_the_rest(tmp_path: Path) -> None:
     one = dirty(tmp_path)
     assert one.clean()
     end_offset = one.log.log_end_offset
@@ -160,7 +160,7 @@ def test_a_log_that_is_cut_above_what_was_compacted_keeps_the_rest(tmp_path: Pat
 
 @pytest.mark.parametrize("change", [gone, retained, truncated])
 @pytest.mark.parametrize("when", ["before the work", "after the work"])
-def test_a_log_that_changes_meanwhile_is_not_touched_and_has_not_failed(
+def test_a_round_does_not_touch_a_log_that_changed_meanwhile_and_does_not_fail(
     tmp_path: Path, change: Callable[[OneCompactedLog], None], when: str
 ) -> None:
     one = dirty(tmp_path)
@@ -187,10 +187,10 @@ def test_a_log_that_changes_meanwhile_is_not_touched_and_has_not_failed(
 
 
 @pytest.mark.parametrize("cut_at", [4, 5])
-def test_what_is_not_committed_is_cut_from_a_compacted_log_and_the_rest_stays(tmp_path: Path, cut_at: int) -> None:
-    """A replica in sync may be cut so, by a leader in sync; it must not be without records while it counts as one.
+def test_a_truncation_of_uncommitted_records_keeps_the_rest_of_a_compacted_log(tmp_path: Path, cut_at: int) -> None:
+    """A leader in sync may truncate an in-sync replica so, which must not lose its records while it is in sync.
 
-    Its uncommitted end goes over a roll: before the active segment is not before the high watermark.
+    The uncommitted records span a roll: some records before the active segment are past the high watermark.
     """
     one = OneCompactedLog(tmp_path)
     for number in range(8):
@@ -204,8 +204,8 @@ def test_what_is_not_committed_is_cut_from_a_compacted_log_and_the_rest_stays(tm
     assert sorted(one.records()) == list(range(cut_at))
 
 
-def test_a_log_that_is_cut_below_its_high_watermark_begins_anew_after_a_start(tmp_path: Path) -> None:
-    """Only an election of a replica that is not in sync does that, and then its records decide."""
+def test_a_log_that_is_truncated_below_its_high_watermark_after_a_start_is_emptied(tmp_path: Path) -> None:
+    """Only an unclean election does that, and then the records of the elected replica count."""
     one = OneCompactedLog(tmp_path)
     for number in range(8):
         one.append([(b"key %d" % number, b"value")])
@@ -216,10 +216,10 @@ def test_a_log_that_is_cut_below_its_high_watermark_begins_anew_after_a_start(tm
 
 
 @pytest.mark.parametrize(("checkpointed", "removed"), [(0, False), (3, False), (6, True)])
-async def test_nothing_is_removed_for_a_record_past_the_high_watermark_in_the_checkpoint(
+async def test_no_record_is_removed_for_a_newer_one_past_the_checkpointed_high_watermark(
     tmp_path: Path, checkpointed: int, removed: bool
 ) -> None:
-    """A start has that one, and takes all below it for compacted, and nothing above."""
+    """A start reads that high watermark, and takes all records below it for compacted, and none above."""
     one = OneCompactedLog(tmp_path)
     partition = SimpleNamespace(log=one.log, failure=None)
     replicas: Any = SimpleNamespace(

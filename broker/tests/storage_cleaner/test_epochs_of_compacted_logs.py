@@ -1,6 +1,6 @@
-"""Compaction removes batches that began a leader epoch: no start may take that epoch to begin later than it did.
+"""A leader epoch does not start later after a restart if compaction has removed its first batches.
 
-Where it did, a replica that has other records up to there would be told that they are the leader's.
+With a later start a replica that has other records in the gap would take them for the leader's.
 """
 
 from pathlib import Path
@@ -8,11 +8,11 @@ from pathlib import Path
 from compaction_samples import OneCompactedLog
 
 BEGAN, LEFT = 2, 4
-"""Where epoch 1 began, and its first batch that compaction leaves."""
+"""The start of epoch 1, and its first batch that compaction leaves."""
 
 
 def compacted(path: Path) -> OneCompactedLog:
-    """Epoch 0 has offsets 0 and 1; of epoch 1 those at 2 and 3 go."""
+    """Return a compacted log: epoch 0 has the offsets 0 and 1, and epoch 1 has lost those at 2 and 3."""
     one = OneCompactedLog(path)
     for key, epoch in [(b"a", 0), (b"b", 0), (b"c", 1), (b"c", 1), (b"c", 1)]:
         one.append([(key, b"value")], leader_epoch=epoch)
@@ -22,21 +22,21 @@ def compacted(path: Path) -> OneCompactedLog:
     return one
 
 
-def test_a_crash_that_loses_the_recovery_point_leaves_the_epochs_where_they_began(tmp_path: Path) -> None:
+def test_leader_epochs_keep_their_start_after_a_crash_that_loses_the_recovery_point(tmp_path: Path) -> None:
     one = compacted(tmp_path)
     one.crash()
     assert one.log.syncs.was_recovered
     assert [tuple(each) for each in one.log.epochs.entries] == [(0, 0), (1, BEGAN)]
 
 
-def test_without_their_checkpoint_epochs_begin_where_the_batch_before_ends(tmp_path: Path) -> None:
+def test_a_leader_epoch_without_a_checkpoint_starts_at_the_end_of_the_batch_before(tmp_path: Path) -> None:
     one = compacted(tmp_path)
     (one.directory / "leader-epoch-checkpoint").unlink()
     one.crash()
     assert [tuple(each) for each in one.log.epochs.entries] == [(0, 0), (1, BEGAN)]
 
 
-def test_a_damaged_checkpoint_below_the_recovery_point_is_made_anew_so_too(tmp_path: Path) -> None:
+def test_a_damaged_epoch_checkpoint_is_rebuilt_also_below_the_recovery_point(tmp_path: Path) -> None:
     one = compacted(tmp_path)
     one.log.flush()
     one.logs.checkpoint(lambda _: None)
@@ -46,8 +46,8 @@ def test_a_damaged_checkpoint_below_the_recovery_point_is_made_anew_so_too(tmp_p
     assert [tuple(each) for each in one.log.epochs.entries] == [(0, 0), (1, BEGAN)]
 
 
-def test_where_an_epoch_without_batches_began_the_one_before_ends_after_a_crash(tmp_path: Path) -> None:
-    """Compaction has removed all of epoch 1: who has other records there is not told that they are of epoch 0."""
+def test_an_epoch_ends_at_the_start_of_a_next_one_without_batches_after_a_crash(tmp_path: Path) -> None:
+    """Compaction has removed all of epoch 1: a replica with other records there must not take them for epoch 0's."""
     one = OneCompactedLog(tmp_path)
     for key, epoch in [(b"a", 0), (b"b", 0), (b"c", 1), (b"c", 2), (b"d", 2)]:
         one.append([(key, b"value")], leader_epoch=epoch)
@@ -60,15 +60,15 @@ def test_where_an_epoch_without_batches_began_the_one_before_ends_after_a_crash(
     assert one.log.epochs.end_offset_for(0, one.log.log_end_offset) == (0, BEGAN)
 
 
-def test_what_the_checkpoint_says_of_epochs_that_were_cut_since_does_not_count(tmp_path: Path) -> None:
-    """A truncation writes no file: where the batches contradict it, they are right."""
+def test_the_batches_override_an_epoch_checkpoint_from_before_a_truncation(tmp_path: Path) -> None:
+    """A truncation writes no file: if the batches contradict the checkpoint, they are right."""
     one = compacted(tmp_path)
     (one.directory / "leader-epoch-checkpoint").write_text("0\n2\n0 0\n1 5\n")
     one.crash()
     assert [tuple(each) for each in one.log.epochs.entries] == [(0, 0), (1, LEFT)]
 
 
-def test_the_first_offset_that_compaction_has_left_is_known_whether_it_was_here_or_in_an_earlier_life(
+def test_the_first_offset_that_compaction_has_left_is_known_before_and_after_a_restart(
     tmp_path: Path,
 ) -> None:
     one = compacted(tmp_path)

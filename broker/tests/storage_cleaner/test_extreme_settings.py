@@ -1,4 +1,4 @@
-"""Times that a topic may be set to, however large, turn nothing off but what they say."""
+"""Extreme times in the settings of a topic turn off nothing but what they configure."""
 
 from pathlib import Path
 from tempfile import TemporaryDirectory

@@ -1,4 +1,4 @@
-"""The helper as a real process: it does the work, dies with the broker, and its own death costs nothing but time."""
+"""The helper as a real process: it does the work, dies with the broker, and its own death only delays the work."""
 
 import asyncio
 import os
@@ -46,7 +46,7 @@ def quick_request() -> InspectBatch:
 
 
 def slow_request(one: OneCompactedLog, bytes_per_s: float = 0.1) -> MapKeys:
-    """So few bytes a second that it takes hours, in waits of hours."""
+    """Return a request with so few bytes a second that it takes hours, in waits of hours."""
     return MapKeys(
         directory=str(one.directory),
         segments=[SourceSegment(0, one.file(0, ".log").stat().st_size)],
@@ -69,15 +69,15 @@ def filled(path: Path) -> OneCompactedLog:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Lets other tasks run until it holds."""
+    """Let other tasks run until the condition holds."""
     end_s = time.monotonic() + DEADLINE_S
     while not condition():
-        assert time.monotonic() < end_s, "it does not come true"
+        assert time.monotonic() < end_s, "the condition never came true"
         await asyncio.sleep(0.01)
 
 
 def runs(process_id: int) -> bool:
-    """Whether such a process is there and not a zombie."""
+    """True if such a process exists and is no zombie."""
     try:
         status = Path(f"/proc/{process_id}/stat").read_text(encoding="ascii", errors="replace")
     except (FileNotFoundError, ProcessLookupError):
@@ -85,7 +85,7 @@ def runs(process_id: int) -> bool:
     return status.rpartition(")")[2].split()[0] != "Z"
 
 
-async def test_a_real_process_compacts_a_log(tmp_path: Path) -> None:
+async def test_a_real_helper_process_compacts_a_log(tmp_path: Path) -> None:
     one = filled(tmp_path)
     helper = Helper(ManualTimers(), lambda: MEMORY_BYTES)
     one.cleaner._helper = helper
@@ -95,7 +95,7 @@ async def test_a_real_process_compacts_a_log(tmp_path: Path) -> None:
     assert sorted(one.records()) == [38, 39]
 
 
-async def test_a_process_killed_in_the_middle_of_a_round_fails_that_round_only(tmp_path: Path) -> None:
+async def test_a_helper_that_is_killed_during_a_round_fails_only_that_round(tmp_path: Path) -> None:
     one = filled(tmp_path)
     expected = one.records()
     helper = Helper(ManualTimers(), lambda: MEMORY_BYTES)
@@ -118,8 +118,8 @@ async def test_a_process_killed_in_the_middle_of_a_round_fails_that_round_only(t
     assert sorted(one.records()) == [38, 39]
 
 
-async def test_a_process_at_work_gives_signs_of_life_until_it_answers(tmp_path: Path) -> None:
-    """A round may take hours; whoever watches the cleaner sees that it goes on."""
+async def test_a_busy_helper_gives_signs_of_life_until_it_answers(tmp_path: Path) -> None:
+    """A round may take hours; the signs show that it makes progress."""
     one = filled(tmp_path)
     module = "barnabas_broker.storage.helper_worker"
     often = f"from {module} import main; import {module} as worker; worker.SIGN_OF_LIFE_S = 0.001; main()"
@@ -131,7 +131,7 @@ async def test_a_process_at_work_gives_signs_of_life_until_it_answers(tmp_path: 
     await helper.stop()
 
 
-async def test_a_map_is_not_there_any_more_after_the_process_died_within_a_round(
+async def test_a_round_fails_if_the_helper_died_and_lost_its_key_map(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = filled(tmp_path)
@@ -152,7 +152,7 @@ async def test_a_map_is_not_there_any_more_after_the_process_died_within_a_round
     assert len(one.records()) == 40
 
 
-async def test_answers_come_in_the_order_of_the_requests() -> None:
+async def test_a_helper_answers_in_the_order_of_the_requests() -> None:
     helper = Helper(ManualTimers(), lambda: MEMORY_BYTES)
     config = LogConfig(compression=Compression.ZSTD)
     batches = [batch(b"%d" % number * 100_000) for number in range(10)]
@@ -166,7 +166,7 @@ async def test_answers_come_in_the_order_of_the_requests() -> None:
     await helper.stop()
 
 
-async def test_a_batch_beyond_the_memory_of_the_process_is_an_answer_and_not_its_end() -> None:
+async def test_a_batch_beyond_the_memory_of_the_helper_fails_only_its_request() -> None:
     helper = Helper(ManualTimers(), lambda: 160 << 20)
     bomb = encode_batch([Record(0, NOW_MS, b"key", bytes(90 << 20))], attributes=Codec.ZSTD)
     config = LogConfig(cleanup_policies=COMPACT)
@@ -178,7 +178,7 @@ async def test_a_batch_beyond_the_memory_of_the_process_is_an_answer_and_not_its
     await helper.stop()
 
 
-async def test_an_idle_process_ends_and_the_next_request_starts_another() -> None:
+async def test_an_idle_helper_ends_and_the_next_request_starts_another() -> None:
     timers = ManualTimers()
     helper = Helper(timers, lambda: MEMORY_BYTES, idle_s=33.0)
     await helper.request(quick_request())
@@ -196,7 +196,7 @@ async def test_an_idle_process_ends_and_the_next_request_starts_another() -> Non
     assert timers.waiting == []
 
 
-async def test_a_process_that_works_is_not_idle(tmp_path: Path) -> None:
+async def test_a_busy_helper_does_not_count_as_idle(tmp_path: Path) -> None:
     one = filled(tmp_path)
     timers = ManualTimers()
     helper = Helper(timers, lambda: MEMORY_BYTES)
@@ -208,7 +208,7 @@ async def test_a_process_that_works_is_not_idle(tmp_path: Path) -> None:
         await long
 
 
-async def test_the_process_is_nice_and_the_first_to_go_when_memory_runs_out() -> None:
+async def test_the_helper_has_a_low_priority_a_memory_limit_and_a_high_oom_score() -> None:
     helper = Helper(ManualTimers(), lambda: MEMORY_BYTES)
     await helper.request(quick_request())
     process_id = helper.process_id
@@ -220,14 +220,14 @@ async def test_the_process_is_nice_and_the_first_to_go_when_memory_runs_out() ->
     await helper.stop()
 
 
-async def test_a_process_that_cannot_be_started_is_a_failure_of_the_round(tmp_path: Path) -> None:
+async def test_a_helper_that_cannot_be_started_fails_the_round(tmp_path: Path) -> None:
     one = filled(tmp_path)
     one.cleaner._helper = Helper(ManualTimers(), lambda: MEMORY_BYTES, command=("/no/such/python",))
     assert await one.cleaner.clean_dirtiest()
     assert "No such file" in one.cleaner.backoff.failed[PLANES].reason
 
 
-async def test_a_batch_inspector_survives_the_death_of_its_process() -> None:
+async def test_a_batch_inspector_survives_the_death_of_its_helper() -> None:
     helper = Helper(ManualTimers(), lambda: MEMORY_BYTES)
     inspector = BatchInspector(helper, ManualClock(), asyncio.timeout)
     config = LogConfig(compression=Compression.GZIP)
@@ -260,7 +260,7 @@ asyncio.run(run())
 
 
 @pytest.mark.parametrize("state", ["idle", "working"])
-async def test_the_process_ends_when_the_broker_is_killed(tmp_path: Path, state: str) -> None:
+async def test_the_helper_ends_when_the_broker_is_killed(tmp_path: Path, state: str) -> None:
     command = [sys.executable, "-c", BROKER, str(tmp_path), state]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as broker:
@@ -273,8 +273,8 @@ async def test_the_process_ends_when_the_broker_is_killed(tmp_path: Path, state:
     await until(lambda: not runs(process_id))
 
 
-def test_a_request_that_breaks_off_ends_the_helper_quietly() -> None:
-    """The broker was killed while it wrote."""
+def test_an_incomplete_request_ends_the_helper_without_an_error() -> None:
+    """A broker that is killed while it writes leaves such a request."""
     request = frame(quick_request())
     command = [*WORKER_COMMAND, str(1 << 30)]
     for length in (1, 3, len(request) // 2, len(request) - 1):

@@ -1,4 +1,4 @@
-"""`log.cleaner.io.max.bytes.per.second`."""
+"""The throttle of `log.cleaner.io.max.bytes.per.second`."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,7 +7,9 @@ from barnabas_broker.storage.helper_worker import CleanerThrottle
 
 
 @given(steps=st.lists(st.tuples(st.integers(1, 10**6), st.floats(0, 5)), min_size=1), rate=st.integers(1000, 10**7))
-def test_never_more_than_the_rate_allows_and_no_pause_within_it(steps: list[tuple[int, float]], rate: int) -> None:
+def test_the_throttle_never_exceeds_its_rate_and_does_not_pause_below_it(
+    steps: list[tuple[int, float]], rate: int
+) -> None:
     """Each step spends bytes, then other work takes seconds."""
     now_s, spent = 0.0, 0
     throttle = CleanerThrottle(rate, lambda: now_s)
@@ -20,5 +22,5 @@ def test_never_more_than_the_rate_allows_and_no_pause_within_it(steps: list[tupl
         now_s += work_s
 
 
-def test_without_a_bound_there_is_no_pause() -> None:
+def test_a_throttle_without_a_limit_does_not_pause() -> None:
     assert CleanerThrottle(float("inf"), lambda: 0.0).pause_s(1 << 60) == 0

@@ -10,7 +10,7 @@ KEYS = st.binary(max_size=3)
 
 
 @given(keys=st.lists(KEYS, max_size=200), load_factor=st.sampled_from([0.5, 0.9, 1.0]))
-def test_it_gives_what_a_dict_would(keys: list[bytes], load_factor: float) -> None:
+def test_the_offset_map_agrees_with_a_dict(keys: list[bytes], load_factor: float) -> None:
     offsets = OffsetMap(1 << 20, len(keys), load_factor)
     expected = {}
     for offset, key in enumerate(keys):
@@ -22,7 +22,7 @@ def test_it_gives_what_a_dict_would(keys: list[bytes], load_factor: float) -> No
 
 
 @given(keys=st.lists(KEYS, min_size=1, max_size=300), slots=st.integers(1, 40))
-def test_a_full_map_takes_new_offsets_of_the_keys_that_it_has(keys: list[bytes], slots: int) -> None:
+def test_a_full_offset_map_accepts_new_offsets_only_for_its_keys(keys: list[bytes], slots: int) -> None:
     offsets = OffsetMap(slots * SLOT_BYTES, 1000, 0.9)
     expected: dict[bytes, int] = {}
     for offset, key in enumerate(keys):
@@ -34,12 +34,12 @@ def test_a_full_map_takes_new_offsets_of_the_keys_that_it_has(keys: list[bytes],
 
 
 @pytest.mark.parametrize("slots", [10, 100, 5000])
-def test_it_holds_as_many_keys_as_fit_in_its_bytes(slots: int) -> None:
+def test_the_offset_map_holds_as_many_keys_as_fit_in_its_bytes(slots: int) -> None:
     offsets = OffsetMap(slots * SLOT_BYTES, 10**9, 0.9)
     assert 0.6 * slots <= offsets.count_max <= slots
     assert all(offsets.put(b"key %d" % number, number) for number in range(offsets.count_max))
     assert not offsets.put(b"one more", 1)
 
 
-def test_few_keys_take_few_bytes_however_many_are_allowed() -> None:
+def test_an_offset_map_for_few_keys_takes_few_bytes_however_many_are_allowed() -> None:
     assert OffsetMap(1 << 40, 10, 0.9).count_max < 30

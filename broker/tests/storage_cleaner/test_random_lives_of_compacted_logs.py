@@ -1,7 +1,7 @@
-"""A compacted log against all that was ever written to it: rounds, crashes, lost checkpoints and cuts at random.
+"""A compacted log against all records ever written to it: random rounds, crashes, lost checkpoints and truncations.
 
-It has the newest value of each key, and no record of another history. No epoch begins later than it did. A cut of what
-is not committed leaves the rest of the log; a cut of what is committed leaves all of the rest or nothing.
+The log has the newest value of each key, and no record of another history. No epoch starts later than it did. A
+truncation of uncommitted records keeps the rest of the log; one of committed records keeps all of the rest or none.
 """
 
 from pathlib import Path
@@ -20,12 +20,12 @@ STEPS = 60
 KEYS = 4
 HIGH_WATERMARKS = "replication-offset-checkpoint"
 SEEDS = (3, 17, 19, 20, 206, 212, 225, 233, 922)
-"""Each finds a mistake that was made once, if that is put back."""
+"""The seeds of which each finds an earlier mistake, if that is put back."""
 CHECKPOINTS = (HIGH_WATERMARKS, "cleaner-offset-checkpoint", "recovery-point-offset-checkpoint")
 
 
 class Written(NamedTuple):
-    """A record, at the offset that its place among all others is."""
+    """A record; its place among all records is its offset."""
 
     key: bytes
     value: bytes | None
@@ -46,9 +46,9 @@ class RandomLife:
         self._written: list[Written] = []
         self._high_watermark = self._epoch = 0
         self._is_known = False
-        """Whether the checkpoint has a high watermark, of now."""
+        """True if the checkpoint has a current high watermark."""
         self._was_known = True
-        """Whether it had when the log was opened."""
+        """True if the checkpoint had one when the log was opened."""
         often = (self._append, self._commit, self._checkpoint, self._clean, self._end_within_a_round)
         seldom = (self._roll, self._crash, self._stop, self._elect, self._cut_what_is_not_committed)
         self._steps = (*often * 3, *seldom * 2, self._cut_what_is_committed, self._pass_time)
@@ -103,7 +103,7 @@ class RandomLife:
         self._one.roll()
 
     def _crash(self) -> None:
-        """Sometimes checkpoints are lost, or damaged."""
+        """Let the process die; sometimes checkpoints are damaged."""
         self._one.logs.log_dirs[0].fail(StorageError(str(self._path), "the process dies"))
         if self.random.random() < 0.3:
             for path in (*map(self._path.joinpath, CHECKPOINTS), self._one.directory / "leader-epoch-checkpoint"):
@@ -134,7 +134,7 @@ class RandomLife:
         assert self._cut(cut_at) in (0, cut_at)
 
     def _cut(self, cut_at: int) -> int:
-        """As a follower does, which fetches the rest anew where it begins anew. Where the log ended between."""
+        """Truncate, fetch missing records again as a follower does, and return where the log ended in between."""
         log = self._one.log
         truncate_to(log, cut_at)
         end_offset = log.log_end_offset
@@ -169,7 +169,7 @@ class RandomLife:
 
 @pytest.mark.parametrize("seed", [*SEEDS, *range(100, 104)])
 def test_a_log_has_the_newest_values_whatever_happened_to_it(tmp_path: Path, seed: int) -> None:
-    """`-k` with the name and the seed in brackets does it again."""
+    """Run it again with `-k`, its name and the seed in brackets."""
     life = RandomLife(tmp_path, seed)
     for _ in range(STEPS):
         try:

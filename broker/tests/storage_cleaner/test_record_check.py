@@ -1,4 +1,4 @@
-"""The full check of a client's records against the decoder of all else: what one takes the other takes."""
+"""The full check of a client's records agrees with the decoder that all other code uses."""
 
 import pytest
 from hypothesis import example, given, settings
@@ -19,7 +19,7 @@ records = st.lists(st.tuples(times, fields, fields, headers), min_size=1, max_si
 
 @settings(max_examples=size(60, 2_000))
 @given(made=records)
-def test_the_times_and_the_records_without_a_key_are_found(made: list[Record]) -> None:
+def test_the_check_returns_the_times_and_the_records_without_a_key(made: list[Record]) -> None:
     batch = bytes(encode_batch(made))
     found = check_records(batch, HEADER_BYTES, len(batch), len(made))
     assert [made[0].timestamp_ms + delta for delta in found.timestamp_deltas] == [each.timestamp_ms for each in made]
@@ -30,13 +30,13 @@ edges = st.sampled_from([-(2**63), -(2**31), -2, -1, 0, 1, 2, 63, 64, 2**31 - 1,
 
 
 FORGED_LENGTH = b"\xfe\xff\xff\xff\x0f"
-"""A record of 2 GiB, whose headers would be as many as that."""
+"""The length of a record of 2 GiB, which would have as many headers."""
 
 
 @settings(max_examples=size(100, 5_000))
 @example(made=[Record(0, 0, None, b"", [Header("1\U00080000", None)])], place=0, cut=3, new=FORGED_LENGTH)
 @given(made=records, place=st.integers(0, 10_000), cut=st.integers(0, 3), new=edges | st.binary(max_size=12))
-def test_what_is_taken_can_be_read_and_what_cannot_be_read_is_refused(
+def test_the_check_accepts_only_records_that_can_be_decoded(
     made: list[Record], place: int, cut: int, new: bytes
 ) -> None:
     body = bytearray(encode_batch(made)[HEADER_BYTES:])
@@ -58,6 +58,6 @@ def test_what_is_taken_can_be_read_and_what_cannot_be_read_is_refused(
         assert found.keyless == [each.offset_delta for each in read if each.key is None]
 
 
-def test_more_than_a_million_records_are_not_looked_into() -> None:
+def test_the_check_refuses_more_than_a_million_records() -> None:
     with pytest.raises(BrokenRecords, match="the batch has 1000001 records; at most 1000000 are allowed"):
         check_records(b"", 0, 0, 1_000_001)

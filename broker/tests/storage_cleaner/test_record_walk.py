@@ -26,7 +26,7 @@ RECORDS = st.lists(
 
 
 def as_records(drawn: list[tuple[int, int, bytes | None, bytes | None, list[Header]]]) -> list[Record]:
-    """The first number is the gap to the record before."""
+    """Return the records; the first number of each is the gap to the record before."""
     records, delta = [], -1
     for gap, timestamp_ms, key, value, headers in drawn:
         delta += gap
@@ -35,7 +35,7 @@ def as_records(drawn: list[tuple[int, int, bytes | None, bytes | None, list[Head
 
 
 @given(drawn=RECORDS, codec=st.sampled_from(Codec), before=st.binary(max_size=20))
-def test_it_finds_what_decoding_finds(drawn: list[Any], codec: Codec, before: bytes) -> None:
+def test_a_walk_finds_the_same_records_as_decoding(drawn: list[Any], codec: Codec, before: bytes) -> None:
     batch = bytes(encode_batch(as_records(drawn), attributes=codec))
     header = parse_header(batch, 0)
     data, walked = unpacked_records(before + batch + b"next", len(before), header, 1 << 20)
@@ -47,7 +47,7 @@ def test_it_finds_what_decoding_finds(drawn: list[Any], codec: Codec, before: by
 
 
 @given(data=st.binary(max_size=100), count=st.integers(0, 5))
-def test_other_bytes_are_refused(data: bytes, count: int) -> None:
+def test_a_walk_of_random_bytes_is_refused_or_fills_them(data: bytes, count: int) -> None:
     try:
         walked = walk_records(data, 0, len(data), count)
     except BrokenRecords:
@@ -70,12 +70,12 @@ def test_a_flipped_byte_is_refused_or_still_fills_the_batch(drawn: list[Any], pl
     assert sorted({each[4] for each in walked}) == [each[4] for each in walked]
 
 
-def test_more_records_than_memory_is_meant_for_are_not_looked_into() -> None:
+def test_a_walk_of_more_than_a_million_records_is_refused() -> None:
     with pytest.raises(BrokenRecords, match="the batch has 1000001 records"):
         walk_records(b"", 0, 0, 1_000_001)
 
 
-def test_what_unpacks_to_more_than_allowed_is_refused() -> None:
+def test_a_batch_that_unpacks_to_more_bytes_than_allowed_is_refused() -> None:
     batch = bytes(encode_batch([Record(0, 0, b"k", bytes(10_000))], attributes=Codec.ZSTD))
     with pytest.raises(BrokenRecords, match="more than 9999 bytes"):
         unpacked_records(batch, 0, parse_header(batch, 0), 9999)

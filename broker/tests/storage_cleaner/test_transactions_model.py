@@ -1,4 +1,4 @@
-"""Random histories of transactions in a compacted log: who reads committed records finds what a naive model says."""
+"""Random transactions in a compacted log: a reader of committed records finds the records of a naive model."""
 
 import tempfile
 from pathlib import Path

@@ -55,7 +55,7 @@ async def test_a_page_is_served(method: str, path: str, status: int, body: str) 
     server.close()
 
 
-async def test_what_is_no_http_is_sent_away() -> None:
+async def test_a_connection_that_sends_no_http_is_closed() -> None:
     server = HttpServer({"/healthz": _healthz})
     port = await server.start("127.0.0.1", 0)
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -65,7 +65,7 @@ async def test_what_is_no_http_is_sent_away() -> None:
     server.close()
 
 
-async def test_many_who_say_nothing_keep_few_descriptors_and_nobody_out() -> None:
+async def test_many_silent_clients_hold_few_descriptors_and_keep_no_other_client_out() -> None:
     server = HttpServer({"/healthz": _healthz})
     port = await server.start("127.0.0.1", 0)
     descriptors = Path("/proc/self/fd")
@@ -85,7 +85,7 @@ def _accepted(port: int) -> int:
     return sum(row[1].endswith(f":{port:04X}") and row[3] != "0A" and row[9] != "0" for row in rows)
 
 
-async def test_who_does_not_read_the_page_keeps_no_descriptor(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_client_that_does_not_read_its_page_keeps_no_descriptor(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http, "ANSWER_S_MAX", 0.2)
     ended: list[bool] = []
 

@@ -96,14 +96,14 @@ async def test_a_page_needs_the_token_and_a_probe_does_not(tmp_path: Path) -> No
                 assert text == f"{wanted} the.token\n"
 
 
-async def test_a_probe_names_the_reason_only_to_those_who_have_the_token(tmp_path: Path) -> None:
+async def test_a_probe_gives_the_reason_only_to_clients_with_the_token(tmp_path: Path) -> None:
     async with serving(tmp_path) as served:
         assert (await asyncio.to_thread(served.ask, "/readyz", BEARER))[:2] == (503, "not in sync: salaries-0\n")
         status, text, _ = await asyncio.to_thread(served.ask, "/readyz")
         assert (status, text) == (503, "Service Unavailable; send the bearer token to get the reason\n")
 
 
-async def test_files_that_change_are_taken_and_files_that_cannot_be_used_are_not(
+async def test_changed_certificates_and_tokens_are_used_and_unusable_ones_are_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(http_server, "LOOK_S", 0.01)
@@ -131,12 +131,14 @@ def _descriptors() -> int:
 
 
 @pytest.mark.parametrize("where", ["before the handshake", "in the handshake", "after it"])
-async def test_many_who_stay_silent_keep_few_descriptors_and_nobody_out(tmp_path: Path, where: str) -> None:
+async def test_many_silent_tls_clients_hold_few_descriptors_and_keep_no_other_client_out(
+    tmp_path: Path, where: str
+) -> None:
     async def silent(served: Served) -> asyncio.StreamWriter:
         tls = served.trust if where == "after it" else None
         _, writer = await asyncio.open_connection("127.0.0.1", served.port, ssl=tls)
         if where == "in the handshake":
-            writer.write(b"\x16\x03\x01\x02\x00\x01")  # The begin of a ClientHello of 512 bytes.
+            writer.write(b"\x16\x03\x01\x02\x00\x01")  # The beginning of a ClientHello of 512 bytes.
         return writer
 
     async with serving(tmp_path) as served:
@@ -160,7 +162,7 @@ async def test_a_handshake_that_takes_too_long_is_ended(tmp_path: Path, monkeypa
 @pytest.mark.parametrize(
     "sent", [b"GET /metrics HTTP/1.1\r\nHost: here\r\n\r\n", b"\x16\x03\x01\x00\x05hello", b"\0" * 99]
 )
-async def test_what_is_no_tls_gets_no_page(tmp_path: Path, sent: bytes) -> None:
+async def test_a_connection_without_tls_gets_no_page(tmp_path: Path, sent: bytes) -> None:
     async with serving(tmp_path) as served:
         reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
         writer.write(sent)

@@ -1,4 +1,4 @@
-"""The files of a certificate and a token that are refused, with the setting, its value and what is allowed."""
+"""Unusable files of a certificate or a token are refused with the setting, its value and what is allowed."""
 
 import os
 from pathlib import Path
@@ -18,7 +18,7 @@ def test_a_port_without_files_has_neither_tls_nor_token() -> None:
     assert (protection.context, protection.scheme, protection.admits(b"")) == (None, "http", True)
 
 
-def test_key_and_certificate_are_in_one_file_or_in_two(tmp_path: Path) -> None:
+def test_key_and_certificate_may_be_in_one_file_or_in_two(tmp_path: Path) -> None:
     both = Authority(tmp_path).issue("both")
     (certificate, key) = (tmp_path / "tls.crt", tmp_path / "tls.key")
     certificate.write_text(both.certificate)

@@ -14,10 +14,10 @@ leaders = st.none() | st.builds(CurrentLeader, ids, ids, st.none() | endpoint)
 
 
 def endpoints(read: Iterable[Any] | None) -> list[LeaderEndpoint]:
-    """What the client has read."""
+    """Return the endpoints that the client has read."""
     return [LeaderEndpoint(each.node_id, each.host, each.port, each.rack) for each in read or ()]
 
 
 def expected_endpoints(named: Iterable[CurrentLeader | None]) -> list[LeaderEndpoint]:
-    """Each once, in the order of the results."""
+    """Return each endpoint once, in the order of the results."""
     return list(dict.fromkeys(each.endpoint for each in named if each is not None and each.endpoint is not None))

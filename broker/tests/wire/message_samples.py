@@ -39,7 +39,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "operations": st.none() | st.sets(st.integers(0, 30), max_size=5),
 }
 SMALL_VALUES = VALUES | {kind: st.integers(0, 50) for kind in INTEGERS} | {"string": st.text("abc", max_size=150)}
-"""What every codec's types hold: known error codes, short times."""
+"""Values that the types of every codec can hold: known error codes, short times."""
 
 Tree = dict[str, Any]
 

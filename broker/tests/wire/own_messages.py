@@ -4,8 +4,8 @@ from kafka.protocol.api_message import ApiMessage
 
 
 class UnregisterBrokerRequest(ApiMessage, load_json="barnabas_core.definitions"):
-    """Of a broker's id."""
+    """The request to unregister a broker."""
 
 
 class UnregisterBrokerResponse(ApiMessage, load_json="barnabas_core.definitions"):
-    """What became of it."""
+    """The response to that request."""

@@ -1,4 +1,4 @@
-"""The table of APIs, held against Apache Kafka's message definitions."""
+"""The table of APIs, compared with Apache Kafka's message definitions."""
 
 import pytest
 from message_samples import kafka_class
@@ -7,7 +7,7 @@ from barnabas_broker.wire.apis import API_SPECS, ApiSpec
 
 
 @pytest.mark.parametrize("spec", API_SPECS.values(), ids=lambda spec: spec.name)
-def test_key_range_and_first_flexible_version_are_those_of_the_message_definition(spec: ApiSpec) -> None:
+def test_the_keys_and_versions_of_apis_agree_with_the_message_definitions(spec: ApiSpec) -> None:
     request = kafka_class(f"{spec.name}Request")._json
     assert request["apiKey"] == spec.key
     lowest, _, highest = str(request["validVersions"]).partition("-")

@@ -1,4 +1,4 @@
-"""The codec against two others: kafka-python both ways for every message and version, and kio where it has it."""
+"""The codec against kafka-python, both ways for every message and version, and against kio for those that it has."""
 
 import importlib
 import io
@@ -59,7 +59,7 @@ def test_kafka_python_writes_and_reads_the_same_bytes(name: str, version: int, d
 
 
 def from_kafka_python(name: str, version: int, data: bytes) -> Any:
-    """Read by the class that our stub stands for; our own subclass would read it as ours."""
+    """Decode with kafka-python's own method; that of our subclass would use our codec."""
     decode: Any = ApiMessage.decode
     return decode.__func__(kafka_class(name), data, version=version)
 
@@ -100,7 +100,7 @@ def test_fields_that_a_version_lacks_have_their_defaults(name: str, version: int
     assert all(getattr(message, field.name) == field.default for field in absent)
 
 
-def test_lists_that_a_version_lacks_are_not_shared() -> None:
+def test_default_lists_are_not_shared_between_messages() -> None:
     body = memoryview(b"\xff\xff\xff\xff")
     first, second = decode_request(3, 1, body), decode_request(3, 1, body)
     assert first.topics is None
@@ -117,7 +117,7 @@ def test_defaults_are_those_of_the_definition() -> None:
     assert message_class("OffsetCommitRequest")().retention_time_ms == -1
 
 
-def test_a_frame_has_size_and_header_and_a_flexible_header_its_tagged_fields() -> None:
+def test_a_response_frame_has_a_size_and_a_header_with_tagged_fields_if_flexible() -> None:
     heartbeat = message_class("HeartbeatResponse")
     frame = encode_response(heartbeat(error_code=27), 3, 513)
     assert frame == bytes([0, 0, 0, 10, 0, 0, 2, 1, 0, 0, 0, 0, 0, 27])
@@ -143,7 +143,7 @@ def test_an_unsupported_apiversions_is_answered_in_v0_with_error_35_and_the_keys
     assert len(frame) == 4 + 4 + 2 + 4 + 6 * len(API_SPECS)
 
 
-def test_a_tag_that_holds_its_default_is_not_sent() -> None:
+def test_a_tagged_field_with_its_default_is_not_sent() -> None:
     response = message_class("ApiVersionsResponse")
     assert encoded("ApiVersionsResponse", 3, response()) == b"\0\0\x01\0\0\0\0\0"
     assert encoded(
@@ -157,13 +157,13 @@ def test_unknown_tags_are_ignored() -> None:
     assert (request.client_software_name, request.client_software_version) == ("a", "b")
 
 
-def test_bytes_behind_a_request_are_ignored() -> None:
+def test_bytes_after_a_request_are_ignored() -> None:
     as_librdkafka_2_16_asks_for_all_topics = bytes.fromhex("00 00 00 00 01 00 00")
     request = decode_request(3, 13, memoryview(as_librdkafka_2_16_asks_for_all_topics))
     assert request.topics is None
 
 
-def test_a_field_that_holds_what_its_type_cannot_is_named() -> None:
+def test_a_field_whose_value_does_not_fit_its_type_is_named_in_the_error() -> None:
     heartbeat = message_class("HeartbeatResponse")
     with pytest.raises(UnencodableMessage, match="error_code"):
         encoded("HeartbeatResponse", 1, heartbeat(error_code=2**20))
@@ -173,6 +173,6 @@ def test_a_field_that_holds_what_its_type_cannot_is_named() -> None:
         encoded("ListGroupsResponse", 1, message)
 
 
-def test_there_is_no_message_that_kafka_does_not_have() -> None:
+def test_importing_an_unknown_message_fails() -> None:
     with pytest.raises(ImportError):
         from barnabas_broker.wire.messages import NoSuchRequest  # type: ignore[attr-defined]  # noqa: F401

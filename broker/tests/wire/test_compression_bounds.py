@@ -1,4 +1,4 @@
-"""Decompression takes the memory that the records need, whatever a topic allows, and stops at what it allows."""
+"""Decompression takes only the memory that the records need, and stops at the limit that a topic sets."""
 
 import tracemalloc
 
@@ -12,7 +12,7 @@ REPETITIVE = b"carrier" * 300_000
 
 
 @pytest.mark.parametrize("codec", COMPRESSING)
-def test_a_small_batch_takes_little_memory_under_a_large_bound(codec: Codec) -> None:
+def test_a_small_batch_takes_little_memory_under_a_large_limit(codec: Codec) -> None:
     data = compress(codec, b"carrier" * 100)
     tracemalloc.start()
     unpacked = decompress(codec, data, LARGEST_SETTING)
@@ -23,7 +23,7 @@ def test_a_small_batch_takes_little_memory_under_a_large_bound(codec: Codec) -> 
 
 
 @pytest.mark.parametrize("codec", COMPRESSING)
-def test_what_unpacks_to_much_more_than_guessed_is_unpacked_whole(codec: Codec) -> None:
+def test_data_that_unpacks_to_much_more_than_estimated_is_unpacked_whole(codec: Codec) -> None:
     data = compress(codec, REPETITIVE)
     assert bytes(decompress(codec, data, LARGEST_SETTING)) == REPETITIVE
     assert bytes(decompress(codec, data, len(REPETITIVE))) == REPETITIVE
@@ -32,7 +32,7 @@ def test_what_unpacks_to_much_more_than_guessed_is_unpacked_whole(codec: Codec) 
 
 
 @pytest.mark.parametrize("codec", COMPRESSING)
-def test_a_cut_frame_is_refused_without_trying_larger_buffers(codec: Codec) -> None:
+def test_an_incomplete_frame_is_refused_without_trying_larger_buffers(codec: Codec) -> None:
     data = compress(codec, REPETITIVE)[:-7]
     tracemalloc.start()
     with pytest.raises(BrokenCompression):

@@ -1,4 +1,4 @@
-"""The frames that other implementations write are read, and ours by them."""
+"""We read the frames that other implementations write, and they read ours."""
 
 import gzip
 import struct
@@ -36,7 +36,7 @@ OTHERS: list[tuple[Codec, Coder, Coder]] = [
 @pytest.mark.parametrize(("codec", "theirs", "back"), OTHERS)
 @settings(max_examples=30)
 @given(data=contents)
-def test_others_read_what_we_write_and_we_read_what_they_write(
+def test_we_and_other_implementations_decompress_each_others_data(
     codec: Codec, theirs: Coder, back: Coder, data: bytes
 ) -> None:
     assert bytes(back(compress(codec, data))) == data
@@ -59,19 +59,19 @@ def test_snappy_is_written_in_xerials_blocks_of_32_kib() -> None:
     assert sizes == [32768, 32768, 32768, 1696]
 
 
-def test_lz4_blocks_do_not_depend_on_each_other_as_java_wants() -> None:
+def test_lz4_blocks_are_independent_as_java_requires() -> None:
     info = lz4.frame.get_frame_info(compress(Codec.LZ4, b"carrier" * 50_000))
     assert info["block_linked"] is False
 
 
 @pytest.mark.parametrize(("codec", "level"), [(Codec.GZIP, 9), (Codec.LZ4, 12), (Codec.ZSTD, 19)])
-def test_a_level_makes_it_smaller(codec: Codec, level: int) -> None:
+def test_a_higher_compression_level_makes_the_data_smaller(codec: Codec, level: int) -> None:
     data = b"".join(b"flight %d of carrier %d, " % (number, number * number % 97) for number in range(5000))
     assert len(compress(codec, data, level)) < len(compress(codec, data, 1))
 
 
 @pytest.mark.parametrize("codec", [5, 7, -1])
-def test_a_codec_that_there_is_not_is_refused(codec: int) -> None:
+def test_an_unknown_codec_is_refused(codec: int) -> None:
     with pytest.raises(BrokenCompression, match="0 to 4"):
         decompress(codec, b"", 10)
 
@@ -79,7 +79,7 @@ def test_a_codec_that_there_is_not_is_refused(codec: int) -> None:
 @pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD])
 @settings(max_examples=100)
 @given(junk=st.binary(max_size=200))
-def test_random_bytes_are_refused_or_small(codec: Codec, junk: bytes) -> None:
+def test_random_bytes_are_refused_or_unpack_to_few_bytes(codec: Codec, junk: bytes) -> None:
     for data in (junk, XERIAL_MAGIC + bytes(8) + junk, compress(codec, b"abc" * 50)[:10] + junk):
         try:
             assert len(decompress(codec, data, 1000)) <= 1000

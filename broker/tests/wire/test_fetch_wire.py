@@ -39,7 +39,7 @@ Forgotten = Sequence[tuple[str, uuid.UUID, Sequence[int]]]
 
 
 def sent(parts: Sequence[Part]) -> bytes:
-    """What the socket would get."""
+    """Return the bytes that the socket would get."""
     return b"".join(
         part.file.read_at(part.position, part.length) if isinstance(part, FileSlice) else bytes(part) for part in parts
     )
@@ -117,7 +117,7 @@ def test_a_request_is_parsed(version: int, asked: Asked, forgotten: Forgotten, b
 
 
 @every_version
-def test_a_follower_is_known_by_its_id_and_since_v15_by_its_epoch(version: int) -> None:
+def test_the_id_of_a_follower_and_since_v15_its_epoch_are_parsed(version: int) -> None:
     state = KafkaRequest.ReplicaState(replica_id=4, replica_epoch=77)
     fields = {"replica_state": state, "cluster_id": "c" * 200} if version >= 15 else {"replica_id": 4}
     body = encoded_request(version, [], [], **fields)
@@ -125,7 +125,7 @@ def test_a_follower_is_known_by_its_id_and_since_v15_by_its_epoch(version: int) 
     assert (request.replica_id, request.replica_epoch) == (4, 77 if version >= 15 else -1)
 
 
-def test_tagged_fields_of_a_followers_partition_are_passed_over() -> None:
+def test_tagged_fields_of_a_followers_partition_are_skipped() -> None:
     partition = KafkaTopic.FetchPartition(
         partition=3, fetch_offset=8, replica_directory_id=uuid.UUID(int=5), high_watermark=12
     )
@@ -201,7 +201,7 @@ def assert_is_result(partition: Any, result: FetchResult, version: int) -> None:
         assert partition.current_leader is None
 
 
-def test_records_are_sent_from_their_file_between_heads() -> None:
+def test_records_are_sent_from_their_file_between_the_encoded_parts() -> None:
     topic = FetchTopic("t", None, [])
     records = FileSlice(segment, 100, 50)
     parts = encode_fetch_response(
@@ -211,7 +211,7 @@ def test_records_are_sent_from_their_file_between_heads() -> None:
 
 
 @every_version
-def test_a_request_cut_anywhere_is_malformed_whatever_lies_behind_it(version: int) -> None:
+def test_a_request_cut_anywhere_is_malformed_whatever_bytes_follow(version: int) -> None:
     asked = [("topic", uuid.UUID(int=5), [FetchPartition(1, 2, 3, 4, 5, 6)] * 3)]
     fields = {"replica_state": KafkaRequest.ReplicaState(replica_id=4, replica_epoch=77)} if version >= 15 else {}
     body = encoded_request(version, asked, [("gone", uuid.UUID(int=6), [1, 2])], **fields)

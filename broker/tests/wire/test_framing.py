@@ -28,7 +28,7 @@ def header_bytes(spec: ApiSpec, version: int, client_id: str | None, tags: bytes
 
 @pytest.mark.parametrize(("spec", "version"), VERSIONS, ids=lambda value: getattr(value, "name", f"v{value}"))
 @pytest.mark.parametrize("client_id", [None, "", "rdkafka", "café"])
-def test_a_header_is_parsed_and_the_body_starts_behind_it(spec: ApiSpec, version: int, client_id: str | None) -> None:
+def test_a_header_is_parsed_and_the_body_starts_after_it(spec: ApiSpec, version: int, client_id: str | None) -> None:
     encoded = b"junk" + header_bytes(spec, version, client_id)
     header = parse_request_header(memoryview(encoded + b"body"), 4, len(encoded) + 4)
     assert header == RequestHeader(spec.key, version, 77, client_id, len(encoded))
@@ -40,7 +40,7 @@ def test_unknown_tagged_fields_of_a_header_are_skipped() -> None:
     assert parse_request_header(memoryview(encoded), 0, len(encoded)).body_start == len(encoded)
 
 
-def test_an_apiversions_of_the_future_has_a_header_that_can_be_answered() -> None:
+def test_the_header_of_an_apiversions_request_of_a_future_version_is_parsed() -> None:
     encoded = struct.pack(">hhih", 18, 99, 5, -1) + b"\0"
     assert parse_request_header(memoryview(encoded), 0, len(encoded)).api_version == 99
 
@@ -51,7 +51,7 @@ def test_an_api_key_that_this_broker_lacks_is_malformed() -> None:
 
 
 @pytest.mark.parametrize(("key", "version"), [(0, 3), (0, 9), (18, 3), (60, 0)])
-def test_a_header_cut_anywhere_is_malformed_whatever_lies_behind_it(key: int, version: int) -> None:
+def test_a_header_cut_anywhere_is_malformed_whatever_bytes_follow(key: int, version: int) -> None:
     encoded = header_bytes(API_SPECS[key], version, "client", bytes([1, 7, 2]) + b"xy")
     for end in range(len(encoded)):
         with pytest.raises(MalformedRequest):
@@ -59,7 +59,7 @@ def test_a_header_cut_anywhere_is_malformed_whatever_lies_behind_it(key: int, ve
 
 
 @given(st.binary(max_size=64), st.sampled_from(VERSIONS))
-def test_random_bytes_behind_a_valid_key_and_version_parse_or_are_malformed(
+def test_random_bytes_after_a_valid_key_and_version_are_parsed_or_malformed(
     tail: bytes, api: tuple[ApiSpec, int]
 ) -> None:
     encoded = struct.pack(">hhi", api[0].key, api[1], 1) + tail
@@ -71,7 +71,7 @@ def test_random_bytes_behind_a_valid_key_and_version_parse_or_are_malformed(
 
 
 @given(st.integers(0, 2**32 - 1))
-def test_a_varint_comes_back_as_it_went(value: int) -> None:
+def test_an_encoded_varint_is_decoded_to_the_same_value(value: int) -> None:
     encoded = encode_unsigned_varint(value)
     assert read_unsigned_varint(encoded + b"\xff", 0) == (value, len(encoded))
 
@@ -81,7 +81,7 @@ def test_a_varint_longer_than_five_bytes_is_malformed() -> None:
         read_unsigned_varint(b"\x80" * 1000, 0)
 
 
-def test_four_thousand_million_tagged_fields_in_five_bytes_are_malformed_at_once() -> None:
+def test_a_count_of_four_billion_tagged_fields_in_five_bytes_is_malformed() -> None:
     with pytest.raises(MalformedRequest):
         skip_tagged_fields(b"\xff\xff\xff\xff\x0f", 0)
 

@@ -1,4 +1,4 @@
-"""Whatever the bytes, a request is decoded or malformed: no other exception, no memory that they do not pay for."""
+"""Any bytes are decoded or malformed: no other exception is raised, and no memory out of proportion is taken."""
 
 import struct
 import tracemalloc
@@ -41,8 +41,8 @@ def decoded_or_malformed(spec: ApiSpec, version: int, body: bytes) -> Any:
 
 
 def bytes_taken(spec: ApiSpec, version: int, body: bytes) -> int:
-    """The most memory that decoding took at a time, beyond the body."""
-    decoded_or_malformed(spec, version, b"")  # What is made once is not counted.
+    """Return the most memory that decoding took at a time, beyond the body."""
+    decoded_or_malformed(spec, version, b"")  # Objects that are made once are not counted.
     tracemalloc.start()
     try:
         decoded_or_malformed(spec, version, body)
@@ -59,7 +59,7 @@ def test_a_request_cut_anywhere_is_malformed(spec: ApiSpec, version: int) -> Non
 
 
 @every_request
-def test_bytes_behind_a_request_are_ignored(spec: ApiSpec, version: int) -> None:
+def test_bytes_after_a_request_are_ignored(spec: ApiSpec, version: int) -> None:
     body = sample(spec, version)
     assert decoded_or_malformed(spec, version, body + b"\0\0\0") == decoded_or_malformed(spec, version, body)
 
@@ -84,7 +84,7 @@ def test_random_bytes_are_decoded_or_malformed(spec: ApiSpec, version: int, junk
 
 
 @every_request
-def test_counts_and_lengths_of_all_ones_take_no_memory(spec: ApiSpec, version: int) -> None:
+def test_huge_counts_and_lengths_take_little_memory(spec: ApiSpec, version: int) -> None:
     for pattern in (b"\xff", b"\x7f\xff\xff\xff", b"\xff\xff\xff\xff\x0f", b"\xff\xff\xff\xff\x07"):
         for start in range(0, 24, 3):
             assert bytes_taken(spec, version, sample(spec, version)[:start] + pattern * 8) < MEGABYTE
@@ -110,7 +110,7 @@ def test_the_elements_of_nested_arrays_are_counted_together() -> None:
         decode_request(9, 1, memoryview(b"\0\1g" + b"\0\0\0\2" + topic * 2))
 
 
-def test_many_tagged_fields_are_passed_over_in_one_go() -> None:
+def test_many_tagged_fields_are_skipped_without_copying_the_request() -> None:
     """Copying the rest of the request at each of them would take minutes."""
     count = 100_000
     topics = encode_unsigned_varint(count + 1) + b"\x02t\x01\x09\x01x" * count
@@ -138,6 +138,6 @@ def test_more_tagged_fields_than_any_client_sends_are_malformed() -> None:
         (18, 3, b"\2a\2b\3\0\0", "ApiVersionsRequest v3"),
     ],
 )
-def test_what_is_malformed_is_named(key: int, version: int, body: bytes, complaint: str) -> None:
+def test_the_error_of_a_malformed_request_gives_the_reason(key: int, version: int, body: bytes, complaint: str) -> None:
     with pytest.raises(MalformedRequest, match=complaint):
         decode_request(key, version, memoryview(body))

@@ -1,4 +1,4 @@
-"""Keys and values read in a straight line are those that the records' own decoder finds."""
+"""The fast reader of keys and values finds those that the decoder of records finds."""
 
 from collections.abc import Mapping
 from contextlib import suppress
@@ -41,7 +41,9 @@ def _read(data: bytes) -> tuple[dict[bytes, bytes | None], int | None]:
 
 
 @given(batches(), st.integers(0, 100))
-def test_the_last_value_of_each_key_is_read_and_a_cut_batch_is_left(made: list[bytearray], tail: int) -> None:
+def test_the_last_value_of_each_key_is_read_and_an_incomplete_batch_is_left_out(
+    made: list[bytearray], tail: int
+) -> None:
     expected: dict[bytes, bytes | None] = {}
     for batch in made:
         header = parse_header(batch, 0)
@@ -53,7 +55,7 @@ def test_the_last_value_of_each_key_is_read_and_a_cut_batch_is_left(made: list[b
 
 
 @pytest.mark.parametrize("attributes", [0, 2], ids=["plain", "snappy"])
-def test_a_large_batch_comes_in_slices(attributes: int) -> None:
+def test_a_large_batch_is_read_in_slices(attributes: int) -> None:
     records = [Record(number, 0, b"%d" % number, b"x") for number in range(4_500)]
     data = bytes(encode_batch(records, attributes=attributes))
     sizes = [len(some) for some in KeyValueReader(data, BYTES_MAX).slices()]
@@ -63,7 +65,7 @@ def test_a_large_batch_comes_in_slices(attributes: int) -> None:
 
 @settings(max_examples=size(60, 3_000))
 @given(batches(), st.data())
-def test_damage_is_told_as_such(made: list[bytearray], data: st.DataObject) -> None:
+def test_damaged_batches_raise_only_broken_records(made: list[bytearray], data: st.DataObject) -> None:
     damaged = bytearray(b"".join(made))
     for _ in range(3):
         damaged[data.draw(st.integers(16, len(damaged) - 1))] = data.draw(st.integers(0, 255))
@@ -72,7 +74,7 @@ def test_damage_is_told_as_such(made: list[bytearray], data: st.DataObject) -> N
 
 
 @pytest.mark.parametrize(("base_offset", "last_delta"), [(0, 0), (5, -1)], ids=["from before", "without an end"])
-def test_a_batch_that_leads_back_is_damage_as_a_reader_would_go_in_circles(base_offset: int, last_delta: int) -> None:
+def test_a_batch_whose_offsets_go_backwards_is_refused_as_damaged(base_offset: int, last_delta: int) -> None:
     record = Record(0, 0, b"key", b"value")
     first = encode_batch([record], base_offset=4)
     second = encode_batch([record], base_offset=base_offset, last_offset_delta=last_delta)

@@ -1,4 +1,4 @@
-"""The message classes: what the type checker is told of them is what they are."""
+"""The message classes agree with the stub that the type checker reads."""
 
 import re
 from pathlib import Path
@@ -14,7 +14,7 @@ TOLD = re.findall(r"^(?:from kafka\.\S+ import \w+ as|class) (\w+)", STUB.read_t
 
 
 @pytest.mark.parametrize("name", TOLD)
-def test_a_class_has_the_fields_and_nested_classes_that_its_stub_tells(name: str) -> None:
+def test_a_message_class_has_the_fields_and_nested_classes_of_its_stub(name: str) -> None:
     assert_same(schema.message(name).struct, getattr(messages, name), kafka_class(name))
 
 
@@ -25,13 +25,13 @@ def assert_same(struct: schema.Struct, ours: Any, theirs: Any) -> None:
             assert_same(field.struct, getattr(ours, field.struct.name), getattr(theirs, field.struct.name))
 
 
-def test_every_message_that_handlers_see_is_told() -> None:
+def test_the_stub_has_every_message_that_handlers_see() -> None:
     served = {f"{spec.name}{direction}" for spec in CODEC_APIS for direction in ("Request", "Response")}
     assert served - set(TOLD) <= {"ApiVersionsRequest", "ApiVersionsResponse"}
 
 
 KAFKA_PYTHONS_OWN = {"ListOffsetsRequest.replica_id", "CreatePartitionsRequest.assignments"}
-"""Defaults that it changes for its own requests."""
+"""The defaults that kafka-python changes for its own requests."""
 
 
 @pytest.mark.parametrize("name", TOLD)

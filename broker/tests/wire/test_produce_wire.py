@@ -33,7 +33,7 @@ records = st.none() | st.binary(max_size=300)
 int32s = st.integers(-(2**31), 2**31 - 1)
 int64s = st.integers(-(2**63), 2**63 - 1)
 times_ms = st.just(-1) | st.integers(0, 2**41)
-"""What kio takes for times."""
+"""The times that kio accepts."""
 topics = st.lists(st.tuples(names, topic_ids, st.lists(st.tuples(int32s, records), max_size=4)), max_size=3)
 record_errors = st.lists(st.tuples(int32s, st.none() | st.text(max_size=200)), max_size=4).map(tuple)
 refusals = st.builds(ProduceRefusal, st.none() | st.text(max_size=200), record_errors, leaders)
@@ -63,7 +63,7 @@ def encoded_request(version: int, transactional_id: str | None, asked: list[Any]
 @every_version
 @settings(max_examples=40)
 @given(transactional_id=st.none() | names, asked=topics, before=st.binary(max_size=9), behind=st.binary(max_size=9))
-def test_a_request_is_parsed_to_places_in_its_buffer(
+def test_a_request_is_parsed_to_positions_in_its_buffer(
     version: int, transactional_id: str | None, asked: list[Any], before: bytes, behind: bytes
 ) -> None:
     body = encoded_request(version, transactional_id, asked)
@@ -145,7 +145,7 @@ def test_tagged_fields_anywhere_are_ignored() -> None:
     assert [(index, body[start:end]) for _, index, start, end in request.batches] == [(5, b"abc")]
 
 
-def test_bytes_behind_a_request_are_ignored() -> None:
+def test_bytes_after_a_request_are_ignored() -> None:
     body = encoded_request(7, None, [("t", uuid.UUID(int=1), [(0, b"abc")])])
     assert parse_produce(memoryview(body + b"\0\0\0"), 0, len(body) + 3, 7) == parse_produce(
         memoryview(body), 0, len(body), 7
@@ -153,7 +153,7 @@ def test_bytes_behind_a_request_are_ignored() -> None:
 
 
 @every_version
-def test_a_request_cut_anywhere_is_malformed_whatever_lies_behind_it(version: int) -> None:
+def test_a_request_cut_anywhere_is_malformed_whatever_bytes_follow(version: int) -> None:
     body = encoded_request(version, "tx", [("topic", uuid.UUID(int=5), [(0, b"abc"), (1, None), (2, b"d" * 200)])])
     for end in range(len(body)):
         with pytest.raises(MalformedRequest):
@@ -166,7 +166,7 @@ SPECIAL_BYTES = st.sampled_from([0, 1, 2, 0x7F, 0x80, 0xFE, 0xFF])
 @every_version
 @settings(max_examples=size(40, 1_000))
 @given(data=st.data())
-def test_a_request_with_changed_bytes_has_its_places_within_its_bytes_or_is_malformed(
+def test_a_request_with_changed_bytes_is_malformed_or_has_batches_within_its_bytes(
     version: int, data: st.DataObject
 ) -> None:
     body = bytearray(encoded_request(version, "tx", [("topic", uuid.UUID(int=5), [(0, b"abc"), (1, None)])] * 2))
@@ -179,7 +179,7 @@ def test_a_request_with_changed_bytes_has_its_places_within_its_bytes_or_is_malf
     assert all(0 < start <= end <= len(body) for _, _, start, end in request.batches)
 
 
-def test_a_name_of_negative_length_does_not_lead_back_to_where_it_began() -> None:
+def test_a_name_of_negative_length_is_malformed() -> None:
     body = b"\xff\xff" + bytes(6) + b"\x7f\xff\xff\xff" + b"\xff\xfa" + bytes(40)
     with pytest.raises(MalformedRequest):
         parse_produce(memoryview(body), 0, len(body), 7)

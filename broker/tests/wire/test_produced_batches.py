@@ -34,7 +34,7 @@ def kafka_batch(
 
 
 def changed(**fields: Any) -> bytearray:
-    """kafka-python's batch with other header fields, its CRC right."""
+    """Return kafka-python's batch with other header fields and a valid CRC."""
     batch = kafka_batch()
     HEADER.pack_into(batch, 0, *parse_header(batch, 0)._replace(**fields))
     struct.pack_into(">I", batch, 17, crc32c(memoryview(batch)[21:]))
@@ -48,7 +48,7 @@ def refusal(batch: bytearray, message_bytes_max: int = MESSAGE_BYTES_MAX) -> tup
 
 
 @pytest.mark.parametrize("codec", range(5))
-def test_a_batch_of_kafka_python_passes_wherever_it_lies(codec: int) -> None:
+def test_a_batch_of_kafka_python_is_accepted_at_any_place_in_a_buffer(codec: int) -> None:
     batch = kafka_batch(codec, producer_id=5, epoch=0, sequence=0)
     header = validate_produced(memoryview(b"before" + batch + b"behind")[6:-6], MESSAGE_BYTES_MAX)
     assert header == parse_header(batch, 0)
@@ -107,7 +107,7 @@ def test_a_batch_larger_than_the_topic_allows_is_refused_before_its_crc_is_compu
 
 
 @given(st.data())
-def test_a_flipped_bit_is_found_unless_it_lies_where_the_leader_writes(data: st.DataObject) -> None:
+def test_a_flipped_bit_is_found_except_in_the_leader_epoch(data: st.DataObject) -> None:
     batch = kafka_batch()
     position = data.draw(st.integers(0, len(batch) - 1))
     batch[position] ^= 1 << data.draw(st.integers(0, 7))

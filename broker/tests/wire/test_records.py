@@ -1,4 +1,4 @@
-"""Records against kafka-python's builder and reader, for every codec, and against bytes that lie."""
+"""Records against kafka-python's builder and reader, for every codec, and against malformed bytes."""
 
 import struct
 import tracemalloc
@@ -46,7 +46,9 @@ def decoded(batch: bytes | bytearray, bytes_max: int = BYTES_MAX) -> list[Record
 @every_codec
 @settings(max_examples=40)
 @given(records=record_lists())
-def test_records_come_back_as_they_went_and_kafka_python_reads_them(codec: int, records: list[Record]) -> None:
+def test_encoded_records_are_decoded_unchanged_by_our_decoder_and_kafka_python(
+    codec: int, records: list[Record]
+) -> None:
     batch = encode_batch(records, base_offset=70, attributes=codec, producer_id=5, producer_epoch=6, base_sequence=7)
     assert decoded(batch) == records
     theirs = DefaultRecordBatch(bytes(batch))
@@ -93,7 +95,7 @@ def test_a_batch_that_compaction_emptied_has_no_records() -> None:
     assert decoded(batch) == []
 
 
-def test_header_keys_that_are_not_utf8_go_out_as_they_came_in() -> None:
+def test_header_keys_that_are_not_utf8_are_preserved() -> None:
     body = b"\0\0\0\1\1\2" + b"\4\xff\xfe" + b"\1"
     batch = batch_of(encode_varint(len(body)) + body)
     again = encode_batch(decoded(batch))
@@ -101,13 +103,13 @@ def test_header_keys_that_are_not_utf8_go_out_as_they_came_in() -> None:
 
 
 def batch_of(data: bytes, count: int = 1, last_offset_delta: int | None = None, attributes: int = 0) -> bytearray:
-    """A batch with a right CRC and any bytes for records."""
+    """Return a batch with a valid CRC and these bytes in place of its records."""
     last = count - 1 if last_offset_delta is None else last_offset_delta
     return sealed_batch(BatchHeader(0, 0, -1, 2, 0, attributes, last, 0, 0, -1, -1, -1, count), data)
 
 
 RECORD = b"\0\0\0\1\1\0"
-"""Attributes, times, delta 0, null key and value, no headers."""
+"""A record with attributes, time and delta 0, null key and value, and no headers."""
 
 
 @pytest.mark.parametrize(
@@ -130,7 +132,7 @@ RECORD = b"\0\0\0\1\1\0"
         (encode_varint(6) + RECORD, 2**31 - 1),
     ],
 )
-def test_records_that_are_not_what_the_header_tells_are_broken(data: bytes, count: int) -> None:
+def test_records_that_contradict_the_batch_header_are_refused(data: bytes, count: int) -> None:
     with pytest.raises(BrokenRecords):
         decoded(batch_of(data, count))
 
@@ -138,7 +140,7 @@ def test_records_that_are_not_what_the_header_tells_are_broken(data: bytes, coun
 @every_codec
 @settings(max_examples=60)
 @given(data=st.binary(max_size=200), count=st.integers(0, 2**31 - 1))
-def test_random_bytes_for_records_are_read_or_broken(codec: int, data: bytes, count: int) -> None:
+def test_random_bytes_in_place_of_records_are_decoded_or_refused(codec: int, data: bytes, count: int) -> None:
     batch = batch_of(data, count, attributes=codec)
     try:
         records = decoded(batch)
@@ -149,7 +151,7 @@ def test_random_bytes_for_records_are_read_or_broken(codec: int, data: bytes, co
 
 @settings(max_examples=size(60, 2_000))
 @given(records=record_lists(), data=st.data())
-def test_records_with_flipped_bits_are_read_or_broken_and_can_be_written_again(
+def test_records_with_flipped_bits_are_refused_or_can_be_encoded_again(
     records: list[Record], data: st.DataObject
 ) -> None:
     batch = encode_batch(records)
@@ -171,7 +173,7 @@ def test_timestamps_beyond_64_bits_wrap_as_in_java() -> None:
 
 @contextmanager
 def bytes_taken_at_most(limit: int) -> Iterator[None]:
-    """Fails when more memory than that is taken in between."""
+    """Fail if more memory than `limit` is taken in between."""
     tracemalloc.start()
     try:
         yield
@@ -182,7 +184,7 @@ def bytes_taken_at_most(limit: int) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("codec", [1, 2, 3, 4])
-def test_a_bomb_is_broken_and_takes_little_memory(codec: int) -> None:
+def test_a_decompression_bomb_is_refused_and_takes_little_memory(codec: int) -> None:
     batch = encode_batch([Record(0, 0, None, bytes(32 << 20))], attributes=codec)
     with bytes_taken_at_most(8 << 20), pytest.raises(BrokenRecords, match="batch at offset 0"):
         decoded(batch)

@@ -1,4 +1,4 @@
-"""A follower's Fetch: our requests in kafka-python, kio and our parser; both's responses in ours."""
+"""A follower's Fetch: kafka-python, kio and our parser read our requests, and our parser reads responses."""
 
 import importlib
 from uuid import UUID
@@ -118,7 +118,7 @@ def test_a_follower_reads_our_response_in_place(answers: Answers, session_id: in
 
 
 def kafka_response() -> bytes:
-    """With everything that a leader may send, and more."""
+    """Return a response with everything that a leader may send, and more."""
     topic = KafkaResponse.FetchableTopicResponse
     data = topic.PartitionData
     partition = data(
@@ -140,7 +140,7 @@ def kafka_response() -> bytes:
     return bytes(response.encode(version=VERSION))
 
 
-def test_diverging_epoch_current_leader_and_what_is_unknown_are_told_apart() -> None:
+def test_the_diverging_epoch_and_the_current_leader_are_parsed_among_unknown_fields() -> None:
     response = parse_replica_fetch_response(memoryview((9).to_bytes(4) + b"\0" + kafka_response()))
     (topic_id, partitions), *others = response.topics
     assert (topic_id, others) == (UUID(int=7).bytes, [])
