@@ -1,4 +1,4 @@
-"""Who applies a run for Kubeflow's Spark operator where that is not installed is told so at once."""
+"""The webhook refuses a run for Kubeflow's Spark operator if that operator is not installed."""
 
 from collections.abc import Callable
 from typing import Any, Final
@@ -43,19 +43,23 @@ async def refusal(
 
 
 @pytest.mark.parametrize("body", [run, cluster])
-async def test_it_is_refused_with_what_to_install(body: Callable[[str], dict[str, Any]]) -> None:
+async def test_the_webhook_refuses_the_backend_kubeflow_and_says_what_to_install(
+    body: Callable[[str], dict[str, Any]],
+) -> None:
     assert WHY in await refusal(body("Kubeflow"))
     assert "install Kubeflow's Spark operator" in await refusal(body("Kubeflow"))
 
 
 @pytest.mark.parametrize("body", [run, cluster])
-async def test_where_it_is_installed_or_not_needed_nothing_is_wrong(body: Callable[[str], dict[str, Any]]) -> None:
+async def test_the_webhook_allows_a_backend_that_is_installed_or_needs_nothing(
+    body: Callable[[str], dict[str, Any]],
+) -> None:
     assert not await refusal(body("Kubeflow"), is_installed=True)
     assert not await refusal(body("Kubernetes"))
 
 
-async def test_where_it_is_gone_a_cluster_that_has_such_an_entry_may_change_all_the_same() -> None:
-    """Who uninstalls it must still be able to add brokers."""
+async def test_a_cluster_that_already_has_a_kubeflow_entry_may_change_without_the_spark_operator() -> None:
+    """An administrator who has uninstalled the operator must still be able to add brokers."""
     before = cluster("Kubeflow")
     more_brokers = {**before, "spec": {**before["spec"], "brokers": {"replicas": 5}}}
     another = resource("Cluster", "one", maintenance=[*before["spec"]["maintenance"], {**ENTRY, "name": "weekly"}])
@@ -65,5 +69,7 @@ async def test_where_it_is_gone_a_cluster_that_has_such_an_entry_may_change_all_
 
 
 @pytest.mark.parametrize("body", [run, cluster])
-async def test_where_nobody_can_tell_it_is_no_objection(body: Callable[[str], dict[str, Any]]) -> None:
+async def test_the_webhook_allows_the_backend_while_the_api_server_is_unreachable(
+    body: Callable[[str], dict[str, Any]],
+) -> None:
     assert not await refusal(body("Kubeflow"), is_silent=True)

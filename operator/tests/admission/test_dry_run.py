@@ -1,4 +1,4 @@
-"""What is said of a Cluster's pods before it is stored, with an API server that answers one thing."""
+"""The dry run of a Cluster's objects before it is stored, with an API server that gives one answer."""
 
 import asyncio
 from typing import Any
@@ -22,7 +22,7 @@ STRICT = 'StatefulSet in version "v1" is none: strict decoding error: unknown fi
 
 
 class OneAnswer(KubeApi):
-    """There are no claims. `answer` to the one other request, whatever it is; `asked` is what it was asked."""
+    """An API server without claims that gives `answer` to every other request and keeps it in `asked`."""
 
     def __init__(self, connection: ApiClient, answer: Exception | None) -> None:
         super().__init__(connection)
@@ -49,7 +49,7 @@ class OneAnswer(KubeApi):
         (KubeUnreachable("not now"), None),
     ],
 )
-async def test_only_what_the_api_server_finds_wrong_is_an_objection(
+async def test_the_dry_run_objects_only_if_the_api_server_finds_the_object_invalid(
     answer: Exception | None, said: str | None, connection: ApiClient
 ) -> None:
     api = OneAnswer(connection, answer)
@@ -64,13 +64,13 @@ async def test_only_what_the_api_server_finds_wrong_is_an_objection(
 
 
 class NoAnswer(OneAnswer):
-    """The connection is open, and nobody says anything."""
+    """An API server that never answers on an open connection."""
 
     async def request(self, *_: Any, **__: Any) -> dict[str, Any]:
         return await asyncio.Future()
 
 
-async def test_an_api_server_that_does_not_answer_in_time_has_no_objection(connection: ApiClient) -> None:
+async def test_the_dry_run_has_no_objection_if_the_api_server_does_not_answer_in_time(connection: ApiClient) -> None:
     clock = ManualLoopClock()
     asking = asyncio.create_task(DryRun(NoAnswer(connection, None), "image", clock)(CLUSTER))
     while clock.waits_s != [ANSWER_S_MAX]:
@@ -110,7 +110,7 @@ async def test_the_template_of_a_run_is_tried_with_its_job(
 
 
 class RefusesJobs(OneAnswer):
-    """All else is taken."""
+    """An API server that gives `answer` only to new Jobs and accepts everything else."""
 
     async def request(self, method: str, path: str, **given: Any) -> dict[str, Any]:
         if path.endswith("/jobs") and method == "POST":
@@ -133,7 +133,7 @@ class RefusesJobs(OneAnswer):
 async def test_the_template_of_a_schedule_is_tried_with_the_job_of_its_runs(
     answer: Exception | None, said: str | None, connection: ApiClient
 ) -> None:
-    """Each of its runs would be refused, by night."""
+    """Without this check, each of its runs would be refused later, when the schedule starts it."""
     run = {"job": "archive", "options": {"topic": "flights", "archive": "s3a://a/b"}}
     template = {"pod": {"spec": {"tolerations": [{"key": "a b"}]}}}
     entries = [

@@ -1,4 +1,4 @@
-"""Whoever applies a run whose claims are not there is warned."""
+"""The webhook warns about a run whose claims do not exist."""
 
 from barnabas_operator.admission.run_preview import missing_claims
 from barnabas_operator.admission.webhook import Previewed
@@ -33,11 +33,11 @@ async def warnings(*, is_silent: bool = False) -> list[str]:
         return list(said.get("warnings", ()))
 
 
-async def test_a_claim_that_is_not_there_is_named_with_its_field() -> None:
+async def test_a_warning_names_a_missing_claim_with_its_field() -> None:
     assert await warnings() == [
         "spec.volumes[1].claimName is lacking, but this claim does not exist; the run waits until the claim exists"
     ]
 
 
-async def test_an_api_server_that_cannot_say_holds_nobody_up() -> None:
+async def test_an_unreachable_api_server_causes_no_warning() -> None:
     assert await warnings(is_silent=True) == []

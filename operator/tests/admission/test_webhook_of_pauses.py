@@ -1,4 +1,4 @@
-"""A Cluster can be paused whatever the API server thinks of its objects by now."""
+"""A Cluster can be paused even if the API server would refuse its objects."""
 
 from typing import Any
 
@@ -13,11 +13,11 @@ def cluster(**spec: Any) -> dict[str, Any]:
 
 
 async def objects(_now: object, _before: object) -> str:
-    """What the API server would say since an administrator has added a rule of theirs."""
+    """Return the API server's objection after an administrator has added a rule."""
     return OBJECTION
 
 
-async def test_a_pause_is_stored_and_its_end_is_looked_at() -> None:
+async def test_the_webhook_validates_the_end_of_a_pause_but_not_its_start() -> None:
     assert (await webhook_said(cluster(), cluster(pause=True), dry_run=objects))["allowed"]
     ended = await webhook_said(cluster(pause=True), cluster(), dry_run=objects)
     assert ended["status"]["message"] == OBJECTION

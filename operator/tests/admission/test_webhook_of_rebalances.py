@@ -1,4 +1,4 @@
-"""The annotation of a rebalance: refused at once where it names no plan of this Cluster."""
+"""The webhook refuses the annotation of a rebalance if it names no plan of this Cluster."""
 
 import json
 from typing import Any
@@ -22,7 +22,7 @@ def run(name: str, cluster: str, job: str = "skew") -> dict[str, Any]:
 
 
 async def said(word: str, before: str | None = None) -> dict[str, Any]:
-    """To a Cluster whose spec stays as it is."""
+    """Return the webhook's response to a changed annotation of a Cluster whose spec is unchanged."""
     inventory = Inventory()
     for each in (
         resource("Cluster", "one"),
@@ -51,7 +51,7 @@ async def test_a_name_that_is_no_plan_of_this_cluster_is_refused(word: str, why:
     assert refused["status"]["message"].startswith(f"the annotation barnabas.dev/rebalance is {word}: {why}; allowed: ")
 
 
-async def test_a_plan_and_a_word_that_was_there_before_are_stored() -> None:
+async def test_the_webhook_allows_a_plan_of_this_cluster_and_an_unchanged_annotation() -> None:
     assert (await said("mine"))["allowed"]
     assert (await said("approve"))["allowed"]
     assert (await said("missing", before="missing"))["allowed"]

@@ -15,7 +15,9 @@ spec: {partitions: 3, mirror: true}
 """
 
 
-def test_manifests_go_to_the_output_and_notes_beside_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_convert_prints_manifests_to_stdout_and_notes_to_stderr(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "gates.yaml").write_text(TOPIC)
     (tmp_path / "readme.txt").write_text("not a manifest")
     assert main(["-f", str(tmp_path)]) == 0
@@ -25,7 +27,7 @@ def test_manifests_go_to_the_output_and_notes_beside_it(tmp_path: Path, capsys: 
     assert printed.err == f"{where}: KafkaTopic gates: spec.mirror is left out: the field has no counterpart\n"
 
 
-def test_nothing_is_printed_of_input_that_is_wrong(
+def test_convert_prints_no_manifest_if_one_is_invalid(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO(f"{TOPIC}---\n{TOPIC.replace('3', 'three')}"))
@@ -34,6 +36,6 @@ def test_nothing_is_printed_of_input_that_is_wrong(
     assert capsys.readouterr() == ("", error)
 
 
-def test_a_file_that_is_missing_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+def test_convert_names_a_missing_file(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["-f", "/nowhere/kafka.yaml"]) == 1
     assert "/nowhere/kafka.yaml" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""What `barnabas up` says of a Cluster that waits for something while clients are not served."""
+"""The condition Ready under `barnabas up` while a Cluster waits and some partitions are offline."""
 
 from pathlib import Path
 
@@ -24,7 +24,7 @@ OFFLINE = Trouble("flights", 0, (1,), (), offline=True)
         ("InvalidConfig", True, "InvalidConfig"),
     ],
 )
-def test_partitions_without_a_leader_go_before_what_is_waited_for(
+def test_ready_reports_offline_partitions_instead_of_a_wait(
     tmp_path: Path, reason: str, offline: bool, told: str
 ) -> None:
     state = ClusterState({0: None}, {}, troubles=(OFFLINE,) if offline else ())

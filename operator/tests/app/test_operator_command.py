@@ -1,4 +1,4 @@
-"""`barnabas operator` where it cannot begin."""
+"""`barnabas operator` when it cannot start or go on."""
 
 import json
 import os
@@ -26,7 +26,7 @@ current-context: nobody
 """
 
 
-def test_without_a_pod_and_a_kubeconfig_the_operator_says_what_it_needs_and_ends(tmp_path: Path) -> None:
+def test_the_operator_exits_and_says_what_it_needs_without_a_pod_and_a_kubeconfig(tmp_path: Path) -> None:
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("KUBE", "HTTP_"))}
     ended = subprocess.run(
         [sys.executable, "-m", "barnabas", "operator"],
@@ -43,7 +43,7 @@ def test_without_a_pod_and_a_kubeconfig_the_operator_says_what_it_needs_and_ends
     )
 
 
-def test_its_help_names_each_environment_variable_that_it_reads() -> None:
+def test_the_help_names_each_environment_variable_of_the_operator() -> None:
     shown = subprocess.run(
         [sys.executable, "-m", "barnabas", "operator", "--help"],
         capture_output=True,
@@ -69,7 +69,7 @@ def test_its_help_names_each_environment_variable_that_it_reads() -> None:
         ("HTTP_LISTENER=192.0.2.1:0", 1, "the operator cannot listen at 192.0.2.1:0: "),
     ],
 )
-def test_a_variable_that_it_cannot_use_ends_it_with_one_line(
+def test_the_operator_exits_with_one_line_if_a_variable_is_unusable(
     variable: str, code: int, said: str, tmp_path: Path
 ) -> None:
     name, _, value = variable.partition("=")
@@ -88,7 +88,7 @@ def test_a_variable_that_it_cannot_use_ends_it_with_one_line(
     assert line.startswith(f"barnabas operator: {said}")
 
 
-def test_an_argument_is_refused() -> None:
+def test_the_operator_refuses_arguments() -> None:
     ended = subprocess.run(
         [sys.executable, "-m", "barnabas", "operator", "--namespace=x"],
         capture_output=True,
@@ -101,7 +101,7 @@ def test_an_argument_is_refused() -> None:
 
 
 class ForgetfulApiServer(BaseHTTPRequestHandler):
-    """Knows version 9 at first, and version 5 when it is asked again: as after etcd was restored."""
+    """An API server with version 9 at the first list and version 5 at the next, as after a restore of etcd."""
 
     asked: ClassVar[set[str]] = set()
 
@@ -117,10 +117,10 @@ class ForgetfulApiServer(BaseHTTPRequestHandler):
         self.wfile.write(json.dumps(answer).encode() if is_list else b"")
 
     def log_message(self, *_: object) -> None:
-        """Nothing."""
+        """Log nothing."""
 
 
-def test_an_operator_whose_api_server_went_back_ends_with_one_line_and_exit_code_1(tmp_path: Path) -> None:
+def test_the_operator_exits_with_code_1_and_one_line_if_resource_versions_went_back(tmp_path: Path) -> None:
     server = ThreadingHTTPServer(("127.0.0.1", 0), ForgetfulApiServer)
     Thread(target=server.serve_forever, daemon=True).start()
     kubeconfig = tmp_path / "kubeconfig"

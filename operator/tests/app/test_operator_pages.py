@@ -23,7 +23,7 @@ NOBODY = Access("http://127.0.0.1:1", None, lambda: None)
 
 
 async def answers(protection: Protection, ask: Callable[[int], object]) -> object:
-    """Return what `ask` returns beside the pages of an operator that has not started its work."""
+    """Return the result of `ask` while an operator that has not started its work serves its pages."""
     port = free_port()
     server = await serve_pages(Operator(OperatorSettings("broker:dev", ()), NOBODY), f"127.0.0.1:{port}", protection)
     try:
@@ -40,14 +40,14 @@ def status(url: str, trust: ssl.SSLContext | None = None, **headers: str) -> int
         return error.code
 
 
-async def test_pages_are_served_in_clear_where_nothing_else_is_set() -> None:
+async def test_pages_are_served_without_tls_by_default() -> None:
     def ask(port: int) -> list[int]:
         return [status(f"http://127.0.0.1:{port}{path}") for path in ("/metrics", "/healthz", "/readyz", "/other")]
 
     assert await answers(Protection(), ask) == [200, 200, 503, 404]
 
 
-async def test_with_a_token_metrics_need_it_and_probes_do_not(tmp_path: Path) -> None:
+async def test_metrics_require_the_configured_token_and_probes_do_not(tmp_path: Path) -> None:
     authority = Authority(tmp_path / "pki")
     identity = authority.issue("operator")
     (tmp_path / "tls.crt").write_text(identity.certificate)
@@ -64,6 +64,6 @@ async def test_with_a_token_metrics_need_it_and_probes_do_not(tmp_path: Path) ->
     assert await answers(Protection(read_variables(given).web_files(), WEB_NAMES), ask) == [401, 200, 503, 401, 200]
 
 
-async def test_an_address_that_cannot_be_bound_is_named() -> None:
+async def test_the_error_names_an_address_that_cannot_be_bound() -> None:
     with pytest.raises(CannotServe, match=r"the operator cannot listen at 192\.0\.2\.1:1: "):
         await serve_pages(Operator(OperatorSettings("broker:dev", ()), NOBODY), "192.0.2.1:1", Protection())

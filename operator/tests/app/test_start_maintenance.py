@@ -1,4 +1,4 @@
-"""`barnabas start-maintenance`: it starts one run, and tells how that one ended."""
+"""`barnabas start-maintenance` starts one run, and its exit code says how the run ended."""
 
 import asyncio
 import subprocess
@@ -27,7 +27,7 @@ def run_of(job_uid: str, **meta: Any) -> JsonObject:
 
 
 async def ends(before: Callable[[KubeMemory], object], between: Callable[[KubeMemory], object] = lambda _: None) -> int:
-    """Its exit code, where `between` happens each time that it waits."""
+    """Return the command's exit code; call `between` each time that the command waits."""
     async with no_server() as connection:
         api = KubeMemory(connection)
         api.put(resource("Cluster", "one", maintenance=[NIGHTLY]))
@@ -45,7 +45,7 @@ def succeeds(api: KubeMemory) -> None:
     api.put({**(api.found(KIND, STARTED.job_name) or {}), "status": SUCCEEDED})
 
 
-def test_outside_of_a_schedules_pod_it_says_what_lacks(
+def test_the_command_names_the_missing_variables_outside_a_cronjobs_pod(
     barnabas: Callable[..., subprocess.CompletedProcess[str]],
 ) -> None:
     done = barnabas("start-maintenance", "one", "nightly")
@@ -56,18 +56,18 @@ def test_outside_of_a_schedules_pod_it_says_what_lacks(
     )
 
 
-async def test_whoever_comes_after_one_that_died_waits_for_its_run() -> None:
+async def test_a_second_pod_waits_for_the_run_that_a_dead_pod_started() -> None:
     assert await ends(lambda api: api.put(run_of("u-1")), succeeds) == 0
 
 
-async def test_a_run_of_somebody_else_with_its_name_is_not_taken_for_its_own(
+async def test_the_command_refuses_a_run_of_its_name_that_another_job_owns(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert await ends(lambda api: api.put({**run_of("u-0"), "status": SUCCEEDED})) == EXIT_USAGE
     assert "another object owns the MaintenanceJob one-nightly-1; delete this MaintenanceJob" in capsys.readouterr().err
 
 
-async def test_it_waits_until_a_run_of_its_name_that_is_deleted_has_gone() -> None:
+async def test_the_command_waits_until_a_terminating_run_of_its_name_is_removed() -> None:
     def goes(api: KubeMemory) -> None:
         found = api.found(KIND, STARTED.job_name) or {}
         if found["metadata"]["uid"] == "of-u-0":
@@ -80,7 +80,7 @@ async def test_it_waits_until_a_run_of_its_name_that_is_deleted_has_gone() -> No
 
 
 @pytest.mark.parametrize("method", ["POST", "GET"])
-async def test_a_refusal_that_may_pass_is_tried_again_by_another_pod(method: str) -> None:
+async def test_the_exit_code_requests_another_pod_after_a_refusal_that_may_pass(method: str) -> None:
     def refuses(api: KubeMemory) -> None:
         api.refuse = lambda found, path, _: (
             KubeRefused(403, "Forbidden", path) if found == method and KIND.lower() in path else None
@@ -89,14 +89,14 @@ async def test_a_refusal_that_may_pass_is_tried_again_by_another_pod(method: str
     assert await ends(refuses) == EXIT_TRY_AGAIN
 
 
-async def test_what_can_never_be_a_run_is_not_tried_again() -> None:
+async def test_the_exit_code_requests_no_other_pod_for_an_invalid_run() -> None:
     def refuses(api: KubeMemory) -> None:
         api.refuse = lambda method, *_: KubeRefused(422, "Invalid", "name") if method == "POST" else None
 
     assert await ends(refuses) == EXIT_USAGE
 
 
-async def test_a_run_that_is_deleted_has_failed() -> None:
+async def test_a_deleted_run_counts_as_failed() -> None:
     def goes(api: KubeMemory) -> None:
         api.objects = {path: each for path, each in api.objects.items() if each["kind"] != KIND}
 

@@ -1,4 +1,4 @@
-"""`barnabas status` against a running cluster, and where there is none."""
+"""`barnabas status` with a running cluster, and without one."""
 
 import json
 import subprocess
@@ -24,7 +24,7 @@ def produce(bootstrap: str, topic: str, counts: dict[int, int]) -> None:
 
 
 def read(bootstrap: str, group: str, topic: str, count: int) -> Consumer:
-    """A member of the group that has read and committed so many records."""
+    """Return a member of the group that has read and committed `count` records."""
     settings = {"bootstrap.servers": bootstrap, "group.id": group, "client.id": "reader", "enable.auto.commit": False}
     consumer = Consumer({**settings, "auto.offset.reset": "earliest"})
     consumer.subscribe([topic])
@@ -36,7 +36,7 @@ def read(bootstrap: str, group: str, topic: str, count: int) -> Consumer:
     return consumer
 
 
-def test_topics_groups_and_lag_are_told_also_of_groups_without_members(up: RunningUp, barnabas: Run) -> None:
+def test_status_reports_topics_groups_and_lag_also_of_groups_without_members(up: RunningUp, barnabas: Run) -> None:
     up.write("topics.yaml", topic_manifest("flights", "partitions: 2"))
     up.start()
     wait_for(lambda: up.reason("flights") == "Reconciled")
@@ -74,23 +74,23 @@ def test_topics_groups_and_lag_are_told_also_of_groups_without_members(up: Runni
     active.close()
 
 
-def test_where_nothing_answers_it_says_so_and_what_to_do(barnabas: Run) -> None:
+def test_status_names_the_given_address_if_no_broker_answers(barnabas: Run) -> None:
     done = barnabas("status", "--bootstrap", "127.0.0.1:1")
     assert done.returncode == 1
     assert "no broker answers at 127.0.0.1:1 (--bootstrap)" in done.stdout
-    assert "barnabas up" not in done.stdout, "whoever names brokers does not ask for others"
+    assert "barnabas up" not in done.stdout, "a user who names brokers needs no advice to start others"
 
 
-def test_where_there_is_no_cluster_it_says_how_to_start_one(
+def test_status_says_how_to_start_a_cluster_if_there_is_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Something else may listen at the default address of this machine."""
+    """The default address is replaced because another program may listen there."""
     monkeypatch.setattr(cluster_options, "DEFAULT_BOOTSTRAP", "127.0.0.1:1")
     assert status.main(["--data-dir", str(tmp_path)]) == 1
     assert "start a cluster with `barnabas up -f examples/quickstart/`" in capsys.readouterr().out
 
 
-def test_an_address_without_port_is_bad_usage(barnabas: Run) -> None:
+def test_an_address_without_a_port_is_bad_usage(barnabas: Run) -> None:
     done = barnabas("status", "--bootstrap", "somewhere")
     assert done.returncode == 2
     assert "'somewhere'; allowed: one or more HOST:PORT or [IPV6]:PORT, separated by commas" in done.stderr

@@ -1,4 +1,4 @@
-"""Which brokers `barnabas status` calls open: those that it reached without authentication from other machines."""
+"""`barnabas status` calls brokers open if it reached them from another machine without authentication."""
 
 import pytest
 
@@ -16,5 +16,5 @@ from barnabas_operator.app.status import is_of_this_machine
         ("broker-0.example.org:9092", False),
     ],
 )
-def test_only_loopback_is_of_this_machine(address: str, expected: bool) -> None:
+def test_only_loopback_addresses_count_as_this_machine(address: str, expected: bool) -> None:
     assert is_of_this_machine(address) == expected

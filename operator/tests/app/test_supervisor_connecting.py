@@ -1,4 +1,4 @@
-"""What `barnabas up` does while the cluster's brokers do not let it connect."""
+"""`barnabas up` while the cluster's brokers accept no connection."""
 
 import io
 from pathlib import Path
@@ -16,8 +16,8 @@ from barnabas_operator.kafka.cluster_admin import ClusterAdmin
 
 
 @pytest.mark.parametrize("attempts", [1, 3])
-def test_it_goes_on_connecting_until_it_is_to_stop(tmp_path: Path, attempts: int) -> None:
-    """Else the process would be there for seconds after it has said that it stopped."""
+def test_the_supervisor_retries_to_connect_until_it_is_stopped(tmp_path: Path, attempts: int) -> None:
+    """Otherwise the process would run for seconds after it has reported that it stopped."""
     tried = []
 
     def refuses(_bootstrap: str, timeout_s: float, _security: Credentials) -> ClusterAdmin:

@@ -1,4 +1,4 @@
-"""`barnabas up` over manifest files: what is declared is what the cluster has, and faults are told and survived."""
+"""`barnabas up` over manifest files: the cluster gets what they declare, and faults are reported and survived."""
 
 import os
 import re
@@ -22,19 +22,19 @@ FLIGHTS = topic_manifest("flights", "partitions: 6", "config:", "  retention.ms:
 
 
 def partitions(up: RunningUp, topic: str) -> int:
-    """As a client sees them."""
+    """Return the number of the topic's partitions as a client sees it."""
     topics = AdminClient({"bootstrap.servers": up.bootstrap}).list_topics(timeout=PATIENCE_S).topics
     return len(topics[topic].partitions) if topic in topics else 0
 
 
 def config(up: RunningUp, topic: str, name: str) -> str:
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
-    client = AdminClient({"bootstrap.servers": up.bootstrap})  # Its end would end the request, too.
+    client = AdminClient({"bootstrap.servers": up.bootstrap})  # If it were collected, the request would end, too.
     (future,) = client.describe_configs([resource]).values()
     return str(future.result(PATIENCE_S)[name].value)
 
 
-def test_declared_topics_are_made_and_edits_followed(up: RunningUp) -> None:
+def test_up_creates_declared_topics_and_follows_edits(up: RunningUp) -> None:
     up.write("topics.yaml", FLIGHTS)
     up.start()
     wait_for(lambda: up.reason("flights") == "Reconciled")
@@ -52,7 +52,7 @@ def test_declared_topics_are_made_and_edits_followed(up: RunningUp) -> None:
     wait_for(lambda: partitions(up, "Airports_2013") == 1)
 
 
-def test_a_broken_manifest_is_told_with_its_place_and_changes_nothing(up: RunningUp) -> None:
+def test_a_broken_manifest_is_reported_with_its_position_and_changes_nothing(up: RunningUp) -> None:
     up.write("topics.yaml", FLIGHTS)
     up.start()
     up.write("topics.yaml", FLIGHTS.replace("partitions: 6", "partitions: 7").replace("config:", "confg:"))
@@ -64,7 +64,7 @@ def test_a_broken_manifest_is_told_with_its_place_and_changes_nothing(up: Runnin
     wait_for(lambda: up.status("flights").partitions == 8)
 
 
-def test_a_config_that_somebody_else_changed_is_set_back(up: RunningUp) -> None:
+def test_up_sets_a_declared_config_back_after_another_client_changed_it(up: RunningUp) -> None:
     up.write("topics.yaml", FLIGHTS + "    segment.ms: ~\n")
     up.start()
     client = AdminClient({"bootstrap.servers": up.bootstrap})
@@ -90,7 +90,7 @@ def test_a_broker_that_dies_is_started_again(up: RunningUp) -> None:
     assert partitions(up, "flights") == 6
 
 
-def test_nothing_is_left_running_and_the_next_run_goes_on_where_the_last_ended(up: RunningUp) -> None:
+def test_up_stops_its_broker_and_the_next_run_keeps_address_topic_and_generation(up: RunningUp) -> None:
     up.write("topics.yaml", FLIGHTS)
     up.start()
     wait_for(lambda: up.reason("flights") == "Reconciled")
@@ -104,7 +104,7 @@ def test_nothing_is_left_running_and_the_next_run_goes_on_where_the_last_ended(u
     assert up.status("flights").observed_generation == 1
 
 
-def test_a_manifest_removed_between_two_runs_counts_as_removed(up: RunningUp) -> None:
+def test_up_deletes_a_topic_whose_manifest_was_removed_between_two_runs(up: RunningUp) -> None:
     up.write("topics.yaml", topic_manifest("carriers", "deletionPolicy: Delete"))
     up.start()
     wait_for(lambda: up.reason("carriers") == "Reconciled")
@@ -114,7 +114,7 @@ def test_a_manifest_removed_between_two_runs_counts_as_removed(up: RunningUp) ->
     wait_for(lambda: partitions(up, "carriers") == 0)
 
 
-def test_a_broker_that_a_killed_run_left_behind_is_ended_first(up: RunningUp) -> None:
+def test_up_first_stops_a_broker_that_a_killed_run_left_behind(up: RunningUp) -> None:
     up.start()
     left = up.broker_pid()
     up.kill()
@@ -147,14 +147,14 @@ def test_warnings_have_the_time_as_all_lines_have(tmp_path: Path) -> None:
     assert re.fullmatch(r"\d\d:\d\d:\d\d broker 1 is away\n", ran.stderr)
 
 
-def test_a_second_run_on_the_same_data_is_told_who_has_it(up: RunningUp) -> None:
+def test_a_second_up_on_the_same_data_names_the_process_that_uses_it(up: RunningUp) -> None:
     up.start()
     second = subprocess.run(up.command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert second.returncode == 1
     assert f"{up.data} is in use by another `barnabas up`, process {up.pid}" in second.stdout
 
 
-def test_a_changed_cluster_restarts_its_broker_and_an_impossible_one_does_not(up: RunningUp) -> None:
+def test_a_changed_cluster_restarts_its_broker_and_an_unsupported_change_does_not(up: RunningUp) -> None:
     up.write("topics.yaml", FLIGHTS)
     up.start()
     first = up.broker_pid()
@@ -180,7 +180,7 @@ USAGE: dict[str, tuple[str, int, str]] = {
 
 
 @pytest.mark.parametrize(("text", "status", "message"), USAGE.values(), ids=USAGE.keys())
-def test_bad_manifests_at_the_start_are_told_and_nothing_is_started(
+def test_up_reports_bad_manifests_and_starts_nothing(
     barnabas: Run, tmp_path: Path, text: str, status: int, message: str
 ) -> None:
     (tmp_path / "cluster.yaml").write_text(text, encoding="utf-8")
@@ -189,13 +189,13 @@ def test_bad_manifests_at_the_start_are_told_and_nothing_is_started(
     assert not (tmp_path / "data").exists()
 
 
-def test_a_directory_that_is_not_there_is_bad_usage(barnabas: Run, tmp_path: Path) -> None:
+def test_a_missing_directory_is_bad_usage(barnabas: Run, tmp_path: Path) -> None:
     done = barnabas("up", "-f", str(tmp_path / "nowhere"), "--data-dir", str(tmp_path / "data"))
     assert (done.returncode, "there is no such file or directory" in done.stdout) == (2, True)
     assert barnabas("up").returncode == 2
 
 
-def test_a_port_that_is_taken_is_named(barnabas: Run, tmp_path: Path) -> None:
+def test_up_names_a_port_that_another_program_uses(barnabas: Run, tmp_path: Path) -> None:
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
@@ -206,7 +206,7 @@ def test_a_port_that_is_taken_is_named(barnabas: Run, tmp_path: Path) -> None:
     assert f"another program uses port {port}; choose another port in spec.listeners[0].port" in done.stdout
 
 
-def test_a_cluster_of_another_name_does_not_get_the_data(up: RunningUp) -> None:
+def test_up_refuses_the_data_directory_of_a_cluster_with_another_name(up: RunningUp) -> None:
     up.start()
     up.stop()
     up.write("cluster.yaml", CLUSTER.replace("quickstart", "other"))

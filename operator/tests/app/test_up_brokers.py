@@ -22,13 +22,13 @@ THREE = cluster_manifest(3, **QUICK)
 
 
 def leaders(up: RunningUp, topic: str) -> dict[int, int]:
-    """By partition, as a client sees them."""
+    """Return the leaders by partition, as a client sees them."""
     topics = AdminClient({"bootstrap.servers": up.bootstrap}).list_topics(timeout=PATIENCE_S).topics
     return {number: part.leader for number, part in topics[topic].partitions.items()} if topic in topics else {}
 
 
 def replicas_in_sync(up: RunningUp, topic: str) -> dict[int, set[int]]:
-    """By partition, as a client sees them; all replicas are in sync."""
+    """Return the in-sync replicas by partition; fail unless all replicas are in sync."""
     found = (
         AdminClient({"bootstrap.servers": up.bootstrap}).list_topics(topic, timeout=PATIENCE_S).topics[topic].partitions
     )
@@ -45,7 +45,7 @@ def send_to_each_partition(up: RunningUp, topic: str, partitions: int) -> None:
     assert set(failures) == {None}
 
 
-def test_three_brokers_share_the_partitions_and_nothing_is_left_running(up: RunningUp) -> None:
+def test_three_brokers_share_the_partitions_and_stop_with_up(up: RunningUp) -> None:
     up.write("cluster.yaml", THREE)
     up.write("topics.yaml", topic_manifest("flights", "partitions: 6", "replicas: 1"))
     up.start()
@@ -61,7 +61,7 @@ def test_three_brokers_share_the_partitions_and_nothing_is_left_running(up: Runn
     assert not any(map(alive, pids))
 
 
-def test_settings_that_no_broker_starts_with_are_taken_back(up: RunningUp) -> None:
+def test_up_reverts_settings_with_which_a_broker_cannot_start(up: RunningUp) -> None:
     up.write("cluster.yaml", THREE)
     up.start()
     for number in range(3):
@@ -77,7 +77,7 @@ def test_settings_that_no_broker_starts_with_are_taken_back(up: RunningUp) -> No
 
 
 @pytest.mark.soak(only=True)
-def test_a_rolling_restart_loses_nothing_that_was_acknowledged_and_refuses_nothing(up: RunningUp) -> None:
+def test_a_rolling_restart_loses_no_acknowledged_record_and_fails_no_request(up: RunningUp) -> None:
     up.write("cluster.yaml", cluster_manifest(3, **QUICK, default_replication_factor=3, min_insync_replicas=2))
     up.write("topics.yaml", topic_manifest("flights", "partitions: 3", "replicas: 3"))
     up.start()
@@ -109,7 +109,7 @@ def test_a_rolling_restart_loses_nothing_that_was_acknowledged_and_refuses_nothi
 
 
 def registered(bootstrap: str) -> set[int]:
-    """The brokers that the cluster knows, those too that have stopped."""
+    """Return the ids of all registered brokers, fenced ones included."""
     port = int(bootstrap.split(",")[0].rpartition(":")[2])
     return {broker.broker_id for broker in ask(port, DescribeClusterRequest(include_fenced_brokers=True), 2).brokers}
 

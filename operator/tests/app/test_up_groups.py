@@ -60,7 +60,7 @@ def test_a_declared_group_is_watched_reset_and_deleted(up: RunningUp) -> None:
         producer.produce("flights", b"x")
     producer.flush()
     commit(up, 2)
-    up.write("groups.yaml", BILLING.replace("maxRecords: 5", "maxRecords: 6"))  # Has a look taken at once.
+    up.write("groups.yaml", BILLING.replace("maxRecords: 5", "maxRecords: 6"))  # A change makes `up` look at once.
     wait_for(lambda: (status(up).lag, said(up, WITHIN_OBJECTIVE)) == (8, "LagObjectiveMissed"))
     up.write("groups.yaml", RESET)
     wait_for(lambda: said(up, OFFSETS_RESET) == "ResetDone")
@@ -74,11 +74,11 @@ def test_a_declared_group_is_watched_reset_and_deleted(up: RunningUp) -> None:
     )
 
 
-def test_a_watch_that_goes_into_a_file_prints_a_line_when_a_group_has_changed(up: RunningUp, tmp_path: Path) -> None:
+def test_status_watch_into_a_file_prints_a_line_when_a_group_changes(up: RunningUp, tmp_path: Path) -> None:
     up.write("topics.yaml", FLIGHTS)
     up.start()
     wait_for(lambda: up.reason("flights") == "Reconciled")
-    # A shell has what it runs in the background ignore interrupts, and so do all whom that starts.
+    # A shell makes its background processes ignore SIGINT, and their children inherit that.
     command = ["env", "--default-signal=INT", sys.executable, "-m", "barnabas", "status", "--watch"]
     command += ["--bootstrap", up.bootstrap]
     log = tmp_path / "watch.log"

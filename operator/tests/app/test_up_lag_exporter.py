@@ -1,4 +1,4 @@
-"""`barnabas up` starts a lag exporter where the Cluster declares one, and looks after it as after a broker."""
+"""`barnabas up` starts a lag exporter if the Cluster declares one, and restarts it as it restarts a broker."""
 
 import os
 import re
@@ -14,12 +14,12 @@ ADDRESS = re.compile(r"the lag exporter serves the lag of groups: (http://\S+)")
 
 
 def addresses(up: RunningUp) -> list[str]:
-    """Of each start, the last one last."""
+    """Return the addresses of all starts, the latest one last."""
     return ADDRESS.findall(up.log())
 
 
 def page(url: str) -> str:
-    """Empty where nobody answers."""
+    """Return the page, or an empty text if nothing answers."""
     try:
         with urllib.request.urlopen(url, timeout=PATIENCE_S) as answer:
             return str(answer.read().decode())
@@ -31,7 +31,7 @@ def pid(up: RunningUp) -> int:
     return int((up.data / "lag-exporter" / "pid").read_text(encoding="utf-8"))
 
 
-def test_a_lag_exporter_is_there_as_long_as_it_is_declared(up: RunningUp) -> None:
+def test_up_keeps_a_lag_exporter_running_as_long_as_the_cluster_declares_it(up: RunningUp) -> None:
     up.write("cluster.yaml", DECLARED)
     up.start()
     (address,) = wait_for(lambda: addresses(up))
@@ -48,7 +48,7 @@ def test_a_lag_exporter_is_there_as_long_as_it_is_declared(up: RunningUp) -> Non
     assert page(addresses(up)[-1]) == ""
 
 
-def test_a_lag_exporter_ends_with_up_and_one_that_was_left_behind_is_ended(up: RunningUp) -> None:
+def test_up_stops_its_lag_exporter_and_one_that_a_killed_run_left_behind(up: RunningUp) -> None:
     up.write("cluster.yaml", DECLARED)
     up.start()
     wait_for(lambda: len(addresses(up)) == 1)
@@ -63,7 +63,7 @@ def test_a_lag_exporter_ends_with_up_and_one_that_was_left_behind_is_ended(up: R
     assert not alive(last)
 
 
-def test_an_expression_that_is_none_is_refused_with_its_place(up: RunningUp) -> None:
+def test_an_invalid_regular_expression_is_refused_with_its_position(up: RunningUp) -> None:
     up.start()
     up.write("cluster.yaml", DECLARED.replace("^__", "'('"))
     said = "cluster.yaml:7:24: spec.lagExporter.topicExcludeRegex is '(', which is not a regular expression of Python"

@@ -1,4 +1,4 @@
-"""The level of the metadata with real brokers, under `barnabas up`: brought back as the guide says, held, raised."""
+"""The metadata level of real brokers under `barnabas up`: downgraded as the guide says, pinned, and raised."""
 
 from typing import Any
 
@@ -18,12 +18,12 @@ TWO = cluster_manifest(2)
 
 
 def two(*lines: str) -> str:
-    """Two brokers, and a Cluster with these lines in its spec."""
+    """Return the manifest of a Cluster with two brokers and these lines in its spec."""
     return TWO.replace("spec:\n", "".join(["spec:\n", *(f"  {line}\n" for line in lines)]), 1)
 
 
 def bring_back(up: RunningUp, level: int) -> None:
-    """What `kafka-features.sh downgrade` sends."""
+    """Send the request of `kafka-features.sh downgrade`."""
     with ClusterAdmin(up.bootstrap, SystemClock()) as admin:
         client: Any = admin.client
         assert client.update_features({METADATA_LEVEL: (UpdateFeatureType.SAFE_DOWNGRADE, level)}) == {
@@ -37,13 +37,13 @@ def levels(up: RunningUp) -> MetadataVersions | None:
 
 
 @pytest.mark.slow
-def test_a_level_that_was_brought_back_stays_while_it_is_pinned_and_is_raised_when_it_is_not(up: RunningUp) -> None:
+def test_a_downgraded_metadata_level_stays_while_it_is_pinned_and_is_raised_afterwards(up: RunningUp) -> None:
     up.write("cluster.yaml", two())
     up.start()
     wait_for(lambda: up.cluster_status().metadata_version == 3)
     up.write("cluster.yaml", two("metadataVersion: 1"))
     wait_for(lambda: up.cluster_reason() == "NotSupported")
-    assert levels(up) == MetadataVersions(3, 3), "nobody lowers it"
+    assert levels(up) == MetadataVersions(3, 3), "the operator never lowers the level"
     up.write("cluster.yaml", two("pause: true"))
     wait_for(lambda: up.cluster_status().observed_generation == 2 and up.cluster_reason() == "BrokersReady")
     bring_back(up, 1)
@@ -62,12 +62,12 @@ def test_a_level_that_was_brought_back_stays_while_it_is_pinned_and_is_raised_wh
     assert up.log().count("raise barnabas.metadata.version from 1 to 3") == 1
 
 
-def test_each_broker_is_asked_and_says_why_it_refuses(up: RunningUp) -> None:
+def test_the_admin_reads_the_levels_that_brokers_support_and_returns_a_refused_raise(up: RunningUp) -> None:
     up.start()
     with ClusterAdmin(up.bootstrap, SystemClock()) as admin:
         assert admin.supported_metadata_versions([0]) == {0: Supported(1, 3)}
         assert admin.supported_metadata_versions([0, 7]) == {0: Supported(1, 3)}, "there is no broker 7"
-        assert admin.raise_metadata_version(3) is None, "it is so already"
+        assert admin.raise_metadata_version(3) is None, "the level is 3 already"
         refused = admin.raise_metadata_version(9)
     assert refused is not None
     assert refused.code == ErrorCode.INVALID_UPDATE_VERSION

@@ -1,4 +1,4 @@
-"""`barnabas up` over manifests of users: their files let clients in, as long as the manifests are there."""
+"""`barnabas up` over manifests of users: clients connect with the written files while the manifests exist."""
 
 from pathlib import Path
 
@@ -43,7 +43,7 @@ def settings_of(file: Path) -> dict[str, str]:
     return {name: value for name, _, value in pairs}
 
 
-def test_a_user_of_a_file_comes_in_until_the_file_goes_and_may_do_what_it_declares(up: RunningUp) -> None:
+def test_a_declared_user_connects_with_its_rights_until_its_manifest_is_removed(up: RunningUp) -> None:
     listener = "      port: 0\n"
     up.write("cluster.yaml", CLUSTER.replace(listener, listener + SECURED))
     up.write("flights.yaml", topic_manifest("flights", "partitions: 1"))
@@ -53,7 +53,7 @@ def test_a_user_of_a_file_comes_in_until_the_file_goes_and_may_do_what_it_declar
     up.write("admin.yaml", LOADER.replace("NAME", "admin").replace("KIND", "scram-sha-512"))
     up.start()
     wait_for(lambda: {reason(up, name) for name in ("loader", "reader")}, lambda found: found == {"Reconciled"})
-    assert reason(up, "admin") == "ResourceConflict", "that name is the administrator's"
+    assert reason(up, "admin") == "ResourceConflict", "the administrator of the Cluster has this name"
     folder = up.data / "users" / "loader"
     assert all(each.stat().st_mode & 0o077 == 0 for each in (up.data / "users").rglob("*"))
     settings = settings_of(folder / "kcat.conf")

@@ -7,11 +7,11 @@ from barnabas_operator.app.variables import InvalidVariable, Variables, read_var
 from barnabas_operator.manifests.neighbours import Neighbours
 
 
-def test_what_is_not_set_is_as_the_help_says_and_others_are_not_looked_at() -> None:
+def test_unset_variables_have_their_defaults_and_other_variables_are_ignored() -> None:
     assert read_variables({"HOME": "/root", "log_level": "nonsense"}) == Variables()
 
 
-def test_those_that_are_set_make_the_settings() -> None:
+def test_environment_variables_become_settings() -> None:
     told = {
         "WATCH_NAMESPACES": "orders, billing,",
         "IMAGE_PULL_SECRETS": "login,other",
@@ -48,7 +48,9 @@ def test_those_that_are_set_make_the_settings() -> None:
         ("POD_MONITOR_LABELS", '{"release": 1}', 'labels as JSON, such as {"release": "prometheus"}'),
     ],
 )
-def test_a_value_that_cannot_be_used_is_refused_with_what_the_variable_takes(name: str, value: str, takes: str) -> None:
+def test_an_invalid_value_is_refused_with_the_values_that_the_variable_allows(
+    name: str, value: str, takes: str
+) -> None:
     with pytest.raises(InvalidVariable) as refused:
         read_variables({name: value})
     assert str(refused.value) == f"the environment variable {name} is {value}; allowed: {takes}"
@@ -63,6 +65,6 @@ def test_a_token_without_a_certificate_is_refused() -> None:
     )
 
 
-def test_the_certificate_is_in_a_folder_as_kubernetes_mounts_it() -> None:
+def test_the_certificate_and_its_key_are_files_of_the_mounted_secret() -> None:
     read = read_variables({"HTTP_CERTIFICATES": "/etc/web", "HTTP_TOKEN_FILE": "/run/token"})
     assert read.web_files() == WebFiles("/etc/web/tls.crt", "/etc/web/tls.key", "/run/token")

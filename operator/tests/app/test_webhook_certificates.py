@@ -1,4 +1,4 @@
-"""The webhook's certificate is renewed under it; what cannot be read in the meantime ends nothing."""
+"""The webhook reloads its renewed certificate; an unreadable one in the meantime does not stop it."""
 
 import asyncio
 import logging
@@ -25,14 +25,14 @@ def put(identity: Identity, folder: Path, *, key: Path | None = None) -> None:
 
 @asynccontextmanager
 async def serving(tls: ssl.SSLContext) -> AsyncIterator[int]:
-    """The port of a server that says nothing."""
+    """Yield the port of a server that closes each connection."""
     server = await asyncio.start_server(lambda _, writer: writer.close(), HOST, 0, ssl=tls)
     async with server:
         yield server.sockets[0].getsockname()[1]
 
 
 async def shown(port: int) -> str:
-    """The certificate that a client is shown, PEM."""
+    """Return the certificate that the server presents, as PEM."""
     trust = ssl.create_default_context()
     trust.check_hostname, trust.verify_mode = False, ssl.CERT_NONE
     _, writer = await asyncio.open_connection(HOST, port, ssl=trust)
@@ -42,7 +42,7 @@ async def shown(port: int) -> str:
 
 
 @pytest.mark.parametrize("trouble", ["the key of another", "no key", "no certificate at all"])
-async def test_a_pair_that_does_not_fit_is_told_and_the_next_one_taken(
+async def test_the_webhook_reports_an_unusable_certificate_and_takes_the_next_one(
     trouble: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     authority, folder = Authority(tmp_path / "pki"), tmp_path / "mounted"

@@ -1,4 +1,4 @@
-"""The API server asks about resources of any size that it takes."""
+"""The webhook validates resources of every size that the API server accepts."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from barnabas_operator.reconcile.operator_settings import OperatorSettings
 
 NOBODY = Access("http://127.0.0.1:1", None, lambda: None)
 OBJECT_BYTES = 1_500_000
-"""What etcd takes."""
+"""The size of an object that etcd just accepts."""
 
 
 def a_topic(partitions: int) -> dict[str, Any]:
@@ -34,6 +34,6 @@ async def reviewed(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
         await operator.stop()
 
 
-async def test_what_etcd_has_room_for_is_looked_at() -> None:
+async def test_the_webhook_validates_objects_as_large_as_etcd_accepts() -> None:
     assert (await reviewed(a_topic(1), a_topic(2)))["allowed"]
     assert "Decreasing partitions is not supported" in (await reviewed(a_topic(2), a_topic(1)))["status"]["message"]

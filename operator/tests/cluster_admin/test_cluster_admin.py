@@ -48,18 +48,18 @@ def deletion(admin: ClusterAdmin, topic: str) -> DeleteTopic:
     return DeleteTopic(topic, admin.cluster_state().topics[topic].topic_id)
 
 
-def test_a_deletion_spares_the_topic_that_was_made_again_by_the_name(admin: ClusterAdmin) -> None:
+def test_a_deletion_spares_a_topic_that_was_created_again_with_the_same_name(admin: ClusterAdmin) -> None:
     admin.apply([CreateTopic("again", ((0,),), {})])
     late = deletion(admin, "again")
     assert admin.apply([late]) == {}
     admin.apply([CreateTopic("again", ((0,), (0,)), {})])
-    assert admin.apply([late]) == {}, "it is gone"
+    assert admin.apply([late]) == {}, "the topic with this id is gone"
     assert len(admin.cluster_state().topics["again"].partitions) == 2
     admin.apply([deletion(admin, "again")])
     assert "again" not in admin.cluster_state().topics
 
 
-def test_each_step_shows_in_the_state_that_is_gathered_after_it(admin: ClusterAdmin) -> None:
+def test_each_step_shows_in_the_state_gathered_after_it(admin: ClusterAdmin) -> None:
     admin.apply([CreateTopic("grown", ((0,), (0,)), {"retention.ms": "1000", "cleanup.policy": "compact"})])
     first = with_overrides(admin, "grown").topics["grown"]
     assert (first.partitions, first.replication_factor) == (((0,), (0,)), 1)
@@ -75,7 +75,7 @@ def test_each_step_shows_in_the_state_that_is_gathered_after_it(admin: ClusterAd
     assert "grown" not in with_overrides(admin, "grown").topics
 
 
-def test_a_broker_that_joined_after_the_client_looked_is_asked_too(admin: ClusterAdmin) -> None:
+def test_the_admin_also_asks_a_broker_that_joined_after_the_client_read_the_metadata(admin: ClusterAdmin) -> None:
     known = admin.client.connections.cluster._brokers
     broker = known.pop(0)
     known[7] = type(broker)(7, broker.host, broker.port, broker.rack)
@@ -84,7 +84,7 @@ def test_a_broker_that_joined_after_the_client_looked_is_asked_too(admin: Cluste
     assert admin.stray_logs([0]) == ()
 
 
-def test_new_replicas_are_made_in_the_log_dirs_that_brokers_were_told(admin: ClusterAdmin) -> None:
+def test_brokers_create_new_replicas_in_the_preferred_log_dirs(admin: ClusterAdmin) -> None:
     before = admin.disks([0]).loads(0)
     second = before[1].path
     admin.prefer_log_dirs({NewReplica("placed", number, 0): second for number in range(4)})
@@ -97,14 +97,16 @@ def test_new_replicas_are_made_in_the_log_dirs_that_brokers_were_told(admin: Clu
     admin.apply([deletion(admin, "placed")])
 
 
-def test_configs_are_only_gathered_of_the_topics_asked_for(admin: ClusterAdmin) -> None:
+def test_configs_are_gathered_only_for_the_requested_topics(admin: ClusterAdmin) -> None:
     admin.apply([CreateTopic("other", ((0,),), {"retention.ms": "1000"})])
     admin.apply([CreateTopic("third", ((0,),), {"retention.ms": "1000"})])
     topics = with_overrides(admin, "other", "nowhere").topics
     assert (topics["other"].overrides, topics["third"].overrides) == ({"retention.ms": "1000"}, {})
 
 
-def test_what_is_set_is_asked_again_when_it_is_old_or_was_changed(admin: ClusterAdmin, cluster: RunningUp) -> None:
+def test_the_admin_reads_topic_configs_again_when_they_are_old_or_changed(
+    admin: ClusterAdmin, cluster: RunningUp
+) -> None:
     admin.apply([CreateTopic("kept", ((0,),), {"retention.ms": "1000"})])
     with ClusterAdmin(cluster.bootstrap, SystemClock(), configs_kept_s=3600) as slow:
 
@@ -145,7 +147,7 @@ def test_a_refusal_carries_kafkas_code(admin: ClusterAdmin, step: TopicStep, cod
     assert str(refusal).startswith(f"{code.name} ({code.value})")
 
 
-def test_many_topics_are_changed_together_and_one_that_is_refused_holds_up_no_other(admin: ClusterAdmin) -> None:
+def test_a_refused_topic_does_not_hold_up_the_changes_of_many_others(admin: ClusterAdmin) -> None:
     names = [f"many-{number}" for number in range(TOPICS_A_REQUEST_MAX + 5)]
     good = [CreateTopic(name, ((0,),), {}) for name in names]
     bad = CreateTopic("many-bad", ((9,),), {})
@@ -157,7 +159,7 @@ def test_many_topics_are_changed_together_and_one_that_is_refused_holds_up_no_ot
     assert state.topics.keys() - admin.cluster_state().topics.keys() == set(names)
 
 
-def test_a_move_of_a_topic_that_somebody_deletes_meanwhile_is_not_waited_for(
+def test_the_admin_does_not_wait_for_a_move_of_a_topic_that_is_deleted_meanwhile(
     admin: ClusterAdmin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     admin.apply([CreateTopic("short-lived", ((0,),), {})])
@@ -172,7 +174,7 @@ def test_a_move_of_a_topic_that_somebody_deletes_meanwhile_is_not_waited_for(
     assert admin.apply([MoveReplicas("short-lived", {0: (0,)})]) == {}
 
 
-def test_what_moves_is_asked_of_the_broker_that_moves_were_sent_to(admin: ClusterAdmin) -> None:
+def test_the_admin_reads_moves_from_the_broker_to_which_it_sent_moves(admin: ClusterAdmin) -> None:
     connections = admin.client.connections
     assert connections.mover == 0, "the controller"
     admin.apply([MoveReplicas("none", {0: (0,)})])
@@ -180,7 +182,7 @@ def test_what_moves_is_asked_of_the_broker_that_moves_were_sent_to(admin: Cluste
     assert connections.mover == 0
 
 
-def test_a_request_holds_no_more_than_kafka_takes() -> None:
+def test_a_request_holds_no_more_than_kafka_accepts() -> None:
     steps = [CreateTopic(str(number), ((0,),) * 6000, {}) for number in range(3)]
     assert [len(request) for request in requests_of(steps)] == [1, 1, 1]
     assert [len(request) for request in requests_of([DeleteTopic(str(number), "id") for number in range(250)])] == [
@@ -197,7 +199,7 @@ CONNECTS: dict[str, Callable[[], object]] = {
 
 
 @pytest.mark.parametrize("connect", CONNECTS.values(), ids=CONNECTS.keys())
-def test_a_cluster_that_does_not_answer_is_unreachable_and_costs_no_thread(connect: Callable[[], object]) -> None:
+def test_connecting_to_an_unreachable_cluster_fails_and_leaves_no_thread(connect: Callable[[], object]) -> None:
     before = set(threading.enumerate())
     with pytest.raises(ClusterUnreachable):
         connect()

@@ -1,4 +1,4 @@
-"""F64: the operator's choice of log dirs reaches the brokers; where it cannot, topics are made all the same."""
+"""F64: brokers get the operator's choice of log dirs; topics are created even if a broker cannot get it."""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -32,7 +32,7 @@ TWO_DISKS = Storage(volumes=(Volume(id=0), Volume(id=1)))
 HEAVY, LIGHT = b"x" * 500_000, b"x"
 LIGHT_ONES = 9
 HEAVY_ONES = 20
-"""A move that lacks less than 4 MiB is done at once, however slow it is to be."""
+"""The number of heavy records: a move with less than 4 MiB to copy ends at once, however it is throttled."""
 
 
 def wanted(partitions: int, storage: Storage = TWO_DISKS, brokers: int = 1, **config: str) -> DesiredState:
@@ -44,7 +44,7 @@ def wanted(partitions: int, storage: Storage = TWO_DISKS, brokers: int = 1, **co
 
 
 def fill(admin: ClusterAdmin, broker_id: int, heavy: Path, light: Path) -> None:
-    """The log dirs of one broker. The brokers go by the fewest partitions: `heavy`. By bytes it would be `light`."""
+    """Fill log dirs of a broker: by partitions it would choose `heavy` for its next replica, by bytes `light`."""
     client = StockClient(admin.bootstrap)
     for name, path, partitions, value in (("heavy", heavy, 1, HEAVY), ("light", light, LIGHT_ONES, LIGHT)):
         topic = f"{name}-{broker_id}"
@@ -71,7 +71,7 @@ def running(tmp_path: Path) -> Iterator[RunningUp]:
 
 
 def test_a_plan_moves_a_replica_to_another_log_dir_of_its_broker(running: RunningUp) -> None:
-    """Also of the only broker."""
+    """The broker may be the only one of the cluster."""
     with ClusterAdmin(running.bootstrap, SystemClock()) as admin:
         first, second = (load.path for load in admin.disks([0]).loads(0))
         admin.prefer_log_dirs({NewReplica("told", 0, 0): first})
@@ -97,7 +97,7 @@ def test_a_plan_moves_a_replica_to_another_log_dir_of_its_broker(running: Runnin
         assert refusal == "could not move told-0 on broker 0 to /nowhere: LogDirNotFoundError"
 
 
-def test_new_topics_and_added_partitions_are_made_where_the_operator_chose_and_not_the_broker(
+def test_new_topics_and_added_partitions_use_the_log_dirs_that_the_operator_chose(
     running: RunningUp,
 ) -> None:
     with ClusterAdmin(running.bootstrap, SystemClock()) as admin:
@@ -109,8 +109,8 @@ def test_new_topics_and_added_partitions_are_made_where_the_operator_chose_and_n
             assert (told_in(first), told_in(second)) == ([], told(partitions))
 
 
-def test_brokers_with_one_disk_are_told_nothing(running: RunningUp) -> None:
-    """They choose themselves: here it would show, for the broker has two, though its Cluster declares one."""
+def test_the_operator_sends_no_log_dirs_to_brokers_with_one_declared_disk(running: RunningUp) -> None:
+    """A choice would show here, because the broker has two log dirs although its Cluster declares one."""
     with ClusterAdmin(running.bootstrap, SystemClock()) as admin:
         first, second = (Path(load.path) for load in admin.disks([0]).loads(0))
         fill(admin, 0, heavy=first, light=second)
@@ -128,7 +128,7 @@ def cluster(tmp_path: Path) -> Iterator[BarnabasCluster]:
 
 
 def make_one_that_moves(admin: ClusterAdmin, cluster: BarnabasCluster) -> list[str]:
-    """The log dirs of broker 0: partition 0 moves from the first to the second, 1 is empty, the third has failed."""
+    """Return two log dirs of broker 0: partition 0 moves from the first to the second; a third one has failed."""
     first, second, third = (load.path for load in admin.disks([0]).loads(0))
     admin.prefer_log_dirs({NewReplica("t", number, 0): first for number in range(2)})
     cluster.create_topic("t", 2, assignment=[[0], [0]])
@@ -136,11 +136,11 @@ def make_one_that_moves(admin: ClusterAdmin, cluster: BarnabasCluster) -> list[s
     admin.prefer_log_dirs({NewReplica("t", 0, 0): second})
     Path(third).rename(f"{third}-away")
     wait_for(lambda: [load.path for load in admin.disks([0]).loads(0)], lambda paths: paths == [first, second])
-    assert list(Path(second).glob("t-0.*-future")), "it is on its way"
+    assert list(Path(second).glob("t-0.*-future")), "the move has started"
     return [first, second]
 
 
-def test_a_replica_that_moves_between_log_dirs_counts_where_it_goes(cluster: BarnabasCluster) -> None:
+def test_a_replica_that_moves_between_log_dirs_counts_in_the_target_log_dir(cluster: BarnabasCluster) -> None:
     with ClusterAdmin(cluster.bootstrap, SystemClock()) as admin:
         paths = make_one_that_moves(admin, cluster)
         found = admin.disks([0]).loads(0)
@@ -149,7 +149,9 @@ def test_a_replica_that_moves_between_log_dirs_counts_where_it_goes(cluster: Bar
     assert min(load.free_bytes for load in found) > 0
 
 
-def test_disks_are_those_of_the_brokers_that_answer(cluster: BarnabasCluster, caplog: pytest.LogCaptureFixture) -> None:
+def test_disks_are_known_only_of_brokers_that_answer(
+    cluster: BarnabasCluster, caplog: pytest.LogCaptureFixture
+) -> None:
     with ClusterAdmin(cluster.bootstrap, SystemClock()) as admin:
         make_one_that_moves(admin, cluster)
         cluster.kill(1)
@@ -159,7 +161,7 @@ def test_disks_are_those_of_the_brokers_that_answer(cluster: BarnabasCluster, ca
     assert len(spaces) == 2
     assert all(0 < space.usable_bytes < space.total_bytes for space in spaces)
     assert found.replicas[0][TopicPartition("t", 0)] > HEAVY_ONES * len(HEAVY), (
-        "the whole one, not what has moved so far"
+        "the size of the whole replica, not of the part that has moved so far"
     )
     assert found.replicas[0][TopicPartition("t", 1)] == 0
     assert found.room_bytes(1) == 0
@@ -182,7 +184,7 @@ def heavy_and_light(cluster: BarnabasCluster, broker_id: int) -> tuple[Path, Pat
     return found[broker_id], found[1 - broker_id]
 
 
-def test_each_broker_is_told_of_its_own_replicas_before_they_are_made(two_brokers: BarnabasCluster) -> None:
+def test_each_broker_gets_the_log_dirs_of_its_replicas_before_they_are_created(two_brokers: BarnabasCluster) -> None:
     with ClusterAdmin(two_brokers.bootstrap, SystemClock()) as admin:
         for partitions in (2, 3):
             resources = wanted(partitions, brokers=2, log_dirs_placement="least-bytes")
@@ -192,7 +194,7 @@ def test_each_broker_is_told_of_its_own_replicas_before_they_are_made(two_broker
                 assert list(map(told_in, heavy_and_light(two_brokers, broker_id))) == [[], told(partitions)]
 
 
-def test_the_state_is_gathered_though_the_first_broker_has_died_and_is_not_fenced_yet(
+def test_the_state_is_gathered_if_the_first_broker_has_died_and_is_not_fenced_yet(
     two_brokers: BarnabasCluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     with ClusterAdmin(two_brokers.bootstrap, SystemClock()) as admin:
@@ -208,24 +210,24 @@ def test_the_state_is_gathered_though_the_first_broker_has_died_and_is_not_fence
 
 
 def state_if_reachable(admin: ClusterAdmin) -> ClusterState | None:
-    """Return None where the look ended at a broker that does not answer."""
+    """Return the state, or None if a broker did not answer."""
     with suppress(ClusterUnreachable):
         return admin.cluster_state()
     return None
 
 
-def test_the_state_is_gathered_at_once_though_the_controller_has_died(tmp_path: Path) -> None:
+def test_the_state_is_gathered_after_the_controller_was_killed(tmp_path: Path) -> None:
     with barnabas_cluster(tmp_path, brokers=3) as running, ClusterAdmin(running.bootstrap, SystemClock()) as admin:
         gone = admin.cluster_state().controller_id
         assert gone is not None
         running.kill(gone)
-        # A look may still choose the broker that has died, and then ends; the next one goes by the others.
+        # A first attempt may still ask the broker that has died, and fail; the next one asks the others.
         state = wait_for(lambda: state_if_reachable(admin), lambda found: found is not None)
         assert state is not None
         assert state.registered == set(running.brokers)
 
 
-def test_a_broker_that_does_not_answer_chooses_itself_and_the_topic_is_made(
+def test_a_broker_that_does_not_answer_chooses_the_log_dirs_of_a_new_topic_itself(
     two_brokers: BarnabasCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     with ClusterAdmin(two_brokers.bootstrap, SystemClock()) as admin:

@@ -1,9 +1,9 @@
-"""What brokers tell of partitions that lack records."""
+"""The broker config that reports partitions which lack records."""
 
 from barnabas_operator.kafka.losses import parsed
 
 
-def test_each_partition_has_its_text() -> None:
+def test_the_report_of_lost_records_is_split_by_partition() -> None:
     value = (
         "0: the last known log end is 9308, the log of broker 1 ends at 0; 12: the log end before the loss is unknown, "
         "broker 1 has no log; and 3 more partitions"

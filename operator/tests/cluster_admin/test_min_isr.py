@@ -1,4 +1,4 @@
-"""Which partitions have fewer replicas in sync than their topic wants, as real brokers tell it."""
+"""Partitions with fewer in-sync replicas than min.insync.replicas, as real brokers report them."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ TOPICS = {"strict": {"min.insync.replicas": "2"}, "lenient": {"min.insync.replic
 
 
 @pytest.mark.slow
-def test_a_partition_is_short_of_replicas_by_the_setting_of_its_topic_or_else_of_the_brokers(tmp_path: Path) -> None:
+def test_min_insync_replicas_come_from_the_topic_or_else_from_the_brokers(tmp_path: Path) -> None:
     with barnabas_cluster(tmp_path, brokers=2, properties={"min.insync.replicas": "2"}) as brokers:
         for topic, config in TOPICS.items():
             brokers.create_topic(topic, 1, 2, config=config)

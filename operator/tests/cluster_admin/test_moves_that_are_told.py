@@ -1,4 +1,4 @@
-"""Moves of replicas as brokers tell them: one of them may know of a move, and another not yet."""
+"""Moves of replicas as brokers report them: one broker may know of a move before another does."""
 
 from collections.abc import Callable, Collection
 from types import SimpleNamespace
@@ -16,7 +16,7 @@ ON_ITS_WAY = SimpleNamespace(name="flights", partitions=[PARTITION])
 
 
 class Client:
-    """A client of brokers where only the one that got the request knows a move yet."""
+    """A client of brokers of which only the one that received the request knows the move."""
 
     def __init__(
         self, mover: int | None = WRITER, failing: Collection[int] = (), *, is_mover_gone: bool = False
@@ -36,7 +36,7 @@ class Client:
         return OTHER
 
 
-def test_a_move_is_known_at_once_and_is_not_called_off_by_who_asks_another_broker() -> None:
+def test_a_move_is_read_from_the_broker_that_received_it_and_is_not_cancelled() -> None:
     moving = reassignments(Client())
     assert moving == {"flights": {0: (2, 3)}}
     topic = TopicState("id", ((1, 2, 3),), {}, moving["flights"])
@@ -44,7 +44,7 @@ def test_a_move_is_known_at_once_and_is_not_called_off_by_who_asks_another_broke
     assert ReplicaMoves(state).of_topic("flights", 2) is None
 
 
-def test_any_broker_is_asked_where_there_is_no_controller_and_where_the_writer_is_gone() -> None:
+def test_any_broker_is_asked_for_moves_without_a_controller_or_if_it_is_unreachable() -> None:
     assert reassignments(Client(None)) == {}
     assert reassignments(Client(is_mover_gone=True)) == {}
     assert reassignments(Client(failing={WRITER})) == {}, "its connection failed just now"

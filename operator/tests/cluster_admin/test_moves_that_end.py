@@ -1,4 +1,4 @@
-"""A look at a cluster while a move of replicas begins or ends: a planner never takes the replicas for too many."""
+"""The state gathered while a move of replicas begins or ends: the planner never counts too many replicas."""
 
 from collections.abc import Callable, Iterable, Sequence
 from types import SimpleNamespace
@@ -26,8 +26,8 @@ ID = UUID(int=7)
 
 
 class Brokers:
-    """`when` is what the broker sees that moves are sent to, at one question after the other; others
-    are behind."""
+    """`when` has the times that the broker of the moves reports, request by request; other brokers lag
+    behind."""
 
     def __init__(self, when: Sequence[int]) -> None:
         self._when = list(when)
@@ -55,7 +55,7 @@ class Brokers:
 
 
 class Client:
-    """What a look needs of the library's client."""
+    """The part of the library's client that is needed to gather a state."""
 
     def __init__(self, brokers: Brokers) -> None:
         self.connections = brokers
@@ -64,7 +64,7 @@ class Client:
         return self.connections.send(request, broker_id)
 
     def meet(self, _broker_ids: Iterable[int]) -> None:
-        """It knows them all."""
+        """Do nothing: the client knows all brokers."""
 
     def describe_cluster(self) -> dict[str, Any]:
         brokers = [{"broker_id": each, "rack": None, "is_fenced": False} for each in range(5)]
@@ -94,7 +94,7 @@ def look(monkeypatch: pytest.MonkeyPatch, *when: int) -> ClusterState:
 
 
 @pytest.mark.parametrize("when", [(DURING, DURING, AFTER), (DURING, AFTER), (DURING,), (AFTER,)])
-def test_a_move_that_ends_meanwhile_leaves_nothing_to_do(
+def test_a_move_that_ends_while_the_state_is_gathered_leaves_nothing_to_do(
     monkeypatch: pytest.MonkeyPatch, when: tuple[int, ...]
 ) -> None:
     state = look(monkeypatch, *when)
@@ -103,10 +103,10 @@ def test_a_move_that_ends_meanwhile_leaves_nothing_to_do(
     assert ReplicaMoves(state).of_topic("flights", 2) is None
 
 
-def test_a_move_that_begins_meanwhile_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_move_that_begins_while_the_state_is_gathered_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     assert look(monkeypatch, BEFORE, DURING).topics["flights"].targets == ((1, 2),)
 
 
-def test_topics_and_moves_are_of_one_broker_as_another_may_be_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_topics_and_moves_are_read_from_the_same_broker(monkeypatch: pytest.MonkeyPatch) -> None:
     state = look(monkeypatch, AFTER)
     assert (state.topics["flights"].partitions, state.topics["flights"].moving) == (((1, 2),), {})

@@ -1,4 +1,4 @@
-"""What brokers have set aside, from the configs in which they tell it."""
+"""The stray logs that brokers report in their configs."""
 
 from collections.abc import Mapping, Sequence
 
@@ -26,7 +26,7 @@ class Client:
         }
 
 
-def test_those_in_log_dirs_that_are_offline_are_told_apart() -> None:
+def test_stray_logs_in_offline_log_dirs_are_marked_as_offline() -> None:
     told: Configs = {
         "barnabas.stray.logs": {"value": "/data/1/flights-0.a-stray:5,/data/10/flights-1.b-stray:7"},
         "barnabas.stray.logs.offline": {"value": "/data/1"},
@@ -38,7 +38,7 @@ def test_those_in_log_dirs_that_are_offline_are_told_apart() -> None:
     )
 
 
-def test_a_broker_that_does_not_tell_of_log_dirs_has_them_online() -> None:
+def test_stray_logs_of_a_broker_that_reports_no_offline_log_dirs_are_online() -> None:
     told: Configs = {"barnabas.stray.logs": {"value": "/data/1/flights-0.a-stray:5"}}
     found = stray_logs(Client({"0": told}), [0])
     assert found == (StrayLog(broker_id=0, directory="/data/1/flights-0.a-stray", size_bytes=5),)

@@ -52,7 +52,7 @@ async def reviewed(inventory: Inventory, **request: Any) -> dict[str, Any]:
     return await webhook_said(old, new, inventory, dry_run=never, **request)
 
 
-def test_it_has_a_definition_with_its_names_columns_and_rules() -> None:
+def test_the_definition_of_a_new_kind_has_its_names_columns_and_rules() -> None:
     (found,) = [each["spec"] for each in definitions() if each["metadata"]["name"] == "mirrors.barnabas.dev"]
     names, version = found["names"], found["versions"][0]
     assert (names["kind"], names["singular"], names["shortNames"]) == ("Mirror", "mirror", ["bi"])
@@ -65,19 +65,19 @@ def test_it_has_a_definition_with_its_names_columns_and_rules() -> None:
     assert "oldSelf.source" in rule["rule"]
 
 
-def test_it_is_in_the_reference() -> None:
+def test_the_reference_describes_a_new_kind() -> None:
     assert "\n# Mirror\n" in reference_text()
     assert "`spec.width` | integer | `2` | 1 to 9 | How many at a time |" in reference_text()
 
 
-def test_people_get_rights_to_it() -> None:
+def test_cluster_roles_grant_rights_to_a_new_kind() -> None:
     roles = {each["metadata"]["name"]: each["rules"] for each in cluster_roles()}
     assert {"mirrors", "mirrors/status", "mirrors/scale"} <= set(roles["barnabas-view"][0]["resources"])
     edited = [rule["resources"] for rule in roles["barnabas-mirrors-edit"]]
     assert edited == [["mirrors"], ["mirrors/status"], ["mirrors/scale"]]
 
 
-def test_the_inventory_knows_its_cluster_its_namesakes_and_strays() -> None:
+def test_the_inventory_finds_clusters_namesakes_and_strays_of_a_new_kind() -> None:
     inventory = kept(CLUSTER_OF_AIR, MIRROR_OF_FLIGHTS, STRAY)
     assert inventory.cluster_of(MIRROR_OF_FLIGHTS) == KEY
     assert list(inventory.resources_of("Mirror", KEY)) == [MIRROR_OF_FLIGHTS]
@@ -97,7 +97,7 @@ CLUSTER_OF_AIR, MIRROR_OF_FLIGHTS = placed(CLUSTER), placed(mirror("a"))
 STRAY = placed(mirror("s", cluster="two"))
 
 
-async def test_one_without_a_cluster_is_told_why_nothing_happens() -> None:
+async def test_a_resource_without_a_cluster_reports_the_reason_in_its_status() -> None:
     async with no_server() as connection:
         api, inventory, written = KubeMemory(connection), Inventory(), asyncio.Queue[Json]()
 
@@ -117,12 +117,12 @@ async def test_one_without_a_cluster_is_told_why_nothing_happens() -> None:
     assert told["message"] == "spec.cluster is missing; there is no Cluster in the namespace air yet"
 
 
-async def test_prometheus_is_told_of_it() -> None:
+async def test_the_metrics_count_resources_of_a_new_kind() -> None:
     page = (await OperatorMetrics(kept(CLUSTER_OF_AIR, MIRROR_OF_FLIGHTS)).page()).decode()
     assert 'barnabas_resources{cluster="one",kind="Mirror",resource_namespace="air"} 1.0' in page
 
 
-async def test_the_webhook_refuses_what_its_types_and_policies_do_not_allow() -> None:
+async def test_the_webhook_refuses_invalid_fields_and_protected_deletions_of_a_new_kind() -> None:
     inventory = kept(CLUSTER_OF_AIR)
     assert (await reviewed(inventory, object=mirror("a")))["allowed"]
     wrong = await reviewed(inventory, object=mirror("a", width=12))
@@ -137,24 +137,24 @@ def scaled(to: int) -> dict[str, Any]:
     return {**asked, "object": {"kind": "Scale", "spec": {"replicas": to}}}
 
 
-async def test_the_webhook_knows_which_field_a_scale_sets() -> None:
+async def test_the_webhook_validates_the_field_that_a_scale_request_sets() -> None:
     inventory = kept(CLUSTER_OF_AIR, MIRROR_OF_FLIGHTS)
     assert (await reviewed(inventory, **scaled(9)))["allowed"]
     assert (await reviewed(inventory, **scaled(10)))["status"]["message"] == TOO_WIDE
 
 
-async def test_a_scale_of_one_that_the_watch_has_not_told_of_is_allowed() -> None:
+async def test_the_webhook_allows_a_scale_request_before_the_watch_reports_the_resource() -> None:
     assert (await reviewed(Inventory(), **scaled(9)))["allowed"]
 
 
-def test_manifest_files_have_it_only_where_it_says_so() -> None:
+def test_a_manifest_file_may_not_contain_a_kind_that_is_not_meant_for_files() -> None:
     text = "apiVersion: barnabas.dev/v1alpha1\nkind: Mirror\nmetadata: {name: a}\nspec: {source: b}\n"
     (error,) = parse_manifests({"a.yaml": text}).errors
     assert error.message == "kind is 'Mirror' (string); allowed: Cluster or Topic or User or ConsumerGroup"
 
 
 class MirrorReconciler(KindReconciler):
-    """Notes what it was called for."""
+    """A reconciler that records its calls."""
 
     calls: tuple[tuple[str, list[str]], ...] = ()
 
@@ -179,7 +179,7 @@ def reconciled(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("reconciled")
-async def test_its_part_of_the_rounds_comes_after_that_of_topics_and_holds_nothing_up(here: World) -> None:
+async def test_a_new_kind_is_reconciled_after_topics_and_its_failure_does_not_hold_them_up(here: World) -> None:
     here.api.put(resource("Cluster", "one"))
     here.api.put(topic("flights"))
     here.api.put(mirror("a"))
@@ -198,7 +198,7 @@ async def test_its_part_of_the_rounds_comes_after_that_of_topics_and_holds_nothi
     assert MirrorReconciler.calls[-1] == ("release", ["a"])
 
 
-def test_what_can_be_read_of_a_wrong_one_is_known_though_a_required_field_is_not() -> None:
+def test_the_valid_fields_of_an_invalid_resource_are_read() -> None:
     wrong = mirror("a", 5, width=3, deletionPolicy="Protect", speed=1)
     good, bad = ParsedResources(Mirror).all([placed({**wrong, "status": {"width": 3}})])
     ((found, why),) = bad

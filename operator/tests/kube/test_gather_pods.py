@@ -1,4 +1,4 @@
-"""A round asks the API server only for what the Cluster needs of it."""
+"""A round requests from the API server only the objects that the Cluster needs."""
 
 import asyncio
 import dataclasses
@@ -86,7 +86,7 @@ NODES = {"/api/v1/nodes/node-a", "/api/v1/nodes/node-b"}
 
 
 class AskedApi(KubeApi):
-    """Answers from `OBJECTS`, and keeps what was asked for."""
+    """An API server that answers from `OBJECTS` and records the requested kinds."""
 
     def __init__(self, connection: ApiClient) -> None:
         super().__init__(connection)
@@ -111,7 +111,7 @@ class AskedApi(KubeApi):
 
 
 def gather(*listeners: Listener, rack: Rack | None = None) -> tuple[PodsState, set[str]]:
-    """What was found, and what was asked for besides the pods and what makes them."""
+    """Return what was found, and the requested kinds besides those that every Cluster needs."""
     cluster = Cluster(
         metadata=ObjectMeta(name="flights"), spec=ClusterSpec(brokers=Brokers(rack=rack), listeners=listeners)
     )
@@ -137,14 +137,14 @@ def gather(*listeners: Listener, rack: Rack | None = None) -> tuple[PodsState, s
         ((INSIDE, NODE_PORT), None, {"services", *NODES}),
     ],
 )
-def test_nodes_and_services_are_listed_only_where_the_cluster_needs_them(
+def test_nodes_and_services_are_requested_only_if_the_cluster_needs_them(
     listeners: tuple[Listener, ...], rack: Rack | None, asked: set[str]
 ) -> None:
     assert gather(*listeners, rack=rack)[1] == asked
 
 
 def test_a_pod_whose_service_account_was_deleted_is_cut_off() -> None:
-    """One of a version that did not say whose token it has is not."""
+    """A pod of a version that did not annotate its service account is not cut off."""
     found = gather(INSIDE)[0]
     assert [found.pods[number].is_cut_off for number in range(3)] == [True, False, False]
     assert found.external.account_uid == "of-now"
@@ -154,11 +154,11 @@ def test_a_pod_is_in_the_rack_of_its_node() -> None:
     assert gather(INSIDE, rack=Rack())[0].pods[0].rack == "b"
 
 
-def test_a_pod_is_a_broker_by_its_name_and_not_by_labels_that_a_copy_for_debugging_keeps() -> None:
+def test_a_pod_counts_as_a_broker_by_its_name_and_not_by_its_labels() -> None:
     assert [pod.name for pod in gather(INSIDE)[0].pods.values()] == [f"flights-broker-{number}" for number in range(3)]
 
 
-def test_a_pod_that_starts_is_no_trouble() -> None:
+def test_a_starting_pod_is_not_reported_as_a_trouble() -> None:
     assert gather(INSIDE)[0].troubles() == "flights-broker-0: CrashLoopBackOff"
 
 
@@ -166,7 +166,7 @@ def test_a_broker_whose_container_does_not_run_is_down() -> None:
     assert [pod.is_down for pod in gather(INSIDE)[0].pods.values()] == [True, True, True]
 
 
-def test_a_claim_that_was_deleted_is_told_with_the_broker_that_uses_it() -> None:
+def test_a_terminating_claim_is_reported_for_the_broker_that_uses_it() -> None:
     assert [view.ending for view in replace_set(gather(INSIDE)[0], 3).views()] == [
         "",
         "claim volume-0-flights-broker-1",
@@ -178,7 +178,7 @@ def replace_set(found: PodsState, replicas: int) -> PodsState:
     return dataclasses.replace(found, broker_set=BrokerSet(replicas, "", {}))
 
 
-def test_each_broker_is_reached_at_the_node_that_its_pod_is_on() -> None:
+def test_a_node_port_listener_advertises_the_node_of_each_brokers_pod() -> None:
     found, _ = gather(INSIDE, NODE_PORT)
     assert [found.external.address_outside(NODE_PORT, number) for number in range(3)] == [
         ("10.0.0.2", 30000),
@@ -187,7 +187,7 @@ def test_each_broker_is_reached_at_the_node_that_its_pod_is_on() -> None:
     ]
 
 
-def test_of_its_nodes_addresses_a_broker_tells_the_type_that_is_preferred() -> None:
+def test_a_broker_advertises_its_nodes_address_of_the_preferred_type() -> None:
     found, _ = gather(INSIDE, BY_NAME)
     assert [found.external.address_outside(BY_NAME, number) for number in range(2)] == [
         ("node-b", 30000),
@@ -195,20 +195,20 @@ def test_of_its_nodes_addresses_a_broker_tells_the_type_that_is_preferred() -> N
     ]
 
 
-def test_a_host_that_is_named_goes_before_that_of_the_node() -> None:
+def test_an_advertised_host_takes_precedence_over_the_nodes_address() -> None:
     found, _ = gather(INSIDE, NAMED)
     assert [found.external.address_outside(NAMED, number) for number in range(3)] == [
         ("kafka.example", 30000 + number) for number in range(3)
     ]
 
 
-def test_a_balancer_is_told_by_the_services_alone() -> None:
+def test_a_load_balancers_address_is_read_from_the_services_alone() -> None:
     found, _ = gather(INSIDE, BALANCER, rack=Rack())
     assert found.external.address_outside(BALANCER, 0) == ("balancer.example", 9094)
     assert found.external.node_hosts == {}
 
 
-async def test_a_broker_keeps_the_balancers_address_that_it_told_for_as_long_as_the_balancer_has_it() -> None:
+async def test_a_broker_keeps_its_advertised_balancer_address_while_the_balancer_has_it() -> None:
     cluster = Cluster(metadata=ObjectMeta(name="flights"), spec=ClusterSpec(listeners=(BALANCER,)))
     async with no_server() as connection:
         api = AskedApi(connection)
@@ -218,7 +218,7 @@ async def test_a_broker_keeps_the_balancers_address_that_it_told_for_as_long_as_
 
 
 @pytest.mark.parametrize("owner", ["flights", "ships"])
-async def test_a_stateful_set_of_another_owner_is_none_of_the_clusters(owner: str) -> None:
+async def test_a_stateful_set_of_another_owner_does_not_belong_to_the_cluster(owner: str) -> None:
     async with no_server() as connection:
         api = AskedApi(connection)
         api.owner = owner

@@ -1,4 +1,4 @@
-"""What is asked about runs: of those that matter now, however many have ended and are kept."""
+"""The requests about runs cover those that matter now, however many ended ones are kept."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ def run_of(name: str, **spec: Any) -> MaintenanceJob:
 
 
 class Asked(KubeMemory):
-    """Keeps the selectors."""
+    """An API server that records the label selectors of requests."""
 
     def __init__(self, connection: Any) -> None:
         super().__init__(connection)
@@ -35,14 +35,14 @@ class Asked(KubeMemory):
     ("count", "wanted"),
     [(1, ",barnabas.dev/maintenance-job in (a-0)"), (2, ",barnabas.dev/maintenance-job in (a-0,a-1)")],
 )
-async def test_few_runs_are_asked_about_by_name(count: int, wanted: str, connection: ApiClient) -> None:
+async def test_the_objects_of_few_runs_are_requested_by_name(count: int, wanted: str, connection: ApiClient) -> None:
     api = Asked(connection)
     await gather_runs(api, "air", "one", [run_of(f"a-{number}") for number in range(count)], NOW)
     assert len(api.selectors) == 2
     assert all(each.endswith(wanted) for each in api.selectors)
 
 
-async def test_about_many_one_asks_for_all_for_a_request_has_no_room_for_their_names(connection: ApiClient) -> None:
+async def test_the_objects_of_many_runs_are_requested_without_names(connection: ApiClient) -> None:
     api = Asked(connection)
     await gather_runs(api, "air", "one", [run_of("a")] * (NAMES_MAX + 1), NOW)
     assert all("maintenance-job" not in each for each in api.selectors)

@@ -1,4 +1,4 @@
-"""What an answer of the API server means: that it said no, or that it cannot answer now."""
+"""The meaning of an API server's response: it refuses the request, or it cannot answer now."""
 
 import json
 from typing import Any
@@ -15,7 +15,7 @@ NOBODY = Access("http://127.0.0.1:1", None, lambda: None)
 
 
 class Answering(ApiClient):
-    """Answers each request alike."""
+    """A client that gets the same response to each request."""
 
     def __init__(self, answer: Answer) -> None:
         super().__init__(NOBODY, "tests")
@@ -33,24 +33,26 @@ async def evict(status: int, message: str, *causes: str) -> None:
 
 
 @pytest.mark.parametrize(("status", "said", "causes"), [(429, USED_UP, ["DisruptionBudget"]), (500, TWO_BUDGETS, [])])
-async def test_a_pod_that_budgets_do_not_let_go_is_a_refusal(status: int, said: str, causes: list[str]) -> None:
+async def test_an_eviction_that_disruption_budgets_forbid_is_a_refusal(
+    status: int, said: str, causes: list[str]
+) -> None:
     with pytest.raises(KubeRefused) as refused:
         await evict(status, said, *causes)
     assert (refused.value.status, refused.value.message) == (429, said)
 
 
 @pytest.mark.parametrize("status", [429, 500, 503])
-async def test_an_api_server_that_has_too_much_to_do_is_none(status: int) -> None:
+async def test_an_overloaded_api_server_counts_as_unreachable(status: int) -> None:
     asked = f"POST /api/v1/namespaces/air/pods/main-broker-1/eviction: {status} the server has asked"
     with pytest.raises(KubeUnreachable, match=asked):
         await evict(status, "the server has asked for the client to provide less")
 
 
-async def test_a_pod_that_is_gone_is_evicted() -> None:
+async def test_an_eviction_of_a_missing_pod_succeeds() -> None:
     await evict(404, "pods not found")
 
 
-async def test_an_api_server_that_nobody_reaches_is_named_with_the_request() -> None:
+async def test_the_error_about_an_unreachable_api_server_names_the_request() -> None:
     with pytest.raises(
         KubeUnreachable, match=r"GET http://127\.0\.0\.1:1/api/v1/namespaces/air/pods/main-broker-1: Cannot connect"
     ):
@@ -69,14 +71,14 @@ NOT_OF_THE_KIND = "failed to create typed patch object (air/main-lag-exporter; a
         'errors:\n  .spec.template.spec.volumes: duplicate entries for key [name="a"]',
     ],
 )
-async def test_an_object_that_is_none_of_its_kind_is_refused_though_the_status_is_500(wrong: str) -> None:
+async def test_an_object_that_violates_its_schema_is_refused_even_if_the_status_is_500(wrong: str) -> None:
     with pytest.raises(KubeRefused, match="main-lag-exporter") as refused:
         await evict(500, NOT_OF_THE_KIND + wrong)
     assert refused.value.is_about_the_object
 
 
-async def test_a_client_that_is_closed_says_so() -> None:
-    """Whoever reads a stream at that moment asks anew: for him the API server is out of reach, and nothing else."""
+async def test_a_closed_client_reports_that_it_is_closed() -> None:
+    """The reader of a stream then retries, as if the API server were unreachable."""
     client = ApiClient(NOBODY, "tests")
     await client.close()
     with pytest.raises(NoAnswer, match="client of the Kubernetes API is closed"):

@@ -64,7 +64,7 @@ def test_users_and_certificates_are_taken_and_other_properties_ignored(tmp_path:
         ),
     ],
 )
-def test_a_property_that_cannot_be_used_is_named_with_what_is_allowed(
+def test_an_unusable_property_is_refused_with_the_allowed_values(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, why: str
 ) -> None:
     with pytest.raises(SystemExit) as ended:
@@ -75,7 +75,7 @@ def test_a_property_that_cannot_be_used_is_named_with_what_is_allowed(
     assert "geheim" not in said
 
 
-def test_the_file_has_to_be_there_and_no_other_options_of_security_beside_it(
+def test_command_config_must_be_a_file_and_excludes_other_security_options(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for arguments, why in (

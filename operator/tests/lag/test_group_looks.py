@@ -1,4 +1,4 @@
-"""What a look makes of what was read."""
+"""The lags and topics of a group that a look derives from readings."""
 
 from types import SimpleNamespace
 
@@ -16,10 +16,10 @@ from barnabas_operator.planning.groups.topics_read import KEPT_S, with_look
 
 LED, AWAY, DELETED = TopicPartition("flights", 0), TopicPartition("flights", 1), TopicPartition("gone", 0)
 NEW = TopicPartition("flights", 2)
-"""Nothing is committed there."""
+"""A partition without a committed offset."""
 
 
-def test_partitions_whose_leader_is_away_are_silent_and_those_of_deleted_topics_are_not() -> None:
+def test_partitions_without_a_leader_are_silent_and_those_of_deleted_topics_are_not() -> None:
     away = PartitionReading(-1, (2,), (2,))
     partitions = {LED: PartitionReading(1, (1,), (1,), 0, 9), AWAY: away, NEW: away}
     group = GroupReading("Stable", 1, {LED: 4, AWAY: 4, DELETED: 4})
@@ -33,7 +33,7 @@ def test_partitions_whose_leader_is_away_are_silent_and_those_of_deleted_topics_
     assert found.partition_counts == {"flights": 3}
 
 
-def test_an_open_transaction_holds_back_the_lag_behind_its_first_record() -> None:
+def test_records_behind_the_start_of_an_open_transaction_count_as_held_back() -> None:
     open_at_6 = PartitionReading(1, (1,), (1,), oldest=0, end=9, stable=6)
     readings = Readings(1, {LED: open_at_6, NEW: open_at_6}, {"billing": GroupReading("Stable", 1, {LED: 4, NEW: 8})})
     history = History(60.0)
@@ -43,7 +43,7 @@ def test_an_open_transaction_holds_back_the_lag_behind_its_first_record() -> Non
     assert found.held_back == 3 + 1
 
 
-def test_a_group_that_rebalances_reads_for_some_minutes_what_it_read_before() -> None:
+def test_the_topics_of_a_rebalancing_group_are_kept_for_some_minutes() -> None:
     stable = {"billing": GroupReading("Stable", 1, {LED: 4}, topics=frozenset({"flights"}))}
     restarting = {"billing": GroupReading("Empty", 0, {LED: 4})}
     known = with_look({}, stable, 0.0)
@@ -53,7 +53,7 @@ def test_a_group_that_rebalances_reads_for_some_minutes_what_it_read_before() ->
 
 
 def member(**partitions: list[int]) -> SimpleNamespace:
-    """As DescribeGroups has one."""
+    """Return a member as in a DescribeGroups response."""
     assignment = ConsumerProtocolAssignment(
         version=0,
         assigned_partitions=[
@@ -77,7 +77,9 @@ def member(**partitions: list[int]) -> SimpleNamespace:
     ],
     ids=["stable", "rebalance", "of others", "not readable"],
 )
-def test_what_members_read_is_known_where_all_of_them_tell(group: Described, topics: set[str] | None) -> None:
+def test_the_topics_of_a_group_are_known_only_if_all_assignments_are_readable(
+    group: Described, topics: set[str] | None
+) -> None:
     assert group.topics == topics
 
 
@@ -86,13 +88,13 @@ def test_what_members_read_is_known_where_all_of_them_tell(group: Described, top
     ["0000ffffffffffffffff", "000000000001ffff00000000ffffffff", "000000000001000161ffffffff" * 2],
     ids=["no topics", "a topic without a name", "no partitions"],
 )
-def test_an_assignment_that_lacks_what_it_must_have_cannot_be_read_and_stops_nobody(written: str) -> None:
+def test_an_incomplete_assignment_is_unreadable_and_raises_no_error(written: str) -> None:
     odd = Described("Stable", "consumer", [SimpleNamespace(member_assignment=bytes.fromhex(written))])
     assert assigned(bytes.fromhex(written)) is None
     assert odd.topics is None
 
 
-def test_a_topic_that_no_member_reads_any_more_is_no_stall() -> None:
+def test_a_topic_that_no_member_reads_any_more_is_stopped_and_not_stalled() -> None:
     old = TopicPartition("old", 0)
     partitions = {each: PartitionReading(1, (1,), (1,), 0, 9) for each in (LED, old)}
     history = History(60.0)
@@ -103,7 +105,7 @@ def test_a_topic_that_no_member_reads_any_more_is_no_stall() -> None:
     assert {topic: each.status for topic, each in found.items()} == {"flights": Status.STALL, "old": Status.STOP}
 
 
-def test_assignments_are_kept_by_their_size_and_the_oldest_go_first() -> None:
+def test_the_cache_of_assignments_is_bounded_in_bytes_and_drops_the_oldest_first() -> None:
     large = [member(flights=list(range(300 * number, 300 * (number + 1)))).member_assignment for number in range(20)]
     assignments = Assignments(bytes_max=10 * 300 * PARTITION_BYTES)
     for each in (*large, large[0]):

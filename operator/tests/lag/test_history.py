@@ -1,4 +1,4 @@
-"""Rounds one after the other: what is told of groups, what is kept, what is forgotten."""
+"""Evaluations of groups over several rounds: what is reported, kept and forgotten."""
 
 from math import inf, isfinite
 from uuid import UUID
@@ -25,13 +25,13 @@ def readings(oldest: int | None, end: int | None, committed: int, members: int =
 
 
 def made_anew(before: Readings) -> Readings:
-    """The topic deleted and created again: the same name, another id."""
+    """Return readings in which the topic was deleted and created again with another id."""
     part = before.partitions[FLIGHTS]._replace(topic_id=UUID(int=2))
     return before._replace(partitions={FLIGHTS: part})
 
 
 def played(*looks: Readings) -> Evaluation:
-    """What is told after the last of these rounds, one each half minute."""
+    """Return the evaluation after the last of these rounds, which are half a minute apart."""
     history = History(2 * EVERY_S)
     for number, each in enumerate(looks):
         history.look(each, START_S + number * EVERY_S)
@@ -45,28 +45,28 @@ def test_a_group_that_has_read_everything_is_zero_seconds_behind() -> None:
     assert (topic.lag, topic.velocity, topic.catch_up_s, topic.status) == (0, 0.0, 0.0, Status.OK)
 
 
-def test_seconds_are_since_the_next_record_was_written() -> None:
+def test_the_lag_in_seconds_counts_from_the_write_of_the_next_record() -> None:
     told = played(*(readings(0, 100 * n, 150) for n in range(1, 6))).groups["billing"]
     assert told.partitions[FLIGHTS].seconds == 3.5 * EVERY_S
 
 
-def test_a_lag_that_does_not_get_less_is_never_caught_up() -> None:
+def test_a_growing_lag_has_an_infinite_catch_up_time() -> None:
     topic = played(*(readings(0, 100 * n, 0) for n in range(1, 6))).groups["billing"].topics["flights"]
     assert (topic.velocity, topic.catch_up_s) == (100 / EVERY_S, inf)
 
 
-def test_a_lag_that_gets_less_is_caught_up_at_that_pace() -> None:
+def test_the_catch_up_time_of_a_shrinking_lag_follows_its_velocity() -> None:
     topic = played(*(readings(0, 1_000, 100 * n) for n in range(6))).groups["billing"].topics["flights"]
     assert (topic.lag, topic.velocity) == (500, -100 / EVERY_S)
     assert topic.catch_up_s == 150.0
 
 
-def test_records_that_are_deleted_unread_show_as_a_lead_below_zero_and_all_of_the_retention() -> None:
+def test_unread_records_that_were_deleted_give_a_negative_lead_and_full_retention() -> None:
     part = played(readings(60, 100, 50)).groups["billing"].partitions[FLIGHTS]
     assert (part.lag, part.lead, part.retention_percent) == (50, -10, 100.0)
 
 
-def test_a_partition_without_a_leader_tells_no_lag_and_is_taken_up_again_where_it_was() -> None:
+def test_a_partition_without_a_leader_has_no_lag_and_keeps_its_history() -> None:
     history = History(2 * EVERY_S)
     for number, end in enumerate((100, 200, None, None, 300, 300, 300)):
         history.look(readings(0, end, 50), START_S + number * EVERY_S)
@@ -83,7 +83,7 @@ STUCK = readings(0, 100, 50)
     [None, readings(0, None, 50), STUCK._replace(groups={}, silent=frozenset({"billing"}))],
     ids=["the cluster", "the partition's leader", "the group's coordinator"],
 )
-def test_hours_in_which_nobody_answers_are_no_time_without_progress_and_no_progress(silence: Readings | None) -> None:
+def test_unanswered_hours_count_neither_as_progress_nor_as_time_without_it(silence: Readings | None) -> None:
     history, told = History(2 * EVERY_S), []
     for at_s in (0.0, 30.0, 3_600.0, 3_630.0, 3_660.0, 9_000.0):
         if at_s in (3_600.0, 9_000.0) and silence is None:
@@ -95,7 +95,7 @@ def test_hours_in_which_nobody_answers_are_no_time_without_progress_and_no_progr
     assert told == [*[Status.OK] * 4, Status.STALL, Status.STALL]
 
 
-def test_a_partition_that_went_back_hides_no_other_that_does_not_get_on() -> None:
+def test_a_rewound_partition_does_not_hide_a_stalled_one() -> None:
     stuck, history = TopicPartition("flights", 1), History(2 * EVERY_S)
     for number, committed in enumerate((400, 100, 110, 120, 130)):
         look = readings(0, 500, committed)
@@ -107,7 +107,7 @@ def test_a_partition_that_went_back_hides_no_other_that_does_not_get_on() -> Non
     assert told.topics["flights"].status == Status.STALL
 
 
-def test_what_is_gone_is_forgotten_within_one_round_but_not_what_could_not_be_asked() -> None:
+def test_a_missing_group_is_forgotten_after_one_round_but_not_an_unanswered_one() -> None:
     stuck, nothing = readings(0, 100, 50), readings(0, 100, 50)._replace(groups={})
     silent = nothing._replace(silent=frozenset({"billing"}))
     assert "billing" not in played(stuck, nothing).groups
@@ -121,13 +121,13 @@ def test_what_is_gone_is_forgotten_within_one_round_but_not_what_could_not_be_as
         assert told.partitions[FLIGHTS].status == expected
 
 
-def test_offsets_of_a_topic_that_is_gone_tell_nothing() -> None:
+def test_offsets_of_a_deleted_topic_are_not_reported() -> None:
     gone = readings(0, 100, 50)._replace(partitions={})
     told = played(readings(0, 100, 50), gone).groups["billing"]
     assert (told.partitions, told.topics) == ({}, {})
 
 
-def test_records_from_before_the_first_look_are_asked_about_by_time() -> None:
+def test_the_age_of_records_from_before_the_first_look_is_found_by_queries_for_times() -> None:
     history = History(2 * EVERY_S)
     history.look(readings(10, 1_000, 400), START_S)
     part = history.evaluate(START_S).groups["billing"].partitions[FLIGHTS]
@@ -142,7 +142,7 @@ def test_records_from_before_the_first_look_are_asked_about_by_time() -> None:
     assert abs(seconds - 600) <= 30
 
 
-def test_a_topic_that_is_made_again_shares_nothing_with_the_one_before() -> None:
+def test_a_recreated_topic_shares_no_history_with_the_deleted_one() -> None:
     day = [readings(0, 100 * number, 100 * number) for number in range(1, 100)]
     again = made_anew(readings(0, 500, 100))
     told = played(*day, again).groups["billing"]
@@ -151,7 +151,7 @@ def test_a_topic_that_is_made_again_shares_nothing_with_the_one_before() -> None
     assert told.topics["flights"].velocity == 0.0
 
 
-def test_a_topic_that_is_made_again_is_told_from_the_one_before_though_the_group_was_silent_meanwhile() -> None:
+def test_a_recreated_topic_is_recognised_even_if_the_group_was_silent_meanwhile() -> None:
     stuck, again = readings(0, 100, 50), made_anew(readings(0, 100, 40))
     for between in (again, readings(0, 100, 50)._replace(partitions={})):
         silent = between._replace(groups={}, silent=frozenset({"billing"}))
@@ -159,12 +159,12 @@ def test_a_topic_that_is_made_again_is_told_from_the_one_before_though_the_group
         assert told.partitions[FLIGHTS].status == Status.OK
 
 
-def test_where_all_unread_records_are_deleted_nothing_left_is_late() -> None:
+def test_a_group_is_zero_seconds_behind_if_all_unread_records_were_deleted() -> None:
     part = played(readings(60, 60, 50)).groups["billing"].partitions[FLIGHTS]
     assert (part.lag, part.lead, part.seconds) == (10, -10, 0.0)
 
 
-def test_a_partition_without_a_commit_counts_from_the_start_of_its_log_where_the_group_reads_the_topic() -> None:
+def test_a_partition_without_a_commit_counts_from_its_log_start_if_the_group_reads_the_topic() -> None:
     empty, unread = TopicPartition("flights", 1), TopicPartition("flights", 2)
     foreign = TopicPartition("weather", 0)
     look = readings(0, 100, 90)
@@ -181,7 +181,7 @@ numbers = st.one_of(st.none(), st.integers(0, 1_000))
 
 
 @given(st.lists(st.tuples(numbers, numbers, st.integers(0, 1_000), st.integers(0, 2)), min_size=1, max_size=30))
-def test_no_number_is_made_up_whatever_the_cluster_tells(looks: list[tuple[int | None, int | None, int, int]]) -> None:
+def test_reported_numbers_are_valid_for_any_readings(looks: list[tuple[int | None, int | None, int, int]]) -> None:
     told = played(*(readings(*each) for each in looks)).groups["billing"]
     for part in told.partitions.values():
         assert part.lag >= 0

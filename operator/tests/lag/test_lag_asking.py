@@ -1,4 +1,4 @@
-"""What is noted of requests in vain: short, however many parts of an answer were refused."""
+"""The failures kept of requests are short, however many parts of a response were refused."""
 
 from kafka.protocol.consumer import OffsetFetchRequest
 
@@ -8,7 +8,7 @@ NOT_COORDINATOR = 16
 GROUP_AUTHORIZATION_FAILED = 30
 
 
-def test_refusals_of_the_same_kind_are_one_failure_that_names_the_first_and_counts_the_others() -> None:
+def test_equal_refusals_are_one_failure_with_the_first_name_and_a_count() -> None:
     asking = Asking(None)
     codes = [(NOT_COORDINATOR, f"group {number}") for number in range(2_000)]
     asking.refused(OffsetFetchRequest(), 3, [*codes, (0, "group ok"), (GROUP_AUTHORIZATION_FAILED, "group secret")])

@@ -1,4 +1,4 @@
-"""docs/how-to/lag.md says what the code does: where every metric stands, every limit with its default, every status."""
+"""docs/how-to/lag.md agrees with the code: it links to all metrics, and lists every limit and every status."""
 
 import re
 from itertools import pairwise
@@ -24,7 +24,7 @@ def words(cell: str) -> list[str]:
     return re.findall(r"`([^`]+)`", cell)
 
 
-def test_the_guide_leads_to_the_list_of_metrics_which_has_them_all() -> None:
+def test_the_guide_links_to_a_list_of_all_metrics() -> None:
     assert GUIDE.count("](../reference/metrics.md#lag-exporter)") == 2
     part = METRICS.split("\n# Lag exporter\n", 1)[1].split("\n# ", 1)[0]
     families = [each for each in OwnMetrics(lambda: 0.0, 15.0).registry.collect() if each.name.startswith(PREFIX)]
@@ -33,13 +33,13 @@ def test_the_guide_leads_to_the_list_of_metrics_which_has_them_all() -> None:
     assert {each.name for each in CATALOGUE} | own <= listed
 
 
-def test_every_status_stands_in_the_guide_with_its_number() -> None:
+def test_the_guide_lists_every_status_with_its_number() -> None:
     told = [(int(number), name) for number, name, _ in table("Status")]
     assert told == [(each.value, each.name) for each in Status]
     assert all(before < after for before, after in pairwise(told))
 
 
-def test_every_limit_stands_in_the_guide_with_its_default() -> None:
+def test_the_guide_lists_every_limit_with_its_default() -> None:
     told = {words(option)[0]: int(default) for option, default, _ in table("Limits")}
     limits = parse(["--bootstrap", "localhost:9092"]).limits
     assert told == {f"--max-{name.replace('_', '-')}": default for name, default in limits._asdict().items()}

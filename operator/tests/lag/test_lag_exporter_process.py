@@ -1,4 +1,4 @@
-"""`barnabas lag-exporter` as a process: clusters that are away, hang or lose a broker, limits, signals."""
+"""`barnabas lag-exporter` as a process: clusters that are unreachable, hang or lose a broker; limits; signals."""
 
 import subprocess
 import time
@@ -23,7 +23,7 @@ Start = Callable[..., RunningExporter]
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
-    """Starts an exporter on a cluster; at the end it is ended by SIGTERM, in order."""
+    """Return a function that starts an exporter; in the end each one must stop cleanly after SIGTERM."""
     running: list[RunningExporter] = []
 
     def started(bootstrap: str, *options: str) -> RunningExporter:
@@ -84,7 +84,7 @@ def test_a_bad_option_is_refused_with_its_value_and_what_is_allowed(
     assert f"argument {option}: {value!r}; allowed: {allowed}" in done.stderr
 
 
-def test_an_address_that_is_in_use_ends_it_with_the_reason(
+def test_the_exporter_exits_with_the_reason_if_its_address_is_in_use(
     start: Start, barnabas: Callable[..., subprocess.CompletedProcess[str]]
 ) -> None:
     taken = f"127.0.0.1:{start('127.0.0.1:1').process.port}"
@@ -95,7 +95,7 @@ def test_an_address_that_is_in_use_ends_it_with_the_reason(
 
 
 @pytest.mark.slow
-def test_without_a_cluster_it_is_healthy_and_says_so_once_and_that_the_cluster_is_not_up(start: Start) -> None:
+def test_the_exporter_stays_healthy_and_logs_once_that_no_broker_answers(start: Start) -> None:
     bootstrap = f"127.0.0.1:{free_port()}"
     exporter = start(bootstrap)
     wait_for(lambda: (exporter.value("barnabas_lag_exporter_failed_rounds_total") or 0) >= 2, pause_s=0.5)
@@ -108,7 +108,9 @@ def test_without_a_cluster_it_is_healthy_and_says_so_once_and_that_the_cluster_i
 
 
 @pytest.mark.slow
-def test_a_scrape_never_waits_for_the_cluster_and_says_how_old_it_is(start: Start, cluster: BarnabasCluster) -> None:
+def test_a_scrape_reports_the_age_of_its_values_and_never_waits_for_the_cluster(
+    start: Start, cluster: BarnabasCluster
+) -> None:
     exporter = start(cluster.bootstrap)
     exporter.wait_for_value("kafka_consumergroup_lag_sum", 6, consumergroup="billing")
     for number in range(3):
@@ -119,7 +121,7 @@ def test_a_scrape_never_waits_for_the_cluster_and_says_how_old_it_is(start: Star
         assert exporter.value("kafka_consumergroup_lag_sum", consumergroup="billing") == 6
         took("a scrape while all brokers stand still", time.monotonic() - begun, SCRAPE_SECONDS_MAX)
         exporter.wait_for_value("barnabas_lag_exporter_up", 0)
-        # What is too old to be true is told no more.
+        # Values that are too old are no longer exported.
         exporter.wait_for_value("kafka_consumergroup_lag_sum", None, consumergroup="billing")
         assert exporter.page("/healthz")[0] == 200
     finally:
@@ -129,7 +131,9 @@ def test_a_scrape_never_waits_for_the_cluster_and_says_how_old_it_is(start: Star
     assert exporter.value("barnabas_lag_exporter_up") == 1
 
 
-def test_a_broker_that_is_away_takes_only_its_own_numbers_with_it(start: Start, cluster: BarnabasCluster) -> None:
+def test_an_unreachable_broker_removes_only_the_metrics_of_its_own_partitions(
+    start: Start, cluster: BarnabasCluster
+) -> None:
     exporter = start(cluster.bootstrap)
     exporter.wait_for_value("kafka_brokers", 3)
     client = cluster.client()
@@ -148,7 +152,7 @@ def test_a_broker_that_is_away_takes_only_its_own_numbers_with_it(start: Start, 
 
 
 @pytest.mark.slow
-def test_what_any_broker_can_answer_another_one_answers_where_the_first_stands_still(
+def test_a_request_for_any_broker_goes_to_the_next_one_if_the_first_is_paused(
     cluster: BarnabasCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("kafka.net.manager.random.shuffle", list.sort)  # The client asks broker 0 first.
@@ -172,7 +176,7 @@ def test_filters_choose_topics_and_groups(start: Start, cluster: BarnabasCluster
     assert {labels["consumergroup"] for labels, _ in exporter.samples()["kafka_consumergroup_members"]} == {"billing"}
 
 
-def test_what_limits_cut_off_is_detail_first_and_is_told_once(start: Start, cluster: BarnabasCluster) -> None:
+def test_limits_first_cut_off_details_and_are_logged_once(start: Start, cluster: BarnabasCluster) -> None:
     limits = ("--max-group-partitions", "4", "--max-topic-partitions", "3", "--topic.exclude", "^__")
     exporter = start(cluster.bootstrap, *limits)
     exporter.wait_for_value("kafka_consumergroup_lag_sum", 6, consumergroup="billing")
@@ -186,7 +190,9 @@ def test_what_limits_cut_off_is_detail_first_and_is_told_once(start: Start, clus
     assert exporter.log().count("because of --max-group-partitions, 1 topics or groups are not exported in full") == 1
 
 
-def test_what_an_open_transaction_holds_back_is_told_by_partition(cluster: BarnabasCluster, start: Start) -> None:
+def test_records_held_back_by_an_open_transaction_are_exported_by_partition(
+    cluster: BarnabasCluster, start: Start
+) -> None:
     producer = Producer(
         {"bootstrap.servers": cluster.bootstrap, "transactional.id": "pay", "transaction.timeout.ms": 900_000}
     )

@@ -1,4 +1,4 @@
-"""What is told of an evaluation, read by Prometheus' own parser, and what limits leave of it."""
+"""The metrics of an evaluation as Prometheus' parser reads them, and what limits leave of them."""
 
 from collections.abc import Mapping
 
@@ -19,7 +19,7 @@ ODD_NAME = 'a "group"\\ with\nanything é'
 
 
 def told(limits: Limits, *group_ids: str) -> Mapping[str, list[tuple[dict[str, str], float]]]:
-    """Of two topics, `a` with one partition and `b` with two, that each of these groups has begun to read."""
+    """Return the metrics of topics `a` with one partition and `b` with two, which each of these groups reads."""
     partitions = {
         TopicPartition(topic, number): PartitionReading(1, (1, 2), (1,), 0, 10, stable=8)
         for topic, number in (("a", 0), ("b", 0), ("b", 1))
@@ -34,14 +34,14 @@ def told(limits: Limits, *group_ids: str) -> Mapping[str, list[tuple[dict[str, s
     return {each.name: [(sample.labels, sample.value) for sample in each.samples] for each in families}
 
 
-def test_every_metric_of_the_catalogue_is_told_with_its_labels_and_no_other() -> None:
+def test_exactly_the_metrics_of_the_catalogue_are_exported_with_their_labels() -> None:
     found = told(ENOUGH, "billing")
     assert list(found) == [each.name for each in CATALOGUE]
     for metric in CATALOGUE:
         assert {tuple(sorted(labels)) for labels, _ in found[metric.name]} == {tuple(sorted(metric.labels))}
 
 
-def test_a_partition_without_a_leader_has_no_offsets_and_the_leader_minus_one() -> None:
+def test_a_partition_without_a_leader_has_no_offsets_and_leader_minus_one() -> None:
     found = told(ENOUGH, "billing")
     of_c = {name: value for name, rows in found.items() for labels, value in rows if labels.get("topic") == "c"}
     assert of_c == {
@@ -54,16 +54,16 @@ def test_a_partition_without_a_leader_has_no_offsets_and_the_leader_minus_one() 
     }
 
 
-def test_a_partition_of_which_no_replica_is_told_has_no_preferred_leader() -> None:
+def test_a_partition_without_known_replicas_has_no_preferred_leader() -> None:
     part = PartitionReading(1, (), (), 0, 10)
     assert OF_PARTITION[IS_PREFERRED](part) is False
 
 
-def test_any_name_of_a_group_is_told_as_it_is() -> None:
+def test_the_name_of_a_group_is_exported_unchanged() -> None:
     assert told(ENOUGH, ODD_NAME)["kafka_consumergroup_members"] == [({"consumergroup": ODD_NAME}, 0.0)]
 
 
-def test_limits_take_detail_first_and_whole_groups_and_topics() -> None:
+def test_limits_cut_off_details_first_and_only_whole_groups_and_topics() -> None:
     found = told(Limits(topic_partitions=2, group_partitions=5, groups=2), "x", "y", "z")
     assert {labels["topic"] for labels, _ in found["kafka_topic_partition_leader"]} == {"a", "c"}
     assert len(found["kafka_topic_partitions"]) == 3
@@ -71,7 +71,7 @@ def test_limits_take_detail_first_and_whole_groups_and_topics() -> None:
     assert {labels["consumergroup"] for labels, _ in found["kafka_consumergroup_lag_sum"]} == {"x", "y"}
 
 
-def test_groups_that_nobody_reads_for_are_cut_off_before_those_with_members() -> None:
+def test_groups_without_members_are_cut_off_before_those_with_members() -> None:
     partition = TopicPartition("a", 0)
     members = {"console-consumer-1": 0, "console-consumer-2": 0, "payments": 3, "kip-848": None}
     groups = {name: GroupReading("", number, {partition: 5}) for name, number in members.items()}
@@ -84,7 +84,7 @@ def test_groups_that_nobody_reads_for_are_cut_off_before_those_with_members() ->
 
 
 @given(st.dictionaries(st.text(max_size=3), st.integers(0, 20)), st.integers(0, 60))
-def test_what_fits_is_within_the_limit_and_nothing_more_would_fit(sizes: dict[str, int], limit: int) -> None:
+def test_the_chosen_names_stay_within_the_limit_and_no_other_would_fit(sizes: dict[str, int], limit: int) -> None:
     chosen = fitting(sizes, limit)
     total = sum(sizes[name] for name in chosen)
     assert total <= limit

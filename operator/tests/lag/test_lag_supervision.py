@@ -1,4 +1,4 @@
-"""Rounds that end or hang end the process, with the reason."""
+"""A round that fails or hangs stops the process with the reason."""
 
 from threading import Event
 
@@ -13,7 +13,7 @@ from harness.deadline import PATIENCE_S
 LOOK_S = 0.01
 
 
-def test_a_round_that_hangs_is_found() -> None:
+def test_a_round_that_hangs_is_reported() -> None:
     let_go = Event()
     supervised = Supervised(lambda _: bool(let_go.wait(PATIENCE_S)), lambda: "the same")
     supervised.watch(0.05, LOOK_S)
@@ -22,7 +22,7 @@ def test_a_round_that_hangs_is_found() -> None:
     supervised.join(PATIENCE_S)
 
 
-def test_a_round_that_raises_is_found() -> None:
+def test_a_round_that_raises_is_reported() -> None:
     def raises(_: Event) -> None:
         raise ValueError("a bug")
 
@@ -31,7 +31,7 @@ def test_a_round_that_raises_is_found() -> None:
     assert supervised.failure == "a round of requests to the brokers failed: ValueError: a bug"
 
 
-def test_rounds_that_go_on_are_left_alone_until_they_are_to_stop() -> None:
+def test_rounds_that_are_stopped_are_no_failure() -> None:
     rounds = 0
 
     def one_round_more() -> int:
@@ -47,12 +47,12 @@ def test_rounds_that_go_on_are_left_alone_until_they_are_to_stop() -> None:
     assert (supervised.failure, rounds) == (None, 10)
 
 
-def test_a_hang_is_longer_than_brokers_may_be_silent() -> None:
+def test_the_hang_timeout_is_four_intervals_and_at_least_two_minutes() -> None:
     assert hang_s(1) == 120
     assert hang_s(600) == 2_400
 
 
-def test_a_bug_in_a_round_ends_the_process_with_the_reason(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_bug_in_a_round_stops_the_process_with_the_reason(caplog: pytest.LogCaptureFixture) -> None:
     def connect() -> object:
         raise ZeroDivisionError("a bug")
 

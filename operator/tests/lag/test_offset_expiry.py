@@ -1,4 +1,4 @@
-"""How long a group without members keeps its offsets, at most, by what was seen of it in looks half a minute apart."""
+"""The longest time that a group without members can keep its offsets, from looks half a minute apart."""
 
 from collections.abc import Sequence
 
@@ -18,7 +18,7 @@ EMPTY, STABLE = GroupReading("Empty", 0, {FLIGHTS: 5}), GroupReading("Stable", 1
 
 
 def look(group: GroupReading | None, retention_s: float | None = WEEK_S) -> Readings:
-    """None: its coordinator does not answer."""
+    """Return readings of the group, or of a silent coordinator if the group is None."""
     partitions = {each: PartitionReading(0, (0,), (0,), 0, 9) for each in (FLIGHTS, WEATHER)}
     groups = {} if group is None else {"billing": group}
     silent = frozenset({"billing"} if group is None else ())
@@ -26,7 +26,7 @@ def look(group: GroupReading | None, retention_s: float | None = WEEK_S) -> Read
 
 
 def left_s(looks: Sequence[Readings]) -> float | None:
-    """What is known after the last of these."""
+    """Return the remaining seconds after the last of these looks, or None if they are unknown."""
     history = History(2 * EVERY_S)
     for number, each in enumerate(looks):
         history.look(each, START_S + number * EVERY_S)
@@ -72,24 +72,26 @@ def committed(offset: int, group: GroupReading = EMPTY) -> Readings:
         "a rebalance has members",
     ],
 )
-def test_what_is_left_at_most(looks: Sequence[Readings], expected: float | None) -> None:
+def test_the_remaining_time_of_offsets_follows_from_the_looks(
+    looks: Sequence[Readings], expected: float | None
+) -> None:
     assert left_s(looks) == expected
 
 
-def test_offsets_whose_leader_is_away_count_too() -> None:
+def test_offsets_of_partitions_without_a_leader_count_too() -> None:
     led = look(EMPTY)
     away = led._replace(partitions={FLIGHTS: PartitionReading(-1, (0,), ())})
     assert left_s([led, away, away]) == WEEK_S - 2 * EVERY_S
     assert left_s([away, away]) == WEEK_S - EVERY_S
 
 
-def test_a_group_that_was_deleted_and_made_again_begins_anew() -> None:
+def test_the_remaining_time_of_a_recreated_group_starts_again() -> None:
     gone = look(EMPTY)._replace(groups={})
     assert left_s([*[look(EMPTY)] * 5, gone, look(EMPTY)]) == WEEK_S
 
 
 @given(st.floats(1.0, 1e9), st.floats(0, 1e9), st.lists(st.floats(0, 1e9)), st.floats(0, 1e9))
-def test_it_is_never_below_zero_nor_more_than_the_retention_whatever_the_clock_does(
+def test_the_remaining_time_is_between_zero_and_the_retention_for_any_clock(
     retention_s: float, since_s: float, moves_s: list[float], now_s: float
 ) -> None:
     assert 0 <= expire_s(retention_s, since_s, moves_s, now_s) <= retention_s

@@ -14,7 +14,7 @@ CLUSTER_AUTHORIZATION_FAILED = 31
 
 
 class Brokers:
-    """They answer as they are told: minutes, an error code below 0, or not at all."""
+    """Brokers that answer with minutes, with an error code (a negative number), or not at all."""
 
     def __init__(self, **minutes: int | None) -> None:
         self.minutes: dict[int, int | None] = {int(name.removeprefix("b")): each for name, each in minutes.items()}
@@ -43,12 +43,12 @@ def seconds(retention: OffsetsRetention, brokers: Brokers) -> float | None:
     return retention.seconds(cast(Asking, brokers), [1, 2])
 
 
-def test_of_several_brokers_the_shortest_counts_and_one_that_is_away_does_not(clock: ManualClock) -> None:
+def test_the_shortest_retention_of_the_reachable_brokers_counts(clock: ManualClock) -> None:
     assert seconds(OffsetsRetention(clock.monotonic_s), Brokers(b1=10_080, b2=60)) == 3_600
     assert seconds(OffsetsRetention(clock.monotonic_s), Brokers(b1=10_080)) == 604_800
 
 
-def test_brokers_are_asked_again_after_ten_minutes_and_what_was_known_stays_where_none_answers(
+def test_the_retention_is_read_every_ten_minutes_and_kept_if_no_broker_answers(
     clock: ManualClock,
 ) -> None:
     brokers, retention = Brokers(b1=60, b2=60), OffsetsRetention(clock.monotonic_s)
@@ -63,7 +63,7 @@ def test_brokers_are_asked_again_after_ten_minutes_and_what_was_known_stays_wher
     assert (seconds(retention, brokers), brokers.asked) == (7_200, 3)
 
 
-def test_who_may_not_read_settings_knows_nothing_and_is_told_what_right_is_missing(clock: ManualClock) -> None:
+def test_the_retention_is_unknown_and_the_refusal_names_the_right_that_is_missing(clock: ManualClock) -> None:
     brokers = Brokers(b1=-CLUSTER_AUTHORIZATION_FAILED, b2=-CLUSTER_AUTHORIZATION_FAILED)
     retention = OffsetsRetention(clock.monotonic_s)
     assert seconds(retention, brokers) is None
@@ -75,7 +75,7 @@ def test_who_may_not_read_settings_knows_nothing_and_is_told_what_right_is_missi
     assert (seconds(retention, brokers), retention.refusal) == (3_600, "")
 
 
-def test_brokers_without_such_a_setting_say_so(clock: ManualClock) -> None:
+def test_the_refusal_names_a_broker_that_does_not_know_the_setting(clock: ManualClock) -> None:
     retention = OffsetsRetention(clock.monotonic_s)
     assert seconds(retention, Brokers(b1=0)) is None
     assert retention.refusal == "broker 1 does not know the setting offsets.retention.minutes"

@@ -1,4 +1,4 @@
-"""What a client says of a broker that it cannot speak to."""
+"""The reason that a client gives if it cannot connect to a broker."""
 
 import socket
 import ssl
@@ -18,7 +18,7 @@ TIMEOUT_S = 1.5
 
 @pytest.fixture
 def port(tmp_path: Path) -> Iterator[int]:
-    """Of a server with a certificate of nobody whom the client trusts. It closes every later connection."""
+    """Yield the port of a server with an untrusted certificate that closes every later connection."""
     broker = Authority(tmp_path / "strange").issue("broker", "/CN=broker", ["IP:127.0.0.1"])
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(broker.certificate, broker.key)
@@ -40,7 +40,7 @@ def port(tmp_path: Path) -> Iterator[int]:
         thread.join()
 
 
-def test_the_certificate_is_named_though_later_tries_end_otherwise(port: int, tmp_path: Path) -> None:
+def test_the_error_names_the_certificate_even_if_later_attempts_fail_otherwise(port: int, tmp_path: Path) -> None:
     trusted = Authority(tmp_path / "trusted").certificate
     with pytest.raises(ClusterUnreachable, match="CERTIFICATE_VERIFY_FAILED"):
         connected_client(f"127.0.0.1:{port}", TIMEOUT_S, "test", Security(tls=Tls(ca_file=trusted)))

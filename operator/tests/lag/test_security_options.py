@@ -1,4 +1,4 @@
-"""What the exporter takes for the way to a cluster: addresses of IPv6, TLS and SASL."""
+"""The exporter's options for connections: IPv6 addresses, TLS and SASL."""
 
 import errno
 import gc
@@ -20,13 +20,13 @@ NO_IPV6 = frozenset({errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL})
 SASL = ("--sasl.enabled", "--sasl.username", "reader")
 
 
-def test_addresses_of_ipv6_are_taken_in_brackets() -> None:
+def test_ipv6_addresses_are_accepted_in_brackets() -> None:
     assert parse(["--bootstrap", "[::1]:9092,kafka.example:9092"]).bootstrap == "[::1]:9092,kafka.example:9092"
     assert listener("[fe80::1]:9308") == Listener("fe80::1", 9308)
     assert listener(":9308") == Listener("", 9308)
 
 
-def test_pages_are_served_at_an_address_of_ipv6() -> None:
+def test_pages_are_served_at_an_ipv6_address() -> None:
     try:
         server = PageServer(Listener("::1", 0), make_pages(CollectorRegistry(), bytes, lambda: None), Protection())
     except OSError as error:
@@ -38,7 +38,7 @@ def test_pages_are_served_at_an_address_of_ipv6() -> None:
     server.close()
 
 
-def test_connections_that_say_nothing_end_with_the_server(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_server_closes_silent_connections_when_it_stops(caplog: pytest.LogCaptureFixture) -> None:
     server = PageServer(Listener("127.0.0.1", 0), make_pages(CollectorRegistry(), bytes, lambda: None), Protection())
     with socket.create_connection(("127.0.0.1", server.port), PATIENCE_S) as silent:
         with urllib.request.urlopen(f"http://127.0.0.1:{server.port}/healthz", timeout=PATIENCE_S) as answer:
@@ -49,7 +49,7 @@ def test_connections_that_say_nothing_end_with_the_server(caplog: pytest.LogCapt
     assert not caplog.records
 
 
-def test_sasl_and_tls_are_spoken_only_where_somebody_says_so(tmp_path: Path) -> None:
+def test_sasl_and_tls_are_used_only_if_they_are_enabled(tmp_path: Path) -> None:
     (password := tmp_path / "password").write_text("geheim\n")
     assert parse(["--bootstrap", "a:1"]).security.settings() == {"security_protocol": "PLAINTEXT"}
     given = ["--bootstrap", "a:1", *SASL, "--sasl.password-file", str(password), "--sasl.mechanism", "scram-sha512"]
@@ -84,7 +84,7 @@ def test_sasl_and_tls_are_spoken_only_where_somebody_says_so(tmp_path: Path) -> 
         ),
     ],
 )
-def test_what_does_not_go_together_or_cannot_be_read_is_refused(
+def test_incomplete_options_and_unreadable_files_are_refused(
     capsys: pytest.CaptureFixture[str], options: tuple[str, ...], why: str
 ) -> None:
     with pytest.raises(SystemExit) as ended:
@@ -93,7 +93,7 @@ def test_what_does_not_go_together_or_cannot_be_read_is_refused(
     assert why in capsys.readouterr().err
 
 
-def test_a_password_is_read_anew_for_each_connection(tmp_path: Path) -> None:
+def test_the_password_file_is_read_again_for_each_connection(tmp_path: Path) -> None:
     (password := tmp_path / "password").write_text("old")
     security = parse(["--bootstrap", "a:1", *SASL, "--sasl.password-file", str(password)]).security
     password.write_text("new")

@@ -1,4 +1,4 @@
-"""When records were written, from ends of the log over time and from questions: held against a log that knows."""
+"""Times of records, estimated from log ends over time and from questions, compared with the true times."""
 
 from bisect import bisect_left
 
@@ -12,7 +12,7 @@ gaps = st.lists(st.floats(0.0, 5_000.0), min_size=1, max_size=200)
 
 
 def times(between: list[float]) -> list[float]:
-    """When each record of a log was written."""
+    """Return the time when each record of a log was written."""
     written, now = [], 1_000_000.0
     for gap in between:
         now += gap
@@ -21,7 +21,7 @@ def times(between: list[float]) -> list[float]:
 
 
 def ask(timeline: Timeline, written: list[float], offset: int, now_s: float) -> int:
-    """Asks and answers until nothing is asked any more; how often that was."""
+    """Answer the timeline's questions until it asks none, and return their number."""
     for count in range(QUESTIONS_MAX):
         asked_s = timeline.question(offset, now_s)
         if asked_s is None:
@@ -32,7 +32,9 @@ def ask(timeline: Timeline, written: list[float], offset: int, now_s: float) -> 
 
 
 @given(gaps, st.data())
-def test_questions_end_and_tell_when_any_record_was_written(between: list[float], data: st.DataObject) -> None:
+def test_a_bounded_number_of_questions_finds_when_a_record_was_written(
+    between: list[float], data: st.DataObject
+) -> None:
     written = times(between)
     now_s = written[-1] + data.draw(st.floats(0.0, 10_000.0))
     offset = data.draw(st.integers(0, len(written) - 1))
@@ -46,7 +48,7 @@ def test_questions_end_and_tell_when_any_record_was_written(between: list[float]
 
 
 @given(gaps, st.integers(1, 20))
-def test_looks_alone_tell_within_the_time_between_two(between: list[float], every: int) -> None:
+def test_looks_alone_give_the_time_of_a_record_within_one_interval(between: list[float], every: int) -> None:
     written = times(between)
     timeline = Timeline()
     for end in range(0, len(written) + 1, every):
@@ -60,7 +62,7 @@ def test_looks_alone_tell_within_the_time_between_two(between: list[float], ever
 
 
 @given(st.lists(st.tuples(st.floats(0.0, 1_000.0), st.integers(0, 300)), min_size=1, max_size=300))
-def test_a_timeline_stays_in_order_and_bounded_whatever_is_seen(looks: list[tuple[float, int]]) -> None:
+def test_a_timeline_stays_ordered_and_bounded_for_any_looks(looks: list[tuple[float, int]]) -> None:
     timeline, now_s = Timeline(), 1_000_000.0
     for passed_s, end in looks:
         now_s += passed_s
@@ -72,7 +74,7 @@ def test_a_timeline_stays_in_order_and_bounded_whatever_is_seen(looks: list[tupl
         assert timeline.written_s(end) is None
 
 
-def test_a_week_of_looks_keeps_gaps_that_are_small_for_their_age() -> None:
+def test_a_timeline_of_a_week_has_errors_that_are_small_for_the_age_of_records() -> None:
     timeline, every_s = Timeline(), 30.0
     for number in range(7 * 24 * 120):
         timeline.look(number * every_s, number)
@@ -84,7 +86,7 @@ def test_a_week_of_looks_keeps_gaps_that_are_small_for_their_age() -> None:
 
 
 @given(st.floats(0.0, 600.0))
-def test_a_record_that_came_between_two_looks_is_as_old_as_its_timestamp(written_s: float) -> None:
+def test_questions_find_the_time_of_a_record_that_arrived_between_two_looks(written_s: float) -> None:
     timeline = Timeline()
     for now_s in (0.0, 100.0):
         timeline.look(1_000_000.0 + now_s, 5)
@@ -96,7 +98,7 @@ def test_a_record_that_came_between_two_looks_is_as_old_as_its_timestamp(written
     assert abs(told - written[5]) <= max(GAP_MIN_S, ASKED_GAP * (1_000_700.0 - told))
 
 
-def test_one_question_is_enough_where_it_finds_the_record_itself() -> None:
+def test_one_question_is_enough_if_it_finds_the_record_itself() -> None:
     timeline = Timeline()
     timeline.look(1_000_000.0, 5)
     timeline.look(1_000_100.0, 6)
@@ -113,10 +115,10 @@ def test_a_pause_in_writing_does_not_make_the_next_record_older() -> None:
     told = timeline.written_s(5)
     assert told is not None
     assert told >= 3_600.0
-    assert len(timeline) == 3, "a level stretch has its two ends only"
+    assert len(timeline) == 3, "of a time without writes only the two ends are kept"
 
 
-def test_a_log_that_ends_earlier_than_before_forgets_what_was_lost() -> None:
+def test_a_timeline_forgets_the_records_that_a_truncated_log_lost() -> None:
     timeline = Timeline()
     timeline.look(0.0, 10)
     timeline.look(100.0, 50)
@@ -137,7 +139,7 @@ def test_records_without_timestamps_are_as_old_as_the_first_look() -> None:
 
 
 @given(st.lists(st.integers(0, 100), max_size=QUESTIONS_MAX * 2), st.integers(0, 99))
-def test_answers_that_contradict_each_other_end_the_questions_all_the_same(answers: list[int], offset: int) -> None:
+def test_questions_end_even_if_the_answers_contradict_each_other(answers: list[int], offset: int) -> None:
     timeline, now_s = Timeline(), 1_000_000.0
     timeline.look(now_s, 100)
     for answer in (*answers, *[offset] * QUESTIONS_MAX):

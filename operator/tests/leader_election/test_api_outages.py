@@ -22,7 +22,7 @@ def test_time_counts_from_the_end_of_an_outage(lasts_s: float, is_outage: bool) 
     assert outages.since_last_s == (5 if is_outage else inf)
 
 
-def test_an_answer_ends_an_outage() -> None:
+def test_failures_between_answers_are_no_outage() -> None:
     clock = ManualClock()
     outages = ApiOutages(clock.monotonic_s)
     for _ in range(3):

@@ -1,4 +1,4 @@
-"""Who gives the lease back, and when."""
+"""An operator renews its lease, and releases it when it shuts down."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -52,20 +52,20 @@ async def elected() -> AsyncIterator[World]:
         yield here
 
 
-async def test_who_ends_gives_the_lease_back() -> None:
+async def test_an_operator_that_shuts_down_releases_its_lease() -> None:
     async with elected() as here:
         await here.election.resign()
         assert here.holder is None
 
 
 @pytest.mark.parametrize("is_late", [False, True])
-async def test_who_ends_late_takes_the_lease_from_nobody(is_late: bool) -> None:
-    """Something that was begun goes on until the lease is over, and another operator acts by then."""
+async def test_an_operator_that_shuts_down_late_does_not_release_the_lease_of_another(is_late: bool) -> None:
+    """A write that lasts until the lease expires delays the release, and another operator may hold the lease."""
     async with elected() as here:
         with here.leadership.writing():
             resigning = asyncio.create_task(here.election.resign())
             await asyncio.sleep(0)
-            assert here.holder == "me", "not before that has ended"
+            assert here.holder == "me", "the lease is not released before the write has ended"
             found = here.api.found(LEASE, "operator")
             assert found is not None
             if is_late:
@@ -75,10 +75,10 @@ async def test_who_ends_late_takes_the_lease_from_nobody(is_late: bool) -> None:
         assert here.holder == ("another" if is_late else None)
 
 
-async def test_a_look_that_hangs_is_followed_by_another_while_the_lease_lasts(
+async def test_an_operator_retries_a_hanging_read_of_its_lease_before_it_expires(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A connection to an API server whose node died says nothing; the next one goes elsewhere."""
+    """A connection to an API server on a dead node stays silent; the next one goes to another server."""
     async with elected() as here:
         get, hung = here.api.get, asyncio.Event()
 
@@ -104,7 +104,7 @@ async def test_a_look_that_hangs_is_followed_by_another_while_the_lease_lasts(
         await asyncio.gather(running, return_exceptions=True)
 
 
-async def test_attempts_without_an_answer_are_an_outage_of_the_api_server() -> None:
+async def test_unanswered_attempts_count_as_an_outage_of_the_api_server() -> None:
     async with elected() as here:
         here.api.refuse = refuses("/leases", KubeUnreachable("connection refused"))
         await here.election._attempt()

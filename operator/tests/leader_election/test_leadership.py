@@ -1,4 +1,4 @@
-"""Who may write, by a clock that the test turns."""
+"""The right to write depends on the lease and on a clock that the test moves."""
 
 import pytest
 
@@ -14,7 +14,7 @@ def clock() -> ManualClock:
 
 @pytest.fixture
 def leadership(clock: ManualClock) -> Leadership:
-    """Renewed just now."""
+    """Return a leadership whose lease was just renewed."""
     held = Leadership(clock.monotonic_s)
     held.renewed(clock.monotonic_s())
     return held
@@ -28,12 +28,12 @@ def may_write(leadership: Leadership, needs_s: float = 0.0) -> bool:
         return False
 
 
-def test_nobody_acts_before_the_lease_is_taken(clock: ManualClock) -> None:
+def test_an_operator_does_not_write_before_it_holds_the_lease(clock: ManualClock) -> None:
     assert not Leadership(clock.monotonic_s).is_held
     assert not may_write(Leadership(clock.monotonic_s))
 
 
-def test_who_cannot_renew_stops_acting_before_others_may_take_the_lease(
+def test_an_operator_that_cannot_renew_stops_writing_before_its_lease_expires(
     leadership: Leadership, clock: ManualClock
 ) -> None:
     assert may_write(leadership)
@@ -47,7 +47,7 @@ def test_who_cannot_renew_stops_acting_before_others_may_take_the_lease(
     assert may_write(leadership)
 
 
-def test_a_request_that_may_outlive_the_lease_does_not_begin(leadership: Leadership, clock: ManualClock) -> None:
+def test_a_request_that_may_outlive_the_lease_is_not_started(leadership: Leadership, clock: ManualClock) -> None:
     clock.pass_time(DURATION_S - 10.0)
     assert may_write(leadership, needs_s=10.0)
     clock.pass_time(0.1)
@@ -55,7 +55,7 @@ def test_a_request_that_may_outlive_the_lease_does_not_begin(leadership: Leaders
     assert leadership.is_held
 
 
-def test_a_lease_is_not_released_while_something_that_was_begun_goes_on(
+def test_leadership_does_not_end_during_a_write_unless_the_lease_expires(
     leadership: Leadership, clock: ManualClock
 ) -> None:
     with leadership.writing():
@@ -63,9 +63,9 @@ def test_a_lease_is_not_released_while_something_that_was_begun_goes_on(
         assert not may_write(leadership)
         before = leadership.ended
         clock.pass_time(DURATION_S)
-        assert (before, leadership.ended) == (False, True), "it is over anyway"
+        assert (before, leadership.ended) == (False, True), "the lease has expired anyway"
 
 
-def test_an_operator_without_a_lease_always_acts() -> None:
+def test_an_operator_without_a_lease_may_always_write() -> None:
     assert ALONE.is_held
     assert may_write(ALONE, needs_s=1e9)

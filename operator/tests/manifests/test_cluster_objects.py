@@ -40,7 +40,7 @@ def of_kind(objects: Iterable[KubeObject], kind: str) -> dict[str, KubeObject]:
 
 
 def settings_of(cluster: Cluster, external: ExternalAccess, replicas: int = 3) -> list[BrokerConfig]:
-    """What each broker reads."""
+    """Return the configuration that each broker reads."""
     (files,) = of_kind(broker_objects(cluster, external, "image", replicas), "ConfigMap").values()
     texts = [files["data"][f"flights-broker-{number}.properties"] for number in range(replicas)]
     return [parse_broker_config(parse_properties(text)) for text in texts]
@@ -51,7 +51,7 @@ def pods_of(cluster: Cluster, external: ExternalAccess = EXTERNAL) -> Any:
     return pods["spec"]
 
 
-def test_each_broker_tells_every_kind_of_client_its_own_address() -> None:
+def test_each_broker_advertises_its_own_address_on_every_listener() -> None:
     assert [list(map(str, config.listeners.advertised)) for config in settings_of(CLUSTER, EXTERNAL)] == [
         [
             f"REPLICATION://flights-broker-{number}.flights-broker.air.svc:9091",
@@ -62,7 +62,7 @@ def test_each_broker_tells_every_kind_of_client_its_own_address() -> None:
     ]
 
 
-def test_what_a_node_is_reached_at_comes_with_the_pod_where_a_listener_is_at_nodes() -> None:
+def test_a_pod_with_a_node_port_listener_advertises_its_host_ip() -> None:
     (container,) = pods_of(CLUSTER)["template"]["spec"]["containers"]
     assert container["args"][-2:] == ["--override", "advertised.hosts=OUTSIDE:$(HOST_IP)"]
     assert {"name": "HOST_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.hostIP"}}} in container["env"]
@@ -72,19 +72,19 @@ def test_what_a_node_is_reached_at_comes_with_the_pod_where_a_listener_is_at_nod
     assert str(started.listeners.advertised[-1]) == "OUTSIDE://10.0.0.7:30000"
 
 
-def test_a_pod_that_moves_to_another_node_changes_no_object_and_so_restarts_nobody() -> None:
+def test_a_pod_that_moves_to_another_node_changes_no_object() -> None:
     moved = ExternalAccess(EXTERNAL.node_ports, node_hosts={("outside", 0): "10.0.0.9"})
     assert broker_objects(CLUSTER, moved, "image", 3) == broker_objects(CLUSTER, EXTERNAL, "image", 3)
 
 
 @pytest.mark.parametrize("listener", [INSIDE, replace(OUTSIDE, advertised_host="kafka.example")])
-def test_pods_of_other_listeners_are_told_nothing_of_their_node(listener: Listener) -> None:
+def test_pods_get_no_host_ip_if_no_listener_advertises_it(listener: Listener) -> None:
     (container,) = pods_of(with_listeners(listener))["template"]["spec"]["containers"]
     assert "--override" not in container["args"]
     assert [each["name"] for each in container["env"]] == ["POD_NAME", "POD_UID"]
 
 
-def test_brokers_replicate_through_a_listener_that_only_they_and_the_operator_reach() -> None:
+def test_only_brokers_runs_and_the_operator_reach_the_replication_listener() -> None:
     assert {config.listeners.inter_broker for config in settings_of(CLUSTER, EXTERNAL)} == {"REPLICATION"}
     neighbours = Neighbours("ops", "barnabas")
     (policy,) = of_kind(supporting_objects(CLUSTER, neighbours=neighbours), "NetworkPolicy").values()
@@ -98,7 +98,7 @@ def test_brokers_replicate_through_a_listener_that_only_they_and_the_operator_re
     assert operator["namespaceSelector"] == {"matchLabels": {"kubernetes.io/metadata.name": "ops"}}
 
 
-def test_where_the_operator_is_no_pod_only_brokers_and_runs_reach_the_listener_of_brokers() -> None:
+def test_only_brokers_and_runs_reach_the_replication_listener_if_the_operator_is_no_pod() -> None:
     (policy,) = of_kind(supporting_objects(CLUSTER), "NetworkPolicy").values()
     assert len(policy["spec"]["ingress"][0]["from"]) == 2
 
@@ -110,7 +110,7 @@ def test_a_monitor_has_the_labels_by_which_prometheus_finds_it() -> None:
     assert monitor["metadata"]["labels"]["barnabas.dev/cluster"] == "flights"
 
 
-def test_a_listener_that_names_who_may_reach_it_is_not_open_to_others() -> None:
+def test_a_listener_with_network_policy_peers_is_closed_to_others() -> None:
     peers = ({"podSelector": {"matchLabels": {"reads": "flights"}}},)
     guarded = with_listeners(INSIDE, replace(OUTSIDE, network_policy_peers=peers))
     (policy,) = of_kind(supporting_objects(guarded), "NetworkPolicy").values()
@@ -119,7 +119,7 @@ def test_a_listener_that_names_who_may_reach_it_is_not_open_to_others() -> None:
     assert (some["from"], [each["port"] for each in some["ports"]]) == (list(peers), [9094])
 
 
-def test_every_disk_is_a_claim_a_mount_and_a_log_dir() -> None:
+def test_every_volume_is_a_claim_a_mount_and_a_log_dir() -> None:
     spec = pods_of(CLUSTER)
     claims = [each["metadata"]["name"] for each in spec["volumeClaimTemplates"]]
     mounts = {each["name"]: each["mountPath"] for each in spec["template"]["spec"]["containers"][0]["volumeMounts"]}
@@ -128,7 +128,7 @@ def test_every_disk_is_a_claim_a_mount_and_a_log_dir() -> None:
     assert settings_of(CLUSTER, EXTERNAL)[0].log_dirs == tuple(f"{folder}/log" for folder in folders)
 
 
-def test_pods_restart_by_the_operator_only_and_run_as_nobody_special() -> None:
+def test_only_the_operator_restarts_pods_and_they_run_without_privileges() -> None:
     spec = pods_of(CLUSTER)
     pod = spec["template"]["spec"]
     assert spec["updateStrategy"] == {"type": "OnDelete"}
@@ -137,7 +137,7 @@ def test_pods_restart_by_the_operator_only_and_run_as_nobody_special() -> None:
     assert pod["automountServiceAccountToken"] is False
 
 
-def test_every_object_belongs_to_the_cluster_and_is_found_by_its_label() -> None:
+def test_every_object_has_the_cluster_as_its_owner_and_its_label() -> None:
     for each in (*supporting_objects(CLUSTER, {MONITORING}), *broker_objects(CLUSTER, EXTERNAL, "image", 3)):
         meta = each["metadata"]
         assert meta["namespace"] == "air"
@@ -145,14 +145,14 @@ def test_every_object_belongs_to_the_cluster_and_is_found_by_its_label() -> None
         assert meta["ownerReferences"][0]["uid"] == "u-1"
 
 
-def test_no_label_that_claims_get_is_one_that_argo_cd_tracks_by() -> None:
-    """The selector's are copied to the claims, which nobody owns: a sync with pruning would take the disks away."""
+def test_claims_get_no_label_that_argo_cd_uses_for_tracking() -> None:
+    """The selector's labels are copied to the claims, which have no owner: a sync with pruning would delete them."""
     spec = pods_of(CLUSTER)
     copied = spec["selector"]["matchLabels"] | spec["volumeClaimTemplates"][0]["metadata"]["labels"]
     assert copied == {"app.kubernetes.io/name": "barnabas-broker", "barnabas.dev/cluster": "flights"}
 
 
-def test_a_pod_names_the_files_of_its_own_settings() -> None:
+def test_a_pod_mounts_the_config_map_of_its_own_settings() -> None:
     changed = with_config(num_partitions="3")
     named = []
     for cluster in (CLUSTER, changed):
@@ -166,23 +166,23 @@ def test_a_pod_names_the_files_of_its_own_settings() -> None:
 
 
 @pytest.mark.parametrize(("brokers", "policy"), [(1, "AlwaysAllow"), (2, "IfHealthyBudget"), (3, "IfHealthyBudget")])
-def test_a_budget_holds_back_who_is_not_ready_only_where_there_are_others(brokers: int, policy: str) -> None:
+def test_the_budget_protects_unready_pods_only_if_there_are_several_brokers(brokers: int, policy: str) -> None:
     wanted = replace(CLUSTER, spec=replace(SPEC, brokers=Brokers(replicas=brokers)))
     (budget,) = of_kind(supporting_objects(wanted), "PodDisruptionBudget").values()
     assert (budget["spec"]["maxUnavailable"], budget["spec"]["unhealthyPodEvictionPolicy"]) == (1, policy)
 
 
-def test_a_monitor_is_made_only_where_the_prometheus_operator_is() -> None:
+def test_a_pod_monitor_is_created_only_if_the_prometheus_operator_is_installed() -> None:
     assert not of_kind(supporting_objects(CLUSTER), "PodMonitor")
     assert of_kind(supporting_objects(CLUSTER, {MONITORING}), "PodMonitor")
 
 
-def test_brokers_wait_for_the_addresses_that_kubernetes_has_not_given_yet() -> None:
+def test_addresses_that_kubernetes_has_not_assigned_are_listed_and_not_advertised() -> None:
     assert EXTERNAL.lacking(CLUSTER) == []
     assert ExternalAccess().lacking(CLUSTER) == [
         f"an address of listener outside for broker {number}" for number in range(3)
     ]
-    assert EXTERNAL.lacking(CLUSTER, 5) == ["an address of listener outside for broker 4"], "which is to go, and serves"
+    assert EXTERNAL.lacking(CLUSTER, 5) == ["an address of listener outside for broker 4"], "broker 4 still serves"
     assert [len(config.listeners.advertised) for config in settings_of(CLUSTER, ExternalAccess())] == [2, 2, 2]
 
 
@@ -215,32 +215,32 @@ RESTARTS = {
 
 
 @pytest.mark.parametrize("name", RESTARTS)
-def test_brokers_restart_only_for_what_they_cannot_take_over(name: str) -> None:
+def test_brokers_restart_only_for_changes_that_they_cannot_apply_at_runtime(name: str) -> None:
     changed, restarts = RESTARTS[name]
     assert (restart_hash(changed, EXTERNAL) != restart_hash(CLUSTER, EXTERNAL)) is restarts
     assert pods_of(changed)["template"]["metadata"]["annotations"][CONFIG_HASH] == restart_hash(changed, EXTERNAL)
 
 
-def test_pods_say_of_which_service_account_their_token_is() -> None:
-    """Another one of that name makes another template, so that they restart."""
+def test_pods_are_annotated_with_the_uid_of_their_service_account() -> None:
+    """A recreated service account changes the template, so that the pods restart."""
     external = dataclasses.replace(EXTERNAL, account_uid="u-1")
     (brokers,) = (each for each in broker_objects(CLUSTER, external, "i", 3) if each["kind"] == "StatefulSet")
     assert brokers["spec"]["template"]["metadata"]["annotations"][ACCOUNT] == "u-1"
     assert ACCOUNT not in pods_of(CLUSTER)["template"]["metadata"]["annotations"]
 
 
-def test_what_brokers_take_over_is_told_to_them_cluster_wide() -> None:
+def test_only_settings_that_brokers_apply_at_runtime_are_set_cluster_wide() -> None:
     assert dynamic_settings(with_config(log_retention_ms="60000", num_partitions="3")) == {"log.retention.ms": "60000"}
 
 
-def test_what_is_refused_on_a_single_broker_is_in_their_files() -> None:
-    """KIP-966: min.insync.replicas is one for all brokers."""
+def test_a_setting_that_single_brokers_refuse_is_in_their_files() -> None:
+    """By KIP-966, min.insync.replicas has one value for all brokers."""
     cluster = with_config(min_insync_replicas="2")
     assert dynamic_settings(cluster) == {}
     assert {config.min_insync_replicas for config in settings_of(cluster, EXTERNAL)} == {2}
 
 
-def test_what_brokers_take_over_is_not_in_their_files() -> None:
+def test_settings_that_brokers_apply_at_runtime_are_not_in_their_files() -> None:
     (config, *_) = settings_of(with_config(log_retention_ms="60000", num_partitions="3"), EXTERNAL)
     assert (config.originals.get("num.partitions"), config.originals.get("log.retention.ms")) == ("3", None)
 
@@ -261,12 +261,12 @@ SETTINGS: Mapping[str, tuple[dict[int, dict[str, str]], Changes]] = {
 
 
 @pytest.mark.parametrize("name", SETTINGS)
-def test_each_broker_is_told_what_differs_from_what_is_declared(name: str) -> None:
+def test_each_broker_gets_the_settings_that_differ_from_the_declared_ones(name: str) -> None:
     found, changes = SETTINGS[name]
     assert setting_changes(with_config(log_retention_ms="60000"), found, {}) == changes
 
 
-def test_a_broker_is_told_the_rack_of_its_node_where_racks_count() -> None:
+def test_a_broker_gets_the_rack_of_its_node_if_the_cluster_declares_racks() -> None:
     racked = replace(CLUSTER, spec=replace(SPEC, brokers=Brokers(replicas=3, rack=Rack())))
     pods = {number: BrokerPod(number, "", "", "", True, rack=rack) for number, rack in enumerate(("a", "b", None))}
     places = place_settings(racked, PodsState(None, pods))
@@ -277,7 +277,7 @@ def test_a_broker_is_told_the_rack_of_its_node_where_racks_count() -> None:
     assert setting_changes(CLUSTER, {0: {}}, place_settings(CLUSTER, PodsState(None, pods))) == {}
 
 
-def test_brokers_are_spread_over_racks_strictly_and_over_nodes_where_it_can_be_had() -> None:
+def test_brokers_must_spread_over_racks_and_should_spread_over_nodes() -> None:
     racked = replace(CLUSTER, spec=replace(SPEC, brokers=Brokers(replicas=3, rack=Rack())))
     spread = pods_of(racked)["template"]["spec"]["topologySpreadConstraints"]
     assert [(each["topologyKey"], each["whenUnsatisfiable"]) for each in spread] == [
@@ -334,6 +334,6 @@ PROBLEMS = {
 
 
 @pytest.mark.parametrize("name", PROBLEMS)
-def test_what_brokers_in_pods_cannot_be_is_told(name: str) -> None:
+def test_fields_that_brokers_in_pods_cannot_have_are_reported(name: str) -> None:
     cluster, expected = PROBLEMS[name]
     assert [message for _, message in pod_problems(cluster)] == expected

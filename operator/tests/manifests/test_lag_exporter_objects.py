@@ -41,12 +41,12 @@ def container(exporter: LagExporter, **spec: Any) -> Any:
     return found
 
 
-def test_there_is_none_unless_it_is_declared() -> None:
+def test_the_objects_of_a_lag_exporter_exist_only_if_it_is_declared() -> None:
     there, without = objects(LagExporter()), objects(None)
     assert there.keys() - without.keys() == {("Deployment", NAME), ("PodMonitor", NAME)}
 
 
-def test_the_command_takes_the_options_that_its_pod_is_given() -> None:
+def test_the_lag_exporter_command_accepts_the_options_of_its_pod() -> None:
     name, *arguments = container(LagExporter(topic_regex="^a b", group_exclude_regex="-x"))["args"]
     assert name == "lag-exporter"
     options = parse(arguments)
@@ -57,7 +57,7 @@ def test_the_command_takes_the_options_that_its_pod_is_given() -> None:
     assert options.filters.groups.wanted.pattern == ".*"
 
 
-def test_its_pod_is_found_by_its_own_labels_and_never_as_a_broker() -> None:
+def test_selectors_match_the_lag_exporters_pod_by_its_own_labels_and_not_as_a_broker() -> None:
     made = objects(LagExporter())
     deployment, monitor = made["Deployment", NAME], made["PodMonitor", NAME]
     labels = deployment["spec"]["template"]["metadata"]["labels"]
@@ -67,7 +67,7 @@ def test_its_pod_is_found_by_its_own_labels_and_never_as_a_broker() -> None:
     assert monitor["metadata"]["labels"]["release"] == "prometheus"
 
 
-def test_it_reaches_the_brokers_where_they_replicate_and_nobody_does_where_there_is_none() -> None:
+def test_a_network_policy_opens_the_replication_listener_to_a_declared_lag_exporter() -> None:
     def peers(exporter: LagExporter | None) -> Any:
         return objects(exporter)["NetworkPolicy", "flights-broker"]["spec"]["ingress"][0]["from"]
 
@@ -77,11 +77,11 @@ def test_it_reaches_the_brokers_where_they_replicate_and_nobody_does_where_there
 
 
 @pytest.mark.parametrize(("own", "expected"), [("", "image"), ("own", "own")])
-def test_its_image_is_its_own_or_that_of_the_operator_and_never_that_of_the_brokers(own: str, expected: str) -> None:
+def test_the_lag_exporter_uses_its_own_image_or_that_of_the_operator(own: str, expected: str) -> None:
     assert container(LagExporter(image=own), brokers=Brokers(image="theirs"))["image"] == expected
 
 
-def test_templates_change_its_objects_and_these_alone_get_a_dry_run() -> None:
+def test_a_template_changes_the_deployment_and_only_then_it_gets_a_dry_run() -> None:
     template = LagExporterTemplate(
         deployment=Template(metadata=TemplateMetadata(labels={"team": "air"})),
         pod=Template(spec={"nodeSelector": {"disk": "none"}}),
@@ -96,7 +96,7 @@ def test_templates_change_its_objects_and_these_alone_get_a_dry_run() -> None:
     assert templated_objects(cluster_with(LagExporter()), "image") == []
 
 
-def test_what_the_operator_relies_on_and_what_is_no_expression_is_refused_with_its_field() -> None:
+def test_invalid_expressions_and_template_fields_that_the_operator_sets_are_refused() -> None:
     template = LagExporterTemplate(
         deployment=Template(spec={"replicas": 2}),
         pod=Template(spec={"containers": [{"name": "lag-exporter", "image": "x"}]}),
@@ -122,7 +122,7 @@ def test_what_the_operator_relies_on_and_what_is_no_expression_is_refused_with_i
 
 
 @pytest.mark.parametrize("text", ["a{99999999999}", "(" * 2_000 + ")" * 2_000], ids=["a number", "parentheses"])
-def test_an_expression_that_is_too_much_for_python_is_refused_as_any_other(text: str) -> None:
+def test_an_expression_that_overflows_python_is_refused_like_an_invalid_one(text: str) -> None:
     (said,) = (problem for _, problem in pod_problems(cluster_with(LagExporter(group_regex=text))))
     assert said.startswith("spec.lagExporter.groupRegex is ")
     assert ", which is not a regular expression of Python: " in said
@@ -130,7 +130,7 @@ def test_an_expression_that_is_too_much_for_python_is_refused_as_any_other(text:
         regex(text)
 
 
-def test_that_of_a_secured_cluster_mounts_the_certificate_that_its_command_names_and_may_read_it() -> None:
+def test_the_lag_exporter_of_a_secured_cluster_mounts_a_readable_certificate() -> None:
     listeners = (Listener(name="users", authentication=Authentication(type="scram-sha-512")),)
     pod = objects(LagExporter(), listeners=listeners)["Deployment", NAME]["spec"]["template"]["spec"]
     (volume,), (mount,) = pod["volumes"], pod["containers"][0]["volumeMounts"]
@@ -140,7 +140,7 @@ def test_that_of_a_secured_cluster_mounts_the_certificate_that_its_command_names
     assert "volumes" not in objects(LagExporter())["Deployment", NAME]["spec"]["template"]["spec"]
 
 
-def test_its_pod_may_do_as_little_as_a_brokers() -> None:
+def test_the_lag_exporters_pod_runs_without_privileges() -> None:
     pod = objects(LagExporter())["Deployment", NAME]["spec"]["template"]["spec"]
     assert pod["securityContext"]["runAsNonRoot"]
     assert pod["automountServiceAccountToken"] is False

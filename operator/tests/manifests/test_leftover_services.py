@@ -1,4 +1,4 @@
-"""Which Services of a Cluster lead nowhere any more."""
+"""The Services of a Cluster that no longer lead to a broker."""
 
 from dataclasses import replace as with_fields
 
@@ -18,7 +18,7 @@ FOUND = services(BEFORE, 3)
 
 
 def pods_of(count: int, *, old: int = 0, seen: bool = True) -> PodsState:
-    """So many brokers, of which the first `old` run with the template of before; `seen` by Kubernetes or not yet."""
+    """Return `count` brokers, the first `old` with the former template; Kubernetes has `seen` the new one or not."""
     pods = {
         number: BrokerPod(number, f"flights-broker-{number}", f"u-{number}", "old" if number < old else "new", True)
         for number in range(count)
@@ -51,18 +51,18 @@ CASES: dict[str, tuple[Cluster, PodsState, set[str]]] = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_services_go_when(name: str) -> None:
+def test_services_are_left_over_only_if_no_broker_uses_them(name: str) -> None:
     cluster, pods, expected = CASES[name]
     assert {each["metadata"]["name"] for each in leftover_services(cluster, pods, FOUND)} == expected
 
 
-def test_what_belongs_to_another_stays() -> None:
+def test_services_of_other_owners_are_never_left_over() -> None:
     of_another = services(replace(BEFORE, metadata=replace(META, name="ships", uid="u-0")), 3)
     by_hand = [{"metadata": {"name": "mine", "uid": "x", "labels": {"barnabas.dev/cluster": "flights"}}}]
     assert leftover_services(declared(3, INSIDE), pods_of(3), [*of_another, *by_hand]) == []
 
 
-def test_brokers_are_settled_when_all_run_with_the_template_that_is_there() -> None:
+def test_a_rollout_ends_when_all_brokers_run_with_the_current_template() -> None:
     asked = pods_of(3)
     asked = with_fields(asked, pods={**asked.pods, 1: asked.pods[1]._replace(restart_asked=True)})
     states = (pods_of(3), pods_of(3, old=1), pods_of(3, seen=False), PodsState(None), asked)

@@ -39,7 +39,7 @@ def command_of(run: MaintenanceJob) -> list[str]:
     return command
 
 
-def test_a_driver_alone_does_the_work_in_its_own_process() -> None:
+def test_a_driver_without_executors_does_the_work_in_its_own_process() -> None:
     command = command_of(run_of())
     assert command[:4] == ["barnabas", "jobs", "run", "archive"]
     assert "--option=bootstrap=one-broker.air.svc:9091" in command
@@ -58,19 +58,17 @@ def test_a_driver_alone_does_the_work_in_its_own_process() -> None:
         ({"limits": {"cpu": "300m"}, "requests": {}}, 1),
     ],
 )
-def test_a_driver_alone_does_as_many_tasks_at_once_as_it_has_cores_and_not_as_its_node_has(
-    resources: dict[str, Any], cores: int
-) -> None:
+def test_a_driver_without_executors_runs_as_many_tasks_as_it_has_cores(resources: dict[str, Any], cores: int) -> None:
     assert f"--master=local[{cores}]" in command_of(run_of(driver={"resources": resources}))
 
 
 @pytest.mark.parametrize("executors", [0, 1])
-def test_all_tries_of_a_run_have_its_uid(executors: int) -> None:
+def test_all_attempts_of_a_run_have_its_uid(executors: int) -> None:
     assert "--conf=spark.barnabas.run=u" in command_of(run_of(executors=executors))
 
 
 @pytest.mark.parametrize("job", sorted(JOB_TABLE))
-def test_a_job_is_told_its_own_options_only(job: str) -> None:
+def test_a_job_gets_only_its_own_options(job: str) -> None:
     known = JOB_TABLE[job].options
     needed = {name: "x" for name, each in known.items() if each.required and name != "bootstrap"}
     words = [each for each in command_of(run_of(job=job, options=needed)) if each.startswith("--option=")]
@@ -78,7 +76,7 @@ def test_a_job_is_told_its_own_options_only(job: str) -> None:
     assert sorted(told) == sorted(name for name, each in known.items() if each.required)
 
 
-def test_executors_are_told_where_the_driver_is_and_what_they_may_use() -> None:
+def test_executors_get_the_drivers_address_and_their_resources() -> None:
     run = run_of(executors=2, volumes=[VOLUME], env=[{"name": "A", "value": "b"}, SECRET])
     conf = spark_conf(run, "one", "jobs:dev")
     assert conf["spark.driver.host"] == "a-driver.air.svc"
@@ -99,7 +97,7 @@ PLACED = {
 
 
 def executor_template(run: MaintenanceJob) -> dict[str, Any]:
-    """The file that the driver's pod has where Spark is told to look for it."""
+    """Return the file that the driver's pod has at the path that Spark gets for the template."""
     pod = job_of(run)["spec"]["template"]
     path = next(each for each in command_of(run) if "podTemplateFile=" in each).partition("podTemplateFile=")[2]
     (mount,) = (each for each in pod["spec"]["containers"][0]["volumeMounts"] if path.startswith(each["mountPath"]))
@@ -127,18 +125,18 @@ def test_driver_and_executors_of_a_secured_cluster_mount_the_certificate_that_th
     assert f"--command-config={FOLDER}/client.properties" in driver["spec"]["containers"][0]["command"]
 
 
-def test_a_job_that_reads_files_alone_gets_no_certificate() -> None:
+def test_a_job_that_reads_only_files_gets_no_certificate() -> None:
     options = {"log_dirs": "0:/disk", "report": "s3a://reports"}
     made = job_of(run_of(job="audit", options=options, executors=1), SECURED)
     assert "barnabas-client" not in json.dumps(made)
 
 
-def test_executors_of_the_operator_are_those_of_the_image_of_jobs() -> None:
+def test_the_operators_executor_template_equals_that_of_the_jobs_image() -> None:
     of_image = YAML(typ="safe").load(ROOT / "images" / "executor-pod.yaml")
     assert executor_template(run_of(executors=1)) == of_image
 
 
-def test_driver_and_executors_run_where_the_template_says() -> None:
+def test_the_template_places_the_driver_and_its_executors() -> None:
     run = run_of(executors=1, template={"pod": {"spec": PLACED}})
     driver = job_of(run)["spec"]["template"]["spec"]
     for pod in (driver, executor_template(run)["spec"]):
@@ -149,13 +147,13 @@ def test_driver_and_executors_run_where_the_template_says() -> None:
     assert "annotations" not in alone["metadata"]
 
 
-def test_a_driver_has_no_local_dirs_that_spark_would_mount_in_executors_over_those_of_their_template() -> None:
+def test_a_driver_sets_no_spark_local_dirs_over_those_of_the_executor_template() -> None:
     (container,) = job_of(run_of(executors=1))["spec"]["template"]["spec"]["containers"]
     assert "SPARK_LOCAL_DIRS" not in [each["name"] for each in container["env"]]
 
 
 def expanded(text: str, variables: dict[str, str]) -> str:
-    """What Kubernetes makes of an argument, or of a variable: $(NAME) is a known variable, and $$ is $."""
+    """Expand an argument or a variable as Kubernetes does: $(NAME) is a known variable, and $$ is $."""
     return re.sub(
         r"\$(\$|\(([^()]*)\))",
         lambda found: "$" if found[1] == "$" else variables.get(found[2], found[0]),
@@ -164,7 +162,7 @@ def expanded(text: str, variables: dict[str, str]) -> str:
 
 
 @pytest.mark.parametrize("text", ["$(HOME)", "$$(HOME)", "pa$$word", "a$5", "$", "$$$(HOME)"])
-def test_what_a_user_writes_is_no_variable(text: str) -> None:
+def test_kubernetes_expands_no_variables_in_the_text_of_users(text: str) -> None:
     run = run_of(
         executors=1,
         options={"topic": "flights", "archive": f"/a/{text}"},
@@ -182,10 +180,10 @@ def test_what_a_user_writes_is_no_variable(text: str) -> None:
     assert expanded(of_driver, variables) == text
     prefix = "--conf=spark.executorEnv.A="
     (of_executor,) = (each.removeprefix(prefix) for each in told if each.startswith(prefix))
-    assert expanded(of_executor, variables) == text, "Spark gives it to pods, where Kubernetes reads it once more"
+    assert expanded(of_executor, variables) == text, "Spark passes it to pods, where Kubernetes expands it once more"
 
 
-def test_faults_of_options_and_of_data_are_final_and_lost_nodes_do_not_count() -> None:
+def test_faults_of_options_and_data_fail_the_job_and_disruptions_do_not_count() -> None:
     spec = job_of(run_of(backoffLimit=5, activeDeadlineSeconds=60))["spec"]
     fails, ignores, _ = spec["podFailurePolicy"]["rules"]
     assert (fails["action"], fails["onExitCodes"]["values"]) == ("FailJob", [2, 3])
@@ -193,14 +191,14 @@ def test_faults_of_options_and_of_data_are_final_and_lost_nodes_do_not_count() -
     assert (spec["backoffLimit"], spec["activeDeadlineSeconds"], spec["suspend"]) == (5, 60, True)
 
 
-def test_a_driver_that_sigterm_ended_is_started_again_and_that_does_not_count() -> None:
+def test_a_driver_stopped_by_sigterm_restarts_without_counting_as_a_failure() -> None:
     rules = job_of(run_of())["spec"]["podFailurePolicy"]["rules"]
     (ignores,) = (each for each in rules if 143 in each.get("onExitCodes", {}).get("values", ()))
     assert (ignores["action"], ignores["onExitCodes"]["operator"]) == ("Ignore", "In")
     assert ignores["onExitCodes"]["containerName"] == "driver"
 
 
-def test_a_driver_that_failed_after_it_had_gone_well_for_long_is_started_again_and_that_does_not_count() -> None:
+def test_a_driver_that_fails_after_long_success_restarts_without_counting_as_a_failure() -> None:
     rules = job_of(run_of())["spec"]["podFailurePolicy"]["rules"]
     (ignores,) = (each for each in rules if 75 in each.get("onExitCodes", {}).get("values", ()))
     assert ignores["action"] == "Ignore"
@@ -213,7 +211,7 @@ def test_event_logs_have_their_own_claim() -> None:
     assert "--conf=spark.eventLog.dir=file:/event-logs" in command_of(run)
 
 
-def test_its_service_finds_its_driver_alone() -> None:
+def test_the_service_of_a_run_selects_only_its_driver() -> None:
     service, job = driver_service(run_of(), "one"), job_of(run_of())
     labels = job["spec"]["template"]["metadata"]["labels"]
     assert service["spec"]["selector"].items() <= labels.items()
@@ -222,7 +220,7 @@ def test_its_service_finds_its_driver_alone() -> None:
     assert job["metadata"]["ownerReferences"][0]["uid"] == "u"
 
 
-def test_long_names_are_shortened_and_stay_apart() -> None:
+def test_long_names_are_shortened_and_stay_distinct() -> None:
     one, other = shortened_name("a" * 60 + "1", 47), shortened_name("a" * 60 + "2", 47)
     assert len(one) == len(other) == 47
     assert one != other

@@ -1,4 +1,4 @@
-"""The CronJobs of a Cluster's maintenance, and the MaintenanceJobs that come of them."""
+"""The CronJobs of a Cluster's maintenance, and the MaintenanceJobs that they create."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ from harness.worker_world import resource
 
 NIGHTLY = {"name": "nightly", "schedule": "0 3 * * *", "job": "archive", "options": ARCHIVE, "executors": 2}
 NUMBER = "-29412345"
-"""What Kubernetes puts behind the name of a CronJob for each of its Jobs."""
+"""The suffix that Kubernetes adds to the name of a CronJob for each of its Jobs."""
 
 
 def cluster_of(*entries: dict[str, Any], name: str = "one") -> Cluster:
@@ -26,7 +26,7 @@ def cron_job(cluster: Cluster) -> dict[str, Any]:
     return made
 
 
-def test_an_entry_is_a_cron_job_whose_pod_starts_its_runs() -> None:
+def test_an_entry_becomes_a_cron_job_whose_pod_starts_its_runs() -> None:
     made = cron_job(cluster_of({**NIGHTLY, "timeZone": "Europe/Berlin", "suspend": True}))
     assert made["metadata"]["name"] == "one-nightly"
     spec = made["spec"]
@@ -40,19 +40,19 @@ def test_an_entry_is_a_cron_job_whose_pod_starts_its_runs() -> None:
     assert container["args"] == ["start-maintenance", "one", "nightly"]
 
 
-def test_its_pods_wake_no_round_over_the_cluster() -> None:
+def test_the_pods_of_a_cron_job_trigger_no_round_of_the_cluster() -> None:
     template = cron_job(cluster_of(NIGHTLY))["spec"]["jobTemplate"]["spec"]["template"]
     assert "barnabas.dev/cluster" not in template["metadata"]["labels"]
 
 
-def test_nobody_has_a_right_to_start_runs_where_there_is_no_entry() -> None:
+def test_the_right_to_start_runs_exists_only_for_a_cluster_with_entries() -> None:
     assert not starter_access(cluster_of(), ())
     account, binding = starter_access(cluster_of(NIGHTLY), ())
     assert binding["subjects"][0]["name"] == account["metadata"]["name"]
     assert binding["roleRef"]["name"] == "barnabas-maintenance-starter"
 
 
-def test_the_cron_job_of_an_entry_that_is_gone_is_left_over_and_nobody_elses_is() -> None:
+def test_only_the_cron_job_of_a_removed_entry_is_left_over() -> None:
     weekly = {**NIGHTLY, "name": "weekly"}
     there = schedules(cluster_of(NIGHTLY, weekly), "operator:dev")
     foreign = {"metadata": {"name": "other", "labels": {}, "ownerReferences": []}}
@@ -60,12 +60,12 @@ def test_the_cron_job_of_an_entry_that_is_gone_is_left_over_and_nobody_elses_is(
     assert [each["metadata"]["name"] for each in left] == ["one-weekly"]
 
 
-def test_the_runs_of_long_names_have_names_that_their_services_can_have() -> None:
+def test_the_names_of_runs_fit_the_limit_of_their_services() -> None:
     made = cron_job(cluster_of({**NIGHTLY, "name": "n" * 63}, name="c" * 40))
     assert len(made["metadata"]["name"] + NUMBER) <= NAME_MAX
 
 
-def test_a_run_is_what_its_entry_says_without_when() -> None:
+def test_a_scheduled_run_has_the_fields_of_its_entry_without_the_schedule() -> None:
     body = resource("Cluster", "one", maintenance=[NIGHTLY])
     made = scheduled_run(body, "nightly", f"one-nightly{NUMBER}", "u-1")
     run = resource_of(MaintenanceJob, made)
@@ -77,7 +77,7 @@ def test_a_run_is_what_its_entry_says_without_when() -> None:
 
 
 @pytest.mark.parametrize("folder", ["/reports/skew", "/reports/skew/"])
-def test_each_run_of_an_entry_has_a_report_of_its_own(folder: str) -> None:
+def test_each_run_of_an_entry_has_its_own_report(folder: str) -> None:
     entry = {**NIGHTLY, "job": "skew", "options": {"report": folder, "top": "3"}}
     body = resource("Cluster", "one", maintenance=[entry])
     runs = [scheduled_run(body, "nightly", f"one-nightly-{number}", "u-1") for number in (1, 2)]
@@ -86,7 +86,7 @@ def test_each_run_of_an_entry_has_a_report_of_its_own(folder: str) -> None:
     assert runs[0]["spec"]["options"]["top"] == "3"
 
 
-def test_a_run_stays_until_its_end_was_read_for_its_job_is_what_lives_so_long() -> None:
+def test_the_ttl_of_an_entry_applies_to_the_job_and_not_to_the_run() -> None:
     cluster = cluster_of({**NIGHTLY, "ttlSecondsAfterFinished": 3})
     assert cron_job(cluster)["spec"]["jobTemplate"]["spec"]["ttlSecondsAfterFinished"] == 3
     assert "ttlSecondsAfterFinished" not in cron_job(cluster_of(NIGHTLY))["spec"]["jobTemplate"]["spec"]

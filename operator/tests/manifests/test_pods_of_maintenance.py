@@ -1,4 +1,4 @@
-"""What is declared of the pods of maintenance reaches each of them: driver, executors, and those that start runs."""
+"""Templates apply to all pods of maintenance: drivers, executors, and the pods that start runs."""
 
 from typing import Any
 
@@ -41,28 +41,28 @@ def is_dressed(pod: KubeObject, name: str | None) -> bool:
     meta, spec = pod["metadata"], pod["spec"]
     labels, annotations = meta["labels"], meta["annotations"]
     assert (labels["team"], labels["cost"]) == ("air", "2")
-    assert name is None or labels["app.kubernetes.io/name"] == name, "it is found by that"
+    assert name is None or labels["app.kubernetes.io/name"] == name, "selectors use this label"
     assert annotations["sidecar.istio.io/inject"] == "false"
     return bool(spec["imagePullSecrets"] == SECRETS and spec["priorityClassName"] == "low")
 
 
-def test_a_driver_and_its_executors_are_as_their_run_and_their_cluster_say() -> None:
+def test_the_templates_of_run_and_cluster_apply_to_a_driver_and_its_executors() -> None:
     driver = driver_job(dressed(), "one", ClientAccess("b:1"), "jobs:dev")["spec"]["template"]
     assert is_dressed(driver, "barnabas-maintenance")
     assert is_dressed(json.decode(driver["metadata"]["annotations"][EXECUTOR_ANNOTATION]), None)
 
 
-def test_a_driver_that_kubeflows_operator_submits_is_so_too() -> None:
+def test_the_templates_apply_to_a_driver_that_kubeflows_operator_submits() -> None:
     driver = spark_application(dressed(), "one", ClientAccess("b:1"), "jobs:dev")["spec"]["driver"]["template"]
     assert is_dressed(driver, "barnabas-maintenance")
 
 
-def test_a_pod_that_starts_runs_is_so_too() -> None:
+def test_the_templates_apply_to_a_pod_that_starts_runs() -> None:
     (made,) = schedules(ONE, "operator:dev")
     assert is_dressed(made["spec"]["jobTemplate"]["spec"]["template"], "barnabas-maintenance-start")
 
 
-def test_their_accounts_pull_images_with_the_secrets_of_the_chart() -> None:
+def test_the_service_accounts_of_maintenance_have_the_pull_secrets_of_the_chart() -> None:
     for account, _ in (run_access(ONE, ["login"]), starter_access(ONE, ["login"])):
         assert account["imagePullSecrets"] == SECRETS
     for account, _ in (run_access(ONE, []), starter_access(ONE, [])):

@@ -1,4 +1,4 @@
-"""Metrics of brokers and lag exporter in pods that need a token."""
+"""Metrics of brokers and of the lag exporter in pods, protected by a token."""
 
 import datetime as dt
 from typing import Any
@@ -55,7 +55,7 @@ def endpoint(cluster: Cluster, name: str) -> KubeObject:
     return {key: value for key, value in found.items() if key != "relabelings"}
 
 
-def test_brokers_and_lag_exporter_serve_with_their_own_certificates_and_the_token() -> None:
+def test_brokers_and_lag_exporter_serve_metrics_with_their_certificates_and_the_token() -> None:
     (broker, _), (exporter, container) = pods(PROTECTED)
     settings = pod_properties(PROTECTED, 0, ExternalAccess())
     assert settings["http.ssl.certificate.location"] == "/etc/barnabas-certificates/broker.pem"
@@ -72,7 +72,7 @@ def test_brokers_and_lag_exporter_serve_with_their_own_certificates_and_the_toke
     assert broker != exporter
 
 
-def test_prometheus_is_given_the_authority_the_name_and_the_token() -> None:
+def test_pod_monitors_have_the_authority_the_server_name_and_the_token() -> None:
     for name in ("one-broker", "one-lag-exporter"):
         assert endpoint(PROTECTED, name) == {
             "port": "http",
@@ -101,7 +101,7 @@ def test_the_certificates_have_the_names_that_prometheus_checks() -> None:
     assert plan_secrets(PROTECTED, hosts, external, moment._replace(found=secrets)) == plan
 
 
-def test_without_the_field_nothing_changes() -> None:
+def test_metrics_have_neither_tls_nor_a_token_by_default() -> None:
     assert not [
         each for each in pod_properties(OPEN, 0, ExternalAccess()) if each.startswith(("http.ssl", "http.bearer"))
     ]
@@ -113,11 +113,11 @@ def test_without_the_field_nothing_changes() -> None:
         assert endpoint(OPEN, name) == {"port": "http", "path": "/metrics"}
 
 
-def test_brokers_restart_for_the_field_because_a_process_listens_one_way() -> None:
+def test_brokers_restart_if_the_protection_of_metrics_changes() -> None:
     assert restart_hash(OPEN, ExternalAccess()) != restart_hash(PROTECTED, ExternalAccess())
 
 
-def test_pods_that_have_no_certificates_yet_serve_in_clear_without_the_token() -> None:
+def test_pods_without_certificates_serve_metrics_without_tls_and_token() -> None:
     before = replace(PROTECTED, status=ClusterStatus())
     assert (
         endpoint(before, "one-broker") == endpoint(before, "one-lag-exporter") == {"port": "http", "path": "/metrics"}

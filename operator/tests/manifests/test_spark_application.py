@@ -33,7 +33,7 @@ def driver_container(**spec: Any) -> dict[str, Any]:
     return dict(container)
 
 
-def test_its_driver_is_told_what_the_driver_of_a_job_is_told() -> None:
+def test_the_driver_of_an_application_gets_the_arguments_of_a_jobs_driver() -> None:
     given = {"executors": 2, "volumes": [VOLUME], "sparkConf": {"spark.x": "$(HOME)"}, "env": [SECRET]}
     job = driver_job(run_of(**given), "one", run_client(run_of(), CLUSTER), "jobs:dev")
     (of_job,) = job["spec"]["template"]["spec"]["containers"]
@@ -42,7 +42,7 @@ def test_its_driver_is_told_what_the_driver_of_a_job_is_told() -> None:
     assert (found["type"], found["mode"], found["image"], found["suspend"]) == ("Python", "cluster", "jobs:dev", True)
 
 
-def test_the_driver_mounts_and_knows_the_same_without_kubeflows_webhook() -> None:
+def test_the_driver_has_the_mounts_and_variables_of_a_job_without_kubeflows_webhook() -> None:
     given = {"volumes": [VOLUME], "env": [SECRET], "eventLogs": {"claimName": "history"}}
     job = driver_job(run_of(**given), "one", run_client(run_of(), CLUSTER), "jobs:dev")
     of_job = job["spec"]["template"]["spec"]
@@ -55,7 +55,7 @@ def test_the_driver_mounts_and_knows_the_same_without_kubeflows_webhook() -> Non
     assert (driver["podName"], driver["serviceAccount"]) == ("a-driver", "one-maintenance")
 
 
-def test_executors_are_made_of_the_same_file_and_all_run_where_the_template_says() -> None:
+def test_driver_and_executors_follow_the_template_as_those_of_a_job_do() -> None:
     given = {"executors": 1, "template": {"pod": {"spec": {"nodeSelector": {"disk": "local"}}}}}
     job = driver_job(run_of(**given), "one", run_client(run_of(), CLUSTER), "jobs:dev")
     of_job, pod = job["spec"]["template"], application(**given)["spec"]["driver"]["template"]
@@ -64,13 +64,13 @@ def test_executors_are_made_of_the_same_file_and_all_run_where_the_template_says
     assert pod["spec"]["nodeSelector"] == {"disk": "local"}
 
 
-def test_its_container_has_the_name_at_which_kubeflows_operator_looks_and_leaves_to_spark_what_spark_sets() -> None:
+def test_the_drivers_container_has_kubeflows_name_and_no_field_that_spark_sets() -> None:
     container = driver_container()
     assert container["name"] == "spark-kubernetes-driver"
     assert not {"command", "args", "ports", "resources"} & container.keys()
 
 
-def test_pods_have_the_labels_by_which_runs_are_found_and_executors_that_of_their_application() -> None:
+def test_pods_have_the_labels_of_their_run_and_executors_that_of_their_application() -> None:
     found = application(executors=1)
     labels = found["spec"]["driver"]["labels"]
     assert labels["barnabas.dev/maintenance-job"] == "a"
@@ -81,7 +81,7 @@ def test_pods_have_the_labels_by_which_runs_are_found_and_executors_that_of_thei
     assert found["metadata"]["ownerReferences"][0]["uid"] == "u"
 
 
-def test_memory_and_cores_are_those_that_are_declared() -> None:
+def test_memory_and_cores_are_the_declared_ones() -> None:
     resources = {"requests": {"cpu": "1500m", "memory": "2Gi"}, "limits": {"cpu": 3, "memory": "4Gi"}}
     spec = application(executors=3, driver={"resources": resources}, executor={"resources": resources})["spec"]
     size = {"cores": 3, "coreRequest": "1500m", "coreLimit": "3", "memory": "2457m", "memoryOverhead": "1639m"}
@@ -91,12 +91,12 @@ def test_memory_and_cores_are_those_that_are_declared() -> None:
 
 
 @pytest.mark.parametrize(("tries", "kind"), [(0, "Never"), (5, "OnFailure")])
-def test_it_is_tried_again_as_often_as_is_declared(tries: int, kind: str) -> None:
+def test_an_application_is_retried_as_often_as_declared(tries: int, kind: str) -> None:
     policy = application(backoffLimit=tries)["spec"]["restartPolicy"]
     assert policy["type"] == kind
     assert policy.get("onFailureRetries", 0) == policy.get("onSubmissionFailureRetries", 0) == tries
 
 
-def test_it_names_the_spark_that_the_image_has() -> None:
+def test_applications_name_the_spark_version_of_the_image() -> None:
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
     assert f"pyspark=={SPARK_VERSION}" in declared["spark"]

@@ -1,4 +1,4 @@
-"""Which Topic is about the same topic of the same Cluster as another."""
+"""The inventory finds Topics that are about the same topic of the same Cluster."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -25,7 +25,7 @@ FLIGHTS = resource("Topic", "flights")
 PLANES = resource("Topic", "planes", topicName="flights")
 
 
-def test_a_namesake_is_found_by_the_topic_and_not_by_the_name() -> None:
+def test_a_namesake_is_found_by_its_topic_and_not_by_its_resource_name() -> None:
     inventory = inventory_of(CLUSTER, FLIGHTS)
     assert inventory.namesake_of(PLANES) == "flights"
     assert inventory.namesake_of(FLIGHTS) is None
@@ -39,7 +39,7 @@ def test_topics_of_other_clusters_and_namespaces_are_no_namesakes() -> None:
     assert inventory.namesake_of(resource("Topic", "f", "there", cluster="one", topicName="flights")) is None
 
 
-def test_a_topic_that_is_gone_or_about_another_now_is_a_namesake_no_more() -> None:
+def test_a_deleted_topic_or_one_with_another_topic_name_is_no_namesake() -> None:
     inventory = inventory_of(CLUSTER, PLANES)
     inventory.keep(resource("Topic", "planes", topicName="planes"), is_gone=False)
     assert inventory.namesake_of(FLIGHTS) is None
@@ -49,7 +49,7 @@ def test_a_topic_that_is_gone_or_about_another_now_is_a_namesake_no_more() -> No
     assert inventory.namesake_of(FLIGHTS) is None
 
 
-def test_a_second_cluster_takes_no_topic_away_from_the_one_that_has_it() -> None:
+def test_a_second_cluster_does_not_take_over_a_topic_of_the_first() -> None:
     inventory = inventory_of(CLUSTER, FLIGHTS)
     had = {**FLIGHTS, "status": {"cluster": "one"}}
     assert inventory.cluster_of(FLIGHTS) == ("here", "one")
@@ -58,11 +58,11 @@ def test_a_second_cluster_takes_no_topic_away_from_the_one_that_has_it() -> None
     assert list(inventory.resources_of("Topic", Key("here", "one"))) == [had]
     assert not list(inventory.strays())
     inventory.keep(CLUSTER, is_gone=True)
-    assert inventory.cluster_of(had) == ("here", "one"), "nor where the first is not there (yet)"
+    assert inventory.cluster_of(had) == ("here", "one"), "it stays with the first, even if that does not exist (yet)"
     assert inventory.cluster_of(FLIGHTS) == ("here", "two")
 
 
-def test_a_topic_that_differs_in_dots_and_underscores_only_collides_and_is_no_namesake() -> None:
+def test_a_topic_that_differs_only_in_dots_and_underscores_collides_and_is_no_namesake() -> None:
     inventory = inventory_of(CLUSTER, resource("Topic", "a.b"), resource("Topic", "alike", topicName="a_c"))
     assert inventory.colliding_with(resource("Topic", "a-b", topicName="a_b")) == "a.b"
     assert inventory.namesake_of(resource("Topic", "a-b", topicName="a_b")) is None
@@ -71,8 +71,8 @@ def test_a_topic_that_differs_in_dots_and_underscores_only_collides_and_is_no_na
     assert inventory.colliding_with(resource("Topic", "mine", "there", topicName="a_b")) is None
 
 
-def test_of_each_body_only_what_somebody_reads_is_kept() -> None:
-    """More than half of it is who wrote which field, and what kubectl applied last."""
+def test_the_inventory_drops_managed_fields_and_the_last_applied_annotation() -> None:
+    """These are more than half of a body, and nothing reads them."""
     for body, key in ((CLUSTER, Key("here", "one")), (FLIGHTS, Key("here", "flights"))):
         notes = {LAST_APPLIED: "{}", "barnabas.dev/mine": "yes"}
         meta = {**body["metadata"], "annotations": notes, "managedFields": [{"manager": "kubectl"}]}
@@ -81,7 +81,7 @@ def test_of_each_body_only_what_somebody_reads_is_kept() -> None:
 
 
 class CountedSpec(dict[str, Any]):
-    """A spec that counts how often anybody looks into one."""
+    """A spec that counts how often its fields are read."""
 
     looks = 0
 
@@ -99,7 +99,7 @@ def counted(name: str, **spec: object) -> Mapping[str, Any]:
 
 
 def looks_beside(others: int, monkeypatch: pytest.MonkeyPatch) -> int:
-    """What a Cluster's own Topics cost, all of them and one by one, beside so many of another."""
+    """Return the reads for a Cluster's own Topics, all and one by one, beside `others` of another Cluster."""
     own = [counted(f"own{number}", cluster="one") for number in range(3)]
     there = [counted(f"other{number}", cluster="two") for number in range(others)]
     inventory = inventory_of(CLUSTER, resource("Cluster", "two"), *own, *there)
@@ -112,13 +112,15 @@ def looks_beside(others: int, monkeypatch: pytest.MonkeyPatch) -> int:
     return CountedSpec.looks
 
 
-def test_the_topics_of_a_cluster_cost_the_same_however_many_others_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else a round of each Cluster looks at the Topics of all: quadratic."""
+def test_the_cost_of_a_clusters_topics_does_not_depend_on_those_of_other_clusters(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Otherwise a round of each Cluster would read the Topics of all, which is quadratic."""
     few = looks_beside(2, monkeypatch)
     assert looks_beside(200, monkeypatch) == few > 0
 
 
-def test_a_topic_costs_the_same_however_many_its_cluster_has(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cost_of_a_topic_does_not_depend_on_the_number_of_topics(monkeypatch: pytest.MonkeyPatch) -> None:
     def looks_of_one(topics: int) -> int:
         inventory = inventory_of(CLUSTER, *(counted(f"t{number}") for number in range(topics)))
         monkeypatch.setattr(CountedSpec, "looks", 0)

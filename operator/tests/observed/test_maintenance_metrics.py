@@ -1,4 +1,4 @@
-"""What Prometheus reads of maintenance: runs by phase, how the last of each schedule ended, and when one succeeded."""
+"""Metrics of maintenance: runs by phase, the result of the last run of each schedule, and the last success."""
 
 from typing import Any
 
@@ -45,7 +45,7 @@ async def test_runs_are_counted_by_phase_and_a_phase_without_any_is_0() -> None:
     assert 'phase="Pending"' in page
 
 
-async def test_of_a_schedule_the_last_run_counts_and_every_other_run_for_itself() -> None:
+async def test_the_last_run_of_a_schedule_counts_and_each_run_without_a_schedule() -> None:
     page = await page_of(
         run("n1", "Failed", "2026-01-01T00:00:00Z", "nightly"),
         run("n2", "Succeeded", "2026-01-02T00:00:00Z", "nightly"),
@@ -59,8 +59,8 @@ async def test_of_a_schedule_the_last_run_counts_and_every_other_run_for_itself(
     assert total(page, "barnabas_maintenance_last_success_timestamp_seconds", **NIGHTLY) == 1767312000.0
 
 
-async def test_a_run_that_was_lost_or_refused_is_the_last_one_of_its_schedule() -> None:
-    """Else the alert of a schedule whose runs cannot begin any more would not come."""
+async def test_a_lost_or_refused_run_counts_as_the_last_one_of_its_schedule() -> None:
+    """Otherwise no alert would report a schedule whose runs can no longer start."""
     succeeded = run("n1", "Succeeded", "2026-01-01T00:00:00Z", "nightly")
     begun = resource_of(MaintenanceJob, run("n2", "Running", schedule="nightly"))
     for failed in (recalled(begun, "one", STARTED, AT), refused(begun, "one", "no such field", AT)):
@@ -73,14 +73,14 @@ def made_at(created: str, body: dict[str, Any]) -> dict[str, Any]:
 
 
 def recalled_run(name: str, mark: str, created: str) -> dict[str, Any]:
-    """One whose status and Job are gone: nobody knows when it ended."""
+    """Return a run without its status and its Job, so that its end is unknown."""
     body = run(name, "", schedule="nightly")
     status = status_json(recalled(resource_of(MaintenanceJob, body), "one", mark, "2026-01-09T00:00:00Z"))
     assert "completionTime" not in status
     return made_at(created, {**body, "status": status})
 
 
-async def test_a_run_whose_status_was_lost_has_its_place_among_those_of_its_schedule() -> None:
+async def test_a_run_whose_status_was_lost_is_ordered_by_its_creation_time() -> None:
     succeeded = made_at("2026-01-02T00:00:00Z", run("n2", "Succeeded", "2026-01-02T00:10:00Z", "nightly"))
     after, before = "2026-01-03T00:00:00Z", "2026-01-01T00:00:00Z"
     page = await page_of(recalled_run("n3", "Failed", after), succeeded)
@@ -95,14 +95,14 @@ async def test_of_runs_that_a_backup_brought_back_at_once_without_their_status_t
         assert total(page, "barnabas_maintenance_last_run_succeeded", **NIGHTLY) == float(last == "Succeeded")
 
 
-async def test_a_run_that_is_found_to_be_lost_late_is_not_the_last_one_of_its_schedule_for_that() -> None:
-    """After a restore it ends when the operator notices; the end of the next run was in its status, which is lost."""
+async def test_a_run_that_is_reported_lost_late_does_not_become_the_last_of_its_schedule() -> None:
+    """After a restore its end is the time when the operator notices it, and the status of the next run is lost."""
     lost = made_at(AT, run("n-29384641", "Failed", "2026-01-09T00:00:00Z", "nightly"))
     page = await page_of(lost, recalled_run("n-29384642", "Succeeded", AT))
     assert total(page, "barnabas_maintenance_last_run_succeeded", **NIGHTLY) == 1
 
 
-async def test_a_schedule_tells_how_old_its_last_success_may_be() -> None:
+async def test_a_schedule_exports_the_maximum_age_of_its_last_success() -> None:
     entry = {"name": "nightly", "job": "archive", "schedule": "@daily", "maxAgeSeconds": 90000}
     others = {**entry, "name": "x", "maxAgeSeconds": None}, {**entry, "name": "y", "suspend": True}
     page = await page_of(resource("Cluster", "one", maintenance=[entry, *others]))
@@ -117,20 +117,20 @@ def cron_job(**status: Any) -> dict[str, Any]:
     return {"kind": "CronJob", "metadata": meta, "spec": {}, "status": status}
 
 
-async def test_a_schedule_that_has_never_succeeded_tells_how_old_it_is() -> None:
+async def test_a_schedule_that_has_never_succeeded_exports_its_creation_time() -> None:
     page = await page_of(resource("Cluster", "one", maintenance=[ENTRY]), cron_job=cron_job())
     assert total(page, "barnabas_maintenance_schedule_created_timestamp_seconds", **NIGHTLY) == 1767225600.0
     assert "barnabas_maintenance_last_success_timestamp_seconds{" not in page
 
 
-async def test_a_success_whose_run_is_gone_is_known_of_the_cron_job() -> None:
+async def test_the_last_success_is_read_from_the_cron_job_if_its_run_was_deleted() -> None:
     told = cron_job(lastSuccessfulTime="2026-01-03T00:00:00Z")
     kept = run("n2", "Succeeded", "2026-01-02T00:00:00Z", "nightly")
     page = await page_of(resource("Cluster", "one", maintenance=[ENTRY]), kept, cron_job=told)
     assert total(page, "barnabas_maintenance_last_success_timestamp_seconds", **NIGHTLY) == 1767398400.0
 
 
-async def test_the_operator_knows_the_cron_jobs_that_its_watch_tells_of(connection: ApiClient) -> None:
+async def test_the_inventory_has_the_cron_jobs_that_the_watch_reports(connection: ApiClient) -> None:
     inventory = Inventory()
     workers = ClusterWorkers(inventory, environment_of(KubeMemory(connection)), OperatorMetrics(inventory))
     body = cron_job()
@@ -148,13 +148,13 @@ def under_way(name: str, options: dict[str, str], **status: object) -> dict[str,
 
 
 def by_run(page: str, metric: str) -> dict[str, float]:
-    """Of each run by its name."""
+    """Return the values of the metric by the names of runs."""
     families = text_string_to_metric_families(page)
     name = f"barnabas_maintenance_run_{metric}"
     return {each.labels["name"]: each.value for family in families for each in family.samples if each.name == name}
 
 
-async def test_a_continuous_archive_tells_its_last_commit_and_how_far_it_is_behind() -> None:
+async def test_a_continuous_archive_exports_its_last_commit_and_how_far_it_is_behind() -> None:
     said = {"driverRunning": True, "lastCommitTime": AT, "recordsBehind": 7}
     page = await page_of(
         under_way("a", {"continuous": "true"}, **said),
@@ -166,7 +166,7 @@ async def test_a_continuous_archive_tells_its_last_commit_and_how_far_it_is_behi
     assert by_run(page, "commit_max_age_seconds") == {"a": 900, "slow": 10800}
 
 
-async def test_a_run_that_is_under_way_tells_whether_its_driver_runs() -> None:
+async def test_a_run_in_progress_exports_whether_its_driver_runs() -> None:
     over = run("over", "Succeeded", "2026-01-01T00:00:00Z")
     page = await page_of(under_way("a", {}, driverRunning=True), under_way("waits", {}), over)
     assert by_run(page, "driver_running") == {"a": 1, "waits": 0}

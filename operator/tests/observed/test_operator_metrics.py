@@ -1,4 +1,4 @@
-"""What Prometheus reads of the operator: each Cluster by name, and the state of each resource."""
+"""Metrics of the operator: the rounds of each Cluster, and the state of each resource."""
 
 import asyncio
 from typing import Any
@@ -23,7 +23,7 @@ def page(metrics: OperatorMetrics) -> str:
     return asyncio.run(metrics.page()).decode()
 
 
-def test_each_resource_tells_its_state_and_the_reason_that_its_condition_has() -> None:
+def test_each_resource_exports_its_state_and_the_reason_of_its_condition() -> None:
     inventory = Inventory()
     metrics = OperatorMetrics(inventory)
     bodies = (
@@ -42,7 +42,7 @@ def test_each_resource_tells_its_state_and_the_reason_that_its_condition_has() -
     assert 'cluster="one",kind="Topic",name="planes",reason="NotSupported",resource_namespace="air"} 0.0' in text
 
 
-def test_a_cluster_tells_when_its_certificates_expire() -> None:
+def test_a_cluster_exports_when_its_certificates_expire() -> None:
     inventory = Inventory()
     ends = {"certificates": [{"name": "one-cluster-ca", "notAfter": "2027-01-01T00:00:00Z"}]}
     inventory.keep({**resource("Cluster", "one", "Reconciled"), "status": ends}, is_gone=False)
@@ -51,7 +51,7 @@ def test_a_cluster_tells_when_its_certificates_expire() -> None:
     assert total(text, "barnabas_certificate_expiration_timestamp_seconds", **about) == 1_798_761_600
 
 
-def test_a_cluster_tells_whether_it_declares_a_lag_exporter() -> None:
+def test_a_cluster_exports_whether_it_declares_a_lag_exporter() -> None:
     inventory = Inventory()
     inventory.keep(resource("Cluster", "one", "Reconciled", lagExporter={}), is_gone=False)
     inventory.keep(resource("Cluster", "two", "Reconciled"), is_gone=False)
@@ -61,7 +61,7 @@ def test_a_cluster_tells_whether_it_declares_a_lag_exporter() -> None:
         assert told in text
 
 
-def test_an_outcome_that_no_round_had_is_0_and_not_absent() -> None:
+def test_an_outcome_that_no_round_had_is_exported_as_0() -> None:
     metrics = OperatorMetrics(Inventory())
     metrics.round_ended(Key("air", "one"), 0.2, True)
     metrics.round_ended(Key("air", "two"), 0.2, False)
@@ -69,7 +69,7 @@ def test_an_outcome_that_no_round_had_is_0_and_not_absent() -> None:
     assert 'barnabas_reconciliations_successful_total{cluster="two",resource_namespace="air"} 0.0' in page(metrics)
 
 
-def test_rounds_are_counted_by_cluster_until_it_goes() -> None:
+def test_rounds_are_counted_by_cluster_until_it_is_deleted() -> None:
     metrics = OperatorMetrics(Inventory())
     metrics.round_ended(Key("air", "one"), 0.2, True)
     metrics.round_ended(Key("air", "two"), 0.2, False)
@@ -89,7 +89,7 @@ def group(**status: object) -> dict[str, Any]:
 
 
 def told(body: dict[str, Any]) -> dict[str, float]:
-    """What is told of the group, without the prefix."""
+    """Return the metrics of the group by their names without the prefix."""
     inventory = Inventory()
     metrics = OperatorMetrics(inventory)
     inventory.keep(resource("Cluster", "one", "Reconciled"), is_gone=False)
@@ -101,7 +101,7 @@ def told(body: dict[str, Any]) -> dict[str, float]:
     return {each.name.removeprefix(PREFIX): each.value for each in samples}
 
 
-def test_a_group_tells_its_objective_and_how_it_keeps_it() -> None:
+def test_a_group_exports_its_objective_and_its_state() -> None:
     conditions = [
         {"type": "WithinObjective", "status": "False", "reason": "LagObjectiveMissed"},
         {"type": "OffsetsReset", "status": "False", "reason": "GroupActive"},
@@ -121,18 +121,18 @@ def test_a_group_tells_its_objective_and_how_it_keeps_it() -> None:
     }
 
 
-def test_what_is_not_known_of_a_group_is_not_told() -> None:
+def test_unknown_values_of_a_group_are_not_exported() -> None:
     unknown = [{"type": "WithinObjective", "status": "Unknown", "reason": "ClusterNotReady"}]
     assert told(group(conditions=unknown)) == {"objective_records": 10_000}
 
 
-def test_a_dry_run_is_no_reset_that_waits() -> None:
+def test_a_dry_run_is_not_exported_as_a_pending_reset() -> None:
     done = [{"type": "OffsetsReset", "status": "True", "reason": "ResetDone"}]
     dry = [{"type": "OffsetsReset", "status": "False", "reason": "DryRun"}]
     assert [told(group(conditions=each))["reset_pending"] for each in (done, dry)] == [0, 0]
 
 
-def test_a_reset_of_a_paused_group_does_not_wait() -> None:
+def test_a_paused_group_exports_no_pending_reset() -> None:
     body = group(conditions=[{"type": "OffsetsReset", "status": "False", "reason": "GroupActive"}])
     assert told(body)["reset_pending"] == 1
     body["spec"]["pause"] = True

@@ -1,4 +1,4 @@
-"""A lease as client-go deals with it: who may take it when, and what is written."""
+"""A lease follows the rules of client-go: when an operator may take it, and what it writes."""
 
 from collections.abc import Mapping
 
@@ -24,19 +24,19 @@ FREE: Mapping[str, tuple[Sighting, float, float]] = {
 
 
 @pytest.mark.parametrize(("seen", "now_s", "left_s"), FREE.values(), ids=FREE.keys())
-def test_a_lease_is_free_when_nobody_holds_it_or_its_holder_is_late(
+def test_a_lease_is_free_if_it_has_no_holder_or_was_not_renewed_in_time(
     seen: Sighting, now_s: float, left_s: float
 ) -> None:
     assert free_in_s(seen, now_s) == left_s
 
 
-def test_only_a_change_begins_the_time_anew_whatever_the_holders_clock_says() -> None:
+def test_the_duration_of_a_lease_restarts_only_if_the_lease_changes() -> None:
     first = sighting(HELD, None, 100.0)
     assert sighting(dict(HELD), first, 105.0) == first
     assert sighting({**HELD, "renewTime": "long ago"}, first, 105.0).seen_s == 105.0
 
 
-def test_a_renewal_keeps_since_when_it_is_held_and_a_new_holder_counts() -> None:
+def test_a_renewal_keeps_the_acquire_time_and_a_new_holder_counts_a_transition() -> None:
     assert taken(HELD, "a", "T2") == {"holderIdentity": "a", "leaseDurationSeconds": 14, "renewTime": "T2"}
     assert taken(HELD, "b", "T2") == {
         "holderIdentity": "b",
@@ -48,7 +48,7 @@ def test_a_renewal_keeps_since_when_it_is_held_and_a_new_holder_counts() -> None
     assert taken({}, "a", "T2")["leaseTransitions"] == 0
 
 
-def test_who_ends_leaves_a_lease_that_nobody_holds() -> None:
+def test_an_operator_that_shuts_down_releases_its_lease() -> None:
     left: Spec = {**HELD, **released("T3")}
     assert holder_of(left) == ""
     assert free_in_s(Sighting(left, 100.0), 100.0) == 0.0

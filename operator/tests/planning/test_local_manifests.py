@@ -1,4 +1,4 @@
-"""What must hold between the manifests of a directory, and how a Cluster becomes brokers' settings."""
+"""The rules between the manifests of a directory, and the settings of brokers from a Cluster."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -79,7 +79,7 @@ PROBLEMS: Mapping[str, tuple[str, list[str]]] = {
 
 
 @pytest.mark.parametrize(("text", "messages"), PROBLEMS.values(), ids=PROBLEMS.keys())
-def test_problems_between_manifests_are_told_with_their_place(text: str, messages: list[str]) -> None:
+def test_problems_between_manifests_are_reported_with_their_position(text: str, messages: list[str]) -> None:
     assert [str(error) for error in manifest_problems(parse_manifests({"a.yaml": text}), "dir")] == messages
 
 
@@ -90,7 +90,7 @@ def cluster(name: str = "c", **spec: object) -> Cluster:
 PLACE = BrokerPlace(0, 19092, 18080, "/data/broker-0", "/data/metadata.sqlite")
 
 
-def test_a_broker_understands_the_settings_made_for_it() -> None:
+def test_a_broker_can_parse_the_settings_of_its_cluster() -> None:
     declared = cluster(
         listeners=(Listener(name="external", port=0),),
         storage=Storage(volumes=(Volume(id=0), Volume(id=7))),
@@ -106,7 +106,7 @@ def test_a_broker_understands_the_settings_made_for_it() -> None:
     assert config.offsets_topic_replication_factor == 1
 
 
-def test_each_broker_of_three_has_its_own_place_and_keeps_three_copies_of_the_offsets() -> None:
+def test_three_brokers_have_their_own_ports_and_folders_and_offsets_have_three_replicas() -> None:
     places = [replace(PLACE, broker_id=number, port=19092 + number, folder=f"/data/{number}") for number in range(3)]
     settings = [server_properties(cluster(brokers=Brokers(replicas=3)), place) for place in places]
     configs = [parse_broker_config(parse_properties(properties_text(each))) for each in settings]
@@ -117,7 +117,7 @@ def test_each_broker_of_three_has_its_own_place_and_keeps_three_copies_of_the_of
     assert {config.offsets_topic_replication_factor for config in configs} == {3}
 
 
-def test_what_the_manifest_says_goes_before_what_is_derived() -> None:
+def test_a_config_of_the_manifest_takes_precedence_over_a_derived_value() -> None:
     settings = server_properties(cluster(config={"offsets.topic.replication.factor": 2}), PLACE)
     assert settings["offsets.topic.replication.factor"] == "2"
 
@@ -152,7 +152,7 @@ def manifests(*topics: str) -> Manifests:
     return parse_manifests({"a.yaml": "---\n".join([CLUSTER, *(f"{TOPIC}spec: {spec}\n" for spec in topics)])})
 
 
-def test_a_resource_keeps_uid_and_birth_and_counts_its_generations() -> None:
+def test_a_resource_keeps_its_uid_and_creation_time_and_counts_its_generations() -> None:
     first = remember(manifests("{}"), None, "T1", lambda: "uid-1")
     same = remember(manifests("{}"), first, "T2", lambda: "uid-2")
     changed = remember(manifests("{partitions: 2}"), same, "T3", lambda: "uid-3")
@@ -164,7 +164,7 @@ def test_a_resource_keeps_uid_and_birth_and_counts_its_generations() -> None:
     ]
 
 
-def test_a_resource_that_is_declared_no_more_is_removed_until_it_is_declared_again() -> None:
+def test_a_resource_that_is_no_longer_declared_is_removed_until_it_is_declared_again() -> None:
     first = remember(manifests("{}"), None, "T1", lambda: "uid-1")
     removed = remember(manifests(), first, "T2", lambda: "uid-2")
     again = remember(manifests("{}"), removed, "T3", lambda: "uid-3")
@@ -173,18 +173,18 @@ def test_a_resource_that_is_declared_no_more_is_removed_until_it_is_declared_aga
     assert again.topics == first.topics
 
 
-def test_a_status_in_a_manifest_is_not_taken_for_the_truth() -> None:
+def test_a_status_in_a_manifest_is_ignored() -> None:
     text = CLUSTER + "---\n" + TOPIC + "spec: {deletionPolicy: Delete}\nstatus: {topicName: other}\n"
     wanted = remember(parse_manifests({"a.yaml": text}), None, "T", lambda: "uid")
     assert isinstance(wanted.topics[0], Topic)
     assert wanted.topics[0].status is None
 
 
-def test_a_rebalance_that_names_a_run_is_refused_for_files_declare_none() -> None:
-    """Else it would wait for ever, and nobody would say so."""
+def test_a_rebalance_that_names_a_run_is_refused_in_manifest_files() -> None:
+    """Files declare no runs, so the rebalance would wait forever without a message."""
     text = CLUSTER.replace("quickstart}", "quickstart, annotations: {barnabas.dev/rebalance: even}}")
     wanted = remember(parse_manifests({"a.yaml": text}), None, "T", lambda: "uid")
     assert wanted.named is not None
     assert "is even: the Cluster has no MaintenanceJob with that name; allowed: approve" in wanted.named.refusal
-    assert msgspec.json.decode(msgspec.json.encode(wanted), type=DesiredState) == wanted, "as the data directory has it"
+    assert msgspec.json.decode(msgspec.json.encode(wanted), type=DesiredState) == wanted, "the data directory has it so"
     assert remember(parse_manifests({"a.yaml": CLUSTER}), wanted, "T", lambda: "uid").named is None

@@ -1,4 +1,4 @@
-"""Listeners and rights that a Cluster declares: what is refused, and what brokers on this machine make of the rest."""
+"""Listeners and rights of a Cluster: those that are refused, and the settings of local brokers for the others."""
 
 import pytest
 
@@ -71,13 +71,13 @@ SECRETS = BrokerSecrets("/data/security/broker/user.pem", "/data/security/ca.crt
         ),
     ],
 )
-def test_a_manifest_that_cannot_be_secured_is_refused_with_what_is_allowed(spec: str, message: str | None) -> None:
+def test_an_unsupported_security_setting_is_refused_with_what_is_allowed(spec: str, message: str | None) -> None:
     found = [each.message for each in manifest_problems(parse_manifests({"a.yaml": HEAD + spec}), "dir")]
     assert found == ([] if message is None else [message])
 
 
 @pytest.mark.parametrize(("kind", "protocol"), [("tls", "SSL"), ("scram-sha-512", "SASL_SSL"), ("plain", "SASL_SSL")])
-def test_a_broker_understands_what_a_secured_cluster_makes_of_it(kind: AuthenticationType, protocol: str) -> None:
+def test_a_broker_can_parse_the_settings_of_a_secured_cluster(kind: AuthenticationType, protocol: str) -> None:
     text = properties_text(server_properties(secured(kind), PLACE, SECRETS))
     config = parse_broker_config(parse_properties(text))
     assert [str(each) for each in config.listeners.bound] == [

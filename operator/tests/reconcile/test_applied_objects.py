@@ -1,4 +1,4 @@
-"""Which news of an object mean that it is to be applied again: those that others made of it."""
+"""The events of an object after which it is applied again: those that others caused."""
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -43,28 +43,28 @@ def changed(found: JsonObject, **fields: object) -> JsonObject:
     return {**found, **fields, "metadata": {**found["metadata"], "resourceVersion": version}}
 
 
-async def test_what_the_operator_did_itself_is_no_news() -> None:
+async def test_events_of_the_operators_own_writes_are_ignored() -> None:
     async with applied() as (api, objects):
         assert not objects.object_event(now(api), is_gone=False)
         assert not objects.object_event(changed(now(api), status={"seen": 1}), is_gone=False), (
-            "nor what controllers tell of it"
+            "a status from a controller is ignored, too"
         )
         assert not await objects.apply(CLUSTER, ITEM)
 
 
-async def test_what_others_changed_is_applied_again() -> None:
+async def test_an_object_that_others_changed_is_applied_again() -> None:
     async with applied() as (api, objects):
         assert objects.object_event(changed(now(api), data={"a": "2"}), is_gone=False)
         assert await objects.apply(CLUSTER, ITEM)
 
 
-async def test_what_others_deleted_is_applied_again() -> None:
+async def test_an_object_that_others_deleted_is_applied_again() -> None:
     async with applied() as (api, objects):
         assert objects.object_event(now(api), is_gone=True)
         assert await objects.apply(CLUSTER, ITEM)
 
 
-async def test_what_the_operator_takes_away_itself_was_not_deleted_by_others() -> None:
+async def test_the_event_of_an_object_that_the_operator_deleted_is_ignored() -> None:
     async with applied() as (api, objects):
         before, settled = now(api), PodsState(BrokerSet(1, "a-revision", {}))
         await GarbageCollector(api, objects, ClaimsReconciler(api)).remove(CLUSTER, settled, None)
@@ -72,7 +72,7 @@ async def test_what_the_operator_takes_away_itself_was_not_deleted_by_others() -
         assert not objects.object_event(before, is_gone=True)
 
 
-async def test_late_news_of_what_was_before_are_none() -> None:
+async def test_late_events_of_older_versions_are_ignored() -> None:
     async with applied() as (api, objects):
         before = now(api)
         older = {**before, "data": {"a": "0"}, "metadata": {**before["metadata"], "resourceVersion": "0"}}
@@ -81,7 +81,7 @@ async def test_late_news_of_what_was_before_are_none() -> None:
         assert not objects.object_event(another, is_gone=True)
 
 
-async def test_what_came_of_a_write_without_an_answer_is_not_taken_for_known() -> None:
+async def test_an_object_is_applied_again_after_a_write_without_a_response() -> None:
     async with applied() as (api, objects):
 
         def lost(method: str, path: str, body: Mapping[str, Any]) -> Exception | None:
@@ -94,11 +94,11 @@ async def test_what_came_of_a_write_without_an_answer_is_not_taken_for_known() -
         with pytest.raises(KubeUnreachable):
             await objects.apply(CLUSTER, {**ITEM, "data": {"a": "2"}})
         api.refuse = lambda *_: None
-        assert await objects.apply(CLUSTER, ITEM), "as it was declared before"
+        assert await objects.apply(CLUSTER, ITEM), "the former declaration is applied again"
         assert now(api)["data"] == {"a": "1"}
 
 
-async def test_news_of_a_write_that_is_under_way_are_not_of_others() -> None:
+async def test_an_event_of_a_write_in_progress_is_not_taken_for_a_change_by_others() -> None:
     async with applied() as (api, objects):
         told: list[bool] = []
 

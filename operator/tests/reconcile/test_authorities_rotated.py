@@ -1,4 +1,4 @@
-"""The authorities of a Cluster are rotated over an API server of a few dicts, also by operators that are killed."""
+"""The authorities of a Cluster are rotated over an API server in memory, also by operators that are killed."""
 
 import datetime as dt
 from base64 import b64decode
@@ -29,15 +29,15 @@ STEPS = 5
 """The rounds of a rotation: the request, two steps, and two more, after which nothing changes."""
 WRITES_MAX = 40
 EVERY = size(4, 1)
-"""A death at each such write."""
+"""The operator is killed at every such write."""
 
 
 class Killed(Exception):
-    """The operator ends here."""
+    """The operator is killed here."""
 
 
 class MortalKube(KubeMemory):
-    """An API server that hears a number of writes of an operator; the last one is `sent`, or not."""
+    """An API server that kills the operator at its last write; that write is applied if `sent` is true."""
 
     left = WRITES_MAX
     sent = False
@@ -80,7 +80,7 @@ class Rotation:
             self.clock.pass_time(STEP.total_seconds())
 
     def _check_trust(self) -> None:
-        """Brokers show what those trust that have not seen the last change yet."""
+        """Check that those who have not seen the last change yet trust the certificates that brokers present."""
         (shown,) = self.certificates(BROKERS, "broker.pem")
         (own,) = self.certificates(OPERATOR, "tls.crt")
         before = (
@@ -116,7 +116,7 @@ def deaths() -> Iterator[tuple[int, bool]]:
 
 
 @pytest.mark.parametrize("annotation", [RENEW, REPLACE])
-async def test_an_operator_killed_at_any_write_of_a_rotation_comes_to_one_outcome(annotation: str) -> None:
+async def test_a_rotation_has_one_outcome_if_the_operator_is_killed_at_any_write(annotation: str) -> None:
     killed = 0
     for last, sent in deaths():
         rotation = await rotated(annotation, last=last, sent=sent)
@@ -136,7 +136,7 @@ async def test_an_operator_killed_at_any_write_of_a_rotation_comes_to_one_outcom
     assert killed > STEPS
 
 
-async def test_authorities_that_expired_while_the_operator_was_away_are_replaced_in_one_round(
+async def test_authorities_that_expired_while_no_operator_ran_are_replaced_in_one_round(
     connection: ApiClient,
 ) -> None:
     rotation = Rotation(MortalKube(connection))

@@ -1,4 +1,4 @@
-"""Brokers that do not answer are asked ever more seldom, and hold nobody else's threads."""
+"""Brokers that do not answer are asked less and less often, and block no other threads."""
 
 import asyncio
 import threading
@@ -9,7 +9,7 @@ from harness.manual_clock import ManualClock
 from harness.worker_world import World, resource
 
 
-def test_who_does_not_answer_is_asked_after_ever_longer_pauses_until_somebody_answers() -> None:
+def test_silent_brokers_are_asked_after_growing_pauses_until_one_answers() -> None:
     clock = ManualClock()
     patience = BrokerBackoff(0.5, clock.monotonic_s)
     pauses = []
@@ -25,7 +25,7 @@ def test_who_does_not_answer_is_asked_after_ever_longer_pauses_until_somebody_an
     assert patience.is_over
 
 
-async def test_as_many_calls_as_there_may_be_that_hang_hold_up_no_look_up_of_a_name() -> None:
+async def test_the_maximum_number_of_hanging_calls_does_not_block_name_resolution() -> None:
     """asyncio resolves names in its own threads, of which a small machine has six."""
     ends = threading.Event()
     hanging = [asyncio.create_task(blocking(ends.wait, PATIENCE_S)) for _ in range(AT_ONCE_MAX + 1)]
@@ -38,7 +38,7 @@ async def test_as_many_calls_as_there_may_be_that_hang_hold_up_no_look_up_of_a_n
     assert all(await asyncio.gather(*hanging))
 
 
-async def test_a_cluster_that_does_not_answer_is_left_alone_until_a_pod_changes(here: World) -> None:
+async def test_a_cluster_that_does_not_answer_is_not_asked_again_until_a_pod_changes(here: World) -> None:
     here.api.put(resource("Cluster", "one"))
     here.brokers.count = 0
     await here.round()

@@ -1,4 +1,4 @@
-"""Rounds over a Cluster's brokers, with an API server of a few dicts."""
+"""Rounds over a Cluster's brokers, with an API server in memory."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -42,7 +42,7 @@ def pod(number: int, uid: str, *, asked: bool = False) -> dict[str, Any]:
 
 
 class FewPods(KubeApi):
-    """`pods` are there; `seen`, where it is set, is what a listing of them tells: it may be older."""
+    """An API server with these `pods`; if `seen` is set, a list returns that instead, and may be older."""
 
     def __init__(self, connection: ApiClient, *pods: dict[str, Any]) -> None:
         super().__init__(connection)
@@ -55,7 +55,7 @@ class FewPods(KubeApi):
         self.monitors: list[Json] = []
         self.evicted: list[str] = []
         self.budget: str | None = None
-        """Why it allows no eviction, where it does not."""
+        """The reason why the budget allows no eviction, or None."""
         self.told: dict[str, list[dict[str, Any]]] = {}
         self.claims: list[dict[str, Any]] = []
         self._set: dict[str, Any] | None = None
@@ -115,11 +115,11 @@ def without_outside(wanted: Cluster) -> Cluster:
 
 
 async def first_round(api: FewPods, wanted: Cluster) -> BrokersOutcome:
-    """Of an operator that has just started."""
+    """Return the outcome of the first round of an operator."""
     return await BrokerReconciler(environment_of(api)).advance(wanted, STATE)
 
 
-async def test_a_pod_that_shall_restart_is_ended_and_told_of(connection: ApiClient) -> None:
+async def test_a_pod_with_the_restart_annotation_is_deleted_and_reported(connection: ApiClient) -> None:
     api = FewPods(connection, pod(0, "a"), pod(1, "b", asked=True))
     outcome = await first_round(api, cluster())
     assert set(api.pods) == {"flights-broker-0"}
@@ -128,7 +128,7 @@ async def test_a_pod_that_shall_restart_is_ended_and_told_of(connection: ApiClie
     assert outcome.waiting.message == "broker 1 restarts"
 
 
-async def test_a_pod_that_was_made_anew_is_not_ended_by_an_old_view(connection: ApiClient) -> None:
+async def test_a_recreated_pod_is_not_deleted_because_of_an_outdated_list(connection: ApiClient) -> None:
     api = FewPods(connection, pod(0, "a"), pod(1, "c"))
     api.seen = [pod(0, "a"), pod(1, "b", asked=True)]
     outcome = await first_round(api, cluster())
@@ -139,7 +139,9 @@ async def test_a_pod_that_was_made_anew_is_not_ended_by_an_old_view(connection: 
     assert (await first_round(api, cluster())).waiting is None
 
 
-async def test_services_of_a_listener_that_is_no_more_go_when_the_brokers_have_restarted(connection: ApiClient) -> None:
+async def test_services_of_a_removed_listener_are_deleted_after_the_brokers_have_restarted(
+    connection: ApiClient,
+) -> None:
     api = FewPods(connection, pod(0, "a"), pod(1, "b", asked=True))
     outside = Listener(name="outside", port=9094, type="nodeport", advertised_host="kafka.example")
     before = replace(cluster(), spec=replace(cluster().spec, listeners=(outside,)))
@@ -154,7 +156,7 @@ async def test_services_of_a_listener_that_is_no_more_go_when_the_brokers_have_r
     assert set(api.services) == {"flights-broker", "flights-bootstrap"}
 
 
-async def test_brokers_are_not_as_wanted_while_kubernetes_has_not_seen_their_template(connection: ApiClient) -> None:
+async def test_the_operator_waits_until_kubernetes_has_observed_the_template_of_brokers(connection: ApiClient) -> None:
     api = FewPods(connection, pod(0, "a"), pod(1, "b"))
     rounds = BrokerReconciler(environment_of(api))
     assert (await rounds.advance(cluster(), STATE)).waiting is None
@@ -169,7 +171,7 @@ async def test_brokers_are_not_as_wanted_while_kubernetes_has_not_seen_their_tem
     [({}, True), ({"auto.leader.rebalance.enable": True}, True)]
     + [({"auto.leader.rebalance.enable": said}, False) for said in (False, "false", "False")],
 )
-async def test_leaders_go_back_to_the_preferred_replicas_unless_the_config_says_no(
+async def test_leaders_return_to_the_preferred_replicas_unless_the_config_disables_it(
     config: Mapping[str, bool | str], is_balanced: bool, connection: ApiClient
 ) -> None:
     outcome = await first_round(FewPods(connection, pod(0, "a"), pod(1, "b")), cluster(config))
@@ -199,7 +201,7 @@ async def test_a_paused_roll_does_not_hide_that_brokers_crash(
     assert outcome.trouble == "flights-broker-1: CrashLoopBackOff: back-off 5m0s"
 
 
-async def test_a_broker_that_runs_is_evicted_so_that_its_budget_has_a_say(connection: ApiClient) -> None:
+async def test_a_running_broker_is_evicted_so_that_its_disruption_budget_applies(connection: ApiClient) -> None:
     api = FewPods(connection, pod(0, "a"), pod(1, "b", asked=True))
     api.budget = "The disruption budget flights-broker needs 2 healthy pods and has 2 currently"
     rounds = BrokerReconciler(environment_of(api))
@@ -213,7 +215,7 @@ async def test_a_broker_that_runs_is_evicted_so_that_its_budget_has_a_say(connec
     assert set(api.pods) == {"flights-broker-0"}
 
 
-async def test_after_an_outage_of_the_api_server_running_brokers_restart_once_routes_have_settled(
+async def test_running_brokers_restart_only_after_routes_have_settled_after_an_api_outage(
     connection: ApiClient,
 ) -> None:
     clock = ManualClock()
@@ -236,7 +238,7 @@ async def test_after_an_outage_of_the_api_server_running_brokers_restart_once_ro
     assert (await rounds.advance(cluster(), STATE)).waiting == Refusal("BrokersNotReady", "broker 1 restarts")
 
 
-async def test_leaders_are_balanced_after_a_restart_whose_answer_was_lost(connection: ApiClient) -> None:
+async def test_leaders_are_balanced_after_a_restart_whose_response_was_lost(connection: ApiClient) -> None:
     class Answerless(FewPods):
         async def evict(self, namespace: str | None, pod: str, uid: str) -> None:
             await super().evict(namespace, pod, uid)
@@ -251,7 +253,7 @@ async def test_leaders_are_balanced_after_a_restart_whose_answer_was_lost(connec
     assert (await rounds.advance(cluster(), STATE)).balance
 
 
-async def test_a_broker_that_does_not_run_restarts_whatever_its_budget_says(connection: ApiClient) -> None:
+async def test_a_crashing_broker_restarts_even_if_its_budget_forbids_evictions(connection: ApiClient) -> None:
     api = FewPods(connection, pod(0, "a"), crashing(1, asked=True))
     api.budget = "The disruption budget flights-broker needs 2 healthy pods and has 1 currently"
     assert (await first_round(api, cluster())).waiting == Refusal("BrokersNotReady", "broker 1 restarts")
@@ -273,7 +275,7 @@ async def test_a_broker_without_its_new_volume_is_not_evicted_while_the_stateful
     assert (api.evicted, api.pods) == ([], {})
 
 
-async def test_a_broker_that_runs_and_is_not_ready_is_no_down_one(connection: ApiClient) -> None:
+async def test_a_running_broker_that_is_not_ready_does_not_count_as_down(connection: ApiClient) -> None:
     alive = {"status": {"containerStatuses": [{"name": "broker", "state": {"running": {}}}]}}
     api = FewPods(connection, pod(0, "a", asked=True) | alive, pod(1, "b", asked=True) | alive)
     message = "waiting for broker 0 to be ready before broker 1 restarts"
@@ -282,7 +284,7 @@ async def test_a_broker_that_runs_and_is_not_ready_is_no_down_one(connection: Ap
 
 
 @pytest.mark.parametrize(("there", "count"), [((), 0), (("prometheusrules", "probes"), 0), (("podmonitors",), 1)])
-async def test_a_monitor_is_made_where_its_own_definition_is_there(
+async def test_a_pod_monitor_is_created_only_if_its_definition_is_installed(
     there: tuple[str, ...], count: int, connection: ApiClient
 ) -> None:
     api = FewPods(connection, pod(0, "a"), pod(1, "b"))
@@ -295,7 +297,7 @@ def told_of(name: str, message: str) -> dict[str, Any]:
     return {"reason": "FailedCreate", "message": message, "involvedObject": {"name": name}, "metadata": {}}
 
 
-async def test_what_kubernetes_says_of_pods_that_it_cannot_make_is_in_the_message(connection: ApiClient) -> None:
+async def test_the_message_contains_why_kubernetes_cannot_create_a_pod(connection: ApiClient) -> None:
     api = FewPods(connection, pod(0, "a"))
     said = "create Pod flights-broker-1 in StatefulSet flights-broker failed error: exceeded quota: few"
     api.told["StatefulSet"] = [told_of("flights-broker", said)]
@@ -303,7 +305,7 @@ async def test_what_kubernetes_says_of_pods_that_it_cannot_make_is_in_the_messag
     assert outcome.trouble == "waiting for Kubernetes to start broker 1: exceeded quota: few"
 
 
-async def test_what_kubernetes_says_of_disks_that_it_cannot_make_is_in_the_message(connection: ApiClient) -> None:
+async def test_the_message_contains_why_kubernetes_cannot_create_a_disk(connection: ApiClient) -> None:
     waits = {"reason": "Unschedulable", "message": "pod has unbound immediate PersistentVolumeClaims"}
     unplaced = pod(1, "b") | {"status": {"conditions": [{"type": "PodScheduled", "status": "False"} | waits]}}
     api = FewPods(connection, pod(0, "a"), unplaced)
@@ -317,7 +319,7 @@ async def test_what_kubernetes_says_of_disks_that_it_cannot_make_is_in_the_messa
 
 
 @pytest.mark.parametrize(("uid", "left", "told"), [("a", 0, 2), ("another", 2, 0)])
-async def test_of_brokers_that_restart_together_the_budget_is_asked_about_the_first(
+async def test_only_the_first_of_several_brokers_that_restart_together_is_evicted(
     uid: str, left: int, told: int, connection: ApiClient
 ) -> None:
     api = FewPods(connection, pod(0, "a"), pod(1, "b"))
@@ -330,8 +332,8 @@ async def test_of_brokers_that_restart_together_the_budget_is_asked_about_the_fi
     assert (len(api.pods), len(api.events)) == (left, told)
 
 
-async def test_a_broker_that_has_lost_its_access_restarts_without_the_budget_being_asked(connection: ApiClient) -> None:
-    """It waits for nobody: the brokers that restart before it would take it for dead."""
+async def test_a_broker_that_has_lost_its_service_account_restarts_without_an_eviction(connection: ApiClient) -> None:
+    """It must not wait, because brokers that restart before it would take it for dead."""
     api = FewPods(connection, pod(0, "a"))
     cut_off = BrokerPod(0, "flights-broker-0", "a", "old", is_ready=True, is_cut_off=True)
     found = PodsState(BrokerSet(1, "new", {}), {0: cut_off})

@@ -1,4 +1,4 @@
-"""The Secrets of a secured Cluster over an API server of a few dicts."""
+"""The Secrets of a secured Cluster over an API server in memory."""
 
 import datetime as dt
 from base64 import b64encode
@@ -25,7 +25,7 @@ def secrets(world: World) -> set[str]:
     return {each["metadata"]["name"] for each in world.api.of_kind("Secret")}
 
 
-async def test_all_secrets_are_there_before_the_brokers_and_the_brokers_get_the_password(here: World) -> None:
+async def test_all_secrets_are_created_before_the_brokers_and_the_brokers_get_the_password(here: World) -> None:
     here.api.put(resource("Cluster", "one", **ASKS))
     await here.round()
     written = [each.rpartition("/")[2] for each in here.api.writes if "?dryRun" not in each]
@@ -36,7 +36,7 @@ async def test_all_secrets_are_there_before_the_brokers_and_the_brokers_get_the_
     assert here.brokers.passwords == {"admin": "a" * 32}
 
 
-async def test_the_status_says_when_certificates_expire_and_which_one_of_users_does_first(here: World) -> None:
+async def test_the_status_lists_certificates_of_the_cluster_and_the_first_user_one_to_expire(here: World) -> None:
     here.api.put(resource("Cluster", "one", **ASKS))
     for name, end in (("alice", "2099-01-01T00:00:00Z"), ("bob", "2098-01-01T00:00:00Z")):
         shown = {"name": name, "notAfter": end, "renewalTime": end}
@@ -49,7 +49,7 @@ async def test_the_status_says_when_certificates_expire_and_which_one_of_users_d
     assert all(each["renewalTime"] < each["notAfter"] for each in found[:-1])
 
 
-async def test_a_secret_of_somebody_else_is_left_alone_and_the_cluster_says_what_to_do(here: World) -> None:
+async def test_a_secret_of_another_owner_is_left_unchanged_and_reported_as_a_conflict(here: World) -> None:
     here.api.put({"kind": "Secret", "metadata": {"name": "one-operator"}, "data": {"a": "Yg=="}})
     here.api.put(resource("Cluster", "one", **ASKS))
     await here.round()
@@ -60,7 +60,7 @@ async def test_a_secret_of_somebody_else_is_left_alone_and_the_cluster_says_what
     assert here.api.found("StatefulSet", "one-broker") is None
 
 
-async def test_a_given_authority_is_waited_for_and_never_written(here: World) -> None:
+async def test_a_cluster_waits_for_its_provided_authority_and_never_writes_it(here: World) -> None:
     asks = {**ASKS, "clusterCa": {"generateCertificateAuthority": False}}
     here.api.put(resource("Cluster", "one", **asks))
     await here.round()
@@ -78,7 +78,7 @@ async def test_a_given_authority_is_waited_for_and_never_written(here: World) ->
     assert [each["name"] for each in ends if "renewalTime" not in each] == ["one-cluster-ca"]
 
 
-async def test_lag_exporter_and_runs_have_their_rights_and_those_alone_as_long_as_they_are_declared(
+async def test_lag_exporter_and_runs_have_only_their_acls_as_long_as_they_are_declared(
     here: World,
 ) -> None:
     exporter, runs = (f"CN=one-{name},O=barnabas.dev" for name in ("lag-exporter", "maintenance"))
@@ -104,7 +104,7 @@ async def test_lag_exporter_and_runs_have_their_rights_and_those_alone_as_long_a
     assert told(runs)
 
 
-async def test_what_outlives_a_cluster_goes_with_its_disks(here: World) -> None:
+async def test_secrets_that_outlive_a_cluster_are_deleted_with_its_disks(here: World) -> None:
     here.api.put(resource("Cluster", "one", **ASKS))
     await here.round()
     owners = {each["metadata"]["name"]: each["metadata"].get("ownerReferences") for each in here.api.of_kind("Secret")}

@@ -23,13 +23,13 @@ SETTINGS = OperatorSettings("broker:dev", (), "", batch_s=0.0, busy_s=0.0, drift
 
 
 @pytest.mark.parametrize("turns", range(5))
-async def test_a_worker_that_is_ended_just_as_it_is_woken_ends(turns: int) -> None:
+async def test_a_worker_that_is_cancelled_right_after_it_is_woken_ends(turns: int) -> None:
     rounds: asyncio.Queue[bool] = asyncio.Queue()
     environment = environment_of(cast(KubeApi, None), settings=SETTINGS)
     worker = ClusterWorker(KEY, Inventory(), environment, lambda _took, is_done: rounds.put_nowait(is_done))
     running = asyncio.create_task(worker.run())
     await rounds.get()
-    await asyncio.sleep(0)  # It waits for the next thing to do.
+    await asyncio.sleep(0)  # The worker waits for the next change.
     worker.wake()
     for _ in range(turns):
         await asyncio.sleep(0)
@@ -39,7 +39,7 @@ async def test_a_worker_that_is_ended_just_as_it_is_woken_ends(turns: int) -> No
 
 
 @pytest.mark.parametrize(("failures", "pause_s"), [(1, 1.0), (2, 2.0), (7, RETRY_S_MAX), (100_000, RETRY_S_MAX)])
-def test_a_round_that_fails_is_tried_again_at_ever_longer_intervals(failures: int, pause_s: float) -> None:
+def test_a_failed_round_is_retried_after_growing_pauses(failures: int, pause_s: float) -> None:
     assert retry_pause_s(0.5, failures) == pause_s
 
 
@@ -56,7 +56,7 @@ class HangingApi(KubeMemory):
         raise AssertionError("it never answers")
 
 
-async def test_a_round_that_hangs_is_noticed(connection: ApiClient) -> None:
+async def test_a_hanging_round_is_reported(connection: ApiClient) -> None:
     api, clock, inventory = HangingApi(connection), ManualLoopClock(), Inventory()
     workers = ClusterWorkers(inventory, environment_of(api, clock=clock), OperatorMetrics(inventory))
     workers.resource_event(KubeMemory(connection).put(resource("Cluster", "one")), is_gone=False)
@@ -71,7 +71,7 @@ async def test_a_round_that_hangs_is_noticed(connection: ApiClient) -> None:
     assert workers.why_dead == "the worker of the Cluster air/one has ended"
 
 
-async def test_changes_in_a_row_are_one_round_and_none_waits_for_more_than_two_seconds() -> None:
+async def test_changes_in_quick_succession_are_one_round_after_at_most_two_seconds() -> None:
     began_at: list[float] = []
     clock = HurriedClock()
 

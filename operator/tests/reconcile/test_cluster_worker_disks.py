@@ -1,4 +1,4 @@
-"""Rounds of a worker over disks that are there, and over the StatefulSet and the files that brokers start with."""
+"""Rounds of a worker over existing disks, the StatefulSet, and the files with which brokers start."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -31,7 +31,7 @@ def places(here: World) -> int:
 
 
 def claims(here: World) -> dict[str, bool]:
-    """By name whether each is marked as emptied."""
+    """Return by name whether each claim is marked as emptied."""
     found = here.api.of_kind("PersistentVolumeClaim")
     return {each["metadata"]["name"]: EMPTIED_LABEL in each["metadata"]["labels"] for each in found}
 
@@ -56,7 +56,7 @@ def claims(here: World) -> dict[str, bool]:
         ),
     ],
 )
-async def test_a_disk_that_brokers_have_is_not_taken_away_where_nobody_refused_it(
+async def test_an_unsupported_change_of_existing_disks_is_refused_in_a_round_too(
     volumes: list[JsonObject], why: str, here: World
 ) -> None:
     for volume in range(2):
@@ -66,7 +66,7 @@ async def test_a_disk_that_brokers_have_is_not_taken_away_where_nobody_refused_i
     await disks_are_refused(here, why, storage={"volumes": volumes})
 
 
-async def test_a_cluster_that_is_made_again_has_all_disks_that_were_retained(here: World) -> None:
+async def test_a_recreated_cluster_must_declare_all_retained_disks(here: World) -> None:
     for volume, broker_id in ((0, 0), (1, 0), (1, 1)):
         here.api.put(claim_of(volume, broker_id))
     left = "but claims of that volume hold records: volume-1-one-broker-0 and 1 more"
@@ -75,7 +75,7 @@ async def test_a_cluster_that_is_made_again_has_all_disks_that_were_retained(her
     assert not here.api.of_kind("ConfigMap")
 
 
-async def test_pods_keep_their_stateful_set_where_the_one_with_another_disk_is_refused(here: World) -> None:
+async def test_pods_keep_their_stateful_set_if_the_one_with_another_disk_is_refused(here: World) -> None:
     here.api.put(resource("Cluster", "one"))
     await here.round()
     before = here.api.found("StatefulSet", "one-broker")
@@ -86,8 +86,8 @@ async def test_pods_keep_their_stateful_set_where_the_one_with_another_disk_is_r
     assert here.api.found("StatefulSet", "one-broker") == before
 
 
-async def test_a_stateful_set_with_another_disk_is_made_when_the_one_before_is_gone(here: World) -> None:
-    """And has a place for each pod, also for those that shall go: they hold replicas."""
+async def test_a_stateful_set_with_another_disk_is_created_after_the_old_one_is_deleted(here: World) -> None:
+    """It keeps all pods, also those of brokers to be removed, because they hold replicas."""
     here.api.put(resource("Cluster", "one", brokers={"replicas": 3}))
     await here.round()
     for number in range(3):
@@ -98,11 +98,11 @@ async def test_a_stateful_set_with_another_disk_is_made_when_the_one_before_is_g
         assert await here.round()
         ending = here.api.found("StatefulSet", "one-broker") or {}
         assert "deletionTimestamp" in ending["metadata"]
-        assert len(ending["spec"]["volumeClaimTemplates"]) == 1, "its claims never change"
+        assert len(ending["spec"]["volumeClaimTemplates"]) == 1, "claim templates never change"
         why = "waiting for Kubernetes to delete the StatefulSet; a new StatefulSet takes over its pods"
         message = f"3 of 3 brokers run with the declared settings; {why}"
         assert here.said("Cluster", "one", "Rolling") == ("True", "Restarting", message)
-        assert here.said("Cluster", "one")[0] == "True", "its brokers serve on"
+        assert here.said("Cluster", "one")[0] == "True", "its brokers still serve"
     here.api.put({**ending, "metadata": {**ending["metadata"], "finalizers": []}})
     assert await here.round()
     made = here.api.found("StatefulSet", "one-broker") or {}
@@ -110,7 +110,7 @@ async def test_a_stateful_set_with_another_disk_is_made_when_the_one_before_is_g
     assert made["spec"]["replicas"] == 3
 
 
-async def test_a_broker_that_has_not_restarted_keeps_the_settings_that_it_started_with(here: World) -> None:
+async def test_a_broker_keeps_its_settings_until_it_has_restarted(here: World) -> None:
     here.api.put(resource("Cluster", "one", config={"num.partitions": "2"}))
     await here.round()
     (before,) = here.api.of_kind("ConfigMap")
@@ -120,7 +120,7 @@ async def test_a_broker_that_has_not_restarted_keeps_the_settings_that_it_starte
     here.kubernetes_saw("newer")
     await here.round()
     assert len(files := here.api.of_kind("ConfigMap")) == 2
-    assert before in files, "who crashes now starts with the settings that it had"
+    assert before in files, "a broker that crashes now starts with its former settings"
     pod = of_broker(0)
     here.api.put({**pod, "metadata": {**pod["metadata"], "labels": {**pod["metadata"]["labels"], REVISION: "newer"}}})
     here.kubernetes_saw("newer")
@@ -129,8 +129,8 @@ async def test_a_broker_that_has_not_restarted_keeps_the_settings_that_it_starte
     assert "num.partitions=3" in after["data"]["one-broker-0.properties"]
 
 
-async def test_a_cluster_that_is_made_again_with_fewer_brokers_starts_all_that_have_disks(here: World) -> None:
-    """Theirs may be the only copies; they are emptied and removed as any others."""
+async def test_a_recreated_cluster_starts_all_brokers_that_have_disks(here: World) -> None:
+    """Their disks may have the only copies; the brokers too many are emptied and then removed."""
     here.brokers.count = 0
     for number in range(5):
         here.api.put(claim_of(0, number))
@@ -139,8 +139,8 @@ async def test_a_cluster_that_is_made_again_with_fewer_brokers_starts_all_that_h
     assert places(here) == 5
 
 
-async def test_clients_from_outside_reach_brokers_that_are_there_and_not_declared(here: World) -> None:
-    """They lead partitions until those have moved."""
+async def test_external_clients_reach_brokers_that_are_not_declared_any_more(here: World) -> None:
+    """These brokers lead partitions until the partitions have moved."""
     outside = [{"name": "outside", "type": "loadbalancer", "port": 9094}]
     here.brokers.count = 0
     for number in range(5):
@@ -152,7 +152,7 @@ async def test_clients_from_outside_reach_brokers_that_are_there_and_not_declare
     assert {f"one-broker-{number}-outside" for number in range(5)} <= names
 
 
-async def test_a_broker_that_is_to_go_holds_nobody_up_without_an_address(here: World) -> None:
+async def test_a_broker_to_be_removed_that_has_no_address_holds_up_no_step(here: World) -> None:
     here.brokers.count = 2
     here.brokers.topics["flights"] = TopicState("id", ((0, 1),), {})
     here.api.put(resource("Cluster", "one", brokers={"replicas": 2}))
@@ -166,7 +166,7 @@ async def test_a_broker_that_is_to_go_holds_nobody_up_without_an_address(here: W
     assert "waiting for Kubernetes to start" in here.said("Cluster", "one")[2], "the next step was taken"
 
 
-async def test_a_cluster_that_goes_takes_no_claim_along_that_has_the_name_of_one_of_its_own(here: World) -> None:
+async def test_a_deleted_cluster_spares_a_recreated_claim_with_the_name_of_its_own(here: World) -> None:
     def made_anew(method: str, path: str, _body: Mapping[str, Any]) -> None:
         if method == "DELETE" and "/persistentvolumeclaims/" in path:
             del here.api.objects[path]
@@ -181,7 +181,7 @@ async def test_a_cluster_that_goes_takes_no_claim_along_that_has_the_name_of_one
     assert claims(here)
 
 
-async def test_brokers_that_were_removed_in_order_are_not_started_again(here: World) -> None:
+async def test_brokers_whose_claims_are_marked_as_emptied_are_not_started_again(here: World) -> None:
     here.brokers.count = 0
     for number in range(3):
         here.api.put(claim_of(0, number))
@@ -192,8 +192,8 @@ async def test_brokers_that_were_removed_in_order_are_not_started_again(here: Wo
     assert places(here) == 3
 
 
-async def test_a_broker_that_is_registered_and_holds_replicas_gets_its_place_back(here: World) -> None:
-    """Also where nothing but the metadata knows of it: its disk is gone."""
+async def test_a_registered_broker_that_holds_replicas_gets_its_pod_back(here: World) -> None:
+    """This holds even if its disk is lost and only the metadata knows the broker."""
     here.api.put(resource("Cluster", "one", brokers={"replicas": 3}))
     here.brokers.count = 5
     here.brokers.topics["flights"] = TopicState("id", ((0, 1, 3),), {})
@@ -201,7 +201,7 @@ async def test_a_broker_that_is_registered_and_holds_replicas_gets_its_place_bac
     assert places(here) == 4
 
 
-async def test_replicas_on_a_broker_that_was_unregistered_give_it_no_place(here: World) -> None:
+async def test_an_unregistered_broker_that_holds_replicas_gets_no_pod(here: World) -> None:
     here.api.put(resource("Cluster", "one", brokers={"replicas": 3}))
     here.brokers.count = 3
     here.brokers.topics["flights"] = TopicState("id", ((0, 1, 7),), {})
@@ -211,7 +211,7 @@ async def test_replicas_on_a_broker_that_was_unregistered_give_it_no_place(here:
 
 @pytest.mark.parametrize(("delete_claim", "left"), [(True, {0: False}), (False, {0: False, 1: True})])
 @pytest.mark.parametrize("here", [replace(SETTINGS, busy_s=0.01)], indirect=True)
-async def test_disks_of_a_removed_broker_go_where_that_is_declared_and_are_marked_else(
+async def test_disks_of_a_removed_broker_are_deleted_if_declared_and_otherwise_marked(
     monkeypatch: pytest.MonkeyPatch, delete_claim: bool, left: dict[int, bool], here: World
 ) -> None:
     storage = {"volumes": [{"id": 0, "deleteClaim": delete_claim}]}
@@ -233,18 +233,18 @@ async def test_disks_of_a_removed_broker_go_where_that_is_declared_and_are_marke
     await here.round()
     while places(here) > 1:
         await here.next()
-    assert claims(here) == {"volume-0-one-broker-0": False, "volume-0-one-broker-1": True}, "marked before it goes"
+    assert claims(here) == {"volume-0-one-broker-0": False, "volume-0-one-broker-1": True}, "marked before removal"
     del here.api.objects["/api/v1/namespaces/air/pods/one-broker-1"]
     for _ in range(2):
         await here.round()
-    assert len(claims(here)) == 2, "while it is registered a new topic's replica may be there"
+    assert len(claims(here)) == 2, "a registered broker may still get replicas of a new topic"
     here.brokers.count = 1
     await here.round()
     await here.round()
     assert claims(here) == {f"volume-0-one-broker-{number}": marked for number, marked in left.items()}
     here.api.put(declared(2))
     await here.round()
-    assert not any(claims(here).values()), "it has a place again, and what is on the disk counts"
+    assert not any(claims(here).values()), "the broker is back, and its disk counts"
 
 
 def declares(here: World, generation: int, *volumes: JsonObject) -> None:
@@ -258,7 +258,7 @@ def storage_class(here: World, name: str, binding: str) -> None:
 
 
 async def made_anew(here: World) -> None:
-    """Kubernetes has deleted the StatefulSet, and the next one has taken the pods over."""
+    """Let Kubernetes delete the StatefulSet, and let the next one take over the pods."""
     await here.round()
     ending = here.api.found("StatefulSet", "one-broker") or {}
     here.api.put({**ending, "metadata": {**ending["metadata"], "finalizers": []}})
@@ -270,7 +270,7 @@ MORE = {"id": 1, "storageClass": "more"}
 
 
 @pytest.mark.parametrize("binding", ["Immediate", "WaitForFirstConsumer"])
-async def test_a_broker_restarts_with_one_more_disk_once_it_has_it_or_its_class_waits_for_that(
+async def test_a_broker_restarts_for_a_new_disk_once_it_is_bound_or_waits_for_a_consumer(
     binding: str, here: World
 ) -> None:
     storage_class(here, "more", binding)
@@ -296,7 +296,7 @@ async def test_a_broker_restarts_with_one_more_disk_once_it_has_it_or_its_class_
     assert here.api.found("Pod", "one-broker-0") is None
 
 
-async def test_a_disk_that_no_broker_ever_got_is_removed_again_and_nobody_restarts(here: World) -> None:
+async def test_a_disk_that_no_broker_ever_got_is_removed_without_a_restart(here: World) -> None:
     here.api.put(claim_of(0, 0))
     declares(here, 1, {"id": 0})
     await here.round()
@@ -316,7 +316,7 @@ async def test_a_disk_that_no_broker_ever_got_is_removed_again_and_nobody_restar
 
 
 @pytest.mark.parametrize("corrected", [{"id": 0, "storageClass": "good"}, {"id": 0, "size": "1Gi"}])
-async def test_a_class_or_a_size_that_nobody_could_give_is_corrected(corrected: JsonObject, here: World) -> None:
+async def test_an_impossible_storage_class_or_size_can_be_corrected(corrected: JsonObject, here: World) -> None:
     declares(here, 1, {"id": 0, "storageClass": "bad"})
     await here.round()
     spec = {"resources": {"requests": {"storage": "10Gi"}}, "storageClassName": "bad"}
@@ -325,6 +325,6 @@ async def test_a_class_or_a_size_that_nobody_could_give_is_corrected(corrected: 
     declares(here, 2, corrected)
     await made_anew(here)
     await here.round()
-    assert not claims(here), "the StatefulSet makes it again as it is declared now"
+    assert not claims(here), "the StatefulSet creates it again as it is declared now"
     (template,) = (here.api.found("StatefulSet", "one-broker") or {})["spec"]["volumeClaimTemplates"]
     assert template["spec"].get("storageClassName") == corrected.get("storageClass")

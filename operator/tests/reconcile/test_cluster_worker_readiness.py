@@ -1,4 +1,4 @@
-"""What a Cluster says of itself round after round: whether clients are served, and what becomes of claims and pods."""
+"""The status of a Cluster over several rounds: whether clients are served, and the state of claims and pods."""
 
 from barnabas_operator.resources.json_types import JsonObject
 from harness.worker_world import World, claim_of, of_broker, resource
@@ -7,7 +7,7 @@ SILENT = "no broker answers the operator at brokers: nobody is there"
 
 
 async def whole(here: World, brokers: int = 2) -> None:
-    """A Cluster whose pods are all ready."""
+    """Create a Cluster whose pods are all ready."""
     here.api.put(resource("Cluster", "one", brokers={"replicas": brokers}))
     await here.round()
     for number in range(brokers):
@@ -16,12 +16,12 @@ async def whole(here: World, brokers: int = 2) -> None:
 
 
 def ending(item: JsonObject) -> JsonObject:
-    """It was deleted, and something holds it."""
+    """Return the object as one that was deleted and is held by a finalizer."""
     gone = {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["held"]}
     return {**item, "metadata": {**item["metadata"], **gone}}
 
 
-async def test_brokers_that_do_not_answer_the_operator_make_it_unknown_though_their_pods_are_ready(here: World) -> None:
+async def test_ready_is_unknown_if_brokers_do_not_answer_although_their_pods_are_ready(here: World) -> None:
     here.brokers.count = 0
     await whole(here)
     await here.round()
@@ -32,13 +32,13 @@ async def test_brokers_that_do_not_answer_the_operator_make_it_unknown_though_th
     assert here.said("Cluster", "one")[0] == "True"
     here.brokers.count = 0
     await here.round()
-    assert here.said("Cluster", "one")[0] == "True", "a moment of silence is no news"
+    assert here.said("Cluster", "one")[0] == "True", "a short silence changes nothing"
     here.api.put({**of_broker(1), "status": {}})
     await here.round()
     assert here.said("Cluster", "one")[:2] == ("False", "BrokersNotReady")
 
 
-async def test_nobody_restarts_while_a_claim_goes_with_its_pod_which_is_told(here: World) -> None:
+async def test_no_broker_restarts_while_a_claim_is_terminating_and_that_is_reported(here: World) -> None:
     here.brokers.count = 2
     await whole(here)
     here.api.put(ending(claim_of(0, 1)))
@@ -55,7 +55,7 @@ async def test_nobody_restarts_while_a_claim_goes_with_its_pod_which_is_told(her
     assert "ClaimsDeleted" in [reason for reason, _ in here.api.events()]
 
 
-async def test_a_cluster_that_cannot_end_tells_which_pod_does_not_and_what_of_its_node(here: World) -> None:
+async def test_a_cluster_that_cannot_be_deleted_reports_the_overdue_pod_and_its_node(here: World) -> None:
     pod = of_broker(0)
     here.api.put(ending({**pod, "spec": {**pod["spec"], "nodeName": "node-2"}}))
     here.api.put(resource("Cluster", "one", goes=True, held=True, deletionPolicy="Delete"))

@@ -1,4 +1,4 @@
-"""Rounds of a worker over an API server and brokers of a few dicts: what is refused is told, and stops nothing else."""
+"""Rounds of a worker over an API server and brokers in memory: a refusal is reported, and stops nothing else."""
 
 from dataclasses import replace
 
@@ -17,7 +17,7 @@ from harness.worker_world import SETTINGS, World, claim_of, of_broker, refuses, 
 UNREADABLE = {"config": {"retention.ms": [1]}}
 
 
-async def test_what_the_api_server_refuses_is_told_and_topics_are_made_all_the_same(here: World) -> None:
+async def test_a_refused_stateful_set_is_reported_and_topics_are_created_anyway(here: World) -> None:
     here.api.put(resource("Cluster", "one"))
     here.api.put(topic("flights"))
     here.api.refuse = refuses(
@@ -30,21 +30,21 @@ async def test_what_the_api_server_refuses_is_told_and_topics_are_made_all_the_s
     assert not here.api.of_kind("ConfigMap"), "running brokers stay as they are"
     asked = len([each for each in here.api.writes if "statefulsets" in each])
     await here.round()
-    assert len([each for each in here.api.writes if "statefulsets" in each]) == asked, "the same is not asked again"
+    assert len([each for each in here.api.writes if "statefulsets" in each]) == asked, "it is not requested again"
     assert here.said("Cluster", "one") == ("False", "InvalidSpec", message)
 
 
-async def test_an_object_around_the_brokers_that_is_refused_stops_no_other(here: World) -> None:
+async def test_a_refused_supporting_object_stops_no_other_object(here: World) -> None:
     here.api.put(resource("Cluster", "one"))
     here.api.refuse = refuses("/networkpolicies/", KubeRefused(403, "Forbidden", "not yours"))
-    assert not await here.round(), "it may be taken later"
+    assert not await here.round(), "it may be accepted later"
     assert here.said("Cluster", "one") == ("False", "KubernetesError", "NetworkPolicy one-broker: not yours")
     assert here.api.found("StatefulSet", "one-broker") is not None
 
 
 @pytest.mark.parametrize("part", ["/networkpolicies/", "/statefulsets/", "/clusters/one", "/topics/flights"])
-async def test_what_is_refused_for_want_of_rights_is_tried_again_soon(part: str, here: World) -> None:
-    """An API server that starts knows nobody's rights yet."""
+async def test_a_forbidden_write_is_retried_soon(part: str, here: World) -> None:
+    """An API server that has just started does not know any rights yet."""
     here.api.put(resource("Cluster", "one"))
     here.api.put(topic("flights", deletionPolicy="Delete"))
     here.api.refuse = refuses(part, KubeRefused(403, "Forbidden", "not yours"))
@@ -67,7 +67,7 @@ async def test_dynamic_configs_that_a_broker_refuses_are_logged_with_its_reason(
     assert refusal in caplog.text
 
 
-async def test_what_brokers_say_of_losses_is_told_until_it_is_over(here: World) -> None:
+async def test_losses_that_brokers_report_are_in_the_status_until_they_end(here: World) -> None:
     stray = StrayLog(broker_id=0, directory="/data/0/t-0-stray", size_bytes=4096)
     here.brokers.troubles = (Trouble("flights", 0, (0,), (), offline=True, lost="broker 0 has no log"),)
     here.brokers.strays = (stray,)
@@ -98,7 +98,7 @@ async def test_a_round_asks_the_brokers_for_their_state_once_and_once_more_after
     assert here.said("Topic", "flights")[0] == "True"
 
 
-async def test_a_bug_is_told_and_tried_again(here: World) -> None:
+async def test_an_internal_error_is_reported_and_the_round_is_retried(here: World) -> None:
     here.api.put(resource("Cluster", "one"))
     here.api.put(topic("flights"))
     here.brokers.bug = ValueError("no such thing")
@@ -109,7 +109,7 @@ async def test_a_bug_is_told_and_tried_again(here: World) -> None:
     assert here.said("Topic", "flights")[0] == "True"
 
 
-async def test_a_finalizer_that_is_refused_is_told_and_holds_no_other_topic_up(here: World) -> None:
+async def test_a_refused_finalizer_is_reported_and_holds_up_no_other_topic(here: World) -> None:
     here.api.put(resource("Cluster", "one"))
     here.api.put(topic("bad", deletionPolicy="Delete"))
     here.api.put(topic("good"))
@@ -142,7 +142,7 @@ AWAY = "Cluster one does not answer yet"
         ({}, 0, AWAY),
     ],
 )
-async def test_topics_without_brokers_go_where_nothing_is_to_be_done_and_the_others_hear_why_not(
+async def test_deleted_topics_that_need_no_brokers_are_removed_and_others_report_why_not(
     spec: JsonObject, brokers: int, why: str, here: World
 ) -> None:
     here.brokers.count = brokers
@@ -180,7 +180,7 @@ async def test_a_topic_that_is_as_declared_stays_ready_while_its_cluster_is_paus
 
 
 @pytest.mark.parametrize(("policy", "left"), [("Delete", set()), ("Retain", {"flights"}), ("Unheard", {"flights"})])
-async def test_a_topic_that_cannot_be_read_goes_as_its_deletion_policy_says(
+async def test_a_deleted_topic_with_an_invalid_spec_follows_its_deletion_policy(
     policy: str, left: set[str], here: World
 ) -> None:
     here.api.put(resource("Cluster", "one"))
@@ -194,7 +194,9 @@ async def test_a_topic_that_cannot_be_read_goes_as_its_deletion_policy_says(
 
 
 @pytest.mark.parametrize(("policy", "claims"), [("Delete", 0), ("Retain", 1)])
-async def test_a_cluster_of_a_newer_version_goes_with_its_topics(policy: str, claims: int, here: World) -> None:
+async def test_a_deleted_cluster_of_a_newer_version_is_removed_with_its_topics(
+    policy: str, claims: int, here: World
+) -> None:
     here.api.put(claim_of(0, 0))
     here.api.put(resource("Cluster", "one", goes=True, held=True, deletionPolicy=policy, unheard={"of": 1}))
     here.api.put(topic("flights", goes=True, deletionPolicy="Delete"))
@@ -204,7 +206,7 @@ async def test_a_cluster_of_a_newer_version_goes_with_its_topics(policy: str, cl
     assert len([path for path in here.api.objects if "persistentvolumeclaims" in path]) == claims
 
 
-async def test_a_protected_cluster_that_is_deleted_stays_with_all_that_is_its_own(here: World) -> None:
+async def test_a_protected_cluster_that_is_deleted_keeps_its_objects_and_topics(here: World) -> None:
     here.api.put(resource("Cluster", "one", goes=True, held=True, deletionPolicy="Protect"))
     here.api.put({**topic("held", deletionPolicy="Protect")})
     here.api.put(topic("new"))
@@ -218,7 +220,7 @@ async def test_a_protected_cluster_that_is_deleted_stays_with_all_that_is_its_ow
     assert here.api.found("StatefulSet", "one-broker") is not None
 
 
-async def test_a_cluster_tells_its_id_and_where_it_is_measured(here: World) -> None:
+async def test_the_status_of_a_cluster_has_its_id_and_the_addresses_of_its_metrics(here: World) -> None:
     here.api.put(resource("Cluster", "one"))
     await here.round()
     status = (here.api.found("Cluster", "one") or {})["status"]
@@ -227,7 +229,7 @@ async def test_a_cluster_tells_its_id_and_where_it_is_measured(here: World) -> N
 
 
 @pytest.mark.parametrize("here", [replace(SETTINGS, busy_s=0.01)], indirect=True)
-async def test_a_round_that_balanced_leaders_is_followed_by_the_next_step_at_once(
+async def test_a_round_that_balanced_leaders_is_followed_by_the_next_step_without_an_event(
     monkeypatch: pytest.MonkeyPatch, here: World
 ) -> None:
     here.api.put(resource("Cluster", "one", brokers={"replicas": 2}))
@@ -236,12 +238,12 @@ async def test_a_round_that_balanced_leaders_is_followed_by_the_next_step_at_onc
     for number in range(2):
         here.api.put(of_broker(number))
     here.api.put(resource("Cluster", "one", brokers={"replicas": 1}))
-    assert await here.round(), "an operator that starts does not know how leaders are"
+    assert await here.round(), "an operator that has just started does not know if leaders are balanced"
     while (here.api.found("StatefulSet", "one-broker") or {})["spec"]["replicas"] > 1:
-        assert await here.next(), "and nobody wakes it"
+        assert await here.next(), "no event wakes the worker"
 
 
-async def test_an_operator_that_may_not_write_for_a_moment_says_nothing_of_the_cluster(here: World) -> None:
+async def test_an_operator_that_may_not_write_for_a_moment_does_not_change_the_status(here: World) -> None:
     """A lease that could not be renewed in time is no fault of a Cluster; the round is tried again."""
     here.api.put(resource("Cluster", "one"))
     here.api.put(topic("flights"))
@@ -256,7 +258,7 @@ async def test_an_operator_that_may_not_write_for_a_moment_says_nothing_of_the_c
     assert here.said("Topic", "planes")[0] == "True"
 
 
-async def test_a_connection_to_the_api_server_that_breaks_once_is_no_news(here: World) -> None:
+async def test_one_broken_connection_to_the_api_server_does_not_change_the_status(here: World) -> None:
     here.api.put(resource("Cluster", "one"))
     await here.round()
     before = here.said("Cluster", "one")
@@ -267,7 +269,7 @@ async def test_a_connection_to_the_api_server_that_breaks_once_is_no_news(here: 
     assert await here.round()
 
 
-async def test_an_api_server_that_does_not_answer_for_a_while_is_told() -> None:
+async def test_only_a_long_outage_of_the_api_server_is_reported() -> None:
     clock = 0.0
     blips = ShortOutages(lambda: clock)
 

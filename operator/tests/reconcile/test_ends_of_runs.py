@@ -1,4 +1,4 @@
-"""Runs of maintenance that are over: each has an end, and is deleted so long after it."""
+"""Finished runs of maintenance: each has a completion time, and is deleted after its TTL."""
 
 from msgspec.structs import replace
 
@@ -8,7 +8,7 @@ from barnabas_operator.planning.time_text import time_text
 from harness.maintenance_world import CLUSTER, KIND, MaintenanceWorld
 
 
-async def test_it_is_deleted_so_long_after_its_end(runs: MaintenanceWorld) -> None:
+async def test_a_finished_run_is_deleted_after_its_ttl(runs: MaintenanceWorld) -> None:
     now = runs.clock.now_ms() // 1000
     runs.apply("a", ttlSecondsAfterFinished=60)
     await runs.look()
@@ -20,7 +20,7 @@ async def test_it_is_deleted_so_long_after_its_end(runs: MaintenanceWorld) -> No
     assert await runs.is_deleted_after("a", ended_s - now + 60)
 
 
-async def test_a_run_that_was_lost_has_an_end_and_is_deleted_so_long_after_it(runs: MaintenanceWorld) -> None:
+async def test_a_lost_run_has_a_completion_time_and_is_deleted_after_its_ttl(runs: MaintenanceWorld) -> None:
     runs.apply("a", ttlSecondsAfterFinished=60)
     await runs.look()
     runs.driver_is_lost("a")
@@ -30,7 +30,7 @@ async def test_a_run_that_was_lost_has_an_end_and_is_deleted_so_long_after_it(ru
     assert await runs.is_deleted_after("a", 60)
 
 
-async def test_a_run_that_can_never_begin_has_an_end_and_is_deleted_so_long_after_it(runs: MaintenanceWorld) -> None:
+async def test_an_invalid_run_has_a_completion_time_and_is_deleted_after_its_ttl(runs: MaintenanceWorld) -> None:
     invalid = KubeRefused(422, "Invalid", "spec.template: no such field")
     runs.api.refuse = lambda _, path, body: invalid if path.endswith("/jobs") and body else None
     runs.apply("a", ttlSecondsAfterFinished=60)
@@ -40,8 +40,8 @@ async def test_a_run_that_can_never_begin_has_an_end_and_is_deleted_so_long_afte
     assert await runs.is_deleted_after("a", 60)
 
 
-async def test_a_run_whose_status_was_lost_is_deleted_so_long_after_that_was_found(runs: MaintenanceWorld) -> None:
-    """Nobody knows when it ended."""
+async def test_a_run_whose_status_was_lost_is_deleted_a_ttl_after_that_was_noticed(runs: MaintenanceWorld) -> None:
+    """The time when it ended is unknown."""
     runs.apply("a", ttlSecondsAfterFinished=60)
     await runs.look()
     runs.driver_ends("a", 0)
@@ -55,7 +55,7 @@ async def test_a_run_whose_status_was_lost_is_deleted_so_long_after_that_was_fou
     assert await runs.is_deleted_after("a", 60)
 
 
-async def test_a_plan_that_the_cluster_carries_out_is_not_deleted_meanwhile(runs: MaintenanceWorld) -> None:
+async def test_a_run_whose_plan_the_cluster_carries_out_is_not_deleted(runs: MaintenanceWorld) -> None:
     """Without its MaintenanceJob the rest of a plan would not move."""
     runs.apply("a", job="skew", options={"report": "/archive/a"}, ttlSecondsAfterFinished=60)
     await runs.look()
@@ -70,6 +70,6 @@ async def test_a_plan_that_the_cluster_carries_out_is_not_deleted_meanwhile(runs
     runs.restart()
     runs.worker.rest(runs.bodies(), "the Cluster does not answer yet")
     await runs.worker.look()
-    assert runs.api.found(KIND, "a") is not None, "nobody knows what it asks for"
+    assert runs.api.found(KIND, "a") is not None, "it is unknown which plan the Cluster carries out"
     await runs.look()
     assert runs.api.found(KIND, "a") is None

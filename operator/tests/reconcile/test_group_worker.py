@@ -1,4 +1,4 @@
-"""The worker for groups over an API server of a dict: what it writes, and how seldom."""
+"""The worker for groups over an API server in memory: what it writes, and how rarely."""
 
 import asyncio
 import math
@@ -12,7 +12,7 @@ from harness.group_worker_world import GONE, World, lagging
 from harness.worker_world import resource
 
 
-async def test_two_thousand_groups_cost_what_is_new_and_a_few_numbers_a_look(world: World) -> None:
+async def test_a_look_at_two_thousand_groups_writes_only_changes_and_a_few_numbers(world: World) -> None:
     names = [f"group-{number}" for number in range(2_000)]
     for name in names:
         world.put(name)
@@ -31,7 +31,7 @@ async def test_two_thousand_groups_cost_what_is_new_and_a_few_numbers_a_look(wor
     assert world.status("group-7")["evaluation"] == "STALL"
 
 
-async def test_a_group_that_nobody_can_look_at_is_told_after_a_while_and_its_numbers_go(world: World) -> None:
+async def test_a_group_of_a_silent_cluster_is_reported_after_a_while_without_its_numbers(world: World) -> None:
     world.put("billing", lagObjective={"maxRecords": 5})
     world.begin()
     await world.next_look()
@@ -48,7 +48,7 @@ async def test_a_group_that_nobody_can_look_at_is_told_after_a_while_and_its_num
     assert world.said("billing") == ("True", "Reconciled")
 
 
-async def test_a_group_that_was_there_before_is_not_taken_over_where_the_spec_says_so(world: World) -> None:
+async def test_an_existing_group_is_not_adopted_if_adopt_is_false(world: World) -> None:
     world.put("billing", adopt=False)
     world.put("new", adopt=False)
     world.begin()
@@ -60,7 +60,7 @@ async def test_a_group_that_was_there_before_is_not_taken_over_where_the_spec_sa
     assert world.said("new") == ("True", "Reconciled")
 
 
-async def test_a_group_that_goes_is_an_event_and_no_error(world: World) -> None:
+async def test_a_group_that_disappears_causes_an_event_and_no_error(world: World) -> None:
     world.put("billing")
     world.begin()
     await world.next_look()
@@ -71,7 +71,7 @@ async def test_a_group_that_goes_is_an_event_and_no_error(world: World) -> None:
     assert [reason for reason, _ in world.api.events()] == ["GroupGone"]
 
 
-async def test_a_paused_group_is_looked_at_and_left_alone(world: World) -> None:
+async def test_a_paused_group_is_observed_and_not_changed(world: World) -> None:
     world.put("billing", pause=True, offsets={"reset": {"id": "a", "to": {"earliest": {}}}})
     world.begin()
     await world.next_look()
@@ -81,7 +81,7 @@ async def test_a_paused_group_is_looked_at_and_left_alone(world: World) -> None:
     assert "OffsetsReset" not in [each["type"] for each in world.status("billing")["conditions"]]
 
 
-async def test_what_cannot_be_read_is_told_and_holds_no_other_up(world: World) -> None:
+async def test_an_invalid_resource_is_reported_and_holds_up_no_other(world: World) -> None:
     world.put("billing", lagObjective={"maxRecords": "many"})
     world.put("pay")
     world.begin()
@@ -91,7 +91,7 @@ async def test_what_cannot_be_read_is_told_and_holds_no_other_up(world: World) -
     assert world.said("pay") == ("True", "Reconciled")
 
 
-async def test_a_cluster_that_is_paused_is_no_more_looked_at_and_a_resource_goes_where_it_may(world: World) -> None:
+async def test_the_groups_of_a_paused_cluster_are_not_observed_and_are_not_ready(world: World) -> None:
     for name, policy in (("billing", "DeleteGroup"), ("pay", "Retain"), ("stays", "DeleteGroup")):
         body = resource("ConsumerGroup", name, deletionPolicy=policy)
         going = {} if name == "billing" else {"deletionTimestamp": "2026-01-01T00:00:00Z"}
@@ -106,7 +106,7 @@ async def test_a_cluster_that_is_paused_is_no_more_looked_at_and_a_resource_goes
     assert world.looks.asked.empty()
 
 
-async def test_a_look_that_hangs_is_noticed(world: World) -> None:
+async def test_a_hanging_look_counts_as_idle_time(world: World) -> None:
     world.put("billing")
     world.begin()
     await world.next_look()
@@ -115,7 +115,7 @@ async def test_a_look_that_hangs_is_noticed(world: World) -> None:
     await world.find({"billing": lagging(3)})
 
 
-async def test_a_protected_group_stays_with_its_resource_and_one_that_was_never_claimed_goes(world: World) -> None:
+async def test_a_protected_resource_stays_and_one_that_never_had_its_group_is_removed(world: World) -> None:
     world.put("billing", deletionPolicy="Protect")
     world.put("pay", deletionPolicy="DeleteGroup", adopt=False)
     world.begin()
@@ -149,7 +149,7 @@ async def test_the_younger_resource_does_nothing_while_the_older_one_waits_for_i
     assert "groupId" not in world.status("young")
 
 
-async def test_an_operator_that_acts_no_more_looks_no_more_and_begins_anew_when_it_acts_again(world: World) -> None:
+async def test_a_worker_makes_no_looks_without_the_lease_and_waits_to_be_started_again(world: World) -> None:
     async def rounds(world: World) -> None:
         before = world.rounds
         async with asyncio.timeout(PATIENCE_S):
@@ -165,13 +165,13 @@ async def test_an_operator_that_acts_no_more_looks_no_more_and_begins_anew_when_
     assert world.looks.asked.empty()
     world.leadership.renewed(math.inf)
     await rounds(world)
-    assert world.looks.asked.empty(), "the Cluster may be paused by now"
+    assert world.looks.asked.empty(), "the Cluster may have been paused meanwhile"
     world.begin()
     await world.next_look()
     await world.find({"billing": lagging(3)})
 
 
-async def test_an_older_resource_that_cannot_be_read_does_not_have_the_group(world: World) -> None:
+async def test_an_older_invalid_resource_does_not_manage_the_group(world: World) -> None:
     created = {"b-young": "2026-11-02T00:00:00Z", "c-younger": "2026-11-03T00:00:00Z"}
     for name, at in created.items():
         body = resource("ConsumerGroup", name, groupId="billing")

@@ -1,4 +1,4 @@
-"""What runs a group's consumers does not stay at 0 for a reset, whatever becomes of the resource."""
+"""The workload of a group's consumers does not stay at 0 for a reset, whatever happens to the resource."""
 
 import asyncio
 from typing import Any
@@ -18,7 +18,7 @@ RESET = {"id": "a", "to": {"earliest": {}}, "whenActive": "ScaleDown"}
 
 
 def put_target_at_0(world: World, name: str = "billing") -> None:
-    """A reset of this resource has scaled it down."""
+    """Create the target as a reset of this resource has scaled it down."""
     before = before_text(BeforeReset(name, "a", 3))
     meta = {"name": "app", "namespace": "air", "annotations": {BEFORE_RESET: before}}
     world.api.put({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": meta, "spec": {"replicas": 0}})
@@ -31,7 +31,7 @@ def replicas(world: World) -> int:
 
 
 def put_ending(world: World, name: str, **spec: Any) -> None:
-    """Never told anything: its status was lost, or an operator died before it wrote it."""
+    """Create a deleted resource without a status, which was lost or never written."""
     world.api.put(resource("ConsumerGroup", name, goes=True, held=True, **spec))
 
 
@@ -41,7 +41,7 @@ async def gone(world: World, name: str) -> None:
             await asyncio.sleep(0)
 
 
-async def test_a_target_at_0_for_a_reset_is_scaled_up_before_the_resource_goes_whoever_has_the_group(
+async def test_a_target_at_0_is_scaled_up_before_removal_although_another_resource_has_the_group(
     world: World,
 ) -> None:
     put_target_at_0(world)
@@ -55,7 +55,7 @@ async def test_a_target_at_0_for_a_reset_is_scaled_up_before_the_resource_goes_w
 
 
 @pytest.mark.parametrize("spec", [{}, {"pause": True}], ids=["Retain", "paused"])
-async def test_a_target_at_0_for_a_reset_is_scaled_up_although_the_cluster_is_away(
+async def test_a_target_at_0_is_scaled_up_before_removal_although_the_cluster_is_paused(
     spec: JsonObject, world: World
 ) -> None:
     put_target_at_0(world)
@@ -66,7 +66,7 @@ async def test_a_target_at_0_for_a_reset_is_scaled_up_although_the_cluster_is_aw
     assert world.looks.asked.empty()
 
 
-async def test_a_protected_resource_that_shall_go_leaves_its_target_not_at_0(world: World) -> None:
+async def test_a_protected_resource_that_is_deleted_does_not_leave_its_target_at_0(world: World) -> None:
     put_target_at_0(world)
     spec = {"scaling": SCALING, "offsets": {"reset": RESET}, "deletionPolicy": "Protect"}
     put_ending(world, "billing", **spec)
@@ -90,7 +90,7 @@ async def look_without_target(world: World) -> None:
     await world.find({"billing": lagging(3)})
 
 
-async def test_a_reset_that_is_taken_out_while_the_target_cannot_be_read_is_cleaned_up_later(world: World) -> None:
+async def test_a_reset_that_is_removed_while_its_target_is_unreadable_is_cleaned_up_later(world: World) -> None:
     put_target_at_0(world)
     waits = {"type": "OffsetsReset", "status": "False", "reason": "ScaledDown", "lastTransitionTime": "x"}
     status = {"groupId": "billing", "cluster": "one", "observedGeneration": 1, "conditions": [waits]}
@@ -110,7 +110,7 @@ WAITS = {"type": "OffsetsReset", "status": "False", "reason": "ScaledDown", "las
 
 
 def put_resetting(world: World, **spec: Any) -> None:
-    """Its reset has scaled the target down, and waits for members to go."""
+    """Create a resource whose reset has scaled the target down and waits for members to leave."""
     put_target_at_0(world)
     body = resource("ConsumerGroup", "billing", held=True, scaling=SCALING, offsets={"reset": RESET}, **spec)
     status = {"groupId": "billing", "cluster": "one", "observedGeneration": 1, "conditions": [WAITS]}
@@ -118,7 +118,7 @@ def put_resetting(world: World, **spec: Any) -> None:
 
 
 def before_reset(world: World) -> object:
-    """What a reset left on the target."""
+    """Return the annotation that a reset left on the target."""
     found = world.api.found("Deployment", "app")
     assert found is not None
     return found["metadata"]["annotations"].get(BEFORE_RESET)
@@ -131,7 +131,7 @@ async def until_up(world: World) -> None:
 
 
 @pytest.mark.parametrize("spec", [{"pause": True}, {"groupId": "another"}], ids=["paused", "refused"])
-async def test_a_target_does_not_stay_at_0_while_nothing_is_done_about_its_resource(
+async def test_a_target_does_not_stay_at_0_while_its_resource_is_paused_or_refused(
     spec: JsonObject, world: World
 ) -> None:
     put_resetting(world, **spec)
@@ -142,16 +142,16 @@ async def test_a_target_does_not_stay_at_0_while_nothing_is_done_about_its_resou
     assert before_reset(world) is None
     assert world.said("billing", "OffsetsReset") == ("False", "OnHold")
     world.api.refuse = lambda _, path, __: pytest.fail(path) if "/deployments/" in path else None
-    await world.find({"billing": lagging(3), "another": lagging(3)})  # It is up, so nobody asks any more.
+    await world.find({"billing": lagging(3), "another": lagging(3)})  # It is scaled up, so it is not read any more.
 
 
-async def test_a_target_does_not_stay_at_0_while_the_cluster_is_paused_or_away_for_long(world: World) -> None:
+async def test_a_target_does_not_stay_at_0_while_the_cluster_is_paused_or_silent_for_long(world: World) -> None:
     put_resetting(world)
     world.worker.rest(world.bodies(), "Cluster one is paused")
     async with asyncio.timeout(PATIENCE_S):
         while world.rounds < 3:
             await asyncio.sleep(0)
-    assert replicas(world) == 0, "in a roll brokers are away for a moment"
+    assert replicas(world) == 0, "in a roll brokers are silent for a moment"
     world.clock.pass_time(AWAY_S + 1)
     await until_up(world)
     async with asyncio.timeout(PATIENCE_S):
@@ -160,7 +160,7 @@ async def test_a_target_does_not_stay_at_0_while_the_cluster_is_paused_or_away_f
     assert world.said("billing") == ("False", "ClusterNotReady")
 
 
-async def test_a_target_that_cannot_be_scaled_up_during_a_pause_is_tried_again(world: World) -> None:
+async def test_scaling_up_a_target_is_retried_if_it_fails_during_a_pause(world: World) -> None:
     put_resetting(world, pause=True)
     await look_without_target(world)
     assert world.said("billing", "OffsetsReset") == ("False", "KubernetesError")
@@ -169,7 +169,7 @@ async def test_a_target_that_cannot_be_scaled_up_during_a_pause_is_tried_again(w
     assert replicas(world) == 3
 
 
-async def test_a_worker_has_stopped_when_the_look_that_is_under_way_has_ended(world: World) -> None:
+async def test_a_worker_stops_only_after_its_current_look_has_ended(world: World) -> None:
     world.put("billing")
     world.begin()
     await world.next_look()
@@ -184,7 +184,7 @@ async def test_a_worker_has_stopped_when_the_look_that_is_under_way_has_ended(wo
     assert world.looks.asked.empty()
 
 
-async def test_that_replicas_follow_the_lag_stays_so_while_others_change_the_target(world: World) -> None:
+async def test_scaling_stays_active_while_others_change_the_target(world: World) -> None:
     meta = {"name": "app", "namespace": "air"}
     world.api.put({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": meta, "spec": {"replicas": 1}})
     group = resource("ConsumerGroup", "billing", scaling={**SCALING, "lagThreshold": 1})

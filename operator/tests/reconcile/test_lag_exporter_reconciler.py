@@ -1,4 +1,4 @@
-"""A lag exporter comes and goes as it is declared, and what is wrong with it is nothing to brokers and topics."""
+"""A lag exporter is created and deleted as declared, and its problems do not affect brokers and topics."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from harness.worker_world import World, of_broker, refuses, resource, topic
 EXPORTER = "one-lag-exporter"
 
 
-async def test_it_is_there_while_it_is_declared(here: World) -> None:
+async def test_a_lag_exporter_exists_while_it_is_declared(here: World) -> None:
     here.api.put(resource("Cluster", "one", lagExporter={}))
     assert await here.round()
     assert here.api.found("Deployment", EXPORTER) is not None
@@ -27,7 +27,7 @@ async def test_it_is_there_while_it_is_declared(here: World) -> None:
     ],
     ids=["no answer", "no right", "no such object"],
 )
-async def test_brokers_and_topics_go_on_without_it(error: Exception, here: World) -> None:
+async def test_brokers_and_topics_are_reconciled_if_the_lag_exporter_fails(error: Exception, here: World) -> None:
     here.api.put(resource("Cluster", "one", lagExporter={}))
     here.api.put(topic("flights"))
     here.api.refuse = refuses("/deployments/", error)
@@ -36,7 +36,7 @@ async def test_brokers_and_topics_go_on_without_it(error: Exception, here: World
     assert here.said("Topic", "flights")[0] == "True"
 
 
-async def test_what_is_wrong_with_it_is_told_of_the_cluster(here: World) -> None:
+async def test_the_cluster_reports_a_problem_of_its_lag_exporter(here: World) -> None:
     here.api.put(resource("Cluster", "one", lagExporter={}))
     here.api.put(of_broker(0))
     wrong = "spec.template.spec.containers[0].resources.requests: too many"

@@ -1,4 +1,4 @@
-"""Brokers that say nothing for a moment are no news; those that say nothing for long are."""
+"""A short silence of brokers is ignored, and a long one is reported."""
 
 from barnabas_operator.planning.cluster_state import ClusterState
 from barnabas_operator.reconcile.last_known_state import PATIENCE_S, LastKnownState
@@ -7,7 +7,7 @@ from harness.manual_clock import ManualClock
 STATE = ClusterState({0: None}, {})
 
 
-def test_what_brokers_said_last_counts_until_they_are_silent_for_too_long() -> None:
+def test_the_last_state_of_brokers_counts_until_they_are_silent_for_too_long() -> None:
     clock = ManualClock()
     answers = LastKnownState(clock.monotonic_s)
     answers.heard(STATE)
@@ -21,7 +21,7 @@ def test_what_brokers_said_last_counts_until_they_are_silent_for_too_long() -> N
     assert (answers.state, answers.silence) == (STATE, ""), "nobody has asked since"
 
 
-def test_a_round_that_took_long_before_nobody_answered_is_no_silence() -> None:
+def test_a_long_round_before_the_first_missed_answer_does_not_count_as_silence() -> None:
     clock = ManualClock()
     answers = LastKnownState(clock.monotonic_s)
     answers.heard(STATE)
@@ -30,7 +30,7 @@ def test_a_round_that_took_long_before_nobody_answered_is_no_silence() -> None:
     assert (answers.state, answers.silence) == (STATE, "")
 
 
-def test_who_has_never_answered_is_silent_from_the_first_time_on() -> None:
+def test_brokers_that_have_never_answered_are_silent_after_one_missed_answer() -> None:
     answers = LastKnownState(ManualClock().monotonic_s)
     assert (answers.state, answers.silence) == (None, "")
     answers.missed("connection refused")

@@ -1,4 +1,4 @@
-"""Kinds that a worker of their own looks at: what the rounds over their Cluster may rely on."""
+"""Workers of single kinds, and the guarantees on which the rounds of their Cluster rely."""
 
 import asyncio
 from typing import Any
@@ -26,7 +26,7 @@ NOTHING_SEEN = Seen(ClusterState({}, {}), {}, ())
 
 
 class SlowKube(KubeMemory):
-    """A request that creates a Job, or is about the ConsumerGroup `slow`, waits until it may pass."""
+    """An API server that delays requests which create a Job or are about the ConsumerGroup `slow`."""
 
     def __init__(self, connection: Any) -> None:
         super().__init__(connection)
@@ -39,7 +39,7 @@ class SlowKube(KubeMemory):
         return await super().request(method, path, **given)
 
 
-async def test_a_released_resource_keeps_no_finalizer_of_the_look_that_was_under_way(connection: ApiClient) -> None:
+async def test_a_released_resource_keeps_no_finalizer_from_a_look_in_progress(connection: ApiClient) -> None:
     api = SlowKube(connection)
     api.put(resource(KIND, "a", cluster="one", job="archive", options=ARCHIVE, volumes=VOLUMES))
     environment = looking(api, SETTINGS, ManualLoopClock())
@@ -50,7 +50,7 @@ async def test_a_released_resource_keeps_no_finalizer_of_the_look_that_was_under
     releasing = asyncio.create_task(reconciler.release(environment.found(KIND)))
     for _ in range(10):
         await asyncio.sleep(0)
-    assert not releasing.done(), "the look that is under way may still write"
+    assert not releasing.done(), "the current look may still write"
     api.may_pass.set()
     async with asyncio.timeout(PATIENCE_S):
         await releasing
@@ -60,7 +60,7 @@ async def test_a_released_resource_keeps_no_finalizer_of_the_look_that_was_under
     assert FINALIZER not in (api.found(KIND, "a") or {})["metadata"]["finalizers"]
 
 
-async def test_a_look_at_groups_that_fails_has_left_nothing_under_way(connection: ApiClient) -> None:
+async def test_a_failed_look_at_groups_leaves_no_request_in_progress(connection: ApiClient) -> None:
     api = SlowKube(connection)
     for name in ("slow", "unheard"):
         api.put(resource("ConsumerGroup", name, goes=True, held=True, cluster="one", deletionPolicy="Retain"))
@@ -73,7 +73,7 @@ async def test_a_look_at_groups_that_fails_has_left_nothing_under_way(connection
         await api.is_asked.wait()
     for _ in range(10):
         await asyncio.sleep(0)
-    assert not running.done(), "it would go on behind whoever waits until the worker has stopped"
+    assert not running.done(), "its requests would go on after the worker has stopped"
     api.may_pass.set()
     with pytest.raises(KubeUnreachable):
         await running

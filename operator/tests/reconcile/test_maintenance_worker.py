@@ -1,4 +1,4 @@
-"""Runs of maintenance: each is done once, whoever dies and whatever is lost."""
+"""Each run of maintenance is done once, even if operators die or objects are lost."""
 
 import contextlib
 from itertools import count
@@ -46,7 +46,7 @@ async def test_a_run_has_a_job_a_service_and_rights_and_ends_with_its_result(run
 
 
 async def begun_by_an_operator_that_dies_at(world: MaintenanceWorld, write: int) -> bool:
-    """Whether it died at that write, before the API server took it."""
+    """Begin runs; return True if the operator died at that write, before the API server applied it."""
     numbers = count()
 
     def dies(method: str, _path: str, _body: object) -> Exception | None:
@@ -62,7 +62,7 @@ async def begun_by_an_operator_that_dies_at(world: MaintenanceWorld, write: int)
 
 
 @pytest.mark.parametrize("is_job_lost", [False, True])
-async def test_an_operator_that_dies_at_any_write_is_followed_by_one_that_begins_the_run_once(
+async def test_a_run_starts_once_if_an_operator_dies_at_any_write_and_another_follows(
     is_job_lost: bool,
 ) -> None:
     died_at: list[int] = []
@@ -115,7 +115,7 @@ async def test_a_copy_of_a_run_under_another_name_runs(runs: MaintenanceWorld) -
     assert runs.job("b") is not None
 
 
-async def test_a_status_that_was_lost_is_made_anew_of_the_job(runs: MaintenanceWorld) -> None:
+async def test_a_lost_status_is_restored_from_the_job(runs: MaintenanceWorld) -> None:
     runs.apply("a")
     await runs.look()
     runs.driver_ends("a", 3, message="flights-0 differs at offset 7")
@@ -125,7 +125,7 @@ async def test_a_status_that_was_lost_is_made_anew_of_the_job(runs: MaintenanceW
     assert runs.said("a") == ("Failed", "FoundSomething", "flights-0 differs at offset 7")
 
 
-async def test_of_two_runs_of_one_job_on_one_topic_the_later_waits_and_names_the_other(runs: MaintenanceWorld) -> None:
+async def test_a_run_waits_for_an_earlier_run_of_the_same_job_and_topic_and_names_it(runs: MaintenanceWorld) -> None:
     runs.apply("second", made="2026-01-01T00:00:01Z", options={**ARCHIVE, "archive": "/archive/other"})
     runs.apply("first")
     runs.apply("verifies", job="verify")
@@ -141,7 +141,7 @@ async def test_of_two_runs_of_one_job_on_one_topic_the_later_waits_and_names_the
     assert runs.said("second")[0] == "Running"
 
 
-async def test_a_run_of_a_paused_cluster_waits_and_one_that_has_begun_goes_on(runs: MaintenanceWorld) -> None:
+async def test_a_run_of_a_paused_cluster_waits_and_a_started_one_continues(runs: MaintenanceWorld) -> None:
     runs.apply("a")
     await runs.look()
     runs.apply("b", options={"topic": "orders", "archive": "/archive/orders"})
@@ -157,7 +157,7 @@ async def test_a_run_of_a_paused_cluster_waits_and_one_that_has_begun_goes_on(ru
     assert runs.job("b") is None
 
 
-async def test_a_run_with_a_wrong_option_never_begins(runs: MaintenanceWorld) -> None:
+async def test_a_run_with_a_wrong_option_never_starts(runs: MaintenanceWorld) -> None:
     runs.apply("a", options={"topic": "flights", "archive": "/a", "bootstrap": "x:1", "commit_records": "many"})
     await runs.look()
     phase, reason, message = runs.said("a")
@@ -167,7 +167,7 @@ async def test_a_run_with_a_wrong_option_never_begins(runs: MaintenanceWorld) ->
     assert runs.job("a") is None
 
 
-async def test_one_that_is_deleted_goes_when_its_pods_have_ended(runs: MaintenanceWorld) -> None:
+async def test_a_deleted_run_is_removed_after_its_pods_have_ended(runs: MaintenanceWorld) -> None:
     runs.apply("a")
     await runs.look()
     runs.driver_runs("a")
@@ -185,7 +185,7 @@ async def test_one_that_is_deleted_goes_when_its_pods_have_ended(runs: Maintenan
     assert runs.said("b")[0] == "Running"
 
 
-async def test_numbers_are_written_every_ten_seconds_and_news_at_once(runs: MaintenanceWorld) -> None:
+async def test_numbers_are_written_every_ten_seconds_and_other_changes_at_once(runs: MaintenanceWorld) -> None:
     runs.apply("a")
     await runs.look()
     for done in range(1, 6):
@@ -199,7 +199,7 @@ async def test_numbers_are_written_every_ten_seconds_and_news_at_once(runs: Main
     assert runs.said("a") == ("Failed", "JobFailed", "the disk is full")
 
 
-async def test_a_total_that_nobody_knows_any_more_is_taken_away(runs: MaintenanceWorld) -> None:
+async def test_a_total_that_is_no_longer_known_is_removed_from_the_status(runs: MaintenanceWorld) -> None:
     runs.apply("a")
     for records in ({"done": 5, "total": 10}, {"done": 0, "total": None}):
         await runs.look()
@@ -212,7 +212,7 @@ async def test_a_total_that_nobody_knows_any_more_is_taken_away(runs: Maintenanc
     assert len(runs.api.writes) == before
 
 
-async def test_it_is_told_why_kubernetes_makes_no_driver(runs: MaintenanceWorld) -> None:
+async def test_the_status_reports_why_kubernetes_creates_no_driver(runs: MaintenanceWorld) -> None:
     runs.apply("a")
     await runs.look()
     why = 'Error creating: pods "a-driver-" is forbidden: exceeded quota: air'
@@ -230,7 +230,7 @@ async def test_it_is_told_why_kubernetes_makes_no_driver(runs: MaintenanceWorld)
     assert runs.said("a") == ("Running", "Running", "reading")
 
 
-async def test_a_job_of_that_name_that_is_somebody_elses_is_left_alone(runs: MaintenanceWorld) -> None:
+async def test_a_job_with_another_owner_and_the_drivers_name_is_left_unchanged(runs: MaintenanceWorld) -> None:
     runs.api.put({"kind": "Job", "metadata": {"name": "a-driver", "labels": {}}, "spec": {}})
     runs.apply("a")
     await runs.look()
@@ -242,7 +242,7 @@ async def test_a_job_of_that_name_that_is_somebody_elses_is_left_alone(runs: Mai
     assert "ownerReferences" not in (runs.job("a") or {})["metadata"]
 
 
-async def test_a_run_whose_name_another_one_has_meanwhile_is_not_let_go_and_marks_nobody(
+async def test_a_run_that_was_replaced_meanwhile_is_neither_resumed_nor_marked(
     runs: MaintenanceWorld,
 ) -> None:
     runs.apply("a")
@@ -258,7 +258,7 @@ async def test_a_run_whose_name_another_one_has_meanwhile_is_not_let_go_and_mark
     assert marks(runs, "a") is None
 
 
-async def test_what_the_api_server_can_never_take_is_a_fault_of_the_run(runs: MaintenanceWorld) -> None:
+async def test_a_job_that_the_api_server_calls_invalid_fails_the_run(runs: MaintenanceWorld) -> None:
     runs.apply("a")
     invalid = KubeRefused(422, "Invalid", 'spec.template.spec.volumes[1].name: Duplicate value: "tmp"')
     runs.api.refuse = lambda method, path, _: invalid if method == "POST" and path.endswith("/jobs") else None
@@ -270,10 +270,10 @@ async def test_what_the_api_server_can_never_take_is_a_fault_of_the_run(runs: Ma
     assert runs.job("a") is None
 
 
-async def test_a_template_that_the_api_server_does_not_know_all_of_is_a_fault_of_the_run(
+async def test_a_template_with_an_unknown_field_fails_the_run(
     runs: MaintenanceWorld,
 ) -> None:
-    """It would drop what it does not know, and the pods would be anywhere."""
+    """The API server would drop the field, and the pods could run on any node."""
     jobs = "POST /apis/batch/v1/namespaces/air/jobs"
     for name, template in (("a", None), ("b", {"pod": {"spec": {"affinity": {"nodeAfinity": {}}}}})):
         runs.apply(name, options={**ARCHIVE, "topic": name, "archive": f"/archive/{name}"}, template=template or {})
@@ -292,7 +292,7 @@ async def test_a_template_that_the_api_server_does_not_know_all_of_is_a_fault_of
     assert [each for each in runs.api.writes if each.startswith(jobs)] == [jobs, f"{jobs}?dryRun"]
 
 
-async def test_one_that_is_under_way_when_its_cluster_goes_is_let_go(runs: MaintenanceWorld) -> None:
+async def test_a_stopped_worker_adds_no_finalizer_to_a_run(runs: MaintenanceWorld) -> None:
     runs.apply("a")
     await runs.look()
     assert (runs.api.found(KIND, "a") or {})["metadata"]["finalizers"] == [FINALIZER]

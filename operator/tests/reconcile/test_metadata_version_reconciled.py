@@ -1,4 +1,4 @@
-"""The level of the metadata over an API server and brokers of a few dicts: raised after a roll, told, tried again."""
+"""The metadata level over an API server and brokers in memory: raised after a roll, reported, and retried."""
 
 import asyncio
 import dataclasses
@@ -31,7 +31,7 @@ def declared(**spec: Any) -> JsonObject:
 
 
 async def rolled(here: World, **spec: Any) -> None:
-    """Two brokers of which each has what is declared, and supports level 2; one round over them."""
+    """Run a round over two brokers that run as declared and support level 2."""
     here.brokers.count = 2
     here.brokers.highest = {0: 2, 1: 2}
     here.api.put(declared(**spec))
@@ -42,13 +42,13 @@ async def rolled(here: World, **spec: Any) -> None:
 
 
 def level(here: World) -> object:
-    """What the Cluster tells of it."""
+    """Return the level in the status of the Cluster."""
     return (here.api.found("Cluster", "one") or {}).get("status", {}).get("metadataVersion")
 
 
 @asynccontextmanager
 async def another_life(here: World, settings: OperatorSettings = SETTINGS) -> AsyncIterator[World]:
-    """Another operator, over the same API server and brokers."""
+    """Yield the world of another operator over the same API server and brokers."""
     found = World(here.api, here.brokers, settings)
     running = asyncio.create_task(found.worker.run())
     try:
@@ -61,7 +61,7 @@ def raises(here: World) -> list[tuple[str, str]]:
     return [event for event in here.api.events() if event[0] == RAISED[0]]
 
 
-async def test_it_is_raised_once_when_every_broker_runs_with_what_is_declared(here: World) -> None:
+async def test_the_level_is_raised_once_after_every_broker_runs_as_declared(here: World) -> None:
     await rolled(here)
     here.api.put({**of_broker(1), "status": {}})
     await here.round()
@@ -76,7 +76,7 @@ async def test_it_is_raised_once_when_every_broker_runs_with_what_is_declared(he
     assert here.said("Cluster", "one")[0] == "True"
 
 
-async def test_it_stays_while_a_roll_is_under_way_or_replicas_are_out_of_sync(here: World) -> None:
+async def test_the_level_is_not_raised_during_a_roll_or_while_replicas_are_out_of_sync(here: World) -> None:
     await rolled(here, rolling={"pause": True})
     here.kubernetes_saw("newer")
     await here.round()
@@ -91,7 +91,7 @@ async def test_it_stays_while_a_roll_is_under_way_or_replicas_are_out_of_sync(he
     assert here.brokers.finalized == 2
 
 
-async def test_it_stays_while_kubernetes_has_not_seen_the_template_that_was_applied(here: World) -> None:
+async def test_the_level_is_not_raised_before_kubernetes_has_observed_the_template(here: World) -> None:
     await rolled(here)
     made = here.api.found("StatefulSet", "one-broker") or {}
     here.api.put({**made, "status": {}})
@@ -100,7 +100,7 @@ async def test_it_stays_while_kubernetes_has_not_seen_the_template_that_was_appl
 
 
 @pytest.mark.parametrize("old", [0, 1])
-async def test_one_broker_that_is_still_old_holds_it_back_without_a_word(old: int, here: World) -> None:
+async def test_one_old_broker_keeps_the_level_low_and_the_cluster_stays_ready(old: int, here: World) -> None:
     await rolled(here)
     here.brokers.highest[old] = 1
     await here.round()
@@ -110,7 +110,7 @@ async def test_one_broker_that_is_still_old_holds_it_back_without_a_word(old: in
     assert here.brokers.finalized == 2
 
 
-async def test_a_pin_holds_it_back_until_it_is_gone(here: World) -> None:
+async def test_a_pin_keeps_the_level_low_until_it_is_removed(here: World) -> None:
     await rolled(here, metadataVersion=1)
     await here.round()
     assert (here.brokers.finalized, level(here)) == (1, 1)
@@ -121,7 +121,7 @@ async def test_a_pin_holds_it_back_until_it_is_gone(here: World) -> None:
 
 
 @pytest.mark.parametrize(("pin", "allowed"), [(1, "2 or more"), (3, "2 to 2")])
-async def test_a_pin_that_cannot_be_had_is_told_and_stops_nothing(pin: int, allowed: str, here: World) -> None:
+async def test_an_impossible_pin_is_reported_and_stops_nothing_else(pin: int, allowed: str, here: World) -> None:
     here.brokers.finalized = 2
     await rolled(here, metadataVersion=pin)
     here.api.put(resource("Topic", "flights", cluster="one", partitions=1))
@@ -133,7 +133,7 @@ async def test_a_pin_that_cannot_be_had_is_told_and_stops_nothing(pin: int, allo
     assert "flights" in here.brokers.topics
 
 
-async def test_what_a_broker_refuses_is_told_and_tried_again(here: World) -> None:
+async def test_a_refused_raise_of_the_level_is_reported_and_retried(here: World) -> None:
     await rolled(here)
     here.brokers.refusal = REFUSED
     await here.round()
@@ -146,7 +146,7 @@ async def test_what_a_broker_refuses_is_told_and_tried_again(here: World) -> Non
     assert (here.said("Cluster", "one")[0], level(here), raises(here)) == ("True", 2, [RAISED])
 
 
-async def test_an_operator_that_dies_when_it_has_raised_it_is_followed_by_one_that_tells_it(
+async def test_an_operator_reports_the_level_that_a_dead_operator_has_raised(
     here: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     really, is_over = BrokersMemory.raise_metadata_version, threading.Event()
@@ -154,7 +154,7 @@ async def test_an_operator_that_dies_when_it_has_raised_it_is_followed_by_one_th
     loop, is_raised = asyncio.get_running_loop(), asyncio.Event()
 
     def die(brokers: BrokersMemory, wanted: int) -> StepRefused | None:
-        """Nothing comes after it in this life."""
+        """Raise the level and hang, so that this operator does nothing more."""
         answer = really(brokers, wanted)
         loop.call_soon_threadsafe(is_raised.set)
         is_over.wait()
@@ -179,10 +179,10 @@ async def test_an_operator_that_dies_when_it_has_raised_it_is_followed_by_one_th
 
 
 @pytest.mark.parametrize(("named", "kept"), [("", SETTINGS.broker_image), ("somebody/broker:1", "somebody/broker:1")])
-async def test_brokers_keep_their_image_where_that_of_an_older_release_cannot_read_the_metadata(
+async def test_brokers_keep_their_image_if_that_of_an_older_release_cannot_read_the_metadata(
     named: str, kept: str, here: World
 ) -> None:
-    """An image that a Cluster names is its user's own affair."""
+    """The operator does not check an image that the Cluster names."""
     here.brokers.finalized = METADATA_LEVEL_MAX + 1
     await rolled(here)
     await here.round()

@@ -1,4 +1,4 @@
-"""A rebalance over an API server and brokers of a few dicts: proposed, approved, carried out, and asked for no more."""
+"""A rebalance over an API server and brokers in memory: proposed, approved, carried out, and ended."""
 
 import json
 from dataclasses import replace
@@ -19,7 +19,7 @@ from harness.worker_world import SETTINGS, World, of_broker, resource
 
 
 def uneven(here: World) -> JsonObject:
-    """Two brokers, of which the first has all ten partitions."""
+    """Return a Cluster with two brokers, of which the first has all ten partitions."""
     here.brokers.count = 2
     for number in range(2):
         here.api.put(of_broker(number))
@@ -40,7 +40,7 @@ def annotations(here: World) -> JsonObject:
     return kept
 
 
-async def test_a_rebalance_waits_for_its_approval_is_told_once_and_takes_the_approval_away_when_it_is_done(
+async def test_a_rebalance_waits_for_its_approval_and_removes_the_approval_when_it_is_done(
     here: World,
 ) -> None:
     here.api.put(uneven(here))
@@ -61,7 +61,7 @@ async def test_a_rebalance_waits_for_its_approval_is_told_once_and_takes_the_app
     assert "RebalanceProposed" not in here.conditions("Cluster", "one")
 
 
-async def test_a_move_that_brokers_refuse_is_told(here: World) -> None:
+async def test_a_move_that_brokers_refuse_is_reported(here: World) -> None:
     declared = uneven(here)
     here.api.put({**declared, "spec": {**declared["spec"], "rebalance": "Automatic"}})
     here.brokers.refused_move = StepRefused(42, "not now")
@@ -77,8 +77,8 @@ async def test_a_move_that_brokers_refuse_is_told(here: World) -> None:
     assert "ReplicasMoving" not in here.conditions("Cluster", "one")
 
 
-async def test_no_rebalance_begins_while_brokers_are_to_restart(here: World) -> None:
-    """A restart would wait for all that moves, and a broker that ends would get replicas."""
+async def test_no_rebalance_begins_while_brokers_have_to_restart(here: World) -> None:
+    """A restart would wait for all moves, and a broker that stops would get replicas."""
     declared = uneven(here)
     here.api.put(declared)
     await here.round()
@@ -112,8 +112,8 @@ def has_planned(here: World, *partitions: JsonObject) -> None:
     here.api.put(run)
 
 
-async def test_a_plan_of_the_job_skew_is_carried_out_and_told_at_its_end(here: World) -> None:
-    """Partition 2 got another replica by hand since; the operator's own plan would move five."""
+async def test_a_plan_of_the_job_skew_is_carried_out_and_reported_at_its_end(here: World) -> None:
+    """A user has added a replica to partition 2 since; the operator's own plan would move five partitions."""
     here.api.put(uneven(here))
     await here.round()
     here.brokers.topics["flights"] = TopicState("id", ((0,), (0,), (0, 1), *((0,),) * 7), {})
@@ -138,8 +138,8 @@ async def test_a_plan_of_the_job_skew_is_carried_out_and_told_at_its_end(here: W
 
 
 @pytest.mark.parametrize("here", [replace(SETTINGS, busy_s=0.01)], indirect=True)
-async def test_a_plan_within_a_broker_is_looked_after_until_it_is_done(here: World) -> None:
-    """Nothing else would bring the next round soon."""
+async def test_rounds_go_on_without_events_until_a_plan_within_a_broker_is_done(here: World) -> None:
+    """No event would start the next round soon."""
     here.api.put(uneven(here))
     await here.round()
     here.kubernetes_saw("new")
@@ -151,7 +151,7 @@ async def test_a_plan_within_a_broker_is_looked_after_until_it_is_done(here: Wor
     for _ in range(2):
         await here.next()
         assert here.said("Cluster", "one", "Rebalancing")[:2] == ("True", "PlanUnderWay")
-    assert here.brokers.begun == [LogDirMove(first, 0, "/2")], "once"
+    assert here.brokers.begun == [LogDirMove(first, 0, "/2")], "the move was requested once"
     here.brokers.log_dirs = {"/1": LogDirContent(space, {}, {}), "/2": LogDirContent(space, {first: 5}, {})}
     await here.next()
     assert "PlanDone" in [reason for reason, _ in here.api.events()]
@@ -159,17 +159,17 @@ async def test_a_plan_within_a_broker_is_looked_after_until_it_is_done(here: Wor
 
 
 def carried_out(here: World) -> None:
-    """A plan of one partition, which has moved: the next round sees that."""
+    """Create a plan of one partition that has moved, so that the next round ends the plan."""
     here.brokers.topics["flights"] = TopicState("id", ((1,), *((0,),) * 9), {})
     has_planned(here, {"partition": 0, "replicas": [1]})
     approve(here, "even")
 
 
 @pytest.mark.parametrize("failure", [KubeUnreachable("away"), KubeRefused(403, "Forbidden", "not now")])
-async def test_how_a_plan_ended_is_told_even_if_the_status_could_not_be_written_at_first(
+async def test_the_end_of_a_plan_is_reported_although_the_first_write_of_the_status_failed(
     failure: Exception, here: World
 ) -> None:
-    """With the annotation gone nobody would know any more that there was a plan, and what was left out of it."""
+    """Without the annotation the plan, and the partitions that were left out of it, would be forgotten."""
     here.api.put(uneven(here))
     await here.round()
     carried_out(here)
@@ -181,7 +181,7 @@ async def test_how_a_plan_ended_is_told_even_if_the_status_could_not_be_written_
     assert annotations(here) == {"kept": "x"}
 
 
-async def test_an_annotation_that_asks_for_something_else_by_now_stays(here: World) -> None:
+async def test_an_annotation_that_was_changed_meanwhile_stays(here: World) -> None:
     here.api.put(uneven(here))
     await here.round()
     carried_out(here)

@@ -1,4 +1,4 @@
-"""Runs beside others: no two on one topic at once, however the first ends; and none stands in the way of all."""
+"""Runs beside other runs: no two work on one topic at once, and none blocks all the others."""
 
 import asyncio
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ from harness.maintenance_world import ARCHIVE, KIND, MaintenanceWorld
 
 OTHER = {**ARCHIVE, "topic": "orders", "archive": "/archive/orders"}
 YEARS_S = 1e8
-"""Longer ago than any run has ended."""
+"""More seconds than have passed since any run has ended."""
 LATER = "2026-01-01T00:00:01Z"
 
 
@@ -26,14 +26,14 @@ def is_held(world: MaintenanceWorld, name: str) -> bool:
     return body is not None and FINALIZER in body["metadata"]["finalizers"]
 
 
-async def test_a_run_that_is_deleted_just_as_its_driver_is_made_goes_after_its_driver(runs: MaintenanceWorld) -> None:
+async def test_a_run_that_is_deleted_while_a_pod_is_created_is_removed_after_that_pod(runs: MaintenanceWorld) -> None:
     runs.apply("a")
     await runs.look()
     runs.delete("a")
 
     def made_just_before(method: str, path: str, _body: object) -> None:
         if method == "DELETE" and path.endswith("/jobs/a-driver"):
-            runs.executor_runs("a")  # Kubernetes has made a pod since it was asked.
+            runs.executor_runs("a")  # Kubernetes has created a pod since the last request.
 
     runs.api.refuse = made_just_before
     await runs.look()
@@ -44,7 +44,7 @@ async def test_a_run_that_is_deleted_just_as_its_driver_is_made_goes_after_its_d
     assert runs.api.found(KIND, "a") is None
 
 
-async def test_a_run_waits_until_the_executors_of_one_that_has_failed_have_ended(runs: MaintenanceWorld) -> None:
+async def test_a_run_waits_until_the_executors_of_a_failed_run_have_ended(runs: MaintenanceWorld) -> None:
     runs.apply("a", executors=1)
     runs.apply("b", made=LATER)
     await runs.look()
@@ -62,7 +62,7 @@ async def test_a_run_waits_until_the_executors_of_one_that_has_failed_have_ended
 
 
 @pytest.mark.parametrize("is_under_way", [True, False], ids=["its Job", "when it has ended"])
-async def test_one_that_cannot_be_deleted_keeps_no_other_from_beginning(
+async def test_a_run_that_cannot_be_deleted_does_not_prevent_others_from_starting(
     is_under_way: bool, runs: MaintenanceWorld
 ) -> None:
     runs.apply("a", ttlSecondsAfterFinished=0)
@@ -82,7 +82,7 @@ async def test_one_that_cannot_be_deleted_keeps_no_other_from_beginning(
         assert runs.said("a")[1:] == ("KubernetesError", "a policy says no")
 
 
-async def test_a_run_that_the_operator_cannot_cope_with_keeps_no_other_from_beginning(runs: MaintenanceWorld) -> None:
+async def test_a_run_with_an_internal_error_does_not_prevent_others_from_starting(runs: MaintenanceWorld) -> None:
     def fails(method: str, _path: str, body: Mapping[str, Any]) -> Exception | None:
         is_job_of_a = method == "POST" and body.get("kind") == "Job" and body["metadata"]["name"] == "a-driver"
         return ValueError("a mistake of the operator") if is_job_of_a else None
@@ -109,7 +109,7 @@ PULL = {"reason": "ErrImagePull", "message": "no such image"}
         ),
     ],
 )
-async def test_a_driver_that_waits_for_its_executors_tells_why_they_do_not_run(
+async def test_the_status_reports_why_the_executors_of_a_waiting_driver_do_not_run(
     status: JsonObject, why: str, runs: MaintenanceWorld
 ) -> None:
     runs.apply("a", executors=1)
@@ -125,7 +125,7 @@ async def test_a_driver_that_waits_for_its_executors_tells_why_they_do_not_run(
     assert runs.said("a")[2] == "starting"
 
 
-async def test_a_run_that_a_newer_operator_has_begun_goes_on_though_this_one_cannot_read_all_of_it(
+async def test_a_run_started_by_a_newer_operator_continues_despite_an_unknown_field(
     runs: MaintenanceWorld,
 ) -> None:
     runs.apply("a")
@@ -143,7 +143,7 @@ async def test_a_run_that_a_newer_operator_has_begun_goes_on_though_this_one_can
     assert runs.said("b")[0] == "Running"
 
 
-async def test_a_driver_that_is_tried_again_has_its_account_though_somebody_has_deleted_it(
+async def test_a_deleted_service_account_is_created_again_for_a_retried_driver(
     runs: MaintenanceWorld,
 ) -> None:
     runs.apply("a")
@@ -151,13 +151,13 @@ async def test_a_driver_that_is_tried_again_has_its_account_though_somebody_has_
     runs.driver_runs("a")
     await runs.look()
     del runs.api.objects["/api/v1/namespaces/air/serviceaccounts/one-maintenance"]
-    runs.pods_go("a")  # Its node is lost, and Kubernetes can make no other without the account.
+    runs.pods_go("a")  # Its node is lost, and Kubernetes can create no other pod without the account.
     runs.clock.pass_time(RIGHTS_EVERY_S)
     await runs.look()
     assert runs.api.found("ServiceAccount", "one-maintenance") is not None
 
 
-async def test_the_account_of_many_runs_that_begin_is_applied_once(runs: MaintenanceWorld) -> None:
+async def test_the_service_account_of_many_starting_runs_is_applied_once(runs: MaintenanceWorld) -> None:
     for number in range(50):
         runs.apply(f"a-{number}", options={"topic": f"t-{number}", "archive": f"/archive/{number}"})
     await runs.look()
@@ -166,7 +166,7 @@ async def test_the_account_of_many_runs_that_begin_is_applied_once(runs: Mainten
 
 
 class CountingKube(KubeMemory):
-    """Each request takes a while."""
+    """An API server in which each request takes a while."""
 
     def __init__(self, connection: Any) -> None:
         super().__init__(connection)
@@ -183,7 +183,7 @@ class CountingKube(KubeMemory):
             self.under_way -= 1
 
 
-async def test_many_runs_begin_a_few_at_a_time_and_a_failed_look_leaves_nothing_under_way(
+async def test_many_runs_start_a_few_at_a_time_and_a_failed_look_leaves_no_open_request(
     connection: ApiClient,
 ) -> None:
     api = CountingKube(connection)
@@ -198,7 +198,7 @@ async def test_many_runs_begin_a_few_at_a_time_and_a_failed_look_leaves_nothing_
     assert sum(each["spec"]["suspend"] is False for each in api.of_kind("Job")) == 99
 
 
-async def test_a_report_that_cannot_be_read_and_pods_of_others_change_nothing(runs: MaintenanceWorld) -> None:
+async def test_an_unreadable_report_and_pods_of_other_owners_are_ignored(runs: MaintenanceWorld) -> None:
     runs.apply("a")
     runs.apply("b", options=OTHER)
     await runs.look()

@@ -1,4 +1,4 @@
-"""Runs whose backend is Kubeflow's Spark operator. What that does with a SparkApplication is told by the test."""
+"""Runs with Kubeflow's Spark operator as their backend; the tests write what that operator would write."""
 
 import json
 from typing import Any, Final
@@ -32,7 +32,7 @@ async def begun(world: MaintenanceWorld, **spec: Any) -> None:
 
 
 def state(world: MaintenanceWorld, name: str, attempts: int = 1, error: str = "") -> None:
-    """As Kubeflow's operator writes it."""
+    """Write the status of the SparkApplication as Kubeflow's operator does."""
     told = {"state": name, **({"errorMessage": error} if error else {})}
     ended = AT if name in ("COMPLETED", "FAILED") else None
     status = {"applicationState": told, "driverInfo": {}, "executionAttempts": attempts, "terminationTime": ended}
@@ -40,7 +40,7 @@ def state(world: MaintenanceWorld, name: str, attempts: int = 1, error: str = ""
 
 
 def driver(world: MaintenanceWorld, exit_code: int | None = None, **said: Any) -> None:
-    """The pod that Spark made; without an exit code it runs, and has told its progress."""
+    """Create the driver's pod as Spark does; without an exit code it runs and reports its progress."""
     told = {"barnabas.dev/progress": json.dumps(said)} if exit_code is None else {}
     meta = {"name": "a-driver", "labels": dict(run_labels("one", "a", "driver")), "annotations": told}
     ended = {"terminated": {"exitCode": exit_code, "message": json.dumps({"exit": exit_code, **said})}}
@@ -51,7 +51,7 @@ def driver(world: MaintenanceWorld, exit_code: int | None = None, **said: Any) -
     )
 
 
-async def test_a_run_is_a_spark_application_that_is_let_go_once_the_run_is_marked(runs: MaintenanceWorld) -> None:
+async def test_the_spark_application_of_a_run_is_resumed_only_after_the_run_is_marked(runs: MaintenanceWorld) -> None:
     await begun(runs)
     assert runs.job("a") is None
     assert (application(runs) or {})["spec"]["suspend"] is False
@@ -64,7 +64,7 @@ async def test_a_run_is_a_spark_application_that_is_let_go_once_the_run_is_marke
     assert runs.api.found("Service", "a-driver") is not None
 
 
-async def test_its_driver_tells_its_progress_and_its_result(runs: MaintenanceWorld) -> None:
+async def test_the_status_reports_the_progress_and_the_result_of_the_driver(runs: MaintenanceWorld) -> None:
     await begun(runs)
     runs.clock.pass_time(10.0)
     await runs.look()
@@ -92,7 +92,7 @@ async def test_its_driver_tells_its_progress_and_its_result(runs: MaintenanceWor
 
 
 @pytest.mark.parametrize(("code", "reason"), [(2, "InvalidOptions"), (3, "FoundSomething")])
-async def test_an_exit_code_that_is_final_ends_it_though_kubeflow_would_try_again(
+async def test_a_final_exit_code_ends_the_run_although_kubeflow_would_retry(
     code: int, reason: str, runs: MaintenanceWorld
 ) -> None:
     await begun(runs)
@@ -108,7 +108,7 @@ async def test_an_exit_code_that_is_final_ends_it_though_kubeflow_would_try_agai
     assert runs.said("a") == ("Failed", reason, "flights-0 differs")
 
 
-async def test_a_killed_driver_is_tried_again_and_the_last_failure_is_told(runs: MaintenanceWorld) -> None:
+async def test_a_killed_driver_is_retried_and_the_last_failure_is_reported(runs: MaintenanceWorld) -> None:
     await begun(runs)
     state(runs, "FAILING")
     driver(runs, 137)
@@ -128,7 +128,7 @@ async def test_a_killed_driver_is_tried_again_and_the_last_failure_is_told(runs:
     assert runs.said("a") == ("Failed", "JobFailed", "the disk is full")
 
 
-async def test_an_application_that_could_not_be_submitted_tells_why(runs: MaintenanceWorld) -> None:
+async def test_the_status_reports_why_an_application_could_not_be_submitted(runs: MaintenanceWorld) -> None:
     await begun(runs)
     state(runs, "FAILED", error="failed to run spark-submit: forbidden")
     await runs.look()
@@ -136,7 +136,7 @@ async def test_an_application_that_could_not_be_submitted_tells_why(runs: Mainte
     assert runs.said("a") == ("Failed", "JobFailed", said)
 
 
-async def test_a_deadline_counts_all_tries_and_the_next_run_waits_until_its_pods_are_gone(
+async def test_a_deadline_covers_all_attempts_and_the_next_run_waits_until_pods_have_ended(
     runs: MaintenanceWorld,
 ) -> None:
     await begun(runs, activeDeadlineSeconds=60)
@@ -159,7 +159,7 @@ async def test_a_deadline_counts_all_tries_and_the_next_run_waits_until_its_pods
     assert runs.said("b")[0] == "Running"
 
 
-async def test_without_kubeflows_definition_it_waits_and_says_what_to_install(runs: MaintenanceWorld) -> None:
+async def test_a_run_without_kubeflows_definition_waits_and_says_what_to_install(runs: MaintenanceWorld) -> None:
     runs.apply("a", backend="Kubeflow")
     await runs.look()
     phase, reason, message = runs.said("a")
@@ -170,7 +170,7 @@ async def test_without_kubeflows_definition_it_waits_and_says_what_to_install(ru
     assert runs.said("a")[0] == "Running"
 
 
-async def test_one_that_cannot_begin_holds_up_no_other_on_its_topic_and_begins_when_it_can(
+async def test_a_run_that_cannot_start_holds_up_no_other_on_its_topic_and_starts_later(
     runs: MaintenanceWorld,
 ) -> None:
     runs.apply("a", backend="Kubeflow")
@@ -189,10 +189,10 @@ async def test_one_that_cannot_begin_holds_up_no_other_on_its_topic_and_begins_w
     assert (runs.said("b")[0], runs.said("a")[0]) == ("Succeeded", "Running")
 
 
-async def test_where_nobody_may_list_spark_applications_runs_of_jobs_go_on_and_the_others_say_so(
+async def test_runs_by_jobs_continue_and_others_report_why_if_applications_cannot_be_listed(
     runs: MaintenanceWorld,
 ) -> None:
-    """For example with a role that is older than the operator: nobody can tell whether such a run is under way."""
+    """For example, the role is older than the operator; then it is unknown whether such a run is in progress."""
     await begun(runs)
     runs.apply("b", job="skew", options={"report": "/archive/b"})
     runs.apply("c", backend="Kubeflow", job="skew", options={"report": "/archive/c"})
@@ -216,7 +216,7 @@ async def test_where_nobody_may_list_spark_applications_runs_of_jobs_go_on_and_t
     assert (runs.said("a")[0], runs.said("c")[0], runs.said("e")[0]) == ("Succeeded", "Running", "Running")
 
 
-async def test_a_definition_that_lacks_a_field_ends_it_before_anything_is_made(runs: MaintenanceWorld) -> None:
+async def test_a_definition_that_lacks_a_field_fails_the_run_before_anything_is_created(runs: MaintenanceWorld) -> None:
     unknown = KubeRefused(400, "BadRequest", 'strict decoding error: unknown field "spec.suspend"')
     runs.api.refuse = lambda method, path, _: unknown if method == "POST" and path.startswith(GROUP) else None
     await begun(runs)
@@ -225,7 +225,7 @@ async def test_a_definition_that_lacks_a_field_ends_it_before_anything_is_made(r
     assert runs.api.found("Service", "a-driver") is None
 
 
-async def test_one_that_is_deleted_goes_when_its_application_and_its_pods_are_gone(runs: MaintenanceWorld) -> None:
+async def test_a_deleted_run_is_removed_after_its_application_and_its_pods(runs: MaintenanceWorld) -> None:
     await begun(runs)
     state(runs, "RUNNING")
     driver(runs, phase="archiving")
@@ -238,7 +238,7 @@ async def test_one_that_is_deleted_goes_when_its_application_and_its_pods_are_go
     assert runs.api.found(KIND, "a") is None
 
 
-async def test_one_whose_application_was_deleted_is_lost_and_not_run_again(runs: MaintenanceWorld) -> None:
+async def test_a_run_whose_application_was_deleted_is_lost_and_not_run_again(runs: MaintenanceWorld) -> None:
     await begun(runs)
     del runs.api.objects[PATH]
     runs.restart()
@@ -248,7 +248,7 @@ async def test_one_whose_application_was_deleted_is_lost_and_not_run_again(runs:
     assert application(runs) is None
 
 
-async def test_an_application_of_that_name_that_is_somebody_elses_is_left_alone(runs: MaintenanceWorld) -> None:
+async def test_an_application_with_another_owner_and_the_runs_name_is_left_unchanged(runs: MaintenanceWorld) -> None:
     runs.api.put({"kind": "SparkApplication", "metadata": {"name": "a", "labels": {}}, "spec": {}})
     await begun(runs)
     said = "SparkApplication a already exists and has another owner; delete the object, or rename the MaintenanceJob"

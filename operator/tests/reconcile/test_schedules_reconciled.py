@@ -1,4 +1,4 @@
-"""Schedules come and go with their entries, and so do the rights of the pods that start runs."""
+"""Schedules are created and deleted with their entries, and so are the rights of pods that start runs."""
 
 from harness.maintenance_world import ARCHIVE, VOLUMES
 from harness.worker_world import World, resource
@@ -13,7 +13,7 @@ def declare(here: World, generation: int, *entries: object) -> None:
     here.api.put({**body, "metadata": {**body["metadata"], "generation": generation}})
 
 
-async def test_with_the_last_entry_the_right_to_start_runs_goes(here: World) -> None:
+async def test_the_right_to_start_runs_is_removed_with_the_last_entry(here: World) -> None:
     declare(here, 1, NIGHTLY, {**NIGHTLY, "name": "weekly"})
     assert await here.round()
     declare(here, 2, NIGHTLY)
@@ -29,7 +29,7 @@ async def test_with_the_last_entry_the_right_to_start_runs_goes(here: World) -> 
     assert all(here.api.found(kind, STARTER) is not None for kind in RIGHTS), "an entry is there again"
 
 
-async def test_an_account_of_that_name_that_is_somebody_elses_stays(here: World) -> None:
+async def test_a_service_account_of_another_owner_is_not_deleted(here: World) -> None:
     here.api.put({"kind": "ServiceAccount", "metadata": {"name": STARTER, "labels": {}}})
     declare(here, 1)
     assert await here.round()

@@ -1,4 +1,4 @@
-"""An open Cluster is secured by an edit, over an API server of a few dicts."""
+"""An open Cluster is secured by an edit, over an API server in memory."""
 
 from barnabas_operator.kube.gather import REVISION
 from barnabas_operator.planning.object_names import SECURITY_STAGE
@@ -55,7 +55,7 @@ def stored(here: World) -> JsonObject:
     return here.api.found("Cluster", "one") or {}
 
 
-async def test_a_cluster_that_says_nothing_of_security_is_secured_and_names_the_secret_of_its_administrator(
+async def test_a_cluster_is_secured_by_default_and_names_the_secret_of_its_administrator(
     here: World,
 ) -> None:
     here.api.put(resource("Cluster", "one", insecure=False))
@@ -72,7 +72,7 @@ async def test_a_cluster_that_says_nothing_of_security_is_secured_and_names_the_
     )
 
 
-async def test_an_open_cluster_from_before_becomes_insecure_once_and_no_broker_restarts(here: World) -> None:
+async def test_an_open_cluster_of_an_older_release_is_marked_insecure_once_without_a_restart(here: World) -> None:
     declare(here, PLAIN)
     await here.round()
     assert await settled(here, "") == [""]
@@ -90,7 +90,7 @@ async def test_an_open_cluster_from_before_becomes_insecure_once_and_no_broker_r
     assert [reason for reason, _ in here.api.events()].count("MarkedInsecure") == 1
 
 
-async def test_an_open_listener_of_a_new_cluster_starts_no_broker_and_does_not_become_insecure(here: World) -> None:
+async def test_a_new_cluster_with_an_open_listener_is_refused_and_not_marked_insecure(here: World) -> None:
     here.api.put(resource("Cluster", "one", insecure=False, listeners=[PLAIN]))
     for _ in range(2):
         await here.round()
@@ -99,7 +99,7 @@ async def test_an_open_listener_of_a_new_cluster_starts_no_broker_and_does_not_b
     assert stored(here)["spec"]["insecure"] is False
 
 
-async def test_an_edit_secures_a_cluster_in_three_restarts_of_each_broker_and_says_each(here: World) -> None:
+async def test_an_edit_secures_a_cluster_in_three_reported_restarts_of_each_broker(here: World) -> None:
     declare(here, PLAIN)
     await here.round()
     assert await settled(here, "") == [""]

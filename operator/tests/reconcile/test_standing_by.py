@@ -1,4 +1,4 @@
-"""An operator that stands by writes nothing, and knows what its webhook has to know; it begins to act, and ends."""
+"""An operator without the lease writes nothing, but serves its webhook; with the lease it writes."""
 
 import asyncio
 import math
@@ -26,7 +26,7 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_an_operator_that_stands_by_answers_for_the_webhook_and_acts_when_it_may(connection: ApiClient) -> None:
+async def test_an_operator_without_the_lease_serves_the_webhook_and_writes_nothing(connection: ApiClient) -> None:
     brokers = BrokersMemory()
     api, inventory, leadership = KubeMemory(connection), Inventory(), Leadership(time.monotonic)
     environment = environment_of(api, brokers, leadership=leadership)
@@ -55,7 +55,7 @@ async def test_an_operator_that_stands_by_answers_for_the_webhook_and_acts_when_
     await workers.close()
 
 
-async def test_who_hears_late_that_a_cluster_goes_takes_nothing_from_the_one_that_was_made_again(
+async def test_a_late_event_of_a_deleted_cluster_deletes_nothing_of_its_successor(
     connection: ApiClient,
 ) -> None:
     api, inventory = KubeMemory(connection), Inventory()
@@ -74,7 +74,7 @@ async def test_who_hears_late_that_a_cluster_goes_takes_nothing_from_the_one_tha
 
 
 class SlowBrokers(BrokersMemory):
-    """It takes a while to connect to them."""
+    """Brokers to which a connection takes a while."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -89,7 +89,7 @@ class SlowBrokers(BrokersMemory):
         self.is_closed.set()
 
 
-async def test_a_connection_that_comes_about_after_the_end_of_its_worker_is_closed(connection: ApiClient) -> None:
+async def test_a_connection_that_opens_after_the_end_of_its_worker_is_closed(connection: ApiClient) -> None:
     brokers = SlowBrokers()
     api, inventory = KubeMemory(connection), Inventory()
     workers = ClusterWorkers(inventory, environment_of(api, brokers), OperatorMetrics(inventory))

@@ -1,4 +1,4 @@
-"""Statuses as they are written: once, as long as the API server takes them, and each for itself."""
+"""Statuses are written once, with the length that the API server accepts, and independently."""
 
 from typing import Any
 
@@ -45,7 +45,7 @@ def condition(api: KubeMemory, name: str = "flights") -> dict[str, Any]:
     return dict(found["status"]["conditions"][0])
 
 
-async def test_what_the_watch_has_not_told_yet_is_not_written_again(api: KubeMemory, writer: StatusWriter) -> None:
+async def test_a_status_is_not_written_twice_before_the_watch_reports_it(api: KubeMemory, writer: StatusWriter) -> None:
     stale = a_topic(api)
     await writer.write([told(stale, BROKEN, EARLY)])
     written = list(api.writes)
@@ -57,20 +57,20 @@ async def test_what_the_watch_has_not_told_yet_is_not_written_again(api: KubeMem
     assert condition(api)["message"] == "never"
 
 
-async def test_what_others_made_of_a_status_since_is_mended(api: KubeMemory, writer: StatusWriter) -> None:
+async def test_a_status_that_others_have_changed_is_written_again(api: KubeMemory, writer: StatusWriter) -> None:
     body = a_topic(api)
     await writer.write([told(body, BROKEN, EARLY)])
     await writer.write([told(api.put(body), BROKEN, LATE)])
     assert condition(api)["lastTransitionTime"] == LATE
 
 
-async def test_a_message_is_as_long_as_a_condition_may_be(api: KubeMemory, writer: StatusWriter) -> None:
+async def test_a_long_message_is_cut_to_the_limit_of_a_condition(api: KubeMemory, writer: StatusWriter) -> None:
     body = a_topic(api)
     await writer.write([told(body, Refusal("InvalidSpec", "x" * 2 * MESSAGE_LENGTH_MAX), EARLY)])
     assert condition(api)["message"] == "x" * (MESSAGE_LENGTH_MAX - 3) + "..."
 
 
-async def test_a_status_that_is_refused_holds_no_other_up(api: KubeMemory, writer: StatusWriter) -> None:
+async def test_a_refused_status_holds_up_no_other(api: KubeMemory, writer: StatusWriter) -> None:
     bodies = [a_topic(api, name) for name in ("bad", "good")]
 
     def refuse(_method: str, path: str, _body: object) -> Exception | None:

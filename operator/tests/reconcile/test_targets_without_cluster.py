@@ -1,4 +1,4 @@
-"""What a reset has scaled down is scaled up when its Cluster goes, or has gone."""
+"""A target that a reset has scaled down is scaled up when its Cluster is deleted or missing."""
 
 import asyncio
 
@@ -25,7 +25,7 @@ STATUS = {"groupId": "billing", "cluster": "one", "observedGeneration": 1, "cond
 
 
 def put_resetting(api: KubeMemory, *, goes: bool) -> JsonObject:
-    """The resource, whose reset has scaled the target down."""
+    """Create and return a resource whose reset has scaled the target down."""
     before = before_text(BeforeReset("billing", "a", 3))
     meta = {"name": "app", "namespace": "air", "annotations": {BEFORE_RESET: before}}
     api.put({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": meta, "spec": {"replicas": 0}})
@@ -48,7 +48,7 @@ async def test_a_target_does_not_stay_at_0_when_the_cluster_of_its_group_is_dele
     assert (here.api.found("ConsumerGroup", "billing") is None) == goes
 
 
-async def test_a_target_that_may_not_be_scaled_keeps_no_cluster_from_going(here: World) -> None:
+async def test_a_target_that_may_not_be_scaled_does_not_prevent_the_deletion_of_a_cluster(here: World) -> None:
     here.api.put(resource("Cluster", "one", goes=True, held=True))
     put_resetting(here.api, goes=True)
     here.api.refuse = refuses("/deployments/", KubeRefused(403, "Forbidden", "the namespace ends"))
@@ -58,7 +58,7 @@ async def test_a_target_that_may_not_be_scaled_keeps_no_cluster_from_going(here:
 
 
 @pytest.mark.parametrize("goes", [True, False], ids=["deleted", "kept"])
-async def test_a_target_does_not_stay_at_0_where_there_is_no_cluster_any_more(
+async def test_a_target_does_not_stay_at_0_if_its_cluster_does_not_exist_any_more(
     goes: bool, connection: ApiClient
 ) -> None:
     api, inventory = KubeMemory(connection), Inventory()

@@ -1,4 +1,4 @@
-"""Users in the rounds over a Cluster: Secrets, passwords, and what becomes of them."""
+"""Users in the rounds of a Cluster: their Secrets, their passwords and their deletion."""
 
 from base64 import b64decode, b64encode
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ def secret(world: World, name: str = "alice") -> dict[str, str]:
     return {key: b64decode(text).decode() for key, text in found["data"].items() if key != "user.p12"}
 
 
-async def test_a_user_gets_a_password_and_a_secret_which_are_taken_from_it_again(here: World) -> None:
+async def test_a_user_gets_a_password_and_a_secret_and_loses_its_account_when_it_is_deleted(here: World) -> None:
     here.api.put(resource("Cluster", "one"))
     here.api.put(user(quotas={"producerByteRate": 5, "controllerMutationRate": 5}))
     await here.round()
@@ -70,7 +70,7 @@ async def test_another_value_of_the_annotation_rotates_the_password(here: World)
     assert here.said("User", "alice")[0] == "True"
 
 
-async def test_a_secret_of_somebody_else_is_never_written(here: World) -> None:
+async def test_a_secret_of_another_owner_is_never_written(here: World) -> None:
     here.api.put(resource("Cluster", "one"))
     theirs = {"kind": "Secret", "metadata": {"name": "alice"}, "data": {"ca.key": b64encode(b"theirs").decode()}}
     here.api.put(theirs)
@@ -83,7 +83,7 @@ async def test_a_secret_of_somebody_else_is_never_written(here: World) -> None:
     assert not here.brokers.accounts
 
 
-async def test_of_many_users_the_first_are_ready_before_the_last_are_begun(here: World) -> None:
+async def test_the_first_of_many_users_are_ready_before_work_on_the_last_begins(here: World) -> None:
     here.api.put(resource("Cluster", "one"))
     for number in range(PART + 1):
         here.api.put(user(f"user-{number:04d}"))
@@ -102,7 +102,7 @@ async def test_of_many_users_the_first_are_ready_before_the_last_are_begun(here:
     assert "status" not in last
 
 
-async def test_a_secret_that_an_operator_made_before_it_ended_keeps_its_password(here: World) -> None:
+async def test_a_secret_created_by_an_operator_that_died_keeps_its_password(here: World) -> None:
     here.api.put(resource("Cluster", "one"))
     owner = {"kind": "User", "name": "alice", "uid": "alice"}
     meta = {"name": "alice", "ownerReferences": [owner]}
@@ -123,7 +123,7 @@ async def test_a_secret_that_an_operator_made_before_it_ended_keeps_its_password
 
 
 @pytest.mark.parametrize("name", ["operator", "broker", "lag-exporter", "maintenance"])
-async def test_no_user_may_have_the_name_of_what_works_for_the_cluster(name: str, here: World) -> None:
+async def test_a_user_may_not_have_the_name_of_a_component_of_the_cluster(name: str, here: World) -> None:
     here.api.put(resource("Cluster", "one"))
     here.api.put(user("mallory", username=f"CN=one-{name},O=barnabas.dev"))
     await here.round()
@@ -133,7 +133,7 @@ async def test_no_user_may_have_the_name_of_what_works_for_the_cluster(name: str
     assert not here.brokers.accounts
 
 
-async def test_a_user_without_what_it_needs_says_so_and_goes_on_when_it_is_there(here: World) -> None:
+async def test_a_user_reports_what_is_missing_and_is_reconciled_when_that_exists(here: World) -> None:
     ref = {"valueFrom": {"secretKeyRef": {"name": "theirs", "key": "pw"}}}
     here.api.put(resource("Cluster", "one"))
     here.api.put(user("bob", authentication={**SCRAM, "password": ref}))

@@ -1,4 +1,4 @@
-"""What is written of a resource comes back from the API server as the same."""
+"""The status of a resource that is written is read back from the API server unchanged."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""The roles of one kind: each lets people do nothing with anything else."""
+"""The role of a kind gives rights to no other kind."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from barnabas_operator.resources.kinds import KINDS
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_the_role_of_a_kind_is_about_that_kind_alone(name: str) -> None:
+def test_the_role_of_a_kind_gives_rights_to_that_kind_only(name: str) -> None:
     kind = KINDS[name]
     (role,) = (each for each in cluster_roles() if each["metadata"]["name"] == edit_role(kind))
     assert {group for rule in role["rules"] for group in rule["apiGroups"]} == {"barnabas.dev"}

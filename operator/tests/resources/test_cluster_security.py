@@ -1,4 +1,4 @@
-"""What the security of a Cluster on Kubernetes is, of what its spec says and leaves out."""
+"""The security of a Cluster on Kubernetes, from the fields of its spec and their defaults."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -44,7 +44,7 @@ def body_of(spec: JsonObject, status: JsonObject) -> JsonObject:
 
 
 @pytest.mark.parametrize("name", CLUSTERS)
-def test_a_cluster_is_secured_unless_it_is_from_before_or_says_that_it_is_insecure(name: str) -> None:
+def test_a_cluster_is_secured_unless_it_is_declared_insecure_or_of_an_older_release(name: str) -> None:
     spec, status, listeners, authorization, insecure = CLUSTERS[name]
     body = body_of(spec, status)
     for found in (resource_of(Cluster, body).spec, readable_part(Cluster, body).spec):
@@ -61,5 +61,5 @@ def test_a_cluster_is_secured_unless_it_is_from_before_or_says_that_it_is_insecu
         ({"listeners": [PLAIN]}, SERVED, False),
     ],
 )
-def test_only_an_open_cluster_from_before_is_made_insecure(spec: Any, status: Any, is_made: bool) -> None:
+def test_only_an_open_cluster_of_an_older_release_is_marked_insecure(spec: Any, status: Any, is_made: bool) -> None:
     assert is_made_insecure(body_of(spec, status)) is is_made

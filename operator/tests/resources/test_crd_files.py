@@ -1,4 +1,4 @@
-"""The files in crds/ are what the types say, and the chart has the same."""
+"""The files in crds/ are generated from the types, and the chart has the same files."""
 
 from pathlib import Path
 from typing import Any
@@ -17,11 +17,11 @@ MADE = definitions()
 
 
 @pytest.mark.parametrize("made", MADE, ids=[each["metadata"]["name"] for each in MADE])
-def test_the_file_that_people_apply_is_the_one_that_the_types_make(made: dict[str, Any]) -> None:
+def test_each_crd_file_is_up_to_date_with_the_types(made: dict[str, Any]) -> None:
     file = CRDS / f"{made['metadata']['name']}.yaml"
-    assert YAML(typ="safe").load(file) == made, "make crds writes it"
+    assert YAML(typ="safe").load(file) == made, "run make crds to write the file"
 
 
-def test_the_chart_has_the_very_files() -> None:
+def test_the_chart_has_the_same_crd_files() -> None:
     people, chart = ({file.name: file.read_text() for file in folder.iterdir()} for folder in (CRDS, OF_THE_CHART))
-    assert chart == people, "make crds (and remove what is no more)"
+    assert chart == people, "run make crds, and remove the files of deleted kinds"

@@ -1,4 +1,4 @@
-"""The manifests and fields that pages show are those that the types have."""
+"""The manifests and fields in pages agree with the types."""
 
 import re
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ def manifests_of(page: Path) -> Iterator[str]:
 
 
 def problems_of(file: Path, text: str) -> Iterator[str]:
-    """Yield what is wrong, for `barnabas up` or for Kubernetes, by what the file is for."""
+    """Yield the problems of the manifests for `barnabas up` or for Kubernetes, depending on the file."""
     found = parse_manifests({file.name: text})
     assert found.errors == ()
     for each in found.declared:
@@ -42,7 +42,7 @@ def problems_of(file: Path, text: str) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_manifests_in_pages_are_right(page: Path) -> None:
+def test_manifests_in_pages_are_valid(page: Path) -> None:
     for text in manifests_of(page):
         if f"kind: {MAINTENANCE_JOB.name}" in text:  # `barnabas up` does not read it.
             run = resource_of(MaintenanceJob, YAML(typ="safe").load(text))
@@ -52,12 +52,12 @@ def test_manifests_in_pages_are_right(page: Path) -> None:
 
 
 @pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: str(file.relative_to(ROOT)))
-def test_examples_are_right(file: Path) -> None:
+def test_examples_are_valid(file: Path) -> None:
     assert list(problems_of(file, file.read_text())) == []
 
 
 def has_field(kind: Kind, path: str) -> bool:
-    """Whether the schema has such a field; below one that is free all are allowed."""
+    """True if the schema has this field; below a field with free content all fields are allowed."""
     schema: Any = crd_of(kind)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     for name in path.replace("[]", "").split("."):
         schema = schema.get("items", schema)
@@ -69,10 +69,10 @@ def has_field(kind: Kind, path: str) -> bool:
     return True
 
 
-def test_the_translation_names_fields_that_there_are() -> None:
+def test_the_translation_from_strimzi_names_only_existing_fields() -> None:
     rows = [row.split(" | ") for row in TRANSLATION.splitlines() if row.startswith("| ")]
     named = {path for row in rows for path in re.findall(r"`(spec\.[\w.\[\]]+)`", row[-1])}
-    # What stands below an entry that was named in the same cell is a field of Kubernetes.
+    # A field below an entry that the same cell names is a field of Kubernetes.
     ours = named - {"spec.loadBalancerClass"}
     assert len(ours) > 25
     assert {path for path in ours if not any(has_field(kind, path) for kind in KINDS.values())} == set()

@@ -1,4 +1,4 @@
-"""Manifests are read strictly, and every error names its place, field, value and what is allowed."""
+"""Manifests are read strictly, and every error names its position, field, value and what is allowed."""
 
 import textwrap
 
@@ -156,11 +156,11 @@ ERRORS = {
 
 
 @pytest.mark.parametrize(("text", "message"), ERRORS.values(), ids=ERRORS.keys())
-def test_an_error_is_told_with_place_and_range(text: str, message: str) -> None:
+def test_an_error_is_reported_with_its_position_and_what_is_allowed(text: str, message: str) -> None:
     assert message in errors_of(text)
 
 
-def test_places_count_from_the_files_beginning_in_whatever_document() -> None:
+def test_positions_count_from_the_start_of_the_file_in_every_document() -> None:
     topic = TOPIC.replace("flights", "a")
     text = f"# head\n--- # one\n{topic}spec: {{}}\n---\n\n{TOPIC}spec:\n  partitions: x\n...\n---\n- --- no\n"
     assert [str(error).partition(": ")[0] for error in parse_manifests({"a.yaml": text}).errors] == [
@@ -175,7 +175,7 @@ def test_a_file_with_directives_is_read() -> None:
     ]
 
 
-def test_every_error_of_every_document_and_file_is_told_at_once() -> None:
+def test_all_errors_of_all_documents_and_files_are_reported_at_once() -> None:
     broken = TOPIC + "spec: {partitions: 0, replicas: 0}\n---\n" + CLUSTER + "spec: {volumes: []}\n"
     errors = parse_manifests({"a.yaml": broken, "b.yaml": "x: [\n"}).errors
     assert [(error.place.file, error.place.line) for error in errors] == [
@@ -186,14 +186,14 @@ def test_every_error_of_every_document_and_file_is_told_at_once() -> None:
     ]
 
 
-def test_a_resource_declared_twice_is_an_error_that_names_both_places() -> None:
+def test_a_resource_declared_twice_is_an_error_that_names_both_positions() -> None:
     manifests = parse_manifests({"a.yaml": TOPIC + "spec: {}\n", "b.yaml": "---\n" + TOPIC + "spec: {}\n"})
     assert [str(error) for error in manifests.errors] == [
         "b.yaml:4:18: metadata.name is 'flights', but a.yaml:3:18 already declares this Topic"
     ]
 
 
-def test_a_resource_as_the_api_server_gives_it_is_read() -> None:
+def test_a_resource_in_the_form_of_the_api_server_is_read() -> None:
     text = textwrap.dedent("""\
         apiVersion: barnabas.dev/v1alpha1
         kind: Topic
@@ -232,7 +232,7 @@ YAML_VALUES = st.recursive(
         st.sampled_from(["partitions", "replicas", "config", "pause", "topicName", "deletionPolicy", "x"]), YAML_VALUES
     )
 )
-def test_any_spec_is_either_read_or_refused_with_a_place(spec: dict[str, object]) -> None:
+def test_any_spec_is_either_read_or_refused_with_a_position(spec: dict[str, object]) -> None:
     text = TOPIC + "spec: " + msgspec.json.encode(spec).decode() + "\n"
     manifests = parse_manifests({"a.yaml": text})
     assert (len(manifests.declared) == 1) != bool(manifests.errors)

@@ -24,7 +24,7 @@ VALUES = {
 
 
 @pytest.mark.parametrize("written", VALUES)
-def test_a_quantity_stands_for_its_value(written: str | int) -> None:
+def test_a_quantity_is_parsed_as_in_kubernetes(written: str | int) -> None:
     assert quantity_value(written) == VALUES[written]
 
 
@@ -39,5 +39,5 @@ HINTS = {
 
 
 @pytest.mark.parametrize("written", HINTS)
-def test_what_was_meant_is_told_as_kubernetes_takes_it(written: str) -> None:
+def test_a_hint_for_a_wrong_quantity_names_the_form_that_kubernetes_accepts(written: str) -> None:
     assert quantity_hint(written) == HINTS[written]

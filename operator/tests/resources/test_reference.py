@@ -1,4 +1,4 @@
-"""People read of every field what it does, and what counts where it is left out."""
+"""The reference describes every field, with its default."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -23,13 +23,13 @@ def fields(schema: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Map
 
 
 def own_words(field: Mapping[str, Any]) -> str:
-    """What the description says besides bounds and default."""
+    """Return the description, or nothing if it has only bounds and a default."""
     described: str = field.get("description", "")
     return "" if described.startswith(("Default: ", "default: ", "Allowed: ", "allowed: ")) else described
 
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=list(KINDS))
-def test_every_field_says_what_it_does_and_what_its_default_is(kind: Kind) -> None:
+def test_every_field_has_a_description_and_its_default(kind: Kind) -> None:
     root = crd_of(kind)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     told = dict(fields({"properties": {part: root["properties"][part] for part in ("spec", "status")}}))
     assert [path for path, field in told.items() if own_words(field) == ""] == []
@@ -38,8 +38,8 @@ def test_every_field_says_what_it_does_and_what_its_default_is(kind: Kind) -> No
     assert [path for path, field in filled_in.items() if "Default: " not in field["description"]] == []
 
 
-def test_the_page_is_the_one_that_the_types_make() -> None:
-    assert PAGE.read_text() == reference_text(), "make crds writes it"
+def test_the_reference_page_is_up_to_date_with_the_types() -> None:
+    assert PAGE.read_text() == reference_text(), "run make crds to write the page"
 
 
 WORDS: dict[str, tuple[dict[str, Any], str]] = {
@@ -58,6 +58,6 @@ WORDS: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("name", WORDS)
-def test_descriptions_tell_what_kubectl_explain_leaves_out(name: str) -> None:
+def test_descriptions_contain_the_defaults_and_bounds_that_kubectl_explain_omits(name: str) -> None:
     schema, described = WORDS[name]
     assert with_words(schema)["description"] == described

@@ -1,4 +1,4 @@
-"""What is written as YAML is read again as the same."""
+"""A resource that is written as YAML is read back unchanged."""
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -25,7 +25,7 @@ CONFIG_VALUES = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=
 
 @settings(suppress_health_check=[HealthCheck.too_slow])
 @given(config=st.dictionaries(TEXTS, CONFIG_VALUES, max_size=5), label=TEXTS, why=TEXTS)
-def test_any_config_and_message_survive(config: dict[str, ConfigValue], label: str, why: str) -> None:
+def test_any_config_and_message_are_read_back_unchanged(config: dict[str, ConfigValue], label: str, why: str) -> None:
     condition = Condition(type="Ready", status="False", reason="R", message=why, last_transition_time="2026-01-01")
     written = Topic(
         metadata=ObjectMeta(name="t", labels={label: why}),
@@ -37,7 +37,7 @@ def test_any_config_and_message_survive(config: dict[str, ConfigValue], label: s
     assert manifests.declared[0].resource == written
 
 
-def test_the_text_is_as_people_would_write_it() -> None:
+def test_the_yaml_text_has_the_form_that_people_write() -> None:
     status = ClusterStatus(listeners=(ListenerStatus(name="plain", bootstrap_servers="127.0.0.1:9092"),))
     spec = ClusterSpec(brokers=Brokers(replicas=3), storage=Storage(volumes=(Volume(id=0), Volume(id=1))))
     cluster = Cluster(metadata=ObjectMeta(name="quickstart"), spec=spec, status=status)

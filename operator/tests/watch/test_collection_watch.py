@@ -1,4 +1,4 @@
-"""What is heard of a collection, whatever breaks off: each object that is there, each change, each that has gone."""
+"""A watch of a collection reports each object, each change and each deletion, even after interruptions."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping
@@ -31,7 +31,7 @@ def topic(name: str, version: int, uid: str = "u") -> Body:
 
 
 class ScriptedApi(KubeApi):
-    """Each life is the pages of a list, then the events of a stream. After the last one the API server says no more."""
+    """An API server with a script of lists in pages, each followed by events; at the end it is silent."""
 
     def __init__(self, connection: ApiClient, *lives: tuple[Iterable[Listed], Iterable[Any]]) -> None:
         super().__init__(connection)
@@ -59,7 +59,7 @@ class ScriptedApi(KubeApi):
 
 
 def heard(*lives: tuple[Iterable[Listed], Iterable[Any]], failing: str = "") -> list[str]:
-    """Names of Topics as they are heard of, with a minus where they have gone; `!` and the kind for an error."""
+    """Return the names of reported Topics, with a minus if they are deleted; an error is `!` and the kind."""
     told: list[str] = []
 
     def hear(body: Mapping[str, Any], *, is_gone: bool) -> None:
@@ -86,13 +86,13 @@ def heard(*lives: tuple[Iterable[Listed], Iterable[Any]], failing: str = "") -> 
     return told
 
 
-def test_all_that_is_listed_and_each_change_is_heard() -> None:
+def test_the_watch_reports_every_listed_object_and_every_change() -> None:
     events = [("MODIFIED", topic("a", 6)), ("ADDED", topic("c", 7)), ("DELETED", topic("b", 8))]
     assert heard(([[topic("a", 1)], [topic("b", 2)]], events)) == ["a", "b", "a", "c", "-b"]
 
 
 @pytest.mark.parametrize("break_off", [[], [KubeUnreachable("cut")], [("ERROR", {"code": 410, "reason": "Expired"})]])
-def test_what_happened_while_no_stream_ran_is_heard_and_the_rest_is_not_heard_twice(break_off: list[Any]) -> None:
+def test_changes_while_no_stream_ran_are_reported_and_other_objects_are_not_repeated(break_off: list[Any]) -> None:
     before = [topic("same", 1), topic("changed", 2), topic("gone", 3), topic("again", 4)]
     after = [topic("same", 1), topic("changed", 8), topic("again", 9, "other"), topic("new", 10)]
     again = heard(([before], break_off), ([after], []))[len(before) :]
@@ -100,16 +100,16 @@ def test_what_happened_while_no_stream_ran_is_heard_and_the_rest_is_not_heard_tw
 
 
 @pytest.mark.parametrize("error", [KubeUnreachable("away"), KubeRefused(403, "Forbidden", "not yet"), ValueError("?")])
-def test_a_list_that_fails_half_way_is_not_heard(error: Exception) -> None:
+def test_a_list_that_fails_half_way_is_not_reported(error: Exception) -> None:
     assert heard(([[topic("deleted-since", 1)], error], []), ([[topic("a", 2)]], [])) == ["a"]
 
 
-def test_a_version_that_goes_back_ends_the_operator() -> None:
+def test_a_resource_version_that_goes_back_stops_the_operator() -> None:
     with pytest.raises(MustEnd, match=RESTORED):
         heard(([[topic("a", 1)]], [("BOOKMARK", topic("", 9))]), ([[topic("a", 5)]], []))
 
 
-def test_an_object_that_cannot_be_processed_is_logged_and_counted_and_the_others_are_heard(
+def test_an_object_that_cannot_be_processed_is_logged_and_counted_and_holds_up_no_other(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     assert heard(([[topic("bad", 1), topic("good", 2)]], []), failing="bad") == ["!Topic", "good"]
@@ -117,7 +117,7 @@ def test_an_object_that_cannot_be_processed_is_logged_and_counted_and_the_others
     assert record.getMessage() == "Topic air/bad could not be processed"
 
 
-async def test_no_worker_begins_before_every_kind_of_its_namespace_is_listed(connection: ApiClient) -> None:
+async def test_no_worker_starts_before_every_kind_of_its_namespace_is_listed(connection: ApiClient) -> None:
     """A younger Topic must not take the topic of an older one that is listed later."""
     api, inventory = KubeMemory(connection), Inventory()
     api.put(resource("Cluster", "one", pause=True))

@@ -1,4 +1,4 @@
-"""Whose credentials kopf watches with: those that the operator writes with."""
+"""kopf watches with the credentials with which the operator writes."""
 
 import asyncio
 import json
@@ -29,14 +29,14 @@ def first_login() -> kopf.ConnectionInfo | None:
     )
 
 
-def test_a_kubeconfig_that_nobody_named_is_not_watched_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_default_kubeconfig_is_not_used_for_watches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_kubeconfig(tmp_path / ".kube" / "config", "http://another-api-server.invalid")
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("KUBECONFIG", raising=False)
-    assert first_login() is None, "this is no pod"
+    assert first_login() is None, "only a pod has other credentials"
 
 
-def test_the_kubeconfig_that_is_named_is_watched_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_kubeconfig_of_the_environment_is_used_for_watches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_kubeconfig(tmp_path / "kubeconfig", "http://api-server.invalid")
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
     found = first_login()

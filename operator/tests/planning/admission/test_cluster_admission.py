@@ -1,4 +1,4 @@
-"""What is told to whoever applies a Cluster, before it is stored."""
+"""The webhook's refusals and warnings about a Cluster, before it is stored."""
 
 from collections.abc import Mapping
 
@@ -20,7 +20,7 @@ def cluster(**spec: object) -> JsonObject:
 
 
 def at_level(level: int, **spec: object) -> JsonObject:
-    """A Cluster whose brokers go by that level of the metadata."""
+    """Return a Cluster whose brokers have finalized that level of the metadata."""
     return {**cluster(**spec), "status": {"metadataVersion": level}}
 
 
@@ -143,12 +143,12 @@ CLUSTERS: Mapping[str, tuple[JsonObject | None, JsonObject | None, str | None]] 
 
 
 @pytest.mark.parametrize("name", CLUSTERS)
-def test_a_cluster_is_refused_for_what_brokers_would_not_start_with(name: str) -> None:
+def test_a_cluster_is_refused_for_invalid_or_unsafe_changes(name: str) -> None:
     old, new, refusal = CLUSTERS[name]
     assert review(old, new, AdmissionContext()).refusal == refusal
 
 
-def test_a_setting_without_effect_is_told_once_and_not_with_every_later_change() -> None:
+def test_a_setting_without_effect_causes_a_warning_only_once() -> None:
     before = cluster(storage={}, config={"num.io.threads": 4})
     told = review(None, before, AdmissionContext()).warnings
     assert len(told) == 1
@@ -159,7 +159,7 @@ def test_a_setting_without_effect_is_told_once_and_not_with_every_later_change()
     )
 
 
-def test_addresses_without_effect_are_told_once() -> None:
+def test_addresses_without_effect_cause_a_warning_only_once() -> None:
     listeners = [
         {"name": "plain", "advertisedHost": "localhost"},
         {**BALANCED, "preferredNodePortAddressType": "ExternalDNS"},
@@ -182,14 +182,14 @@ def test_addresses_without_effect_are_told_once() -> None:
     )
 
 
-def test_disks_that_nobody_asked_for_are_told_once() -> None:
+def test_a_missing_declaration_of_disks_causes_a_warning_only_once() -> None:
     (told,) = review(None, cluster(), AdmissionContext()).warnings
     assert told == "spec.storage is missing, so each broker gets a disk of 10Gi, which can grow but never shrink"
     assert review(cluster(), cluster(pause=True), AdmissionContext()).warnings == ()
     assert review(None, cluster(storage={"volumes": [{"id": 0}]}), AdmissionContext()).warnings == ()
 
 
-def test_insecure_that_no_listener_needs_brings_a_warning() -> None:
+def test_insecure_causes_a_warning_if_no_listener_needs_it() -> None:
     disks = {"volumes": [{"id": 0}]}
     (told,) = review(None, cluster(storage=disks, listeners=[SAFE]), AdmissionContext()).warnings
     assert told.startswith("spec.insecure is true, although every listener has TLS or authentication; ")
@@ -202,7 +202,7 @@ def annotated(**annotations: str) -> JsonObject:
     return {**declared, "metadata": {**declared["metadata"], "annotations": named}}
 
 
-def test_a_rebalance_that_nobody_planned_is_refused_when_it_is_asked_for() -> None:
+def test_an_annotation_that_names_no_rebalance_plan_is_refused() -> None:
     told = (
         "the annotation barnabas.dev/rebalance is yes: the Cluster has no MaintenanceJob with that name; allowed: "
         "approve, or the name of a MaintenanceJob of this Cluster with job skew that has succeeded"
@@ -232,7 +232,7 @@ DELETED: Mapping[str, tuple[JsonObject, tuple[str, ...]]] = {
 
 
 @pytest.mark.parametrize("name", DELETED)
-def test_who_deletes_a_cluster_is_told_which_records_go(name: str) -> None:
+def test_a_warning_names_the_records_that_are_deleted_with_a_cluster(name: str) -> None:
     spec, warnings = DELETED[name]
     old = {"kind": "Cluster", "metadata": {"name": "main"}, "spec": spec}
     assert review(old, None, AdmissionContext()) == Verdict(None, warnings)

@@ -1,4 +1,4 @@
-"""What the API server refuses is told by the fields of the Cluster that it was made from."""
+"""A refusal of the API server is translated to the fields of the Cluster from which the object was made."""
 
 import pytest
 

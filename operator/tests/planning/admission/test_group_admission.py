@@ -1,4 +1,4 @@
-"""What is said of a ConsumerGroup before it is stored."""
+"""The webhook's refusals and warnings about a ConsumerGroup, before it is stored."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ def group(**spec: Any) -> dict[str, Any]:
     return resource("ConsumerGroup", "billing", **spec)
 
 
-def test_a_group_that_another_resource_has_is_refused_but_for_a_paused_one() -> None:
+def test_a_group_that_another_resource_manages_is_refused_unless_it_is_paused() -> None:
     refused = review(None, group(groupId="pay"), AdmissionContext(taken_by="payments"))
     assert refused.refusal == (
         "group pay is already managed by the ConsumerGroup payments; only one ConsumerGroup may manage a group"
@@ -26,7 +26,7 @@ def test_a_group_does_not_move_to_another_cluster() -> None:
     assert review(had, group(), AdmissionContext()).refusal is None
 
 
-def test_an_objective_without_a_limit_is_warned_of() -> None:
+def test_an_objective_without_a_limit_causes_a_warning() -> None:
     (warning,) = review(None, group(lagObjective={"for": "5m"}), AdmissionContext()).warnings
     assert warning.startswith("spec.lagObjective has no limit")
     assert review(None, group(lagObjective={"maxRecords": 5}), AdmissionContext()).warnings == ()

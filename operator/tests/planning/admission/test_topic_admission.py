@@ -1,4 +1,4 @@
-"""What is told to whoever applies a Topic, before it is stored."""
+"""The webhook's refusals and warnings about a Topic, before it is stored."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -177,7 +177,7 @@ TOPICS: Mapping[str, tuple[JsonObject | None, JsonObject | None, AdmissionContex
 
 
 @pytest.mark.parametrize("name", TOPICS)
-def test_a_topic_is_refused_for_what_the_api_server_cannot_know(name: str) -> None:
+def test_a_topic_is_refused_for_invalid_or_conflicting_changes(name: str) -> None:
     old, new, around, refusal = TOPICS[name]
     assert review(old, new, around).refusal == refusal
 
@@ -252,6 +252,6 @@ WARNINGS: Mapping[str, tuple[JsonObject | None, JsonObject, AdmissionContext, tu
 
 
 @pytest.mark.parametrize("name", WARNINGS)
-def test_what_may_surprise_is_told_and_allowed(name: str) -> None:
+def test_a_surprising_change_of_a_topic_is_allowed_with_a_warning(name: str) -> None:
     old, new, around, warnings = WARNINGS[name]
     assert review(old, new, around) == Verdict(None, warnings)

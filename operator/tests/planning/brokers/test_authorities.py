@@ -1,4 +1,4 @@
-"""When an authority is made, trusted, used and forgotten."""
+"""When an authority is created, trusted, used and removed."""
 
 import datetime as dt
 
@@ -39,7 +39,7 @@ def signer(plan: AuthorityPlan) -> bytes:
     return plan.key["ca.key"]
 
 
-def test_an_authority_stays_byte_for_byte_until_two_thirds_of_its_lifetime() -> None:
+def test_an_authority_stays_unchanged_until_two_thirds_of_its_lifetime() -> None:
     first = planned(NOTHING, BEGIN)
     (certificate,) = certificates_in(first.trusted)
     later = planned(stored(first), renewed_at(certificate) - DAY)
@@ -48,7 +48,7 @@ def test_an_authority_stays_byte_for_byte_until_two_thirds_of_its_lifetime() -> 
     assert [each.certificate for each in store.additional_certs] == [certificate]
 
 
-def test_the_next_authority_is_trusted_for_a_month_before_it_signs_and_the_former_until_it_expires() -> None:
+def test_a_new_authority_is_trusted_a_month_before_it_signs_and_the_old_until_it_expires() -> None:
     first = planned(NOTHING, BEGIN)
     (old,) = certificates_in(first.trusted)
     due = renewed_at(old)
@@ -63,7 +63,7 @@ def test_the_next_authority_is_trusted_for_a_month_before_it_signs_and_the_forme
     assert list(certificates_in(planned(stored(turned), old.not_valid_after_utc).trusted)) == [new]
 
 
-def test_an_authority_that_expired_while_the_operator_was_away_is_replaced_at_once() -> None:
+def test_an_expired_authority_is_replaced_at_once() -> None:
     first = planned(NOTHING, BEGIN)
     (old,) = certificates_in(first.trusted)
     late = planned(stored(first), old.not_valid_after_utc + DAY)
@@ -90,7 +90,7 @@ def test_an_authority_without_its_key_is_refused_with_what_to_do() -> None:
     )
 
 
-def test_the_certificates_for_clients_are_made_again_of_those_beside_the_key() -> None:
+def test_a_deleted_certificate_secret_is_restored_from_the_secret_of_the_key() -> None:
     first = planned(NOTHING, BEGIN)
     again = planned(stored(first)._replace(certificate=None), BEGIN)
     assert (again.key, again.trusted) == (first.key, first.trusted)

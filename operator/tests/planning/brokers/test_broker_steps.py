@@ -269,13 +269,13 @@ CASES: Mapping[str, Case] = {
 
 
 @pytest.mark.parametrize(("wanted", "views", "found", "step"), CASES.values(), ids=CASES.keys())
-def test_the_next_step_is(
+def test_the_next_step_starts_restarts_or_removes_brokers_safely(
     wanted: int, views: Sequence[BrokerView], found: ClusterState | None, step: BrokerStep | Refusal | None
 ) -> None:
     assert next_step(wanted, views, found) == step
 
 
-def test_when_restarts_are_over_and_all_replicas_back_in_sync_leaders_are_balanced() -> None:
+def test_leaders_are_balanced_after_all_restarts_once_replicas_are_in_sync() -> None:
     assert next_step(3, brokers(1), state(), unbalanced=True) == RestartBroker(1)
     waiting = next_step(3, brokers(), state(behind(0, 2, 0, 1)), unbalanced=True)
     assert waiting == Refusal(
@@ -332,6 +332,6 @@ CALM: Mapping[str, Case] = {
 
 
 @pytest.mark.parametrize("name", CALM)
-def test_a_paused_roll_stops_restarts_and_nothing_else(name: str) -> None:
+def test_a_paused_roll_prevents_restarts_and_nothing_else(name: str) -> None:
     wanted, found, said, expected = CALM[name]
     assert step_without_restarts(wanted, found, said) == expected

@@ -1,4 +1,4 @@
-"""Which changes of a Cluster's disks are refused where they are claims of pods."""
+"""The changes of a Cluster's disks that are refused if the disks are claims of pods."""
 
 from collections.abc import Mapping
 
@@ -32,7 +32,7 @@ DISKS: Mapping[str, tuple[Volume, Volume, str | None]] = {
 
 
 @pytest.mark.parametrize("name", DISKS)
-def test_a_claim_grows_and_stays_where_it_is(name: str) -> None:
+def test_a_claim_may_grow_but_not_change_its_storage_class(name: str) -> None:
     before, after, message = DISKS[name]
     refusal = refuse_disks(cluster(after), [before], [claim("1Gi", "fast")])
     assert (refusal.message if refusal else None) == message
@@ -65,17 +65,17 @@ SIZES: Mapping[str, tuple[str, list[BrokerClaim], str | None]] = {
 
 
 @pytest.mark.parametrize("name", SIZES)
-def test_a_size_is_what_the_claims_have_or_can_grow_to(name: str) -> None:
+def test_a_size_is_allowed_if_the_claims_have_it_or_can_grow_to_it(name: str) -> None:
     size, claims, why = SIZES[name]
     wanted = cluster(Volume(id=0, size=size))
     refusal = refuse_smaller(wanted, claims) or refuse_growth(wanted, claims, {"rigid"})
     assert (refusal.message if refusal else None) == (why and f"spec.storage.volumes[0].size {why}")
 
 
-def test_local_processes_have_no_claims() -> None:
+def test_a_disk_of_a_local_process_may_shrink() -> None:
     assert refuse_change(cluster(Volume(id=0, size="2Gi")), cluster(Volume(id=0, size="1Gi"))) is None
 
 
 @pytest.mark.parametrize(("text", "value"), [("500m", 0.5), ("2", 2), ("1k", 1000), ("1.5Ki", 1536), ("1Pi", 2**50)])
-def test_a_quantity_is_what_kubernetes_takes_it_for(text: str, value: float) -> None:
+def test_a_quantity_has_the_value_that_kubernetes_gives_it(text: str, value: float) -> None:
     assert quantity_value(text) == value

@@ -1,4 +1,4 @@
-"""The Secrets of a secured Cluster, and what its brokers make of them."""
+"""The Secrets of a secured Cluster, and the settings of the brokers that use them."""
 
 import datetime as dt
 import hashlib
@@ -76,7 +76,7 @@ def test_a_second_plan_changes_nothing() -> None:
         assert planned(cluster, first, NOW + DAY) == first
 
 
-def test_a_plan_goes_on_where_an_operator_was_killed() -> None:
+def test_a_plan_keeps_the_secrets_that_a_killed_operator_has_stored() -> None:
     first = planned(SCRAM)
     for kept in range(1, len(first)):
         half = dict(list(first.items())[:kept])
@@ -95,7 +95,7 @@ def test_certificates_are_renewed_at_two_thirds_of_their_lifetime_and_the_author
     assert renewed.not_valid_after_utc > own.not_valid_after_utc
 
 
-def test_an_authority_that_is_to_sign_next_is_trusted_by_brokers_before_it_does() -> None:
+def test_brokers_trust_a_new_authority_before_it_signs() -> None:
     first = planned(TLS)
     (authority,) = certificates_in(first[f"{CLUSTER_CA}-cert"]["ca.crt"].decode())
     found, now = planned(TLS, first, renewed_at(authority) - DAY), renewed_at(authority)
@@ -117,7 +117,7 @@ def _has_signed(authority: Certificate, shown: Certificate) -> bool:
     return True
 
 
-def test_brokers_have_the_names_of_pods_services_and_nodes_and_keep_them_when_nodes_go() -> None:
+def test_broker_certificates_have_the_names_of_pods_services_and_current_or_former_nodes() -> None:
     cluster = secured(replace(listener("tls"), type="nodeport"))
     first = planned(cluster, nodes=frozenset({"10.0.0.7", "node-a"}))
     (shown,) = certificates_in(first[BROKERS]["broker.pem"].decode())
@@ -134,7 +134,7 @@ def test_brokers_have_the_names_of_pods_services_and_nodes_and_keep_them_when_no
     assert more[BROKERS]["broker.pem"] != first[BROKERS]["broker.pem"]
 
 
-def test_brokers_and_operator_are_super_users_that_no_user_can_be() -> None:
+def test_brokers_and_operator_are_super_users_by_their_certificates() -> None:
     found = planned(TLS)
     config = parse_broker_config(parse_properties(properties_text(pod_properties(TLS, 0, ExternalAccess()))))
     users = config.originals["super.users"].split(";")
@@ -151,7 +151,7 @@ def test_brokers_and_operator_are_super_users_that_no_user_can_be() -> None:
     )
 
 
-def test_lag_exporter_and_runs_have_certificates_with_which_brokers_let_them_in_as_themselves() -> None:
+def test_lag_exporter_and_runs_have_certificates_with_users_of_their_own() -> None:
     exporting = replace(TLS, spec=replace(TLS.spec, lag_exporter=LagExporter()))
     found, before = planned(exporting), planned(TLS)
     assert (found.keys() - before.keys(), LAG_EXPORTER in secret_names(TLS)) == ({LAG_EXPORTER}, False)
@@ -167,7 +167,7 @@ def test_lag_exporter_and_runs_have_certificates_with_which_brokers_let_them_in_
     assert not set(names) & set(super_users(exporting))
 
 
-def test_lag_exporter_and_runs_need_no_acls_where_acls_of_theirs_would_shut_everybody_else_out() -> None:
+def test_lag_exporter_and_runs_are_super_users_if_their_acls_would_exclude_others() -> None:
     authorization = Authorization(allow_everyone_if_no_acl_found=True)
     spec = replace(TLS.spec, authorization=authorization, lag_exporter=LagExporter())
     cluster = replace(TLS, spec=spec)
@@ -183,7 +183,7 @@ def super_users(cluster: Cluster) -> list[str]:
 @pytest.mark.parametrize(
     ("cluster", "keys"), [(SCRAM, {"password", "sasl.jaas.config"}), (TLS, {"user.crt", "user.key"})]
 )
-def test_the_administrator_has_all_that_a_client_needs_in_one_file(cluster: Cluster, keys: set[str]) -> None:
+def test_the_administrators_secret_has_one_file_with_all_settings_of_a_client(cluster: Cluster, keys: set[str]) -> None:
     found = planned(cluster)[ADMIN]
     assert found.keys() == {"ca.crt", "client.properties", *keys}
     settings = {key: each.value for key, each in parse_properties(found["client.properties"].decode()).items()}
@@ -202,7 +202,7 @@ def test_the_administrator_has_all_that_a_client_needs_in_one_file(cluster: Clus
         ((listener("tls"), PLAIN), "plain.PlainLoginModule"),
     ],
 )
-def test_the_administrator_logs_in_as_its_first_listener_with_passwords_asks(
+def test_the_administrator_uses_the_mechanism_of_the_first_listener_with_passwords(
     listeners: tuple[Listener, ...], module: str
 ) -> None:
     found = planned(secured(*listeners))[ADMIN]
@@ -229,7 +229,7 @@ def test_brokers_of_a_plain_listener_have_no_passwords_in_their_settings() -> No
     assert "jaas" not in properties_text(properties)
 
 
-def test_pods_mount_their_certificates_as_a_whole_and_may_use_their_own_credentials_alone() -> None:
+def test_pods_mount_their_whole_certificate_secret_and_have_rights_only_to_credentials() -> None:
     (_, brokers) = broker_objects(SCRAM, ExternalAccess(), "image", 1)
     spec = brokers["spec"]["template"]["spec"]
     assert [each["secret"]["secretName"] for each in spec["volumes"] if "secret" in each] == [BROKERS]
@@ -258,12 +258,12 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_a_secured_cluster_cannot_be_yet_is_refused_with_what_is_allowed(name: str) -> None:
+def test_unsupported_security_settings_are_refused_with_what_is_allowed(name: str) -> None:
     cluster, message = REFUSED[name]
     assert [each for _, each in pod_problems(cluster) if each.startswith(message)]
 
 
-def test_an_open_cluster_keeps_what_it_has_byte_for_byte() -> None:
+def test_the_objects_of_an_open_cluster_do_not_change() -> None:
     """Otherwise all brokers would restart when the operator is upgraded."""
     listeners = (Listener(name="plain"), Listener(name="outside", port=9094, type="nodeport"))
     spec = ClusterSpec(brokers=Brokers(replicas=3), listeners=listeners, config={"num.partitions": "3"})

@@ -1,4 +1,4 @@
-"""What Kubernetes gave the Services for the outside: asked for again, and told where it is another."""
+"""Addresses that Kubernetes assigned to external Services are requested again, and changes are reported."""
 
 import json
 from dataclasses import replace as with_fields
@@ -41,13 +41,13 @@ def pods(external: ExternalAccess, *numbers: int, stale: str = "") -> PodsState:
     return PodsState(BrokerSet(2, "r", {}, given=GIVEN_BEFORE), found, external)
 
 
-def test_the_stateful_set_remembers_what_its_brokers_were_told() -> None:
+def test_the_stateful_set_stores_the_advertised_addresses_in_an_annotation() -> None:
     (_, made) = broker_objects(CLUSTER, EXTERNAL, "image", 2)
     assert json.loads(made["metadata"]["annotations"][GIVEN]) == given_addresses(CLUSTER, EXTERNAL) == GIVEN_BEFORE
-    assert GIVEN not in made["spec"]["template"]["metadata"]["annotations"], "it restarts nobody"
+    assert GIVEN not in made["spec"]["template"]["metadata"]["annotations"], "the pods do not restart for it"
 
 
-def test_a_service_that_is_made_again_asks_for_the_node_port_that_it_had() -> None:
+def test_a_recreated_service_requests_its_former_node_port() -> None:
     asked = {
         each["metadata"]["name"]: each["spec"]["ports"][0].get("nodePort")
         for each in (with_node_port(made, GIVEN_BEFORE) for made in services(CLUSTER, 2))
@@ -59,7 +59,7 @@ def test_a_service_that_is_made_again_asks_for_the_node_port_that_it_had() -> No
     }
 
 
-def test_a_node_port_that_a_template_names_goes_before_the_one_that_was() -> None:
+def test_a_node_port_of_the_template_takes_precedence_over_the_former_one() -> None:
     ports = {"ports": [{"port": 9094, "nodePort": 32000}]}
     fixed = replace(NODE_PORT, template=ListenerTemplate(bootstrap_service=Template(spec=ports)))
     cluster = replace(CLUSTER, spec=replace(CLUSTER.spec, listeners=(fixed,)))
@@ -83,17 +83,17 @@ OTHERS = {
 
 
 @pytest.mark.parametrize("name", OTHERS)
-def test_brokers_that_tell_clients_what_is_not_so_are_found(name: str) -> None:
+def test_brokers_that_advertise_an_outdated_address_are_found(name: str) -> None:
     external, expected = OTHERS[name]
     assert stale_brokers(CLUSTER, pods(external, 0, 1)) == expected
 
 
-def test_a_broker_without_a_pod_starts_with_what_is_so() -> None:
+def test_a_broker_without_a_pod_does_not_count_as_outdated() -> None:
     moved = with_fields(EXTERNAL, node_ports={**EXTERNAL.node_ports, ("outside", 1): 30077})
     assert stale_brokers(CLUSTER, pods(moved, 0)) == {}
 
 
-def test_the_cluster_says_so_until_the_broker_has_restarted() -> None:
+def test_the_cluster_reports_outdated_addresses_until_the_broker_has_restarted() -> None:
     assert stale_addresses(pods(EXTERNAL, 0, 1)) is None
     told = stale_addresses(
         pods(

@@ -1,4 +1,4 @@
-"""Authorities that somebody gave: which Secrets are taken, and which are refused."""
+"""Authorities that users provide: the Secrets that are accepted, and those that are refused."""
 
 import datetime as dt
 from collections.abc import Callable
@@ -30,7 +30,7 @@ OWN = Authority.create("own", NOW).pem
 
 
 def given(*, ca: bool = True, issuer: str = "mine", days: int = 30) -> Pem:
-    """An authority as other tools make it: RSA, with an identifier of its key that is not the hash of it."""
+    """Return an authority as other tools create it: RSA, with a key identifier that is not the key's hash."""
     names = [x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, each)]) for each in ("mine", issuer)]
     builder = x509.CertificateBuilder(names[1], names[0], KEY.public_key(), x509.random_serial_number())
     builder = builder.not_valid_before(NOW - DAY).not_valid_after(NOW + days * DAY)
@@ -70,7 +70,7 @@ def planned(found: AuthoritySecrets) -> AuthorityPlan | Refusal:
 
 
 @pytest.mark.parametrize(("secrets", "theirs"), [(as_strimzi, {NAME, f"{NAME}-cert"}), (as_cert_manager, {NAME})])
-def test_a_given_authority_signs_what_its_certificate_verifies(
+def test_a_provided_authority_signs_certificates_that_verify_against_it(
     secrets: Callable[[Pem], AuthoritySecrets], theirs: set[str]
 ) -> None:
     made = given()
@@ -87,7 +87,7 @@ def test_a_given_authority_signs_what_its_certificate_verifies(
 
 
 @pytest.mark.parametrize("head", AS_CERT_MANAGER_HAS_IT)
-def test_certificates_are_issued_once_for_an_authority_that_was_just_made_and_again_when_it_is_renewed(
+def test_certificates_are_issued_again_only_after_the_authority_is_renewed(
     head: str,
 ) -> None:
     first, renewed = (by_cert_manager(head, begin) for begin in (NOW, NOW + DAY))
@@ -100,7 +100,7 @@ def test_certificates_are_issued_once_for_an_authority_that_was_just_made_and_ag
     assert not is_current(issued, latest, NOW + DAY)
 
 
-def test_the_certificate_of_a_user_is_not_due_when_the_authority_was_just_made() -> None:
+def test_a_users_certificate_is_not_due_right_after_the_authority_was_created() -> None:
     made, now_ms = by_cert_manager("EC PRIVATE KEY", NOW), int(NOW.timestamp() * 1000)
     authority = clients_authority(made.key, made.certificate)
     alice = issue("alice", authority, now_ms, "a password")
@@ -126,7 +126,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("why", REFUSED)
-def test_what_cannot_be_the_authority_is_refused_with_what_is_allowed(why: str) -> None:
+def test_an_unusable_authority_is_refused_with_what_is_allowed(why: str) -> None:
     refusal = planned(REFUSED[why])
     assert isinstance(refusal, Refusal), refusal
     assert f"spec.clusterCa.generateCertificateAuthority is false, but {why}" in refusal.message

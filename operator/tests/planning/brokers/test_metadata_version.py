@@ -1,4 +1,4 @@
-"""Which level of the metadata is finalized next: the highest that all support, or the pinned one, after a roll."""
+"""The next metadata level to finalize, after a roll: the highest that all brokers support, or the pinned one."""
 
 from collections.abc import Mapping, Sequence
 
@@ -57,7 +57,7 @@ MOMENTS: Mapping[str, tuple[Cluster, Sequence[BrokerView], ClusterState, bool]] 
 
 
 @pytest.mark.parametrize("name", MOMENTS)
-def test_brokers_are_asked_when_the_roll_is_over_and_a_higher_level_is_wanted(name: str) -> None:
+def test_brokers_are_asked_for_their_levels_after_a_roll_if_a_higher_level_is_wanted(name: str) -> None:
     declared, brokers, found, may = MOMENTS[name]
     assert may_raise(declared, brokers, found) is may
 
@@ -85,18 +85,18 @@ STEPS: Mapping[str, tuple[int | None, ClusterState, Sequence[int], RaiseMetadata
 
 
 @pytest.mark.parametrize("name", STEPS)
-def test_a_level_is_raised_to_what_all_support(name: str) -> None:
+def test_the_level_is_raised_to_the_highest_that_all_brokers_support(name: str) -> None:
     pinned, found, highest, step = STEPS[name]
     supported = {broker: Supported(1, each) for broker, each in enumerate(highest)}
     assert next_version(cluster(pinned), found, supported) == step
 
 
 @pytest.mark.parametrize(("pinned", "finalized"), [(None, 2), (2, 2), (3, 2), (1, None)])
-def test_a_pin_that_is_not_lower_is_no_fault(pinned: int | None, finalized: int | None) -> None:
+def test_a_pinned_level_that_is_not_lower_is_allowed(pinned: int | None, finalized: int | None) -> None:
     assert refuse_lower(cluster(pinned), finalized) is None
 
 
-def test_a_lower_pin_says_what_is_allowed_and_how_to_go_back() -> None:
+def test_a_lower_pinned_level_is_refused_with_how_to_downgrade() -> None:
     refusal = refuse_lower(cluster(1), 2)
     assert refusal is not None
     assert refusal.reason == "NotSupported"

@@ -1,4 +1,4 @@
-"""What a broker tells clients of the node that its pod runs on, and when it is told so."""
+"""The address of its pod's node that a broker advertises, and when the operator sets it."""
 
 from typing import Any
 
@@ -44,19 +44,19 @@ def state(*pods: BrokerPod, **hosts: str) -> PodsState:
 
 
 @pytest.mark.parametrize("gone", range(len(ADDRESSES)))
-def test_what_is_reached_from_outside_goes_first_and_addresses_before_names_of_ones_own_network(gone: int) -> None:
+def test_external_addresses_come_first_and_internal_ips_before_internal_names(gone: int) -> None:
     order = ["box.example", "34.0.0.1", "10.0.0.1", "box.internal", "box"]
     left = {kind: address for kind, address in ADDRESSES.items() if address in order[gone:]}
     assert node_host(left, "10.0.0.9", None) == order[gone]
 
 
 @pytest.mark.parametrize("kind", ADDRESSES)
-def test_the_type_that_is_preferred_goes_before_all(kind: str) -> None:
+def test_the_preferred_address_type_takes_precedence(kind: str) -> None:
     assert node_host(ADDRESSES, "10.0.0.9", kind) == ADDRESSES[kind]
     assert node_host({}, "10.0.0.9", kind) == "10.0.0.9"
 
 
-def test_a_broker_is_told_where_its_pod_knows_another_address_than_clients_shall_use() -> None:
+def test_a_broker_gets_advertised_hosts_only_if_they_differ_from_its_pods_host_ip() -> None:
     pods = state(
         pod(0, "10.0.0.1"),
         pod(1, "10.0.0.2"),
@@ -71,7 +71,7 @@ def test_a_broker_is_told_where_its_pod_knows_another_address_than_clients_shall
     }
 
 
-def test_a_pod_that_moves_changes_what_its_broker_tells_and_no_other() -> None:
+def test_a_moved_pod_changes_only_the_advertised_hosts_of_its_broker() -> None:
     told = {number: {"advertised.hosts": f"OUTSIDE:34.0.0.{number},OTHER:10.0.0.{number}"} for number in range(3)}
     pods = state(
         pod(0, "10.0.0.0"),
@@ -90,7 +90,7 @@ def test_a_pod_that_moves_changes_what_its_broker_tells_and_no_other() -> None:
     }
 
 
-def test_what_was_told_stays_while_the_pod_is_on_no_node_or_is_one_of_before() -> None:
+def test_advertised_hosts_stay_while_a_pod_has_no_node_or_an_old_revision() -> None:
     told = {"advertised.hosts": "OUTSIDE:34.0.0.1,OTHER:10.0.0.1"}
     of_before = pod(1, "10.0.0.7")._replace(revision="before")
     pods = state(pod(0), of_before, outside_1="34.0.0.7", other_1="10.0.0.7")
@@ -102,7 +102,7 @@ def bootstrap(cluster: Cluster, pods: PodsState) -> str:
     return {each.name: each.bootstrap_servers for each in status.listeners}.get("outside", "")
 
 
-def test_clients_are_told_every_broker_at_its_node_and_one_without_a_node_where_it_was() -> None:
+def test_bootstrap_servers_list_each_broker_at_its_current_or_its_last_node() -> None:
     placed = [pod(number, f"10.0.0.{number}") for number in range(2)]
     before = state(*placed, outside_0="a", outside_1="b")
     assert bootstrap(CLUSTER, before) == "a:29094,b:29095"

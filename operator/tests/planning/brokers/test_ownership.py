@@ -1,4 +1,4 @@
-"""Whose an object in Kubernetes is, by its owners and its labels."""
+"""The Cluster that owns an object in Kubernetes, by its owner references and its labels."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -37,7 +37,7 @@ FOUND: dict[str, tuple[dict[str, Any], bool]] = {
 
 
 @pytest.mark.parametrize("name", FOUND)
-def test_a_cluster_knows_its_own(name: str) -> None:
+def test_a_cluster_recognises_its_own_objects(name: str) -> None:
     found, owned = FOUND[name]
     assert is_owned(CLUSTER, found) is owned
 
@@ -46,7 +46,7 @@ def test_a_cluster_knows_its_own(name: str) -> None:
     ("found", "whose"),
     [(service(), "no Cluster"), (service(owner("Cluster", "ships"), owner("App", "a")), "Cluster ships, App a")],
 )
-def test_what_belongs_to_others_is_named_with_what_to_do(found: dict[str, Any], whose: str) -> None:
+def test_a_conflict_names_the_owner_of_the_object_and_what_to_do(found: dict[str, Any], whose: str) -> None:
     todo = "delete or rename the object, or give the Cluster flights another name"
     message = f"Service flights-bootstrap already exists and belongs to {whose}; {todo}"
     assert conflict(CLUSTER, found, found) == ("ResourceConflict", message)

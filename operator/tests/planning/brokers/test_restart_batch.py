@@ -1,4 +1,4 @@
-"""Brokers of one rack restart together where no partition would lose two replicas."""
+"""Brokers of one rack restart together if no partition loses two replicas by it."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -29,13 +29,13 @@ def views(*changed: int, down: frozenset[int] = frozenset()) -> list[BrokerView]
 ALL = views(*RACKS)
 
 
-def test_brokers_of_the_same_rack_restart_together_and_no_more_than_are_allowed() -> None:
+def test_brokers_of_one_rack_restart_together_up_to_the_allowed_number() -> None:
     assert restart_batch(0, ALL, state(*ACROSS), 3) == [0, 2, 4]
     assert restart_batch(0, ALL, state(*ACROSS), 2) == [0, 2]
     assert restart_batch(0, ALL, state(*ACROSS), 1) == [0]
 
 
-def test_only_those_that_have_to_restart_go_along() -> None:
+def test_only_changed_brokers_restart_together() -> None:
     assert restart_batch(0, views(0, 1, 4), state(*ACROSS), 3) == [0, 4]
 
 
@@ -44,24 +44,24 @@ def test_brokers_that_share_a_partition_do_not_restart_together() -> None:
     assert restart_batch(0, ALL, state((0, 1), (2, 4)), 3) == [0, 2]
 
 
-def test_the_controller_goes_along_with_nobody() -> None:
+def test_the_controller_does_not_restart_together_with_others() -> None:
     assert restart_batch(0, ALL, state(*ACROSS, controller=2), 3) == [0, 4]
 
 
-def test_without_racks_each_goes_alone() -> None:
+def test_brokers_without_racks_restart_one_by_one() -> None:
     assert restart_batch(0, ALL, state(*ACROSS, racks=None), 3) == [0]
 
 
-def test_while_replicas_move_or_nobody_answers_each_goes_alone() -> None:
+def test_brokers_restart_one_by_one_while_replicas_move_or_no_broker_answers() -> None:
     assert restart_batch(0, ALL, state(*ACROSS, moving={0: (2, 1)}), 3) == [0]
     assert restart_batch(0, ALL, None, 3) == [0]
 
 
-def test_one_that_is_down_goes_alone() -> None:
+def test_a_broker_that_is_down_restarts_alone() -> None:
     assert restart_batch(0, views(*RACKS, down=frozenset({0})), state(*ACROSS), 3) == [0]
 
 
-def test_one_that_may_hold_the_last_replica_in_sync_stays() -> None:
+def test_a_broker_that_may_have_the_last_in_sync_replica_is_left_out() -> None:
     trouble = Trouble("flights", 1, missing=(3,), in_sync=(2,), offline=False)
     assert restart_batch(0, ALL, state(*ACROSS, troubles=(trouble,)), 3) == [0, 4]
 
@@ -72,7 +72,7 @@ def test_one_that_may_hold_the_last_replica_in_sync_stays() -> None:
     st.sampled_from(range(6)),
     st.integers(1, 4),
 )
-def test_a_batch_is_of_one_rack_and_takes_one_replica_of_a_partition_at_most(
+def test_a_batch_is_of_one_rack_and_has_at_most_one_replica_of_each_partition(
     partitions: list[tuple[int, ...]], first: int, controller: int, count_max: int
 ) -> None:
     batch = restart_batch(first, ALL, state(*partitions, (0, 1), controller=controller), count_max)

@@ -1,4 +1,4 @@
-"""Three brokers from open to secured and back: every state that restarts, edits and operators can make of them."""
+"""Three brokers change from open to secured and back, in every state that restarts and edits can cause."""
 
 from collections.abc import Iterator
 from itertools import product
@@ -41,7 +41,7 @@ DECLARED_OPEN, DECLARED_SECURED = cluster(PLAIN), cluster(SAFE, authorization=Au
 
 
 class State(NamedTuple):
-    """The stage of the pods to be made, and of those that run."""
+    """The stage of the pod template, and of the pods that run."""
 
     template: SecurityStage
     pods: tuple[SecurityStage, ...]
@@ -67,7 +67,7 @@ def stage_text(stage: SecurityStage) -> str:
 
 
 def states_after(first: State, *declared: Cluster) -> set[State]:
-    """Every state that comes of operators that decide, die and start again, and of restarts in any order."""
+    """Return every state that follows from decisions of operators that may die, and from restarts in any order."""
     found, to_look_at = {first}, [first]
     while to_look_at:
         state = to_look_at.pop()
@@ -97,13 +97,13 @@ def pairs(states: set[State]) -> Iterator[tuple[SecurityStage, SecurityStage]]:
         yield from product({*state.pods, state.template}, repeat=2)
 
 
-def test_any_two_brokers_reach_each_other_whatever_is_edited_and_whenever_the_operator_dies() -> None:
+def test_any_two_brokers_reach_each_other_in_every_state_of_the_change() -> None:
     for one, other in set(pairs(REACHABLE)):
         dialed = settings(one, DECLARED_OPEN)["inter.broker.listener.name"]
         assert endpoints(one)[dialed][1] == endpoints(other)[dialed][1], (one, other)
 
 
-def test_the_operator_reaches_all_brokers_of_a_state_also_while_the_status_lags() -> None:
+def test_the_operator_reaches_all_brokers_in_every_state_even_if_the_status_lags() -> None:
     for state in REACHABLE:
         for reported in (state, *(state.decided(each) for each in (DECLARED_OPEN, DECLARED_SECURED))):
             status = ClusterStatus(security_stage=stage_name(min(reported.found.stages)))
@@ -115,7 +115,7 @@ def test_the_operator_reaches_all_brokers_of_a_state_also_while_the_status_lags(
 
 
 @pytest.mark.parametrize(("declared", "last"), [(DECLARED_OPEN, OPEN), (DECLARED_SECURED, SECURED)])
-def test_every_state_comes_to_what_is_declared_last(declared: Cluster, last: SecurityStage) -> None:
+def test_every_state_converges_to_the_last_declared_security(declared: Cluster, last: SecurityStage) -> None:
     for first in REACHABLE:
         state, restarts = first, 0
         while state != State(last, (last,) * 3):
@@ -135,7 +135,7 @@ def rolls(state: State, declared: Cluster) -> list[SecurityStage]:
     return stages
 
 
-def test_three_rolls_secure_a_cluster_and_three_open_it() -> None:
+def test_each_stage_of_the_change_has_its_own_restart_hash() -> None:
     hashes = [restart_hash(DECLARED_SECURED, ExternalAccess(stage=stage)) for stage in (OFFERED, USED, SECURED)]
     assert len(set(hashes)) == len(hashes)
     opening = [restart_hash(DECLARED_OPEN, ExternalAccess(stage=stage)) for stage in (USED, OFFERED, OPEN)]
@@ -163,13 +163,13 @@ def test_each_stage_has_its_listeners_between_brokers(stage: SecurityStage) -> N
     )
 
 
-def test_clients_find_both_listeners_from_the_first_step_on() -> None:
+def test_both_listeners_of_clients_are_advertised_from_the_first_step_on() -> None:
     both = cluster(PLAIN, SAFE)
     for stage in (OFFERED, USED, SECURED):
         assert endpoints(stage, both).items() >= {"PLAIN": (9092, "PLAINTEXT"), "SAFE": (9094, "SASL_SSL")}.items()
 
 
-def test_rights_hold_from_the_last_step_on_because_brokers_in_clear_have_none() -> None:
+def test_acls_are_enforced_only_from_the_last_step_on() -> None:
     assert ["super.users" in settings(each, DECLARED_SECURED) for each in (OFFERED, USED, SECURED)] == [
         False,
         False,
@@ -177,7 +177,7 @@ def test_rights_hold_from_the_last_step_on_because_brokers_in_clear_have_none() 
     ]
 
 
-def test_a_broker_that_has_no_pod_holds_nothing_up_and_pods_without_a_statefulset_are_followed() -> None:
+def test_the_next_stage_ignores_missing_pods_and_follows_pods_without_a_statefulset() -> None:
     state = State(OFFERED, (OFFERED, OFFERED)).found
     assert state.next_stage(DECLARED_SECURED) is USED
     orphans = PodsState(None, State(USED, (USED, OFFERED)).found.pods)
@@ -195,7 +195,7 @@ def said(state: State, declared: Cluster, before: ClusterStatus | None = None) -
     return [text for each in shown for text in (each.reason, each.message)], events
 
 
-def test_the_cluster_tells_each_step_and_its_direction() -> None:
+def test_a_condition_reports_each_step_and_its_direction() -> None:
     assert said(State(OFFERED, (OPEN,) * 3), DECLARED_SECURED)[0] == [
         "OfferingTls",
         "step 1 of 3 to a secured Cluster: brokers also accept TLS connections from each other, at port 9090",
@@ -207,7 +207,7 @@ def test_the_cluster_tells_each_step_and_its_direction() -> None:
     assert said(State(SECURED, (SECURED,) * 3), DECLARED_SECURED)[0] == []
 
 
-def test_an_event_tells_each_step_once_and_the_end() -> None:
+def test_events_report_each_step_once_and_the_end() -> None:
     first = State(OFFERED, (OPEN,) * 3)
     assert "OfferingTls" in said(first, DECLARED_SECURED)[1]
     before = cluster_status(DECLARED_SECURED, "2026-01-01T00:00:00Z", None, Findings(first.found))
@@ -215,14 +215,14 @@ def test_an_event_tells_each_step_once_and_the_end() -> None:
     assert "SecurityChanged" in said(State(SECURED, (SECURED,) * 3), DECLARED_SECURED, before)[1]
 
 
-def test_whoever_reaches_brokers_among_themselves_reaches_both_of_their_ports_meanwhile() -> None:
+def test_the_network_policy_opens_both_replication_ports_during_the_change() -> None:
     arrived = replace(DECLARED_SECURED, status=ClusterStatus(security_stage="Secured"))
     for declared, ports in ((DECLARED_SECURED, [9091, 9090]), (arrived, [9091]), (DECLARED_OPEN, [9091])):
         rule = network_policy(declared, NOBODY_ELSE)["spec"]["ingress"][0]
         assert [each["port"] for each in rule["ports"]] == ports
 
 
-def test_a_listener_leaves_the_port_that_brokers_need_meanwhile() -> None:
+def test_a_listener_may_not_use_the_port_that_brokers_need_during_the_change() -> None:
     taken = cluster(PLAIN, replace(SAFE, port=9090))
     refusal = refuse_change(DECLARED_OPEN, taken, in_pods=True)
     assert refusal is not None

@@ -1,4 +1,4 @@
-"""How a template is merged over what the operator makes."""
+"""The merge of a template over an object of the operator."""
 
 from typing import Any
 
@@ -45,4 +45,4 @@ def test_a_template_changes_what_it_names_and_nothing_else(name: str) -> None:
     expected = {field: value for field, value in {**OWN["spec"], **changed}.items() if value is not None}
     before = repr(OWN)
     assert merged(OWN, {"spec": patch}) == {"spec": expected}
-    assert repr(OWN) == before, "what was merged over stays as it was"
+    assert repr(OWN) == before, "the original object is not changed"

@@ -1,4 +1,4 @@
-"""What templates may not change is refused with the field, its value and why."""
+"""A template that changes a reserved field is refused with the field, its value and the reason."""
 
 from typing import Any
 
@@ -177,7 +177,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_a_template_may_not_change_is_told(name: str) -> None:
+def test_a_template_that_changes_a_reserved_field_is_refused(name: str) -> None:
     template, message = REFUSED[name]
     assert [said for _, said in pod_problems(cluster_of(template))] == [message]
 
@@ -215,12 +215,12 @@ OF_LISTENERS: dict[str, tuple[Any, list[str]]] = {
 
 
 @pytest.mark.parametrize("name", OF_LISTENERS)
-def test_templates_of_services_are_those_of_the_listener(name: str) -> None:
+def test_templates_of_services_must_fit_their_listener(name: str) -> None:
     listener, messages = OF_LISTENERS[name]
     assert [said for _, said in pod_problems(cluster_of({}, listener))] == messages
 
 
-def test_everything_that_is_wrong_is_told_at_once() -> None:
+def test_all_problems_of_a_template_are_reported_at_once() -> None:
     template = {"statefulSet": {"spec": {"replicas": 1, "serviceName": "x"}}, "brokerContainer": {"image": "x"}}
     assert len(list(pod_problems(cluster_of(template)))) == 3
 

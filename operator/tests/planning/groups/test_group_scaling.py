@@ -1,4 +1,4 @@
-"""How many replicas run a group's consumers: at once up, later down, within bounds, and without flapping."""
+"""The replicas of a group's consumers rise at once, fall later, stay within bounds, and do not flap."""
 
 import random
 from collections.abc import Iterable
@@ -22,7 +22,7 @@ from harness.soak import size
 LOOK_S = 15.0
 HOUR_S = 3600.0
 CHANGES_MAX = 36
-"""In twelve hours of a load that is as hard as can be found; taken by chance half have 6 at most."""
+"""The most changes in twelve hours of the hardest load that was found; half of random loads have at most 6."""
 TARGET = ScaleTarget(name="billing")
 
 
@@ -37,7 +37,7 @@ def demand(
 
 
 def seen(lags: dict[tuple[str, int], int], topics_read: frozenset[str] | None = None, **partitions: int) -> GroupSeen:
-    """The lag of some partitions, by topic and number; `partitions` of each topic."""
+    """Return a group with these lags by topic and partition; `partitions` has the number for each topic."""
     found = {
         TopicPartition(*where): PartitionLag(10, 10 + lag, lag, 10, 0.0, 0.0, Status.OK) for where, lag in lags.items()
     }
@@ -46,7 +46,7 @@ def seen(lags: dict[tuple[str, int], int], topics_read: frozenset[str] | None = 
 
 
 class Story:
-    """Looks at one group, each `LOOK_S` after the one before; the target does as it is told."""
+    """A series of looks at one group, one each `LOOK_S`; the target follows every decision at once."""
 
     def __init__(self, declared: Scaling, replicas: int) -> None:
         self.declared = declared
@@ -61,7 +61,7 @@ class Story:
         if decided.replicas != self.replicas:
             self.changes.append((self.now_s, decided.replicas, decided.why))
         else:
-            assert decided.why == "", "nothing is said where nothing is done"
+            assert decided.why == "", "a decision without a change has no reason"
         self.replicas, self.memory = decided.replicas, decided.memory
         return decided
 
@@ -74,24 +74,24 @@ class Story:
         return self.looks([demand(lag, written=written)] * int(seconds / LOOK_S))
 
 
-def test_it_goes_up_at_once_to_what_the_lag_asks_for() -> None:
+def test_replicas_rise_at_once_to_the_number_that_the_lag_requires() -> None:
     decided = Story(scaling(), 2).look(demand(4800))
     assert (decided.replicas, decided.why) == (5, "the lag is 4,800, and lagThreshold is 1,000 per replica")
 
 
-def test_a_little_more_lag_than_its_replicas_are_for_is_nothing_to_act_upon() -> None:
+def test_a_lag_slightly_above_the_threshold_does_not_raise_replicas() -> None:
     assert Story(scaling(), 5).look(demand(5500)).replicas == 5
     assert Story(scaling(), 5).look(demand(5501)).replicas == 6
 
 
-def test_consumers_have_time_to_join_before_more_come() -> None:
+def test_replicas_rise_again_only_after_consumers_had_time_to_join() -> None:
     story = Story(scaling(), 1)
     assert story.look(demand(3000)).replicas == 3
     assert story.look(demand(9000)).replicas == 3
     assert story.look(demand(9000)).replicas == 9
 
 
-def test_it_goes_down_by_half_at_most_and_only_after_five_calm_minutes() -> None:
+def test_replicas_fall_by_at_most_half_after_five_minutes_without_lag() -> None:
     story = Story(scaling(), 12).for_seconds(WINDOW_S, 0)
     assert story.changes == []
     story.look(demand(0))
@@ -100,28 +100,28 @@ def test_it_goes_down_by_half_at_most_and_only_after_five_calm_minutes() -> None
     assert [replicas for _, replicas, _ in story.changes] == [6, 3, 1]
 
 
-def test_the_most_that_the_lag_asked_for_in_five_minutes_stays() -> None:
+def test_replicas_stay_at_the_most_that_the_lag_required_in_five_minutes() -> None:
     story = Story(scaling(), 6)
     for _ in range(100):
         story.looks([demand(4200), demand(0), demand(0)])
     assert story.replicas == 5
 
 
-def test_lag_that_grows_is_not_calm() -> None:
+def test_replicas_do_not_fall_while_the_lag_grows() -> None:
     story = Story(scaling(), 6).looks(demand(lag) for lag in range(0, 5000, 200))
     assert story.changes == []
 
 
-def test_it_goes_to_zero_only_where_that_is_asked_for_and_nobody_writes() -> None:
+def test_replicas_fall_to_zero_only_if_that_is_allowed_and_no_producer_writes() -> None:
     assert Story(scaling(least=1), 1).for_seconds(HOUR_S, 0).replicas == 1
     busy = Story(scaling(least=0), 1).looks(demand(0, written=n // 10) for n in range(1000))
-    assert busy.replicas == 1, "all is read, and there is something to read"
+    assert busy.replicas == 1, "the lag is 0, but producers write"
     silent = Story(scaling(least=0), 1).for_seconds(WINDOW_S, 0, written=7)
     assert silent.look(demand(0, written=7)).why == "no lag for 5 minutes"
     assert silent.replicas == 0
 
 
-def test_one_replica_stays_where_a_partition_has_a_record_that_is_unread_or_tells_nothing() -> None:
+def test_one_replica_stays_while_a_partition_is_unread_or_unknown() -> None:
     read = frozenset({"flights"})
     for found in (
         seen({("flights", 0): 0}, flights=2),
@@ -132,14 +132,14 @@ def test_one_replica_stays_where_a_partition_has_a_record_that_is_unread_or_tell
         assert story.changes == []
 
 
-def test_a_topic_that_no_member_reads_any_more_asks_for_no_replicas() -> None:
+def test_a_topic_that_no_member_reads_any_more_requires_no_replicas() -> None:
     found = seen({("flights", 0): 500, ("old", 0): 90_000}, frozenset({"flights"}), flights=3, old=12)
     assert demand_of(found) == Demand(lag=500, written=510, places=1, partitions=3, is_all_read=False)
     story = Story(scaling(), 1).looks([demand_of(found)] * 100)
     assert story.changes == []
 
 
-def test_topics_that_do_not_count_are_named() -> None:
+def test_the_condition_names_topics_whose_lag_is_ignored() -> None:
     found = seen({("flights", 0): 500, ("old", 0): 90_000}, frozenset({"flights"}))
     group = ConsumerGroup(metadata=ObjectMeta(name="billing"), spec=ConsumerGroupSpec())
     said = follows_lag(group, found, decide(scaling(), demand_of(found), 1, None, 0.0), "2026-01-01T00:00:00Z")
@@ -149,19 +149,19 @@ def test_topics_that_do_not_count_are_named() -> None:
     )
 
 
-def test_without_members_every_topic_with_a_commit_wakes_it_up() -> None:
+def test_without_members_the_lag_of_every_committed_topic_counts() -> None:
     found = seen({("flights", 0): 0, ("old", 0): 1}, None)
     assert Story(scaling(least=0), 0).look(demand_of(found)).replicas == 1
 
 
-def test_one_record_wakes_it_up() -> None:
+def test_one_unread_record_scales_a_group_up_from_zero() -> None:
     decided = Story(scaling(least=0), 0).look(demand(1))
     assert (decided.replicas, decided.why) == (1, "the lag is 1, and lagThreshold is 1,000 per replica")
     assert Story(scaling(least=0), 0).look(demand(4001)).replicas == 5
     assert Story(scaling(least=0), 0).for_seconds(HOUR_S, 0).replicas == 0
 
 
-def test_a_group_that_has_committed_nothing_has_one_consumer_that_can() -> None:
+def test_a_group_without_committed_offsets_gets_one_replica() -> None:
     decided = Story(scaling(least=0), 0).look(demand(None, partitions=0))
     assert (decided.replicas, decided.why) == (
         1,
@@ -170,45 +170,45 @@ def test_a_group_that_has_committed_nothing_has_one_consumer_that_can() -> None:
     assert Story(scaling(least=0), 3).for_seconds(HOUR_S, None).replicas == 3
 
 
-def test_more_consumers_than_partitions_are_not_made_and_that_is_told() -> None:
+def test_replicas_do_not_rise_above_the_partitions_and_the_reason_is_reported() -> None:
     decided = Story(scaling(), 2).look(demand(9000, partitions=3))
     told = "the group's topics have 3 partitions, so more consumers would have nothing to read"
     assert (decided.replicas, decided.capped) == (3, told)
     assert decided.why == f"the lag is 9,000, and lagThreshold is 1,000 per replica; {told}"
     assert Story(scaling(), 2).look(demand(2900, partitions=3)).capped == ""
-    assert Story(scaling(least=5), 2).look(demand(9000, partitions=3)).replicas == 5, "who says 5 gets 5"
+    assert Story(scaling(least=5), 2).look(demand(9000, partitions=3)).replicas == 5, "the declared minimum holds"
 
 
-def test_consumers_above_the_partitions_go_after_five_minutes_however_large_the_lag() -> None:
+def test_replicas_above_the_partitions_are_removed_after_five_minutes_despite_the_lag() -> None:
     story = Story(scaling(), 12).looks(demand(9000 + 100 * n, partitions=8) for n in range(30))
     assert [replicas for _, replicas, _ in story.changes] == [8]
 
 
-def test_bounds_that_are_declared_hold_at_once() -> None:
+def test_declared_bounds_apply_at_once() -> None:
     low = Story(scaling(least=3), 1).look(demand(0))
     assert (low.replicas, low.why) == (3, "spec.scaling.min is 3")
     high = Story(scaling(most=4), 9).look(demand(9000))
     assert (high.replicas, high.why) == (4, "spec.scaling.max is 4")
 
 
-def test_time_without_looks_is_not_calm() -> None:
+def test_time_without_looks_does_not_count_as_time_without_lag() -> None:
     story = Story(scaling(), 6).for_seconds(WINDOW_S, 0)
     story.now_s += HOUR_S
     assert story.look(demand(0)).replicas == 6
 
 
-def test_partitions_whose_leaders_tell_nothing_are_not_taken_for_read() -> None:
+def test_partitions_without_an_answer_of_their_leader_do_not_count_as_read() -> None:
     story = Story(scaling(), 6).for_seconds(WINDOW_S, 100)
     assert story.look(demand(50, places=6)).replicas == 6
 
 
-def test_what_others_scale_is_begun_with_anew() -> None:
+def test_a_change_of_replicas_by_others_restarts_the_five_minutes() -> None:
     story = Story(scaling(), 3).for_seconds(WINDOW_S, 0)
     story.replicas = 8
     assert story.look(demand(0)).replicas == 8
 
 
-def test_where_it_did_not_keep_up_it_tries_again_only_after_a_while() -> None:
+def test_fewer_replicas_are_tried_again_only_after_a_growing_delay() -> None:
     story = Story(scaling(), 4)
     story.look(demand(5000))
     assert story.replicas == 5
@@ -225,7 +225,7 @@ def test_where_it_did_not_keep_up_it_tries_again_only_after_a_while() -> None:
 
 
 class Load(NamedTuple):
-    """So many records a second come, of which a replica reads so many; a rebalance stops all for some seconds."""
+    """The records written per second, those that a replica reads per second, and the seconds of a rebalance."""
 
     rate: float
     capacity: float
@@ -234,7 +234,7 @@ class Load(NamedTuple):
 
 
 class Life:
-    """A real loop: what is decided changes the lag that is seen next."""
+    """A closed loop: each decision changes the lag of the next look."""
 
     def __init__(self, chance: random.Random, threshold: int = 1000) -> None:
         self.story = Story(scaling(threshold=threshold), 1)
@@ -264,10 +264,10 @@ class Life:
     noise=st.floats(0, 0.2),
     seed=st.integers(0, 2**32),
 )
-def test_a_steady_load_does_not_flap(
+def test_a_steady_load_does_not_make_replicas_flap(
     whole: int, part: float, capacity: float, threshold: int, rebalance_s: float, noise: float, seed: int
 ) -> None:
-    """With a part, for where replicas can read just as much as comes the lag wanders, and no load is steady."""
+    """The load is not a whole number of replicas: if they can just read what is written, the lag is not steady."""
     life = Life(random.Random(seed), threshold)
     load = Load((whole + part) * capacity, capacity, rebalance_s, noise)
     life.hours(load, 4)
@@ -276,7 +276,7 @@ def test_a_steady_load_does_not_flap(
     assert len(life.story.changes) - settled <= CHANGES_MAX, life.story.changes[settled:]
 
 
-def test_a_load_that_has_halved_has_half_the_replicas_soon() -> None:
+def test_replicas_are_halved_soon_after_the_load_is_halved() -> None:
     life = Life(random.Random(1))
     life.hours(Load(790, 100, 5, 0.1), 16)
     assert life.story.replicas >= 8
@@ -292,10 +292,10 @@ def test_a_load_that_has_halved_has_half_the_replicas_soon() -> None:
     seed=st.integers(0, 2**32),
 )
 @example(lag=950, noise=0.078125, replicas=0, seed=0)
-def test_a_steady_lag_asks_for_no_more_replicas_after_it_has_settled(
+def test_replicas_do_not_rise_after_they_have_settled_under_a_steady_lag(
     lag: int, noise: float, replicas: int, seed: int
 ) -> None:
-    """For fewer it may: five minutes in which chance keeps it below the threshold can be long in coming."""
+    """They may fall: five minutes in which noise keeps the lag below the threshold may come late."""
     story, chance = Story(scaling(), replicas), random.Random(seed)
 
     def seen() -> Demand:
@@ -317,7 +317,7 @@ def test_a_steady_lag_asks_for_no_more_replicas_after_it_has_settled(
     above=st.integers(0, 20),
     replicas=st.integers(0, 50),
 )
-def test_it_is_always_within_its_bounds(
+def test_replicas_are_always_within_their_bounds(
     looks: list[tuple[int | None, int, int]], least: int, above: int, replicas: int
 ) -> None:
     declared = scaling(least=least, most=max(1, least + above))
@@ -335,6 +335,6 @@ def test_it_is_always_within_its_bounds(
             assert silent_s >= WINDOW_S
 
 
-def test_without_a_threshold_there_is_nothing_to_scale_by() -> None:
+def test_scaling_without_a_threshold_raises_an_error() -> None:
     with pytest.raises(ValueError, match=r"^spec.scaling.lagThreshold is missing"):
         decide(Scaling(target=TARGET), demand(1), 1, None, 0.0)

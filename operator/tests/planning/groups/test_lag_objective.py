@@ -1,4 +1,4 @@
-"""Whether a group is within its objective: which limit is missed, for how long, and what is said of it."""
+"""The lag objective of a group: which limit is missed, for how long, and how that is reported."""
 
 import pytest
 
@@ -12,7 +12,7 @@ from barnabas_operator.resources.consumer_group import LagObjective
 
 
 def lags(*parts: tuple[int, float | None, float]) -> Lags:
-    """Lag, seconds and percent of each partition of `flights`."""
+    """Return the lags of `flights` from the lag, seconds and percent of each partition."""
     return {
         TopicPartition("flights", number): PartitionLag(0, lag, lag, 0, seconds, percent, Status.OK)
         for number, (lag, seconds, percent) in enumerate(parts)
@@ -40,7 +40,7 @@ BEHIND = lags((4_000, 30.0, 10.0), (8_345, 61.2, 80.4))
         ),
     ],
 )
-def test_a_miss_names_the_limit_what_is_so_and_where(objective: LagObjective, said: str) -> None:
+def test_a_miss_names_the_limit_the_actual_value_and_the_partition(objective: LagObjective, said: str) -> None:
     (miss,) = misses(objective, BEHIND)
     assert str(miss) == said
 
@@ -54,21 +54,21 @@ def test_a_miss_names_the_limit_what_is_so_and_where(objective: LagObjective, sa
         LagObjective(max_retention_percent=81),
     ],
 )
-def test_a_limit_that_is_reached_is_not_missed(objective: LagObjective) -> None:
+def test_a_limit_that_is_not_exceeded_is_not_missed(objective: LagObjective) -> None:
     assert misses(objective, BEHIND) == ()
 
 
-def test_a_value_that_is_shown_is_never_rounded_to_what_is_allowed() -> None:
+def test_a_reported_value_is_never_rounded_to_an_allowed_one() -> None:
     (miss,) = misses(LagObjective(max_records=12_100), BEHIND)
     assert str(miss).startswith("12,345 records")
 
 
-def test_what_nobody_knows_misses_nothing() -> None:
+def test_unknown_values_miss_no_limit() -> None:
     assert misses(LagObjective(max_seconds=0), lags((5, None, 1.0))) == ()
     assert misses(LagObjective(max_records=0, max_seconds=0), lags()) == ()
 
 
-def test_a_miss_is_told_after_its_time_and_stays_told_until_it_is_kept() -> None:
+def test_a_miss_is_reported_after_its_duration_until_the_objective_is_kept() -> None:
     objective = LagObjective(max_records=1, for_="1m")
     missed = misses(objective, BEHIND)
     assert judged(objective, seen(BEHIND), missed, 59.0, was_missed=False).status == "True"
@@ -77,12 +77,12 @@ def test_a_miss_is_told_after_its_time_and_stays_told_until_it_is_kept() -> None
     assert judged(objective, seen(BEHIND), (), 0.0, was_missed=True).status == "True"
 
 
-def test_a_group_that_is_not_there_is_neither_within_nor_without() -> None:
+def test_the_objective_of_a_missing_group_is_unknown() -> None:
     told = judged(LagObjective(max_records=1), seen(lags(), NOT_FOUND), (), 0.0, was_missed=True)
     assert told == ("Unknown", "LagUnknown", "no consumer has joined or committed yet")
 
 
-def test_the_time_counts_from_the_first_look_at_which_it_was_missed_on_end() -> None:
+def test_the_duration_of_a_miss_counts_from_its_first_look() -> None:
     missed = misses(LagObjective(max_records=1), BEHIND)
     assert missed_since_s(None, missed, 5.0) == 5.0
     assert missed_since_s(5.0, missed, 9.0) == 5.0
@@ -93,7 +93,7 @@ def test_the_time_counts_from_the_first_look_at_which_it_was_missed_on_end() -> 
     ("value", "rounded"),
     [(0, 0), (7, 7), (99, 99), (99.6, 100), (105, 100), (12_345, 12_000), (96_000_001, 96_000_000)],
 )
-def test_numbers_of_a_status_have_two_digits(value: float, rounded: int) -> None:
+def test_numbers_of_a_status_are_rounded_to_two_digits(value: float, rounded: int) -> None:
     assert shown(value) == rounded
 
 
@@ -101,11 +101,11 @@ def test_numbers_of_a_status_have_two_digits(value: float, rounded: int) -> None
     ("text", "seconds"),
     [("90s", 90), ("2m", 120), ("1h30m", 5_400), ("7d", 604_800), ("PT1H30M", 5_400), ("P1DT0.5S", 86_400.5)],
 )
-def test_durations_are_those_of_kubernetes_and_of_kafkas_tools(text: str, seconds: float) -> None:
+def test_durations_have_the_formats_of_kubernetes_and_of_kafkas_tools(text: str, seconds: float) -> None:
     assert duration_s(text) == seconds
 
 
-def test_a_partition_whose_leader_is_away_does_not_make_an_objective_kept() -> None:
+def test_a_partition_without_a_leader_does_not_end_a_missed_objective() -> None:
     objective = LagObjective(max_records=5_000)
     known = GroupLags(1, lags((4_000, 30.0, 10.0)), {})
     away = GroupSeen(state="Stable", lags=known, silent=(TopicPartition("flights", 1),))
@@ -120,7 +120,7 @@ def test_a_partition_whose_leader_is_away_does_not_make_an_objective_kept() -> N
     assert judged(objective, seen(known.partitions), missed, 0.0, was_missed=True).status == "True"
 
 
-def test_a_topic_that_no_member_reads_any_more_misses_nothing_and_is_named() -> None:
+def test_a_topic_that_no_member_reads_any_more_misses_no_limit_and_is_named() -> None:
     objective = LagObjective(max_records=5_000)
     old = {TopicPartition("old", 0): PartitionLag(0, 9_000, 9_000, 0, 1.0, 1.0, Status.STOP)}
     found = seen({**lags((4_000, 30.0, 10.0)), **old}, topics_read=frozenset({"flights"}))

@@ -1,4 +1,4 @@
-"""Resets in worlds of chance: operators die at any write, members come and go, statuses get lost."""
+"""Resets under random events: operators die at any write, members come and go, statuses are lost."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -47,7 +47,7 @@ class World:
         self.before: BeforeReset | None = None
         self.members = REPLICAS
         self.stubborn = stubborn
-        """A member that runs elsewhere, and never goes."""
+        """True if a member that runs elsewhere never leaves."""
         self.metadata = ""
         self.commits = 0
         self.done_at: str | None = None
@@ -60,7 +60,7 @@ class World:
         return ResetLook("billing", "billing", reset, self.done_at, group, ScaleTarget(name="billing"), scale, self.now)
 
     def step(self, reset: Reset) -> bool:
-        """One step, which is in the world when it is written; whether nothing is left to do."""
+        """Take one step and apply what it writes; return True if nothing is left to do."""
         step = next_step(look := self.look(reset))
         if isinstance(step, Commit):
             assert not look.group.is_active
@@ -88,11 +88,11 @@ HAPPENINGS = st.lists(st.sampled_from(["step", "pods follow", "a minute", "the s
 
 
 @given(HAPPENINGS, st.booleans())
-def test_a_reset_is_done_once_and_the_target_ends_as_it_was(happenings: list[str], stubborn: bool) -> None:
+def test_a_reset_is_done_once_and_the_target_gets_its_replicas_back(happenings: list[str], stubborn: bool) -> None:
     world, reset = World(stubborn), _reset({"latest": {}}, whenActive="ScaleDown")
     for each in happenings:
         if each == "step":
-            world.step(reset)  # Whoever takes it may die right after it: nothing else is kept.
+            world.step(reset)  # The operator may die right after it: nothing else is kept.
         else:
             world.happen(each)
     for _ in range(LOOKS_TO_END):

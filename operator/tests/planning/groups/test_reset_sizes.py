@@ -12,7 +12,7 @@ def plan(partitions: int) -> ResetPlan:
     return ResetPlan(tuple(Move(TopicPartition("flights", number), 3, 5, LOG) for number in range(partitions)))
 
 
-def test_what_a_coordinator_does_not_write_at_once_is_refused_with_how_many_partitions_are_allowed() -> None:
+def test_a_reset_too_large_for_one_commit_is_refused_with_the_allowed_partitions() -> None:
     mark = "m" * 32
     assert refuse_size(plan(3_000), "billing", mark) is None
     refusal = refuse_size(plan(15_000), "billing", mark)

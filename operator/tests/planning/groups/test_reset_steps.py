@@ -1,4 +1,4 @@
-"""Which step of a reset comes next."""
+"""The next step of a reset."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -58,37 +58,37 @@ def why(step: ResetStep) -> Refusal:
     return step.why
 
 
-def test_a_group_without_members_is_reset_at_once_and_one_that_is_not_there_as_well() -> None:
+def test_a_group_without_members_and_a_missing_group_are_reset_at_once() -> None:
     for policy in ("Refuse", "Wait"):
         assert next_step(look(EMPTY, reset(whenActive=policy))) == Commit()
         assert next_step(look(GroupDescription(), reset(whenActive=policy))) == Commit()
     assert next_step(scaled(EMPTY, 3)) == Commit()
 
 
-def test_a_reset_that_the_status_or_the_brokers_tell_of_is_not_done_once_more() -> None:
+def test_a_reset_recorded_in_the_status_or_in_commits_is_not_repeated() -> None:
     assert next_step(look(ACTIVE, done_at="2026-11-21T10:00:00Z")) == Done("2026-11-21T10:00:00Z")
     assert next_step(look(marked("2026-11-a"))) == Done("2026-11-22T12:00:00Z")
     assert next_step(look(marked("2026-11-a"), reset(dryRun=True))) == Done("2026-11-22T12:00:00Z")
     assert next_step(look(marked("2026-11-b"))) == Commit()
 
 
-def test_a_reset_that_others_followed_is_not_done_once_more_when_its_resource_is_restored() -> None:
+def test_a_reset_is_not_repeated_if_its_resource_is_restored_after_later_resets() -> None:
     assert next_step(look(marked("2026-12-a", "2026-11-a"))) == Done("2026-11-22T12:00:00Z")
 
 
-def test_one_partition_that_tells_of_the_reset_is_enough_for_all_were_committed_at_once() -> None:
+def test_the_mark_of_a_reset_on_one_partition_proves_that_it_was_done() -> None:
     told = {FLIGHTS_0: Committed(9, metadata="at gate 4"), TopicPartition("flights", 1): Committed(1, metadata="")}
     group = EMPTY._replace(committed={**told, **marked("2026-11-a").committed})
     assert next_step(look(group)) == Done("2026-11-22T12:00:00Z")
     assert next_step(look(EMPTY._replace(committed=told))) == Commit()
 
 
-def test_a_dry_run_is_planned_whoever_is_in_the_group() -> None:
+def test_a_dry_run_is_planned_even_if_the_group_has_members() -> None:
     assert next_step(look(ACTIVE, reset(dryRun=True))) == Plan()
     assert next_step(scaled(ACTIVE, 3, reset=reset(dryRun=True, whenActive="ScaleDown"))) == Plan()
 
 
-def test_a_group_with_members_is_left_alone_unless_it_is_said_how() -> None:
+def test_a_group_with_members_is_not_reset_and_its_members_are_named() -> None:
     assert why(next_step(look(ACTIVE))) == (
         "GroupActive",
         (
@@ -100,22 +100,22 @@ def test_a_group_with_members_is_left_alone_unless_it_is_said_how() -> None:
     assert why(next_step(look(ACTIVE, reset(whenActive="Wait")))) == ("WaitingForMembers", told)
 
 
-def test_members_that_join_count_before_they_are_told() -> None:
+def test_joining_members_count_before_the_group_lists_them() -> None:
     joining = GroupDescription("PreparingRebalance", ())
     told = "waiting until group billing-id has no members; now it has members that are joining"
     assert why(next_step(look(joining, reset(whenActive="Wait"))))[1] == told
 
 
-def test_a_coordinator_that_does_not_answer_is_waited_for() -> None:
+def test_a_reset_waits_for_a_coordinator_that_does_not_answer() -> None:
     away = GroupDescription(problem="the group's coordinator does not answer")
     assert why(next_step(look(away))) == ("KafkaError", "group billing-id: the group's coordinator does not answer")
 
 
-def test_a_target_is_remembered_scaled_down_waited_for_and_scaled_up_again() -> None:
+def test_a_reset_stores_the_replicas_scales_down_commits_and_scales_up_again() -> None:
     first = next_step(scaled(ACTIVE, 3))
     remembered = BeforeReset("billing", "2026-11-a", 3)
     assert first == Remember(remembered)
-    late = NOW + timedelta(days=1)  # The operator was away in between.
+    late = NOW + timedelta(days=1)  # The operator did not run in between.
     assert next_step(scaled(ACTIVE, 3, remembered, now=late)) == Scale(0)
     assert next_step(scaled(ACTIVE, 0, remembered)) == Remember(replace(remembered, since="2026-11-22T12:00:00Z"))
     assert next_step(scaled(ACTIVE, 3, BEFORE)) == Scale(0), "somebody scaled it up meanwhile"
@@ -132,7 +132,7 @@ def test_a_target_is_remembered_scaled_down_waited_for_and_scaled_up_again() -> 
     assert next_step(scaled(marked("2026-11-a"), 3)) == Done("2026-11-22T12:00:00Z")
 
 
-def test_what_people_scaled_meanwhile_stays_as_they_want_it() -> None:
+def test_a_target_that_a_user_scaled_meanwhile_keeps_its_replicas() -> None:
     assert next_step(scaled(marked("2026-11-a"), 5, BEFORE)) == Remember(None)
 
 
@@ -147,12 +147,12 @@ def test_what_people_scaled_meanwhile_stays_as_they_want_it() -> None:
     ],
     ids=["none", "another id", "Wait", "dry run", "done"],
 )
-def test_a_target_is_scaled_up_again_when_the_reset_is_over_or_another_one(changes: dict[str, Any]) -> None:
+def test_a_target_is_scaled_up_again_if_its_reset_ends_or_changes(changes: dict[str, Any]) -> None:
     assert next_step(scaled(ACTIVE, 0, BEFORE, **changes)) == Scale(3)
     assert next_step(scaled(ACTIVE, 3, BEFORE, **changes)) == Remember(None)
 
 
-def test_members_that_stay_are_named_and_the_target_is_scaled_up_again() -> None:
+def test_a_reset_that_gives_up_names_the_remaining_members_and_scales_up_again() -> None:
     late = NOW + PATIENCE
     given_up = next_step(scaled(ACTIVE, 0, BEFORE, now=late))
     assert isinstance(given_up, Remember)
@@ -168,13 +168,13 @@ def test_members_that_stay_are_named_and_the_target_is_scaled_up_again() -> None
             " billing was scaled up to 3 again, and no offset was changed; to try again, give the reset another id"
         ),
     )
-    for group in (ACTIVE, EMPTY):  # They may be gone by then, or be others.
+    for group in (ACTIVE, EMPTY):  # The members may have left since, or be others.
         assert why(next_step(scaled(group, 3, up, now=late + timedelta(days=1)))) == told
     again = reset(id="2026-11-b", whenActive="ScaleDown")
     assert next_step(scaled(ACTIVE, 3, given_up.before, now=late, reset=again)) == Remember(None)
 
 
-def test_members_that_run_elsewhere_are_waited_for_and_nothing_is_scaled() -> None:
+def test_a_reset_waits_for_members_that_are_not_pods_of_its_target() -> None:
     assert why(next_step(scaled(ACTIVE, 0))) == (
         "WaitingForMembers",
         (
@@ -184,14 +184,14 @@ def test_members_that_run_elsewhere_are_waited_for_and_nothing_is_scaled() -> No
     )
 
 
-def test_a_target_that_is_scaled_down_for_another_group_is_left_to_that_one() -> None:
+def test_a_target_that_is_scaled_down_for_another_group_is_left_unchanged() -> None:
     others = replace(BEFORE, group="audit")
     assert why(next_step(scaled(ACTIVE, 0, others)))[0] == "TargetBusy"
     assert next_step(scaled(marked("2026-11-a"), 0, others)) == Done("2026-11-22T12:00:00Z")
     assert next_step(scaled(ACTIVE, 0, others, reset=None)) == Over()
 
 
-def test_a_target_that_is_not_there_or_not_said_is_told() -> None:
+def test_a_missing_or_undeclared_target_is_reported() -> None:
     missing = Refusal("TargetNotFound", "spec.scaling.target: there is no Deployment billing in this namespace")
     assert next_step(scaled(ACTIVE, 0, scale=missing)) == Stop(missing)
     assert why(next_step(scaled(ACTIVE, 0, scale=None, target=None)))[0] == "InvalidReset"
@@ -206,7 +206,7 @@ def test_a_target_does_not_stay_at_0_for_a_reset_that_cannot_be_planned() -> Non
     assert without_plan(scaled(EMPTY, 3), missing) == Stop(missing)
 
 
-def test_a_target_that_was_scaled_up_after_a_reset_was_given_up_is_scaled_to_0_by_whoever_wants() -> None:
+def test_a_user_may_scale_a_target_to_0_after_its_reset_gave_up() -> None:
     given_up = replace(BEFORE, gave_up="2 members stayed")
     assert next_step(scaled(ACTIVE, 0, given_up)) == Scale(3)
     is_up = replace(given_up, is_up=True)
@@ -216,7 +216,7 @@ def test_a_target_that_was_scaled_up_after_a_reset_was_given_up_is_scaled_to_0_b
     assert next_step(scaled(ACTIVE, 0, is_up, reset=None)) == Remember(None)
 
 
-def test_a_target_is_scaled_up_while_nothing_is_to_be_done_and_the_reset_begins_anew_later() -> None:
+def test_a_target_is_scaled_up_while_its_reset_is_on_hold() -> None:
     unknown = GroupDescription()
     assert next_step(scaled(unknown, 0, BEFORE, is_on_hold=True)) == Scale(3)
     assert next_step(scaled(unknown, 3, BEFORE, is_on_hold=True)) == Remember(None)
@@ -224,7 +224,7 @@ def test_a_target_is_scaled_up_while_nothing_is_to_be_done_and_the_reset_begins_
     assert next_step(look(EMPTY, is_on_hold=True)) == Over(), "nothing is committed meanwhile"
 
 
-def test_a_reset_that_was_given_up_is_still_known_after_a_pause() -> None:
+def test_a_reset_that_gave_up_is_still_known_after_a_pause() -> None:
     given_up = replace(BEFORE, gave_up="2 members stayed")
     assert next_step(scaled(ACTIVE, 0, given_up, is_on_hold=True)) == Scale(3)
     is_up = replace(given_up, is_up=True)
@@ -232,9 +232,9 @@ def test_a_reset_that_was_given_up_is_still_known_after_a_pause() -> None:
     assert next_step(scaled(ACTIVE, 3, is_up, is_on_hold=True)) == Over()
 
 
-def test_a_reset_that_was_given_up_leaves_its_target_to_others() -> None:
+def test_a_reset_that_gave_up_releases_its_target_to_other_groups() -> None:
     given_up = replace(BEFORE, group="audit", gave_up="2 members stayed")
-    assert why(next_step(scaled(ACTIVE, 0, given_up))).reason == "TargetBusy", "it is not up again yet"
+    assert why(next_step(scaled(ACTIVE, 0, given_up))).reason == "TargetBusy", "the target is not scaled up again yet"
     ours = Remember(BeforeReset("billing", "2026-11-a", 3))
     assert next_step(scaled(ACTIVE, 3, given_up)) == ours
     assert next_step(scaled(ACTIVE, 3, replace(given_up, is_up=True))) == ours

@@ -26,7 +26,7 @@ LEAVE_OUT = "remove spec.scaling.lagThreshold"
 
 
 @pytest.mark.parametrize("whose", LABELS)
-def test_a_part_of_barnabas_is_no_target(whose: str) -> None:
+def test_workloads_of_barnabas_are_refused_as_targets(whose: str) -> None:
     found = {"metadata": {"labels": LABELS[whose], "resourceVersion": "1"}, "spec": {"replicas": 1}}
     refused = scale_of(ScaleTarget(name="app"), found)
     assert isinstance(refused, Refusal)
@@ -44,7 +44,7 @@ def test_a_target_that_is_missing_or_has_a_wrong_annotation_is_named() -> None:
 
 
 def group(name: str, created: str) -> dict[str, object]:
-    """A ConsumerGroup that scales the same target, as the API server has it."""
+    """Return a ConsumerGroup of the API server that scales the same target."""
     scaling = {"target": {"name": "billing"}, "lagThreshold": 1}
     return {"metadata": {"name": name, "creationTimestamp": created}, "spec": {"scaling": scaling}}
 
@@ -79,7 +79,7 @@ RESET = FREE._replace(before=BeforeReset("other", "2026-11-a", 3))
     ],
     ids=["nobody else", "an autoscaler", "an older group", "a reset"],
 )
-def test_a_target_that_somebody_else_scales_is_left_to_them(
+def test_a_target_that_another_resource_scales_is_refused(
     scale: TargetScale, scalers: Scalers, refusal: str | None
 ) -> None:
     refused = refuse_scaling(BILLS, SCALING, scale, scalers)

@@ -1,4 +1,4 @@
-"""The message of a group that is ready: `kubectl get consumergroups` shows no other."""
+"""The message of a ready group's condition Ready, the only one in `kubectl get consumergroups`."""
 
 import pytest
 
@@ -32,21 +32,21 @@ def reset(status: str, why: str) -> WorkStatus:
     return WorkStatus(conditions=(said,))
 
 
-def test_nothing_where_all_is_as_declared() -> None:
+def test_the_message_is_empty_if_everything_is_as_declared() -> None:
     assert message("Stable", reset("True", "the reset a was carried out"), KEPT) == ""
 
 
-def test_a_reset_that_is_not_done_is_told_with_why() -> None:
+def test_the_message_reports_why_a_reset_is_not_done() -> None:
     assert message("Stable", reset("False", "it has 2 members")) == "OffsetsReset: it has 2 members"
 
 
-def test_a_missed_objective_is_told_before_a_reset() -> None:
+def test_the_message_reports_a_missed_objective_before_a_reset() -> None:
     missed = Judged("False", "LagObjectiveMissed", "200 records to be read")
     told = message("Stable", reset("False", "it has 2 members"), missed)
     assert told == "200 records to be read; OffsetsReset: it has 2 members"
 
 
-def test_nobody_yet_is_told_first() -> None:
+def test_the_message_first_reports_that_no_consumer_has_joined() -> None:
     told = message(NOT_FOUND, reset("False", "there is no such group"))
     assert told == "no consumer has joined or committed yet; OffsetsReset: there is no such group"
 
@@ -63,18 +63,18 @@ def test_nobody_yet_is_told_first() -> None:
         (0.0, "the group has no members, and its offsets expire within 1 h"),
     ],
 )
-def test_on_the_last_day_of_its_offsets_the_hours_that_are_left_are_told(expire_s: float, told: str) -> None:
+def test_the_message_reports_the_remaining_hours_on_the_last_day_of_offsets(expire_s: float, told: str) -> None:
     assert message("Empty", expire_s=expire_s) == told
 
 
-def test_offsets_that_expire_are_told_after_the_objective_that_is_missed() -> None:
+def test_the_message_reports_expiring_offsets_after_a_missed_objective() -> None:
     missed = Judged("False", "LagObjectiveMissed", "200 records to be read")
     told = "200 records to be read; the group has no members, and its offsets expire within 1 h"
     assert message("Empty", objective=missed, expire_s=60.0) == told
 
 
 @pytest.mark.parametrize(("held_back", "shown"), [(0, None), (1_234, 1_200)])
-def test_records_that_open_transactions_hold_back_are_shown_while_there_are_some(
+def test_the_status_shows_records_held_back_by_open_transactions_if_there_are_any(
     held_back: int, shown: int | None
 ) -> None:
     seen = GroupSeen(state="Stable", lags=GroupLags(None, {}, {}), held_back=held_back)

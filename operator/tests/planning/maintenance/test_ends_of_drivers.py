@@ -1,4 +1,4 @@
-"""What a run says of a driver that could not say it itself."""
+"""The status of a run about a driver that could not report its own end."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ ENDS: list[tuple[dict[str, Any], dict[str, Any], str, str]] = [
 ]
 
 
-def test_what_a_driver_said_of_its_last_commit_stays_when_another_driver_waits() -> None:
+def test_the_last_commit_of_a_driver_stays_in_the_status_while_the_next_driver_waits() -> None:
     said = '{"phase": "archiving", "lastCommitMs": 1767312000000, "recordsBehind": 7}'
     first = {
         "metadata": {"name": "a-driver-x", "annotations": {"barnabas.dev/progress": said}},
@@ -44,7 +44,7 @@ def observed(status: dict[str, Any], terminated: dict[str, Any], end: JobEnd | N
 
 
 @pytest.mark.parametrize(("status", "terminated", "why", "advice"), ENDS)
-def test_it_says_how_kubernetes_ended_a_driver_and_what_helps(
+def test_the_status_reports_how_kubernetes_ended_a_driver_and_what_to_do(
     status: dict[str, Any], terminated: dict[str, Any], why: str, advice: str
 ) -> None:
     going_on = running(RUN, "one", observed(status, terminated, None), NOW)

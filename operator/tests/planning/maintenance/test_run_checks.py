@@ -1,4 +1,4 @@
-"""What is wrong with a run, by field, value and what is allowed."""
+"""The problems of a run, with the field, its value and what is allowed."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ def problems(**spec: Any) -> list[str]:
     return list(run_problems(resource_of(MaintenanceJob, body).spec))
 
 
-def test_a_run_that_names_a_job_and_what_it_needs_is_fine() -> None:
+def test_a_run_with_the_required_options_of_its_job_has_no_problem() -> None:
     assert not problems(options={**ARCHIVE, "archive": "s3a://archives/flights"}, volumes=[])
     assert not problems(executors=2, options={**ARCHIVE, "commit_records": "1000", "delete_archived": "true"})
     assert not problems(job="retention-audit", options={"topics": "flights,orders", "report": "/archive/x"})

@@ -1,4 +1,4 @@
-"""Whose turn it is: runs that have begun first, then older ones; and of thousands it is known at once."""
+"""The turns of runs: started runs come first, then older ones; the turns of thousands are found quickly."""
 
 from collections import Counter
 from typing import Any
@@ -17,7 +17,7 @@ RUNS = 300
 
 
 def run_of(name: str, *, job: str = "archive", annotations: Any = (), why: str = "", **options: str) -> MaintenanceJob:
-    """`why`: the reason of its condition."""
+    """Return a run; `why` is the reason of its condition Ready."""
     body = resource(KIND, name, cluster="one", job=job, options=options)
     meta = {**body["metadata"], "creationTimestamp": "2026-01-01T00:00:00Z", "annotations": dict(annotations)}
     ready = {"type": "Ready", "status": "False", "reason": why, "lastTransitionTime": "2026-01-01T00:00:00Z"}
@@ -25,7 +25,7 @@ def run_of(name: str, *, job: str = "archive", annotations: Any = (), why: str =
     return resource_of(MaintenanceJob, {**body, "metadata": meta, **status})
 
 
-def test_the_first_of_all_who_are_about_the_same_is_waited_for() -> None:
+def test_a_run_waits_for_the_first_run_of_its_job_about_the_same_archive() -> None:
     first = run_of("a", topic="flights", archive="/archive/1")
     second = run_of("b", topic="orders", archive="/archive/2")
     both = run_of("c", topic="orders", archive="/archive/1")
@@ -39,7 +39,7 @@ def test_the_first_of_all_who_are_about_the_same_is_waited_for() -> None:
     }
 
 
-def test_one_that_has_begun_comes_before_an_older_one() -> None:
+def test_a_started_run_comes_before_an_older_one() -> None:
     begun = run_of("z", topics="orders,flights", annotations={MARK: "z Started"})
     waiting = waiting_turns([run_of("a", topics="flights,orders"), begun])
     assert {name: why.message.split(" is ")[0] for name, why in waiting.items()} == {
@@ -48,7 +48,7 @@ def test_one_that_has_begun_comes_before_an_older_one() -> None:
 
 
 @pytest.mark.parametrize("why", ["SparkOperatorNotFound", "ResourceConflict", "KubernetesError", "InternalError"])
-def test_one_that_could_not_begin_in_its_turn_holds_up_no_other(why: str) -> None:
+def test_a_run_that_could_not_start_in_its_turn_holds_up_no_other(why: str) -> None:
     stuck = run_of("a", topics="flights", why=why)
     assert set(waiting_turns([stuck, run_of("b", topics="flights")])) == {"a"}
     assert not waiting_turns([stuck])
@@ -57,11 +57,11 @@ def test_one_that_could_not_begin_in_its_turn_holds_up_no_other(why: str) -> Non
 
 
 @pytest.mark.parametrize("why", ["OtherRunUnderWay", "ClusterNotReady"])
-def test_one_that_waited_for_something_else_keeps_its_turn(why: str) -> None:
+def test_a_run_that_waited_for_something_else_keeps_its_turn(why: str) -> None:
     assert set(waiting_turns([run_of("a", topics="x", why=why), run_of("b", topics="x")])) == {"b"}
 
 
-def test_one_that_waits_is_waited_for_by_those_after_it() -> None:
+def test_later_runs_wait_for_a_run_that_waits_itself() -> None:
     runs = [run_of("a", topics="x"), run_of("b", topics="x,y"), run_of("c", topics="y")]
     waiting = waiting_turns(runs)
     assert [name for name in ("a", "b", "c") if name in waiting] == ["b", "c"]
@@ -69,7 +69,7 @@ def test_one_that_waits_is_waited_for_by_those_after_it() -> None:
 
 @pytest.mark.parametrize("job", ["skew", "audit"])
 @pytest.mark.parametrize("folder", ["/reports/x", "/reports/x/"])
-def test_two_runs_do_not_write_one_report_at_once_whichever_their_jobs_are(job: str, folder: str) -> None:
+def test_two_runs_of_any_jobs_do_not_write_one_report_at_once(job: str, folder: str) -> None:
     waiting = waiting_turns([run_of("a", job="skew", report="/reports/x"), run_of("b", job=job, report=folder)])
     assert {name: why.message for name, why in waiting.items()} == {
         "b": (
@@ -80,13 +80,13 @@ def test_two_runs_do_not_write_one_report_at_once_whichever_their_jobs_are(job: 
     assert not waiting_turns([run_of("a", job="skew", report="/r/1"), run_of("b", job="skew", report="/r/2")])
 
 
-def test_a_folder_is_one_archive_with_a_slash_at_its_end_or_without_and_a_comma_is_a_part_of_its_name() -> None:
+def test_archive_folders_match_with_or_without_a_final_slash_and_may_contain_commas() -> None:
     waiting = waiting_turns([run_of("a", archive="/archive/1"), run_of("b", archive="/archive/1/")])
     assert set(waiting) == {"b"}
     assert not waiting_turns([run_of("a", archive="/archive,1"), run_of("b", archive="/archive,2")])
 
 
-def test_a_topic_is_restored_by_one_run_at_once_whichever_option_names_it() -> None:
+def test_one_run_at_a_time_restores_a_topic_whichever_option_names_it() -> None:
     """Without `into` the topic is restored under its own name."""
     into_it = run_of("a", job="restore", topic="flights", archive="/archive/1", into="copy")
     under_its_name = run_of("b", job="restore", topic="copy", archive="/archive/2")
@@ -96,7 +96,7 @@ def test_a_topic_is_restored_by_one_run_at_once_whichever_option_names_it() -> N
     }
 
 
-def test_what_each_of_many_is_about_is_read_once() -> None:
+def test_the_options_of_each_of_many_runs_are_read_once() -> None:
     reads = Counter[str]()
 
     class Counted(dict[str, str]):

@@ -1,4 +1,4 @@
-"""What Argo CD shows of each kind, by the Lua that it is given (it runs Lua 5.1)."""
+"""The health that Argo CD shows of each kind by our Lua checks (Argo CD runs Lua 5.1)."""
 
 import re
 from pathlib import Path
@@ -56,7 +56,7 @@ BROKEN = {
     "ResourceConflict",
     "VolumeCannotGrow",
 }
-"""Somebody has to do something."""
+"""The reasons that need an action of a user."""
 WAITS = {
     "BrokersNotReady",
     "BrokersUnreachable",
@@ -81,7 +81,7 @@ NOT_OF_READY = {
     "WithinObjective",
     "OffsetsReset",
 }
-"""Conditions of their own, or a reason that comes with one."""
+"""Conditions other than Ready, and their reasons."""
 
 
 def condition(kind: str, status: Any, reason: str) -> Condition:
@@ -89,7 +89,7 @@ def condition(kind: str, status: Any, reason: str) -> Condition:
 
 
 def health(*conditions: Condition, kind: type[Resource] = Cluster, generation: int = ALREADY_SEEN) -> Any:
-    """What Argo CD would show: the status, and the message."""
+    """Return the status and the message that Argo CD would show."""
     meta = ObjectMeta(name="main", generation=generation)
     said = KINDS[kind.__name__].status(conditions=conditions, observed_generation=ALREADY_SEEN)
     resource = kind(kind=kind.__name__, metadata=meta, spec=SPECS[kind], status=said if conditions else None)
@@ -102,7 +102,7 @@ def health(*conditions: Condition, kind: type[Resource] = Cluster, generation: i
 
 
 def as_lua(value: Any) -> str:
-    """JSON as a table's constructor."""
+    """Return JSON as the constructor of a Lua table."""
     if isinstance(value, dict):
         return "{" + ", ".join(f'["{name}"] = {as_lua(item)}' for name, item in value.items()) + "}"
     if isinstance(value, list):
@@ -111,7 +111,7 @@ def as_lua(value: Any) -> str:
 
 
 @pytest.mark.parametrize("kind", SPECS)
-def test_a_ready_resource_is_healthy_once_its_last_change_was_looked_at(kind: type[Resource]) -> None:
+def test_a_ready_resource_is_healthy_once_its_generation_is_observed(kind: type[Resource]) -> None:
     ready = condition(READY, "True", "Reconciled")
     assert health(kind=kind) == ("Progressing", "waiting for the operator")
     assert health(ready, kind=kind) == ("Healthy", "Reconciled it is")
@@ -119,23 +119,23 @@ def test_a_ready_resource_is_healthy_once_its_last_change_was_looked_at(kind: ty
 
 
 @pytest.mark.parametrize("reason", sorted(BROKEN))
-def test_what_somebody_has_to_mend_is_degraded(reason: str) -> None:
+def test_a_reason_that_needs_an_action_is_degraded(reason: str) -> None:
     assert health(condition(READY, "False", reason)) == ("Degraded", f"{reason} it is")
 
 
 @pytest.mark.parametrize("reason", sorted(WAITS))
-def test_what_passes_by_itself_is_progressing(reason: str) -> None:
+def test_a_reason_that_passes_by_itself_is_progressing(reason: str) -> None:
     assert health(condition(READY, "False", reason)) == ("Progressing", f"{reason} it is")
 
 
-def test_records_that_are_lost_or_go_are_degraded_whatever_else_the_cluster_waits_for() -> None:
+def test_a_cluster_with_lost_records_or_deleted_claims_is_degraded() -> None:
     waits = condition(READY, "False", "BrokersNotReady")
     assert health(waits, condition("RecordsLost", "True", "RecordsLost"))[0] == "Degraded"
     assert health(waits, condition("RecordsLost", "False", "NothingLost"))[0] == "Progressing"
     assert health(condition(READY, "True", "Reconciled"), condition("ClaimsDeleted", "True", "x"))[0] == "Degraded"
 
 
-def test_a_pause_is_suspended_and_a_roll_progresses_though_the_cluster_is_ready() -> None:
+def test_a_pause_is_suspended_and_a_roll_is_progressing_even_if_the_cluster_is_ready() -> None:
     ready = condition(READY, "True", "Reconciled")
     paused = condition("ReconciliationPaused", "True", "Paused")
     assert health(condition(READY, "Unknown", "Paused"), paused) == ("Suspended", "Paused it is")
@@ -144,8 +144,8 @@ def test_a_pause_is_suspended_and_a_roll_progresses_though_the_cluster_is_ready(
     assert health(ready, condition(ROLLING, "False", "NoRestarts"))[0] == "Healthy"
 
 
-def test_every_reason_of_the_guide_is_decided() -> None:
-    """Degraded or not: `argocd-cm.yaml` has those that are."""
+def test_every_reason_of_the_guide_is_classified() -> None:
+    """A reason is degraded or not; `argocd-cm.yaml` lists those that are."""
     table = GUIDE.partition("| reason | what it says |")[2].partition("\n\n")[0]
     told = {name for row in table.splitlines()[2:] for name in re.findall(r"`(\w+)`", row.split("|")[1])}
     assert len(told) > 15
@@ -163,7 +163,7 @@ def test_every_reason_of_the_guide_is_decided() -> None:
         ("False", "GivenUp", "Degraded"),
     ],
 )
-def test_a_reset_that_waits_progresses_and_one_that_needs_somebody_is_degraded(
+def test_a_waiting_reset_is_progressing_and_one_that_needs_an_action_is_degraded(
     status: str, reason: str, shown: str
 ) -> None:
     ready, reset = condition(READY, "True", "Reconciled"), condition(OFFSETS_RESET, status, reason)

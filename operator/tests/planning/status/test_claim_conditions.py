@@ -1,4 +1,4 @@
-"""What a Cluster says of disks that were deleted under its brokers, and of those that grow."""
+"""The conditions of a Cluster about claims that were deleted while in use, and about claims that grow."""
 
 from typing import Any
 
@@ -27,21 +27,21 @@ def told(*claims: BrokerClaim) -> list[tuple[str, str, str, str]]:
     return [(each.type, each.status, each.reason, each.message) for each in found]
 
 
-def test_nothing_is_told_of_disks_that_are_as_they_should_be() -> None:
+def test_claims_without_problems_cause_no_condition() -> None:
     assert told(claim(0)) == []
 
 
-def test_a_claim_that_is_deleted_while_its_broker_uses_it_is_told() -> None:
+def test_a_claim_that_is_deleted_while_its_broker_uses_it_is_reported() -> None:
     ((kind, status, reason, message),) = told(claim(0, is_ending=True))
     assert (kind, status, reason) == ("ClaimsDeleted", "True", "InUse")
     assert message.startswith("claims were deleted while in use: volume-0-main-broker-0. ")
 
 
-def test_a_claim_that_goes_and_that_nobody_uses_is_none() -> None:
+def test_a_deleted_claim_that_no_broker_uses_is_not_reported() -> None:
     assert told(claim(1, is_ending=True)) == []
 
 
-def test_disks_that_grow_are_told_the_one_that_cannot_first() -> None:
+def test_growing_claims_are_reported_and_a_failed_one_decides_the_reason() -> None:
     growing, failed = (
         Resize("Resizing", "the claim requests 2Gi, but its volume has 1Gi"),
         Resize("ResizeFailed", f"has 1Gi: {NO_SPACE}"),
@@ -94,7 +94,7 @@ def asking(has: str | None, *conditions: tuple[str, str], state: str = "") -> di
         ),
     ],
 )
-def test_how_far_a_claim_that_is_to_grow_is_is_read_from_its_status(
+def test_the_progress_of_a_resize_is_read_from_the_status_of_the_claim(
     found: dict[str, Any], resize: Resize | None
 ) -> None:
     assert resize_of(found, "main-broker-0") == resize

@@ -1,4 +1,4 @@
-"""What a resource says of itself: `Ready` always, for `kubectl get` shows nothing else."""
+"""The conditions of a resource: `Ready` is always there, because `kubectl get` shows no other."""
 
 import pytest
 
@@ -27,12 +27,12 @@ def told(resource: Cluster | Topic, problem: Refusal | None) -> tuple[tuple[str,
 
 
 @pytest.mark.parametrize("resource", resources(pause=False))
-def test_it_is_ready_or_says_why_not(resource: Cluster | Topic) -> None:
+def test_a_resource_is_ready_or_reports_why_not(resource: Cluster | Topic) -> None:
     assert told(resource, None) == (("Ready", "True", "Reconciled", ""),)
     assert told(resource, BROKEN) == (("Ready", "False", "KafkaError", "no"),)
 
 
 @pytest.mark.parametrize("resource", resources(pause=True))
-def test_a_pause_is_seen_in_the_condition_ready_too(resource: Cluster | Topic) -> None:
+def test_a_pause_shows_in_the_condition_ready_too(resource: Cluster | Topic) -> None:
     assert told(resource, None) == PAUSED
     assert told(resource, BROKEN) == (("Ready", "False", "KafkaError", "no"), PAUSED[1])

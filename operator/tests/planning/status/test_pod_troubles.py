@@ -1,4 +1,4 @@
-"""What is told of a broker's pod that does not run."""
+"""The report about a broker's pod that does not run."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -117,7 +117,7 @@ CASES: Mapping[str, tuple[Json, str]] = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_sentence_tells_why_when(name: str) -> None:
+def test_the_trouble_of_a_pod_is_reported_in_one_sentence(name: str) -> None:
     found, said = CASES[name]
     assert pod_trouble(found) == said
     assert runs(found) is name.startswith("it runs")

@@ -1,4 +1,4 @@
-"""Why a pod or its disk is not made, out of what Kubernetes has told in Events."""
+"""The reason why a pod or its claim is not created, from the Events of Kubernetes."""
 
 from typing import Any
 
@@ -24,18 +24,18 @@ CLAIM = event(
 )
 
 
-def test_the_last_failure_of_a_pod_that_is_not_there_is_told() -> None:
+def test_the_last_failure_of_a_missing_pod_is_reported() -> None:
     assert why_not_made(["a-broker-0", "a-broker-1"], [FIRST, REFUSED]) == QUOTA
     assert why_not_made(["a-broker-2"], [CLAIM, FIRST]) == "no disks"
 
 
-def test_what_went_well_later_and_what_is_said_of_others_is_not_told() -> None:
+def test_failures_that_are_resolved_or_about_other_pods_are_not_reported() -> None:
     assert why_not_made(["a-broker-1"], [AGAIN, REFUSED]) == ""
     assert why_not_made(["a-broker-1"], [OF_TEN]) == ""
     assert why_not_made(["a-broker-0"], []) == ""
 
 
-def test_the_last_warning_about_a_claim_of_the_cluster_is_told() -> None:
+def test_the_last_warning_about_a_claim_of_the_cluster_is_reported() -> None:
     told = [
         event("ProvisioningFailed", 'storageclass.storage.k8s.io "fsat" not found', 3, "volume-0-a-broker-0"),
         event("ProvisioningFailed", "wait", 1, "volume-0-a-broker-0"),

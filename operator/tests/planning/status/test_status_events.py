@@ -1,4 +1,4 @@
-"""Which changes of a status are told as Events."""
+"""The changes of a status that are reported as Events."""
 
 from collections.abc import Mapping
 from typing import Any, Literal, cast
@@ -82,7 +82,7 @@ def topic_events(
         (FEWER, BROKEN, "Warning"),
     ],
 )
-def test_a_topic_tells_once_why_it_is_not_ready(before: Said | None, after: Said, kind: str | None) -> None:
+def test_a_topic_reports_once_why_it_is_not_ready(before: Said | None, after: Said, kind: str | None) -> None:
     told = topic_events(TopicStatus(conditions=conditions(before)), TopicStatus(conditions=conditions(after)))
     assert told == ([] if kind is None else [(kind, *after[1:])])
 
@@ -103,7 +103,7 @@ def test_a_topic_tells_once_why_it_is_not_ready(before: Said | None, after: Said
         (READY, None, None),
     ],
 )
-def test_a_cluster_tells_what_it_waits_for_and_does_not_count_down(
+def test_a_cluster_reports_what_it_waits_for_but_no_progress_of_it(
     before: Said | None, after: Said | None, kind: str | None
 ) -> None:
     cluster = Cluster(metadata=META, status=ClusterStatus(conditions=conditions(after)))
@@ -113,7 +113,7 @@ def test_a_cluster_tells_what_it_waits_for_and_does_not_count_down(
 
 
 @pytest.mark.parametrize("before", [DOWN, IN_TROUBLE, SILENT])
-def test_a_cluster_that_is_ready_again_tells_it_and_what_was_the_matter(before: Said) -> None:
+def test_a_cluster_that_is_ready_again_reports_what_the_problem_was(before: Said) -> None:
     cluster = Cluster(metadata=META, status=ClusterStatus(conditions=conditions(READY)))
     (event,) = status_events(cluster, msgspec.to_builtins(ClusterStatus(conditions=conditions(before))), NOW)
     assert (event["type"], event["reason"]) == ("Normal", "Ready")
@@ -137,7 +137,7 @@ HELD_UP = ("True", "RollingPaused", "1 of 3 brokers run with the declared settin
         (ROLLS, CALM, "Rolled"),
     ],
 )
-def test_a_roll_is_told_when_it_begins_and_when_it_is_over(
+def test_a_roll_is_reported_when_it_begins_is_paused_and_ends(
     before: Said | None, after: Said, reason: str | None
 ) -> None:
     cluster = Cluster(metadata=META, status=ClusterStatus(conditions=conditions(after, "Rolling")))
@@ -171,7 +171,7 @@ REFUSED_AGAIN = ("False", "PlanRefused", "the annotation barnabas.dev/rebalance 
         (UNDER_WAY, None, "even", None),
     ],
 )
-def test_a_plan_is_told_when_it_begins_also_in_the_place_of_another_one_and_when_it_is_over(
+def test_a_rebalance_plan_is_reported_when_it_begins_ends_or_is_refused(
     before: Said | None, after: Said | None, run: str, kind: str | None
 ) -> None:
     status = ClusterStatus(conditions=conditions(after, "Rebalancing"))
@@ -192,7 +192,7 @@ def test_a_plan_is_told_when_it_begins_also_in_the_place_of_another_one_and_when
         (None, 6, 9, "the number of partitions rose from 6 to 9, because another client added partitions"),
     ],
 )
-def test_more_partitions_are_told_with_who_made_them_and_a_new_topic_is_not(
+def test_added_partitions_are_reported_with_their_origin_and_a_new_topic_is_not(
     declared: int | None, had: int | None, has: int, said: str
 ) -> None:
     before, after = (TopicStatus(conditions=conditions(READY), partitions=count) for count in (had, has))
@@ -200,7 +200,7 @@ def test_more_partitions_are_told_with_who_made_them_and_a_new_topic_is_not(
     assert topic_events(None, after, declared) == []
 
 
-def test_replicas_that_have_moved_are_told() -> None:
+def test_the_end_of_replica_moves_is_reported() -> None:
     moving = ClusterStatus(conditions=conditions(("True", "ReplicasMoving", "flights (5)"), "ReplicasMoving"))
     still = replace(moving, topics=1)
     for after, told in ((still, []), (ClusterStatus(topics=1), ["ReplicasMoved"]), (ClusterStatus(), [])):
@@ -208,7 +208,7 @@ def test_replicas_that_have_moved_are_told() -> None:
         assert [each["reason"] for each in found] == told
 
 
-def test_configs_that_others_changed_are_told_when_they_are_set_back() -> None:
+def test_configs_that_others_changed_are_reported_when_they_are_set_back() -> None:
     step = AlterConfigs("flights", {"retention.ms": "5", "leader.replication.throttled.replicas": "*"})
     was = TopicStatus(conditions=conditions(READY), observed_generation=META.generation)
     said = drift_undone(Topic(metadata=META, spec=TopicSpec(), status=was), step)
@@ -233,7 +233,9 @@ def test_configs_that_others_changed_are_told_when_they_are_set_back() -> None:
         (None, ResetStatus(id="a"), False),
     ],
 )
-def test_a_reset_is_told_when_it_was_carried_out(before: ResetStatus | None, after: ResetStatus, is_told: bool) -> None:
+def test_a_reset_is_reported_once_when_it_was_carried_out(
+    before: ResetStatus | None, after: ResetStatus, is_told: bool
+) -> None:
     old = {"reset": msgspec.to_builtins(before)} if before is not None else {}
     group = ConsumerGroup(metadata=META, spec=ConsumerGroupSpec(), status=ConsumerGroupStatus(reset=after))
     found = [(each["reason"], each["message"]) for each in status_events(group, old, NOW)]
@@ -241,7 +243,7 @@ def test_a_reset_is_told_when_it_was_carried_out(before: ResetStatus | None, aft
     assert found == [("OffsetsReset", f"the reset {after.id} was carried out: {numbers}")] * is_told
 
 
-def test_an_event_names_its_resource_and_is_not_too_long() -> None:
+def test_an_event_names_its_resource_and_cuts_a_long_message() -> None:
     status = TopicStatus(conditions=conditions(("False", "KafkaError", "x" * 5_000)))
     (event,) = status_events(Topic(metadata=META, spec=TopicSpec(), status=status), {}, NOW)
     assert event["involvedObject"] == {
@@ -256,7 +258,7 @@ def test_an_event_names_its_resource_and_is_not_too_long() -> None:
 
 
 @pytest.mark.parametrize(("before", "after", "is_told"), [(None, 2, False), (1, 2, True), (2, 2, False), (2, 1, False)])
-def test_a_level_of_the_metadata_that_was_raised_is_told(before: int | None, after: int, is_told: bool) -> None:
+def test_a_raised_metadata_level_is_reported(before: int | None, after: int, is_told: bool) -> None:
     old = {"metadataVersion": before} if before is not None else {}
     events = status_events(Cluster(metadata=META, status=ClusterStatus(metadata_version=after)), old, NOW)
     assert [each["reason"] for each in events] == ["MetadataVersionRaised"] * is_told

@@ -1,4 +1,4 @@
-"""What a Cluster's status says of a roll: it stays ready while clients are served, and is not once they are not."""
+"""The status of a Cluster in a roll: the Cluster is ready as long as clients are served."""
 
 import pytest
 from msgspec.structs import replace
@@ -36,7 +36,7 @@ def look(
     silence: str = "",
     revision: str = "new",
 ) -> Cluster:
-    """The Cluster with its next status, where these pods are there, and brokers that say what they know."""
+    """Return the Cluster with its next status, for these pods and the state that brokers report."""
     there = PodsState(BrokerSet(2, revision, {}), {each.broker_id: each for each in pods})
     state = None if silence else ClusterState(dict.fromkeys(range(2)), {}, troubles=troubles)
     refusal = Refusal(NOT_READY, why) if isinstance(why, str) else why
@@ -52,7 +52,7 @@ def said(cluster: Cluster, kind: str = READY) -> Said:
 
 
 def rolls(cluster: Cluster) -> tuple[str, tuple[int, ...] | None, tuple[int, ...] | None]:
-    """Whether it is ready, which brokers are still to restart, and which do; None where nothing rolls."""
+    """Return the status of Ready, the brokers still to restart and those that do; None if nothing rolls."""
     assert cluster.status is not None
     assert said(cluster, ROLLING)[0] == ("True" if cluster.status.rolling is not None else "False")
     rolling = cluster.status.rolling
@@ -64,18 +64,18 @@ BEGUN = look(WHOLE, "broker 0 restarts", broker(0, True, "old"), broker(1, True,
 LAST = look(BEGUN, "waiting for broker 1", broker(0), broker(1, False))
 
 
-def test_a_roll_lasts_from_its_first_broker_until_the_last_is_ready_again_and_the_cluster_is_ready_all_along() -> None:
+def test_a_roll_lasts_until_its_last_broker_is_ready_and_the_cluster_stays_ready() -> None:
     assert rolls(BEGUN) == ("True", (0, 1), ())
     assert rolls(look(BEGUN, "waiting for broker 0", broker(1, True, "old"))) == ("True", (1,), (0,))
     assert rolls(LAST) == ("True", (), (1,))
     assert rolls(look(LAST, None, broker(0), broker(1))) == ("True", None, None)
 
 
-def test_it_begins_when_kubernetes_has_not_seen_yet_what_brokers_are_to_run_with() -> None:
+def test_a_roll_begins_before_kubernetes_has_observed_the_new_template() -> None:
     assert rolls(look(WHOLE, "waiting for Kubernetes", broker(0), broker(1), revision="")) == ("True", (), ())
 
 
-def test_how_far_it_is_and_what_it_waits_for_is_told_beside_ready() -> None:
+def test_the_progress_of_a_roll_is_reported_beside_ready() -> None:
     waiting = look(BEGUN, Refusal(UNDER_REPLICATED, "waiting for a-0"), broker(0), broker(1, True, "old"))
     message = "1 of 2 brokers run with the declared settings; waiting for a-0"
     assert said(waiting, ROLLING) == ("True", "UnderReplicated", message)
@@ -84,7 +84,7 @@ def test_how_far_it_is_and_what_it_waits_for_is_told_beside_ready() -> None:
     assert said(WHOLE, ROLLING) == ("False", "NoRestarts", "no broker has to restart")
 
 
-def test_replicas_that_are_behind_leave_it_ready_and_too_few_in_sync_or_no_leader_do_not() -> None:
+def test_a_roll_leaves_the_cluster_ready_unless_partitions_are_offline_or_under_min_isr() -> None:
     pods = broker(0), broker(1, False)
     assert said(look(BEGUN, "waiting", *pods, troubles=(BEHIND,)))[0] == "True"
     few = (
@@ -96,7 +96,7 @@ def test_replicas_that_are_behind_leave_it_ready_and_too_few_in_sync_or_no_leade
     assert offline == ("False", "PartitionsOffline", "1 partition has no leader: flights-0")
 
 
-def test_partitions_that_nobody_leads_are_told_where_no_pod_is_in_trouble_and_where_one_is() -> None:
+def test_offline_partitions_are_reported_with_and_without_a_pod_in_trouble() -> None:
     assert said(look(WHOLE, None, broker(0), broker(1), troubles=(OFFLINE, OFFLINE)))[1:] == (
         "PartitionsOffline",
         "2 partitions have no leader: flights-0, flights-0",
@@ -105,18 +105,18 @@ def test_partitions_that_nobody_leads_are_told_where_no_pod_is_in_trouble_and_wh
     assert said(crashed) == ("False", NOT_READY, "broker-1 was killed; 1 partition has no leader: flights-0")
 
 
-def test_a_broker_that_goes_by_itself_is_no_roll() -> None:
+def test_a_pod_that_disappears_by_itself_is_no_roll() -> None:
     gone = look(WHOLE, "waiting for broker 1", broker(0))
     assert rolls(gone) == ("False", None, None)
     assert said(gone) == ("False", NOT_READY, "waiting for broker 1")
 
 
-def test_a_broker_that_is_not_ready_before_its_turn_is_no_part_of_the_roll() -> None:
+def test_a_broker_that_is_unready_before_its_restart_makes_the_cluster_unready() -> None:
     others = look(BEGUN, "waiting for broker 1", broker(0), broker(1, False, "old"))
     assert said(others) == ("False", NOT_READY, "waiting for broker 1 to be ready")
 
 
-def test_a_roll_that_is_paused_leaves_it_ready_and_is_told() -> None:
+def test_a_paused_roll_leaves_the_cluster_ready_and_is_reported() -> None:
     paused = replace(BEGUN, spec=replace(BEGUN.spec, rolling=Rolling(pause=True)))
     why = Refusal(ROLLING_PAUSED, "spec.rolling.pause is true, so broker 0 will restart only after the pause")
     waits = look(paused, why, broker(0, True, "old"), broker(1))
@@ -126,19 +126,19 @@ def test_a_roll_that_is_paused_leaves_it_ready_and_is_told() -> None:
     assert said(gone) == ("False", NOT_READY, "waiting for broker 1 to be ready")
 
 
-def test_a_pod_that_does_not_start_is_trouble_in_a_roll_too() -> None:
+def test_a_pod_that_does_not_start_makes_the_cluster_unready_in_a_roll_too() -> None:
     for before in (BEGUN, LAST):
         found = look(before, "waiting", broker(0), broker(1, False), trouble="flights-broker-1: ErrImagePull")
         assert said(found) == ("False", NOT_READY, "flights-broker-1: ErrImagePull")
 
 
-def test_a_cluster_whose_brokers_tell_the_operator_nothing_is_not_ready_though_all_pods_are() -> None:
+def test_a_cluster_is_not_ready_if_no_broker_answers_although_all_pods_are_ready() -> None:
     silent = look(WHOLE, None, broker(0), broker(1), silence="no broker answers the operator at a:9091: timed out")
     assert said(silent) == ("Unknown", "BrokersUnreachable", "no broker answers the operator at a:9091: timed out")
 
 
-def test_brokers_that_are_to_be_removed_leave_it_unready_once_the_roll_is_over_whatever_comes_first() -> None:
-    """Leaders are balanced before the next broker is emptied; who waits for the end of the change waits on."""
+def test_brokers_to_be_removed_make_the_cluster_unready_after_the_roll() -> None:
+    """Leaders are balanced before the next broker is emptied, and the change has not ended yet."""
     fewer = replace(LAST, spec=replace(LAST.spec, brokers=Brokers(replicas=1)))
     assert rolls(look(fewer, "waiting for broker 1", broker(0), broker(1, False))) == ("True", (), (1,))
     over = look(fewer, None, broker(0), broker(1))
@@ -150,13 +150,13 @@ def test_brokers_that_are_to_be_removed_leave_it_unready_once_the_roll_is_over_w
     assert said(look(fewer, behind, broker(0), broker(1), troubles=(BEHIND,)))[1] == "BrokerHoldsReplicas"
 
 
-def test_what_is_wrong_with_the_resource_goes_before_all_else() -> None:
+def test_an_invalid_resource_is_reported_before_all_other_problems() -> None:
     wrong = Refusal("InvalidSpec", "StatefulSet flights-broker: no")
     assert said(look(BEGUN, wrong, broker(0), broker(1, False), troubles=(OFFLINE,)))[1:] == wrong
 
 
 @pytest.mark.parametrize("reason", ["BrokerHoldsReplicas", "VolumeCannotGrow", "WaitingForAddresses"])
-def test_what_is_under_way_or_cannot_be_hides_nothing_that_clients_feel(reason: str) -> None:
+def test_problems_of_clients_are_reported_before_pending_changes(reason: str) -> None:
     why = Refusal(reason, "as told")
     assert said(look(WHOLE, why, broker(0), broker(1), troubles=(BEHIND,))) == ("False", *why)
     assert said(look(WHOLE, why, broker(0), broker(1), troubles=(OFFLINE,)))[1] == "PartitionsOffline"

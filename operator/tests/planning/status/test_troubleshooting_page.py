@@ -44,7 +44,7 @@ def constants() -> Iterator[tuple[str, str]]:
                 yield path.name, value.value
 
 
-def test_every_reason_has_an_entry() -> None:
+def test_every_reason_has_an_entry_on_the_troubleshooting_page() -> None:
     listed = set(re.findall(r"`(\w+)`", PAGE.read_text(encoding="utf-8")))
     known = listed | NO_REASONS.keys() | KUBERNETES | KINDS.keys()
     found = {name: file for file, name in constants()}

@@ -1,4 +1,4 @@
-"""Manifests of Strimzi, and what becomes of them: `manifests/NAME.strimzi.yaml`, `NAME.yaml`, `NAME.notes`."""
+"""Manifests of Strimzi, and their conversions: `manifests/NAME.strimzi.yaml`, `NAME.yaml`, `NAME.notes`."""
 
 from pathlib import Path
 from typing import Final
@@ -26,7 +26,7 @@ spec:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_manifests_become_what_is_stored_beside_them(name: str) -> None:
+def test_manifests_are_converted_as_in_the_stored_files(name: str) -> None:
     file = MANIFESTS / f"{name}.strimzi.yaml"
     conversion = converted({file.name: file.read_text()})
     assert conversion.errors == ()
@@ -107,7 +107,7 @@ def test_a_node_pool_without_its_kafka_is_an_error() -> None:
     assert [str(error) for error in converted({"pool": pool}).errors] == [message]
 
 
-def test_what_the_operator_would_refuse_is_said() -> None:
+def test_a_note_reports_a_conversion_that_the_operator_would_refuse() -> None:
     (note,) = converted({"kafka": KAFKA.replace("name: quay", "name: quay.north")}).notes
     assert (
         "the operator would refuse the Cluster; edit it before you apply it: metadata.name is quay.north"
@@ -115,7 +115,7 @@ def test_what_the_operator_would_refuse_is_said() -> None:
     )
 
 
-def test_rights_of_another_kind_become_closed_and_not_open() -> None:
+def test_an_unsupported_authorization_type_is_converted_to_simple() -> None:
     listener = "tls: false, authentication: {type: scram-sha-512}"
     text = KAFKA.replace("tls: false", listener).replace(
         "    storage:", "    authorization: {type: keycloak, superUsers: [captain]}\n    storage:"

@@ -1,4 +1,4 @@
-"""The brokers' own topics have as many replicas as their Cluster has brokers for, and it says so while they move."""
+"""Internal topics have as many replicas as the Cluster has brokers for, and the Cluster reports their moves."""
 
 import pytest
 
@@ -29,7 +29,7 @@ def state(alive: int, *rows: tuple[int, ...], topic: str = OFFSETS) -> ClusterSt
     ("brokers", "config", "factor"),
     [(1, {}, 1), (2, {}, 2), (9, {}, 3), (9, {"offsets.topic.replication.factor": 5}, 5)],
 )
-def test_a_clusters_config_tells_their_replicas_or_else_how_many_brokers_it_has(
+def test_the_replicas_of_internal_topics_follow_the_config_or_the_number_of_brokers(
     brokers: int, config: dict[str, ConfigValue], factor: int
 ) -> None:
     assert internal_factors(cluster(brokers, config))[OFFSETS] == factor
@@ -39,28 +39,28 @@ def moves(declared: Cluster, found: ClusterState) -> tuple[MoveReplicas, ...]:
     return plan_evacuation((), found.with_brokers(declared.spec.brokers.replicas), internal_factors(declared))
 
 
-def test_they_get_more_replicas_when_brokers_are_added() -> None:
+def test_internal_topics_get_more_replicas_when_brokers_are_added() -> None:
     assert moves(cluster(3), state(3, (0,), (0,))) == (MoveReplicas(OFFSETS, {0: (0, 1, 2), 1: (0, 1, 2)}),)
 
 
-def test_they_wait_for_brokers_that_are_declared_and_not_alive() -> None:
+def test_internal_topics_wait_for_declared_brokers_that_are_not_alive() -> None:
     assert moves(cluster(3), state(2, (0,))) == ()
 
 
-def test_they_get_fewer_before_brokers_are_removed() -> None:
+def test_internal_topics_get_fewer_replicas_before_brokers_are_removed() -> None:
     assert moves(cluster(2), state(3, (0, 1, 2), (2, 0, 1))) == (MoveReplicas(OFFSETS, {0: (0, 1), 1: (0, 1)}),)
 
 
-def test_topics_of_others_keep_their_number_of_replicas() -> None:
+def test_other_topics_keep_their_number_of_replicas() -> None:
     assert moves(cluster(3), state(3, (0,), topic="flights")) == ()
     assert moves(cluster(2), state(3, (0, 1, 2), topic="flights")) == ()
 
 
-def test_nothing_moves_where_all_is_so() -> None:
+def test_internal_topics_with_the_right_number_of_replicas_do_not_move() -> None:
     assert moves(cluster(3), state(3, (0, 1, 2), (2, 1, 0))) == ()
 
 
-def test_a_cluster_says_which_partitions_are_getting_other_replicas() -> None:
+def test_a_condition_reports_the_topics_whose_partitions_are_reassigned() -> None:
     found = TopicState("id", ((0, 1, 2), (0,)), {}, moving={0: (0, 1, 2)})
     (told,) = reassignment_conditions(cluster(3), "T", ClusterState({0: None}, {OFFSETS: found}), None)
     assert (told.type, told.status) == ("ReplicasMoving", "True")
@@ -73,13 +73,13 @@ def test_a_cluster_says_which_partitions_are_getting_other_replicas() -> None:
     [
         (1, 1, {}, "1"),
         (2, 2, {}, "1"),
-        (3, 2, {}, "1"),  # They come first, and then count.
+        (3, 2, {}, "1"),  # The replicas are added first, and then count.
         (2, 3, {}, "1"),
         (3, 3, {}, "2"),
         (2, 2, {"transaction.state.log.min.isr": 2}, "2"),
     ],
 )
-def test_transactions_go_on_while_one_of_the_replicas_is_away(
+def test_min_isr_of_the_transaction_topic_allows_for_one_missing_replica(
     brokers: int, replicas: int, config: dict[str, ConfigValue], min_isr: str
 ) -> None:
     found = state(brokers, tuple(range(replicas)), topic=TRANSACTIONS)

@@ -1,4 +1,4 @@
-"""What a plan of the job `skew` moves between the log dirs of one broker."""
+"""The moves of a plan of the job `skew` between the log dirs of one broker."""
 
 import json
 from collections.abc import Mapping
@@ -34,7 +34,7 @@ PLENTY = DiskSpace(100 * GIB, 200 * GIB)
 
 
 def within(number: int, path: str = OTHER, **more: Any) -> dict[str, Any]:
-    """Of broker 0; the replica on broker 1 stays wherever it is."""
+    """Return a planned partition whose replica on broker 0 moves to `path`; that on broker 1 stays."""
     row = {"replicas": [0, 1], "before": [0, 1], "log_dirs": [path, "any"]}
     return {"topic": "t", "partition": number, **row, **more}
 
@@ -47,7 +47,7 @@ def found(
     space: DiskSpace = PLENTY,
     row: tuple[int, ...] = (0, 1),
 ) -> ClusterState:
-    """Two brokers with two disks. All of broker 0 is in HERE but for what has `moved` to OTHER; `coming` goes there."""
+    """Return two brokers; replicas of broker 0 are in HERE, except those `moved` to OTHER; `coming` move there."""
     places = {number: (moved or {}).get(number, HERE) for number in range(PARTITIONS)}
     held = {
         path: {TopicPartition("t", number): size for number, place in places.items() if place == path}
@@ -75,7 +75,7 @@ def planned(state: ClusterState, *partitions: dict[str, Any], topics: tuple[Topi
 
 
 def begun(plan: ReconcilePlan) -> list[int]:
-    """The numbers of partitions of broker 0 that go to OTHER now."""
+    """Return the numbers of partitions of broker 0 whose moves to OTHER begin now."""
     assert all((each.broker_id, each.path) == (0, OTHER) for each in plan.moves.log_dir_moves)
     return [each.partition.partition for each in plan.moves.log_dir_moves]
 
@@ -85,13 +85,13 @@ def told(plan: ReconcilePlan) -> tuple[str, str]:
     return said.reason, said.message.replace(" of the plan of MaintenanceJob even are moved", "")
 
 
-def test_a_replica_goes_to_the_log_dir_that_the_plan_names() -> None:
+def test_a_replica_moves_to_the_log_dir_of_the_plan() -> None:
     plan = planned(found(), within(3))
     assert plan.moves.log_dir_moves == (LogDirMove(TopicPartition("t", 3), 0, OTHER),)
     assert (plan.steps, plan.moves.is_rebalanced, told(plan)) == ((), False, ("PlanUnderWay", "0 of 1 partitions"))
 
 
-def test_one_that_is_under_way_is_not_asked_for_again_and_the_plan_is_not_done() -> None:
+def test_a_move_in_progress_is_not_requested_again_and_the_plan_is_not_done() -> None:
     plan = planned(found(coming={3: 10 * MIB}), within(3))
     assert (plan.moves.log_dir_moves, plan.moves.is_rebalanced) == ((), False)
     assert told(plan) == ("PlanUnderWay", "0 of 1 partitions")
@@ -115,15 +115,15 @@ def test_moves_within_a_broker_wait_for_those_between_brokers() -> None:
     assert planned(replace(state, topics={"t": moving}), within(3), between).moves.log_dir_moves == ()
 
 
-def test_a_broker_copies_a_few_at_a_time() -> None:
+def test_a_broker_copies_a_limited_number_and_size_of_replicas_at_once() -> None:
     many = [within(number) for number in range(PARTITIONS)]
-    assert begun(planned(found(size=1), *many)) == list(range(20)), "20 of them"
-    assert begun(planned(found(), *many)) == list(range(10)), "or a GiB"
-    assert begun(planned(found(size=5 * GIB), *many)) == [0], "or one that is larger"
-    assert begun(planned(found(coming={0: 90 * MIB, 1: 0}), *many)) == list(range(2, 11)), "what is to come counts"
+    assert begun(planned(found(size=1), *many)) == list(range(20)), "at most 20 replicas"
+    assert begun(planned(found(), *many)) == list(range(10)), "or one GiB"
+    assert begun(planned(found(size=5 * GIB), *many)) == [0], "or one larger replica"
+    assert begun(planned(found(coming={0: 90 * MIB, 1: 0}), *many)) == list(range(2, 11)), "moves in progress count"
 
 
-def test_each_takes_its_room_from_those_after_it() -> None:
+def test_each_move_reduces_the_free_space_for_later_moves() -> None:
     """A GiB stays free."""
     small = DiskSpace(GIB + 250 * MIB, 100 * GIB)
     plan = planned(found(space=small), *(within(number) for number in range(3)))
@@ -133,8 +133,8 @@ def test_each_takes_its_room_from_those_after_it() -> None:
     assert begun(later) == [1, 2], "half of it is written already"
 
 
-def test_a_copy_within_a_broker_takes_its_room_from_replicas_of_other_brokers() -> None:
-    """It may be large, and under way for hours."""
+def test_a_copy_within_a_broker_reduces_the_room_for_replicas_of_other_brokers() -> None:
+    """The copy may be large and last for hours."""
 
     def left(done: dict[int, int]) -> int:
         state = found(coming=done, size=10 * GIB)
@@ -144,7 +144,7 @@ def test_a_copy_within_a_broker_takes_its_room_from_replicas_of_other_brokers() 
     assert [left({}), left({3: 0}), left({3: 4 * GIB}), left({3: 0, 4: 0, 5: 0, 6: 0})] == [99, 89, 93, 69]
 
 
-def test_log_dirs_on_one_disk_share_its_room() -> None:
+def test_log_dirs_on_one_disk_share_its_free_space() -> None:
     disk = DiskSpace(GIB + 150 * MIB, 100 * GIB)
     state = found(space=disk, moved={7: OTHER})
     assert state.disks is not None
@@ -163,7 +163,7 @@ def test_log_dirs_on_one_disk_share_its_room() -> None:
         (within(3, before=[0, 5]), "the replicas have changed since the plan was made"),
     ],
 )
-def test_what_cannot_be_is_left_out(partition: dict[str, Any], why: str) -> None:
+def test_an_impossible_move_is_left_out_with_the_reason(partition: dict[str, Any], why: str) -> None:
     row = tuple(partition["replicas"]) if partition["before"] == [0, 1] else (5, 0)
     plan = planned(found(row=row), partition)
     assert plan.moves.log_dir_moves == ()
@@ -171,8 +171,8 @@ def test_what_cannot_be_is_left_out(partition: dict[str, Any], why: str) -> None
 
 
 @pytest.mark.parametrize("paused", [False, True])
-def test_a_copy_that_is_under_way_is_waited_for_though_the_rest_of_its_partition_is_left_out(paused: bool) -> None:
-    """What else it would need has gone, or somebody has paused its Topic, since it began."""
+def test_a_plan_waits_for_a_copy_in_progress_even_if_its_partition_is_left_out(paused: bool) -> None:
+    """Another log dir of its partition was lost, or its Topic was paused, after the copy began."""
     topic = Topic(metadata=ObjectMeta(name="mine"), spec=TopicSpec(topic_name="t", pause=paused))
     away = within(3, log_dirs=[OTHER, "/data/9"])
     plan = planned(found(coming={3: 10 * MIB}), away, topics=(topic,))
@@ -183,7 +183,7 @@ def test_a_copy_that_is_under_way_is_waited_for_though_the_rest_of_its_partition
 
 
 def test_a_plan_that_has_a_partition_twice_is_refused() -> None:
-    """Its replica would go from one log dir to the other, and back, for ever."""
+    """Its replica would move from one log dir to the other and back forever."""
     plan = planned(found(), within(3), within(4), within(3, HERE))
     assert (plan.moves.log_dir_moves, plan.moves.is_rebalanced) == ((), False)
     reason, message = told(plan)
@@ -198,13 +198,13 @@ def test_a_paused_topic_stays_in_its_log_dirs() -> None:
     assert told(plan)[1].endswith("these partitions were left out: t-3 (the Topic is paused)")
 
 
-def test_nothing_moves_while_a_broker_is_away() -> None:
+def test_nothing_moves_between_log_dirs_while_a_broker_is_not_alive() -> None:
     plan = planned(replace(found(), racks={0: None}), within(3))
     assert (plan.moves.log_dir_moves, plan.moves.is_rebalanced) == ((), False)
     assert "the next moves begin when all brokers are ready, all replicas are in sync" in told(plan)[1]
 
 
-def test_a_broker_that_does_not_report_its_disks_is_waited_for() -> None:
+def test_a_plan_waits_for_a_broker_that_does_not_report_its_disks() -> None:
     state = found()
     assert state.disks is not None
     silent = Disks({1: state.disks.log_dirs[1]})

@@ -1,4 +1,4 @@
-"""A Cluster tells of records that are lost and of logs that are set aside, and is not ready while nobody leads."""
+"""A Cluster reports lost records and stray logs, and is not ready while partitions are offline."""
 
 import msgspec
 from msgspec.structs import replace
@@ -61,26 +61,26 @@ def test_a_cluster_is_not_ready_while_every_replica_of_a_partition_lacks_records
     assert said(found, "RecordsLost") == ("True", "RecordsLost", LOST_TEXT)
 
 
-def test_what_a_cluster_waits_for_hides_no_loss() -> None:
+def test_a_cluster_that_waits_still_reports_lost_records() -> None:
     found = told(state(LOST), why="waiting for broker 1 to be ready")
     assert said(found, "Ready") == ("False", "RecordsLost", LOST_TEXT)
     assert said(found, "RecordsLost") == ("True", "RecordsLost", LOST_TEXT)
 
 
-def test_logs_that_are_set_aside_are_told_and_the_cluster_stays_ready() -> None:
+def test_stray_logs_are_reported_and_the_cluster_stays_ready() -> None:
     found = told(state(), (STRAY,))
     assert said(found, "Ready") == ("True", "Reconciled", "")
     assert said(found, "LogsSetAside") == ("True", "UnknownTopics", STRAY_TEXT)
 
 
-def test_of_many_logs_some_are_named() -> None:
+def test_a_condition_names_only_some_of_many_stray_logs() -> None:
     strays = tuple(StrayLog(broker_id=0, directory=f"/data/t-{each}-stray", size_bytes=1) for each in range(30))
     text = (said(told(state(), strays), "LogsSetAside") or ("", "", ""))[2]
     assert " 30 logs (30 bytes): broker 0 /data/t-0-stray, " in text
     assert "/data/t-4-stray and 25 more; " in text
 
 
-def test_both_conditions_end_with_what_they_are_about() -> None:
+def test_both_conditions_end_when_nothing_is_lost_or_stray_any_more() -> None:
     before = told(state(LOST), (STRAY,))
     after = told(state(), (), before=before)
     assert (said(after, "RecordsLost"), said(after, "LogsSetAside")) == (None, None)
@@ -90,7 +90,7 @@ def test_both_conditions_end_with_what_they_are_about() -> None:
     ]
 
 
-def test_while_nobody_answers_both_conditions_stay_and_are_not_told_again() -> None:
+def test_both_conditions_stay_without_new_events_while_no_broker_answers() -> None:
     before = told(state(LOST), (STRAY,))
     after = told(None, None, None, before, LATER)
     assert said(after, "RecordsLost") == ("True", "RecordsLost", LOST_TEXT)
@@ -100,7 +100,7 @@ def test_while_nobody_answers_both_conditions_stay_and_are_not_told_again() -> N
     assert [each.last_transition_time for each in back.status.conditions[1:]] == [NOW, NOW] if back.status else False
 
 
-def test_each_change_is_one_warning() -> None:
+def test_each_change_of_losses_causes_one_warning() -> None:
     quiet, lost = told(state()), told(state(LOST))
     assert events(quiet, lost) == [("Warning", "RecordsLost", LOST_TEXT)]
     assert events(lost, told(state(LOST), before=lost, now=LATER)) == []

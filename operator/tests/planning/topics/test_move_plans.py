@@ -1,4 +1,4 @@
-"""Where replicas move, and when: never without room, never to fewer replicas or racks, a few at a time, to an end."""
+"""Replicas never move without room or to fewer replicas or racks, move a few at a time, and come to an end."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -38,7 +38,7 @@ def state(
     spaces: Mapping[int, DiskSpace] | None = None,
     racks: Mapping[int, str] | None = None,
 ) -> ClusterState:
-    """One topic, `t`, with these replicas; disks are known where sizes are given."""
+    """Return a cluster with a topic `t` with these replicas; disks are known if sizes are given."""
     topics = {"t": TopicState("id", tuple(rows), {})}
     found = ClusterState(racks=racks or dict.fromkeys(range(brokers)), topics=topics)
     if sizes is None:
@@ -52,12 +52,12 @@ def state(
 
 
 def disks_of(spaces: Mapping[int, DiskSpace], held: Mapping[int, Mapping[TopicPartition, int]]) -> Disks:
-    """One log dir for each broker."""
+    """Return disks with one log dir for each broker."""
     return Disks({broker: {"/data": LogDirContent(each, held.get(broker, {}), {})} for broker, each in spaces.items()})
 
 
 def moved(found: ClusterState, steps: Sequence[TopicStep]) -> ClusterState:
-    """As it is when these moves are done; what the new replicas hold is there, and the room for it taken."""
+    """Return the cluster after these moves: the new replicas are complete and take their room."""
     disks, rows = found.disks, list(found.topics["t"].partitions)
     held = {broker: dict(parts) for broker, parts in disks.replicas.items()} if disks else {}
     spaces = {broker: each["/data"].space for broker, each in disks.log_dirs.items()} if disks else {}
@@ -95,7 +95,7 @@ def clusters(draw: st.DrawFn) -> ClusterState:
 
 
 def check_rows(before: ClusterState, after: ClusterState) -> None:
-    """As many replicas as before, each on a broker of its own, in as many racks as they were or there are."""
+    """Check that each row keeps its number of replicas and of racks, on distinct brokers."""
     racks = set(after.homes.values())
     for old, new in zip(before.topics["t"].targets, after.topics["t"].targets, strict=True):
         assert len(new) == len(set(new)) == len(old)
@@ -104,7 +104,7 @@ def check_rows(before: ClusterState, after: ClusterState) -> None:
 
 
 def loses_a_rack(found: ClusterState, row: ReplicaIds, fit: Sequence[int]) -> bool:
-    """Whether the replicas that are to go cannot be in as many racks on the brokers that fit."""
+    """True if the replicas that have to leave cannot be in as many racks on the brokers that fit."""
     stay = {found.racks[broker] for broker in set(row) - found.leaving}
     others = {found.racks[broker] for broker in fit} - stay
     most = len(stay) + min(len(found.leaving.intersection(row)), len(others))
@@ -112,7 +112,7 @@ def loses_a_rack(found: ClusterState, row: ReplicaIds, fit: Sequence[int]) -> bo
 
 
 def check_turn(found: ClusterState, begin: Sequence[MoveReplicas]) -> None:
-    """No broker copies more than it may at a time, nor more than it has room for."""
+    """Check that no broker copies more than it may at a time, nor more than it has room for."""
     assert found.disks is not None
     counts, sizes = Counter[int](), Counter[int]()
     for step in begin:
@@ -132,7 +132,7 @@ def squares(found: ClusterState) -> int:
 
 
 @given(clusters())
-def test_a_rebalance_takes_nothing_away_fits_evens_out_and_ends(before: ClusterState) -> None:
+def test_a_rebalance_keeps_replicas_and_racks_fits_into_the_disks_and_ends(before: ClusterState) -> None:
     found, rounds = before, 0
     while moves := plan_rebalance(found):
         rounds += 1
@@ -147,7 +147,7 @@ def test_a_rebalance_takes_nothing_away_fits_evens_out_and_ends(before: ClusterS
 
 
 @given(clusters(), st.integers(1, 5))
-def test_brokers_that_go_are_emptied_in_turns_as_far_as_there_is_room(before: ClusterState, stay: int) -> None:
+def test_brokers_to_be_removed_are_emptied_in_turns_as_far_as_there_is_room(before: ClusterState, stay: int) -> None:
     found, rounds = before.with_brokers(stay), 0
     while moves := plan_evacuation((), found, {}):
         rounds += 1
@@ -188,7 +188,7 @@ def test_a_broker_that_was_added_gets_its_share() -> None:
         ((0, 3, 1, 4), 3, (0, 3, 1)),
     ],
 )
-def test_fewer_replicas_are_asked_for_and_racks_stay(row: ReplicaIds, factor: int, expected: ReplicaIds) -> None:
+def test_a_lower_number_of_replicas_keeps_the_racks(row: ReplicaIds, factor: int, expected: ReplicaIds) -> None:
     racks = {0: "x", 1: "y", 2: "z", 3: "x", 4: "y"}
     moves = ReplicaMoves(state([row], 5, [1000], racks=racks))
     step = moves.of_topic("t", factor)
@@ -196,17 +196,17 @@ def test_fewer_replicas_are_asked_for_and_racks_stay(row: ReplicaIds, factor: in
     assert step.assignments == {0: expected}
 
 
-def test_a_partition_stays_in_as_many_racks_as_it_is_in() -> None:
+def test_a_rebalance_keeps_each_partition_in_as_many_racks() -> None:
     before = state([(0, 1)] * 12, 3, racks={0: "x", 1: "y", 2: "x"})
     after = moved(before, plan_rebalance(before))
     assert set(after.topics["t"].partitions) == {(0, 1), (2, 1)}
-    assert loads(after) == {0: 8, 1: 12, 2: 4}, "what broker 1 has stays in its rack"
+    assert loads(after) == {0: 8, 1: 12, 2: 4}, "the replicas of broker 1 stay in its rack"
 
 
-def test_bytes_count_and_not_partitions_where_they_are_known() -> None:
+def test_a_rebalance_counts_bytes_instead_of_partitions_if_sizes_are_known() -> None:
     before = state([(0,), (0,), (0,), (1,)], 2, [10 * GIB, GIB, GIB, 2 * GIB])
     (move,) = plan_rebalance(before)
-    assert move.assignments == {1: (1,), 2: (1,)}, "the large one would only be too much elsewhere"
+    assert move.assignments == {1: (1,), 2: (1,)}, "moving the large partition would not even out the brokers"
 
 
 def test_a_broker_without_room_gets_nothing() -> None:
@@ -216,7 +216,7 @@ def test_a_broker_without_room_gets_nothing() -> None:
     assert move.assignments == {0: (2,), 1: (2,), 2: (2,)}
     before = state([(0,), (0,), (0,)], 3, [3 * GIB] * 3, {1: full, 2: some})
     (move,) = plan_evacuation((), replace(before, leaving=frozenset({0})), {})
-    assert move.assignments == {0: (2,)}, "what is on its way there takes room as well"
+    assert move.assignments == {0: (2,)}, "replicas that are being copied take room as well"
 
 
 def test_a_small_disk_keeps_a_tenth_of_itself_free() -> None:
@@ -225,7 +225,7 @@ def test_a_small_disk_keeps_a_tenth_of_itself_free() -> None:
     assert room(found, found.disks) == {0: 400}
 
 
-def test_what_is_on_its_way_counts_for_room_and_turns() -> None:
+def test_moves_in_progress_count_for_room_and_turns() -> None:
     row, size = (0, 1), GIB // 2
     topic = TopicState("id", (row, (0,), (0,)), {}, moving={0: (0, 1)})
     base = state([(0,), (0,), (0,)], 2, [size] * 3)
@@ -236,7 +236,7 @@ def test_what_is_on_its_way_counts_for_room_and_turns() -> None:
     assert (turns.begin, turns.waiting) == ((MoveReplicas("t", {1: (0, 1)}),), 1)
 
 
-def test_partitions_with_the_fewest_replicas_in_sync_go_first_then_the_small_ones() -> None:
+def test_partitions_with_the_fewest_in_sync_replicas_move_first_and_then_small_ones() -> None:
     found = state([(0, 2), (0, 2), (0, 2), (0, 2)], 3, [GIB, 9, 7, GIB])
     found = replace(found, troubles=(Trouble("t", 3, missing=(2,), in_sync=(0,), offline=False),))
     turns = take_turns([MoveReplicas("t", dict.fromkeys(range(4), (0, 2, 1)))], found)
@@ -294,7 +294,7 @@ def test_a_proposal_names_all_brokers_that_get_partitions() -> None:
 
 
 @pytest.mark.parametrize("declared", [cluster(approved=True), cluster("Automatic")])
-def test_one_that_is_approved_or_automatic_begins(declared: Cluster) -> None:
+def test_an_approved_or_automatic_rebalance_begins(declared: Cluster) -> None:
     plan = planned(declared, UNEVEN)
     assert [type(step) for step in plan.steps] == [MoveReplicas]
     after = moved(UNEVEN, plan.steps)
@@ -302,22 +302,22 @@ def test_one_that_is_approved_or_automatic_begins(declared: Cluster) -> None:
     assert list(reassignment_conditions(declared, "T", UNEVEN, plan.moves)) == []
 
 
-def test_a_paused_topic_stays_where_it_is_and_ends_no_approval_late() -> None:
+def test_a_paused_topic_does_not_move_and_does_not_delay_the_end_of_an_approval() -> None:
     paused = Topic(metadata=ObjectMeta(name="mine"), spec=TopicSpec(topic_name="t", pause=True))
     plan = plan_reconcile(DesiredState(cluster(approved=True), (paused,), ()), UNEVEN)
     assert (plan.steps, plan.moves.rebalance, plan.moves.is_rebalanced) == ((), None, True)
 
 
-def test_what_was_approved_is_done_when_nothing_is_left_to_move() -> None:
+def test_an_approved_rebalance_is_done_when_nothing_is_left_to_move() -> None:
     assert not planned(cluster(approved=True), UNEVEN).moves.is_rebalanced
     assert planned(cluster(approved=True), EVEN).moves.is_rebalanced
     assert not planned(cluster("Automatic"), EVEN).moves.is_rebalanced
     away = replace(EVEN, racks={0: None})
-    assert not planned(cluster(approved=True), away).moves.is_rebalanced, "a broker that is away may have much less"
+    assert not planned(cluster(approved=True), away).moves.is_rebalanced, "a broker that is down may have much less"
 
 
 @pytest.mark.parametrize("declared", [cluster(), cluster("Automatic")])
-def test_a_little_more_on_one_broker_is_left(declared: Cluster) -> None:
+def test_a_slightly_uneven_cluster_is_not_rebalanced(declared: Cluster) -> None:
     assert planned(declared, NEARLY).moves.rebalance is None
 
 
@@ -330,12 +330,12 @@ NOT_NOW: Mapping[str, ClusterState] = {
 
 
 @pytest.mark.parametrize("name", NOT_NOW)
-def test_nothing_is_rebalanced_while_something_is_wrong(name: str) -> None:
+def test_nothing_is_rebalanced_while_the_cluster_has_a_problem(name: str) -> None:
     plan = planned(cluster("Automatic"), NOT_NOW[name])
     assert (plan.moves.rebalance, plan.steps) == (None, ())
 
 
-def test_a_broker_that_is_to_go_is_emptied_before_anything_is_evened_out() -> None:
+def test_a_broker_to_be_removed_is_emptied_before_a_rebalance() -> None:
     plan = planned(cluster("Automatic", brokers=2), replace(UNEVEN, racks=dict.fromkeys(range(3))).with_brokers(1))
     assert plan.moves.rebalance is None
 
@@ -351,7 +351,7 @@ def test_a_broker_that_is_to_go_is_emptied_before_anything_is_evened_out() -> No
         (state([(0,), (1,)], 2).with_brokers(1), TopicSpec(), True),
     ],
 )
-def test_disks_are_asked_about_only_where_something_is_to_be_copied(
+def test_disks_are_requested_only_if_something_must_be_copied(
     found: ClusterState, spec: TopicSpec, are_needed: bool
 ) -> None:
     declared = Topic(metadata=ObjectMeta(name="t"), spec=msgspec.structs.replace(spec, adopt=True))
@@ -367,7 +367,7 @@ def test_a_refused_topic_does_not_hide_that_another_needs_more_replicas() -> Non
     assert plan_reconcile(DesiredState(cluster(), (older, refused), ()), found).moves.needs_disks
 
 
-def test_a_cluster_tells_how_many_partitions_wait_for_their_turn() -> None:
+def test_a_cluster_reports_how_many_partitions_wait_for_their_turn() -> None:
     topic = TopicState("id", ((0, 1), (0,)), {}, moving={0: (0, 1)})
     (told,) = reassignment_conditions(cluster(), "T", replace(UNEVEN, topics={"t": topic}), MovePlan(waiting=7))
     assert (
@@ -376,8 +376,8 @@ def test_a_cluster_tells_how_many_partitions_wait_for_their_turn() -> None:
     )
 
 
-def test_a_cluster_tells_which_partitions_stay_because_no_broker_has_room() -> None:
-    """The broker that is to go would stay for ever, and nobody would know why."""
+def test_a_cluster_reports_which_partitions_stay_because_no_broker_has_room() -> None:
+    """Otherwise the broker to be removed would stay forever without a reason."""
     full = DiskSpace(GIB, 10 * GIB)
     going = state([(2,), (0,)], 3, [2 * GIB, 0], {0: full, 1: full}).with_brokers(2)
     plan = planned(cluster(), going)
@@ -390,7 +390,7 @@ def test_a_cluster_tells_which_partitions_stay_because_no_broker_has_room() -> N
     )
 
 
-def test_a_topic_that_gets_more_replicas_tells_likewise_and_what_fits_is_not_told() -> None:
+def test_only_partitions_without_room_are_reported_if_a_topic_gets_more_replicas() -> None:
     found = state([(0,), (0,)], 2, [2 * GIB, 1], {1: DiskSpace(GIB + 1, 10 * GIB)}).with_brokers(2)
     declared = Topic(metadata=ObjectMeta(name="t"), spec=TopicSpec(replicas=2))
     plan = plan_reconcile(DesiredState(cluster(), (declared,), ()), found)

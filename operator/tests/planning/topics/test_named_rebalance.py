@@ -1,4 +1,4 @@
-"""A plan that a run of the job `skew` made: which moves of it are done, and what is left out, in words."""
+"""A plan of a run of the job `skew`: the moves that are done, and the report of those that are left out."""
 
 import json
 from collections.abc import Mapping
@@ -73,7 +73,7 @@ def told(plan: ReconcilePlan, state: ClusterState) -> tuple[str, str, str]:
     return said.status, said.reason, said.message
 
 
-def test_the_moves_of_the_plan_begin_and_take_the_place_of_the_operators_own() -> None:
+def test_the_moves_of_the_plan_begin_and_replace_those_of_the_operator() -> None:
     plan = planned(found())
     assert plan.steps == (MoveReplicas("t", {0: (1,), 1: (2,)}),)
     assert not plan.moves.is_rebalanced
@@ -84,8 +84,8 @@ def test_the_moves_of_the_plan_begin_and_take_the_place_of_the_operators_own() -
     )
 
 
-def test_an_operator_that_starts_in_the_middle_goes_on() -> None:
-    """One has moved, and the other is on its way."""
+def test_an_operator_continues_a_plan_that_is_partly_done() -> None:
+    """One partition has moved, and the other one is moving."""
     state = found(((1,), (0, 2), (0,)))
     state = replace(state, topics={"t": replace(state.topics["t"], moving={1: (2,)})})
     plan = planned(state)
@@ -98,7 +98,7 @@ def test_a_plan_is_done_when_all_of_it_has_moved() -> None:
     plan = planned(state)
     assert (plan.steps, plan.moves.is_rebalanced) == ((), True)
     assert told(plan, state)[:2] == ("False", "PlanDone")
-    assert not planned(replace(state, racks={0: None, 1: None})).moves.is_rebalanced, "a broker is away"
+    assert not planned(replace(state, racks={0: None, 1: None})).moves.is_rebalanced, "a broker is not alive"
 
 
 OTHER_TOPIC = replace(found(), topics={"t": TopicState("another", ((0,), (0,)), {})})
@@ -111,7 +111,7 @@ LEFT_OUT: Mapping[str, ClusterState] = {
 
 
 @pytest.mark.parametrize("why", LEFT_OUT)
-def test_what_is_no_longer_as_the_plan_saw_it_is_left_out(why: str) -> None:
+def test_a_partition_that_has_changed_since_the_plan_was_made_is_left_out(why: str) -> None:
     one = {**PLAN, "partitions": [MOVED]}
     plan = planned(LEFT_OUT[why], one)
     assert (plan.steps, plan.moves.is_rebalanced) == ((), True)
@@ -151,8 +151,8 @@ def test_a_paused_topic_is_left_out() -> None:
         ({"partition": 3}, "the topic has no such partition"),
     ],
 )
-def test_a_plan_that_was_written_by_hand_changes_no_number_of_replicas(by_hand: dict[str, object], why: str) -> None:
-    """Fewer would be fewer copies, although the run had planned only moves."""
+def test_a_plan_written_by_hand_cannot_change_the_number_of_replicas(by_hand: dict[str, object], why: str) -> None:
+    """Fewer replicas would be fewer copies of records, although the run had planned only moves."""
     state = found(((0, 1), (0, 1), (0, 1)))
     moved = {**MOVED, "replicas": [2, 1], "before": [0, 1], **by_hand}
     plan = planned(state, {**PLAN, "partitions": [moved]})
@@ -166,8 +166,8 @@ def test_another_order_of_the_same_replicas_moves_the_preferred_leader() -> None
     assert plan.steps == (MoveReplicas("t", {0: (1, 0)}),)
 
 
-def test_the_beginning_of_a_long_plan_is_told_as_such() -> None:
-    """A pod's result is 4,096 bytes: a run that planned 50 moves often has no room for all of them."""
+def test_a_plan_that_was_cut_is_reported_as_such() -> None:
+    """A pod's result has at most 4,096 bytes, which is often too little for 50 planned moves."""
     state = found(((1,), (2,), (0,)))
     result = {"plan": json.dumps(PLAN), "plan_partitions": 2, "planned_partitions": 50}
     long = msgspec.structs.replace(run(), status=MaintenanceJobStatus(phase="Succeeded", result=result))
@@ -187,7 +187,7 @@ def test_moves_of_one_plan_share_the_room_of_a_broker() -> None:
     assert told(plan, state)[2].endswith("these partitions were left out: t-1 (broker 1 has too little free space)")
 
 
-def test_nothing_moves_while_a_broker_is_away() -> None:
+def test_no_move_of_the_plan_begins_while_a_broker_is_not_alive() -> None:
     state = replace(found(), racks={0: None, 1: None})
     plan = planned(state)
     assert (plan.steps, plan.moves.is_rebalanced) == ((), False)
@@ -198,7 +198,7 @@ def test_nothing_moves_while_a_broker_is_away() -> None:
 
 @pytest.mark.parametrize("silent", [0, 1])
 def test_a_plan_waits_for_a_broker_that_does_not_report_its_free_space(silent: int) -> None:
-    """It may do so again soon; the annotation stays until then."""
+    """The broker may report it again soon, and the annotation stays until then."""
     state = found()
     assert state.disks is not None
     known = {broker: contents for broker, contents in state.disks.log_dirs.items() if broker != silent}
@@ -220,7 +220,7 @@ REFUSED: Mapping[str, MaintenanceJob | None] = {
 
 
 @pytest.mark.parametrize("why", REFUSED)
-def test_what_is_no_plan_of_this_cluster_is_refused(why: str) -> None:
+def test_a_run_that_is_no_plan_of_this_cluster_is_refused(why: str) -> None:
     named = named_rebalance("even", REFUSED[why])
     assert named.refusal == (
         f"the annotation barnabas.dev/rebalance is even: {why}; allowed: approve, or the name of a MaintenanceJob of "
@@ -231,11 +231,11 @@ def test_what_is_no_plan_of_this_cluster_is_refused(why: str) -> None:
     assert told(plan, found()) == ("False", "PlanRefused", named.refusal)
 
 
-def test_approve_names_no_run() -> None:
+def test_the_annotation_approve_names_no_run() -> None:
     assert (named_run(declared("approve")), named_run(declared("even"))) == (None, "even")
 
 
-def test_events_tell_a_plan_once_and_its_end() -> None:
+def test_an_event_reports_the_start_of_a_plan_once() -> None:
     plan = planned(found())
     conditions = tuple(reassignment_conditions(declared(), "T", None, MovePlan(named=plan.moves.named)))
     cluster = msgspec.structs.replace(declared(), status=ClusterStatus(conditions=conditions))
@@ -254,8 +254,8 @@ def test_events_tell_a_plan_once_and_its_end() -> None:
     assert list(cluster_events(ended, msgspec.to_builtins(ended.status))) == []
 
 
-def test_an_event_tells_each_refusal_once() -> None:
-    """Who corrects a wrong name by another wrong one looks for the second refusal."""
+def test_an_event_reports_each_refusal_once() -> None:
+    """A user who replaces a wrong name by another wrong name expects a second refusal."""
 
     def refused(word: str) -> Cluster:
         named = NamedProgress(word, named_rebalance(word, None).refusal)

@@ -1,4 +1,4 @@
-"""A Topic with partitions that nobody leads is not ready, and says why."""
+"""A Topic with partitions without a leader is not ready, and reports why."""
 
 from typing import Any
 
@@ -38,7 +38,7 @@ TOLD: list[Any] = [
 
 
 @pytest.mark.parametrize(("troubles", "status", "reason", "message"), TOLD)
-def test_a_topic_is_ready_only_while_all_its_partitions_are_led(
+def test_a_topic_is_ready_only_while_all_its_partitions_have_a_leader(
     troubles: list[Trouble], status: str, reason: str, message: str
 ) -> None:
     told = topic_status(topic(), having().topics["flights"], None, "T", troubles)
@@ -46,14 +46,14 @@ def test_a_topic_is_ready_only_while_all_its_partitions_are_led(
     assert (ready.type, ready.status, ready.reason, ready.message) == ("Ready", status, reason, message)
 
 
-def test_lost_records_are_a_warning() -> None:
+def test_lost_records_cause_a_warning() -> None:
     status = topic_status(topic(), having().topics["flights"], None, "T", [trouble(lost=LOST)])
     (event,) = status_events(replace(topic(), status=status), {}, "T")
     assert (event["type"], event["reason"]) == ("Warning", "RecordsLost")
     assert LOST in event["message"]
 
 
-def test_of_many_offline_partitions_some_are_named() -> None:
+def test_a_condition_names_only_some_of_many_offline_partitions() -> None:
     status = topic_status(topic(), having().topics["flights"], None, "T", [trouble(number) for number in range(30)])
     assert status.conditions[0].message.endswith("flights-4 (without a leader) and 25 more")
     assert status.offline_partitions == 30

@@ -1,4 +1,4 @@
-"""What holds of every plan, whatever is declared and whatever is there."""
+"""Properties of every plan, for any declared topics and any state of a cluster."""
 
 from dataclasses import replace
 
@@ -22,7 +22,7 @@ from barnabas_operator.resources.topic import Topic, TopicSpec
 
 
 def apply(step: TopicStep, cluster: ClusterState) -> ClusterState:
-    """What a cluster does with a step."""
+    """Return the cluster after a step."""
     topics = dict(cluster.topics)
     match step:
         case CreateTopic(name, assignments, configs):
@@ -113,7 +113,7 @@ def _has_leaving(topic: Topic, cluster: ClusterState) -> bool:
 
 
 @given(DECLARED, clusters())
-def test_every_new_partition_has_distinct_replicas_that_are_brokers(
+def test_every_new_partition_has_replicas_on_distinct_brokers_of_the_cluster(
     declared: list[Topic], cluster: ClusterState
 ) -> None:
     for plan in plan_topics(declared, cluster):
@@ -124,7 +124,7 @@ def test_every_new_partition_has_distinct_replicas_that_are_brokers(
 
 
 @given(st.integers(1, 12), st.integers(1, 12), st.integers(1, 5), st.text(min_size=1, max_size=8))
-def test_partitions_added_later_go_where_they_would_have_gone_at_once(
+def test_partitions_added_later_are_placed_as_if_they_were_created_at_once(
     first: int, added: int, brokers: int, uid: str
 ) -> None:
     cluster = ClusterState(racks=dict.fromkeys(range(brokers)), topics={})

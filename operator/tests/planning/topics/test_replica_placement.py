@@ -17,7 +17,7 @@ def uid_with_seed(seed: tuple[int, int], brokers: int) -> str:
     return next(str(n) for n in range(1000) if placement_seed(topic(str(n)), brokers) == seed)
 
 
-def test_the_worked_example_of_four_brokers_comes_out_as_printed() -> None:
+def test_the_placement_matches_the_worked_example_of_four_brokers() -> None:
     chosen = topic(uid_with_seed(WORKED_EXAMPLE_SEED, 4))
     assert place_partitions(chosen, dict.fromkeys(range(4)), range(5), 3) == WORKED_EXAMPLE
 
@@ -33,7 +33,7 @@ def test_a_topic_without_uid_is_placed_by_its_name() -> None:
     assert placement_seed(named, 5) == placement_seed(renamed, 5)
 
 
-def test_with_racks_no_two_replicas_share_one_while_there_are_others() -> None:
+def test_no_two_replicas_share_a_rack_if_there_are_enough_racks() -> None:
     racks = {0: "x", 1: "x", 2: "y", 3: "y", 4: "z", 5: "z"}
     placed = place_partitions(topic("u"), racks, range(12), 3)
     assert all({racks[broker] for broker in replicas} == {"x", "y", "z"} for replicas in placed)

@@ -1,4 +1,4 @@
-"""Replicas that move keep to the Cluster's rate, and nobody else does."""
+"""Replicas that move are limited to the Cluster's rate, and no others are."""
 
 from dataclasses import replace
 
@@ -31,7 +31,7 @@ def having(overrides: dict[str, str], *, moving: bool) -> ClusterState:
     return replace(IDLE, topics={"t": there})
 
 
-def test_replicas_that_begin_to_move_are_listed_before_they_do() -> None:
+def test_replicas_are_listed_as_throttled_before_they_move() -> None:
     move = MoveReplicas("t", {0: (0, 1), 1: (0, 1)})
     assert steps(IDLE, topic()) == (AlterConfigs("t", LISTED), move)
 
@@ -41,23 +41,23 @@ def test_other_configs_of_the_topic_change_in_the_same_step() -> None:
     assert configs == AlterConfigs("t", {"retention.ms": "5", **LISTED})
 
 
-def test_they_stay_listed_while_they_move_and_no_longer() -> None:
+def test_replicas_stay_listed_as_throttled_only_while_they_move() -> None:
     assert steps(having(LISTED, moving=True), topic()) == ()
     assert steps(having(LISTED, moving=False), topic()) == (AlterConfigs("t", {LEADERS: None, FOLLOWERS: None}),)
     assert steps(having({}, moving=False), topic()) == ()
 
 
-def test_topics_that_nobody_declares_are_listed_as_well() -> None:
+def test_replicas_of_undeclared_topics_are_listed_as_throttled_too() -> None:
     going = replace(IDLE, racks=dict.fromkeys(range(3)), topics={"t": TopicState("id", ((2,),), {})}).with_brokers(2)
     assert steps(going) == (AlterConfigs("t", {LEADERS: "0:0,0:2", FOLLOWERS: "0:0"}), MoveReplicas("t", {0: (0,)}))
 
 
-def test_what_a_topic_declares_itself_stays() -> None:
+def test_a_throttle_that_a_topic_declares_itself_stays() -> None:
     declared = topic({LEADERS: "*", FOLLOWERS: "*"})
     assert steps(having({LEADERS: "*", FOLLOWERS: "*"}, moving=True), declared) == ()
 
 
-def test_without_a_rate_the_lists_are_left_to_who_moves_replicas_by_hand() -> None:
+def test_lists_of_throttled_replicas_are_left_unchanged_without_a_declared_rate() -> None:
     assert steps(having(LISTED, moving=True), topic(), rate={}) == ()
     assert steps(having(LISTED, moving=False), topic(), rate={}) == ()
     assert [type(step) for step in steps(IDLE, topic(), rate={})] == [MoveReplicas]

@@ -1,4 +1,4 @@
-"""What becomes of a topic whose resource is gone: only the very topic that the resource had is ever deleted."""
+"""A topic whose resource was removed: only the very topic that the resource had is ever deleted."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
@@ -73,7 +73,7 @@ DELETIONS: Mapping[str, tuple[Topic, list[Topic], tuple[TopicStep, ...], str | N
 
 
 @pytest.mark.parametrize(("removed", "declared", "steps", "reason"), DELETIONS.values(), ids=DELETIONS.keys())
-def test_what_becomes_of_a_topic_whose_resource_is_gone(
+def test_a_removed_resource_deletes_only_its_own_topic_and_only_by_its_policy(
     removed: Topic, declared: list[Topic], steps: tuple[TopicStep, ...], reason: str | None
 ) -> None:
     (plan,) = plan_deletions([removed], declared, ClusterState({0: None}, {"flights": FOUND}))
@@ -82,7 +82,7 @@ def test_what_becomes_of_a_topic_whose_resource_is_gone(
 
 
 class BrokersThatRefuse(BrokersMemory):
-    """They delete nothing, and meanwhile somebody makes the topic again."""
+    """Brokers that refuse deletions while another client creates the topic again."""
 
     def apply(self, steps: Sequence[TopicStep]) -> dict[str, StepRefused]:
         deletions = [step.topic for step in steps if isinstance(step, DeleteTopic)]
@@ -91,7 +91,7 @@ class BrokersThatRefuse(BrokersMemory):
         return super().apply([step for step in steps if step.topic not in refused]) | refused
 
 
-def test_a_deletion_that_is_tried_again_is_never_about_a_topic_that_came_meanwhile() -> None:
+def test_a_retried_deletion_spares_a_topic_that_was_created_meanwhile() -> None:
     brokers = BrokersThatRefuse()
     brokers.topics["flights"] = FOUND
     cluster = Cluster(metadata=ObjectMeta(name="one"), spec=ClusterSpec())

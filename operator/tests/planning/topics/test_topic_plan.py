@@ -1,4 +1,4 @@
-"""From what is declared and what is there to steps: tables of cases."""
+"""Tables of the steps for a declared topic and a state of the cluster."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -146,7 +146,9 @@ STEPS: Mapping[str, tuple[Topic, ClusterState, tuple[TopicStep, ...]]] = {
 
 
 @pytest.mark.parametrize(("declared", "cluster", "steps"), STEPS.values(), ids=STEPS.keys())
-def test_a_plan_has_these_steps(declared: Topic, cluster: ClusterState, steps: tuple[TopicStep, ...]) -> None:
+def test_a_plan_has_the_steps_that_lead_to_the_declared_topic(
+    declared: Topic, cluster: ClusterState, steps: tuple[TopicStep, ...]
+) -> None:
     assert steps_of(declared, cluster) == steps
 
 
@@ -278,7 +280,7 @@ AWAITED: Mapping[str, tuple[Topic, ClusterState, str | None]] = {
 
 
 @pytest.mark.parametrize(("declared", "cluster", "awaited"), AWAITED.values(), ids=AWAITED.keys())
-def test_replicas_are_placed_when_brokers_have_joined_and_know_their_racks(
+def test_replicas_are_placed_only_after_brokers_have_joined_and_know_their_racks(
     declared: Topic, cluster: ClusterState, awaited: str | None
 ) -> None:
     (plan,) = plan_topics([declared], cluster)
@@ -293,7 +295,7 @@ def test_every_bad_config_is_named_at_once() -> None:
     assert all(name in plan.refusal.message for name in ("retention.ms=x", "nope", "segment.bytes=1"))
 
 
-def test_of_two_resources_that_name_one_topic_the_oldest_has_it() -> None:
+def test_the_oldest_of_several_resources_for_one_topic_manages_it() -> None:
     young = topic("a", created="2026-01-02T00:00:00Z", topic_name="flights", partitions=1)
     old = topic("b", created="2026-01-01T00:00:00Z", topic_name="flights", partitions=2)
     undated = topic("c", topic_name="flights")
@@ -303,12 +305,12 @@ def test_of_two_resources_that_name_one_topic_the_oldest_has_it() -> None:
     assert [plans[0].refusal, plans[2].refusal] == [conflict, conflict]
 
 
-def test_of_two_resources_as_old_the_first_has_the_topic() -> None:
+def test_the_first_of_equally_old_resources_for_one_topic_manages_it() -> None:
     plans = plan_topics([topic("a", topic_name="flights"), topic("b", topic_name="flights")], having())
     assert [plan.refusal is None for plan in plans] == [True, False]
 
 
-def test_a_broker_that_is_to_go_is_emptied_also_of_topics_that_nobody_declares() -> None:
+def test_a_broker_to_be_removed_is_emptied_of_undeclared_topics_too() -> None:
     cluster = replace(having(partitions=3, replicas=2, brokers=3), leaving=frozenset({2}))
     assert plan_evacuation((), cluster, {}) == (MoveReplicas("flights", {1: (1, 0), 2: (1, 0)}),)
     declared = plan_topics([topic(replicas=1)], cluster)
@@ -316,11 +318,11 @@ def test_a_broker_that_is_to_go_is_emptied_also_of_topics_that_nobody_declares()
     assert plan_evacuation(declared, cluster, {}) == ()
 
 
-def test_a_topic_that_needs_the_broker_to_go_keeps_its_replicas() -> None:
+def test_a_topic_keeps_its_replicas_on_a_leaving_broker_that_it_needs() -> None:
     assert plan_evacuation((), having(replicas=3, brokers=3).with_brokers(2), {}) == ()
 
 
-def test_a_topic_whose_replicas_move_is_not_ready_and_is_the_resources_all_the_same() -> None:
+def test_a_topic_with_moving_replicas_is_not_ready_but_belongs_to_its_resource() -> None:
     found = TopicState("id", ((0,), (1, 0)), {}, moving={0: (0, 1)})
     status = topic_status(topic(replicas=2), found, None, "T")
     told = status.conditions[0]
@@ -329,13 +331,13 @@ def test_a_topic_whose_replicas_move_is_not_ready_and_is_the_resources_all_the_s
     assert (status.topic_name, status.replicas) == ("flights", 2)
 
 
-def test_replicas_that_were_told_to_move_and_are_not_shown_to_do_so_yet_count_as_moving() -> None:
+def test_replicas_count_as_moving_before_brokers_report_the_move() -> None:
     lagging = having(partitions=2, replicas=3, brokers=3).topics["flights"]
     assert topic_status(topic(replicas=2), lagging, None, "T").conditions[0].reason == "ReplicasMoving"
     assert topic_status(topic(), lagging, None, "T").conditions[0].reason == "Reconciled"
 
 
-def test_a_status_keeps_its_transition_time_until_the_condition_turns() -> None:
+def test_a_status_keeps_its_transition_time_until_the_condition_changes() -> None:
     declared, found = topic(), having().topics["flights"]
     first = topic_status(declared, found, None, "T1")
     second = topic_status(struct_replace(declared, status=first), found, None, "T2")

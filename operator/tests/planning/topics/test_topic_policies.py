@@ -1,4 +1,4 @@
-"""Whether topics that were there before are taken over, and what becomes of changes that others make."""
+"""The policies for topics that existed before, and for changes that others make."""
 
 from collections.abc import Mapping
 
@@ -46,7 +46,7 @@ ADOPTION: Mapping[str, tuple[Topic, TopicState | None, bool]] = {
 
 
 @pytest.mark.parametrize("name", ADOPTION)
-def test_a_topic_that_was_there_is_left_alone_where_it_may_not_be_adopted(name: str) -> None:
+def test_an_existing_topic_is_left_unchanged_if_it_may_not_be_adopted(name: str) -> None:
     topic, found, is_planned = ADOPTION[name]
     planned = plan(topic, found)
     assert (planned.refusal is None) == is_planned
@@ -55,7 +55,7 @@ def test_a_topic_that_was_there_is_left_alone_where_it_may_not_be_adopted(name: 
         assert planned.steps == ()
 
 
-def test_a_topic_that_others_made_again_is_not_the_resources_own_in_any_round() -> None:
+def test_a_topic_that_others_recreated_is_refused_in_every_round() -> None:
     topic, other = OURS, TopicState("other", ELSEWHERE, {})
     for _round in range(2):
         planned = plan(topic, other)
@@ -65,17 +65,17 @@ def test_a_topic_that_others_made_again_is_not_the_resources_own_in_any_round() 
         )
         assert planned.steps == ()
         topic = after(topic, planned, other)
-    assert plan(topic, TopicState("id", ELSEWHERE, {})).refusal is None, "its own may come back"
+    assert plan(topic, TopicState("id", ELSEWHERE, {})).refusal is None, "the resource's own topic may come back"
 
 
-def test_a_pause_adopts_nothing() -> None:
+def test_a_paused_resource_adopts_no_topic() -> None:
     paused = replace(DECLARED, spec=replace(DECLARED.spec, pause=True))
     found = TopicState("id", ELSEWHERE, {})
     goes_on = replace(after(paused, plan(paused, found), found), spec=DECLARED.spec)
     assert plan(goes_on, found).refusal == ("ResourceConflict", REFUSAL)
 
 
-def test_a_topic_that_was_there_is_adopted_by_default_as_strimzi_does() -> None:
+def test_an_existing_topic_is_adopted_by_default_as_in_strimzi() -> None:
     topic = replace(DECLARED, spec=TopicSpec(config={"retention.ms": 5}))
     assert plan(topic, TopicState("id", ELSEWHERE, {})).steps == (AlterConfigs("flights", SET),)
 
@@ -90,11 +90,11 @@ CHANGED = TopicState("id", PLACED, {"retention.ms": "7"})
 REPAIR = (AlterConfigs("flights", SET),)
 
 
-def test_what_others_change_is_undone() -> None:
+def test_changes_by_others_are_undone_under_the_policy_revert() -> None:
     assert plan(ready(DECLARED, policy="Revert"), CHANGED).steps == REPAIR
 
 
-def test_what_others_change_is_only_told_where_drift_is_no_more_than_a_warning() -> None:
+def test_changes_by_others_are_only_reported_under_the_policy_warn() -> None:
     topic = ready(DECLARED, policy="Warn")
     planned = plan(topic, CHANGED)
     said = "spec.driftPolicy is Warn, so these steps were skipped: set configs of flights: retention.ms=5"
@@ -107,14 +107,14 @@ def test_what_others_change_is_only_told_where_drift_is_no_more_than_a_warning()
     assert again.drift == planned.drift, "the warning itself does not end the warning"
 
 
-def test_the_warning_goes_with_the_drift() -> None:
+def test_the_condition_drifted_ends_with_the_drift() -> None:
     topic = ready(DECLARED, policy="Warn")
     warned = replace(topic, status=topic_status(topic, CHANGED, None, "T2", drift=plan(topic, CHANGED).drift))
     repaired = topic_status(warned, TopicState("id", PLACED, SET), None, "T3")
     assert condition_of(repaired.conditions, "Drifted") is None
 
 
-def test_fewer_replicas_by_others_are_told_and_the_resource_stays_ready() -> None:
+def test_fewer_replicas_by_others_are_reported_and_the_topic_stays_ready_under_the_policy_warn() -> None:
     topic = ready(DECLARED, policy="Warn")
     fewer = TopicState("id", tuple(row[:1] for row in PLACED), SET)
     planned = plan(topic, fewer)
@@ -126,32 +126,32 @@ def test_fewer_replicas_by_others_are_told_and_the_resource_stays_ready() -> Non
     assert [each.reason for each in status.conditions] == ["Reconciled", "ChangedByOthers"]
 
 
-def test_what_the_resource_itself_declares_anew_is_done() -> None:
+def test_a_new_generation_of_the_resource_is_applied_under_the_policy_warn() -> None:
     topic = ready(DECLARED, policy="Warn")
     edited = replace(topic, metadata=replace(topic.metadata, generation=2))
     assert plan(edited, CHANGED).steps == REPAIR
 
 
-def test_what_was_never_brought_about_is_done() -> None:
+def test_a_declaration_that_was_never_applied_is_applied_under_the_policy_warn() -> None:
     topic = ready(DECLARED, policy="Warn")
     failed = replace(topic, status=topic_status(topic, CHANGED, Refusal("KafkaError", "no"), "T2"))
     assert plan(failed, CHANGED).steps == REPAIR
 
 
-def test_a_topic_that_is_gone_is_made_again() -> None:
+def test_a_deleted_topic_is_created_again_under_the_policy_warn() -> None:
     (step,) = plan(ready(DECLARED, policy="Warn"), None).steps
     assert isinstance(step, CreateTopic)
 
 
-def test_a_broker_that_goes_is_emptied_whatever_the_policy() -> None:
+def test_a_broker_to_be_removed_is_emptied_under_the_policy_warn_too() -> None:
     topic = ready(DECLARED, policy="Warn")
     state = ClusterState(racks=BROKERS, topics={"flights": TopicState("id", PLACED, SET)}).with_brokers(2)
     plans = plan_topics([topic], state)
     assert plan_evacuation(plans, state, {}) != ()
-    assert plans[0].drift == (), "nobody else changed anything, and it is done"
+    assert plans[0].drift == (), "these moves are the operator's own, and no drift"
 
 
-def test_what_others_set_while_replicas_move_stays_where_drift_is_no_more_than_a_warning() -> None:
+def test_configs_that_others_set_during_moves_stay_under_the_policy_warn() -> None:
     topic, moving = ready(DECLARED, policy="Warn"), with_a_move(CHANGED)
     topic = after(topic, plan(topic, TopicState("id", PLACED, SET)), with_a_move(TopicState("id", PLACED, SET)))
     assert conditions(topic)["Ready"] == ("False", "1 of 3 partitions are being reassigned")
@@ -165,7 +165,7 @@ def test_what_others_set_while_replicas_move_stays_where_drift_is_no_more_than_a
 
 
 def with_a_move(found: TopicState) -> TopicState:
-    """The same while the first partition gets other replicas."""
+    """Return the same topic while its first partition gets other replicas."""
     return TopicState(found.topic_id, found.partitions, found.overrides, {0: found.partitions[0]})
 
 
@@ -184,7 +184,7 @@ def conditions(topic: Topic) -> Mapping[str, tuple[str, str]]:
     return {each.type: (each.status, each.message) for each in topic.status.conditions}
 
 
-def test_partitions_that_others_made_do_not_keep_what_else_they_changed_from_being_undone() -> None:
+def test_partitions_added_by_others_do_not_prevent_undoing_their_config_changes() -> None:
     topic = ready(DECLARED, policy="Revert")
     for _round in range(2):
         planned = plan(topic, RAISED)
@@ -193,7 +193,7 @@ def test_partitions_that_others_made_do_not_keep_what_else_they_changed_from_bei
         assert conditions(topic) == {"Ready": ("False", TOO_MANY), "Drifted": ("True", f"not undone: {TOO_MANY}")}
 
 
-def test_every_change_of_others_is_told_where_drift_is_no_more_than_a_warning() -> None:
+def test_every_change_by_others_is_reported_under_the_policy_warn() -> None:
     topic = ready(DECLARED, policy="Warn")
     for _round in range(2):
         planned = plan(topic, RAISED)
@@ -203,7 +203,7 @@ def test_every_change_of_others_is_told_where_drift_is_no_more_than_a_warning() 
         assert conditions(topic) == {"Ready": ("True", ""), "Drifted": ("True", f"not undone: {TOO_MANY}; {left}")}
 
 
-def test_fewer_partitions_that_the_resource_itself_declares_are_refused_with_all_else() -> None:
+def test_a_resource_that_declares_fewer_partitions_is_refused_as_a_whole() -> None:
     topic = after(ready(DECLARED, policy="Revert"), plan(ready(DECLARED, policy="Revert"), RAISED), RAISED)
     fewer = replace(topic.spec, partitions=2)
     edited = replace(topic, spec=fewer, metadata=replace(topic.metadata, generation=2))
@@ -213,7 +213,7 @@ def test_fewer_partitions_that_the_resource_itself_declares_are_refused_with_all
     assert "Drifted" not in conditions(after(edited, planned, RAISED))
 
 
-def test_configs_are_undone_while_replicas_that_others_took_wait_for_a_broker() -> None:
+def test_configs_are_set_back_while_replicas_removed_by_others_wait_for_a_broker() -> None:
     topic = ready(DECLARED, policy="Revert")
     fewer = TopicState("id", tuple((0,) for _ in PLACED), {"retention.ms": "7"})
     state = ClusterState(racks={0: None}, topics={"flights": fewer}).with_brokers(3)
@@ -222,7 +222,7 @@ def test_configs_are_undone_while_replicas_that_others_took_wait_for_a_broker() 
     assert (planned.steps, planned.refusal) == (REPAIR, ("ClusterNotReady", waits))
 
 
-def test_a_topic_that_nobody_leads_was_brought_about_all_the_same() -> None:
+def test_an_offline_topic_counts_as_applied_under_the_policy_warn() -> None:
     topic = ready(DECLARED, policy="Warn")
     offline = [Trouble("flights", 0, missing=PLACED[0], in_sync=(), offline=True)]
     topic = replace(topic, status=topic_status(topic, TopicState("id", PLACED, SET), None, "T2", offline))

@@ -1,4 +1,4 @@
-"""What clients of a user find in its Secret."""
+"""The files for clients in the Secret of a user."""
 
 import json
 from datetime import UTC, datetime, timedelta
@@ -62,13 +62,13 @@ def test_a_password_is_written_as_each_client_reads_it(mechanism: str, module: s
     ]
 
 
-def test_the_listener_is_the_first_that_takes_the_proof() -> None:
+def test_a_user_gets_the_first_listener_that_accepts_its_authentication() -> None:
     of = cluster(listeners=LISTENERS)
     assert endpoint_of(of, user(), "any:1") == Endpoint("any:1", True, True, "SCRAM-SHA-512")
     assert endpoint_of(of, user(kind="tls"), "any:1") == Endpoint("any:1", is_tls=False, fits=False)
 
 
-def test_a_user_with_a_password_takes_a_plain_listener_where_there_is_none_of_its_type() -> None:
+def test_a_user_with_a_password_gets_a_plain_listener_if_none_has_its_type() -> None:
     plain = {"name": "old", "port": 9095, "tls": True, "authentication": {"type": "plain"}}
     only = cluster(listeners=[LISTENERS[0], plain])
     assert endpoint_of(only, user(), "any:1") == Endpoint("any:1", True, True, "PLAIN")
@@ -79,7 +79,7 @@ def test_a_user_with_a_password_takes_a_plain_listener_where_there_is_none_of_it
     assert endpoint_of(both, user(kind="scram-sha-256"), "any:1").mechanism == "PLAIN"
 
 
-def test_a_certificate_is_of_the_clients_authority_and_renewed_at_two_thirds() -> None:
+def test_a_certificate_is_signed_by_the_clients_authority_and_renewed_at_two_thirds() -> None:
     signer = Authority.create("clients", NOW)
     authority = ClientsAuthority(signer.pem.key, signer.pem.certificate)
     has = issue("alice", authority, NOW_MS, "geheim")
@@ -99,7 +99,7 @@ def test_a_certificate_is_of_the_clients_authority_and_renewed_at_two_thirds() -
     assert not is_due(has.certificate, "alice", ahead, NOW_MS)
 
 
-def test_a_password_stays_until_another_one_is_asked_for() -> None:
+def test_a_password_stays_until_another_one_is_requested() -> None:
     made = iter(("new", "newer"))
     stored = StoredSecret({"password": b"old"}, {ROTATE: "1"}, is_own=True)
 

@@ -1,4 +1,4 @@
-"""What is done for a User: only what differs, and only what is its own."""
+"""The plan for a User changes only what differs, and only what belongs to the user."""
 
 import pytest
 from declared_users import rule, user
@@ -43,7 +43,7 @@ def acl(operation: AclOperation, host: str = "*", kind: ResourceType = ResourceT
     return Acl(pattern, AclEntry("User:alice", host, operation, Permission.ALLOW))
 
 
-def test_a_new_user_gets_what_is_declared() -> None:
+def test_a_new_user_gets_its_declared_password_acls_and_quotas() -> None:
     wanted = user(
         authorization={"acls": [rule("topic", "Read", "Describe"), rule("group", "Read")]},
         quotas={"producerByteRate": 1000, "controllerMutationRate": 0.5},
@@ -59,7 +59,7 @@ def test_a_new_user_gets_what_is_declared() -> None:
     assert "geheim" not in repr(plan) + "".join(describe(step) for step in plan.steps)
 
 
-def test_what_others_changed_is_undone_as_drift_and_an_address_is_the_same_in_any_way_of_writing() -> None:
+def test_changes_by_others_are_undone_as_drift_and_addresses_are_compared_by_value() -> None:
     wanted = user(status=READY, authorization={"acls": [rule("topic", "Read", host="::1")]})
     here = FoundUser(frozenset({SCRAM_512}), frozenset({acl(AclOperation.READ, "0:0:0:0:0:0:0:1")}))
     assert plan_user(wanted, here, KNOWN).steps == ()
@@ -74,7 +74,7 @@ def test_what_others_changed_is_undone_as_drift_and_an_address_is_the_same_in_an
     )
 
 
-def test_another_password_is_set_and_is_no_drift() -> None:
+def test_a_changed_password_is_set_and_does_not_count_as_drift() -> None:
     there = FoundUser(frozenset({SCRAM_512}))
     plan = plan_user(user(status=READY), there, KnownPassword("neu", "id-2"))
     assert plan.steps == (SetPassword("alice", SCRAM_512, "neu"),)
@@ -83,14 +83,14 @@ def test_another_password_is_set_and_is_no_drift() -> None:
     assert gone.drift == (SetPassword("alice", SCRAM_512, "geheim"),)
 
 
-def test_a_deleted_user_loses_what_it_had_unless_another_one_has_it_now() -> None:
+def test_a_deleted_user_loses_everything_unless_its_policy_or_another_resource_keeps_it() -> None:
     found = FoundUser(frozenset({SCRAM_512}), frozenset({acl(AclOperation.READ)}), {"request_percentage": 5.0})
     plan = plan_deletion(user(status=READY), found, ())
     assert [type(step) for step in plan.steps] == [DeletePassword, DeleteAcls, SetQuotas]
     assert not plan_deletion(user(status=READY), found, ("alice",)).steps
     assert not plan_deletion(user(status=READY, deletionPolicy="Retain"), found, ()).steps
     assert not plan_deletion(user(status=READY, pause=True), found, ()).steps
-    assert not plan_deletion(user(status={}), found, ()).steps, "it was refused and never had that user"
+    assert not plan_deletion(user(status={}), found, ()).steps, "the resource was refused and never had that user"
     refusal = plan_deletion(user(status=READY, deletionPolicy="Protect"), found, ()).refusal
     assert refusal is not None
     assert refusal.reason == "DeletionProtected"
@@ -129,14 +129,14 @@ REFUSED = (
 
 
 @pytest.mark.parametrize(("wrong", "why"), REFUSED, ids=range(len(REFUSED)))
-def test_what_cannot_be_is_refused_with_field_value_and_what_is_allowed(wrong: User, why: str) -> None:
+def test_an_invalid_user_is_refused_with_field_value_and_what_is_allowed(wrong: User, why: str) -> None:
     refusal = refuse(wrong, UserContext(ClusterUsers({})))
     assert refusal is not None
     assert refusal.message.startswith(why)
     assert review_user(wrong, None, AdmissionContext()).refusal == refusal.message
 
 
-def test_one_user_has_one_resource_and_names_of_the_cluster_are_taken() -> None:
+def test_a_user_cannot_be_managed_twice_renamed_or_named_like_one_of_the_cluster() -> None:
     said = review_user(user(username="bob"), None, AdmissionContext(taken_by="robert")).refusal
     assert said == "user bob is already managed by the User robert; only one User resource may manage a user"
     said = review_user(user(username="bob"), user(), AdmissionContext()).refusal
@@ -146,7 +146,7 @@ def test_one_user_has_one_resource_and_names_of_the_cluster_are_taken() -> None:
     assert "metadata.name is admin, which is a user of the Cluster itself" in refusal.message
 
 
-def test_acls_need_an_authorizer_and_an_older_user_is_adopted_only_where_that_is_wanted() -> None:
+def test_acls_need_an_authorizer_and_an_existing_user_is_adopted_only_if_allowed() -> None:
     context = UserContext(ClusterUsers({"alice": FoundUser(frozenset({SCRAM_512}))}, has_authorizer=False))
     refusal = refuse(user(authorization={"acls": [rule("topic", "Read")]}), context)
     assert refusal is not None
