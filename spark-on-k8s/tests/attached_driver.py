@@ -1,4 +1,4 @@
-"""A driver that uses the JVM of another process: it begins within a second, and what it began there outlives its death.
+"""A driver that uses the JVM of another process: it starts within a second, and its work there survives its death.
 
 Tests run it as a program: `attached_driver.py JOB NAME=VALUE ...` in the `environment` of a session. It prints `begun`
 before the job begins, and `ended` after it; its exit code is that of `barnabas jobs run`.
@@ -17,13 +17,13 @@ from barnabas_jobs.planning.options import parse
 
 
 def environment(spark: SparkSession) -> Mapping[str, str]:
-    """What the driver needs to find this session's JVM."""
+    """Return the variables with which the driver finds this session's JVM."""
     parameters = spark.sparkContext._gateway.gateway_parameters  # type: ignore[union-attr]
     return {"PYSPARK_GATEWAY_PORT": str(parameters.port), "PYSPARK_GATEWAY_SECRET": parameters.auth_token}
 
 
 def attached() -> SparkSession:
-    """The context that runs in that JVM, for this process, too."""
+    """Return the context that runs in that JVM, for this process, too."""
     gateway = launch_gateway()
     running = gateway.jvm.org.apache.spark.SparkContext.getOrCreate()
     java_context = gateway.jvm.org.apache.spark.api.java.JavaSparkContext(running)

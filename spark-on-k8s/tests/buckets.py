@@ -1,4 +1,4 @@
-"""Buckets of an S3 server, and how Spark finds them."""
+"""Buckets of an S3 server, and Spark's configuration for them."""
 
 import uuid
 from typing import Any, NamedTuple
@@ -8,25 +8,25 @@ from pyspark.sql import SparkSession
 
 
 class Bucket(NamedTuple):
-    """A bucket, and a client of Amazon's for it."""
+    """A bucket, and Amazon's client for it."""
 
     name: str
     client: Any
 
     @property
     def location(self) -> str:
-        """An archive in it."""
+        """The location of an archive in the bucket."""
         return f"s3a://{self.name}/archives/one"
 
     def keys(self, prefix: str = "") -> list[str]:
-        """Of all objects in that archive, relative to it."""
+        """Return the keys of all objects in that archive, relative to it."""
         root = "archives/one/"
         pages = self.client.get_paginator("list_objects_v2").paginate(Bucket=self.name, Prefix=root + prefix)
         return [each["Key"].removeprefix(root) for page in pages for each in page.get("Contents", ())]
 
 
 def new_bucket(endpoint: str, spark: SparkSession) -> Bucket:
-    """Empty; the session knows where it is."""
+    """Make an empty bucket, and configure the session for it."""
     name = f"test-{uuid.uuid4().hex[:12]}"
     client = boto3.client(
         "s3", endpoint_url=endpoint, region_name="us-east-1", aws_access_key_id="a", aws_secret_access_key="b"
@@ -37,7 +37,7 @@ def new_bucket(endpoint: str, spark: SparkSession) -> Bucket:
 
 
 def configure(spark: SparkSession, endpoint: str, bucket: str) -> None:
-    """What users give as `--conf spark.hadoop.fs.s3a...`, for this bucket alone."""
+    """Set what users give as `--conf spark.hadoop.fs.s3a...`, for this bucket only."""
     hadoop: Any = spark._jsc.hadoopConfiguration()
     own = {
         "endpoint": endpoint,

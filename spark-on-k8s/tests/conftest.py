@@ -1,4 +1,4 @@
-"""One broker and one Spark session with the real connector for all tests of a process; a topic and an archive each."""
+"""One broker and one Spark session with the real connector for all tests of a process; each has a topic and archive."""
 
 import os
 import re
@@ -19,9 +19,9 @@ from harness.server_process import ServerProcess
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """local[2], with the clients of Kafka and S3. Without Java or the jars a skip that says so."""
+    """A session with local[2] and the clients of Kafka and S3; tests are skipped without Java or the jars."""
     try:
-        with pytest.MonkeyPatch.context() as patched:  # Other tests start Kafka, with options of its own.
+        with pytest.MonkeyPatch.context() as patched:  # Other tests start Kafka with other options.
             patched.setenv("JDK_JAVA_OPTIONS", SHORT_LIVED)
             started = session("local[2]", JARS, SMALL, s3=True)
     except ConnectorMissing as reason:
@@ -32,7 +32,7 @@ def spark() -> Iterator[SparkSession]:
 
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    """A real broker. Tests use topics of their own."""
+    """A real broker. Tests use their own topics."""
     server = broker_for_jobs(tmp_path_factory.mktemp("broker"))
     server.start()
     try:
@@ -44,7 +44,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
 
 @pytest.fixture
 def world(broker: ServerProcess, tmp_path: Path, request: pytest.FixtureRequest) -> World:
-    """A topic's name that nobody else has, a folder for its archive, and a client."""
+    """A unique topic name, a folder for its archive, and a client."""
     name = re.sub(r"[^a-zA-Z0-9-]+", "-", f"{request.module.__name__}-{request.node.name}").strip("-")[:200]
     return World(broker.bootstrap, f"{name}-{os.getpid()}", tmp_path / "archive")
 
@@ -63,5 +63,5 @@ def s3_endpoint() -> Iterator[str]:
 
 @pytest.fixture
 def bucket(s3_endpoint: str, spark: SparkSession) -> Bucket:
-    """One of its own."""
+    """A new bucket."""
     return new_bucket(s3_endpoint, spark)

@@ -1,4 +1,4 @@
-"""A process that ends with any of its file operations."""
+"""A process that ends at any of its file operations."""
 
 import os
 from pathlib import Path
@@ -9,11 +9,11 @@ from barnabas_jobs.files import local_folder
 
 
 class Died(BaseException):
-    """No handler of the code under test may catch it."""
+    """The end of the process; it is no Exception, so that no handler of the code under test catches it."""
 
 
 class dies_after:  # noqa: N801  # It reads as a verb.
-    """The process ends with the file operation after so many of them."""
+    """Ends the process at the file operation after this many."""
 
     def __init__(self, patch: pytest.MonkeyPatch, allowed: int) -> None:
         self.left = allowed

@@ -1,4 +1,4 @@
-"""What tests of jobs start from: a broker, a topic with records of all kinds, an archive."""
+"""The world of tests of jobs: a broker, a topic with records of all kinds, an archive."""
 
 import itertools
 import os
@@ -30,9 +30,9 @@ SMALL = {
     **ONE_TASK_EACH,
 }
 SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
-"""What a JVM is best with that does not live long."""
+"""Options that suit a JVM that lives for a short time."""
 QUIET_S = 3.0
-"""How long tests wait for what a task that has failed may still write."""
+"""The time that tests wait for what a failed task may still write."""
 FIRST_MS = 1_357_000_000_000  # 2013-01-01 at 00:26:40 UTC.
 HOUR_MS = 3_600_000
 KEEP = {"retention.ms": "-1", "message.timestamp.before.max.ms": str(2**63 - 1)}
@@ -41,14 +41,14 @@ Record = tuple[int, int, int, bytes | None, bytes | None, list[tuple[str, bytes 
 
 
 def broker_for_jobs(folder: Path) -> ServerProcess:
-    """One that keeps records of 2013, not running; of its internal topics each partition is a task of Spark."""
+    """Return a broker that keeps records of 2013, not running; internal topics have few partitions: each is a task."""
     topics = ("offsets.topic", "transaction.state.log")
     one = {f"{name}.{what}": "1" for name in topics for what in ("replication.factor", "num.partitions")}
     return prepare_barnabas(folder, {**one, "log.retention.hours": "-1"})
 
 
 class World:
-    """One test's topic and archive."""
+    """The topic and the archive of one test."""
 
     def __init__(self, bootstrap: str, topic: str, folder: Path) -> None:
         self.bootstrap = bootstrap
@@ -59,23 +59,23 @@ class World:
         self._numbers = itertools.count()
 
     def at(self, location: str) -> "World":
-        """With its archive there."""
+        """Set the location of the archive."""
         self.folder, self.location = Path(location), location
         return self
 
     def make(self, partitions: int = 3, topic: str | None = None, **config: str) -> None:
-        """The topic, empty; its records are kept."""
+        """Make the topic, empty; it keeps its records."""
         own = {name.replace("_", "."): value for name, value in config.items()}
         self.client.create_topic(topic or self.topic, partitions, {**KEEP, **own})
 
     def delete(self, topic: str | None = None) -> None:
-        """Returns when nobody tells of it any more."""
+        """Delete the topic; return when no broker reports it any more."""
         name = topic or self.topic
         self.client.admin.delete_topics([name])[name].result(PATIENCE_S)
         wait_for(lambda: name not in self.client.admin.list_topics(timeout=PATIENCE_S).topics)
 
     def write(self, count: int, partitions: int = 3, topic: str | None = None) -> None:
-        """Records an hour apart, over several days, with every kind of key, value and headers."""
+        """Write records an hour apart, over several days, with every kind of key, value and headers."""
         refused: list[Any] = []
         producer = Producer({**self.client.settings, "acks": "all", "linger.ms": 5})
         for number in itertools.islice(self._numbers, count):
@@ -94,24 +94,24 @@ class World:
         assert not refused
 
     def write_values(self, topic: str, values: list[bytes]) -> None:
-        """To partition 0, all of the same time, each keyed by its place."""
+        """Write these values to partition 0, all with the same timestamp; the key is the index."""
         producer = Producer(self.client.settings)
         for number, value in enumerate(values):
             producer.produce(topic, value, b"%d" % number, partition=0, timestamp=FIRST_MS)
         assert producer.flush(PATIENCE_S) == 0
 
     def write_random(self, size: int) -> None:
-        """So many bytes that no compression makes less, to partition 0."""
+        """Write this many bytes that cannot be compressed to partition 0."""
         self.client.write(self.topic, [os.urandom(1 << 16) for _ in range(size >> 16)])
 
     def delete_before(self, offsets: dict[int, int]) -> None:
-        """As retention does."""
+        """Delete the records before these offsets, as retention does."""
         wanted = [TopicPartition(self.topic, partition, offset) for partition, offset in offsets.items()]
         for future in self.client.admin.delete_records(wanted).values():
             future.result(PATIENCE_S)
 
     def set_config(self, config: dict[str, str], topic: str | None = None) -> None:
-        """Of the topic, while it is there."""
+        """Set configs of the existing topic."""
         entries = [
             ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in config.items()
         ]
@@ -119,27 +119,27 @@ class World:
         self.client.admin.incremental_alter_configs([resource])[resource].result(PATIENCE_S)
 
     def own_config(self) -> dict[str, str]:
-        """What the brokers say was set for the topic."""
+        """Return the configs that were set for the topic."""
         return Cluster(self.bootstrap).own_config(self.topic)
 
     def rewrite_ledger(self, **changes: Any) -> None:
-        """The first entry with other fields."""
+        """Change fields of the first ledger entry."""
         path = self.damage("ledger/*.json")
         entry = msgspec.json.decode(path.read_bytes(), type=Entry)
         path.write_bytes(msgspec.json.encode(msgspec.structs.replace(entry, **changes)))
 
     def archive(self, spark: SparkSession, **options: Any) -> archive.Result:
-        """The job."""
+        """Run the job `archive`."""
         chosen = {"bootstrap": self.bootstrap, "topic": self.topic, "archive": self.location, **options}
         return archive.run(spark, msgspec.convert(chosen, archive.Options))
 
     def verify(self, spark: SparkSession, **options: Any) -> verify.Result:
-        """The job."""
+        """Run the job `verify`."""
         chosen = {"bootstrap": self.bootstrap, "topic": self.topic, "archive": self.location, **options}
         return verify.run(spark, msgspec.convert(chosen, verify.Options))
 
     def archived(self, spark: SparkSession, topic_id: str | None = None) -> list[Record]:
-        """All that the ledger names, in order."""
+        """Return all records that the ledger names, in order."""
         folder = archive_at(spark, self.location)
         paths = folder.paths(folder.ledger().chosen(topic_id))
         rows = (
@@ -151,7 +151,7 @@ class World:
         return sorted((row_record(row) for row in rows), key=lambda record: record[:2])
 
     def read(self, topic: str | None = None) -> list[Record]:
-        """All that a stock consumer finds in the topic, in order."""
+        """Return all records that a stock consumer finds in the topic, in order."""
         name = topic or self.topic
         consumer = Consumer({**self.client.settings, "group.id": "nobody", "enable.auto.commit": False})
         try:
@@ -171,12 +171,12 @@ class World:
             consumer.close()
 
     def damage(self, pattern: str) -> Path:
-        """The first file of the archive of this pattern."""
+        """Return the first file of the archive that matches the pattern."""
         return min(self.folder.glob(pattern))
 
 
 def kinds(number: int) -> tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]] | None]:
-    """Key, value and headers: of each kind that there is."""
+    """Return key, value and headers of every kind in turn."""
     key = (None, b"", b"key-%d" % (number % 7))[number % 3]
     value = (b"value-%d" % number, None, b"", b"\x00\xff" * 20)[number % 4]
     headers = (None, [("one", b"1"), ("none", None), ("empty", b""), ("one", b"2")])[number % 2]
@@ -184,14 +184,14 @@ def kinds(number: int) -> tuple[bytes | None, bytes | None, list[tuple[str, byte
 
 
 def record_of(message: Any) -> Record:
-    """Of a consumer's message."""
+    """Return the record of a consumer's message."""
     assert message.error() is None, message.error()
     place = (message.partition(), message.offset(), message.timestamp()[1])
     return (*place, message.key(), message.value(), message.headers())
 
 
 def row_record(row: Any) -> Record:
-    """Of a row of an archive."""
+    """Return the record in a row of an archive."""
     key, value = (None if row[name] is None else bytes(row[name]) for name in ("key", "value"))
     headers = [(each["key"], None if each["value"] is None else bytes(each["value"])) for each in row["headers"] or ()]
     return row["partition"], row["offset"], row["ms"], key, value, headers or None

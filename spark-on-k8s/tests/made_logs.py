@@ -1,4 +1,4 @@
-"""Log dirs that are written byte by byte, as brokers lay them out, for damage to be planted in them."""
+"""Log dirs that are written byte by byte in the layout of brokers, so that damage can be planted."""
 
 import struct
 from collections.abc import Callable, Mapping, Sequence
@@ -9,12 +9,12 @@ from crc32c import crc32c
 
 FIRST_MS = 1_357_000_000_000
 RECORDS = 5
-"""Of each batch."""
+"""The number of records in each batch."""
 TOPIC_ID = "dGhpcy1pcy1hLXRvcGlj"
 
 
 def varint(value: int) -> bytes:
-    """Zigzag."""
+    """Return the zigzag encoding."""
     value = (value << 1) ^ (value >> 63)
     out = bytearray()
     while value > 0x7F:
@@ -24,7 +24,7 @@ def varint(value: int) -> bytes:
 
 
 def records(count: int, value: bytes) -> bytes:
-    """A record a millisecond, with offsets from 0 on."""
+    """Return records one millisecond apart, with offsets from 0 on."""
     found = b""
     for delta in range(count):
         body = b"\0" + varint(delta) + varint(delta) + varint(-1) + varint(len(value)) + value + varint(0)
@@ -35,7 +35,7 @@ def records(count: int, value: bytes) -> bytes:
 def batch(
     base_offset: int, epoch: int = 0, *, value: bytes = b"x" * 100, count: int = RECORDS, codec: int = 0
 ) -> bytes:
-    """A batch whose records are a millisecond apart; the time is that of its offset."""
+    """Return a batch whose records are one millisecond apart; its timestamp is that of its offset."""
     return sealed(base_offset, epoch, records(count, value), count, codec)
 
 
@@ -48,7 +48,7 @@ def sealed(
     first_ms: int | None = None,
     producer_id: int = -1,
 ) -> bytes:
-    """A batch of these records, which are compressed already."""
+    """Return a batch of these records, which are already compressed."""
     first_ms = FIRST_MS + base_offset if first_ms is None else first_ms
     covered = struct.pack(
         ">hiqqqhii", attributes, count - 1, first_ms, first_ms + count - 1, producer_id, -1, -1, count
@@ -58,7 +58,7 @@ def sealed(
 
 
 class MadeReplica(NamedTuple):
-    """One replica's folder, and where the batches of each segment begin."""
+    """The folder of a replica, and the positions of the batches in each segment."""
 
     folder: Path
     positions: Mapping[int, Sequence[int]]
@@ -67,14 +67,14 @@ class MadeReplica(NamedTuple):
         return self.folder / f"{segment:020d}{suffix}"
 
     def patch(self, segment: int, suffix: str, position: int, data: bytes) -> None:
-        """Other bytes in the middle of a file."""
+        """Overwrite bytes in the middle of a file."""
         path = self.file(segment, suffix)
         old = path.read_bytes()
         path.write_bytes(old[:position] + data + old[position + len(data) :])
 
 
 def write_segment(folder: Path, batches: Sequence[bytes], base_offset: int) -> list[int]:
-    """`.log`, and an entry in both indexes for each batch but the first."""
+    """Write `.log`, and indexes with an entry for each batch but the first; return the batches' positions."""
     index, times, position, positions = b"", b"", 0, []
     for data in batches:
         offset, last = struct.unpack_from(">q", data)[0], struct.unpack_from(">i", data, 23)[0]
@@ -96,7 +96,7 @@ Replica = tuple[str, int]
 def write_log_dir(
     path: Path, broker: int, replicas: Sequence[Replica], *, segments: int = 3, batches: int = 4
 ) -> dict[Replica, MadeReplica]:
-    """Whole logs: the first segment of epoch 0, the others of epoch 3; all of it is on the disk and committed."""
+    """Write undamaged logs: the first segment has epoch 0, the others epoch 3; all is synced and committed."""
     made, per_segment = {}, batches * RECORDS
     for topic, number in replicas:
         folder = path / f"{topic}-{number}"
@@ -116,7 +116,7 @@ def write_log_dir(
 
 
 def write_offsets(path: Path, offsets: Mapping[Replica, int], *names: str) -> None:
-    """Recovery points and high watermarks, or other checkpoints."""
+    """Write recovery points and high watermarks, or other checkpoints."""
     lines = "".join(f"{topic} {number} {offset}\n" for (topic, number), offset in offsets.items())
     for name in names or ("recovery-point-offset-checkpoint", "replication-offset-checkpoint"):
         (path / name).write_text(f"0\n{len(offsets)}\n{lines}")

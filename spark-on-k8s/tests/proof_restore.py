@@ -1,4 +1,4 @@
-"""`make proof-restore`: executors that are killed in the middle of a restore; what is restored is equal each time.
+"""`make proof-restore`: executors are killed in the middle of a restore; the restored topic is equal each time.
 
 Three real brokers, two executors on Spark's own cluster for tests. Each round kills one executor by SIGKILL while it
 writes, and half of the rounds also pause a broker, as an election or a disk would. PROOF='--rounds 20 --seed 7'.
@@ -43,7 +43,7 @@ BROKERS: Final = {"default.replication.factor": "2", "min.insync.replicas": "1"}
 
 
 def main() -> int:
-    """1 when a restored topic is not equal to the one that was archived."""
+    """Run the rounds; return 1 if a restored topic is not equal to the archived one."""
     parser = argparse.ArgumentParser(prog="make proof-restore", description=__doc__)
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--seed", type=int, default=7, help="when executors are killed, and brokers paused")
@@ -86,7 +86,7 @@ def _proof(rounds: int, chance: random.Random, quiet_s: float) -> int:
 
 
 def _spark_home(world: Path) -> None:
-    """Spark's cluster writes into its home: not into the installed one."""
+    """Make a home for Spark's cluster, which would otherwise write into the installed one."""
     home = world / "spark"
     home.mkdir()
     for each in ("bin", "jars"):
@@ -132,7 +132,7 @@ def _await_good_end(world: Path, process: subprocess.Popen[bytes]) -> None:
 
 
 def _killed_restore(world: Path, cluster: BarnabasCluster, into: str, chance: random.Random, quiet_s: float) -> int:
-    """How many records were there when the executor was killed."""
+    """Kill an executor of a restore; return how many records there were then."""
     wanted = int(RECORDS * chance.uniform(0.05, 0.7))
     paused = chance.choice((None, 0, 1, 2))
     with _started(world, cluster, into, quiet_s) as process, _consumer(cluster) as consumer:
@@ -157,7 +157,7 @@ def _killed_restore(world: Path, cluster: BarnabasCluster, into: str, chance: ra
 
 
 def _executors(driver: int) -> list[int]:
-    """The processes of this driver's executors."""
+    """Return the processes of this driver's executors."""
     parents, found = dict[int, int](), list[int]()
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -166,7 +166,7 @@ def _executors(driver: int) -> list[int]:
                 if EXECUTOR.encode() in (entry / "cmdline").read_bytes():
                     found.append(int(entry.name))
             except OSError:
-                continue  # It has ended.
+                continue  # The process has ended.
     return [each for each in found if driver in _ancestors(each, parents)]
 
 
@@ -189,7 +189,7 @@ def _consumer(cluster: BarnabasCluster) -> Iterator[Consumer]:
 
 
 def _digests(cluster: BarnabasCluster, topic: str) -> dict[int, tuple[int, str]]:
-    """By partition, how many records there are, and a digest of all that they hold, in their order."""
+    """Return by partition the number of records, and a digest of all their content in order."""
     counts, digests = dict.fromkeys(range(PARTITIONS), 0), {each: hashlib.sha256() for each in range(PARTITIONS)}
     with _consumer(cluster) as consumer:
         wanted = _written(consumer, topic)
@@ -205,7 +205,7 @@ def _digests(cluster: BarnabasCluster, topic: str) -> dict[int, tuple[int, str]]
 
 
 def _job(name: str, bootstrap: str, world: str, quiet_s: float) -> None:
-    """`archive`, or a restore into the topic of this name."""
+    """Run `archive`, or a restore into the topic with this name."""
     conf = {**SMALL, "spark.local.dir": f"{world}/local"}
     master = "local[2]" if name == "archive" else "local-cluster[2,1,1024]"
     chosen: dict[str, Any] = {"bootstrap": bootstrap, "topic": TOPIC, "archive": f"{world}/archive"}

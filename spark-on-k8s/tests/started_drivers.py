@@ -16,7 +16,7 @@ from harness.server_process import bound_to_us
 
 @contextmanager
 def driver(spark: SparkSession, world: World, log: Path, **options: object) -> Iterator[subprocess.Popen[str]]:
-    """One of `archive` that has begun. Its end is the kernel's, at the latest with this test's."""
+    """Yield a driver of `archive` once its job has begun. The kernel ends it at the latest with this test."""
     chosen = {"bootstrap": world.bootstrap, "topic": world.topic, "archive": world.location, **options}
     words = [f"{name}={value}" for name, value in chosen.items()]
     command = bound_to_us([sys.executable, attached_driver.__file__, "archive", *words])

@@ -1,4 +1,4 @@
-"""What else can go wrong while a topic is archived: what is deleted meanwhile, odd timestamps, odd places."""
+"""What else can go wrong during an archive run: deleted records, odd timestamps, unexpected files."""
 
 from collections.abc import Callable
 from typing import Any
@@ -16,7 +16,7 @@ from harness.deadline import PATIENCE_S
 
 
 def meanwhile(patch: pytest.MonkeyPatch, happens: Callable[[], None]) -> None:
-    """It happens after the ranges were chosen, and before Spark reads the first record."""
+    """Call `happens` after the ranges were chosen and before Spark reads the first record."""
     real: Any = archive.of_topic  # type: ignore[attr-defined]
 
     def of_topic(*arguments: Any) -> Any:
@@ -28,7 +28,7 @@ def meanwhile(patch: pytest.MonkeyPatch, happens: Callable[[], None]) -> None:
     patch.setattr(archive, "of_topic", of_topic)
 
 
-def test_records_that_are_deleted_while_they_are_read_fail_the_run_and_the_next_says_which(
+def test_archive_fails_if_records_are_deleted_during_the_read(
     spark: SparkSession, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world.make(1)
@@ -44,7 +44,7 @@ def test_records_that_are_deleted_while_they_are_read_fail_the_run_and_the_next_
 
 
 @pytest.mark.slow
-def test_a_topic_that_is_made_again_while_it_is_read_fails_the_run(
+def test_archive_fails_if_the_topic_is_deleted_and_recreated_during_the_read(
     spark: SparkSession, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def happens() -> None:
@@ -60,7 +60,9 @@ def test_a_topic_that_is_made_again_while_it_is_read_fails_the_run(
     assert list(world.folder.glob("ledger/*.json")) == []
 
 
-def test_a_partition_that_was_added_and_lost_its_first_records_is_an_error(spark: SparkSession, world: World) -> None:
+def test_a_new_partition_that_lost_its_first_records_fails_archive_by_default(
+    spark: SparkSession, world: World
+) -> None:
     world.make(1)
     world.write(10, 1)
     world.archive(spark)
@@ -74,7 +76,7 @@ def test_a_partition_that_was_added_and_lost_its_first_records_is_an_error(spark
 
 
 def timed(world: World, moments_ms: list[int]) -> None:
-    """A record of each of these times; brokers take all of them."""
+    """Write a record with each of these timestamps; brokers accept all of them."""
     producer = Producer({**world.client.settings, "acks": "all"})
     for moment_ms in moments_ms:
         producer.produce(world.topic, b"%d" % moment_ms, partition=0, timestamp=moment_ms)
@@ -90,24 +92,24 @@ def test_timestamps_before_1970_are_kept(spark: SparkSession, world: World) -> N
     assert world.verify(spark).fine
 
 
-def test_a_timestamp_that_spark_would_change_is_told(spark: SparkSession, world: World) -> None:
-    """It moves those from before the Gregorian calendar by days, in some time zones those before 1900 by seconds."""
+def test_archive_refuses_a_timestamp_that_spark_would_change(spark: SparkSession, world: World) -> None:
+    """Spark moves timestamps before 1582 by days, and in some time zones those before 1900 by seconds."""
     world.make(1)
     timed(world, [-5, -20_000_000_000_000])
     with pytest.raises(JobFailed, match="partition 0 offset 1 has a timestamp before the year 1900"):
         world.archive(spark)
 
 
-def test_a_timestamp_that_spark_cannot_hold_is_told(spark: SparkSession, world: World) -> None:
-    """Nanoseconds where milliseconds belong."""
+def test_archive_refuses_a_timestamp_that_spark_cannot_hold(spark: SparkSession, world: World) -> None:
+    """A producer may write nanoseconds where milliseconds belong."""
     world.make(1, message_timestamp_after_max_ms=str(2**63 - 1))
     timed(world, [1_357_000_000_000, 1_357_000_000_000_000_000])
     with pytest.raises(JobFailed, match="a record's timestamp is after the year 294246"):
         world.archive(spark)
 
 
-def test_folders_that_are_not_of_runs_are_left_alone(spark: SparkSession, world: World) -> None:
-    """As where somebody names a folder that has `data` of their own."""
+def test_archive_keeps_folders_that_belong_to_no_run(spark: SparkSession, world: World) -> None:
+    """A user may name a folder that already has a folder `data` with their own files."""
     precious = world.folder / "data" / "raw" / "2020"
     precious.mkdir(parents=True)
     (precious / "only-copy.csv").write_text("a", encoding="utf-8")
@@ -118,7 +120,9 @@ def test_folders_that_are_not_of_runs_are_left_alone(spark: SparkSession, world:
 
 
 @pytest.mark.parametrize("entries", [1, 3])
-def test_a_ledger_that_lost_its_last_entries_removes_no_data(spark: SparkSession, world: World, entries: int) -> None:
+def test_archive_and_verify_remove_no_data_if_the_ledger_lost_its_last_entries(
+    spark: SparkSession, world: World, entries: int
+) -> None:
     world.make(1)
     for _ in range(3):
         world.write(5, 1)
@@ -133,10 +137,10 @@ def test_a_ledger_that_lost_its_last_entries_removes_no_data(spark: SparkSession
     assert len(list(world.folder.glob("data/*/*"))) == 3
 
 
-def test_a_file_that_the_store_does_not_list_fails_the_run(
+def test_archive_fails_if_the_store_does_not_list_a_written_file(
     spark: SparkSession, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As a store that lists late: its records would be missing, and nobody could tell them from compacted ones."""
+    """If a store lists files late, missing records would look like compacted ones."""
     world.make()
     world.write(30)
     sizes = LocalFolder.sizes

@@ -1,4 +1,4 @@
-"""Values that are JSON become columns; what does not fit the schema is told or kept."""
+"""Values that are JSON become columns; values that do not fit the schema are kept or fail the run."""
 
 import json
 from pathlib import Path
@@ -60,7 +60,7 @@ def schema_file(folder: Path, text: str) -> str:
     return str(path)
 
 
-def test_values_become_columns_and_what_does_not_fit_is_kept_and_counted(
+def test_json_values_become_columns_and_mismatched_values_are_kept_and_counted(
     spark: SparkSession, world: World, tmp_path: Path
 ) -> None:
     world.make(1)
@@ -105,6 +105,6 @@ def test_a_value_that_does_not_fit_fails_the_run_and_is_named(
         ('{"type": "object", "properties": {"a": {"type": ["string", "integer"]}}}', "allowed: one type of string, "),
     ],
 )
-def test_a_schema_that_cannot_be_used_is_told(spark: SparkSession, tmp_path: Path, text: str, told: str) -> None:
+def test_an_unusable_schema_file_is_refused(spark: SparkSession, tmp_path: Path, text: str, told: str) -> None:
     with pytest.raises(JobFailed, match=told):
         read_schema(schema_file(tmp_path, text))

@@ -17,7 +17,7 @@ from harness.require import missing
 
 
 def transaction(world: World, name: str, values: list[bytes], *, commits: bool | None) -> Producer:
-    """To partition 0; None leaves it open."""
+    """Write these values to partition 0 in a transaction; with `commits=None` it stays open."""
     producer = Producer({**world.client.settings, "transactional.id": name, "transaction.timeout.ms": 600_000})
     producer.init_transactions(PATIENCE_S)
     producer.begin_transaction()
@@ -42,7 +42,7 @@ def values_of_spark(spark: SparkSession, world: World) -> list[bytes]:
 
 
 def check_new_topics(cluster: Cluster) -> None:
-    """Apache Kafka answers that it has made a topic before its brokers know of it: a restore that makes one waits."""
+    """Check that creating a topic waits until all brokers know it: Apache Kafka answers before."""
     for number in range(20):
         cluster.create_topic(f"new-{number}", 2, {})
         found = cluster.topic(f"new-{number}")
@@ -50,7 +50,7 @@ def check_new_topics(cluster: Cluster) -> None:
         assert cluster.bounds(found) == {0: Bounds(0, 0), 1: Bounds(0, 0)}
 
 
-def test_committed_records_are_archived_and_others_counted(spark: SparkSession, world: World) -> None:
+def test_archive_keeps_committed_records_and_counts_the_offsets_left_out(spark: SparkSession, world: World) -> None:
     world.make(1)
     transaction(world, f"{world.topic}-one", [b"a", b"b"], commits=True)
     transaction(world, f"{world.topic}-two", [b"no"] * 20, commits=False)
@@ -58,7 +58,7 @@ def test_committed_records_are_archived_and_others_counted(spark: SparkSession, 
     world.client.write(world.topic, [b"behind"])
     result = world.archive(spark)
     assert (result.records, result.left_out) == (2, 1 + 20 + 1)
-    assert values_of_spark(spark, world) == [b"a", b"b"], "a job of users reads the same"
+    assert values_of_spark(spark, world) == [b"a", b"b"], "Spark's own source must read the same records"
     still_open.abort_transaction(PATIENCE_S)
     result = world.archive(spark)
     assert (result.records, result.left_out) == (1, 2)
@@ -68,7 +68,7 @@ def test_committed_records_are_archived_and_others_counted(spark: SparkSession, 
 
 @pytest.mark.soak(only=True)
 @pytest.mark.timeout(600)
-def test_only_committed_records_are_archived_whatever_the_ranges(spark: SparkSession, tmp_path: Path) -> None:
+def test_archive_keeps_only_committed_records_of_apache_kafka(spark: SparkSession, tmp_path: Path) -> None:
     try:
         jars_folder()
     except JarsMissing as reason:

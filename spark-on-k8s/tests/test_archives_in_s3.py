@@ -1,4 +1,4 @@
-"""Archives in a bucket, by Hadoop's real client and an S3 server."""
+"""Archives in a bucket, through Hadoop's real client and an S3 server."""
 
 import threading
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ from barnabas_jobs.spark.object_store import ObjectStore
 WRITERS = 8
 
 
-def test_a_topic_is_archived_in_a_bucket_verified_deleted_and_restored(
+def test_a_topic_is_archived_verified_and_restored_from_a_bucket(
     spark: SparkSession, world: World, bucket: Bucket
 ) -> None:
     world.at(bucket.location).make()
@@ -39,7 +39,7 @@ def test_a_topic_is_archived_in_a_bucket_verified_deleted_and_restored(
     assert world.read() == before
 
 
-def test_of_many_writers_of_one_name_one_wins(spark: SparkSession, bucket: Bucket) -> None:
+def test_only_one_of_several_writers_adds_an_object(spark: SparkSession, bucket: Bucket) -> None:
     contents = [b"%d" % number for number in range(WRITERS)]
     stores = [ObjectStore(spark, bucket.location) for _ in contents]
     with ThreadPoolExecutor(WRITERS) as pool:
@@ -48,8 +48,8 @@ def test_of_many_writers_of_one_name_one_wins(spark: SparkSession, bucket: Bucke
     assert stores[0].read("ledger/00000000.json") == contents[won.index(True)]
 
 
-def test_what_is_there_already_by_ourselves_is_no_conflict(spark: SparkSession, bucket: Bucket) -> None:
-    """As where the bucket's first answer was lost, and the client asked again."""
+def test_adding_the_same_content_again_is_no_conflict(spark: SparkSession, bucket: Bucket) -> None:
+    """The client retries if the bucket's first response was lost."""
     store = ObjectStore(spark, bucket.location)
     assert store.add("ledger/00000000.json", b"ours")
     assert store.add("ledger/00000000.json", b"ours")
@@ -58,7 +58,7 @@ def test_what_is_there_already_by_ourselves_is_no_conflict(spark: SparkSession, 
 
 @contextmanager
 def server_without_conditions() -> Iterator[str]:
-    """An S3 server that knows no conditional puts, as older ones."""
+    """Run an S3 server that ignores conditional puts, as older ones do."""
     whole = DomainDispatcherApplication(create_backend_app)
 
     def without(environ: dict[str, Any], start_response: Any) -> Any:
@@ -75,7 +75,7 @@ def server_without_conditions() -> Iterator[str]:
         serving.join()
 
 
-def test_a_server_that_overwrites_in_spite_of_the_condition_is_refused(spark: SparkSession, world: World) -> None:
+def test_archive_refuses_a_server_that_ignores_conditional_puts(spark: SparkSession, world: World) -> None:
     with server_without_conditions() as endpoint:
         bucket = new_bucket(endpoint, spark)
         world.at(bucket.location).make(1)
@@ -84,7 +84,7 @@ def test_a_server_that_overwrites_in_spite_of_the_condition_is_refused(spark: Sp
         assert bucket.keys() == [""]  # Hadoop's mark that the folder is there.
 
 
-def test_a_bucket_that_is_not_there_is_told(spark: SparkSession, world: World, s3_endpoint: str) -> None:
+def test_archive_names_a_bucket_that_does_not_exist(spark: SparkSession, world: World, s3_endpoint: str) -> None:
     configure(spark, s3_endpoint, "nowhere")
     world.at("s3a://nowhere/archive").make(1)
     with pytest.raises(JobFailed, match=r"archive=s3a://nowhere/archive: cannot reach: .*nowhere"):

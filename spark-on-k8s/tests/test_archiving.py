@@ -1,4 +1,4 @@
-"""The job `archive`, by Spark's real connector from a real broker."""
+"""The job `archive`, with Spark's real connector and a real broker."""
 
 import pytest
 from jobs_world import World
@@ -10,7 +10,9 @@ from barnabas_jobs.planning.errors import JobFailed
 from harness.server_process import free_port
 
 
-def test_all_of_every_record_is_archived_and_found_equal(spark: SparkSession, world: World) -> None:
+def test_archive_keeps_every_field_of_every_record_and_verify_finds_them_equal(
+    spark: SparkSession, world: World
+) -> None:
     world.make()
     world.write(120)
     result = world.archive(spark)
@@ -21,7 +23,7 @@ def test_all_of_every_record_is_archived_and_found_equal(spark: SparkSession, wo
     assert [each.archive_records for each in verified.partitions] == [40, 40, 40]
 
 
-def test_a_topic_made_again_is_another_one(spark: SparkSession, world: World) -> None:
+def test_a_recreated_topic_is_archived_under_its_new_topic_id(spark: SparkSession, world: World) -> None:
     world.make()
     world.write(30)
     first = world.archive(spark)
@@ -38,7 +40,7 @@ def test_a_topic_made_again_is_another_one(spark: SparkSession, world: World) ->
     assert world.archived(spark, second.topic_id) == world.read()
 
 
-def test_what_no_ledger_entry_names_does_not_count_and_is_removed(spark: SparkSession, world: World) -> None:
+def test_files_that_no_ledger_entry_names_are_ignored_and_then_removed(spark: SparkSession, world: World) -> None:
     world.make()
     world.write(30)
     result = world.archive(spark)
@@ -50,7 +52,7 @@ def test_what_no_ledger_entry_names_does_not_count_and_is_removed(spark: SparkSe
     assert len(world.archived(spark)) == result.records
     assert world.archive(spark).swept_runs == 1
     assert not left.exists()
-    # The second took the number away from who may write that folder yet.
+    # The second run took the entry's number, so that a writer that still has that folder cannot commit it.
     assert sorted(path.name for path in (world.folder / "ledger").iterdir()) == ["00000000.json", "00000001.json"]
     assert world.archive(spark).archived_records == result.records
 
@@ -66,7 +68,7 @@ def test_the_second_writer_of_an_archive_is_refused(spark: SparkSession, world: 
         world.archive(spark)
 
 
-def test_an_archive_of_another_topic_is_refused(spark: SparkSession, world: World) -> None:
+def test_archive_refuses_the_archive_of_another_topic(spark: SparkSession, world: World) -> None:
     world.make()
     world.write(3)
     world.archive(spark)
@@ -76,7 +78,7 @@ def test_an_archive_of_another_topic_is_refused(spark: SparkSession, world: Worl
         world.archive(spark, topic=other)
 
 
-def test_a_missing_topic_and_a_missing_cluster_are_told(spark: SparkSession, world: World) -> None:
+def test_archive_names_a_missing_topic_and_an_unreachable_cluster(spark: SparkSession, world: World) -> None:
     with pytest.raises(JobFailed, match=f"topic={world.topic}: the cluster at .* has no such topic"):
         world.archive(spark)
     with pytest.raises(JobFailed, match=r"bootstrap=127\.0\.0\.1:\d+: no broker answered"):
@@ -84,7 +86,9 @@ def test_a_missing_topic_and_a_missing_cluster_are_told(spark: SparkSession, wor
     assert not world.folder.exists()
 
 
-def test_a_range_that_is_gone_is_an_error_or_goes_into_the_ledger(spark: SparkSession, world: World) -> None:
+def test_records_deleted_before_their_archival_are_an_error_or_recorded_as_lost(
+    spark: SparkSession, world: World
+) -> None:
     world.make(1)
     world.write(10, 1)
     world.archive(spark)
@@ -98,7 +102,7 @@ def test_a_range_that_is_gone_is_an_error_or_goes_into_the_ledger(spark: SparkSe
     assert world.verify(spark).fine
 
 
-def test_archived_records_are_deleted_once_they_are_verified(spark: SparkSession, world: World) -> None:
+def test_delete_archived_deletes_verified_records_from_the_topic(spark: SparkSession, world: World) -> None:
     world.make()
     world.write(30)
     before = world.read()
@@ -107,7 +111,7 @@ def test_archived_records_are_deleted_once_they_are_verified(spark: SparkSession
     assert world.archived(spark) == before
 
 
-def test_a_ledger_that_cannot_be_read_is_told(spark: SparkSession, world: World) -> None:
+def test_archive_names_a_damaged_ledger_file(spark: SparkSession, world: World) -> None:
     world.make()
     world.write(3)
     world.archive(spark)
@@ -116,7 +120,7 @@ def test_a_ledger_that_cannot_be_read_is_told(spark: SparkSession, world: World)
         world.archive(spark)
 
 
-def test_a_data_file_that_is_missing_cut_or_wrong_is_told(spark: SparkSession, world: World) -> None:
+def test_verify_names_a_data_file_that_is_missing_truncated_or_damaged(spark: SparkSession, world: World) -> None:
     world.make(1)
     world.write(3, 1)
     world.archive(spark)

@@ -1,4 +1,4 @@
-"""The job `audit`: of a broker that runs, and of replicas in which damage of each kind was planted."""
+"""The job `audit`: on a running broker, and on replicas with planted damage of each kind."""
 
 import json
 import threading
@@ -37,11 +37,11 @@ class Planted:
         return self.brokers[broker]["flights", case]
 
     def ends_at(self, broker: int, case: int, offset: int) -> None:
-        """Its checkpoints say so."""
+        """Set the end offset that its checkpoints have."""
         self.offsets[broker]["flights", case] = offset
 
     def then_changed(self, read: Callable[..., audit.FilesRead]) -> Callable[..., audit.FilesRead]:
-        """What happens between the read of the files and the second look at their folders."""
+        """Make the planned changes between the read of the files and the second look at their folders."""
 
         def reading(*arguments: Any) -> audit.FilesRead:
             found = read(*arguments)
@@ -52,7 +52,7 @@ class Planted:
         return reading
 
     def write(self) -> list[str]:
-        """The checkpoints; what `log_dirs` takes."""
+        """Write the checkpoints, and return the option `log_dirs`."""
         for broker, offsets in self.offsets.items():
             write_offsets(self.folder / str(broker), offsets)
         return [f"{broker}:{self.folder / str(broker)}" for broker in BROKERS]
@@ -70,23 +70,23 @@ def told(result: audit.Result) -> set[Told]:
 
 
 def other_content(planted: Planted, case: int) -> None:
-    """Broker 2 has a batch with other records, and their CRC."""
+    """Broker 2 has a batch with other records and their valid CRC."""
     planted.replica(2, case).patch(20, ".log", SIZE, batch(25, 3, value=b"y" * 100))
 
 
 def flipped_bit(planted: Planted, case: int) -> None:
-    """The disk of broker 1: its batch has the CRC of the others, and other bytes."""
+    """Broker 1's disk changed a byte: its batch has the same CRC as the others, and other bytes."""
     planted.replica(1, case).patch(0, ".log", 2 * SIZE + 70, b"?")
 
 
 def uncommitted(planted: Planted, case: int) -> None:
-    """Broker 1 led and has gone: what it wrote last is not what the others have, and was never committed."""
+    """Broker 1 was the leader and died: its last batch differs from the others' and was never committed."""
     planted.replica(1, case).patch(40, ".log", 2 * SIZE, batch(50, 3, value=b"z" * 100))
     planted.ends_at(1, case, 50)
 
 
 def compacting(planted: Planted, case: int) -> None:
-    """Broker 1 compacts for the first time, and its checkpoint does not say so before it has ended."""
+    """Broker 1 compacts for the first time; its checkpoint does not say so until it has finished."""
     replica = planted.replica(1, case)
     write_segment(replica.folder, [batch(0), batch(15)], 0)
     write_segment(replica.folder, [batch(30, 3)], 20)
@@ -94,7 +94,7 @@ def compacting(planted: Planted, case: int) -> None:
 
 
 def merged_while_it_was_read(planted: Planted, case: int) -> None:
-    """Broker 2 compacts two segments to one: the second was read before that, and the first after it."""
+    """Broker 2 merges two segments by compaction: the second was read before the merge, the first after it."""
     replica = planted.replica(2, case)
     found = [batch(offset, 0 if offset < 20 else 3) for offset in range(0, 40, RECORDS)]
     write_segment(replica.folder, found, 0)
@@ -124,7 +124,7 @@ CASES: list[tuple[Callable[[Planted, int], None], list[Told]]] = [
 
 
 def plant_strays(folder: Path) -> set[Told]:
-    """Beside partitions and in one of them."""
+    """Make files and folders that belong to no partition, beside partitions and in one of them."""
     unique = "0123456789abcdef0123456789abcdef"
     for name in ("backup", f"flights-7.{unique}-stray", f"flights-8.{unique}-delete"):
         (folder / name).mkdir()
@@ -144,7 +144,7 @@ def plant_strays(folder: Path) -> set[Told]:
 
 
 @pytest.mark.slow
-def test_planted_damage_of_each_kind_is_found_and_named(
+def test_audit_finds_planted_damage_of_each_kind(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     planted = Planted(tmp_path, len(CASES))
@@ -176,20 +176,20 @@ def test_planted_damage_of_each_kind_is_found_and_named(
 
 WRITES = 12
 WRITES_EVERY_S = 0.2
-"""Segments roll often enough, and the audit gets most of the processor."""
+"""With this pause segments roll often enough, and the audit still gets most of the processor."""
 
 
 @pytest.mark.slow
-def test_a_broker_that_runs_has_nothing_wrong_while_it_is_written_to(
+def test_audit_finds_nothing_wrong_on_a_running_broker_under_writes(
     spark: SparkSession, broker: ServerProcess, world: World, tmp_path: Path
 ) -> None:
-    """Segments roll and vanish meanwhile."""
+    """Segments roll and are deleted during the audit."""
     world.make(1, segment_bytes=str(MIB), retention_bytes=str(3 * MIB), file_delete_delay_ms="0")
     world.write_random(6 * MIB)
     stop = threading.Event()
 
     def write_on() -> None:
-        # Not for ever: on a busy machine an audit of what never stops growing would take minutes.
+        # The writer stops at some point: on a busy machine, an audit of a log that always grows would take minutes.
         for _ in range(WRITES):
             if stop.wait(WRITES_EVERY_S):
                 return
@@ -223,7 +223,7 @@ def test_a_broker_that_runs_has_nothing_wrong_while_it_is_written_to(
         (["3:{0}/empty"], "the log dirs hold no partition"),
     ],
 )
-def test_folders_that_are_no_log_dirs_are_refused(tmp_path: Path, log_dirs: list[str], reason: str) -> None:
+def test_audit_refuses_folders_that_are_no_log_dirs(tmp_path: Path, log_dirs: list[str], reason: str) -> None:
     write_log_dir(tmp_path / "1", 1, [("flights", 0)])
     write_log_dir(tmp_path / "other", 2, [])
     (tmp_path / "other" / "meta.properties").write_text("version=1\ncluster.id=other\nnode.id=2\n")
@@ -237,7 +237,7 @@ def test_folders_that_are_no_log_dirs_are_refused(tmp_path: Path, log_dirs: list
     assert not (tmp_path / "report").exists()
 
 
-def test_a_topic_that_no_log_dir_has_is_refused(tmp_path: Path) -> None:
+def test_audit_refuses_a_topic_that_no_log_dir_has(tmp_path: Path) -> None:
     write_log_dir(tmp_path / "1", 1, [("flights", 0)])
     with pytest.raises(JobFailed, match="topics=orders: no log dir has a partition of these topics"):
         run(cast(SparkSession, None), [f"1:{tmp_path / '1'}"], tmp_path / "report", topics=["flights", "orders"])

@@ -1,4 +1,4 @@
-"""Reports that cannot be made, of a real broker: the error names the option and its value, and nothing stays."""
+"""Reports that cannot be written: the error names the option and its value, and no files are left."""
 
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ JOBS = {"lag-history": lag_history, "retention-audit": retention_audit, "skew": 
 
 
 def made(job: str, spark: SparkSession, world: World, report: Path) -> Any:
-    """The report of the world's topic, with one record that a group has read."""
+    """Make the report of the world's topic, which has one record that a group has read."""
     module: Any = JOBS[job]
     world.make(1)
     world.write(1, 1)
@@ -36,7 +36,9 @@ def test_a_report_below_a_file_is_refused(job: str, spark: SparkSession, world: 
 
 
 @pytest.mark.parametrize("job", JOBS)
-def test_a_file_in_place_of_the_report_stays(job: str, spark: SparkSession, world: World, tmp_path: Path) -> None:
+def test_a_file_at_the_path_of_the_report_is_kept_and_the_job_fails(
+    job: str, spark: SparkSession, world: World, tmp_path: Path
+) -> None:
     report = tmp_path / "report"
     report.write_text("somebody's", encoding="utf-8")
     with pytest.raises(JobFailed, match=f"^report={report} exists already; name another folder, or remove this folder"):

@@ -1,4 +1,4 @@
-"""What is wrong with a log as a whole, and from where to where replicas are compared. No Spark runs here."""
+"""Checks of a log as a whole, and the spans in which replicas are compared. No Spark runs here."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -56,13 +56,15 @@ def kinds(found: Sequence[Finding]) -> list[tuple[str, int | None]]:
         (SECOND._replace(segment=40, first_offset=40), [(OFFSET_GAP, 40)]),
     ],
 )
-def test_a_segment_goes_on_where_the_one_before_it_ends(second: SegmentRead, found: list[tuple[str, int]]) -> None:
+def test_segments_that_do_not_continue_the_one_before_are_reported(
+    second: SegmentRead, found: list[tuple[str, int]]
+) -> None:
     log = LOG._replace(segments=(FIRST, second))
     assert kinds([*wrong_over_segments(log)]) == found
     assert [*wrong_over_segments(log._replace(lost_sight=frozenset({second.segment})))] == []
 
 
-def test_a_log_that_ends_below_what_was_synced_or_committed_is_told() -> None:
+def test_a_log_that_ends_below_its_recovery_point_or_high_watermark_is_reported() -> None:
     assert [*ends_early(LOG)] == []
     short = LOG._replace(segments=(FIRST,), last_segment=0)
     assert kinds([*ends_early(short)]) == [(ENDS_EARLY, 20)]
@@ -79,26 +81,26 @@ def test_a_log_that_ends_below_what_was_synced_or_committed_is_told() -> None:
         ("it cannot be read", [(CHECKPOINT_CONTRADICTS, None)]),
     ],
 )
-def test_a_checkpoint_of_epochs_says_what_the_batches_say(
+def test_a_leader_epoch_checkpoint_that_contradicts_the_batches_is_reported(
     checkpoint: list[EpochStart] | str | None, found: list[tuple[str, int | None]]
 ) -> None:
     batches = [EpochBatch(0, 0, 0, 0), EpochBatch(3, 20, 20, 0)]
     assert kinds([*wrong_checkpoint(LOG, checkpoint, batches)]) == found
 
 
-def test_a_checkpoint_of_epochs_that_cannot_be_read_says_why(tmp_path: Path) -> None:
+def test_an_unreadable_leader_epoch_checkpoint_gives_the_reason(tmp_path: Path) -> None:
     assert leader_epochs(str(tmp_path)) is None
     (tmp_path / "leader-epoch-checkpoint").write_text("0\n2\n0 0\n")
     assert "the file cannot be read: " in str(leader_epochs(str(tmp_path)))
 
 
-def test_replicas_of_another_topic_of_the_same_name_are_told_and_not_compared() -> None:
+def test_a_replica_with_another_topic_id_is_reported_and_not_compared() -> None:
     other = LOG._replace(place=LOG.place._replace(broker=3), topic_id="b")
     same, found = comparable([LOG, LOG, other])
     assert (same, kinds(found)) == ([LOG, LOG], [(REPLICAS_DIFFER, None)])
 
 
-def test_replicas_are_compared_from_the_latest_start_to_where_each_is_committed() -> None:
+def test_replicas_are_compared_from_the_latest_start_to_each_ones_high_watermark() -> None:
     behind = LOG._replace(segments=(FIRST, SECOND._replace(end_offset=45)), high_watermark=45)
     after_retention = LOG._replace(segments=(SECOND,))
     spans = comparison_spans([LOG, behind, after_retention], 10)

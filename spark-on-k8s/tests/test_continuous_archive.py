@@ -1,4 +1,4 @@
-"""The continuous form of `archive`, as drivers that are told to end, or killed."""
+"""The continuous form of `archive`, in drivers that get SIGTERM or are killed."""
 
 import random
 import subprocess
@@ -27,7 +27,7 @@ LIFE_S = (0.0, 6.0)
 
 
 def await_archived(spark: SparkSession, world: World, records: int) -> None:
-    """So many, by the ledger."""
+    """Wait until the ledger has this many records."""
     folder = archive_at(spark, world.location)
     wait_for(
         lambda: sum(entry.records for entry in folder.ledger().entries),
@@ -37,7 +37,7 @@ def await_archived(spark: SparkSession, world: World, records: int) -> None:
 
 
 def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
-    """Told to end by SIGTERM: its exit code, and what it said."""
+    """Send SIGTERM; return the exit code and the output."""
     process.terminate()
     said = process.communicate(timeout=PATIENCE_S)[0]
     return process.returncode, said.strip()
@@ -45,7 +45,9 @@ def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_what_is_written_is_archived_until_sigterm_and_once(spark: SparkSession, world: World, tmp_path: Path) -> None:
+def test_continuous_archive_archives_each_record_once_until_sigterm(
+    spark: SparkSession, world: World, tmp_path: Path
+) -> None:
     world.make(2)
     world.write(30, 2)
     with driver(spark, world, tmp_path / "driver.log", **CONTINUOUS) as process:
@@ -66,10 +68,10 @@ def test_what_is_written_is_archived_until_sigterm_and_once(spark: SparkSession,
 
 
 @pytest.mark.slow
-def test_partitions_that_were_empty_and_partitions_that_are_added_are_known_to_the_ledger(
+def test_the_ledger_knows_partitions_that_were_empty_and_partitions_added_later(
     spark: SparkSession, world: World
 ) -> None:
-    """Retention had taken all records of both before the archive began."""
+    """Retention had removed all records of both first partitions before the archive began."""
     world.make(2)
     world.write(10, 2)
     world.delete_before({0: 5, 1: 5})
@@ -99,8 +101,8 @@ def test_partitions_that_were_empty_and_partitions_that_are_added_are_known_to_t
 
 
 @pytest.mark.slow
-def test_a_failure_of_a_continuous_archive_is_a_late_one_after_an_hour(spark: SparkSession, world: World) -> None:
-    """Then its Job does not count it as a try."""
+def test_continuous_archive_fails_with_a_late_failure_after_an_hour(spark: SparkSession, world: World) -> None:
+    """The Kubernetes Job does not count a late failure as a try."""
     world.make(1)
     world.write(5, 1)
     options = {"bootstrap": world.bootstrap, "topic": world.topic, "archive": world.location, "continuous": True}
@@ -121,7 +123,7 @@ def test_a_failure_of_a_continuous_archive_is_a_late_one_after_an_hour(spark: Sp
 
 @pytest.mark.soak(only=True)
 @pytest.mark.timeout(600)
-def test_a_continuous_archive_killed_at_any_moment_loses_and_doubles_nothing(
+def test_continuous_archive_killed_at_any_moment_loses_and_duplicates_no_record(
     spark: SparkSession, world: World, tmp_path: Path
 ) -> None:
     chance = random.Random(seed())

@@ -1,4 +1,4 @@
-"""`--command-config`: jobs at brokers that ask for TLS and SASL, by Kafka's client properties in a file."""
+"""`--command-config`: jobs read Kafka's client properties from a file, for brokers that require TLS and SASL."""
 
 import json
 import os
@@ -35,7 +35,7 @@ RECORDS = 60
 
 @pytest.fixture
 def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A file that a test fills; the environment is as before after it."""
+    """The path of a properties file that a test writes; the environment is restored after the test."""
     monkeypatch.setenv(VARIABLE, "")
     monkeypatch.delenv(VARIABLE)
     return tmp_path / "client.properties"
@@ -66,7 +66,7 @@ def test_each_library_gets_the_properties_by_its_own_names(file: Path) -> None:
     assert for_executors() == {f"spark.executorEnv.{VARIABLE}": str(file)}
 
 
-def test_without_a_file_nothing_is_added(file: Path) -> None:
+def test_no_settings_are_added_without_a_command_config(file: Path) -> None:
     assert (for_librdkafka(), for_kafka_python(), for_spark(), for_executors()) == ({}, {}, {}, {})
 
 
@@ -84,7 +84,7 @@ def test_without_a_file_nothing_is_added(file: Path) -> None:
         (SECURED.replace("username", "user"), 'has no username; add username="..." before the semicolon'),
     ],
 )
-def test_a_property_that_cannot_be_used_is_named_without_its_secrets(file: Path, text: str, problem: str) -> None:
+def test_an_unusable_property_is_named_without_its_secrets(file: Path, text: str, problem: str) -> None:
     file.write_text(text)
     with pytest.raises(BadOption) as refused:
         use_command_config(file)
@@ -95,7 +95,7 @@ def test_a_property_that_cannot_be_used_is_named_without_its_secrets(file: Path,
 
 @pytest.fixture
 def secured(tmp_path: Path, file: Path) -> Iterator[str]:
-    """The address of a broker that lets clients in by SASL over TLS; tests themselves use its other listener."""
+    """The address of a broker that requires SASL over TLS; the tests themselves use its other listener."""
     authority, port = Authority(tmp_path / "authority"), free_port()
     (folder := tmp_path / "broker").mkdir()
     server = broker_for_jobs(folder)
@@ -119,7 +119,7 @@ def secured(tmp_path: Path, file: Path) -> Iterator[str]:
 
 
 def job(name: str, file: Path, **options: str) -> dict[str, object]:
-    """Run a job as people do, in a process with a JVM of its own; its result."""
+    """Run a job as users do, in a process with its own JVM, and return its result."""
     words = [word for each, value in options.items() for word in ("--option", f"{each}={value}")]
     command = [sys.executable, "-m", "barnabas", "jobs", "run", name, "--command-config", str(file)]
     ended = subprocess.run(
@@ -135,7 +135,7 @@ def job(name: str, file: Path, **options: str) -> dict[str, object]:
     return found
 
 
-def test_own_clients_come_in_over_sasl_and_tls(secured: str, file: Path, tmp_path: Path) -> None:
+def test_the_jobs_own_clients_connect_over_sasl_and_tls(secured: str, file: Path, tmp_path: Path) -> None:
     in_clear, bootstrap = secured.split()
     world = World(in_clear, "flights", tmp_path / "archive")
     world.make(1)

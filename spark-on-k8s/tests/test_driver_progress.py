@@ -1,4 +1,4 @@
-"""Progress of a job as told on a terminal, in a log and in the annotation; and how a driver's end is told."""
+"""A job's progress on a terminal, in a log and in the annotation; and the driver's report of its end."""
 
 import io
 from pathlib import Path
@@ -25,7 +25,7 @@ def seen(done: int, name: str = "archiving", total: int | None = 1000) -> Seen:
     return Seen(phase=name, stages=Amount(1, 4), records=Amount(done, total))
 
 
-def test_the_rate_is_that_of_the_phase_and_tells_how_long_it_will_take_yet() -> None:
+def test_progress_has_the_rate_and_the_seconds_left_of_its_phase() -> None:
     pace = Pace()
     assert pace.progress(seen(100), 50.0).records_per_second == 0
     later = pace.progress(seen(400), 60.0)
@@ -47,12 +47,12 @@ def test_the_annotation_has_the_names_that_the_operator_reads() -> None:
 
 
 @pytest.mark.parametrize("told", [Phase("archiving", 12), Phase("a = b", None)])
-def test_a_phase_comes_back_from_its_tag(told: Phase) -> None:
+def test_a_phase_is_parsed_from_its_tag(told: Phase) -> None:
     assert of_tag(told.tag) == told
     assert of_tag("somebody else's") is None
 
 
-def test_an_ending_keeps_as_many_findings_as_half_of_it_can_have() -> None:
+def test_a_shortened_ending_keeps_findings_up_to_half_of_its_size() -> None:
     findings = [f"flights-{number}: the oldest record is 2.4 hours old" for number in range(100)]
     partitions = [{"partition": number, "equal": True} for number in range(500)]
     ending = Ending(exit=3, message="differs", result={"partitions": partitions, "findings": findings})
@@ -73,7 +73,7 @@ def test_an_ending_that_is_too_long_loses_its_largest_lists_first() -> None:
 
 
 @pytest.mark.parametrize("character", ["x", "\N{SNOWMAN}", '"', "\0"])
-def test_an_ending_always_fits_whatever_is_in_its_message(character: str) -> None:
+def test_an_ending_with_a_long_message_is_shortened_to_the_limit(character: str) -> None:
     ending = Ending(exit=1, message=character * 20_000, result={"text": "y" * 5000})
     written = ending.shortened()
     assert BYTES_MAX // 2 < len(written) <= BYTES_MAX
@@ -83,12 +83,12 @@ def test_an_ending_always_fits_whatever_is_in_its_message(character: str) -> Non
     assert "result" not in told
 
 
-def test_an_ending_fits_without_a_ledger_that_is_too_long() -> None:
+def test_an_ending_without_its_overlong_ledger_fits() -> None:
     ending = Ending(exit=1, message="differs", ledger="s3a://" + "x" * 5000)
     assert msgspec.json.decode(ending.shortened()) == {"exit": 1, "message": "\N{HORIZONTAL ELLIPSIS}"}
 
 
-def test_a_log_gets_a_line_every_ten_seconds() -> None:
+def test_the_log_gets_a_progress_line_every_ten_seconds() -> None:
     now_s, log = [0.0], io.StringIO()
     page = LinesPage(log, lambda: now_s[0])
     for second in range(25):
@@ -111,7 +111,7 @@ def test_a_terminal_gets_a_bar_for_each_phase_with_amount_rate_and_time_left() -
 
 
 class Heard:
-    """A listener that keeps all."""
+    """A listener that records all calls."""
 
     def __init__(self) -> None:
         self.told: list[Progress] = []
@@ -122,7 +122,7 @@ class Heard:
         self.last += last
 
 
-def test_whoever_watches_is_told_the_last_also_when_spark_answers_no_more(capsys: pytest.CaptureFixture[str]) -> None:
+def test_listeners_get_the_last_progress_again_if_spark_no_longer_answers(capsys: pytest.CaptureFixture[str]) -> None:
     heard, looks = Heard(), iter([seen(100)])
 
     def look() -> Seen:
@@ -136,14 +136,14 @@ def test_whoever_watches_is_told_the_last_also_when_spark_answers_no_more(capsys
     assert "Spark no longer reports the progress of the job: the connection is gone" in capsys.readouterr().err
 
 
-def test_sparks_own_figures_tell_how_far_a_job_is(spark: SparkSession, world: World) -> None:
+def test_the_progress_of_an_archive_run_comes_from_sparks_own_figures(spark: SparkSession, world: World) -> None:
     world.make()
-    world.write(67)  # A number of its own: Spark adds up what has the same phase and total.
+    world.write(67)  # The number is unique: Spark adds up phases with the same name and total.
     heard, before = Heard(), SparkStatus(spark).seen().stages  # Other tests had stages that failed.
     with watched(SparkStatus(spark).seen, [heard], pause_s=0.05):
         assert world.archive(spark, commit_records=34).records == 67
     assert heard.last == 1
-    # The first look may come before the job, and see an archive of another test.
+    # The first look may come before the job begins, and then shows another test's archive.
     archiving = [each for each in heard.told if (each.phase, each.records.total) == ("archiving", 67)]
     assert archiving[-1].records == Amount(67, 67)
     assert [each.records.done for each in archiving] == sorted(each.records.done for each in archiving)
@@ -154,7 +154,7 @@ def test_sparks_own_figures_tell_how_far_a_job_is(spark: SparkSession, world: Wo
     assert stages.done > before.done
 
 
-def test_reports_tell_how_many_records_they_have_read_and_of_how_many(
+def test_reports_show_how_many_records_they_have_read_of_the_total(
     spark: SparkSession, world: World, tmp_path: Path
 ) -> None:
     world.make(2)
@@ -170,7 +170,7 @@ def test_reports_tell_how_many_records_they_have_read_and_of_how_many(
     assert 0 < seen.records.done <= seen.records.total
 
 
-def test_the_description_of_a_session_is_as_it_was_after_a_phase(spark: SparkSession) -> None:
+def test_the_job_description_of_the_session_is_restored_after_a_phase(spark: SparkSession) -> None:
     context = spark.sparkContext
     context.setJobDescription("mine")
     with phase(spark, "ours", 1):

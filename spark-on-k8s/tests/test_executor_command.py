@@ -1,4 +1,4 @@
-"""What an executor's pod runs, of the environment that Spark gives it."""
+"""The command of an executor's pod, made of the environment that Spark gives it."""
 
 import pytest
 
@@ -21,7 +21,7 @@ ENVIRONMENT = {
 }
 
 
-def test_the_command_has_sparks_options_in_their_order_and_all_that_it_said() -> None:
+def test_the_command_has_sparks_java_options_in_order_and_all_its_settings() -> None:
     command = executor_command("java", ENVIRONMENT)
     assert [word for word in command if word.startswith("-Doption=")] == [f"-Doption={each}" for each in range(12)]
     assert {"-Djava.io.tmpdir=/var/data/spark-1", "-Xms1024m", "-Xmx1024m"} <= set(command)
@@ -38,12 +38,12 @@ def test_the_command_has_sparks_options_in_their_order_and_all_that_it_said() ->
     }
 
 
-def test_what_is_not_given_is_named() -> None:
+def test_a_missing_environment_variable_is_named() -> None:
     without = {name: value for name, value in ENVIRONMENT.items() if name != "SPARK_DRIVER_URL"}
     with pytest.raises(BadOption, match="the environment has no SPARK_DRIVER_URL"):
         executor_command("java", without)
 
 
-def test_an_executor_that_nobody_but_a_person_starts_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_executor_that_spark_did_not_start_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["executor"]) == EXIT_USAGE
     assert "only Spark starts executors" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Where Spark finds Hadoop's client for S3: 700 MB, which nobody copies who has them."""
+"""Where Spark finds Hadoop's S3 client: it has 700 MB, so it is not copied to where it already is."""
 
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ POD_MASTER = "k8s://https://kubernetes.default.svc:443"
 
 
 class Builder:
-    """Keeps the configuration."""
+    """A session builder that keeps the configuration."""
 
     def __init__(self) -> None:
         self.conf: dict[str, str] = {}
@@ -37,7 +37,7 @@ class Builder:
 
 @pytest.fixture
 def conf_of(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """What a session of this master is told, of a run that needs S3."""
+    """Return a function that gives the configuration of a session with S3 for a master."""
 
     def paths(folder: Path, wanted: tuple[Jar, ...] = ()) -> list[Path]:
         return [folder / each.file for each in wanted] or [folder / "kafka.jar"]
@@ -52,7 +52,7 @@ def conf_of(monkeypatch: pytest.MonkeyPatch) -> Any:
     return told
 
 
-def test_executors_of_the_image_of_jobs_have_them(conf_of: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_executors_of_the_jobs_image_use_its_jars_by_class_path(conf_of: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BARNABAS_SPARK_JARS", str(FOLDER))
     conf = conf_of(POD_MASTER)
     for role in ("driver", "executor"):
@@ -60,14 +60,14 @@ def test_executors_of_the_image_of_jobs_have_them(conf_of: Any, monkeypatch: pyt
     assert conf["spark.jars"] == str(FOLDER / "kafka.jar")
 
 
-def test_a_driver_that_works_alone_has_them(conf_of: Any) -> None:
+def test_a_driver_without_executors_uses_the_jars_by_class_path(conf_of: Any) -> None:
     conf = conf_of("local[2]")
     assert conf["spark.driver.extraClassPath"] == ":".join(S3_PATHS)
     assert "spark.executor.extraClassPath" not in conf
 
 
 @pytest.mark.parametrize(("master", "of_image"), [(POD_MASTER, False), ("spark://here:7077", True)])
-def test_other_executors_get_them_from_the_driver(
+def test_other_executors_get_the_jars_from_the_driver(
     conf_of: Any, master: str, of_image: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if of_image:
@@ -77,10 +77,10 @@ def test_other_executors_get_them_from_the_driver(
     assert not [name for name in conf if name.endswith("extraClassPath")]
 
 
-def test_an_image_without_them_is_told_how_it_is_built_with_them(
+def test_a_missing_jar_in_an_image_is_reported_with_the_build_argument(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its root file system is read-only."""
+    """The image's root file system is read-only, so the jars cannot be fetched into it."""
     (tmp_path / "file").touch()
     folder = tmp_path / "file" / "connector"
     monkeypatch.setenv("BARNABAS_SPARK_JARS", str(folder))
@@ -88,7 +88,9 @@ def test_an_image_without_them_is_told_how_it_is_built_with_them(
         jars(folder, S3_JARS)
 
 
-def test_jars_that_do_not_arrive_in_time_are_named_as_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_jars_that_are_not_fetched_in_time_are_reported_as_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(connector, "FETCH_SECONDS_MAX", 0.01)
     with pytest.raises(ConnectorMissing, match=r"could not fetch the jars from Maven Central within 0\.01 s"):
         jars(tmp_path / "jars", S3_JARS)

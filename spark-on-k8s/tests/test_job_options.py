@@ -1,4 +1,4 @@
-"""Options of jobs, and the command that takes them: what is wrong is named with what is allowed. No Spark runs here."""
+"""Options of jobs and the command that parses them: errors name what is allowed. No Spark runs here."""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -40,7 +40,7 @@ def test_words_become_typed_options() -> None:
         ("colour=red", "--option colour=red; allowed: NAME=VALUE, with NAME one of bootstrap, topic, archive, "),
     ],
 )
-def test_a_wrong_option_is_named_with_what_is_allowed(word: str, told: str) -> None:
+def test_a_wrong_option_is_refused_with_the_allowed_values(word: str, told: str) -> None:
     with pytest.raises(BadOption) as found:
         parse(archive.Options, [*GIVEN, word])
     assert str(found.value).startswith(told)
@@ -67,18 +67,18 @@ def test_a_wrong_option_is_named_with_what_is_allowed(word: str, told: str) -> N
         ("archive", ["delete_archived=true", "continuous=true"], "delete_archived=true and continuous=true; allowed: "),
     ],
 )
-def test_options_that_contradict_each_other_are_wrong_options(
+def test_options_that_contradict_each_other_are_refused(
     job: str, words: list[str], told: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Another try would find the same: the exit code says so."""
+    """The exit code says that a retry would fail in the same way."""
     given = [f"--option={word}" for word in (*GIVEN, *words)]
     assert main(["run", job, *given]) == EXIT_USAGE
     assert told in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("to_time", ["2026-01-01T00:00:00Z", "2026-02-01T01:00:00+01:00"])
-def test_no_objective_is_kept_in_a_range_that_ends_before_it_begins(to_time: str) -> None:
-    """It has no commits: nobody would have missed anything."""
+def test_an_objective_over_a_range_that_ends_before_it_begins_is_refused(to_time: str) -> None:
+    """Such a range has no commits, so no group could miss its objective."""
     with pytest.raises(BadOption, match="allowed: from_time < to_time"):
         parse(
             lag_history.Options,
@@ -103,7 +103,7 @@ def test_no_objective_is_kept_in_a_range_that_ends_before_it_begins(to_time: str
         ([*GIVEN, "match=colour"], "--option match=colour; allowed: offset or order"),
     ],
 )
-def test_a_missing_or_wrong_value_says_what_it_must_be(given: list[str], told: str) -> None:
+def test_a_missing_or_wrong_value_is_refused_with_the_allowed_form(given: list[str], told: str) -> None:
     with pytest.raises(BadOption) as found:
         parse(verify.Options, given)
     assert str(found.value) == told
@@ -132,7 +132,9 @@ def test_a_missing_or_wrong_value_says_what_it_must_be(given: list[str], told: s
         ),
     ],
 )
-def test_lists_times_and_fractions_say_what_they_must_be(kind: type[Any], given: list[str], told: str) -> None:
+def test_wrong_lists_times_and_numbers_are_refused_with_the_allowed_form(
+    kind: type[Any], given: list[str], told: str
+) -> None:
     with pytest.raises(BadOption) as found:
         parse(kind, given)
     assert str(found.value) == told
@@ -161,7 +163,7 @@ HERE: dict[str, Any] = {"bootstrap": "localhost:9092", "topic": "flights", "arch
         ),
     ],
 )
-def test_options_that_a_notebook_makes_are_checked_as_words_are(
+def test_options_made_in_a_notebook_are_checked_like_command_line_options(
     kind: type[Any], given: dict[str, Any], told: str
 ) -> None:
     with pytest.raises(BadOption) as found:
@@ -169,7 +171,7 @@ def test_options_that_a_notebook_makes_are_checked_as_words_are(
     assert str(found.value).startswith(told)
 
 
-def test_a_notebook_may_give_times_as_text_or_as_times_and_lists_as_tuples() -> None:
+def test_a_notebook_may_give_times_as_text_and_lists_as_tuples() -> None:
     when = datetime(2013, 1, 31, 6, 30, tzinfo=UTC)
     as_text: Any = "2013-01-31T06:30:00Z"
     assert restore.Options(**HERE, from_time=when).from_time == when
@@ -184,7 +186,7 @@ def test_the_list_names_each_job_with_its_options() -> None:
     assert "bootstrap= topic= archive= [commit_records=5000000] [fail_on_data_loss=true]" in told
 
 
-def test_a_bad_option_ends_before_spark_starts(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_bad_option_is_refused_before_spark_starts(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "archive", "--option", "topic=a b"]) == EXIT_USAGE
     assert "--option topic=a b; allowed: a topic's name" in capsys.readouterr().err
 
@@ -204,7 +206,9 @@ def test_jars_with_another_checksum_are_refused(tmp_path: Path, capsys: pytest.C
     assert f"{tmp_path / JARS[0].file} has the SHA-256 " in capsys.readouterr().err
 
 
-def test_a_machine_without_java_is_told_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_without_java_gets_the_name_of_the_missing_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("JAVA_HOME", raising=False)
     with pytest.raises(ConnectorMissing, match="the program `java` is not installed; Spark needs Java 17 or later"):

@@ -1,4 +1,4 @@
-"""The job `compact`: small files are joined, and whatever happens meanwhile no record is lost or there twice."""
+"""The job `compact` joins small files; no record is lost or duplicated, even if the run dies."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,7 +22,7 @@ COMMITS, RECORDS = 6, 10
 
 
 def entry(number: int, topic_id: str = "one", **changes: Any) -> Entry:
-    """It brings ten records."""
+    """Return an entry with ten records."""
     start = number * RECORDS
     made = Entry(
         number=number,
@@ -40,13 +40,13 @@ def joining(number: int, joins: tuple[int, int]) -> Entry:
     return entry(number, partitions=[], joins=joins, format=2)
 
 
-def test_neighbours_of_one_schema_are_joined_up_to_a_bound() -> None:
+def test_adjacent_commits_of_one_schema_are_joined_up_to_a_limit() -> None:
     entries = tuple(entry(number, schema="a INT" if number == 4 else None) for number in range(8))
     groups = groups_to_join(Generation("flights", "one", entries), 30)
     assert [[each.number for each in group] for group in groups] == [[0, 1, 2], [5, 6, 7]]
 
 
-def test_what_was_joined_is_joined_again_with_what_came_after_it() -> None:
+def test_a_joined_commit_is_joined_again_with_the_commits_after_it() -> None:
     entries = (*(entry(number) for number in range(3)), joining(3, (0, 3)), entry(4), entry(5))
     generation = Generation("flights", "one", entries)
     (group,) = groups_to_join(generation, 100)
@@ -57,23 +57,23 @@ def test_what_was_joined_is_joined_again_with_what_came_after_it() -> None:
     assert groups_to_join(whole, 100) == []
 
 
-def test_a_plan_from_before_reads_what_was_joined_after_it() -> None:
+def test_a_restore_plan_made_before_a_join_reads_the_joined_files() -> None:
     ledger = checked([*(entry(number) for number in range(4)), joining(4, (0, 4)), joining(5, (4, 5))], "/archive")
     before = ledger.first(2).generation("flights", "one")
     assert [file.path for file in before.files] == [entry(5).files[0].path]
     assert (before.records, before.ends()) == (20, {0: 20})
 
 
-def test_a_joined_entry_is_of_a_newer_format() -> None:
-    """An older version of the jobs would read its records twice."""
+def test_a_joined_entry_needs_the_newer_ledger_format() -> None:
+    """An older version of the jobs would read the records of such an entry twice."""
     with pytest.raises(JobFailed, match="format version 1, but must have the entry number 1 and the format version 2"):
         checked([entry(0), entry(1, partitions=[], joins=(0, 1))], "/archive")
 
 
-def test_a_run_that_dies_with_any_file_operation_loses_and_doubles_nothing(
+def test_compact_loses_and_duplicates_no_record_if_it_dies_at_any_file_operation(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Files have their records as text; the run after it, a day later, removes what was replaced."""
+    """Files have their records as text; a run one day later removes the replaced files."""
     monkeypatch.setattr(compact, "write_joined", joined_as_text)
     steps = 0
     for allowed in range(200):
@@ -116,7 +116,7 @@ def joined_as_text(job: compact.Compaction, files: Sequence[DataFile], run_folde
 
 
 def text_of(folder: ArchiveFolder) -> list[int]:
-    """The records that a reader finds."""
+    """Return the records that a reader finds."""
     paths = folder.paths(folder.ledger().chosen(None))
     return [int(word) for path in paths for word in Path(path).read_text(encoding="utf-8").split()]
 

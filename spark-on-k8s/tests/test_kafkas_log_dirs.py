@@ -1,4 +1,4 @@
-"""Log dirs of Apache Kafka: it runs, it has stopped, its files are damaged. No Spark runs here."""
+"""`audit` on log dirs of Apache Kafka: while it runs, after it stopped, and with damage. No Spark runs here."""
 
 import os
 from contextlib import suppress
@@ -23,7 +23,7 @@ MIB = 1 << 20
 
 
 def read(log_dir: Path) -> tuple[int, list[tuple[str, str, str]]]:
-    """How many batches there are, and what is wrong: kind, topic, suffix."""
+    """Return the number of batches, and the problems as kind, topic and suffix."""
     reader = SegmentReader([f"1:{log_dir}"], [""], [""], True)
     rows = [row for task in reader.partitions() for some in reader.read(task) for row in some.to_pylist()]
     wrong = [(row["problem"], row["topic"], row["suffix"]) for row in rows if row["problem"]]
@@ -31,7 +31,7 @@ def read(log_dir: Path) -> tuple[int, list[tuple[str, str, str]]]:
 
 
 def has_committed(consumer: Consumer) -> bool:
-    """Not before the coordinator of the first group has made its topic."""
+    """True if a commit succeeds; it fails until the group's coordinator has made its topic."""
     with suppress(KafkaException):
         consumer.commit(offsets=[Commit("flights", 0, 5)], asynchronous=False)
         return True
@@ -39,7 +39,7 @@ def has_committed(consumer: Consumer) -> bool:
 
 
 @pytest.mark.soak(only=True)
-def test_kafkas_log_dirs_are_read_as_ours_are(tmp_path: Path) -> None:
+def test_audit_reads_apache_kafkas_log_dirs_like_ours(tmp_path: Path) -> None:
     try:
         jars_folder()
     except JarsMissing as reason:

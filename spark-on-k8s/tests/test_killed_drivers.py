@@ -1,4 +1,4 @@
-"""A driver that is killed at any moment of an archive's run (`kill -9`): nothing is lost, nothing is there twice."""
+"""A driver of `archive` that is killed at any moment (`kill -9`) loses no record and writes none twice."""
 
 import random
 import subprocess
@@ -18,16 +18,16 @@ from harness.soak import seed
 KILLS = 20
 RECORDS_A_ROUND = 60
 RECORDS_A_COMMIT = 30
-# Of the time that a run takes which nobody kills: some end before they are killed.
+# As a share of the time of a run that is not killed: some runs end before they are killed.
 LIFE_MAX = 1.2
 ROUNDS_MAX = 3 * KILLS
 RUN_SECONDS_MAX = 300.0
-# So many of the kills must have left something behind, or they were all between two commits.
+# At least this many kills must leave files behind, else all of them came between two commits.
 LEFTOVERS_MIN = 3
 
 
 def lived_s(process: subprocess.Popen[str], life_s: float) -> float | None:
-    """How long it took to its end; None where it was killed after so long. It must not fail by itself."""
+    """Return the seconds until the process ended by itself without an error, or None if it was killed first."""
     began_s = time.monotonic()
     try:
         assert process.wait(life_s) == 0
@@ -39,14 +39,14 @@ def lived_s(process: subprocess.Popen[str], life_s: float) -> float | None:
 
 
 def leftovers(folder: ArchiveFolder) -> int:
-    """Runs' folders that no ledger entry names."""
+    """Return the number of run folders that no ledger entry names."""
     named = sum(1 for entry in folder.ledger().entries if entry.files)
     return len(list(Path(folder.data).glob("*/*"))) - named
 
 
 @pytest.mark.soak(only=True)
 @pytest.mark.timeout(600)
-def test_a_driver_killed_at_any_moment_loses_and_doubles_nothing(
+def test_archive_killed_at_any_moment_loses_and_duplicates_no_record(
     spark: SparkSession, world: World, tmp_path: Path
 ) -> None:
     chance = random.Random(seed())
@@ -75,5 +75,5 @@ def test_a_driver_killed_at_any_moment_loses_and_doubles_nothing(
     assert world.archive(spark).archived_records == len(world.read())
     assert world.archived(spark) == world.read()
     assert world.verify(spark).fine
-    # What a dead driver began in the JVM may go on for a moment, and leaves a folder that the run after that removes.
+    # Work that a killed driver began in the JVM may go on for a moment; the run after that removes its folder.
     wait_for(lambda: (world.archive(spark).commits, leftovers(folder)), lambda found: found == (0, 0))

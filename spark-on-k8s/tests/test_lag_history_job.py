@@ -1,4 +1,4 @@
-"""The job `lag-history`: a real group's commits, and the same lag as the lag exporter saw after each."""
+"""The job `lag-history`: a real group's commits, with the lag that the lag exporter saw after each."""
 
 import json
 from pathlib import Path
@@ -15,11 +15,11 @@ from harness.deadline import PATIENCE_S
 from harness.running_exporter import RunningExporter
 
 Seen = tuple[int, int, float]
-"""Partition, committed offset, and the lag that the exporter told."""
+"""Partition, committed offset, and the lag that the exporter showed."""
 
 
 class Watched:
-    """A group that commits by hand, and the exporter's number for each commit."""
+    """A group that commits by hand, and the exporter's lag after each commit."""
 
     def __init__(self, world: World, exporter: RunningExporter) -> None:
         self.group = f"readers-{world.topic}"
@@ -28,7 +28,7 @@ class Watched:
         self.seen: list[Seen] = []
 
     def commit(self, partition: int, offset: int, lag: int) -> None:
-        """Returns when the exporter tells this lag."""
+        """Commit, and return when the exporter shows this lag."""
         self._world.client.commit(self.group, TopicPartition(self._world.topic, partition, offset))
         labels = {"consumergroup": self.group, "topic": self._world.topic, "partition": str(partition)}
         self._exporter.wait_for_value("kafka_consumergroup_current_offset", offset, PATIENCE_S, **labels)
@@ -40,7 +40,7 @@ class Watched:
 
 
 @pytest.mark.slow
-def test_history_is_what_the_lag_exporter_saw(spark: SparkSession, world: World, tmp_path: Path) -> None:
+def test_lag_history_has_the_same_lag_as_the_lag_exporter(spark: SparkSession, world: World, tmp_path: Path) -> None:
     world.make(2)
     exporter = RunningExporter(world.bootstrap, tmp_path).start()
     group = Watched(world, exporter)
@@ -75,7 +75,7 @@ def test_history_is_what_the_lag_exporter_saw(spark: SparkSession, world: World,
     world.archive(spark, topic="__consumer_offsets")
     again = msgspec.structs.replace(options, report=str(tmp_path / "again"), archive=str(world.folder))
     (told_again,) = lag_history.run(spark, again).groups
-    assert msgspec.structs.replace(told_again, seconds_now=told.seconds_now) == told  # Time goes on.
+    assert msgspec.structs.replace(told_again, seconds_now=told.seconds_now) == told  # The seconds grow with time.
     group.commit_unwatched(1, 45)
     later = lag_history.run(spark, msgspec.structs.replace(again, report=str(tmp_path / "later")))
     assert [(each.partition, each.committed, each.lag) for each in later.now] == [(0, 90, 0), (1, 45, 0)]
@@ -83,7 +83,7 @@ def test_history_is_what_the_lag_exporter_saw(spark: SparkSession, world: World,
     assert sum(each.topic_records for each in verified) == sum(each.archive_records for each in verified) > 0
 
 
-def test_commits_of_transactions_that_are_aborted_or_open_are_left_out(
+def test_commits_of_aborted_and_open_transactions_are_left_out(
     spark: SparkSession, world: World, tmp_path: Path
 ) -> None:
     world.make(1)
@@ -103,16 +103,16 @@ def test_commits_of_transactions_that_are_aborted_or_open_are_left_out(
     rows = spark.read.parquet(str(report / "history.parquet")).orderBy("commit_ms").collect()
     assert [(row["committed"], row["lag"]) for row in rows] == [(4, 6), (7, 3)]
     assert [(each.committed, each.lag) for each in result.now] == [(7, 3)]
-    # Commits behind an open transaction would be none for the tests that come next.
+    # An open transaction would hide the commits of the tests that come next.
     writer.abort_transaction(PATIENCE_S)
     reader.close()
 
 
 @pytest.mark.parametrize("option", ["groups", "topics"])
-def test_a_group_or_a_topic_without_commits_is_refused(
+def test_lag_history_refuses_a_group_or_topic_without_commits(
     spark: SparkSession, world: World, tmp_path: Path, option: str
 ) -> None:
-    """A name that is written wrong would keep each objective."""
+    """A misspelt name would otherwise meet every objective."""
     world.make(1)
     world.client.write(world.topic, [b"one"])
     world.client.commit("a-group", TopicPartition(world.topic, 0, 1))
@@ -125,7 +125,7 @@ def test_a_group_or_a_topic_without_commits_is_refused(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_group_that_committed_nothing_of_a_topic_has_no_history_of_it(
+def test_a_group_without_commits_for_the_topic_has_an_empty_history(
     spark: SparkSession, world: World, tmp_path: Path
 ) -> None:
     for topic, group in ((world.topic, "one"), (f"{world.topic}-other", "other")):
@@ -140,7 +140,7 @@ def test_a_group_that_committed_nothing_of_a_topic_has_no_history_of_it(
     assert (tmp_path / "report" / "lag-history.html").exists()
 
 
-def test_an_archive_of_another_topic_is_refused(spark: SparkSession, world: World, tmp_path: Path) -> None:
+def test_lag_history_refuses_an_archive_of_another_topic(spark: SparkSession, world: World, tmp_path: Path) -> None:
     world.make(1)
     world.write(3, 1)
     world.archive(spark)

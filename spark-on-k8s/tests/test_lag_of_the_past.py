@@ -1,4 +1,4 @@
-"""What records of `__consumer_offsets` say, and how far a group was behind at a moment that has passed. No Spark."""
+"""The decoding of records of `__consumer_offsets`, and a group's lag at moments in the past. No Spark runs here."""
 
 import random
 import struct
@@ -70,7 +70,7 @@ TIME = struct.pack(">q", 1_357_000_000_000)
         (None, b"value", OffsetRecord(MALFORMED)),
     ],
 )
-def test_records_of_every_version_are_read_and_others_are_counted(
+def test_records_of_every_version_are_decoded_and_others_are_unknown_or_malformed(
     key: bytes | None, value: bytes | None, expected: OffsetRecord
 ) -> None:
     assert decode(key, value) == expected
@@ -93,7 +93,7 @@ class Written:
         return lags([Moment(FLIGHTS, *each) for each in moments], self.ends, self.ask)
 
 
-def test_lag_is_what_had_been_written_and_not_read() -> None:
+def test_lag_is_the_records_written_and_not_committed_at_a_moment() -> None:
     log = Written([1000 * number for number in range(100)])
     found = log.lags((10, 9_500), (10, 20_000), (100, 99_000), (100, 1_000_000), (0, 50_000))
     assert [each and each.records for each in found] == [0, 11, 0, 0, 51]
@@ -106,21 +106,21 @@ def test_lag_is_what_had_been_written_and_not_read() -> None:
     ]
 
 
-def test_a_lag_that_nobody_knows_any_more_is_none() -> None:
-    """Records up to offset 50 are deleted: what there was at 20 s cannot be told, what was at 60 s can."""
+def test_lag_is_unknown_if_the_records_or_the_topic_were_deleted() -> None:
+    """Records up to offset 50 are deleted, so the log end at 20 s is unknown, and the log end at 60 s is known."""
     log = Written([1000 * number for number in range(100)], start=50)
     assert log.lags((10, 20_000)) == [None]
     assert log.lags((10, 60_000)) == [Lag(51, None)]
     assert lags([Moment(TopicPartition("gone", 0), 5, 1000)], log.ends, log.ask) == [None]
 
 
-def test_a_log_that_ends_before_what_was_committed_is_another_one() -> None:
-    """Its topic was deleted and made again: that nothing was behind then, nobody knows."""
+def test_lag_is_unknown_if_the_committed_offset_is_beyond_the_log_end() -> None:
+    """The topic was deleted and created again, so the lag in the old log is unknown."""
     log = Written([1000 * number for number in range(100)])
     assert log.lags((101, 99_000), (500, 20_000)) == [None, None]
 
 
-def test_lag_in_seconds_is_true_for_any_log() -> None:
+def test_lag_is_right_for_random_logs() -> None:
     seed = random.randrange(2**32)
     chance = random.Random(seed)
     for _ in range(200):
@@ -137,7 +137,7 @@ def test_lag_in_seconds_is_true_for_any_log() -> None:
         assert log.rounds < 60, told
 
 
-def test_many_moments_take_no_more_rounds_than_one() -> None:
+def test_lags_at_many_moments_take_no_more_requests_than_one() -> None:
     log = Written([1000 * number for number in range(1000)])
     log.lags(*((number, 900_000) for number in range(500)))
     assert log.rounds < 40
@@ -150,7 +150,7 @@ def day(start_ms: int, lag_max: int | None, commits: int, missed: int) -> GroupD
     )
 
 
-def test_a_group_has_missed_its_objective_at_a_commit_or_now() -> None:
+def test_a_group_misses_its_objective_at_a_commit_or_now() -> None:
     objective = Objective(max_records=10)
     days = [day(86_400_000, None, 4, 0), day(0, 11, 8, 1)]
     hours = [TopicHour(group="readers", topic="flights", start_ms=0, lag_max=18)]
@@ -201,7 +201,7 @@ def test_an_objective_is_missed_beyond_its_bound(
 
 
 def lagging(number: int) -> GroupLag:
-    """Of two with the same number of misses, the later one was further behind."""
+    """Return a group's lag; of two groups with the same number of misses, the later one was further behind."""
     return GroupLag(
         group=f"group-{number:02}",
         commits=1,

@@ -1,4 +1,4 @@
-"""The ledger of an archive: what counts, and what a writer that ends early leaves. No Spark runs here."""
+"""The ledger of an archive: which entries count, and what a writer that dies leaves behind. No Spark runs here."""
 
 import errno
 import fcntl
@@ -44,7 +44,7 @@ def entry(number: int, start: int, end: int, lost: list[LostRange] | None = None
 
 
 def noted_reads(patch: pytest.MonkeyPatch) -> list[str]:
-    """The files of an archive that are read from now on, by their paths in it."""
+    """Return a list that gets the path of each archive file that is read from now on."""
     found, read = list[str](), LocalFolder.read
 
     def noted(folder: LocalFolder, name: str) -> bytes | None:
@@ -55,36 +55,36 @@ def noted_reads(patch: pytest.MonkeyPatch) -> list[str]:
     return found
 
 
-def test_what_the_log_has_beyond_the_archive_is_pending() -> None:
+def test_offsets_of_the_log_beyond_the_archive_are_pending() -> None:
     log = {0: Bounds(0, 10), 1: Bounds(5, 9), 2: Bounds(3, 3), 3: Bounds(7, 7)}
     assert pending({0: 4, 2: 3}, log) == [OffsetRange(0, 4, 10), OffsetRange(1, 5, 9), OffsetRange(3, 7, 7)]
     assert pending({0: 10, 1: 9, 2: 3}, log) == []
 
 
-def test_only_what_was_deleted_after_the_archived_offset_is_gone() -> None:
+def test_only_offsets_deleted_after_the_archived_offset_are_lost() -> None:
     assert gone({0: 4, 1: 7}, {0: Bounds(6, 9), 1: Bounds(7, 9)}) == [OffsetRange(0, 4, 6)]
     assert gone({}, {0: Bounds(6, 9)}) == []
 
 
-def test_an_archive_is_behind_by_what_the_log_still_has_beyond_it() -> None:
-    """Offsets that a run has read on over hold no records."""
+def test_offsets_behind_counts_the_offsets_that_the_log_still_has_beyond_the_archive() -> None:
+    """Offsets that a run has read beyond the archive hold no records."""
     log = {0: Bounds(0, 10), 1: Bounds(5, 9), 2: Bounds(3, 3)}
     assert offsets_behind([{0: 4, 1: 2}, {}], log) == 6 + 4
     assert offsets_behind([{0: 4, 1: 9}, {0: 10}], log) == 0
 
 
-def test_a_partition_that_was_added_began_at_offset_0() -> None:
+def test_an_added_partition_starts_at_offset_0() -> None:
     assert gone({0: 4}, {0: Bounds(4, 9), 1: Bounds(5, 9)}) == [OffsetRange(1, 0, 5)]
 
 
-def test_a_log_that_is_shorter_than_its_archive_is_refused() -> None:
+def test_a_log_that_ends_before_its_archive_is_refused() -> None:
     with pytest.raises(JobFailed, match="flights-0 ends at offset 3, but the archive ends at offset 4"):
         check_log_holds("flights", {0: 4}, {0: Bounds(0, 3)})
     with pytest.raises(JobFailed, match="flights-1 is not there"):
         check_log_holds("flights", {1: 4}, {0: Bounds(0, 3)})
 
 
-def test_every_partition_moves_on_with_each_commit() -> None:
+def test_each_commit_has_a_share_of_every_partition() -> None:
     assert first_of([OffsetRange(0, 0, 900), OffsetRange(1, 50, 51)], 90) == [
         OffsetRange(0, 0, 89),
         OffsetRange(1, 50, 51),
@@ -111,15 +111,15 @@ def test_a_ledger_with_a_gap_or_an_overlap_is_refused(entries: list[Entry], told
         checked(entries, "/archive")
 
 
-def test_what_was_lost_is_no_gap_and_another_topic_id_begins_anew() -> None:
+def test_lost_ranges_are_no_gap_and_another_topic_id_starts_at_offset_0() -> None:
     ledger = checked([entry(0, 0, 5), entry(1, 7, 9, [LostRange(0, 5, 7)]), entry(2, 0, 3, topic_id="two")], "/archive")
     assert ledger.generation("flights", "one").ends() == {0: 9}
     assert ledger.generation("flights", "two").ends() == {0: 3}
     assert ledger.topic_ids() == ["one", "two"]
 
 
-def test_an_entry_counts_as_a_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever file operation of a commit is the last one before the process dies."""
+def test_an_interrupted_commit_counts_completely_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process may die after any file operation of the commit."""
     for allowed in range(20):
         folder = ArchiveFolder(LocalFolder(str(tmp_path / str(allowed))))
         with folder.written_by_us():
@@ -136,11 +136,11 @@ def test_an_entry_counts_as_a_whole_or_not_at_all(tmp_path: Path, monkeypatch: p
             assert len(entries) == 2
             assert allowed > 3
             return
-    raise AssertionError("a commit has so many steps?")
+    raise AssertionError("a commit has 20 or more file operations")
 
 
-def test_the_same_number_is_never_committed_twice(tmp_path: Path) -> None:
-    """As where a file system does not have locks: two writers that know nothing of each other."""
+def test_a_ledger_number_is_committed_only_once_by_two_writers_without_locks(tmp_path: Path) -> None:
+    """On a file system without locks, two writers do not know of each other."""
     one, other = ArchiveFolder(LocalFolder(str(tmp_path))), ArchiveFolder(LocalFolder(str(tmp_path)))
     with one.written_by_us():
         written(one, entry(0, 0, 5))
@@ -160,8 +160,8 @@ def test_a_ledger_of_a_newer_format_is_refused(tmp_path: Path) -> None:
         folder.ledger()
 
 
-def test_an_old_archive_is_read_by_packs_of_its_ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A commit a minute makes half a million ledger files in a year: each is a question to a bucket."""
+def test_an_old_archive_is_read_from_packs_of_ledger_entries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A commit each minute makes half a million ledger files in a year, and each costs a request to a bucket."""
     folder = ArchiveFolder(LocalFolder(str(tmp_path)))
     with folder.written_by_us():
         for number in range(1999):
@@ -179,7 +179,7 @@ def test_an_old_archive_is_read_by_packs_of_its_ledger(tmp_path: Path, monkeypat
 
 
 @pytest.mark.parametrize("lacking", [0, 10, 20])
-def test_a_damaged_pack_can_be_removed_whichever_it_is(
+def test_any_damaged_pack_can_be_removed_and_is_written_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lacking: int
 ) -> None:
     monkeypatch.setattr(archive_folder, "PACKED", 10)
@@ -199,8 +199,8 @@ def test_a_damaged_pack_can_be_removed_whichever_it_is(
     assert folder.ledger() == whole
 
 
-def test_a_commit_counts_though_its_pack_cannot_be_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The next run makes it."""
+def test_a_commit_counts_even_if_its_pack_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next run writes the pack."""
     monkeypatch.setattr(archive_folder, "PACKED", 10)
     folder = ArchiveFolder(LocalFolder(str(tmp_path)))
     with folder.written_by_us():
@@ -213,8 +213,8 @@ def test_a_commit_counts_though_its_pack_cannot_be_made(tmp_path: Path, monkeypa
     assert names_read(monkeypatch, folder) == ["packs/00000000.json", "ledger/00000010.json"]
 
 
-def test_no_pack_is_made_of_a_ledger_file_that_is_empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else one that is put back would not be read."""
+def test_an_empty_ledger_file_is_not_packed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If it were packed, a ledger file restored from a backup would not be read."""
     monkeypatch.setattr(archive_folder, "PACKED", 10)
     folder = ArchiveFolder(LocalFolder(str(tmp_path)))
     with folder.written_by_us():
@@ -231,7 +231,7 @@ def test_no_pack_is_made_of_a_ledger_file_that_is_empty(tmp_path: Path, monkeypa
 
 
 def names_read(monkeypatch: pytest.MonkeyPatch, folder: ArchiveFolder) -> list[str]:
-    """The files that a look at the ledger reads."""
+    """Return the files that are read with the ledger."""
     with monkeypatch.context() as patch:
         found = noted_reads(patch)
         folder.ledger()
@@ -239,15 +239,15 @@ def names_read(monkeypatch: pytest.MonkeyPatch, folder: ArchiveFolder) -> list[s
 
 
 def written(folder: ArchiveFolder, of: Entry) -> None:
-    """Its data files."""
+    """Write the data files of an entry."""
     for file in of.files:
         path = Path(folder.store.url(file.path))
         path.parent.mkdir(parents=True)
         path.write_bytes(b"data")
 
 
-def test_a_commit_whose_answer_nfs_lost_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The link is made, and the kernel, which asks a second time, is told that it is there."""
+def test_a_commit_counts_if_nfs_lost_the_response(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The link was made, and the kernel's retry of the request gets the answer that the file exists."""
     real = os.link
 
     def link(source: Path, target: Path) -> None:
@@ -262,7 +262,7 @@ def test_a_commit_whose_answer_nfs_lost_counts(tmp_path: Path, monkeypatch: pyte
     assert folder.ledger().entries == (entry(0, 0, 5),)
 
 
-def test_a_file_system_without_hard_links_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_system_without_hard_links_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def link(source: Path, target: Path) -> None:
         raise OSError(errno.EPERM, os.strerror(errno.EPERM), str(source), None, str(target))
 
@@ -272,11 +272,11 @@ def test_a_file_system_without_hard_links_is_told(tmp_path: Path, monkeypatch: p
         pytest.raises(JobFailed, match="Operation not permitted; an archive needs a file system with hard links"),
         folder.written_by_us(),
     ):
-        raise AssertionError("the writer may begin")
+        raise AssertionError("the writer was not refused")
     assert os.listdir(tmp_path / "ledger") == []
 
 
-def test_a_file_system_without_locks_is_written_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_system_without_locks_is_accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def flock(*_: object) -> None:
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
@@ -287,7 +287,7 @@ def test_a_file_system_without_locks_is_written_all_the_same(tmp_path: Path, mon
     assert len(folder.ledger().entries) == 1
 
 
-def test_a_full_disk_is_told_wherever_it_is_met(tmp_path: Path) -> None:
+def test_a_commit_on_a_full_disk_fails_and_succeeds_once_there_is_space(tmp_path: Path) -> None:
     with small_disk(tmp_path / "small", 1) as disk:
         folder = ArchiveFolder(LocalFolder(str(disk / "archive")))
         with folder.written_by_us():
@@ -299,25 +299,25 @@ def test_a_full_disk_is_told_wherever_it_is_met(tmp_path: Path) -> None:
             folder.commit(msgspec.structs.replace(entry(0, 0, 5), files=[]))
 
 
-def test_the_folders_that_hold_an_archive_are_synced_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else a power cut may take all of it."""
+def test_the_parent_folders_of_an_archive_are_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without it a power cut may remove the whole archive."""
     synced: list[Path] = []
     monkeypatch.setattr(local_folder, "_sync", synced.append)
     with ArchiveFolder(LocalFolder(str(tmp_path / "new" / "archive"))).written_by_us():
         assert {tmp_path, tmp_path / "new", tmp_path / "new" / "archive"} <= set(synced)
 
 
-def test_leftovers_with_a_number_that_nobody_has_are_fenced_first() -> None:
+def test_leftovers_of_uncommitted_ledger_numbers_need_a_fence() -> None:
     ledger = sums_of([entry(0, 0, 5)])
     of_entry, dead, alive = (f"data/topic_id=one/run={run}" for run in RUNS)
     assert leftovers(ledger, [of_entry, "data/raw/2020", dead], "/archive") == Leftovers([dead], fence=False)
     assert leftovers(ledger, [of_entry, dead, alive], "/archive") == Leftovers([dead, alive], fence=True)
 
 
-def test_what_another_writer_commits_while_an_archive_is_looked_over_is_no_loss(
+def test_an_entry_committed_by_another_writer_during_the_survey_is_not_a_loss(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In a bucket, which has no locks: it commits, and begins its next run, after the first look at a folder."""
+    """A bucket has no locks: the other writer commits and begins its next run after the first listing of a folder."""
     folder = ArchiveFolder(LocalFolder(str(tmp_path)))
     names = folder.store.names
     with folder.written_by_us():
@@ -338,8 +338,8 @@ def test_what_another_writer_commits_while_an_archive_is_looked_over_is_no_loss(
     assert left == Leftovers([f"data/topic_id=one/run={2:08d}-0123456789ab"], fence=True)
 
 
-def test_a_plan_of_a_restore_is_kept_once(tmp_path: Path) -> None:
-    """Two runs that both found none, where there are no locks: the second would write all records again."""
+def test_two_runs_of_one_restore_cannot_both_store_a_plan(tmp_path: Path) -> None:
+    """Without locks both runs may find no plan; the second one would write all records again."""
     one, other = (RestoreNotes(LocalFolder(str(tmp_path)), in_archive=True) for _ in range(2))
     one.check_writable()
     with one.restored_by_us("id"):

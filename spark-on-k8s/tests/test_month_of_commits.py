@@ -1,4 +1,4 @@
-"""An archive with a commit a minute for a month: `compact` joins its files, and then a restore begins soon."""
+"""An archive with a commit each minute for a month: `compact` joins its files, and a restore then begins soon."""
 
 import os
 import threading
@@ -47,7 +47,7 @@ TYPES: Final = pa.schema(
 
 
 @pytest.mark.soak(only=True)
-def test_a_month_of_commits_is_joined_and_begins_to_be_restored_within_two_minutes(
+def test_a_month_of_commits_is_compacted_and_its_restore_begins_within_two_minutes(
     spark: SparkSession, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patched:
@@ -75,7 +75,7 @@ def test_a_month_of_commits_is_joined_and_begins_to_be_restored_within_two_minut
 
 @contextmanager
 def counting_server() -> Iterator[tuple[str, list[str]]]:
-    """An S3 server, and the method and the archive's folder of each request to it."""
+    """Run an S3 server; yield its address and a list of the method and the archive's folder of each request."""
     whole = DomainDispatcherApplication(create_backend_app)
     requests: list[str] = []
 
@@ -94,7 +94,7 @@ def counting_server() -> Iterator[tuple[str, list[str]]]:
 
 
 def _folder(environ: dict[str, Any]) -> str:
-    """The folder of the archive that a request is about; of a listing, that of its prefix."""
+    """Return the folder of the archive in a request's path, or in the prefix of a listing."""
     key = dict(parse_qsl(environ["QUERY_STRING"])).get("prefix") or "/".join(environ["PATH_INFO"].split("/")[2:])
     return "/".join(key.split("/")[2:3])
 
@@ -141,7 +141,7 @@ def _make_archive(world: World) -> None:
 def _seconds_to_first_record(
     spark: SparkSession, world: World, location: str, requests: list[str] | None = None
 ) -> float:
-    """Seconds from the start of a restore to its first record; `requests` then has those up to it."""
+    """Return the seconds from the start of a restore to its first record; `requests` keeps those made until then."""
     into = f"{world.topic}-from-{'disk' if requests is None else 'bucket'}"
     chosen = {"bootstrap": world.bootstrap, "topic": world.topic, "archive": location, "into": into, "create": True}
     began_s = time.monotonic()

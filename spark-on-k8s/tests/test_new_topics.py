@@ -1,4 +1,4 @@
-"""Topics that were just made, of which brokers hear one after the other. No Spark runs here."""
+"""New topics, which brokers learn of one after the other. No Spark runs here."""
 
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
@@ -21,7 +21,7 @@ NOT_LEADER = KafkaError.NOT_LEADER_FOR_PARTITION
 
 
 def answer(value: object) -> "Future[Any]":
-    """The value, or where it is a code, the failure."""
+    """Return a future with the value, or with the failure if the value is an error code."""
     future: Future[Any] = Future()
     if isinstance(value, int):
         future.set_exception(KafkaException(KafkaError(value)))
@@ -31,7 +31,7 @@ def answer(value: object) -> "Future[Any]":
 
 
 class Admin:
-    """librdkafka's, of brokers that do not know a topic, and do not lead its partition 1, for some questions."""
+    """An admin client whose first answers are that the topic is unknown, or that partition 1 has another leader."""
 
     unknown = 0
     not_leading = 0
@@ -66,7 +66,7 @@ class Admin:
 
 
 @pytest.mark.parametrize(("unknown", "not_leading"), [(0, 0), (2, 0), (1, 1), (0, 3)])
-def test_a_new_topic_can_be_written_and_read_when_it_is_told_that_it_is_made(
+def test_create_topic_returns_when_the_topic_is_known_and_has_leaders(
     monkeypatch: pytest.MonkeyPatch, unknown: int, not_leading: int
 ) -> None:
     monkeypatch.setattr(topics, "AdminClient", Admin)
@@ -78,7 +78,7 @@ def test_a_new_topic_can_be_written_and_read_when_it_is_told_that_it_is_made(
 
 
 @pytest.mark.parametrize(("unknown", "not_leading"), [(10**9, 0), (0, 10**9)])
-def test_brokers_that_never_learn_of_a_new_topic_are_told(
+def test_create_topic_fails_if_the_brokers_never_know_the_topic(
     monkeypatch: pytest.MonkeyPatch, unknown: int, not_leading: int
 ) -> None:
     monkeypatch.setattr(topics, "AdminClient", Admin)
@@ -89,8 +89,8 @@ def test_brokers_that_never_learn_of_a_new_topic_are_told(
         Cluster("localhost:9092").create_topic("flights", 2, {})
 
 
-def test_a_new_topic_is_there_whichever_broker_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that leads none of its partitions may hear of it last."""
+def test_requests_about_a_new_topic_are_retried_until_a_broker_knows_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker that leads none of its partitions may learn of the topic last."""
     monkeypatch.setattr(topics, "AdminClient", Admin)
     cluster = Cluster("localhost:9092")
     assert not cluster.has("flights")
@@ -102,7 +102,7 @@ def test_a_new_topic_is_there_whichever_broker_is_asked(monkeypatch: pytest.Monk
     assert cluster.settings("flights") == {}
 
 
-def test_a_new_topic_that_was_deleted_since_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_new_topic_that_was_deleted_is_reported_as_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(topics, "AdminClient", Admin)
     cluster = Cluster("localhost:9092")
     cluster.create_topic("flights", 2, {})
@@ -112,7 +112,7 @@ def test_a_new_topic_that_was_deleted_since_is_told(monkeypatch: pytest.MonkeyPa
         cluster.topic("flights")
 
 
-def test_the_bounds_of_a_topic_are_asked_again_while_a_leader_is_elected(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_bounds_of_a_topic_are_requested_again_during_an_election(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(topics, "AdminClient", Admin)
     monkeypatch.setattr(topics, "TIMEOUT_S", 0.2)
     cluster = Cluster("localhost:9092")

@@ -1,4 +1,4 @@
-"""Archives of very many commits. No Spark runs here."""
+"""Archives with very many commits. No Spark runs here."""
 
 import tracemalloc
 from pathlib import Path
@@ -15,7 +15,7 @@ PARTITIONS = range(10)
 
 
 def entry(number: int, topic_id: str = "one", lost: list[LostRange] | None = None) -> Entry:
-    """A record of each partition; the run has a file of each."""
+    """Return an entry with one record and one file for each partition."""
     run = f"data/topic_id={topic_id}/run={number:08d}-0123456789ab"
     return Entry(
         number=number,
@@ -30,7 +30,7 @@ def entry(number: int, topic_id: str = "one", lost: list[LostRange] | None = Non
 
 
 def with_packs(path: Path, packs: int) -> ArchiveFolder:
-    """Of so many packs, and nothing else."""
+    """Make an archive that has only this many packs."""
     (path / "packs").mkdir(parents=True)
     for first in range(0, packs * PACKED, PACKED):
         content = msgspec.json.encode([entry(number) for number in range(first, first + PACKED)])
@@ -39,7 +39,7 @@ def with_packs(path: Path, packs: int) -> ArchiveFolder:
 
 
 def peak_bytes(folder: ArchiveFolder, entries: int) -> int:
-    """The most memory that a look at the archive takes, by one that goes on with it."""
+    """Return the peak memory of a survey of the archive, as a run makes it before it continues the archive."""
     tracemalloc.start()
     try:
         sums, left = folder.survey_sums()
@@ -50,13 +50,13 @@ def peak_bytes(folder: ArchiveFolder, entries: int) -> int:
         tracemalloc.stop()
 
 
-def test_a_run_does_not_hold_all_entries_of_an_old_archive(tmp_path: Path) -> None:
-    """Half a million of them, of a commit a minute in a year, took gigabytes."""
+def test_a_survey_of_an_old_archive_does_not_hold_all_entries_in_memory(tmp_path: Path) -> None:
+    """A commit each minute makes half a million entries in a year, which took gigabytes."""
     young, old = (peak_bytes(with_packs(tmp_path / str(packs), packs), packs * PACKED) for packs in (2, 6))
     assert old < 1.5 * young
 
 
-def test_sums_are_those_of_each_topic_that_had_the_name() -> None:
+def test_sums_are_kept_apart_for_each_topic_id() -> None:
     entries = [entry(0), entry(1, lost=[LostRange(10, 0, 7)]), entry(2, "two")]
     sums = sums_of(entries)
     assert (sums.count, sums.topic) == (3, "flights")
@@ -69,7 +69,7 @@ def test_sums_are_those_of_each_topic_that_had_the_name() -> None:
     assert sums.ends("one")[0] == 2
 
 
-def test_a_gap_is_found_also_where_no_entries_are_held(tmp_path: Path) -> None:
+def test_a_gap_in_the_ledger_is_found_by_the_survey_too(tmp_path: Path) -> None:
     folder = with_packs(tmp_path, 2)
     (tmp_path / "packs" / "00000000.json").unlink()
     with pytest.raises(

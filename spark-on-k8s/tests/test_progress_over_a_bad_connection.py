@@ -1,4 +1,4 @@
-"""Progress that an API server, or what is before it, does not take: it is told again, and the job goes on."""
+"""Progress that the API server, or a proxy before it, does not accept is written again; the job goes on."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,7 +24,7 @@ BAD = {
 
 @contextmanager
 def answering(*answers: bytes) -> Iterator[tuple[str, list[bytes]]]:
-    """The address of a server that gives these answers, one after the other; and what it was told."""
+    """Run a server that gives these responses in turn; yield its address and the bodies that it received."""
     told: list[bytes] = []
 
     class Handler(BaseHTTPRequestHandler):
@@ -34,7 +34,7 @@ def answering(*answers: bytes) -> Iterator[tuple[str, list[bytes]]]:
             self.close_connection = True
 
         def log_message(self, *_: object) -> None:
-            """Nothing on the terminal."""
+            """Print nothing."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         serving = Thread(target=server.serve_forever)
@@ -47,7 +47,7 @@ def answering(*answers: bytes) -> Iterator[tuple[str, list[bytes]]]:
 
 
 @pytest.mark.parametrize("answer", BAD.values(), ids=BAD)
-def test_what_was_not_taken_fails_nothing_and_is_told_again(
+def test_a_failed_write_of_the_progress_is_logged_once_and_retried(
     answer: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "token").write_text("t", encoding="ascii")
@@ -58,5 +58,5 @@ def test_what_was_not_taken_fails_nothing_and_is_told_again(
         for _ in range(3):
             pod.tell(PROGRESS)
             now_s[0] += PAUSE_S
-    assert len(told) == 2, "the one that was not taken, and once more"
+    assert len(told) == 2, "the failed write and one retry"
     assert capsys.readouterr().err.count("the progress cannot be written") == 1

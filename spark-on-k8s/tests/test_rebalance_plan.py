@@ -1,4 +1,4 @@
-"""Plans of `skew`: never worse than before, no rack lost, no disk filled, no more moves than asked for."""
+"""Plans of `skew`: no less even than before, no rack lost, no disk filled, no more moves than allowed."""
 
 import random
 from collections.abc import Iterator, Mapping
@@ -33,7 +33,7 @@ def placed(
     racks: Mapping[int, str | None],
     dirs: Mapping[int, DiskSpace] | None = None,
 ) -> Placement:
-    """One topic; brokers have one log dir each, `/d`."""
+    """Return the placement of one topic on brokers with one log dir each, `/d`."""
     spaces = {LogDir(broker, "/d"): (dirs or {}).get(broker, ROOMY) for broker in racks}
     return Placement(
         racks=racks,
@@ -49,12 +49,12 @@ def placed(
 
 
 def rows_of(plan: Plan) -> dict[int, tuple[int, ...]]:
-    """By partition."""
+    """Return the planned replicas by partition."""
     return {each.partition: each.replicas for each in plan.partitions}
 
 
-def test_the_fewest_moves_make_brokers_even() -> None:
-    """Broker 0 has 60 of 60 GiB: one partition of 20 goes to each of the others."""
+def test_brokers_become_even_with_the_fewest_moves() -> None:
+    """Broker 0 has all 60 GiB: one partition of 20 GiB goes to each of the other two."""
     found = placed({0: (0,), 1: (0,), 2: (0,)}, dict.fromkeys(range(3), 20 * GIB), dict.fromkeys(range(3)))
     plan = plan_rebalance(found, 50)
     assert len(plan.partitions) == 2
@@ -68,27 +68,27 @@ def test_the_fewest_moves_make_brokers_even() -> None:
     assert evenness(broker_loads(found, plan.dirs, {})).after == 1.0
 
 
-def test_the_limit_bounds_moves_and_the_first_does_most() -> None:
+def test_a_plan_within_the_limit_of_moves_begins_with_the_most_useful_one() -> None:
     found = placed({0: (0,), 1: (0,), 2: (0,)}, {0: GIB, 1: 10 * GIB, 2: 9 * GIB}, {0: None, 1: None})
     plan = plan_rebalance(found, 1)
     assert rows_of(plan) == {1: (1,)}
 
 
-def test_nothing_moves_where_brokers_are_even() -> None:
+def test_nothing_moves_if_brokers_are_even() -> None:
     found = placed({0: (0,), 1: (1,)}, {0: 100 * GIB, 1: 98 * GIB}, {0: None, 1: None})
     assert plan_rebalance(found, 50).partitions == []
 
 
-def test_a_small_part_less_for_each_of_many_fills_a_new_broker() -> None:
-    """None of 30 brokers has 5 % more than the mean, but the new one has nothing."""
+def test_a_new_broker_gets_a_small_share_from_each_of_many_brokers() -> None:
+    """None of the 30 brokers is 5 % above the mean, but the new one is empty."""
     rows = {number: (number // 30,) for number in range(900)}
     found = placed(rows, dict.fromkeys(rows, GIB), dict.fromkeys(range(31)))
     plan = plan_rebalance(found, 50)
     assert by_broker(plan.dirs, found.racks)[30] >= 27 * GIB
 
 
-def test_replicas_stay_in_as_many_racks() -> None:
-    """Only broker 1 could take the replica of 0, and it is in the rack of the other replica, 2."""
+def test_replicas_stay_in_as_many_racks_as_before() -> None:
+    """Only broker 1 could take a replica of broker 0, and it is in the rack of the other replica's broker, 2."""
     racks = {0: "a", 1: "b", 2: "b"}
     found = placed({0: (0, 2), 1: (0, 2)}, {0: 10 * GIB, 1: 10 * GIB}, racks)
     plan = plan_rebalance(found, 50)
@@ -99,12 +99,12 @@ def test_replicas_stay_in_as_many_racks() -> None:
 @pytest.mark.parametrize(
     "space", [DiskSpace(21 * GIB - 1, 1000 * GIB), DiskSpace(-1, -1)], ids=["nearly full", "not reported"]
 )
-def test_no_disk_gets_what_it_has_no_room_for(space: DiskSpace) -> None:
+def test_a_disk_gets_no_replica_without_room_for_it(space: DiskSpace) -> None:
     found = placed({0: (0,), 1: (0,)}, {0: 20 * GIB, 1: 20 * GIB}, {0: None, 1: None}, {1: space})
     assert plan_rebalance(found, 50).partitions == []
 
 
-def test_partitions_that_are_not_whole_stay() -> None:
+def test_incomplete_partitions_do_not_move() -> None:
     found = placed({0: (0,), 1: (0,)}, {0: 20 * GIB, 1: 20 * GIB}, {0: None, 1: None})
     alone = replace(found, left_alone=frozenset({TopicPartition("t", 0)}))
     assert set(rows_of(plan_rebalance(alone, 50))) == {1}
@@ -112,8 +112,8 @@ def test_partitions_that_are_not_whole_stay() -> None:
     assert set(rows_of(plan_rebalance(away, 50))) == {1}
 
 
-def test_log_dirs_of_a_broker_become_even() -> None:
-    """The plan names the log dir, and the broker stays."""
+def test_replicas_move_between_log_dirs_of_a_broker_to_make_them_even() -> None:
+    """The plan names the log dir, and the replica stays on its broker."""
     found = placed({0: (0,), 1: (0,)}, {0: 20 * GIB, 1: 20 * GIB}, {0: None})
     found = replace(found, spaces={**found.spaces, LogDir(0, "/e"): DiskSpace(800 * GIB, 1000 * GIB)})
     plan = plan_rebalance(found, 50)
@@ -122,8 +122,8 @@ def test_log_dirs_of_a_broker_become_even() -> None:
     assert [each.bytes_after for each in log_dir_loads(found, plan.dirs)] == [20 * GIB, 20 * GIB]
 
 
-def test_log_dirs_on_one_disk_share_its_room() -> None:
-    """Both log dirs of broker 1 report the same 25 GiB: only one partition of 20 fits."""
+def test_log_dirs_on_one_disk_share_its_free_space() -> None:
+    """Both log dirs of broker 1 report the same 25 GiB, so only one partition of 20 GiB fits."""
     spaces = {
         LogDir(0, "/d"): ROOMY,
         **dict.fromkeys((LogDir(1, "/d"), LogDir(1, "/e")), DiskSpace(25 * GIB, 1000 * GIB)),
@@ -134,7 +134,7 @@ def test_log_dirs_on_one_disk_share_its_room() -> None:
     assert len(plan_rebalance(found, 50).partitions) == 1
 
 
-def test_the_plan_is_a_file_of_kafka_reassign_partitions() -> None:
+def test_the_plan_is_written_as_a_file_for_kafka_reassign_partitions() -> None:
     found = placed({0: (0,), 1: (0,), 2: (0,)}, dict.fromkeys(range(3), 20 * GIB), dict.fromkeys(range(3)))
     plan = plan_rebalance(found, 1)
     assert msgspec.json.decode(reassignment_json(found, plan.partitions)) == {
@@ -144,7 +144,7 @@ def test_the_plan_is_a_file_of_kafka_reassign_partitions() -> None:
     }
 
 
-def test_a_long_plan_in_the_result_is_its_beginning_and_survives_the_bound_of_the_pod() -> None:
+def test_the_result_has_the_first_moves_of_a_long_plan_within_the_pods_limit() -> None:
     rows = dict.fromkeys(range(200), (0,))
     found = placed(rows, dict.fromkeys(rows, GIB), dict.fromkeys(range(8)))
     plan = plan_rebalance(found, 150)
@@ -160,8 +160,8 @@ def test_a_long_plan_in_the_result_is_its_beginning_and_survives_the_bound_of_th
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_plans_keep_what_they_must(seed: int) -> None:
-    """Replay: pytest spark-on-k8s/tests/test_rebalance_plan.py -k 'keep_what_they_must and SEED'."""
+def test_random_plans_keep_the_limits_and_never_make_brokers_less_even(seed: int) -> None:
+    """Replay: pytest spark-on-k8s/tests/test_rebalance_plan.py -k 'random_plans_keep and SEED'."""
     chance = random.Random(seed)
     found, moves_max = made(chance), chance.choice([1, 5, 50])
     plan = plan_rebalance(found, moves_max)
@@ -177,7 +177,7 @@ def test_plans_keep_what_they_must(seed: int) -> None:
 
 
 def taken_by(found: Placement, moved: Reassigned) -> Iterator[tuple[LogDir, int]]:
-    """The log dirs that get a replica, and its bytes. Checks what holds of each partition."""
+    """Check the change of a partition; yield each log dir that gets a replica, with the replica's bytes."""
     where = TopicPartition(moved.topic, moved.partition)
     before, paths = found.rows[where], moved.log_dirs or ("any",) * len(moved.replicas)
     assert where not in found.left_alone
@@ -191,7 +191,7 @@ def taken_by(found: Placement, moved: Reassigned) -> Iterator[tuple[LogDir, int]
 
 
 def made(chance: random.Random) -> Placement:
-    """A cluster of any form."""
+    """Return a random cluster."""
     racks = {n: chance.choice(["a", "b", None]) for n in range(chance.randint(1, 6))}
     spaces = {
         LogDir(n, f"/{index}"): DiskSpace(chance.randint(0, 200 * GIB), 200 * GIB)

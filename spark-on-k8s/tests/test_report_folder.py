@@ -1,4 +1,4 @@
-"""A report's folder: whole or not there, and made anew only by the run that made it."""
+"""A report's folder: it is complete or missing, and only the run that wrote it may replace it."""
 
 import errno
 import fcntl
@@ -39,8 +39,8 @@ def names(folder: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_the_next_try_of_a_killed_run_makes_its_report_anew(when: str, tmp_path: Path) -> None:
-    """Killed while it writes, or when the report is there and nobody was told yet."""
+def test_a_retry_of_a_killed_run_replaces_its_report(when: str, tmp_path: Path) -> None:
+    """The run is killed while it writes the report, or when the report is complete but the run has not ended."""
     report = tmp_path / "report"
     command = [sys.executable, "-c", KILLED, str(report), when]
     killed = subprocess.run(bound_to_us(command), env=os.environ, check=False, timeout=PATIENCE_S)
@@ -52,7 +52,7 @@ def test_the_next_try_of_a_killed_run_makes_its_report_anew(when: str, tmp_path:
 
 
 @pytest.mark.parametrize("run", OTHERS)
-def test_the_report_of_another_run_stays(run: str | None, tmp_path: Path) -> None:
+def test_the_report_of_another_run_is_kept(run: str | None, tmp_path: Path) -> None:
     report = tmp_path / "report"
     write(report, "run-1", "first")
     with pytest.raises(JobFailed, match="exists already; name another folder, or remove this folder"):
@@ -61,7 +61,7 @@ def test_the_report_of_another_run_stays(run: str | None, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("run", OTHERS)
-def test_a_report_made_by_hand_and_a_folder_of_somebody_else_stay(run: str | None, tmp_path: Path) -> None:
+def test_a_report_made_by_hand_and_a_foreign_folder_are_kept(run: str | None, tmp_path: Path) -> None:
     report = tmp_path / "report"
     write(report, None, "first")
     assert [each.name for each in report.iterdir()] == ["first.json"]
@@ -72,8 +72,8 @@ def test_a_report_made_by_hand_and_a_folder_of_somebody_else_stay(run: str | Non
             write(taken, run, "second")
 
 
-def test_the_report_of_an_earlier_try_stays_where_the_next_one_fails(tmp_path: Path) -> None:
-    """It is whole, and nothing else has what it says."""
+def test_the_report_of_an_earlier_try_is_kept_if_the_retry_fails(tmp_path: Path) -> None:
+    """The report is complete and may be the only one."""
     report = tmp_path / "report"
     write(report, "run-1", "first")
     with pytest.raises(JobFailed, match="no broker answers"), new_report(str(report), "run-1"):
@@ -84,7 +84,7 @@ def test_the_report_of_an_earlier_try_stays_where_the_next_one_fails(tmp_path: P
     assert sorted(each.name for each in report.iterdir()) == [".run", "third.json"]
 
 
-def test_a_try_that_fails_leaves_nothing(tmp_path: Path) -> None:
+def test_a_failed_try_leaves_no_files(tmp_path: Path) -> None:
     with pytest.raises(JobFailed, match="no such topic"), new_report(str(tmp_path / "report"), "run-1"):
         raise JobFailed("no such topic")
     assert list(tmp_path.iterdir()) == []
@@ -92,7 +92,7 @@ def test_a_try_that_fails_leaves_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("runs", [(None, None), ("run-1", "run-2"), ("run-1", "run-1"), (None, "run-2")])
 def test_two_runs_do_not_write_one_report_at_once(runs: tuple[str | None, str | None], tmp_path: Path) -> None:
-    """Of two Clusters, for example, whose operator's workers do not know of each other's runs."""
+    """The operator's workers of two Clusters, for example, do not know each other's runs."""
     report = tmp_path / "report"
     with new_report(str(report), runs[0]) as folder:
         (folder / "first.json").touch()
@@ -104,7 +104,7 @@ def test_two_runs_do_not_write_one_report_at_once(runs: tuple[str | None, str | 
 
 
 @pytest.mark.parametrize("code", [errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS])
-def test_a_report_can_be_written_where_there_are_no_locks(
+def test_a_report_can_be_written_on_a_file_system_without_locks(
     code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object) -> None:
@@ -118,7 +118,7 @@ def test_a_report_can_be_written_where_there_are_no_locks(
     assert list(tmp_path.iterdir()) == [report]
 
 
-def test_who_opened_the_folder_of_a_run_that_has_just_ended_does_not_write_into_its_report(
+def test_a_run_that_opened_another_runs_partial_folder_does_not_write_into_its_report(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     report = tmp_path / "report"

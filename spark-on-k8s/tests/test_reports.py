@@ -1,4 +1,4 @@
-"""The jobs `skew` and `retention-audit`, of real topics."""
+"""The jobs `skew` and `retention-audit`, on real topics."""
 
 import json
 import time
@@ -19,7 +19,7 @@ DAY_MS = 86_400_000
 
 
 def write(world: World, records: Sequence[tuple[int, bytes | None, int]]) -> None:
-    """Partition, key and timestamp of each; every value has ten bytes."""
+    """Write records with these partitions, keys and timestamps; every value has ten bytes."""
     refused: list[object] = []
     producer = Producer(
         {**world.client.settings, "on_delivery": lambda error, _: refused.append(error) if error else None}
@@ -66,12 +66,12 @@ def test_skew_names_hot_partitions_and_keys(spark: SparkSession, world: World, t
 KEPT_LONGER = "and the segment is kept longer by this time"
 
 
-def test_the_retention_audit_tells_ages_and_what_is_kept_too_long(
+def test_retention_audit_reports_ages_and_partitions_that_keep_records_too_long(
     spark: SparkSession, world: World, tmp_path: Path
 ) -> None:
-    """The third partition's second record is from the day after tomorrow: it keeps the first, which is too old.
+    """In the third partition a record from the day after tomorrow keeps an older one, which is past its retention.
 
-    The first partition's third record has no time: nothing is too old for that.
+    In the first partition the third record has no timestamp, so it keeps nothing.
     """
     world.make(3, message_timestamp_after_max_ms=str(10 * DAY_MS))
     now_ms = int(time.time() * 1000)
@@ -113,7 +113,7 @@ def test_the_retention_audit_tells_ages_and_what_is_kept_too_long(
     assert later.summary == f"1 topics were read; {later.findings[0]} (and 1 more)"
 
 
-def test_keys_are_shown_as_people_can_read_them() -> None:
+def test_keys_are_shown_as_text_or_hexadecimal() -> None:
     assert [key_text(key) for key in (None, b"", b"UA", "Zürich".encode(), b"\xff", b"a\x00")] == [
         None,
         "",
@@ -124,7 +124,7 @@ def test_keys_are_shown_as_people_can_read_them() -> None:
     ]
 
 
-def test_a_topic_without_records_is_even() -> None:
+def test_a_topic_without_records_is_balanced() -> None:
     nothing = PartitionLoad(partition=0)
     assert balance([nothing]).bytes == 1.0
     assert rate(1, 5, 5) is None

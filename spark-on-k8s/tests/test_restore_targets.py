@@ -1,4 +1,4 @@
-"""Targets that would not keep what is restored into them. No Spark runs here."""
+"""Target topics that would not keep the restored records. No Spark runs here."""
 
 import msgspec
 import pytest
@@ -31,7 +31,7 @@ KEEPS = {"retention.ms": "-1", "message.timestamp.before.max.ms": str(2**63 - 1)
 
 
 def test_a_target_that_keeps_fewer_bytes_than_it_gets_is_refused() -> None:
-    """As one that is made with the config of a topic of which the archive has more than that ever held at once."""
+    """The archive may have more than the topic ever held at once, so the topic's own config may be too small."""
     config = {**KEEPS, "cleanup.policy": "delete", "retention.bytes": "1000"}
     told = "into=flights has retention.bytes=1000, and partition 1 gets 1001 bytes of keys, values and headers"
     with pytest.raises(JobFailed, match=told):
@@ -39,7 +39,7 @@ def test_a_target_that_keeps_fewer_bytes_than_it_gets_is_refused() -> None:
 
 
 @pytest.mark.parametrize(("policy", "bound"), [("delete", "1001"), ("delete", "-1")], ids=["enough", "all"])
-def test_a_target_that_keeps_all_bytes_is_taken(policy: str, bound: str) -> None:
+def test_a_target_that_keeps_all_bytes_is_accepted(policy: str, bound: str) -> None:
     config = {**KEEPS, "cleanup.policy": policy, "retention.bytes": bound}
     check_target(target(config), [selected(1, 1001)], 2)
 
@@ -80,15 +80,15 @@ AHEAD = (
     ],
     ids=["deleted", "keyless", "refused", "changed"],
 )
-def test_a_topic_that_would_be_made_is_refused_with_what_it_would_have(config: dict[str, str], told: str) -> None:
+def test_creating_a_topic_that_would_not_keep_the_records_is_refused(config: dict[str, str], told: str) -> None:
     made = target({**KEEPS, **config}, origin=Origin.DEFAULT, is_new=True)
     with pytest.raises(JobFailed) as refused:
         check_target(made, [selected(0, 10)], 86_400_001)
     assert str(refused.value) == f"into=flights would have {told}"
 
 
-def test_a_target_that_refuses_records_of_the_future_is_refused() -> None:
-    """As archives of Kafka 3 have them, which had no such bound."""
+def test_a_target_that_refuses_timestamps_in_the_future_is_refused() -> None:
+    """Archives of Kafka 3 may have such records: it had no limit for them."""
     newest_ms = 3_600_001 + 1000
     bound = {**KEEPS, "message.timestamp.after.max.ms": "3600000"}
     ahead = msgspec.structs.replace(selected(0, 10), newest_ms=newest_ms)
@@ -98,7 +98,7 @@ def test_a_target_that_refuses_records_of_the_future_is_refused() -> None:
     check_target(target(bound), [ahead], 1001)
 
 
-def test_the_place_of_a_setting_is_told_of_a_topic_that_is_there() -> None:
+def test_the_error_names_where_the_setting_of_an_existing_topic_comes_from() -> None:
     there = target({**KEEPS, "retention.ms": "2000"}, origin=Origin.ALL_BROKERS)
     told = "The value is a dynamic default of all brokers; allowed: .*; set retention.ms=-1 while you restore"
     with pytest.raises(JobFailed, match=told):

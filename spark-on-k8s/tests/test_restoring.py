@@ -32,7 +32,7 @@ def restored(spark: SparkSession, world: World, **options: Any) -> restore.Resul
     return restore.run(spark, msgspec.convert(chosen, restore.Options), quiet_s=QUIET_S)
 
 
-def test_a_deleted_topic_comes_back_as_it_was(spark: SparkSession, world: World) -> None:
+def test_a_deleted_topic_is_restored_with_its_records_and_config(spark: SparkSession, world: World) -> None:
     world.make(max_message_bytes="2000000")
     world.write(60)
     before = world.read()
@@ -50,9 +50,7 @@ def test_a_deleted_topic_comes_back_as_it_was(spark: SparkSession, world: World)
     assert world.read() == before
 
 
-def test_ranges_of_time_offsets_and_partitions_are_restored_behind_what_is_there(
-    spark: SparkSession, world: World
-) -> None:
+def test_ranges_of_time_offsets_and_partitions_are_appended_to_a_topic(spark: SparkSession, world: World) -> None:
     into = f"{world.topic}-into"
     world.make()
     world.make(topic=into)
@@ -80,8 +78,8 @@ def test_ranges_of_time_offsets_and_partitions_are_restored_behind_what_is_there
         restored(spark, world, into=into, append=True, name="by-offset", from_offset=3)
 
 
-def test_what_was_written_before_the_end_of_a_run_is_not_written_again(spark: SparkSession, world: World) -> None:
-    """A run that wrote 7 records of one partition and 20 of another, and ended."""
+def test_a_restore_continues_after_the_records_that_an_interrupted_run_wrote(spark: SparkSession, world: World) -> None:
+    """The first run writes 7 records of one partition and 20 of another before it fails."""
     into = f"{world.topic}-into"
     world.make()
     world.make(topic=into)
@@ -98,10 +96,8 @@ def test_what_was_written_before_the_end_of_a_run_is_not_written_again(spark: Sp
     assert [record[:1] + record[2:] for record in world.read(into)] == [record[:1] + record[2:] for record in source]
 
 
-def test_a_record_that_the_brokers_refuse_ends_a_restore_and_a_next_run_goes_on(
-    spark: SparkSession, world: World
-) -> None:
-    """The topic's own limit was higher than the target's is."""
+def test_a_restore_fails_on_a_refused_record_and_the_next_run_continues_it(spark: SparkSession, world: World) -> None:
+    """The source topic's limit of the record size is higher than the target's."""
     into = f"{world.topic}-into"
     world.make(1, max_message_bytes="3000000")
     world.make(1, topic=into)
@@ -131,7 +127,7 @@ def test_a_second_restore_into_the_same_topic_is_refused(spark: SparkSession, wo
         restored(spark, world, append=True)
 
 
-def test_a_read_only_archive_is_restored_with_its_state_elsewhere(
+def test_a_read_only_archive_is_restored_with_its_state_in_another_folder(
     spark: SparkSession, world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     into, made = f"{world.topic}-into", LocalFolder.make
@@ -140,7 +136,7 @@ def test_a_read_only_archive_is_restored_with_its_state_elsewhere(
     world.archive(spark)
 
     def make(folder: LocalFolder, *names: str) -> None:
-        """Root may write into a folder whose mode forbids it."""
+        """Fail for the archive: root may write into a folder even if its mode forbids it."""
         if folder.path == world.folder:
             with folder._as_job_failed("cannot be written"):
                 raise OSError(errno.EROFS, os.strerror(errno.EROFS))
@@ -157,7 +153,7 @@ def test_a_read_only_archive_is_restored_with_its_state_elsewhere(
     assert not (world.folder / "restores").exists()
 
 
-def test_an_archive_that_lost_entries_since_a_restore_began_is_refused(spark: SparkSession, world: World) -> None:
+def test_a_restore_is_refused_if_the_archive_has_lost_entries_since_it_began(spark: SparkSession, world: World) -> None:
     into = f"{world.topic}-into"
     world.make(1)
     world.make(1, topic=into)
@@ -177,12 +173,12 @@ def test_an_archive_that_lost_entries_since_a_restore_began_is_refused(spark: Sp
 
 
 LONG_QUIET_S = 8.0
-"""Longer than a busy machine holds up one who sends."""
+"""This is longer than a busy machine delays a task that sends."""
 
 
 @pytest.mark.parametrize("is_again", [True, False], ids=["tried-again", "of-another-stage"])
-def test_a_task_waits_for_what_one_before_it_has_sent(world: World, is_again: bool) -> None:
-    """Its executor has died, and its requests still arrive: a task that does not wait writes their records again."""
+def test_a_task_waits_for_records_still_sent_by_an_earlier_task(world: World, is_again: bool) -> None:
+    """Requests of the earlier task's dead executor still arrive; without the wait records would be written twice."""
     world.make(1)
     rows = [(0, FIRST_MS + number, None, b"%d" % number, None) for number in range(40)]
     before = TopicWriter(world.bootstrap, world.topic, {0: 0}, {0: len(rows)}, {0: 0})
@@ -202,8 +198,8 @@ def test_a_task_waits_for_what_one_before_it_has_sent(world: World, is_again: bo
     assert [record[4] for record in world.read()] == [row[3] for row in rows]
 
 
-def test_a_task_that_fails_sends_nothing_more(world: World) -> None:
-    """Its input ends with an error: what it has queued is another task's."""
+def test_a_failed_task_sends_none_of_its_queued_records(world: World) -> None:
+    """Its input ends with an error; another task writes the records that it has queued."""
     world.make(1)
 
     def broken() -> Iterator[Record]:
@@ -220,7 +216,7 @@ def test_a_task_that_fails_sends_nothing_more(world: World) -> None:
 @pytest.mark.parametrize(
     ("name", "value"), [("spark.speculation", "true"), ("spark.stage.maxConsecutiveAttempts", "4")]
 )
-def test_a_session_that_may_start_a_second_task_of_a_partition_is_refused(
+def test_a_spark_session_that_may_run_two_tasks_of_a_partition_is_refused(
     spark: SparkSession, world: World, monkeypatch: pytest.MonkeyPatch, name: str, value: str
 ) -> None:
     conf = spark.sparkContext.getConf().set(name, value)
@@ -229,7 +225,7 @@ def test_a_session_that_may_start_a_second_task_of_a_partition_is_refused(
         restored(spark, world)
 
 
-def test_a_stage_that_lost_its_shuffle_is_written_by_a_new_job_once_its_tasks_have_ended(
+def test_a_new_spark_job_continues_if_a_stage_lost_its_shuffle_files(
     spark: SparkSession, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     into, starts = f"{world.topic}-into", list[dict[int, int]]()
@@ -256,7 +252,7 @@ def test_a_stage_that_lost_its_shuffle_is_written_by_a_new_job_once_its_tasks_ha
 
 
 def part_of_it(bootstrap: str, topic: str, bases: dict[int, int], records: dict[int, int], *more: Any) -> Any:
-    """A writer that leaves off."""
+    """Make a writer that stops after some records of each partition."""
     writer = TopicWriter(bootstrap, topic, bases, records, *more)
 
     def write(rows: Any, *, is_again: bool = False) -> Any:
@@ -268,7 +264,7 @@ def part_of_it(bootstrap: str, topic: str, bases: dict[int, int], records: dict[
     return write
 
 
-def test_a_target_to_which_somebody_else_writes_is_refused(spark: SparkSession, world: World) -> None:
+def test_a_restore_is_refused_if_another_client_wrote_to_the_target(spark: SparkSession, world: World) -> None:
     into = f"{world.topic}-into"
     world.make(1)
     world.make(1, topic=into)
@@ -283,7 +279,7 @@ def test_a_target_to_which_somebody_else_writes_is_refused(spark: SparkSession, 
         restored(spark, world, into=into)
 
 
-def test_a_target_that_would_not_keep_the_records_is_refused(spark: SparkSession, world: World) -> None:
+def test_a_restore_is_refused_if_the_target_would_not_keep_the_records(spark: SparkSession, world: World) -> None:
     world.make()
     world.write(9)
     world.archive(spark)

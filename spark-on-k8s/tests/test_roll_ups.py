@@ -1,4 +1,4 @@
-"""Roll-ups of lag: executors make them, and the driver collects what is shown."""
+"""Roll-ups of lag: executors make them, and the driver collects only what the report shows."""
 
 import pytest
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -11,7 +11,7 @@ from barnabas_jobs.spark.commits import drawn_hours, group_days, roll_ups, with_
 HOUR_MS = 3_600_000
 GROUPS, TOPICS, PARTITIONS = GROUPS_DRAWN + 2, TOPICS_DRAWN + 1, 2
 HOURS_DRAWN = 40
-"""Fewer than the job's."""
+"""Fewer hours than the job draws."""
 HOURS = HOURS_DRAWN + 80
 DAYS = -(-HOURS // 24)
 COMMITS = (
@@ -22,7 +22,7 @@ TOPIC_LAG, GROUP_LAG = 20 * (TOPICS - 1) + 1, sum(20 * topic + 1 for topic in ra
 
 
 def busy(spark: SparkSession) -> DataFrame:
-    """A commit an hour of every group in every partition; `topic-6` is furthest behind."""
+    """Return one commit each hour for every group and partition; `topic-6` is furthest behind."""
 
     def digit(below: int, size: int) -> Column:
         return F.floor(F.col("id") / below) % size
@@ -42,9 +42,7 @@ def busy(spark: SparkSession) -> DataFrame:
     )
 
 
-def test_the_driver_collects_no_more_than_the_report_shows(
-    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_driver_collects_only_what_the_report_shows(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(commits, "HOURS_DRAWN", HOURS_DRAWN)
     rolled = roll_ups(busy(spark), Objective(max_records=GROUP_LAG - 1)).persist()
     try:
@@ -67,8 +65,8 @@ def test_the_driver_collects_no_more_than_the_report_shows(
     assert {row["lag_max"] for row in hours if not row["topic"]} == {GROUP_LAG}
 
 
-def test_the_lag_of_a_group_is_that_of_all_its_partitions_together(spark: SparkSession) -> None:
-    """At each commit, of the others the last one that is known: as the objective of a ConsumerGroup counts."""
+def test_the_lag_of_a_group_is_the_sum_over_its_partitions(spark: SparkSession) -> None:
+    """At a commit, the last known lag of each other partition counts, as in a ConsumerGroup's objective."""
     commits = [
         ("one", "a", 0, 10, 40, 2.0, 7, 0),
         ("two", "a", 0, 11, 5, 1.0, 7, 1),
@@ -88,7 +86,7 @@ def test_the_lag_of_a_group_is_that_of_all_its_partitions_together(spark: SparkS
     assert sorted(tuple(row) for row in days) == [("one", 0, 5, 79, 3.0, 1), ("two", 0, 1, 5, 1.0, 0)]
 
 
-def test_a_lag_that_nobody_knows_is_in_no_hour_and_no_largest(spark: SparkSession) -> None:
+def test_an_unknown_lag_is_in_no_hour_and_in_no_maximum(spark: SparkSession) -> None:
     commits = [
         ("one", "a", 0, 5, None, None, 7, 0),
         ("one", "a", 1, 6, 7, 2.0, 7, 1),

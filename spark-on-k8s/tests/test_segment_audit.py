@@ -1,4 +1,4 @@
-"""One segment against its indexes and against itself: what is damaged is named by file and byte. No Spark runs here."""
+"""One segment checked against its indexes and itself: damage is named by file and byte. No Spark runs here."""
 
 import gzip
 import os
@@ -35,7 +35,7 @@ Told = tuple[str, int, str, int | None, int | None]
 
 
 def told(log_dir: Path, *, deep: bool = False, compacted: str = "", broker: int = 1) -> list[Told]:
-    """What a read of all segments finds."""
+    """Return the problems that a read of all segments finds."""
     reader = SegmentReader([f"{broker}:{log_dir}"], [""], [compacted], deep)
     rows = [row for task in reader.partitions() for some in reader.read(task) for row in some.to_pylist()]
     return [
@@ -50,7 +50,7 @@ def patched(segment: int, suffix: str, position: int, data: bytes) -> Callable[[
 
 
 def cut(segment: int, suffix: str, count: int) -> Callable[[MadeReplica], object]:
-    """So many bytes off the end."""
+    """Return a function that cuts this many bytes from the end of a file."""
 
     def act(replica: MadeReplica) -> None:
         path = replica.file(segment, suffix)
@@ -60,7 +60,7 @@ def cut(segment: int, suffix: str, count: int) -> Callable[[MadeReplica], object
 
 
 def as_folder(replica: MadeReplica) -> None:
-    """A disk that gives an error would need one; a folder gives one, too."""
+    """Put a folder in the place of the log: reading it fails as on a bad disk."""
     replica.file(20, ".log").unlink()
     replica.file(20, ".log").mkdir()
 
@@ -107,7 +107,7 @@ def test_damage_is_named_by_file_and_byte(
     assert told(tmp_path)[:1] == [expected]
 
 
-def test_whole_logs_have_nothing_wrong_and_every_batch_is_read(tmp_path: Path) -> None:
+def test_undamaged_logs_have_no_problem_and_every_batch_is_read(tmp_path: Path) -> None:
     write_log_dir(tmp_path, 1, [FLIGHTS, ("orders-2024", 11)])
     reader = SegmentReader([f"1:{tmp_path}"], [""], [""], True)
     rows = [row for task in reader.partitions() for some in reader.read(task) for row in some.to_pylist()]
@@ -118,7 +118,7 @@ def test_whole_logs_have_nothing_wrong_and_every_batch_is_read(tmp_path: Path) -
     assert [row["base_offset"] for row in rows[:12]] == list(range(0, 60, RECORDS))
 
 
-def test_after_something_that_is_no_batch_the_read_goes_on_where_the_index_knows_one(tmp_path: Path) -> None:
+def test_the_read_continues_after_damage_at_the_next_batch_that_the_index_knows(tmp_path: Path) -> None:
     replica = write_log_dir(tmp_path, 1, [FLIGHTS])[FLIGHTS]
     replica.patch(20, ".log", SIZE + 16, b"\0")
     replica.patch(20, ".log", 3 * SIZE + 80, b"?")
@@ -129,14 +129,14 @@ def test_after_something_that_is_no_batch_the_read_goes_on_where_the_index_knows
 
 
 @pytest.mark.parametrize("tail", [b"\0" * 1000, batch(60)[:100], batch(60)[:30]])
-def test_what_is_being_written_is_no_damage(tmp_path: Path, tail: bytes) -> None:
+def test_a_batch_that_is_being_written_is_no_damage(tmp_path: Path, tail: bytes) -> None:
     replica = write_log_dir(tmp_path, 1, [FLIGHTS])[FLIGHTS]
     path = replica.file(40, ".log")
     path.write_bytes(path.read_bytes() + tail)
     assert told(tmp_path) == []
 
 
-def test_the_space_that_kafka_keeps_in_active_indexes_is_no_damage(tmp_path: Path) -> None:
+def test_preallocated_space_in_kafkas_active_indexes_is_no_damage(tmp_path: Path) -> None:
     replica = write_log_dir(tmp_path, 1, [FLIGHTS])[FLIGHTS]
     for suffix in (".index", ".timeindex"):
         path = replica.file(40, suffix)
@@ -144,14 +144,14 @@ def test_the_space_that_kafka_keeps_in_active_indexes_is_no_damage(tmp_path: Pat
     assert told(tmp_path) == []
 
 
-def test_one_index_entry_for_several_batches_as_kafkas_followers_write_it_is_no_damage(tmp_path: Path) -> None:
+def test_an_index_entry_for_several_batches_is_no_damage(tmp_path: Path) -> None:
     replica = write_log_dir(tmp_path, 1, [FLIGHTS])[FLIGHTS]
     replica.file(20, ".index").write_bytes(struct.pack(">ii", 19, SIZE))
     replica.file(20, ".timeindex").write_bytes(struct.pack(">qi", FIRST_MS + 39, 19))
     assert told(tmp_path) == []
 
 
-def test_segments_that_vanish_while_they_are_read_are_no_damage(tmp_path: Path) -> None:
+def test_a_segment_that_is_deleted_during_the_read_is_no_damage(tmp_path: Path) -> None:
     replica = write_log_dir(tmp_path, 1, [FLIGHTS])[FLIGHTS]
     reader = SegmentReader([f"1:{tmp_path}"], [""], [""], False)
     first = reader.partitions()[0]
@@ -160,7 +160,7 @@ def test_segments_that_vanish_while_they_are_read_are_no_damage(tmp_path: Path) 
     assert [row["problem"] for some in reader.read(first) for row in some.to_pylist()] == [GONE]
 
 
-def test_compacted_topics_have_gaps(tmp_path: Path) -> None:
+def test_gaps_are_no_damage_in_a_compacted_topic(tmp_path: Path) -> None:
     folder = tmp_path / "flights-0"
     folder.mkdir()
     write_log_dir(tmp_path, 1, [])
@@ -171,8 +171,10 @@ def test_compacted_topics_have_gaps(tmp_path: Path) -> None:
     assert told(tmp_path) == []
 
 
-def test_a_finding_counts_when_the_files_stand_still(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The segment is compacted between the reads of its index and of its log: a second look finds it whole."""
+def test_a_problem_counts_only_if_the_files_did_not_change_during_the_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The segment is compacted between the reads of its index and of its log; a second read finds no damage."""
     replica = write_log_dir(tmp_path, 1, [FLIGHTS])[FLIGHTS]
     whole = segment_source._whole
     swaps: list[object] = []
@@ -188,10 +190,10 @@ def test_a_finding_counts_when_the_files_stand_still(tmp_path: Path, monkeypatch
     assert swaps
 
 
-def test_a_closed_segment_that_a_truncation_makes_the_last_one_may_have_a_torn_end(
+def test_a_torn_end_of_a_segment_is_no_damage_after_a_truncation(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A follower cuts its log between the reads of an index and of its log, and is written to again."""
+    """A follower truncates its log between the reads of the index and the log, and appends again."""
     replica = write_log_dir(tmp_path, 1, [FLIGHTS])[FLIGHTS]
     whole = segment_source._whole
 
@@ -209,8 +211,8 @@ def test_a_closed_segment_that_a_truncation_makes_the_last_one_may_have_a_torn_e
     assert told(tmp_path) == [(GONE, 40, ".log", 0, None)]
 
 
-def test_a_batch_that_is_torn_before_others_is_damage_also_above_the_recovery_point(tmp_path: Path) -> None:
-    """The index knows a batch behind it, so it is not what is being written."""
+def test_a_torn_batch_before_other_batches_is_damage_even_above_the_recovery_point(tmp_path: Path) -> None:
+    """The index knows a later batch, so this one is not being written."""
     replica = write_log_dir(tmp_path, 1, [FLIGHTS])[FLIGHTS]
     write_offsets(tmp_path, {FLIGHTS: 40})
     replica.patch(40, ".log", SIZE + 8, struct.pack(">i", 1 << 20))
@@ -236,8 +238,8 @@ def test_many_batches_with_bad_records_are_one_hundred_problems_and_a_summary(tm
     assert [each[0] for each in told(tmp_path, deep=True)] == [kinds.BAD_RECORDS] * 101
 
 
-def test_a_folder_and_a_checkpoint_that_cannot_be_read_are_told_and_the_rest_is_read(tmp_path: Path) -> None:
-    """Without high watermarks no replicas are compared: nobody must take that for fine."""
+def test_unreadable_folders_and_checkpoints_are_reported_and_the_rest_is_read(tmp_path: Path) -> None:
+    """Without high watermarks no replicas are compared, so the result must not look fine."""
     write_log_dir(tmp_path, 1, [FLIGHTS])
     loop = tmp_path / "flights-1"
     loop.symlink_to(loop)
@@ -259,11 +261,11 @@ def test_a_folder_and_a_checkpoint_that_cannot_be_read_are_told_and_the_rest_is_
     [
         ("00000000000000000020.log.cleaned", 100, True),
         ("00000000000000000020.index.swap", 100, True),
-        ("00000000000000000020.log.deleted", 0, True),  # Another segment stands in its place.
-        ("00000000000000000040.log.deleted", 40, True),  # One before it has its records now, too.
-        ("00000000000000000040.log.deleted", 60, False),  # The round has ended.
-        ("00000000000000000010.log.deleted", 0, False),  # Retention.
-        ("00000000000000000080.log.deleted", 0, False),  # A truncation.
+        ("00000000000000000020.log.deleted", 0, True),  # Another segment has replaced it.
+        ("00000000000000000040.log.deleted", 40, True),  # The segment before it has its records now.
+        ("00000000000000000040.log.deleted", 60, False),  # The compaction has ended.
+        ("00000000000000000010.log.deleted", 0, False),  # Retention deletes it.
+        ("00000000000000000080.log.deleted", 0, False),  # A truncation deletes it.
         ("00000000000000000020.log", 0, False),
     ],
 )
@@ -271,10 +273,10 @@ def test_files_show_that_a_partition_is_being_compacted(name: str, clean_until: 
     assert is_being_cleaned(["00000000000000000020.log", name], [20, 60], clean_until) is expected
 
 
-def test_an_index_whose_log_was_removed_a_moment_before_is_no_stray(
+def test_an_index_of_a_segment_that_is_being_deleted_is_no_stray(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A broker deletes a segment: between two looks its index goes, too. One that stays is a stray."""
+    """A broker deletes the log first and its index between two looks; an index that stays is a stray."""
     replica = write_log_dir(tmp_path, 1, [FLIGHTS])[FLIGHTS]
     for segment in (0, 20):
         replica.file(segment, ".log").unlink()
@@ -293,7 +295,7 @@ def test_an_index_whose_log_was_removed_a_moment_before_is_no_stray(
 
 
 def test_records_from_before_1970_are_no_damage(tmp_path: Path) -> None:
-    """The newest of the batch is of 5 ms before."""
+    """The newest record of the batch has the timestamp -5 ms."""
     folder = tmp_path / "flights-0"
     folder.mkdir()
     write_log_dir(tmp_path, 1, [])
@@ -319,7 +321,7 @@ CODECS: list[tuple[int, Callable[[bytes], Any]]] = [
 
 
 @pytest.mark.parametrize(("codec", "compress"), CODECS)
-def test_a_deep_audit_looks_into_records_of_every_codec(
+def test_a_deep_audit_reads_the_records_of_every_codec(
     tmp_path: Path, codec: int, compress: Callable[[bytes], bytes]
 ) -> None:
     folder = tmp_path / "flights-0"

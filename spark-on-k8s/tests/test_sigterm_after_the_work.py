@@ -1,4 +1,4 @@
-"""SIGTERM between a job's result and the end of its process, as when a node is drained while Spark stops."""
+"""SIGTERM after a job's result and before its process ends, as when a node is drained while Spark stops."""
 
 import os
 import signal
@@ -16,24 +16,24 @@ from barnabas_jobs.planning.progress import Amount, Seen
 
 
 class Options(msgspec.Struct):
-    """None."""
+    """The job has no options."""
 
 
 class Result(msgspec.Struct):
-    """Of a job that does nothing."""
+    """The result of a job that does nothing."""
 
     fine: bool = True
     records: int = 7
 
 
 class StoppingSession:
-    """Is told to end while it stops."""
+    """A session that sends SIGTERM to the process while it stops."""
 
     def stop(self) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
 
 
-def test_a_run_whose_work_is_done_ends_well_though_it_is_told_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sigterm_after_the_work_is_done_does_not_fail_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     module: Any = SimpleNamespace(Options=Options, run=lambda _spark, _options: Result())
     monkeypatch.setitem(sys.modules, "quick_job", module)
     monkeypatch.setitem(JOBS, "quick", Job("quick_job", "nothing"))

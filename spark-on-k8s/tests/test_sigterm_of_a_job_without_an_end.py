@@ -1,4 +1,4 @@
-"""How a job ends that goes on until somebody ends it (SIGTERM, Ctrl-C): it was not done, so Kubernetes tries again."""
+"""The end of a job that runs until SIGTERM or Ctrl-C: its exit code makes Kubernetes run it again."""
 
 import json
 import os
@@ -23,11 +23,11 @@ COMMAND = ["run", "endless", "--master", "local[1]"]
 
 
 class Options(msgspec.Struct):
-    """None."""
+    """The job has no options."""
 
 
 class Result(msgspec.Struct):
-    """How many records a job committed before it was told to end."""
+    """The number of records that the job committed before a signal ended it."""
 
     records: int
     ended_by: SignalName | None
@@ -36,7 +36,7 @@ class Result(msgspec.Struct):
 
 @pytest.fixture
 def told(monkeypatch: pytest.MonkeyPatch) -> list[signal.Signals]:
-    """The signals that the job `endless` gets, one after the other."""
+    """The list of signals that the job `endless` gets in turn."""
     signals: list[signal.Signals] = []
 
     def run_until_told(_spark: object, _options: object) -> Result:
@@ -58,7 +58,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> list[signal.Signals]:
 @pytest.mark.parametrize(
     ("sent", "code"), [("SIGTERM", 143), ("SIGINT", 130), ("SIGTERM SIGTERM", 143), ("SIGTERM SIGINT", 143)]
 )
-def test_a_signal_is_its_exit_code_and_its_result_tells_how_far_it_came(
+def test_a_signal_gives_its_exit_code_and_a_result_with_the_committed_records(
     told: list[signal.Signals], sent: str, code: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     told += [signal.Signals[name] for name in sent.split()]
@@ -69,7 +69,7 @@ def test_a_signal_is_its_exit_code_and_its_result_tells_how_far_it_came(
     assert f"barnabas jobs: {first} ended the job; the next run continues after the last commit\n" in said.err
 
 
-def test_a_failure_after_it_went_well_for_long_has_an_exit_code_of_its_own(
+def test_a_late_failure_has_its_own_exit_code(
     told: list[signal.Signals], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def fails(*_: object) -> None:
@@ -81,7 +81,7 @@ def test_a_failure_after_it_went_well_for_long_has_an_exit_code_of_its_own(
     assert "barnabas jobs: no broker answered\n" in capsys.readouterr().err
 
 
-def test_who_sets_the_event_himself_hears_that_the_job_is_done() -> None:
+def test_a_job_stopped_by_its_event_ends_with_exit_code_0() -> None:
     event = threading.Event()
     with until_signal(event) as stopping:
         event.set()
@@ -89,7 +89,7 @@ def test_who_sets_the_event_himself_hears_that_the_job_is_done() -> None:
     assert run.ending_of(Result(7, stopping.ended_by), Options()).exit == 0
 
 
-def test_a_thread_that_gets_no_signals_leaves_them_to_the_main_one() -> None:
+def test_a_job_in_another_thread_leaves_the_signal_handlers_alone() -> None:
     before = signal.getsignal(signal.SIGTERM)
     seen: list[object] = []
 

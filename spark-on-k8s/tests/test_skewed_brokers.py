@@ -1,4 +1,4 @@
-"""`skew` of three real brokers of which one has all: its plan, carried out, makes them even, and no record is lost."""
+"""`skew` on three real brokers, one with all replicas: its plan makes them even, and no record is lost."""
 
 import json
 import os
@@ -51,7 +51,7 @@ def test_the_plan_makes_brokers_and_log_dirs_even(spark: SparkSession, tmp_path:
 
 
 def fill(client: StockClient) -> dict[int, list[bytes]]:
-    """A topic on broker 0 alone; what was written to it."""
+    """Make a topic on broker 0 alone; return the values written to each partition."""
     new = NewTopic("skewed", PARTITIONS, replica_assignment=[[0]] * PARTITIONS)
     client.admin.create_topics([new])["skewed"].result(PATIENCE_S)
     written = {number: [os.urandom(RECORD_BYTES) for _ in range(RECORDS)] for number in range(PARTITIONS)}
@@ -61,7 +61,7 @@ def fill(client: StockClient) -> dict[int, list[bytes]]:
 
 
 def carry_out(cluster: BarnabasCluster, plan: Reassignment) -> None:
-    """As kafka-reassign-partitions does: first where replicas shall be made, then who shall have them."""
+    """Do what kafka-reassign-partitions does: first set the log dirs, then the replicas."""
     admin: Any = KafkaAdminClient(bootstrap_servers=cluster.bootstrap.split(","))
     try:
         admin.alter_replica_log_dirs(
@@ -81,12 +81,12 @@ def carry_out(cluster: BarnabasCluster, plan: Reassignment) -> None:
 
 
 def brokers_bytes(cluster: BarnabasCluster) -> list[int]:
-    """By broker, what its log dirs have now."""
+    """Return the bytes in the log dirs of each broker."""
     found = placement_of(cluster.bootstrap)
     return [sum(size for each, size in dir_bytes(found).items() if each.broker == broker) for broker in range(3)]
 
 
-def test_where_no_broker_answers_the_job_says_so() -> None:
+def test_skew_fails_with_the_bootstrap_address_if_no_broker_answers() -> None:
     with pytest.raises(
         JobFailed, match=r"bootstrap=127\.0\.0\.1:1: brokers do not report the replicas in their log dirs"
     ):

@@ -1,4 +1,4 @@
-"""What users are told where Spark fails. No Spark runs here."""
+"""Error messages for users if Spark fails. No Spark runs here."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -20,15 +20,15 @@ from barnabas_jobs.spark.records import reading
         ConnectionRefusedError(111, "no"),
     ],
 )
-def test_a_java_process_that_has_ended_is_told(error: Exception) -> None:
-    """The first call that it does not answer, and those after it, as of contexts that end."""
+def test_the_end_of_sparks_java_process_is_reported(error: Exception) -> None:
+    """The first call without an answer fails like this, and so do later calls while contexts are closed."""
     told = "archiving flights: Spark's Java process has ended; .* OutOfMemoryError, set --conf spark.driver"
     with pytest.raises(JobFailed, match=told), spark_failures("archiving flights"):
         raise error
 
 
-def test_settings_that_cannot_be_put_back_hide_no_failure() -> None:
-    """Those of a Spark that is gone. A continuous archive that failed late has its exit code by its failure."""
+def test_a_failure_to_restore_spark_settings_does_not_hide_the_first_failure() -> None:
+    """Spark may be gone. The exit code of a continuous archive that failed late depends on the first failure."""
 
     class Conf(dict[str, str]):
         def set(self, name: str, value: str) -> None:
@@ -42,7 +42,7 @@ def test_settings_that_cannot_be_put_back_hide_no_failure() -> None:
         raise JobFailedLate("Java has ended")
 
 
-def test_too_little_memory_is_told() -> None:
+def test_too_little_memory_is_reported_with_the_setting() -> None:
     with (
         pytest.raises(JobFailed, match="Java has too little memory; set --conf"),
         spark_failures("archiving flights"),

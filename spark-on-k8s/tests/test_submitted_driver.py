@@ -1,4 +1,4 @@
-"""What a driver's pod runs that `spark-submit` made, of the arguments that Spark gives it."""
+"""The command in a driver's pod that `spark-submit` made, with the arguments that Spark adds."""
 
 import json
 import os
@@ -19,7 +19,7 @@ OF_SPARK += ["--class", "org.apache.spark.deploy.PythonRunner", "local:///opt/ba
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[Request]:
-    """The runs that the command would begin, and the environment without what the submission left there."""
+    """The list of runs that the command begins; the test's environment has no variables of a submission."""
     requests: list[Request] = []
 
     def run_job(request: Request, _: DriverPod | None) -> Ending:
@@ -30,7 +30,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Request]:
     return requests
 
 
-def test_it_runs_the_job_that_comes_after_what_spark_says(
+def test_the_driver_runs_the_job_named_after_sparks_arguments(
     asked: list[Request], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     environment = {**dict.fromkeys(OF_SUBMISSION, "x"), "SPARK_HOME": "/opt/spark"}
@@ -44,13 +44,17 @@ def test_it_runs_the_job_that_comes_after_what_spark_says(
 
 
 @pytest.mark.parametrize("words", [[], ["list"], ["executor"], ["driver", *OF_SPARK]])
-def test_nothing_but_a_job_is_run(words: list[str], asked: list[Request], capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_driver_refuses_other_commands_than_run(
+    words: list[str], asked: list[Request], capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main([*OF_SPARK, *words]) == EXIT_USAGE
     assert "allowed: `run` and its arguments" in capsys.readouterr().err
     assert not asked
 
 
-def test_how_it_ends_is_told_to_the_pod(asked: list[Request], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_result_of_a_run_is_written_to_the_termination_log(
+    asked: list[Request], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     log = tmp_path / "termination-log"
     pod = DriverPod("http://nowhere", tmp_path, log)
     monkeypatch.setattr(DriverPod, "here", lambda _: pod)
@@ -59,22 +63,22 @@ def test_how_it_ends_is_told_to_the_pod(asked: list[Request], monkeypatch: pytes
     assert len(asked) == 1
 
 
-def test_a_driver_that_is_ended_before_its_job_begins_says_so(
+def test_sigterm_before_the_job_begins_is_reported(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """While it loads the job, which takes seconds, the log is empty: nobody would know why it ended."""
+    """Loading the job takes seconds and logs nothing, so without the message the reason would be unknown."""
 
     def ended(_: Request, __: DriverPod | None) -> Ending:
         os.kill(os.getpid(), signal.SIGTERM)
-        return Ending(exit=0, message="nobody ended it")
+        return Ending(exit=0, message="SIGTERM did not end it")
 
     monkeypatch.setattr(command, "run_job", ended)
     log = tmp_path / "termination-log"
     monkeypatch.setattr(DriverPod, "here", lambda _: DriverPod("http://nowhere", tmp_path, log))
-    before = signal.signal(signal.SIGTERM, lambda *_: None)  # Else it would end the tests.
+    before = signal.signal(signal.SIGTERM, lambda *_: None)  # SIGTERM would end the tests.
     try:
         assert main([*OF_SPARK, "run", "archive", "--option=topic=t", "--jars=/j"]) == EXIT_TERMINATED
-        assert signal.getsignal(signal.SIGTERM) not in (signal.SIG_DFL, signal.SIG_IGN), "as it was before"
+        assert signal.getsignal(signal.SIGTERM) not in (signal.SIG_DFL, signal.SIG_IGN), "the handler must be restored"
     finally:
         signal.signal(signal.SIGTERM, before)
     assert json.loads(log.read_text())["message"].startswith("SIGTERM ended the job")

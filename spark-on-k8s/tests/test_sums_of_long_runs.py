@@ -1,4 +1,4 @@
-"""A run that goes on for months keeps sums of what it has done, and nothing of each commit or each job of Spark's."""
+"""A run of months keeps sums of its work, and no object for each commit or each Spark job."""
 
 import gc
 import sys
@@ -25,7 +25,7 @@ BATCHES = 20
 RECORDS = 5
 TOPIC = Topic("flights", "id", [0])
 RETAINED = 100
-"""How many jobs Spark tells of (`app/session.py`)."""
+"""The number of jobs that Spark reports (`app/session.py`)."""
 ARCHIVING = Phase("archiving", None)
 
 
@@ -34,7 +34,7 @@ def entries() -> int:
     return sum(isinstance(each, Entry) for each in gc.get_objects())
 
 
-def test_a_stream_keeps_no_entry_of_what_it_has_committed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stream_keeps_no_ledger_entries_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def write(_job: Run, number: int, _records: object) -> Written:
         first = number * RECORDS
         return Written([DataFile(f"data/a/{number}/x", 10)], {0: Counted(RECORDS, first, first + RECORDS - 1, 1)})
@@ -46,7 +46,7 @@ def test_a_stream_keeps_no_entry_of_what_it_has_committed(tmp_path: Path, monkey
     committed = Committed(0, {0: 0})
     job = Run(nothing, brokers, folder, TOPIC, None, lambda: 0.0)
     stream = archive_stream.Stream(job, threading.Event(), committed, nothing)
-    monkeypatch.setattr(archive_stream, "write", write)  # Spark's part.
+    monkeypatch.setattr(archive_stream, "write", write)  # Spark would do this.
     before = entries()
     for number in range(BATCHES):
         stream._batch(nothing, number)
@@ -61,7 +61,7 @@ def job(number: int, *, ended: bool = True, phase: Phase = ARCHIVING) -> SparkJo
 
 
 def after(sums: JobSums, jobs: int) -> Seen:
-    """So many jobs that ended one after the other, as Spark told of them."""
+    """Return what is seen after this many jobs that Spark reported one after the other."""
     seen = sums.seen([], [])
     for number in range(jobs):
         seen = sums.seen([job(number)], range(max(0, number - RETAINED), number + 1))
@@ -72,7 +72,7 @@ def size(sums: JobSums) -> int:
     return sum(sys.getsizeof(each) for each in vars(sums).values())
 
 
-def test_jobs_of_spark_that_have_ended_are_sums() -> None:
+def test_finished_spark_jobs_are_kept_as_sums() -> None:
     few, many = JobSums(), JobSums()
     after(few, 3 * RETAINED)
     seen = after(many, 100 * RETAINED)
@@ -84,7 +84,7 @@ def test_jobs_of_spark_that_have_ended_are_sums() -> None:
     )
 
 
-def test_a_job_counts_once_while_it_runs_and_when_it_has_ended() -> None:
+def test_a_spark_job_counts_once_while_it_runs_and_after_it_has_ended() -> None:
     sums = JobSums()
     assert sums.seen([job(0, ended=False)], [0]).records.done == 10
     assert not sums.has(0)
@@ -93,11 +93,11 @@ def test_a_job_counts_once_while_it_runs_and_when_it_has_ended() -> None:
     assert sums.seen([], [0]).stages == Amount(2, 3)
 
 
-def test_the_phase_is_that_of_the_last_job_that_has_a_name() -> None:
+def test_the_phase_is_that_of_the_last_spark_job_with_a_name() -> None:
     sums, counting = JobSums(), Phase("counting", 40)
     assert sums.seen([], []).phase == "starting"
     assert sums.seen([job(0, phase=UNNAMED)], [0]).phase == "running"
     assert sums.seen([job(1), job(2, phase=UNNAMED, ended=False)], [0, 1, 2]).phase == "archiving"
     seen = sums.seen([job(2, phase=UNNAMED), job(3, phase=counting, ended=False)], [1, 2, 3])
     assert (seen.phase, seen.records) == ("counting", Amount(10, 40))
-    assert sums.seen([job(3, phase=counting), job(4)], [2, 3, 4]).records == Amount(20, None), "with that of job 1"
+    assert sums.seen([job(3, phase=counting), job(4)], [2, 3, 4]).records == Amount(20, None), "job 1 counts"

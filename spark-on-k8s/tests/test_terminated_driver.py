@@ -1,4 +1,4 @@
-"""`barnabas jobs run` that is told to end (SIGTERM): it stops Spark, says so, and what it had committed counts."""
+"""`barnabas jobs run` after SIGTERM: it stops Spark and says so, and keeps what it had committed."""
 
 import os
 import signal
@@ -16,12 +16,12 @@ from harness.server_process import bound_to_us
 
 RECORDS = 300
 COMMITS_SECONDS_MAX = 300.0
-"""A driver on a busy machine starts slowly."""
+"""A driver starts slowly on a busy machine."""
 
 
 @pytest.mark.slow
 @pytest.mark.soak(only=True)
-def test_a_run_that_is_told_to_end_stops_spark_and_keeps_what_it_committed(
+def test_a_run_that_gets_sigterm_stops_spark_and_keeps_its_commits(
     spark: SparkSession, world: World, tmp_path: Path
 ) -> None:
     world.make()

@@ -1,4 +1,4 @@
-"""A report of many topics: what is wrong with one is told, and the others are read. No Spark runs here."""
+"""A report of many topics names those that cannot be read, and reads the others. No Spark runs here."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -30,7 +30,7 @@ def names(world: World) -> list[str]:
     return names
 
 
-def test_a_topic_that_is_deleted_before_or_while_it_is_read_is_told_of_and_the_others_are_read(
+def test_topics_deleted_before_or_during_the_read_are_reported_and_the_others_are_read(
     world: World, names: list[str]
 ) -> None:
     def read(topic: Topic, ranges: Sequence[OffsetRange]) -> int:
@@ -47,7 +47,7 @@ def test_a_topic_that_is_deleted_before_or_while_it_is_read_is_told_of_and_the_o
     ]
 
 
-def test_a_topic_whose_oldest_records_go_while_it_is_read_is_read_again(world: World, names: list[str]) -> None:
+def test_a_topic_that_loses_its_oldest_records_during_the_read_is_read_again(world: World, names: list[str]) -> None:
     tries: list[int] = []
     world.topic = names[0]
 
@@ -62,9 +62,7 @@ def test_a_topic_whose_oldest_records_go_while_it_is_read_is_read_again(world: W
     assert tries == [4, 1]
 
 
-def test_a_topic_that_cannot_be_read_for_another_reason_is_no_topic_that_is_gone(
-    world: World, names: list[str]
-) -> None:
+def test_a_topic_that_fails_for_another_reason_is_not_reported_as_deleted(world: World, names: list[str]) -> None:
     tries: list[str] = []
 
     def read(topic: Topic, ranges: Sequence[OffsetRange]) -> int:
@@ -75,10 +73,10 @@ def test_a_topic_that_cannot_be_read_for_another_reason_is_no_topic_that_is_gone
 
     reports, unread = read_in_turn(Cluster(world.bootstrap), names, read)
     assert (reports, unread) == ([4, 4], [Unread(topic=names[1], why="a task failed", is_gone=False)])
-    assert tries == names, "each once"
+    assert tries == names, "each topic must be read once"
 
 
-def test_where_no_topic_can_be_read_the_job_fails_with_what_the_first_one_said(world: World, names: list[str]) -> None:
+def test_the_job_fails_with_the_first_error_if_no_topic_can_be_read(world: World, names: list[str]) -> None:
     def read(topic: Topic, _: Sequence[OffsetRange]) -> int:
         raise JobFailed(f"{topic.name} is bad")
 
@@ -87,7 +85,7 @@ def test_where_no_topic_can_be_read_the_job_fails_with_what_the_first_one_said(w
 
 
 class Brokers:
-    """Three topics, of which the second has a partition without a leader; they answer so many questions about it."""
+    """Three topics, the second of them with a partition without a leader; `has` fails after some answers."""
 
     def __init__(self, answers: int = 100) -> None:
         self.answers = answers
@@ -96,7 +94,7 @@ class Brokers:
         return Topic(name, "id", [0, 1], (1,) if name == "b" else ())
 
     def bounds(self, topic: Topic) -> dict[int, Bounds]:
-        assert not topic.leaderless, "they would not answer for 30 s"
+        assert not topic.leaderless, "brokers would not answer this for 30 s"
         return {0: Bounds(0, 2), 1: Bounds(1, 4)}
 
     def has(self, _: str) -> bool:
@@ -106,7 +104,7 @@ class Brokers:
         return True
 
 
-def test_a_topic_without_a_leader_is_told_of_at_once() -> None:
+def test_a_topic_without_a_leader_is_reported_without_waiting() -> None:
     brokers: Any = Brokers()
     reports, unread = read_in_turn(brokers, ["a", "b", "c"], offsets)
     why = "topic=b: the partitions 1 have no leader"
@@ -114,13 +112,13 @@ def test_a_topic_without_a_leader_is_told_of_at_once() -> None:
     assert records_of(brokers, ["a", "b", "c"]) == 10
 
 
-def test_where_no_broker_answers_any_more_nothing_is_wrong_with_the_topic() -> None:
+def test_an_unreachable_cluster_is_not_reported_as_an_unreadable_topic() -> None:
     brokers: Any = Brokers(answers=0)
     with pytest.raises(JobFailed, match="no broker answered"):
         read_in_turn(brokers, ["a", "b", "c"], offsets)
 
 
-def test_the_page_names_what_could_not_be_read() -> None:
+def test_the_page_names_topics_that_could_not_be_read() -> None:
     page = skew_page("", [], [], [], [], [Unread(topic="b", why="without a leader", is_gone=False)])
     assert "<td>b</td><td>without a leader</td>" in page
     assert "could not be read" not in skew_page("", [], [], [], [])

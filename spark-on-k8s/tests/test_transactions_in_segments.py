@@ -1,4 +1,4 @@
-"""Markers of transactions in a segment, and its `.txnindex` against them. No Spark runs here."""
+"""Transaction markers in a segment, and its `.txnindex` checked against them. No Spark runs here."""
 
 import struct
 from pathlib import Path
@@ -33,7 +33,7 @@ def written(offset: int, producer_id: int) -> bytes:
 
 
 def with_transactions(folder: Path, *entries: tuple[int, int, int, int, int], last: int = COMMIT) -> MadeReplica:
-    """A log whose middle segment has an aborted transaction, and one that ends with `last`."""
+    """Make a log whose middle segment has an aborted transaction and one that ends with the marker `last`."""
     made = write_log_dir(folder, 1, [FLIGHTS])[FLIGHTS]
     batches = [written(20, 7), marker(25, 7, ABORT), written(26, 8), marker(31, 8, last), batch(32, 3, count=8)]
     write_segment(made.folder, batches, SEGMENT)
@@ -47,7 +47,7 @@ def told(log_dir: Path, *, compacted: str = "") -> Told:
     return [(row["problem"], row["base_offset"]) for row in rows if row["problem"] is not None]
 
 
-def test_a_segment_whose_index_has_its_aborted_transactions_is_whole(tmp_path: Path) -> None:
+def test_an_index_that_has_the_segments_aborted_transactions_is_no_damage(tmp_path: Path) -> None:
     with_transactions(tmp_path, WHOLE)
     assert told(tmp_path) == []
 
@@ -65,7 +65,7 @@ def test_a_segment_whose_index_has_its_aborted_transactions_is_whole(tmp_path: P
     ],
     ids=["lacks it", "version", "producer", "committed", "twice", "begins too late", "stable too far"],
 )
-def test_an_entry_that_contradicts_the_markers_is_named(
+def test_an_index_entry_that_contradicts_the_markers_is_reported(
     tmp_path: Path, entries: list[tuple[int, int, int, int, int]], offset: int
 ) -> None:
     with_transactions(tmp_path, *entries)
@@ -73,19 +73,19 @@ def test_an_entry_that_contradicts_the_markers_is_named(
     assert told(tmp_path, compacted="flights") == []
 
 
-def test_a_torn_index_is_named_in_a_closed_segment(tmp_path: Path) -> None:
+def test_a_torn_transaction_index_of_a_closed_segment_is_reported(tmp_path: Path) -> None:
     file = with_transactions(tmp_path, WHOLE).file(SEGMENT, ".txnindex")
     file.write_bytes(file.read_bytes() + b"\0\0\0")
     assert told(tmp_path) == [(TRANSACTION_INDEX_DAMAGED, None)]
 
 
-def test_a_marker_that_says_neither_is_named(tmp_path: Path) -> None:
+def test_a_marker_that_is_neither_commit_nor_abort_is_reported(tmp_path: Path) -> None:
     with_transactions(tmp_path, WHOLE, last=OTHER)
     assert told(tmp_path) == [(BAD_MARKER, 31)]
 
 
 @pytest.mark.slow
-def test_what_a_broker_writes_is_whole(tmp_path: Path) -> None:
+def test_a_transaction_index_written_by_a_broker_has_no_damage(tmp_path: Path) -> None:
     server = broker_for_jobs(tmp_path)
     server.start()
     try:

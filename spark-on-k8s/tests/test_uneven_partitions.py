@@ -1,4 +1,4 @@
-"""Topics of which one partition has most records: how `archive` and `restore` share them out over tasks."""
+"""Topics with most records in one partition: how `archive` and `restore` divide them among tasks."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -31,7 +31,7 @@ def test_a_long_partition_is_archived_by_several_tasks(
     assert world.verify(spark).fine
 
 
-def test_each_partition_has_a_task_of_its_own_and_the_largest_begins_first(spark: SparkSession) -> None:
+def test_each_partition_has_its_own_task_and_the_largest_starts_first(spark: SparkSession) -> None:
     sizes = {0: 4, 2: 20, 4: 10}
     rows = [
         (partition, offset, None, 0, None, b"%d" % offset, None)
@@ -44,23 +44,21 @@ def test_each_partition_has_a_task_of_its_own_and_the_largest_begins_first(spark
 
 
 def of_task() -> Any:
-    """A writer that tells the number of its task, and how many records came in order."""
+    """Make a writer that yields its task's number, and the number of records that came in order."""
 
     def write(records: Iterable[Any], *, is_again: bool = False) -> Iterator[tuple[int, int, int]]:
         found = list(records)
         context = TaskContext.get()
         assert context is not None
         assert not is_again
-        assert all(row[4] == [] for row in found), (
-            "lists that are null cost Spark's Arrow writer a turn over all others"
-        )
+        assert all(row[4] == [] for row in found), "null lists make Spark's Arrow writer loop over all other lists"
         assert [row[:2] for row in found] == [(found[0][0], offset) for offset in range(len(found))]
         yield found[0][0], len(found), context.partitionId()
 
     return write
 
 
-def test_a_full_queue_of_the_producer_changes_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_producer_queue_loses_and_reorders_no_record(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(kafka_writer.PRODUCER, "queue.buffering.max.messages", 7)
     monkeypatch.setattr(kafka_writer, "POLLED", 20)
     world.make(1)

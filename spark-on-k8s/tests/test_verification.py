@@ -1,4 +1,4 @@
-"""The job `verify` finds what is not equal, and names it."""
+"""The job `verify` finds and names differences between an archive and a topic."""
 
 from typing import Any
 
@@ -15,8 +15,8 @@ from barnabas_jobs.planning.ranges import OffsetRange
 from barnabas_jobs.spark.records import in_ranges, of_topic, write_parquet
 
 
-def test_a_record_that_differs_is_named(spark: SparkSession, world: World) -> None:
-    """The other topic has another value at one offset, and one record less."""
+def test_verify_names_a_record_that_differs(spark: SparkSession, world: World) -> None:
+    """The other topic has another value at one offset, and one record fewer."""
     other = f"{world.topic}-other"
     world.make(1)
     world.make(1, topic=other)
@@ -32,8 +32,8 @@ def test_a_record_that_differs_is_named(spark: SparkSession, world: World) -> No
     assert by_order.differing_records == {verify.ONLY_IN_ARCHIVE: 1, verify.OTHER_CONTENT: 1}
 
 
-def test_a_topic_that_lost_its_last_records_is_not_equal(spark: SparkSession, world: World) -> None:
-    """As after an unclean election: what is left of it is what the archive has."""
+def test_verify_reports_a_topic_that_lost_its_last_records(spark: SparkSession, world: World) -> None:
+    """This happens after an unclean election: the remaining records equal the archived ones."""
     other = f"{world.topic}-other"
     world.make(1)
     world.make(1, topic=other)
@@ -46,14 +46,14 @@ def test_a_topic_that_lost_its_last_records_is_not_equal(spark: SparkSession, wo
     assert found.summary == "partition 0 of the topic ends at a lower offset than the archive"
 
 
-def test_ranges_of_thousands_of_partitions_are_one_table(spark: SparkSession) -> None:
-    """As a condition with a term for each partition they were too deep for the JVM's stack."""
+def test_ranges_of_thousands_of_partitions_are_joined_as_one_table(spark: SparkSession) -> None:
+    """A condition with one term for each partition was too deep for the JVM's stack."""
     ranges = [OffsetRange(partition, 1, 3) for partition in range(2000)]
     records = spark.range(4).selectExpr("1999 AS partition", "id AS offset", "'kept' AS value")
     assert in_ranges(records, ranges).collect() == records.where("offset IN (1, 2)").collect()
 
 
-def test_records_that_are_twice_in_the_archive_are_found(spark: SparkSession, world: World) -> None:
+def test_verify_reports_records_that_are_twice_in_the_archive(spark: SparkSession, world: World) -> None:
     world.make(1)
     world.write(10, 1)
     world.archive(spark)
@@ -69,10 +69,10 @@ def test_records_that_are_twice_in_the_archive_are_found(spark: SparkSession, wo
 
 
 @pytest.mark.parametrize("column", ["offset", "value"])
-def test_damage_of_what_the_topic_does_not_have_any_more_is_found(
+def test_verify_finds_a_flipped_bit_in_records_that_the_topic_no_longer_has(
     spark: SparkSession, world: World, column: str
 ) -> None:
-    """One bit, where the store has no checksums of its own, as S3 after years."""
+    """S3, for example, may flip a bit after years and has no checksums that Hadoop checks."""
     world.make(1)
     world.write(10, 1)
     world.archive(spark)
@@ -86,7 +86,7 @@ def test_damage_of_what_the_topic_does_not_have_any_more_is_found(
 
 
 def flip_a_bit(world: World, column: str) -> None:
-    """The last one of a column's only page."""
+    """Flip the last bit of a column's only page."""
     path = world.damage("data/**/*.parquet")
     group = pyarrow.parquet.ParquetFile(path).metadata.row_group(0)
     chunks = [group.column(number) for number in range(group.num_columns)]
@@ -98,8 +98,8 @@ def flip_a_bit(world: World, column: str) -> None:
     path.with_name(f".{path.name}.crc").unlink()
 
 
-def test_what_compaction_removed_since_is_told_and_no_fault(spark: SparkSession, world: World) -> None:
-    """As if: the other topic never had the record."""
+def test_verify_reports_records_removed_by_compaction_but_does_not_fail(spark: SparkSession, world: World) -> None:
+    """The other topic never had the record, which looks the same."""
     other = f"{world.topic}-other"
     world.make(1)
     world.make(1, topic=other, cleanup_policy="compact")
@@ -111,7 +111,7 @@ def test_what_compaction_removed_since_is_told_and_no_fault(spark: SparkSession,
     assert found.differing_records == {verify.ONLY_IN_ARCHIVE: 1}
 
 
-def test_an_archive_that_is_not_there_is_told(spark: SparkSession, world: World) -> None:
+def test_verify_fails_for_a_missing_or_empty_archive(spark: SparkSession, world: World) -> None:
     world.make(1)
     with pytest.raises(JobFailed, match="there is no archive, or it has no records"):
         world.verify(spark)
@@ -120,7 +120,7 @@ def test_an_archive_that_is_not_there_is_told(spark: SparkSession, world: World)
         world.verify(spark)
 
 
-def test_a_topic_that_is_made_again_during_a_run_has_lost_nothing(
+def test_verify_fails_if_the_topic_is_recreated_during_the_run(
     spark: SparkSession, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world.make(1)
