@@ -1,4 +1,4 @@
-"""`python -m bench`: runs the rows beside each other, or renders a saved run anew."""
+"""`python -m bench`: runs the rows beside each other, or renders a saved run again."""
 
 import argparse
 import os
@@ -78,7 +78,7 @@ def _reasons() -> dict[str, str]:
 
 
 def _render(run: RunResult, path: Path, prototype: Path) -> str:
-    """Writes PATH.md beside PATH.json; the page."""
+    """Write PATH.md beside PATH.json; return the page."""
     titles = {kind.name: kind.title for kind in peer_kinds(prototype).values()}
     page = report.markdown(run, [*all_rows(), *rows_before()], titles, _reasons())
     path.with_suffix(".md").write_text(page, encoding="utf-8")
@@ -139,7 +139,7 @@ def _measure(options: argparse.Namespace, path: Path, console: Console) -> RunRe
 
 @contextmanager
 def _stand(options: argparse.Namespace, limits: Limits, status: Status) -> Iterator[Stand]:
-    """What it started is ended, and its files are removed, at the end."""
+    """Yield the means of a run; at the end, stop what was started and remove its files."""
     folder = Path(tempfile.mkdtemp(prefix="barnabas-bench-"))
     before = sources_of(options.before, folder / "sources") if options.before else None
     kinds = peer_kinds(options.prototype, before)
@@ -158,7 +158,7 @@ def _stand(options: argparse.Namespace, limits: Limits, status: Status) -> Itera
 
 
 def _line(row: Row, result: RowResult) -> str:
-    """One line for the terminal: the row's first two metrics."""
+    """Return one line for the terminal: the row's first two metrics."""
     cells = [f"{metric.title} {report.cell(metric, result, row.group.peer)}" for metric in row.group.metrics[:2]]
     return f"{row.key}: " + "; ".join([*cells, report.aim_cell(row, result), (result.problem or "")[:200]]).strip("; ")
 
@@ -168,7 +168,7 @@ def _end(_signal: int, _frame: object) -> None:
 
 
 def main() -> int:
-    """Measures, or with --render only writes the page and the picture anew."""
+    """Measure, or with --render only write the page and the picture again."""
     options = _arguments()
     console = Console(log_path=False)
     signal.signal(signal.SIGTERM, _end)

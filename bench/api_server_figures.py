@@ -1,4 +1,4 @@
-"""What an API server and its etcd have done, from their own counters: requests, writes, bytes, CPU seconds."""
+"""The work of an API server and its etcd, from their own counters: requests, writes, bytes, CPU seconds."""
 
 import re
 import urllib.request
@@ -16,25 +16,25 @@ WRITES: Final = ("POST", "PUT", "PATCH", "DELETE")
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Since the servers started, or between two moments. Writes and reads are requests of brokers."""
+    """The work since the servers started, or between two moments. Writes and reads are requests of brokers."""
 
     document_writes: float = 0
     lease_writes: float = 0
     document_reads: float = 0
     lease_reads: float = 0
     etcd_bytes_in: float = 0
-    """What the API server sent to etcd: nearly all of it is what is written."""
+    """The bytes that the API server sent to etcd: nearly all of them are written."""
     watch_events: float = 0
     api_server_cpu_s: float = 0
     etcd_cpu_s: float = 0
 
     def since(self, before: "Figures") -> "Figures":
-        """The difference."""
+        """Return the difference."""
         return Figures(*(getattr(self, each.name) - getattr(before, each.name) for each in fields(self)))
 
 
 def read_figures(plane: ControlPlane) -> Figures:
-    """As they are now."""
+    """Return the figures of now."""
     api, etcd = plane.requests.text("/metrics"), _fetch(f"{plane.etcd_url}/metrics")
     requests = [(labels, value) for name, labels, value in _samples(api) if name == "apiserver_request_total"]
 

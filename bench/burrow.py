@@ -1,7 +1,7 @@
-"""LinkedIn's Burrow, of Debian's package, with what it needs: a Kafka that it understands, and a ZooKeeper.
+"""LinkedIn's Burrow from Debian's package, with a Kafka that it understands, and a ZooKeeper.
 
-Burrow 1.2.1 asks for the ends of logs by version 0 of ListOffsets, which Kafka 4 no longer has, nor our brokers. It
-cannot read the commits of Kafka 4 either (version 4 of their value). Kafka 3.9 has and writes what it knows.
+Burrow 1.2.1 requests log ends by version 0 of ListOffsets, which neither Kafka 4 nor our brokers have. It
+cannot read the commits of Kafka 4 either (version 4 of their value). Kafka 3.9 has and writes older versions.
 """
 
 import json
@@ -52,7 +52,7 @@ address = "127.0.0.1:{port}"
 
 
 def old_kafka(folder: Path) -> ServerProcess:
-    """One node that is not running. Raises JarsMissing."""
+    """Return one node that is not running. Raises JarsMissing."""
     node = Node(folder, 1, free_port(), free_port())
     node.write_config([node.voter], SINGLE_NODE)
     form = ("kafka.tools.StorageTool", "format", "--cluster-id", CLUSTER_ID, "--config", str(node.config))
@@ -67,7 +67,7 @@ def _java(heap: str, *words: str) -> list[str]:
 
 
 class Burrow:
-    """It asks for the ends of logs each `interval_s`, and reads all commits. Raises CannotStart or JarsMissing."""
+    """Burrow requests log ends each `interval_s`, and reads all commits. Raises CannotStart or JarsMissing."""
 
     def __init__(self, bootstrap: str, folder: Path, interval_s: int) -> None:
         zookeeper, port = free_port(), free_port()
@@ -85,11 +85,11 @@ class Burrow:
         self.process.start()
 
     def lags(self) -> dict[str, int]:
-        """Of each group, by one request for each: Burrow has no page of all."""
+        """Return the lag of each group, by one request for each: Burrow has no page of all groups."""
         return {group: self._lag(group) for group in self._get("").get("consumers") or ()}
 
     def read(self) -> object:
-        """As those do that tell Prometheus what Burrow says."""
+        """Read all lags as an exporter for Prometheus does."""
         return self.lags()
 
     def close(self) -> None:
@@ -97,7 +97,7 @@ class Burrow:
         self._zookeeper.close()
 
     def _zookeeper_serves(self) -> bool:
-        """Its port is open before that, and Burrow ends where it is turned away."""
+        """True if ZooKeeper serves: its port is open before that, and Burrow ends if it is refused."""
         with socket.create_connection(("127.0.0.1", self._zookeeper.port), timeout=ANSWER_S) as asked:
             asked.sendall(b"srvr")
             return asked.makefile("rb").readline().startswith(b"Zookeeper version")
@@ -110,6 +110,6 @@ class Burrow:
         try:
             with urllib.request.urlopen(url, timeout=ANSWER_S) as answer:
                 found: dict[str, Any] = json.load(answer)
-        except urllib.error.HTTPError:  # Before it has heard of the cluster.
+        except urllib.error.HTTPError:  # Burrow does not know the cluster yet.
             return {}
         return found

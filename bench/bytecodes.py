@@ -1,9 +1,9 @@
 """`make bytecodes`: how many bytecodes of CPython a broker executes for one Produce and one Fetch.
 
-Three brokers run in this process, on one event loop, with sockets between them and the client. While a request is on
-its way every bytecode counts that a callback of theirs executes, from the bytes read off a socket to the bytes written.
-The loop's own are left out, and so is what brokers do beside requests. Of several equal requests the cheapest counts:
-it is the one that met no index page to write. So the count is the same on any machine. A fourth
+Three brokers run in this process, on one event loop, with sockets between them and the client. During a request
+every bytecode counts that a callback of theirs executes, from the bytes read off a socket to the bytes written.
+The loop's own bytecodes are left out, and so is other work of brokers. Of several equal requests the cheapest counts:
+it is one that wrote no index page. So the count is the same on any machine. A fourth
 broker shows how many more it takes for a user who has authenticated and is bound by ACLs.
 """
 
@@ -46,15 +46,15 @@ FETCH_VERSION: Final = 17
 BATCH_BYTES: Final = 16 * 1024
 RECORDS: Final = 16
 WARM_UP: Final = 6
-"""Requests before any is counted: the first batches of a connection are looked into, and caches are filled."""
+"""Requests before any is counted: the first batches of a connection are checked in full, and caches are filled."""
 REQUESTS: Final = 6
-"""Of each kind; the cheapest counts."""
+"""The number of requests of each kind; the cheapest counts."""
 DEAREST: Final = 10
 SETTLED_S: Final = 0.01
-"""After an answer, until the followers have fetched again."""
+"""The time after an answer until the followers have fetched again."""
 LOOPS_OWN: Final = ("_run_once", "_run", "_run_soon")
 TIMERS_ORDER: Final = "__lt__"
-"""How often the loop compares timers depends on how many there are."""
+"""The number of comparisons of timers in the loop depends on how many timers there are."""
 BOUNDS: Final = {
     "Produce, acks=1": 1_150,
     "Produce, acks=all of three replicas": 2_100,
@@ -62,14 +62,14 @@ BOUNDS: Final = {
     "  appends of the two followers": 4_450,
     "Fetch of the newest batch": 2_050,
 }
-"""What each may cost at most: the next multiple of 50. They may only be lowered."""
+"""The most bytecodes that each row may cost: the next multiple of 50. They may only be lowered."""
 RIGHTS: Final = {
     "Produce, acks=1": "  more for a user with ACLs, Produce",
     "Fetch of the newest batch": "  more for a user with ACLs, Fetch",
 }
-"""The rows that are asked again by a user, and how their difference is called."""
+"""The rows that an authenticated user repeats, and the names of the differences."""
 RIGHTS_MAX: Final = 60
-"""What the rights of a user may cost at most: they are looked up, and decided only when an ACL has changed."""
+"""The most that the rights of a user may cost: they are looked up, and decided only when an ACL has changed."""
 USER: Final = "alice"
 PASSWORD: Final = "wonder"
 PLAIN: Final = "org.apache.kafka.common.security.plain.PlainLoginModule"
@@ -78,18 +78,18 @@ Costs = Counter[CodeType]
 
 
 class Counted:
-    """The bytecodes of one request, by function, and by the broker and connection that they were executed for."""
+    """The bytecodes of one request, by function, and by the broker and connection for which they were executed."""
 
     def __init__(self) -> None:
         self.client: Costs = Counter()
-        """The broker that the client asks, for the client."""
+        """The bytecodes of the broker that serves the client, for the client."""
         self.leader: Costs = Counter()
-        """The same broker, for the fetches of its followers."""
+        """The bytecodes of the same broker, for the fetches of its followers."""
         self.followers: Costs = Counter()
-        """The followers: they append what they have fetched, and fetch again."""
+        """The bytecodes of the followers, which append what they have fetched, and fetch again."""
 
     def of(self, root: FrameType) -> Costs | None:
-        """Where a callback of the loop counts, with all that it calls; None where it belongs to no request."""
+        """Return the costs to which a callback with all its calls belongs, or None if it belongs to no request."""
         owner = root.f_locals.get("self")
         if isinstance(owner, PeerLink):
             return self.followers
@@ -102,7 +102,7 @@ class Counted:
 
 @contextmanager
 def counting() -> Iterator[Counted]:
-    """Count what the loop calls meanwhile."""
+    """Count what the loop calls inside of the context."""
     counted = Counted()
     of_frame: dict[FrameType, Costs] = {}
 
@@ -157,7 +157,7 @@ class Client:
         return bytes(got)
 
     async def cheapest(self, frame: bytes, *before: bytes) -> Counted:
-        """What each part of a request costs at least; the requests `before` are asked before each."""
+        """Return the least cost of each part of a request; the requests `before` are sent before each."""
         seen: list[Counted] = []
         for _ in range(WARM_UP + REQUESTS):
             for each in before:
@@ -179,7 +179,7 @@ def _encoded(request: Any, version: int) -> bytes:
 
 
 def produce_of(topic_id: UUID, acks: int) -> bytes:
-    """A Produce of one batch with records of this moment."""
+    """Return a Produce of one batch with current timestamps."""
     now_ms, value = int(time.time() * 1000), b"x" * (BATCH_BYTES // RECORDS - 20)
     batch = encode_batch([Record(number, now_ms, None, value) for number in range(RECORDS)])
     data = ProduceRequest.TopicProduceData
@@ -189,7 +189,7 @@ def produce_of(topic_id: UUID, acks: int) -> bytes:
 
 
 def fetch_of(topic_id: UUID, offset: int) -> bytes:
-    """A Fetch of one partition from `offset` on, as the Java client asks."""
+    """Return a Fetch of one partition from `offset` on, like the Java client's."""
     topic = FetchRequest.FetchTopic
     partition = topic.FetchPartition(
         partition=0,
@@ -288,7 +288,7 @@ async def _measured(folder: Path, selector: MeasuringSelector) -> list[Costs]:
 
 
 async def _measured_with_acls(folder: Path, selector: MeasuringSelector) -> list[Costs]:
-    """What a user's Produce and Fetch cost at a broker with an authorizer."""
+    """Return the cost of a user's Produce and Fetch on a broker with an authorizer."""
     open_port, port = free_port(), free_port()
     settings = {
         "listeners": f"PLAINTEXT://127.0.0.1:{open_port},SASL_PLAINTEXT://127.0.0.1:{port}",
@@ -314,7 +314,7 @@ async def _measured_with_acls(folder: Path, selector: MeasuringSelector) -> list
 
 def _run(measure: Callable[[Path, MeasuringSelector], Coroutine[Any, Any, list[Costs]]]) -> list[Costs]:
     selector = MeasuringSelector()
-    selector.turns.noted_s = LONGEST_PART.seconds = inf  # Traced, all takes long: nothing is to be noted for that.
+    selector.turns.noted_s = LONGEST_PART.seconds = inf  # Tracing slows all down, so no long turn is noted.
     loop = asyncio.SelectorEventLoop(selector)
     with tempfile.TemporaryDirectory() as folder:
         rows = loop.run_until_complete(measure(Path(folder), selector))
@@ -333,19 +333,19 @@ def measured() -> dict[str, Costs]:
 
 
 def bound_of(name: str) -> int:
-    """What a row may cost at most."""
+    """Return the most that a row may cost."""
     return BOUNDS.get(name, RIGHTS_MAX)
 
 
 def table(rows: dict[str, Costs]) -> Iterator[str]:
-    """The lines that are printed: each row with its functions, the dearest first."""
+    """Yield the printed lines: each row with its functions, the most expensive first."""
     for name, costs in rows.items():
         yield f"{name:<48}{costs.total():>6}, at most {bound_of(name)} allowed"
         yield from (f"{count:>10}  {code.co_qualname}" for code, count in costs.most_common(DEAREST) if count)
 
 
 def main() -> int:
-    """Print the table; 1 where a row costs more than it may."""
+    """Print the table; return 1 if a row costs more than it may."""
     rows = measured()
     print("\n".join(table(rows)))
     too_dear = [name.strip() for name, costs in rows.items() if costs.total() > bound_of(name)]

@@ -35,7 +35,7 @@ CLIENT_GAP_MS: Final = Metric("client_gap_ms", "without acknowledgement, librdka
 
 
 def _gap_ms(value_max: float) -> Metric:
-    """The brokers' doing alone."""
+    """Return a metric of the gap that the brokers alone cause."""
     aim = Aim(times_peer_max=1 + NOISE, value_max=value_max)
     return Metric("gap_ms", "without acknowledgement, raw requests, ms", Better.LOWER, aim)
 
@@ -159,7 +159,7 @@ def _partitions() -> Iterator[Row]:
 
 
 def cluster_rows() -> Iterator[Row]:
-    """In the order of a run: clusters of their own first, then load on the warm one, then what kills its brokers."""
+    """Yield the rows in the order of a run: rows with new clusters first, then load on the warm one, then failovers."""
     yield from _partitions()
     yield from _loads()
     yield from transaction_rows(BROKERS)

@@ -1,4 +1,4 @@
-"""The clusters of three brokers that are measured, and what only one kind of them can be asked."""
+"""The clusters of three brokers that are measured, and the questions that differ between their kinds."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,10 +15,10 @@ from harness.kafka_cluster import KafkaCluster, prepare_kafka_cluster
 from harness.kafka_jars import JarsMissing
 
 BROKERS: Final = 3
-# Half of the defaults, both: each crash costs the run less time.
+# Both values are half of the defaults, so each crash costs the run less time.
 SESSION_MS: Final = 4_500
 HEARTBEAT_MS: Final = 1_000
-# The same for both. Leaders stay where a row puts them.
+# These are the same for both kinds. Leaders stay where a row puts them.
 CLUSTER_SETTINGS: Final[Mapping[str, str]] = {
     **SETTINGS,
     "auto.leader.rebalance.enable": "false",
@@ -42,7 +42,7 @@ class Prepare(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ClusterKind:
-    """`prepare` may raise PartMissing; `controller` tells which broker has that office now."""
+    """A kind of cluster: `prepare` may raise PartMissing; `controller` returns the id of the current controller."""
 
     prepare: Prepare
     controller: Callable[[Cluster], int]
@@ -65,7 +65,7 @@ def _barnabas_controller(cluster: Cluster) -> int:
 
 
 def _kafka_controller(cluster: Cluster) -> int:
-    """Metadata names any broker; the quorum's leader is the controller."""
+    """Ask the quorum for its leader, which is the controller: metadata may name any broker."""
     topic = DescribeQuorumRequest.TopicData
     partition = topic.PartitionData(partition_index=0)
     request = DescribeQuorumRequest(topics=[topic(topic_name=QUORUM_TOPIC, partitions=[partition])])

@@ -42,7 +42,7 @@ Lags = Mapping[str, int]
 
 
 class Reader(Protocol):
-    """What is measured."""
+    """A program that reads lags and is measured."""
 
     process: ServerProcess
 
@@ -67,7 +67,7 @@ class Ours:
         return {labels["consumergroup"]: int(value) for labels, value in found}
 
     def read(self) -> object:
-        """As Prometheus does."""
+        """Read the page as Prometheus does."""
         return self._exporter.page("/metrics")
 
     def close(self) -> None:
@@ -75,7 +75,7 @@ class Ours:
 
 
 class Figures(NamedTuple):
-    """Of one reader."""
+    """The figures of one reader."""
 
     what: str
     peak_bytes: int
@@ -102,7 +102,7 @@ class Groups:
         self._port = port
         self._topics = {f"group-{number:05d}": names[number % len(names)] for number in range(groups)}
         self._offset = 0
-        # Who asks for a coordinator makes the topic of the offsets, where there is none yet.
+        # A request for a coordinator creates the offsets topic if there is none yet.
         for group in self._topics:
             ask(port, FindCoordinatorRequest(key=group, key_type=0), FIND_VERSION, SECONDS_MAX)
 
@@ -110,14 +110,14 @@ class Groups:
         return len(self._topics)
 
     def commit(self) -> Lags:
-        """All of them, one record further on; the lags that they have then."""
+        """Commit one record further in all groups; return the lags that they then have."""
         self._offset += 1
         for group, topic in self._topics.items():
             wait_for(partial(self._commit, group, topic), seconds_max=SECONDS_MAX)
         return dict.fromkeys(self._topics, PARTITIONS * (RECORDS - self._offset))
 
     def _commit(self, group: str, topic: str) -> bool:
-        """Whether the coordinator took it: at first there is none."""
+        """True if the coordinator accepted the commit: at first there is none."""
         of_topic = OffsetCommitRequest.OffsetCommitRequestTopic
         committed = [
             of_topic.OffsetCommitRequestPartition(
@@ -136,7 +136,7 @@ class Groups:
 
 
 def measured(what: str, reader: Reader, groups: Groups) -> Figures:
-    """From its start on, while all groups commit: Burrow tells of a group what it has seen it commit."""
+    """Measure from the reader's start on, while all groups commit: Burrow knows only groups that it has seen commit."""
     began_s = time.monotonic()
     reader.start()
     with closing(reader):
@@ -151,7 +151,7 @@ def measured(what: str, reader: Reader, groups: Groups) -> Figures:
 
 
 def _read_s(reader: Reader) -> float:
-    """The median, for what else runs on the machine."""
+    """Return the median of several reads, since other programs run on the machine, too."""
     taken_s = []
     for _ in range(READS):
         began_s = time.monotonic()
@@ -161,7 +161,7 @@ def _read_s(reader: Reader) -> float:
 
 
 def _tells(reader: Reader, expected: Lags) -> bool:
-    """Whether it does so after two intervals: in one it looks, and for some seconds Burrow repeats what it said."""
+    """True if the reader reports these lags after two intervals: Burrow repeats older lags for some seconds."""
     time.sleep(2 * INTERVAL_S)
     return reader.lags() == expected
 

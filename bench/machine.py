@@ -1,4 +1,4 @@
-"""Facts about the machine and the versions of everything that takes part in a run."""
+"""Facts about the machine, and the versions of all programs that take part in a run."""
 
 import os
 import platform
@@ -24,18 +24,18 @@ def _output(*command: str) -> str:
 
 
 def commit() -> str:
-    """The short commit of the checkout, with `+changes` when the tree differs from it."""
+    """Return the short commit of the checkout, with `+changes` if the tree differs from it."""
     name = _output("git", "rev-parse", "--short", "HEAD").strip() or "unknown"
     return name + ("+changes" if _output("git", "status", "--porcelain", "--untracked-files=no").strip() else "")
 
 
 def load_average() -> str:
-    """Over 1, 5 and 15 minutes: what else ran on the machine."""
+    """Return the load over 1, 5 and 15 minutes, which shows what else ran on the machine."""
     return " ".join(f"{each:.2f}" for each in os.getloadavg())
 
 
 def facts() -> dict[str, str]:
-    """What a reader needs to place the numbers."""
+    """Return the facts that a reader needs to judge the numbers."""
     memory = int(_first(r"^MemTotal:\s+(\d+)", Path("/proc/meminfo").read_text(encoding="ascii"), "0"))
     processor = _first(r"^model name\s*:(.*)$", Path("/proc/cpuinfo").read_text(encoding="utf-8"))
     return {

@@ -1,4 +1,4 @@
-"""What of a broker talks to the metadata store: image, leases, controller and changes of ISRs, without any log."""
+"""The parts of a broker that use the metadata store: image, leases, controller and changes of ISRs, without any log."""
 
 import asyncio
 import itertools
@@ -31,12 +31,12 @@ from barnabas_kube.discovery import find_access
 HEARTBEAT_MS: Final = 2_000
 SESSION_MS: Final = 9_000
 CATCHES_UP_WITHIN_S: Final = 1.0
-"""A follower that is back is in sync with all of its partitions within this time: some at each of its fetches."""
+"""A follower that has restarted is in sync with all its partitions within this time: with some at each fetch."""
 FETCHES: Final = 3
 
 
 class _Led:
-    """A partition that a speaker leads: proposes all replicas that live."""
+    """A partition that a speaker leads: it proposes all live replicas."""
 
     def __init__(self, speaker: "Speaker", which: TopicPartition, *, again: bool = False) -> None:
         self._speaker = speaker
@@ -69,7 +69,7 @@ class _Led:
 
 
 class Speaker:
-    """One life of a broker."""
+    """One incarnation of a broker."""
 
     def __init__(self, broker_id: int, cluster: str, kubeconfig: Path) -> None:
         clock, loop = SystemClock(), asyncio.get_running_loop()
@@ -110,7 +110,7 @@ class Speaker:
         task.add_done_callback(self._tasks.discard)
 
     async def start(self) -> None:
-        """Until the controller has let it in."""
+        """Start, and wait until the controller has registered the broker."""
         await ensure_cluster_id(self.store, random.Random())
         await image_feed.load(self.image, self.store)
         await self.membership.join()
@@ -121,14 +121,14 @@ class Speaker:
         await self.membership.admitted(self.image)
 
     async def stop(self) -> None:
-        """A controlled shutdown."""
-        with suppress(ApiError):  # Others lead once it is gone.
+        """Do a controlled shutdown."""
+        with suppress(ApiError):  # Other brokers lead after that.
             await self.writer.hand_over(self.broker_id)
         await self.membership.leave()
         await self.kill()
 
     async def kill(self) -> None:
-        """Nothing is said."""
+        """Stop without telling the controller."""
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
@@ -142,7 +142,7 @@ class Speaker:
                 self.look_again(which)
 
     def look_again(self, which: TopicPartition) -> None:
-        """Its followers will have caught up soon."""
+        """Propose the followers again soon, when they will have caught up."""
         if which in self._catching_up:
             return
         self._catching_up.add(which)
@@ -157,7 +157,7 @@ class Speaker:
             self._propose(which)
 
     def propose_again(self, topic: str, partition: int) -> None:
-        """The ISR that is there already: that is written all the same."""
+        """Propose the current ISR, so that it is written again."""
         self._isr_changes.propose(_Led(self, TopicPartition(topic, partition), again=True))
 
     def _propose(self, which: TopicPartition) -> None:
@@ -173,7 +173,7 @@ class Speaker:
                 yield TopicPartition(topic.name, number)
 
     async def until_in_sync(self, live: int) -> None:
-        """All replicas on so many brokers are in the ISR of all partitions."""
+        """Wait until all replicas on this many brokers are in the ISRs of all partitions."""
 
         def is_so() -> bool:
             image = self.image
@@ -183,7 +183,7 @@ class Speaker:
                 for state in topic.partitions
             )
 
-        while not is_so():  # Not at each change: that would cost more than what is measured.
+        while not is_so():  # A check at each change would cost too much.
             await asyncio.sleep(0.05)
 
 
@@ -196,7 +196,7 @@ NUMBERS: Final = itertools.count()
 
 @asynccontextmanager
 async def speakers(kubeconfig: Path, count: int = 3) -> AsyncIterator[Callable[[int], Speaker]]:
-    """A cluster of its own with so many brokers; the answer gives the present life of each, or makes the next one."""
+    """Yield a function that returns the current incarnation of a broker of a new cluster, or makes the next one."""
     cluster = f"bench-{next(NUMBERS)}"
     lives: dict[int, Speaker] = {}
 

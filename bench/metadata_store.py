@@ -1,7 +1,7 @@
-"""What metadata costs a real API server: `python -m bench.metadata_store NAME [--partitions N] [--topics N]`.
+"""The cost of metadata in a real API server: `python -m bench.metadata_store NAME [--partitions N] [--topics N]`.
 
-Three brokers without logs (`metadata_speakers`) do what brokers ask of the API: a topic is created, a broker goes and
-comes, nothing happens for a minute. A line of JSON for each is added to
+Three brokers without logs (`metadata_speakers`) do what brokers do with the API: a topic is created, a broker stops
+and starts, nothing happens for a minute. A line of JSON for each is added to
 `metadata-store.jsonl` in the current folder under NAME.
 """
 
@@ -31,14 +31,14 @@ IDLE_S = 60
 
 
 class Measure:
-    """Runs a piece of work and writes down what it cost."""
+    """Runs a piece of work and writes down its cost."""
 
     def __init__(self, plane: ControlPlane, name: str) -> None:
         self._plane = plane
         self._name = name
 
     async def of(self, what: str, work: Callable[[], Awaitable[None]]) -> None:
-        """Prints and keeps a line."""
+        """Do the work; print and store a line about it."""
         before = await asyncio.to_thread(read_figures, self._plane)
         began = time.monotonic()
         await work()
@@ -64,7 +64,7 @@ async def _create(broker: Speaker, topics: int, partitions: int) -> None:
 
 
 async def _one_partition(broker: Speaker) -> None:
-    """A leader writes the ISR of one partition, twenty times."""
+    """Let a leader write the ISR of one partition twenty times."""
     topic = broker.image.topics["t0"]
     number = next(n for n, state in enumerate(topic.partitions) if state.leader == broker.broker_id)
     for _ in range(20):

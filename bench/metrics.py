@@ -1,4 +1,4 @@
-"""What a row measures, which way is better, and what we aim for. Pure."""
+"""What a row measures, which direction is better, and the aims. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -7,14 +7,14 @@ from math import comb
 from statistics import median
 from typing import Final
 
-# Two runs of the same thing on this kind of machine differ by more than this; a closer call is no miss.
+# Two runs of the same thing on this kind of machine differ by up to this; a smaller difference is no miss.
 NOISE: Final = 0.05
 
 Measurement = Mapping[str, float]
 
 
 class Better(Enum):
-    """The direction of a metric."""
+    """The direction in which a metric is better."""
 
     HIGHER = "higher"
     LOWER = "lower"
@@ -22,7 +22,7 @@ class Better(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Aim:
-    """What the subject should reach: a factor over the peer, a bound of its own, or both."""
+    """What the subject should reach: a factor over the peer, an absolute limit, or both."""
 
     times_peer_min: float | None = None
     times_peer_max: float | None = None
@@ -30,7 +30,7 @@ class Aim:
     value_max: float | None = None
 
     def met(self, value: float, peer: float | None) -> bool | None:
-        """None where the aim compares with a peer that was not measured."""
+        """Return whether the aim is met, or None if it needs a peer that was not measured."""
         if self.value_max is not None and value >= self.value_max:
             return False
         if self.value_min is not None and value < self.value_min:
@@ -81,9 +81,9 @@ MANY_START_S: Final = Metric("start_s", "start to first acknowledged record, s",
 
 
 def median_interval(values: Sequence[float]) -> tuple[float, float] | None:
-    """Between these lies the median with at least 95 %, whatever the distribution; None for fewer than six values.
+    """Return the interval that has the median with at least 95 % for any distribution, or None for under six values.
 
-    The median is below the k smallest with the chance that of n tosses fewer than k are heads.
+    The median is below the k smallest values with the probability that fewer than k of n tosses are heads.
     """
     count, leaves_out, chance = len(values), 0, 0.0
     while (chance := chance + comb(count, leaves_out) / 2**count) <= 0.025:
@@ -95,7 +95,7 @@ def median_interval(values: Sequence[float]) -> tuple[float, float] | None:
 
 
 def throughput(payload_bytes: float, seconds: float, broker_cpu_s: float, client_cpu_s: float) -> Measurement:
-    """The four throughput metrics of one run; bytes are the payload's, before compression."""
+    """Return the four throughput metrics of one run; bytes are the payload's, before compression."""
     megabytes = payload_bytes / 1e6
     return {
         "mb_per_s": megabytes / seconds,
@@ -106,6 +106,6 @@ def throughput(payload_bytes: float, seconds: float, broker_cpu_s: float, client
 
 
 def medians(runs: list[Measurement]) -> Measurement:
-    """The median of each metric over the repeats."""
+    """Return the median of each metric over the repeats."""
     names = {name for run in runs for name in run}
     return {name: median(run[name] for run in runs if name in run) for name in sorted(names)}

@@ -1,8 +1,8 @@
-"""How the operator grows: many Topics, a Topic of many partitions, and many Clusters.
+"""How the operator's cost grows with many Topics, a Topic of many partitions, and many Clusters.
 
-`python -m bench.operator_growth --topics 10000 --partitions 5000 --clusters 100` prints a table, and on stderr how far
-it is. The API server and the broker are real. No pods run: the one broker is a process, which every Cluster is told
-as its own; this program speaks for pods and StatefulSets.
+`python -m bench.operator_growth --topics 10000 --partitions 5000 --clusters 100` prints a table, and its progress on
+stderr. The API server and the broker are real. No pods run: the one broker is a process, which every Cluster gets
+as its own; this program writes the status of pods and StatefulSets.
 """
 
 import argparse
@@ -39,11 +39,11 @@ COUNTED: Final = (
     *("topics", "clusters", "pods", "statefulsets", "services", "configmaps", "events", "nodes", "serviceaccounts"),
     *("rolebindings", "persistentvolumeclaims", "poddisruptionbudgets", "networkpolicies"),
 )
-"""Resources whose requests are told."""
+"""Resources whose requests are counted."""
 
 
 class Figures(NamedTuple):
-    """Of one growth: seconds, bytes, and requests at the API server that were the operator's."""
+    """The figures of one growth: seconds, bytes, and the operator's requests to the API server."""
 
     what: str
     applied_s: float
@@ -54,7 +54,7 @@ class Figures(NamedTuple):
     longest_healthz_s: float
 
     def row(self) -> str:
-        """Of the table."""
+        """Return the row of the table."""
         cells = (
             self.what,
             f"{self.applied_s:.0f} s",
@@ -74,7 +74,7 @@ HEAD: Final = (
 
 
 class Growth:
-    """One operator over one namespace, and how much this program has asked of the API server itself."""
+    """One operator over one namespace, and the number of requests that this program has sent to the API server."""
 
     def __init__(self, world: World, operator: ServerProcess) -> None:
         self.world = world
@@ -83,23 +83,23 @@ class Growth:
         self._own = {"writes": 0, "reads": 0}
 
     def create(self, item: dict[str, Any]) -> None:
-        """A new object in the namespace."""
+        """Create an object in the namespace."""
         self._own["writes"] += 1
         item["metadata"]["namespace"] = self.world.namespace
         self.world.plane.requests.create(item)
 
     def tell(self, kind: str, name: str, status: dict[str, Any]) -> None:
-        """As a controller of Kubernetes does."""
+        """Write a status as a controller of Kubernetes does."""
         self._own["writes"] += 1
         self.world.plane.requests.merge_status(kind, self.world.namespace, name, status)
 
     def stateful_sets(self) -> list[dict[str, Any]]:
-        """Those that are there."""
+        """Return the StatefulSets of the namespace."""
         self._own["reads"] += 1
         return self.world.plane.requests.listing("StatefulSet", self.world.namespace)
 
     def ready(self, kind: str) -> int:
-        """How many the operator says are ready, by its own page; the API server is not asked."""
+        """Return how many resources are ready by the operator's metrics; this costs no request to the API server."""
         page = self._page("/metrics")
         samples = (each for family in text_string_to_metric_families(page) for each in family.samples)
         return sum(
@@ -109,13 +109,13 @@ class Growth:
         )
 
     def healthz(self) -> None:
-        """How long the kubelet would have waited."""
+        """Measure how long the kubelet would have waited for the probe."""
         began_s = time.monotonic()
         self._page("/healthz")
         self.slowest_s = max(self.slowest_s, time.monotonic() - began_s)
 
     def requests(self) -> Mapping[str, int]:
-        """What others than this program have asked of the API server so far."""
+        """Return the requests that all others have sent to the API server so far."""
         counts = {"writes": 0, "reads": 0}
         page = self.world.plane.requests.text("/metrics")
         for family in text_string_to_metric_families(page):
@@ -132,7 +132,7 @@ class Growth:
 
 
 def main() -> None:
-    """Prints the table."""
+    """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--topics", type=int, default=10_000)
     parser.add_argument("--partitions", type=int, default=5_000, help="of one Topic")
@@ -150,7 +150,7 @@ def main() -> None:
 
 @contextmanager
 def api_server(folder: Path) -> Iterator[ControlPlane]:
-    """With all that `crds/` defines."""
+    """Run an API server with all definitions in `crds/`."""
     plane = prepare_api_server(folder / "kubernetes")
     try:
         plane.start_api()
@@ -162,7 +162,7 @@ def api_server(folder: Path) -> Iterator[ControlPlane]:
 
 @contextmanager
 def growth(plane: ControlPlane, folder: Path, namespace: str) -> Iterator[Growth]:
-    """A broker and an operator of its own."""
+    """Run a broker and an operator for one growth."""
     plane.kubectl("create", "namespace", namespace)
     (folder / namespace).mkdir()
     broker = prepare_barnabas(folder / namespace, {"broker.id": "0"})
@@ -179,7 +179,7 @@ def growth(plane: ControlPlane, folder: Path, namespace: str) -> Iterator[Growth
 
 
 def many_topics(plane: ControlPlane, folder: Path, count: int) -> Figures:
-    """Of one Cluster, one partition each."""
+    """Measure many Topics of one Cluster with one partition each."""
     topics = [topic(f"t{number:05d}", 1) for number in range(count)]
     with growth(plane, folder, "many-topics") as grown:
         grown.create({"apiVersion": API, "kind": "Cluster", "metadata": {"name": "one"}, "spec": {"insecure": True}})
@@ -187,19 +187,19 @@ def many_topics(plane: ControlPlane, folder: Path, count: int) -> Figures:
 
 
 def many_partitions(plane: ControlPlane, folder: Path, count: int) -> Figures:
-    """Of one Topic."""
+    """Measure a Topic of many partitions."""
     with growth(plane, folder, "many-partitions") as grown:
         grown.create({"apiVersion": API, "kind": "Cluster", "metadata": {"name": "one"}, "spec": {"insecure": True}})
         return measured(grown, f"a Topic of {count} partitions", [topic("large", count)], "Topic")
 
 
 def topic(name: str, partitions: int) -> dict[str, Any]:
-    """A resource."""
+    """Return the manifest of a Topic."""
     return {"apiVersion": API, "kind": "Topic", "metadata": {"name": name}, "spec": {"partitions": partitions}}
 
 
 def many_clusters(plane: ControlPlane, folder: Path, count: int) -> Figures:
-    """Of one broker each, whose pod is ready as soon as its StatefulSet is there."""
+    """Measure many Clusters of one broker each, whose pod is ready as soon as its StatefulSet exists."""
     with growth(plane, folder, "many-clusters") as grown:
         grown.create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}})
         clusters = [
@@ -215,7 +215,7 @@ def many_clusters(plane: ControlPlane, folder: Path, count: int) -> Figures:
 
 
 def measured(grown: Growth, what: str, items: list[dict[str, Any]], kind: str) -> Figures:
-    """Creates them, and waits until the operator says that all are ready."""
+    """Create the items, and wait until the operator reports all of them as ready."""
     before, began_s, seen = grown.requests(), time.monotonic(), set[str]()
     with ThreadPoolExecutor(AT_ONCE) as pool:
         list(pool.map(grown.create, items))
@@ -236,7 +236,7 @@ def measured(grown: Growth, what: str, items: list[dict[str, Any]], kind: str) -
 
 
 def speak_for_pods(grown: Growth, seen: set[str]) -> None:
-    """For Kubernetes: each new StatefulSet gets its pod, which is ready."""
+    """Make a ready pod for each new StatefulSet, as Kubernetes would."""
     for each in grown.stateful_sets():
         name, generation = each["metadata"]["name"], each["metadata"]["generation"]
         if name in seen:

@@ -1,4 +1,4 @@
-"""The single brokers that are measured. Each kind prepares an own `ServerProcess` on an own folder."""
+"""The single brokers that are measured. Each kind prepares a `ServerProcess` in its own folder."""
 
 import os
 import re
@@ -17,7 +17,7 @@ from harness import apache_kafka
 from harness.kafka_jars import JarsMissing, jars_folder
 from harness.server_process import ServerProcess, free_port
 
-# The same for every broker: nothing expires during a run, and a deleted topic's pages are free for the next row soon.
+# These are the same for every broker: nothing expires during a run, and the pages of deleted topics are free soon.
 SETTINGS: Final[Mapping[str, str]] = {
     "auto.create.topics.enable": "false",
     "log.retention.ms": "-1",
@@ -29,7 +29,7 @@ SETTINGS: Final[Mapping[str, str]] = {
 BEFORE: Final = "before"
 """The broker of an earlier commit."""
 SOURCES: Final = ("broker/src", "operator/src")
-# The prototype writes over the first 256 MiB of each log again and again, as its own notes say to run it.
+# The prototype overwrites the first 256 MiB of each log repeatedly, as its own notes say to run it.
 PROTOTYPE_WRAP_BYTES: Final = 256 * 1024 * 1024
 PROTOTYPE_SLICE_BYTES: Final = 256 * 1024
 
@@ -38,7 +38,7 @@ PROTOTYPE_SLICE_BYTES: Final = 256 * 1024
 class PeerKind:
     """`prepare(folder)` gives a server that is not running; raises PartMissing with the reason.
 
-    One without topics makes a topic with the partitions that its name tells when it first hears of it.
+    A peer without its own topics creates a topic on its first use, with the number of partitions in its name.
     """
 
     name: str
@@ -51,7 +51,7 @@ class PeerKind:
 def prepare_barnabas(
     folder: Path, environment: Mapping[str, str] | None = None, properties: Mapping[str, str] | None = None
 ) -> ServerProcess:
-    """Return a broker that is not running; `properties` add to its settings, `listeners` to its one of PLAINTEXT."""
+    """Return a broker that is not running; `properties` add to its settings, `listeners` to its PLAINTEXT listener."""
     folder.mkdir(parents=True, exist_ok=True)
     port, more = free_port(), dict(properties or {})
     listeners = [f"PLAINTEXT://127.0.0.1:{port}", *filter(None, [more.pop("listeners", "")])]
@@ -69,7 +69,7 @@ def prepare_barnabas(
 
 
 def sources_of(commit: str, folder: Path) -> Path:
-    """The sources of that commit, written to `folder`. Raises PartMissing."""
+    """Write the sources of that commit to `folder`, and return their folder. Raises PartMissing."""
     folder.mkdir(parents=True)
     packed = folder / "sources.tar"
     command = ["git", "archive", "--output", str(packed), commit, *SOURCES]
@@ -109,7 +109,7 @@ def _prototype(source: Path, folder: Path, wrap: bool) -> ServerProcess:
         raise PartMissing(f"there is no prototype in {source} (--prototype DIR or PROTOTYPE_DIR)")
     folder.mkdir(parents=True, exist_ok=True)
     port = free_port()
-    # Design F: an asyncio loop with raw non-blocking sockets, sendfile for what is fetched.
+    # Design F: an asyncio loop with raw non-blocking sockets, and sendfile for fetched records.
     options = {"-d": "F", "-f": "sendfile", "-p": port, "--slice": PROTOTYPE_SLICE_BYTES, "--dir": folder / "logs"}
     command = [sys.executable, str(script), *(str(word) for pair in options.items() for word in pair)]
     environment = {"WRAP": str(PROTOTYPE_WRAP_BYTES)} if wrap else {}
@@ -121,7 +121,7 @@ def _prototype_kind(name: str, title: str, source: Path, *, wrap: bool) -> PeerK
 
 
 def peer_kinds(prototype: Path, before: Path | None = None) -> dict[str, PeerKind]:
-    """All kinds by name; `before` has the sources of an earlier commit."""
+    """Return all kinds by name; `before` has the sources of an earlier commit."""
     kinds = (
         PeerKind("barnabas", "Barnabas", prepare_barnabas, lambda: package_version("barnabas")),
         PeerKind(BEFORE, "the commit before", partial(_before, sources=before), lambda: package_version("barnabas")),

@@ -1,4 +1,4 @@
-"""The ratios of a run as one picture: a bar a row, to the right of the line Barnabas is better."""
+"""The ratios of a run as one picture: one bar a row; Barnabas is better to the right of the line."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +18,7 @@ ROW_INCHES: Final = 0.24
 
 
 def _bars(run: RunResult, rows: list[Row]) -> Iterator[tuple[str, list[float]]]:
-    """Each row's name and the advantage in its first two metrics."""
+    """Yield each row's name and the advantage in its first two metrics."""
     results = {result.key: result for result in run.rows}
     for row in rows:
         if row.key not in results:
@@ -30,7 +30,7 @@ def _bars(run: RunResult, rows: list[Row]) -> Iterator[tuple[str, list[float]]]:
 
 
 def draw(run: RunResult, rows: list[Row], path: Path) -> None:
-    """Writes a PNG; nothing where no row has both peers."""
+    """Write a PNG, but nothing if no row has both peers."""
     bars = list(_bars(run, rows))
     if not bars:
         return

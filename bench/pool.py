@@ -1,4 +1,4 @@
-"""Servers of one bench run: one of each kind stands for many rows, fresh ones serve a single row."""
+"""Servers of one bench run: one of each kind serves many rows, and fresh ones serve a single row."""
 
 import shutil
 from collections.abc import Callable, Mapping
@@ -7,7 +7,7 @@ from typing import Generic, Protocol, TypeVar
 
 
 class Server(Protocol):
-    """A process or several, on an own folder."""
+    """One or several processes with their own folder."""
 
     def start(self) -> None: ...
 
@@ -27,7 +27,7 @@ class Pool(Generic[AnyServer]):
         self._fresh_count = 0
 
     def standing(self, name: str) -> AnyServer:
-        """The server that all load rows share, warm after its first rows."""
+        """Return the server that all load rows share, which is warm after its first rows."""
         if name not in self._standing:
             server = self._prepare[name](self._folder / name)
             self._standing[name] = server
@@ -35,19 +35,19 @@ class Pool(Generic[AnyServer]):
         return self._standing[name]
 
     def forget(self, name: str) -> None:
-        """Ends a standing server; the next row that needs it starts a new one on an empty folder."""
+        """Stop a standing server; the next row that needs it starts a new one in an empty folder."""
         server = self._standing.pop(name, None)
         if server is not None:
             server.close()
             shutil.rmtree(self._folder / name, ignore_errors=True)
 
     def fresh(self, name: str) -> tuple[AnyServer, Path]:
-        """A server that is not running, on an own empty folder; the row closes it and removes the folder."""
+        """Return a server that is not running and its empty folder; the row closes and removes them."""
         self._fresh_count += 1
         folder = self._folder / f"{name}-{self._fresh_count}"
         return self._prepare[name](folder), folder
 
     def close(self) -> None:
-        """Ends every standing server."""
+        """Stop every standing server."""
         for name in list(self._standing):
             self.forget(name)

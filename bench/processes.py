@@ -12,7 +12,7 @@ PROC: Final = Path("/proc")
 
 
 def family(pid: int) -> list[int]:
-    """The process and all its living descendants."""
+    """Return the process and all its living descendants."""
     children: dict[int, list[int]] = {}
     for folder in PROC.glob("[0-9]*"):
         fields = _stat(int(folder.name))
@@ -25,7 +25,7 @@ def family(pid: int) -> list[int]:
 
 
 def _stat(pid: int) -> list[str]:
-    """The fields of /proc/PID/stat from `state` (proc(5): field 3) on; empty when the process is gone."""
+    """Return the fields of /proc/PID/stat from `state` (proc(5): field 3) on, or nothing if the process has ended."""
     try:
         text = (PROC / str(pid) / "stat").read_text(encoding="ascii", errors="replace")
     except (FileNotFoundError, ProcessLookupError):
@@ -34,12 +34,12 @@ def _stat(pid: int) -> list[str]:
 
 
 def cpu_seconds(*pids: int) -> float:
-    """User and system time of the families, exact to the scheduler; of ended, awaited members in ticks of 10 ms."""
+    """Return user and system time of the families, exact to the scheduler; for ended members in ticks of 10 ms."""
     return sum(_own_cpu_seconds(member) + _awaited_cpu_seconds(member) for pid in pids for member in family(pid))
 
 
 def _own_cpu_seconds(pid: int) -> float:
-    """All threads, the ended ones too: the clock that clock_getcpuclockid(3) names. 0 when the process is gone."""
+    """Return the time of all threads, also of ended ones, by clock_getcpuclockid(3), or 0 if the process has ended."""
     try:
         return time.clock_gettime((~pid << 3) | CPUCLOCK_SCHED)
     except OSError:
@@ -47,11 +47,11 @@ def _own_cpu_seconds(pid: int) -> float:
 
 
 def _awaited_cpu_seconds(pid: int) -> float:
-    """Of children that ended and were awaited: cutime and cstime, fields 16 and 17 of proc(5)."""
+    """Return the time of children that ended and were awaited: cutime and cstime, fields 16 and 17 of proc(5)."""
     return sum(int(field) for field in _stat(pid)[13:15]) / TICKS_PER_S
 
 
 def rss_mb(*pids: int) -> float:
-    """Resident memory of the families in MB (10^6 bytes); shared pages count in each member."""
+    """Return the resident memory of the families in MB (10^6 bytes); shared pages count in each member."""
     pages = sum(int(fields[21]) for pid in pids for member in family(pid) if (fields := _stat(member)))
     return pages * os.sysconf("SC_PAGE_SIZE") / 1e6

@@ -1,4 +1,4 @@
-"""The few raw requests that the bench sends itself, where a client's own start or retries would hide the broker."""
+"""The few raw requests that the bench sends itself, because a client's start or retries would hide the broker."""
 
 import socket
 import struct
@@ -32,12 +32,12 @@ def _request(api_key: int, version: int, body: bytes) -> bytes:
 
 
 def api_versions_request() -> bytes:
-    """ApiVersions v0: the smallest request there is."""
+    """Return ApiVersions v0, the smallest request that exists."""
     return _request(API_VERSIONS, 0, b"")
 
 
 def _batch(value: bytes, timestamp_ms: int) -> bytes:
-    """A record batch v2 with one record without key; value shorter than 64 bytes, so that each length is one byte."""
+    """Return a batch v2 of one record without key; the value is below 64 bytes, so that each length is one byte."""
     assert len(value) < 50
     body = bytes((0, 0, 0, 1, len(value) << 1)) + value + b"\0"
     record = bytes((len(body) << 1,)) + body
@@ -46,7 +46,7 @@ def _batch(value: bytes, timestamp_ms: int) -> bytes:
 
 
 def produce_request(topic: str, value: bytes, timestamp_ms: int, partition: int = 0) -> bytes:
-    """Produce v7 with acks=all of one record."""
+    """Return Produce v7 with acks=all and one record."""
     name = topic.encode()
     batch = _batch(value, timestamp_ms)
     body = (
@@ -59,7 +59,7 @@ def produce_request(topic: str, value: bytes, timestamp_ms: int, partition: int 
 
 
 def receive(connection: socket.socket) -> bytes:
-    """One answer without its size."""
+    """Return one response without its size."""
     size = struct.unpack(">i", _exactly(connection, 4))[0]
     return _exactly(connection, size)
 
@@ -75,16 +75,16 @@ def _exactly(connection: socket.socket, size: int) -> bytes:
 
 
 def acknowledged(connection: socket.socket, topic: str, partition: int = 0) -> bool:
-    """Produces one record and waits for the answer. OSError where none comes."""
+    """Produce one record, and wait for the response. Raises OSError if none comes."""
     connection.sendall(produce_request(topic, b"first", int(time.time() * 1000), partition))
     answer = receive(connection)
-    # correlation id, one topic with its name, one partition with its index: then the error code.
+    # The error code follows correlation id, one topic with its name, and one partition with its index.
     error = struct.unpack_from(">h", answer, 4 + 4 + 2 + len(topic) + 4 + 4)[0]
     return bool(error == 0)
 
 
 def _acknowledged(port: int, topic: str) -> bool:
-    """One attempt over a new connection."""
+    """Try once over a new connection."""
     try:
         with socket.create_connection(("127.0.0.1", port), timeout=ATTEMPT_SECONDS_MAX) as connection:
             return acknowledged(connection, topic)
@@ -93,7 +93,7 @@ def _acknowledged(port: int, topic: str) -> bool:
 
 
 def wait_for_acknowledgement(port: int, topic: str, seconds_max: float) -> float | None:
-    """The monotonic time at which the first record was acknowledged; None after `seconds_max` without one."""
+    """Return the time of the first acknowledged record (monotonic), or None if there is none within `seconds_max`."""
     deadline = time.monotonic() + seconds_max
     while time.monotonic() < deadline:
         if _acknowledged(port, topic):
@@ -103,30 +103,30 @@ def wait_for_acknowledgement(port: int, topic: str, seconds_max: float) -> float
 
 
 def coordinator_request(key: str, kind: int = GROUP) -> bytes:
-    """FindCoordinator v1 of a group or of a transactional id."""
+    """Return FindCoordinator v1 for a group or a transactional id."""
     name = key.encode()
     return _request(FIND_COORDINATOR, FIND_COORDINATOR_VERSION, struct.pack(">h", len(name)) + name + bytes((kind,)))
 
 
 def init_producer_request(transactional_id: str, timeout_ms: int) -> bytes:
-    """InitProducerId v0."""
+    """Return InitProducerId v0."""
     name = transactional_id.encode()
     return _request(INIT_PRODUCER_ID, 0, struct.pack(">h", len(name)) + name + struct.pack(">i", timeout_ms))
 
 
 def init_producer_error(answer: bytes) -> int:
-    """The error code in an answer to `init_producer_request`: it follows the correlation id and the throttle time."""
+    """Return the error code in a response to `init_producer_request`: it follows correlation id and throttle time."""
     return int(struct.unpack_from(">h", answer, 8)[0])
 
 
 def list_transactions_request() -> bytes:
-    """ListTransactions v0 without filters: tagged fields, two empty compact arrays, tagged fields."""
+    """Return ListTransactions v0 without filters: tagged fields, two empty compact arrays, tagged fields."""
     return _request(LIST_TRANSACTIONS, 0, bytes((0, 1, 1, 0)))
 
 
 def listed_transactions(answer: bytes) -> int | None:
-    """Return the length of the array in an answer to `list_transactions_request`; None where it has an error code."""
-    # correlation id, tagged fields, throttle time; then the error code, an empty array of unknown filters, the array.
+    """Return the length of the array in a response to `list_transactions_request`, or None if it has an error code."""
+    # After correlation id, tagged fields and throttle time come error code, unknown filters (empty), and the array.
     (error,) = struct.unpack_from(">h", answer, 9)
     if error:
         return None
@@ -140,12 +140,12 @@ def listed_transactions(answer: bytes) -> int | None:
 
 
 def commit_request(group: str, topic: str, partitions: int, offset: int) -> bytes:
-    """OffsetCommit v2 of a group without members: the same offset for each of the partitions."""
+    """Return OffsetCommit v2 of a group without members: the same offset for each of the partitions."""
     name, group_id = topic.encode(), group.encode()
     body = (
         struct.pack(">h", len(group_id))
         + group_id
-        # Generation -1 and no member id, and the broker's own retention; one topic.
+        # Generation -1, no member id, and the broker's own retention; then one topic.
         + struct.pack(">ihqih", -1, 0, -1, 1, len(name))
         + name
         + struct.pack(">i", partitions)
@@ -155,7 +155,7 @@ def commit_request(group: str, topic: str, partitions: int, offset: int) -> byte
 
 
 def commit_error(answer: bytes) -> int:
-    """The first error code in an answer to `commit_request`; 0 where each offset was taken."""
+    """Return the first error code in a response to `commit_request`, or 0 if each offset was accepted."""
     (name_length,) = struct.unpack_from(">h", answer, 4 + 4)
     place = 4 + 4 + 2 + name_length
     (partitions,) = struct.unpack_from(">i", answer, place)
@@ -164,12 +164,12 @@ def commit_error(answer: bytes) -> int:
 
 
 def _committed(connection: socket.socket, group: str, topic: str) -> bool:
-    """Asks for the offset of partition 0; False while the coordinator loads, or where there is none. OSError."""
+    """True if partition 0 has a committed offset and the coordinator has loaded it. Raises OSError."""
     name, group_id = topic.encode(), group.encode()
     body = struct.pack(">h", len(group_id)) + group_id + struct.pack(">ih", 1, len(name)) + name
     connection.sendall(_request(OFFSET_FETCH, OFFSET_FETCH_VERSION, body + struct.pack(">ii", 1, 0)))
     answer = receive(connection)
-    # correlation id, one topic with its name, one partition with its index: then offset, metadata, error code.
+    # Offset, metadata and error code follow correlation id, one topic with its name, and one partition with its index.
     place = 4 + 4 + 2 + len(name) + 4 + 4
     offset, metadata_length = struct.unpack_from(">qh", answer, place)
     (error,) = struct.unpack_from(">h", answer, place + 10 + max(metadata_length, 0))
@@ -177,7 +177,7 @@ def _committed(connection: socket.socket, group: str, topic: str) -> bool:
 
 
 def wait_for_committed_offset(port: int, group: str, topic: str, seconds_max: float) -> float | None:
-    """The monotonic time at which the coordinator told the group's offset; None after `seconds_max` without it."""
+    """Return the time at which the coordinator returned the group's offset (monotonic), or None after `seconds_max`."""
     deadline = time.monotonic() + seconds_max
     while time.monotonic() < deadline:
         with (

@@ -25,7 +25,7 @@ def _number(value: float) -> str:
 
 
 def cell(metric: Metric, result: RowResult, peer: str) -> str:
-    """The two medians and their ratio."""
+    """Return the two medians and their ratio."""
     mine, its = result.median(SUBJECT, metric), result.median(peer, metric)
     if mine is None and its is None:
         return "-"
@@ -38,7 +38,7 @@ def cell(metric: Metric, result: RowResult, peer: str) -> str:
 
 
 def aim_cell(row: Row, result: RowResult) -> str:
-    """`met`, or which metrics miss and what was aimed for."""
+    """Return `met`, or which metrics miss their aims."""
     judged = list(verdicts(row, result))
     missed = [f"{each.metric.title} ({each.metric.aim})" for each in judged if each.met is False]
     if missed:
@@ -47,7 +47,7 @@ def aim_cell(row: Row, result: RowResult) -> str:
 
 
 def why_cell(row: Row, result: RowResult, reasons: Mapping[str, str]) -> str:
-    """Why the row misses its aim (by hand: reasons.toml, for the row or for its group) or why it was not run."""
+    """Return why the row misses its aim (from reasons.toml, for the row or its group), or why it was not run."""
     written = reasons.get(row.key, reasons.get(row.group.key, ""))
     missed = any(each.met is False for each in verdicts(row, result))
     parts = (written if missed else "", f"not run: {result.problem}" if result.problem else "")
@@ -70,7 +70,7 @@ def _group_lines(
 
 
 def markdown(run: RunResult, rows: list[Row], titles: Mapping[str, str], reasons: Mapping[str, str]) -> str:
-    """The whole page; rows without a result are left out."""
+    """Return the whole page; rows without a result are left out."""
     results = {result.key: result for result in run.rows}
     measured = [row for row in rows if row.key in results]
     judged = [each for row in measured for each in verdicts(row, results[row.key]) if each.met is not None]

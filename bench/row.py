@@ -1,4 +1,4 @@
-"""What a row of the tables is, and what a group of them."""
+"""The types of a row of the tables, and of a group of rows."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -21,7 +21,7 @@ class Group:
 
 
 class Place(Enum):
-    """Where a row is measured: on servers of its own, or on the warm standing broker or cluster, open or secured."""
+    """Where a row is measured: on new servers, or on the warm standing broker or cluster, open or secured."""
 
     OWN = "own"
     BROKER = "broker"

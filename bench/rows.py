@@ -161,7 +161,7 @@ def _raw() -> Iterator[Row]:
 
 
 def rows_before() -> list[Row]:
-    """What is measured beside an earlier commit, and only then."""
+    """Return the rows that are measured only beside an earlier commit."""
     in_flight = [
         Row(f"before.in-flight.{n}", f"Produce v13, 16 KiB, {n} in flight", RAW_BEFORE, ProduceInFlight(n))
         for n in IN_FLIGHT
@@ -201,7 +201,7 @@ def _jobs() -> Iterator[Row]:
 
 
 def all_rows() -> list[Row]:
-    """Every row in the order of a run: servers of their own first, so that no standing broker runs beside them."""
+    """Return every row in the order of a run: rows with new servers first, so that no standing broker runs beside."""
     return [
         *_lifecycle(),
         *id_rows(),

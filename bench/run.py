@@ -1,4 +1,4 @@
-"""Carries out rows: peers take turns, a row that cannot be run says why, results are handed on as they come."""
+"""Measures rows: peers take turns, a row that cannot be run has a reason, and results are passed on as they come."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -46,24 +46,24 @@ WARM_UPS: Final[Mapping[Place, tuple[Scenario, ...]]] = {
 
 
 def _attempt(stand: Stand, scenario: Scenario, peer: str) -> Measurement | str:
-    """The measurement, or why there is none."""
+    """Return the measurement, or why there is none."""
     try:
         return scenario.measure(stand, peer)
     except PartMissing as problem:
         return str(problem)
-    except Exception as problem:  # whatever it is, it costs this row only, and the table shows it
-        stand.forget(peer)  # the next row gets a server that this one cannot have broken
+    except Exception as problem:  # Any error costs only this row; the table shows it.
+        stand.forget(peer)  # The next row gets a new server.
         kind = "" if isinstance(problem, NotRun) else f"{type(problem).__name__}: "
         return kind + str(problem)[-PROBLEM_LENGTH_MAX:]
 
 
 def pairs(peers: tuple[str, str], repeats: int) -> list[tuple[str, str]]:
-    """A B, B A, A B ...: neither peer is always the one that finds the machine as the other left it."""
+    """Return A B, B A, A B ...: neither peer always runs right after the other."""
     return [peers if number % 2 == 0 else peers[::-1] for number in range(repeats)]
 
 
 def measure_row(stand: Stand, row: Row) -> RowResult:
-    """All repeats on both peers that begin in time; a peer that fails is not asked again in this row."""
+    """Run all repeats on both peers that start in time; a peer that fails is not measured again in this row."""
     repeats = stand.limits.repeats_slow if row.slow else stand.limits.repeats
     result = RowResult(row.key)
     failed: dict[str, str] = {}
@@ -92,16 +92,16 @@ def _too_late(number: int, repeats: int, row_s: float) -> str:
 
 
 def _problem(stand: Stand, failed: dict[str, str]) -> str | None:
-    """One reason where it is the same for both peers, else each peer's."""
+    """Return one reason if it is the same for both peers, else each peer's."""
     if len(set(failed.values())) == 1 and len(failed) > 1:
         return next(iter(failed.values()))
     return "; ".join(f"{stand.kinds[peer].title}: {why}" for peer, why in failed.items()) or None
 
 
 def warm_up(stand: Stand, peer: str, scenarios: tuple[Scenario, ...]) -> None:
-    """Lets a JIT compile the paths that the rows use, and touches the page cache; nothing is kept.
+    """Let a JIT compile the paths that the rows use, and fill the page cache; no result is kept.
 
-    A client that this machine lacks leaves the others.
+    If this machine lacks a client, the others warm up the peer.
     """
     deadline = time.monotonic() + stand.limits.warm_up_s
     able = scenarios
@@ -110,7 +110,7 @@ def warm_up(stand: Stand, peer: str, scenarios: tuple[Scenario, ...]) -> None:
 
 
 def measure(stand: Stand, rows: list[Row], keep: Callable[[RowResult], None]) -> None:
-    """Every row within the budget of time; `keep` is called after each."""
+    """Measure every row within the time budget; `keep` is called after each."""
     deadline = time.monotonic() + stand.limits.budget_s
     warm: set[str] = set()
     place = Place.OWN

@@ -40,7 +40,7 @@ TOPICS: Final = "bench-"
 
 
 class WayIn(Enum):
-    """The listener that a load comes by. The user of SASL_SSL has rights by ACLs; others are anonymous super users."""
+    """The listener that a load uses. The user of SASL_SSL has rights by ACLs; others are anonymous super users."""
 
     PLAINTEXT = "plaintext"
     SSL = "ssl"
@@ -49,14 +49,14 @@ class WayIn(Enum):
 
 @dataclass(frozen=True, slots=True)
 class SecuredBroker:
-    """`process` serves PLAINTEXT to the bench itself, and each way in on a port of its own."""
+    """`process` serves PLAINTEXT to the bench itself, and each secured listener on its own port."""
 
     process: ServerProcess
     ports: Mapping[WayIn, int]
     authority: Path
 
     def start(self) -> None:
-        """Start the broker, make its user and its ACLs."""
+        """Start the broker, and make its user and its ACLs."""
         self.process.start()
         admin = AdminClient({"bootstrap.servers": self.process.bootstrap, "log_level": 0})
         credential = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, ITERATIONS)
@@ -70,16 +70,16 @@ class SecuredBroker:
                 made.result(REQUEST_SECONDS_MAX)
 
     def close(self) -> None:
-        """End the broker."""
+        """Stop the broker."""
         self.process.close()
 
     def bootstrap(self, way_in: WayIn) -> str:
-        """Return the address of this way in."""
+        """Return the address of this listener."""
         return f"{HERE.host}:{self.ports[way_in]}"
 
 
 def client_settings(way_in: WayIn, authority: Path) -> Mapping[str, Mapping[str, str]]:
-    """Return what each client needs to come in. The Java client's jobs have no spaces, so no JAAS line either."""
+    """Return the settings of each client. The Java client's jobs have no spaces, so they have no JAAS line either."""
     librdkafka = {"security.protocol": way_in.value, "ssl.ca.location": str(authority)}
     if way_in is WayIn.SASL_SSL:
         login = {"sasl.mechanism": MECHANISM, "sasl.username": USER, "sasl.password": PASSWORD}

@@ -1,4 +1,4 @@
-"""Clusters of three brokers that speak TLS to clients and to each other; only the bench itself comes in openly."""
+"""Clusters of three brokers with TLS for clients and each other; only the bench itself connects in plaintext."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ class SecuredCluster:
         self.cluster.start()
 
     def close(self) -> None:
-        """End the brokers."""
+        """Stop the brokers."""
         self.cluster.close()
 
 

@@ -36,7 +36,7 @@ BEGINNINGS: Final = Group(
 
 @dataclass(frozen=True, slots=True)
 class _Loads:
-    """Rows whose clients come in the same way, to one broker or to the cluster that holds the replicas."""
+    """Rows whose clients use the same listener, of one broker or of the cluster that has the replicas."""
 
     prefix: str
     way_in: WayIn
@@ -76,7 +76,7 @@ class _Loads:
 
 
 def secured_rows() -> Iterator[Row]:
-    """On a standing broker of their own."""
+    """Yield the rows on a separate standing broker."""
     tls, clients = _Loads("tls", WayIn.SSL), ("librdkafka", "Java")
     yield from _throughput(tls, TLS, clients)
     for client in clients:
@@ -87,7 +87,7 @@ def secured_rows() -> Iterator[Row]:
 
 
 def secured_cluster_rows() -> Iterator[Row]:
-    """On a standing cluster of their own."""
+    """Yield the rows on a separate standing cluster."""
     tls = _Loads("cluster.tls", WayIn.SSL, BROKERS)
     yield tls.produce(CLUSTER_TLS, "librdkafka", 1_000_000)
     yield tls.produce(CLUSTER_TLS, "Java", 16_384)

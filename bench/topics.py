@@ -12,7 +12,7 @@ from confluent_kafka.cimpl import NewTopic
 from bench.clients.job import NotRun
 
 REQUEST_SECONDS_MAX: Final = 60.0
-# Apache Kafka makes the logs of 6,000 partitions in its own time after it has answered.
+# Apache Kafka makes the logs of 6,000 partitions only after it has responded.
 LEADERS_SECONDS_MAX: Final = 300.0
 PAUSE_S: Final = 0.005
 
@@ -24,7 +24,7 @@ def _admin(bootstrap: str) -> AdminClient:
 def create(
     bootstrap: str, names: Sequence[str], partitions: int, replication_factor: int = 1, topics_per_request: int = 100
 ) -> None:
-    """Creates the topics and returns when a broker names a leader for every partition, and all replicas as in sync."""
+    """Create the topics; return when a broker names a leader and all in-sync replicas for every partition."""
     admin = _admin(bootstrap)
     try:
         for first in range(0, len(names), topics_per_request):
@@ -55,9 +55,9 @@ def _await_leaders(admin: AdminClient, names: set[str], partitions: int, replica
 
 
 def delete(bootstrap: str, names: Sequence[str]) -> None:
-    """Deletes the topics."""
+    """Delete the topics."""
     try:
-        admin = _admin(bootstrap)  # held until the answers are there: its end would cancel them
+        admin = _admin(bootstrap)  # If it were deleted, the requests would be cancelled.
         for done in admin.delete_topics(list(names), request_timeout=REQUEST_SECONDS_MAX).values():
             done.result(REQUEST_SECONDS_MAX)
     except KafkaException as error:
@@ -66,7 +66,7 @@ def delete(bootstrap: str, names: Sequence[str]) -> None:
 
 @contextmanager
 def topic(bootstrap: str, name: str, partitions: int, replication_factor: int = 1) -> Iterator[str]:
-    """A topic for one run; its files are gone log.segment.delete.delay.ms after."""
+    """Make a topic for one run; its files are deleted after log.segment.delete.delay.ms."""
     create(bootstrap, [name], partitions, replication_factor)
     try:
         yield name

@@ -43,14 +43,14 @@ IDS: Final = Group(
 
 
 def id_rows() -> Iterator[Row]:
-    """Servers of their own."""
+    """Return the rows with new servers."""
     for count, quick in ((10_000, True), (100_000, False)):
         scenario = TransactionalIds(count)
         yield Row(f"transactional-ids.{count}", f"{count:,} ids", IDS, scenario, quick, place=Place.OWN, slow=True)
 
 
 def transaction_rows(brokers: int) -> Iterator[Row]:
-    """On the standing broker, or on the standing cluster of `brokers`."""
+    """Return the rows on the standing broker, or on the standing cluster of `brokers`."""
     place, prefix = (Place.BROKER, "") if brokers == 1 else (Place.CLUSTER, "cluster.")
     loads: tuple[tuple[str, Group, type[Transact] | type[Copy]], ...] = (
         ("transactions", WRITTEN[brokers], Transact),

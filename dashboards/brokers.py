@@ -245,7 +245,7 @@ def _machine() -> list[Panel]:
 
 def _process() -> list[Panel]:
     """Return the panels about the processes of brokers."""
-    # Of a machine's processes those alone that have a broker's label.
+    # Of all processes of a machine, only those with a broker's label count.
     process = f'{OF_BROKER},broker!=""'
     return [
         graph(

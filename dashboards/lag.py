@@ -1,4 +1,4 @@
-"""The dashboard of consumer lag: which groups are behind, by how much, do they make progress, what may they lose."""
+"""The dashboard of consumer lag: which groups are behind, how far, whether they progress, and what they may lose."""
 
 from typing import Final
 

@@ -38,9 +38,7 @@ def _count(kind: str, which: str = "") -> str:
 
 
 def _state() -> list[Panel]:
-    errors = (
-        "barnabas_watch_errors_total"  # The series of a kind begins with its first error: a new series has not risen.
-    )
+    errors = "barnabas_watch_errors_total"  # A kind's series begins with its first error.
     paused = f"sum(max by ({EACH}, kind) (barnabas_resources_paused{{{CHOSEN}}}))"
     return [
         number(
@@ -119,7 +117,7 @@ def _rate(name: str) -> str:
 
 
 def _processes() -> list[Panel]:
-    # Of all processes those that are operators.
+    # Of all processes, only operators count.
     cpu, memory = (
         f"{each} and on (job, instance) barnabas_operator_is_leader"
         for each in (f"rate(process_cpu_seconds_total{RATE})", "process_resident_memory_bytes")

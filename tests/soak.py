@@ -11,13 +11,13 @@ from typing import Final, NamedTuple
 
 ACTIONS: Final = 200
 TRANSACTIONS_EACH: Final = 5
-"""For so many seeds of replication there is one of transactions."""
+"""The number of seeds of replication for each seed of transactions."""
 FIGURES: Final = re.compile(r"acknowledged|\d+ (passed|failed).* in ")
-"""The last line of a part that says what it did."""
+"""The pattern of the last line with figures of a part."""
 
 
 class Part(NamedTuple):
-    """What was run, how it ended, and the last line in which it tells how much was acknowledged."""
+    """The command, its outcome, and its last line with the number of acknowledged records."""
 
     name: str
     code: int
@@ -26,7 +26,7 @@ class Part(NamedTuple):
 
 
 def main() -> int:
-    """1 when a part failed; the others are run all the same."""
+    """Run all parts, even if one fails; return 1 then."""
     parser = argparse.ArgumentParser(
         prog="python -m soak", description="The simulation, the torture and first weeks, for hours."
     )
@@ -62,11 +62,11 @@ def main() -> int:
 
 
 def _run(name: str, arguments: str) -> Part:
-    """Run a module of the tests and show what it prints as it comes."""
+    """Run a module of the tests, and show its output as it comes."""
     began_s, figures = time.monotonic(), ""
     command = [sys.executable, *arguments.split()]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None, "it was started with a pipe"
+        assert process.stdout is not None, "the process must have a pipe"
         for line in process.stdout:
             print(line, end="", flush=True)
             figures = line.strip() if FIGURES.search(line) else figures

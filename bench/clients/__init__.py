@@ -1,1 +1,1 @@
-"""The load generators: each runs a `Job` against a bootstrap address and gives what it counted."""
+"""The load generators: each runs a `Job` against a bootstrap address and returns what it counted."""

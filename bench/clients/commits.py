@@ -1,4 +1,4 @@
-"""A group that commits its offsets again and again: raw requests on several connections, without a client's pauses."""
+"""A group that commits its offsets repeatedly: raw requests on several connections, without a client's pauses."""
 
 import socket
 import time
@@ -26,7 +26,7 @@ def commit_until(
     seconds_max: float,
     coordinator_seconds_max: float = COORDINATOR_SECONDS_MAX,
 ) -> None:
-    """Commits an offset of each partition, again and again; `is_enough` is asked now and then. Raises NotRun."""
+    """Commit an offset of each partition repeatedly, until `is_enough`, which is asked now and then. Raises NotRun."""
     _await_coordinator(port, group, topic, partitions, coordinator_seconds_max)
     deadline = time.monotonic() + seconds_max
     offset = 0
@@ -56,7 +56,7 @@ def _one_round(connections: list[socket.socket], request: bytes) -> None:
 
 
 def _await_coordinator(port: int, group: str, topic: str, partitions: int, seconds_max: float) -> None:
-    """Asks for it, whereupon the brokers make `__consumer_offsets`, until the first commit is taken."""
+    """Ask for the coordinator, which makes `__consumer_offsets`, until the first commit is accepted."""
     deadline = time.monotonic() + seconds_max
     while time.monotonic() < deadline:
         with (

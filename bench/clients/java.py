@@ -13,7 +13,7 @@ HEAP_OPTIONS: Final = ("-Xms512m", "-Xmx512m")
 
 
 class JavaClient:
-    """Started at the first run; a run that hangs costs the process, and the next run starts a new one."""
+    """The process starts at the first run; it is killed if a run hangs, and the next run starts a new one."""
 
     name = "Java"
 
@@ -28,13 +28,13 @@ class JavaClient:
         self._process: subprocess.Popen[str] | None = None
 
     def run(self, job: Job, bootstrap: str) -> Counted:
-        """Hands the run to the process and waits for its answer."""
+        """Send the run to the process, and wait for its answer."""
         process = self._process or self._start()
         assert process.stdin is not None
         assert process.stdout is not None
         process.stdin.write(" ".join(job.words(bootstrap)) + "\n")
         process.stdin.flush()
-        # One answer a line and nothing else on standard output: nothing is buffered when this waits.
+        # The process prints one line for each run and nothing else, so nothing is buffered when this waits.
         ready, _, _ = select.select([process.stdout], [], [], RUN_SECONDS_MAX)
         line = process.stdout.readline() if ready else ""
         if not line:
@@ -51,7 +51,7 @@ class JavaClient:
         return self._process
 
     def close(self) -> None:
-        """Ends the process."""
+        """End the process."""
         if self._process is None:
             return
         self._process.kill()

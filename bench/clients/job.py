@@ -1,4 +1,4 @@
-"""One load run, in the words that the C and the Java load generators both take."""
+"""One load run, in the words that the C and the Java load generators both accept."""
 
 import json
 import shutil
@@ -10,7 +10,7 @@ from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 BUILD: Final = ROOT / ".cache/bench"
-# A run stops by itself after seconds; this bounds one that hangs.
+# A run stops by itself after its seconds; this limit is for one that hangs.
 RUN_SECONDS_MAX: Final = 90.0
 BUILD_SECONDS_MAX: Final = 120.0
 
@@ -29,7 +29,7 @@ class PartMissing(NotRun):
 class Job:
     """`mode` is produce, consume, in-flight, poll, and with the Java client transact or copy.
 
-    It ends at `records_max` or `seconds_max`, whichever is first.
+    A run ends at `records_max` or `seconds_max`, whichever is first.
     """
 
     mode: str
@@ -41,14 +41,14 @@ class Job:
     settings: Mapping[str, str] = field(default_factory=dict)
 
     def words(self, bootstrap: str) -> list[str]:
-        """The command line (C), or the line of standard input (Java)."""
+        """Return the command line (C), or the line of standard input (Java)."""
         numbers = (self.partitions, self.record_bytes, self.records_max, self.seconds_max)
         settings = [f"{name}={value}" for name, value in self.settings.items()]
         return [self.mode, bootstrap, self.topic, *map(str, numbers), *settings]
 
 
 def build(target: Path, sources: Sequence[Path], command: Sequence[str]) -> Path:
-    """Runs the compiler when `target` is missing or older than a source."""
+    """Run the compiler if `target` is missing or older than a source."""
     newest = max(source.stat().st_mtime for source in sources)
     if target.exists() and target.stat().st_mtime >= newest:
         return target
@@ -62,7 +62,7 @@ def build(target: Path, sources: Sequence[Path], command: Sequence[str]) -> Path
 
 
 def run_command(command: Sequence[str]) -> str:
-    """The standard output of one load run."""
+    """Return the standard output of one load run."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=RUN_SECONDS_MAX)
     except subprocess.TimeoutExpired:
@@ -73,7 +73,7 @@ def run_command(command: Sequence[str]) -> str:
 
 
 def parse_counted(line: str) -> Counted:
-    """The loader's line of JSON."""
+    """Parse the loader's line of JSON."""
     counted = json.loads(line)
     if "error" in counted:
         raise NotRun(str(counted["error"])[-300:])

@@ -22,7 +22,7 @@ def _library() -> Path:
 
 
 class LibrdkafkaClient:
-    """One process a run: librdkafka needs no warm-up."""
+    """Each run has its own process: librdkafka needs no warm-up."""
 
     name = "librdkafka"
 
@@ -36,13 +36,13 @@ class LibrdkafkaClient:
         self._program = build(target, [SOURCE], ["cc", "-O2", "-o", str(target), str(SOURCE), *options])
 
     def run(self, job: Job, bootstrap: str) -> Counted:
-        """Runs to the end."""
+        """Run the job to its end."""
         return parse_counted(run_command([str(self._program), *job.words(bootstrap)]))
 
     def start(self, job: Job, bootstrap: str) -> subprocess.Popen[bytes]:
-        """Runs beside the caller, who ends it."""
+        """Start the job beside the caller, which ends it."""
         command = [str(self._program), *job.words(bootstrap)]
         return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
     def close(self) -> None:
-        """Nothing stays between runs."""
+        """Do nothing: no process stays between runs."""

@@ -1,7 +1,7 @@
-"""Small records one after the other, each timed, while something happens to the cluster: how long is there no service?
+"""Small records one after the other, each timed, during an event in the cluster: how long is there no service?
 
-`RawPulse` sends requests itself and asks one broker after the other for the leader, so what it sees is the brokers'
-doing alone; `LibrdkafkaPulse` is a producer with librdkafka's defaults, so it sees what an application does.
+`RawPulse` sends requests itself and asks one broker after the other for the leader, so it measures the brokers
+alone; `LibrdkafkaPulse` is a producer with librdkafka's defaults, so it measures what an application sees.
 """
 
 import socket
@@ -25,14 +25,14 @@ BEATS_MIN: Final = 20
 
 
 class Beat(NamedTuple):
-    """One record: when it was handed over, when it was acknowledged (monotonic)."""
+    """One record: when it was sent, and when it was acknowledged (monotonic)."""
 
     sent_s: float
     acknowledged_s: float
 
 
 class Pulse(ABC):
-    """A context: records flow from `with` to its end, in a thread of their own."""
+    """A context: records flow from `with` to its end, in a separate thread."""
 
     def __init__(self) -> None:
         self.beats: list[Beat] = []
@@ -55,10 +55,10 @@ class Pulse(ABC):
 
     @abstractmethod
     def _send(self) -> bool:
-        """Whether the record was acknowledged."""
+        """True if the record was acknowledged."""
 
     def await_beats(self, since_s: float, seconds_max: float) -> None:
-        """Returns when some records that were sent since then are acknowledged. Raises NotRun."""
+        """Wait until some records that were sent since then are acknowledged. Raises NotRun."""
         deadline = time.monotonic() + seconds_max
         while sum(beat.sent_s >= since_s for beat in self.beats[-BEATS_MIN:]) < BEATS_MIN:
             if time.monotonic() > deadline:
@@ -66,12 +66,12 @@ class Pulse(ABC):
             time.sleep(POLL_S)
 
     def gap_ms(self, since_s: float) -> float:
-        """The longest time from one acknowledgement to the next, of those that ended since then."""
+        """Return the longest time from one acknowledgement to the next, of those that ended since then."""
         times = [beat.acknowledged_s for beat in self.beats]
         return max(after - before for before, after in pairwise(times) if after >= since_s) * 1e3
 
     def p99_us(self, first_s: float, last_s: float) -> float:
-        """Of the records that were sent in this time. Raises NotRun where they are too few."""
+        """Return the p99 of the records that were sent in this time. Raises NotRun if they are too few."""
         taken = sorted(
             beat.acknowledged_s - beat.sent_s for beat in list(self.beats) if first_s <= beat.sent_s <= last_s
         )
@@ -81,7 +81,7 @@ class Pulse(ABC):
 
 
 class RawPulse(Pulse):
-    """Stays with the broker that acknowledges, and goes round when one does not."""
+    """A pulse that stays with the broker that acknowledges, and tries the next one if a broker does not."""
 
     def __init__(
         self, ports: Sequence[int], topic: str, partition: int = 0, answer_seconds_max: float = ANSWER_SECONDS_MAX
@@ -116,7 +116,7 @@ class RawPulse(Pulse):
 
 
 class LibrdkafkaPulse(Pulse):
-    """One record in flight, acks=all; retries are the client's."""
+    """A pulse with one record in flight and acks=all; librdkafka retries by itself."""
 
     def __init__(self, bootstrap: str, topic: str, partition: int = 0) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The closed-loop raw load generator of the prototype: one prepared request over and over on N connections."""
+"""The closed-loop raw load generator of the prototype: one prepared request repeated on N connections."""
 
 import re
 import subprocess
@@ -35,7 +35,7 @@ class RawClient:
         subprocess.run(command, cwd=self._requests, check=True, timeout=BUILD_SECONDS_MAX, capture_output=True)
 
     def run(self, request: str, connections: int, seconds: float, port: int) -> Counted:
-        """`request` names a file that mkreq.py wrote; answers are discarded in the kernel."""
+        """Send the request in the file that mkreq.py wrote; answers are discarded in the kernel."""
         words = [str(port), str(self._requests / "req" / request), str(connections), str(seconds), "trunc"]
         output = run_command([str(self._program), *words])
         found = {name: re.search(pattern, output) for name, pattern in FIELDS.items()}

@@ -1,4 +1,4 @@
-"""A producer with librdkafka's defaults that writes to all partitions of a topic: since when is each of them served?"""
+"""A producer with librdkafka's defaults that writes to all partitions of a topic: when is each of them served again?"""
 
 import threading
 import time
@@ -17,7 +17,7 @@ NEVER_S: Final = -1.0
 
 
 class SpreadLoad:
-    """A context: in each partition one record after the other with acks=all, from `with` to its end, in a thread."""
+    """A context: one record after the other with acks=all in each partition, from `with` to its end, in a thread."""
 
     def __init__(self, bootstrap: str, topic: str, partitions: int) -> None:
         settings = {"bootstrap.servers": bootstrap, "acks": "all", "log_level": 0}
@@ -25,7 +25,7 @@ class SpreadLoad:
         self._topic = topic
         self._in_flight: set[int] = set()
         self._acknowledged_s = [NEVER_S] * partitions
-        """By partition: when the newest of the acknowledged records was sent."""
+        """By partition, the time at which the newest acknowledged record was sent."""
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
@@ -56,7 +56,7 @@ class SpreadLoad:
             self._acknowledged_s[partition] = sent_s
 
     def await_all(self, since_s: float, seconds_max: float) -> float:
-        """The monotonic time at which each partition has acknowledged a record sent since then. Raises NotRun."""
+        """Return when each partition had acknowledged a record sent since then (monotonic). Raises NotRun."""
         deadline = time.monotonic() + seconds_max
         while lacking := sum(sent_s < since_s for sent_s in self._acknowledged_s):
             if time.monotonic() > deadline:

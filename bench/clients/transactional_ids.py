@@ -1,4 +1,4 @@
-"""Transactional ids by raw requests: many of them are made, one is asked for, all are counted."""
+"""Transactional ids by raw requests: many of them are made, one is requested, all are counted."""
 
 import socket
 import time
@@ -18,12 +18,12 @@ PAUSE_S: Final = 0.01
 
 
 def transactional_id(number: int) -> str:
-    """The id with that number."""
+    """Return the id with that number."""
     return f"id-{number}"
 
 
 def make_ids(port: int, count: int, seconds_max: float) -> None:
-    """Makes the ids 0 to `count` - 1, each with a producer id of its own. Raises NotRun."""
+    """Make the ids 0 to `count` - 1, each with its own producer id. Raises NotRun."""
     await_id(port, transactional_id(0), COORDINATOR_SECONDS_MAX)
     deadline = time.monotonic() + seconds_max
     with _connections(port) as connections:
@@ -36,7 +36,7 @@ def make_ids(port: int, count: int, seconds_max: float) -> None:
 
 
 def _refused(connections: list[socket.socket], names: list[str]) -> list[str]:
-    """Ask for each id over a connection of its own; return those that a coordinator does not serve yet."""
+    """Request each id over its own connection; return those that a coordinator does not serve yet."""
     used = list(zip(connections, names, strict=False))
     for connection, name in used:
         connection.sendall(raw_requests.init_producer_request(name, TIMEOUT_MS))

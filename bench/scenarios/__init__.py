@@ -1,1 +1,1 @@
-"""What a row does to one peer: each scenario is a frozen value with `measure(stand, peer) -> Measurement`."""
+"""The measurements of rows on one peer: each scenario is a frozen value with `measure(stand, peer) -> Measurement`."""

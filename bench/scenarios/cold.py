@@ -1,7 +1,7 @@
 """A consumer that reads from a slow disk beside a producer: the producer's round trips.
 
-The disk is made slow for the broker alone, by its control group (cgroup v1, as root); what it had in the page cache of
-the topic's files is dropped first. Where that cannot be done the row is not run.
+The disk is made slow for the broker alone, by its control group (cgroup v1, as root); the topic's files are dropped
+from the page cache first. If that is not possible, the row is not run.
 """
 
 import os
@@ -31,7 +31,7 @@ FILL_SECONDS_MAX: Final = 30.0
 
 @contextmanager
 def slow_disk(pid: int, folder: Path, bytes_a_s: int) -> Iterator[None]:
-    """That process reads so much a second from the device under `folder`."""
+    """Limit the bytes a second that the process reads from the device under `folder`."""
     device = os.stat(folder).st_dev
     group = GROUPS / f"bench-{os.getpid()}"
     try:
@@ -49,7 +49,7 @@ def slow_disk(pid: int, folder: Path, bytes_a_s: int) -> Iterator[None]:
 
 
 def drop_from_page_cache(folder: Path) -> None:
-    """All files in it, once they are on the disk."""
+    """Drop all files of the folder from the page cache, once they are on the disk."""
     for path in folder.iterdir():
         descriptor = os.open(path, os.O_RDONLY)
         try:
@@ -61,13 +61,13 @@ def drop_from_page_cache(folder: Path) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ColdConsumer:
-    """`megabytes` at `megabytes_a_s`, while small records are written one after the other."""
+    """A consumer of `megabytes` at `megabytes_a_s`, while small records are written one after the other."""
 
     megabytes: int
     megabytes_a_s: int = 20
 
     def measure(self, stand: Stand, peer: str) -> Measurement:
-        """Round trips for as long as the consumer reads."""
+        """Measure round trips for as long as the consumer reads."""
         server, folder = stand.brokers.fresh(peer)
         try:
             server.start()
@@ -89,7 +89,7 @@ class ColdConsumer:
 
     @property
     def _seconds_max(self) -> float:
-        """A broker may read at half the disk's speed; what it has read by then is its figure."""
+        """Return the time for a broker that reads at half the disk's speed; then its rate until that time counts."""
         return 2 * self.megabytes / self.megabytes_a_s
 
     def _fill(self, bootstrap: str) -> None:
@@ -115,7 +115,7 @@ class Reader:
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._began_s = time.monotonic()
         self._newest = (0, 0.0)
-        """Bytes so far, and the seconds until the last of them."""
+        """The bytes so far, and the seconds until the last of them."""
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -127,12 +127,12 @@ class Reader:
         self._consumer.close()
 
     def goes_on_until(self, bytes_max: int, seconds_max: float) -> Callable[[], bool]:
-        """True until so much was read, or so much time is gone."""
+        """Return a function that is true until this much was read, or the time is over."""
         deadline = self._began_s + seconds_max
         return lambda: self._newest[0] < bytes_max and time.monotonic() < deadline
 
     def bytes_per_s(self) -> float:
-        """Until the last record. Raises NotRun where none came."""
+        """Return the rate until the last record. Raises NotRun if none came."""
         got_bytes, took_s = self._newest
         if not got_bytes:
             raise NotRun("the consumer got no record")

@@ -1,4 +1,4 @@
-"""A broker dies or is restarted under load: how long its partitions take no records, and when they have new leaders."""
+"""A broker dies or restarts under load: how long its partitions accept no records, and when they have new leaders."""
 
 import time
 from collections.abc import Collection, Iterator, Sequence
@@ -17,24 +17,24 @@ from bench.scenarios.stand import Stand
 from bench.topics import delete
 
 LEAD_IN_S: Final = 0.5
-# How long a raw request waits for a leader that may hang before it asks the next broker.
+# The time that a raw request waits for a leader that may hang before it tries the next broker.
 HUNG_S: Final = 0.1
 FAILOVER_SECONDS_MAX: Final = 30.0
 ELECTION_SECONDS_MAX: Final = 60.0
-# Until a topic that was just made takes records in all of its partitions, on a busy machine.
+# The time for a new topic to accept records in all partitions on a busy machine.
 LOAD_SECONDS_MAX: Final = 180.0
-# Each look has a broker encode a thousand partitions, and this process decode them.
+# Each check makes a broker encode a thousand partitions, and this process decode them.
 LOOK_S: Final = 0.02
 
 
 def others(cluster: Cluster, broker: int) -> list[int]:
-    """The ids of all but this one."""
+    """Return the ids of all other brokers."""
     return [number for number in cluster.brokers if number != broker]
 
 
 @contextmanager
 def led_topic(cluster: Cluster, name: str, assignment: Sequence[Sequence[int]]) -> Iterator[str]:
-    """A topic whose partitions have their replicas where this says, the first of them leading."""
+    """Make a topic with these replicas; the first replica of each partition leads."""
     cluster.create_topic(name, len(assignment), assignment=assignment, config={"min.insync.replicas": "2"})
     try:
         yield name
@@ -43,7 +43,7 @@ def led_topic(cluster: Cluster, name: str, assignment: Sequence[Sequence[int]]) 
 
 
 class Fate(Enum):
-    """What becomes of the leader."""
+    """What happens to the leader."""
 
     RESTARTED = "SIGTERM, and started again"
     KILLED = "SIGKILL"
@@ -52,17 +52,17 @@ class Fate(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failover:
-    """The leader of two partitions goes; one producer works on each of the two.
+    """The leader of two partitions fails; a producer writes to each of the two.
 
-    `controller`: the broker that goes has that office, too. librdkafka waits 60 s for a broker that hangs, whatever the
-    other brokers do, so it takes no part where the leader is paused.
+    `controller`: the failing broker is also the controller. librdkafka waits 60 s for a broker that hangs, whatever the
+    other brokers do, so it takes no part if the leader is paused.
     """
 
     fate: Fate
     controller: bool = False
 
     def measure(self, stand: Stand, peer: str) -> Measurement:
-        """Medians over the repeats in this run; the brokers end as they began."""
+        """Return medians over the repeats of this run; the brokers end as they began."""
         runs = [self._once(stand, peer) for _ in range(stand.limits.failovers)]
         return {name: median(run[name] for run in runs) for name in runs[0]}
 
@@ -112,14 +112,14 @@ def _bring_back(cluster: Cluster, broker: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Elections:
-    """The broker that leads all of a topic's partitions is killed: until one that stays names new leaders for all."""
+    """The broker that leads all of a topic's partitions is killed: the time until another one names new leaders."""
 
     partitions: int
     under_load: bool = False
-    """A producer writes to all partitions, so that what an application notices is measured, too."""
+    """If true, a producer writes to all partitions, so that the gap for an application is measured, too."""
 
     def measure(self, stand: Stand, peer: str) -> Measurement:
-        """From the kill to the last leader, and from the first new leader to the last one."""
+        """Measure from the kill to the last leader, and from the first new leader to the last one."""
         cluster = stand.clusters.standing(peer)
         controller = stand.controller(peer)
         victim, stays = others(cluster, controller)
@@ -148,7 +148,7 @@ class Elections:
         return {**measured, "served_s": served_s - gone_s}
 
     def _watch(self, cluster: Cluster, name: str, victim: int, stays: int) -> tuple[float, float]:
-        """When new leaders were first seen, and when all were."""
+        """Return when the first new leaders were seen, and when all were."""
         first_s: float | None = None
         deadline = time.monotonic() + ELECTION_SECONDS_MAX
         while time.monotonic() < deadline:

@@ -1,4 +1,4 @@
-"""How long a coordinator takes to know what a large partition of `__consumer_offsets` says."""
+"""How long a coordinator needs to load a large partition of `__consumer_offsets`."""
 
 import shutil
 import threading
@@ -26,16 +26,16 @@ SERVED_SECONDS_MAX: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class OffsetsLoaded:
-    """One group commits `partitions` offsets again and again; then the broker starts anew.
+    """One group commits `partitions` offsets repeatedly; then the broker restarts.
 
-    The partitions are few, for their own logs are opened at the start too, and it is the offsets that count here.
+    The partitions are few, since their own logs are opened at the start, too, and only the offsets should count.
     """
 
     log_mib: int
     partitions: int
 
     def measure(self, stand: Stand, peer: str) -> Measurement:
-        """From the start of the command until the group's offset is told, and resident memory after a while of rest."""
+        """Measure the time from the start until the group's offset is returned, and resident memory after a rest."""
         server, folder = stand.brokers.fresh(peer)
         try:
             server.start()

@@ -21,20 +21,20 @@ from bench.topics import topic
 
 RECEIVE_BYTES: Final = 64 * 1024
 LEADS_S_MAX: Final = 5.0
-"""The seconds that a broker may take to lead the partition that its metadata name."""
+"""The seconds that a broker may take to lead the partition that its metadata names."""
 WARM_UP: Final = 2_000
 """Requests before any is counted."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProduceInFlight:
-    """One batch of 16 KiB by Produce v13 with acks=1, over and over; `in_flight` requests are unanswered."""
+    """One batch of 16 KiB by Produce v13 with acks=1, repeatedly; `in_flight` requests are unanswered."""
 
     in_flight: int
     topic: str = "in-flight"
 
     def measure(self, stand: Stand, peer: str) -> Measurement:
-        """Requests a second, and the broker's CPU time for a request."""
+        """Return requests a second, and the broker's CPU time for a request."""
         server = stand.brokers.standing(peer)
         with topic(server.bootstrap, self.topic, 1), _connected(server.port) as connection:
             frame = produce_of(_topic_id(server.bootstrap, self.topic), acks=1)
@@ -54,18 +54,18 @@ def _connected(port: int) -> Iterator[socket.socket]:
 
 
 def _topic_id(bootstrap: str, name: str) -> UUID:
-    admin = AdminClient({"bootstrap.servers": bootstrap})  # Its end would cancel the request.
+    admin = AdminClient({"bootstrap.servers": bootstrap})  # If it were deleted, the request would be cancelled.
     found = admin.describe_topics(TopicCollection([name]))[name].result(10).topic_id
     return UUID(int=(found.get_most_significant_bits() % 2**64 << 64) | found.get_least_significant_bits() % 2**64)
 
 
 def _answer_bytes(connection: socket.socket, frame: bytes) -> int:
-    """Return the size of an answer with its size field, once the request is accepted. Raise NotRun if it never is."""
+    """Return the size of a response with its size field, once the request is accepted. Raises NotRun if it never is."""
     deadline = time.monotonic() + LEADS_S_MAX
     while True:
         connection.sendall(frame)
         answer = connection.recv(RECEIVE_BYTES)
-        # Size, correlation id, tags, one topic with its id, one partition with its index: then the error code.
+        # The error code follows size, correlation id, tags, one topic with its id, and one partition with its index.
         size, error = struct.unpack_from(">i31xh", answer)
         if not error:
             return int(size) + 4

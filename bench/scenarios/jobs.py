@@ -1,7 +1,7 @@
-"""A topic to Parquet and back by Spark: the jobs `archive` and `restore` beside a plain read of Spark's connector.
+"""A topic to Parquet and back with Spark: the jobs `archive` and `restore` beside a plain read of Spark's connector.
 
-Keys are skewed: each second record has the first key, each fourth the second, and so on. All is done on two cores and
-in so much memory of one JVM, however many records there are. What is restored must be equal, or the row is not run.
+Keys are skewed: each second record has the first key, each fourth the second, and so on. All jobs run on two cores
+with the same memory of one JVM for any number of records. The restored topic must be equal, or the row is not run.
 """
 
 import random
@@ -34,12 +34,12 @@ FLUSH_S: Final = 300.0
 
 @dataclass(frozen=True, slots=True)
 class SparkJobs:
-    """So many records of 200 bytes."""
+    """Jobs over this many records of 200 bytes."""
 
     records: int
 
     def measure(self, stand: Stand, peer: str) -> Measurement:
-        """Each of them once, in a warm JVM: the first of each takes three times the CPU."""
+        """Run each job once in a warm JVM: the first run of each takes three times the CPU."""
         bootstrap = stand.brokers.standing(peer).bootstrap
         topic = stand.new_topic_name()
         create(bootstrap, [topic], PARTITIONS)
@@ -52,7 +52,7 @@ class SparkJobs:
 
 
 def _session() -> "SparkSession":
-    """The one of this run."""
+    """Return the session of this run."""
     try:
         from barnabas_jobs.app.connector import default_folder
         from barnabas_jobs.app.session import session
@@ -92,7 +92,7 @@ def _measured(spark: "SparkSession", bootstrap: str, topic: str, folder: Path, m
 
 
 def _plain(spark: "SparkSession", bootstrap: str, topic: str, folder: Path) -> None:
-    """With the archive's compression: Spark's default is another."""
+    """Write Parquet with the archive's compression, which is not Spark's default."""
     source = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic, "includeHeaders": "true"}
     spark.read.format("kafka").options(**source).load().write.parquet(str(folder), compression="zstd")
 
@@ -104,7 +104,7 @@ def _seconds(do: Callable[[], object]) -> float:
 
 
 def fill(bootstrap: str, topic: str, records: int) -> int:
-    """Bytes of keys and values; values are half random, so that compression finds something."""
+    """Write the records; return the bytes of keys and values. Values are half random, so compression helps."""
     chance = random.Random(SEED)
     values = [chance.randbytes(VALUE_BYTES // 2) + bytes(VALUE_BYTES // 2) for _ in range(1000)]
     keys = [b"key-%02d" % number for number in range(KEYS)]
@@ -116,7 +116,7 @@ def fill(bootstrap: str, topic: str, records: int) -> int:
 
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 20, "compression.type": "lz4", "acks": "all"})
     for number in range(records):
-        # The number of trailing zero bits: each second record has none, each fourth one, and so on.
+        # This is the number of trailing zero bits: each second record has none, each fourth has one, and so on.
         key = keys[min(KEYS - 1, (number + 1 & -(number + 1)).bit_length() - 1)]
         while True:
             try:

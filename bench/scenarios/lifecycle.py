@@ -1,4 +1,4 @@
-"""Start, memory and many topics: each run has a server of its own on an empty folder."""
+"""Start, memory and many topics: each run has a new server in an empty folder."""
 
 import resource
 import shutil
@@ -26,9 +26,9 @@ LOOK_S: Final = 1.0
 SAMPLE_S: Final = 0.05
 FILES_MAX: Final = 20_000
 KAFKA_FILES: Final = 100_000
-"""What Apache Kafka asks for where there are many partitions."""
+"""The open files that Apache Kafka recommends for many partitions."""
 FIVE_BYTES: Final = bytes((0, 0, 3, 232, 0))
-"""Of a request of 1,000."""
+"""The first five bytes of a request of 1,000."""
 
 
 @contextmanager
@@ -44,14 +44,14 @@ def _fresh(stand: Stand, peer: str) -> Iterator[ServerProcess]:
 
 
 def _start_seconds(server: ServerProcess, topic: str, seconds_max: float = START_SECONDS_MAX) -> float:
-    """From the start of the command to the first acknowledged record on a topic that is there already."""
+    """Return the time from the start of the command to the first acknowledged record in an existing topic."""
     started = time.monotonic()
     server.launch()
     return _await_record(server, topic, seconds_max) - started
 
 
 def _await_record(server: ServerProcess, topic: str, seconds_max: float) -> float:
-    """The monotonic time at which a record was acknowledged."""
+    """Return the time at which a record was acknowledged (monotonic)."""
     deadline = time.monotonic() + seconds_max
     while time.monotonic() < deadline:
         acknowledged = raw_requests.wait_for_acknowledgement(server.port, topic, LOOK_S)
@@ -63,7 +63,7 @@ def _await_record(server: ServerProcess, topic: str, seconds_max: float) -> floa
 
 
 def _raise_open_files(files: int) -> None:
-    """Of this process and of those that it starts; the hard limit stays where we may not raise it."""
+    """Raise the limit of this process and its children; the hard limit stays if it may not be raised."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, files), max(hard, files)))
@@ -73,10 +73,10 @@ def _raise_open_files(files: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class StartAndIdle:
-    """Start to first acknowledged message, and resident memory after a while of rest."""
+    """The time from the start to the first acknowledged record, and resident memory after a rest."""
 
     def measure(self, stand: Stand, peer: str) -> Measurement:
-        """The topic is made in a first life of the server; the second one is measured."""
+        """Make the topic in a first incarnation of the server, and measure the second one."""
         with _fresh(stand, peer) as server:
             server.start()
             create(server.bootstrap, ["first"], 1)
@@ -88,10 +88,10 @@ class StartAndIdle:
 
 @dataclass(frozen=True, slots=True)
 class LoadedMemory:
-    """The most resident memory while producers (16 KiB batches of 1 KB, acks=all) and a consumer work at full speed."""
+    """The peak of resident memory while producers (1 KB records, acks=all) and a consumer work at full speed."""
 
     def measure(self, stand: Stand, peer: str) -> Measurement:
-        """Samples every 50 ms."""
+        """Sample the memory every 50 ms."""
         client = stand.clients.librdkafka()
         seconds = stand.limits.load_s
         with _fresh(stand, peer) as server, ExitStack() as clients:
@@ -129,12 +129,12 @@ def _ended(process: subprocess.Popen[bytes]) -> Iterator[subprocess.Popen[bytes]
 
 @dataclass(frozen=True, slots=True)
 class IdleConnections:
-    """Resident memory with connections that have each had one answer and then rest."""
+    """Resident memory with connections that have each had one response and then rest."""
 
     connections: int
 
     def measure(self, stand: Stand, peer: str) -> Measurement:
-        """Also the time that it takes to make them all, one after the other."""
+        """Measure also the time to open all connections one after the other."""
         _raise_open_files(FILES_MAX)
         request = raw_requests.api_versions_request()
         with _fresh(stand, peer) as server, ExitStack() as open_sockets:
@@ -152,13 +152,13 @@ class IdleConnections:
 
 @dataclass(frozen=True, slots=True)
 class SlowConnections:
-    """Clients that have each sent five bytes of a request beside one that does its work: its round trips."""
+    """Round trips of one client beside many that have each sent five bytes of a request."""
 
     connections: int
     round_trips: int = 500
 
     def measure(self, stand: Stand, peer: str) -> Measurement:
-        """Resident memory at the end."""
+        """Measure also resident memory at the end."""
         _raise_open_files(FILES_MAX)
         with _fresh(stand, peer) as server, ExitStack() as open_sockets:
             server.start()
@@ -172,12 +172,12 @@ class SlowConnections:
 
 @dataclass(frozen=True, slots=True)
 class ManyTopics:
-    """Topics of six partitions: time to create them all, memory then, and the start of a broker that has them."""
+    """Topics of six partitions: the time to create them all, memory after that, and the time to restart with them."""
 
     topics: int
 
     def measure(self, stand: Stand, peer: str) -> Measurement:
-        """Both end with a record acknowledged on the last of them: brokers make logs after they have answered."""
+        """Both times end with a record acknowledged in the last topic: brokers make logs after they have responded."""
         _raise_open_files(KAFKA_FILES)
         names = [f"many-{number}" for number in range(self.topics)]
         with _fresh(stand, peer) as server:

@@ -1,4 +1,4 @@
-"""Load on a standing broker: producers, consumers, round trips, raw requests. Each run has a topic of its own."""
+"""Load on a standing broker: producers, consumers, round trips, raw requests. Each run has its own topic."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -12,17 +12,17 @@ from bench.secured_broker import WayIn
 from bench.topics import topic
 
 PARTITIONS: Final = 6
-# What each client needs to reach its own ceiling: a batch size in its own word, a queue that drains in time.
+# Each client needs these settings to reach its limit: a batch size by its own name, a queue that drains in time.
 BATCHES: Final = {
     "librdkafka": {"queue.buffering.max.kbytes": "32768", "queue.buffering.max.messages": "1000000"},
     "Java": {"buffer.memory": "67108864"},
 }
-# Requests of 16 KB a partition: more than the 1 MiB that a raw fetch asks for.
+# Requests have 16 KB a partition: more than the 1 MiB that a raw fetch asks for.
 FILL_REQUESTS: Final = 100
 FILL_S: Final = 0.2
 FILLS_MAX: Final = 25
 LINGER_MS: Final = "5"
-# librdkafka's default waits out a back-off of a second when its queue is full.
+# With its default, librdkafka waits for a second when its queue is full.
 CONSUMERS: Final = {"librdkafka": {"fetch.queue.backoff.ms": "1"}, "Java": {}}
 
 
@@ -40,7 +40,7 @@ class Produce:
     way_in: WayIn = WayIn.PLAINTEXT
 
     def job(self, name: str, seconds: float, bytes_max: int) -> Job:
-        """The run on the topic `name`."""
+        """Return the run on the topic `name`."""
         settings = {
             "acks": self.acks,
             "batch.size": str(self.batch_bytes),
@@ -59,7 +59,7 @@ class Produce:
         )
 
     def measure(self, stand: Stand, peer: str) -> Measurement:
-        """From the first record to the last acknowledgement."""
+        """Measure from the first record to the last acknowledgement."""
         target = stand.target(peer, self.replication_factor, self.way_in)
         with topic(target.admin, stand.new_topic_name(), self.partitions, self.replication_factor) as name:
             job = self.job(name, stand.limits.run_s, stand.limits.run_bytes_max)
@@ -74,7 +74,7 @@ def _throughput(counted: Counted, broker_cpu_s: float) -> Measurement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Consume:
-    """One consumer reads a topic of six partitions that was just filled (so from the page cache)."""
+    """One consumer reads a topic of six partitions that was just filled, so from the page cache."""
 
     client: str
     record_bytes: int
@@ -83,7 +83,7 @@ class Consume:
     way_in: WayIn = WayIn.PLAINTEXT
 
     def measure(self, stand: Stand, peer: str) -> Measurement:
-        """From the first request to the last record."""
+        """Measure from the first request to the last record."""
         target = stand.target(peer, self.replication_factor, self.way_in)
         with topic(target.admin, stand.new_topic_name(), PARTITIONS, self.replication_factor) as name:
             filled = self._fill(stand, name, target)
@@ -110,7 +110,7 @@ class Consume:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoundTrips:
-    """One record at a time, 1 KB each: `in-flight` to the acknowledgement, `poll` to the consumer's hand."""
+    """One record of 1 KB at a time: `in-flight` until the acknowledgement, `poll` until the consumer gets it."""
 
     client: str
     mode: str
@@ -119,7 +119,7 @@ class RoundTrips:
     way_in: WayIn = WayIn.PLAINTEXT
 
     def measure(self, stand: Stand, peer: str) -> Measurement:
-        """The client's percentiles."""
+        """Return the client's percentiles."""
         target = stand.target(peer, self.replication_factor, self.way_in)
         with topic(target.admin, stand.new_topic_name(), 1, self.replication_factor) as name:
             job = Job(
@@ -137,7 +137,7 @@ class RoundTrips:
 
 @dataclass(frozen=True, slots=True)
 class RawLoad:
-    """The same prepared request in a closed loop; `fill` is a request that is sent before, often enough, unmeasured."""
+    """The same prepared request in a closed loop; `fill` is a request that fills the topic before, unmeasured."""
 
     request: str
     connections: int
@@ -146,13 +146,13 @@ class RawLoad:
     fill: str | None = None
 
     def measure(self, stand: Stand, peer: str) -> Measurement:
-        """Requests a second and percentiles, from the load generator."""
+        """Return requests a second and percentiles from the load generator."""
         server = stand.brokers.standing(peer)
         if not stand.kinds[peer].has_topics:
             try:
                 return self._run(stand, peer)
             finally:
-                stand.brokers.forget(peer)  # and with it the files that nobody could delete otherwise
+                stand.brokers.forget(peer)  # This also deletes the files.
         with topic(server.bootstrap, self.topic, self.partitions):
             return self._run(stand, peer)
 
@@ -172,7 +172,7 @@ class RawLoad:
 
 
 def _fill(client: RawClient, request: str, port: int) -> None:
-    """Until every partition has more than a fetch takes: a slow broker must not get away with smaller answers."""
+    """Fill every partition with more than a fetch returns, so that a slow broker cannot send smaller responses."""
     sent = 0.0
     for _ in range(FILLS_MAX):
         sent += client.run(request, 1, FILL_S, port)["requests"]

@@ -1,4 +1,4 @@
-"""Thousands of partitions on a cluster of its own: to create them, to rest with them, to start with them."""
+"""Thousands of partitions on a new cluster: the costs to create them, to rest with them, and to start with them."""
 
 import shutil
 import time
@@ -17,7 +17,7 @@ from bench.topics import create
 
 # Apache Kafka needs minutes for 9,000 replicas on two cores.
 READY_SECONDS_MAX: Final = 300.0
-# Each look asks every broker for all partitions, which costs them some ms of CPU.
+# Each check asks every broker for all partitions, which costs them some ms of CPU.
 LOOK_S: Final = 0.1
 
 
@@ -34,14 +34,14 @@ def _fresh(stand: Stand, peer: str) -> Iterator[Cluster]:
 
 @dataclass(frozen=True, slots=True)
 class ManyPartitions:
-    """Topics of equally many partitions, spread by the brokers themselves."""
+    """Topics with the same number of partitions, assigned by the brokers themselves."""
 
     topics: int
     partitions: int
     replication_factor: int
 
     def measure(self, stand: Stand, peer: str) -> Measurement:
-        """Created and started: every broker names a leader and all replicas in sync for every partition."""
+        """Wait after creation and restart until every broker names leader and in-sync replicas of every partition."""
         names = [f"many-{number}" for number in range(self.topics)]
         with _fresh(stand, peer) as cluster:
             begun_s = time.monotonic()
@@ -63,7 +63,7 @@ class ManyPartitions:
             }
 
     def _restart(self, cluster: Cluster, names: Collection[str]) -> float:
-        """The last broker is killed: a KRaft node does not end while the majority of its controllers is gone."""
+        """Kill the last broker: a KRaft node does not shut down without the majority of its controllers."""
         *first, last = cluster.brokers
         for number in first:
             cluster.stop(number)

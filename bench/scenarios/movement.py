@@ -1,4 +1,4 @@
-"""Replicas that copy: a broker that comes back and catches up, partitions that move to another broker."""
+"""Replicas that copy records: a broker that restarts and catches up, and partitions that move to another broker."""
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -38,7 +38,7 @@ THROTTLES: Final = ("leader.replication.throttled", "follower.replication.thrott
 
 
 def _fill(stand: Stand, cluster: Cluster, name: str) -> float:
-    """The bytes of record values that now lie on every replica in sync."""
+    """Return the bytes of record values that every in-sync replica now has."""
     filler = Produce(
         client="librdkafka",
         record_bytes=RECORD_BYTES,
@@ -54,17 +54,17 @@ def _fill(stand: Stand, cluster: Cluster, name: str) -> float:
 
 
 def _bytes_on_disk(cluster: Cluster, broker: int, topic: str) -> int:
-    """Of this topic's segments on this broker: both kinds of broker lay them out alike."""
+    """Return the bytes of this topic's segments on this broker; both kinds of broker have the same layout."""
     folders = [folder for log_dir in cluster.log_dirs(broker) for folder in log_dir.glob(f"{topic}-*")]
     return sum(segment.stat().st_size for folder in folders for segment in folder.glob("*.log"))
 
 
 @dataclass(frozen=True, slots=True)
 class CatchUp:
-    """A follower is stopped, the leaders take records, it starts again: until it is in every ISR."""
+    """A follower stops, the leaders accept records, it starts again: the time until it is in every ISR."""
 
     def measure(self, stand: Stand, peer: str) -> Measurement:
-        """The rate is from the first byte that it copies, so the start of its process is not in it."""
+        """Measure the rate from the first copied byte on, so without the start of the process."""
         cluster = stand.clusters.standing(peer)
         away = max(cluster.brokers)
         leaders = others(cluster, away)
@@ -90,14 +90,14 @@ def _in_every_isr(cluster: Cluster, told_by: int, topic: str, broker: int) -> bo
 class Reassignment:
     """The second replica of each of six partitions moves to the third broker, while a producer works on another topic.
 
-    `throttle_bytes_per_s`: each broker's rate; the rate seen is that of a while after the first second, then the
-    throttle is lifted. Without it the rate is of all bytes, until no reassignment is under way.
+    `throttle_bytes_per_s`: each broker's rate; the rate is measured for a while after the first second, then the
+    throttle is removed. Without it the rate is of all bytes, until no reassignment is in progress.
     """
 
     throttle_bytes_per_s: int | None = None
 
     def measure(self, stand: Stand, peer: str) -> Measurement:
-        """MB copied a second over all brokers, and the producer's p99 before and meanwhile."""
+        """Return MB copied a second over all brokers, and the producer's p99 before and during the move."""
         cluster = stand.clusters.standing(peer)
         brokers = list(cluster.brokers)
         turned = [brokers[number % BROKERS :] + brokers[: number % BROKERS] for number in range(PARTITIONS)]
@@ -162,7 +162,7 @@ def _await_no_reassignment(cluster: Cluster) -> None:
 
 
 def _watched_mb_per_s(cluster: Cluster, topic: str, watch_s: float) -> float:
-    """Growth of all replicas, after a second that lets the first burst pass."""
+    """Return the growth of all replicas after the first second, in which there is a burst."""
     time.sleep(QUIET_S)
     before, begun_s = _all_bytes(cluster, topic), time.monotonic()
     time.sleep(watch_s)
@@ -175,7 +175,7 @@ def _all_bytes(cluster: Cluster, topic: str) -> int:
 
 @contextmanager
 def _throttled(cluster: Cluster, topic: str, bytes_per_s: int) -> Iterator[None]:
-    """As `kafka-reassign-partitions --throttle` sets it: rates on the brokers, all replicas of the topic named."""
+    """Set throttles as `kafka-reassign-partitions --throttle` does: rates on brokers, all replicas of the topic."""
     _alter_throttle(cluster, topic, bytes_per_s, SET)
     try:
         yield
@@ -184,7 +184,7 @@ def _throttled(cluster: Cluster, topic: str, bytes_per_s: int) -> Iterator[None]
 
 
 def _alter_throttle(cluster: Cluster, topic: str, bytes_per_s: int, operation: int) -> None:
-    """A broker's own settings are taken by that broker only."""
+    """Send each broker its own settings: only that broker accepts them."""
     _alter(_any_port(cluster), TOPIC_RESOURCE, topic, {f"{name}.replicas": "*" for name in THROTTLES}, operation)
     rates = {f"{name}.rate": str(bytes_per_s) for name in THROTTLES}
     for number, broker in cluster.brokers.items():

@@ -1,4 +1,4 @@
-"""Connections that begin, one after the other, on a secured listener."""
+"""New connections one after the other on a secured listener."""
 
 import time
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from harness.server_process import HERE
 
 @dataclass(frozen=True, slots=True)
 class Handshakes:
-    """New sessions of TLS, full handshakes."""
+    """New TLS sessions with full handshakes."""
 
     def measure(self, stand: Stand, peer: str) -> Measurement:
         """Return the rates of one thread of openssl."""
@@ -23,7 +23,7 @@ class Handshakes:
 
 @dataclass(frozen=True, slots=True)
 class Logins:
-    """New connections that log in by SCRAM over TLS."""
+    """New connections that authenticate by SCRAM over TLS."""
 
     def measure(self, stand: Stand, peer: str) -> Measurement:
         """Return the rates of one client."""

@@ -1,4 +1,4 @@
-"""One small record after the other from one raw client: what others do to it."""
+"""One small record after the other from one raw client, whose round trips show the effect of other load."""
 
 import socket
 import time
@@ -12,7 +12,7 @@ WAIT_S: float = 30.0
 
 
 def produce_round_trips(port: int, topic: str, count: int, goes_on: Callable[[], bool] = lambda: False) -> Measurement:
-    """At least `count` of them, and as long as `goes_on`."""
+    """Measure at least `count` round trips, and as long as `goes_on`."""
     took_s: list[float] = []
     with socket.create_connection(("127.0.0.1", port), timeout=WAIT_S) as connection:
         while len(took_s) < count or goes_on():

@@ -1,4 +1,4 @@
-"""What every scenario works with: the peers, the load generators and the limits of the run."""
+"""What every scenario uses: the peers, the load generators and the limits of the run."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -22,7 +22,7 @@ from harness.server_process import ServerProcess
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """The bounds of every run. `budget_s`: no row begins later; `row_s`: nor a repeat of one, counted from its first.
+    """The limits of a run. `budget_s`: no row begins later; `row_s`: no repeat begins later after the row's first.
 
     `rows_all`: also rows that a quick run leaves out; `failovers`: how often a broker is killed or restarted in one
     repeat; `move_bytes`: what a replica copies; `watch_s`: how long a throttled copy is watched; `idle_s`: how long a
@@ -80,8 +80,8 @@ FULL: Final = Limits(
     row_s=240.0,
     rows_all=True,
 )
-# Two brokers that differ by a few per cent: many runs in turns, so that what else runs meets both. In runs of half a
-# second the first batches of a connection, which are all looked into, would be most of what large batches cost.
+# Two brokers differ by a few per cent only, so many runs alternate, and other load meets both. In runs of half a
+# second the first batches of a connection, which are checked in full, would be most of the cost of large batches.
 BEFORE_AND_AFTER: Final = replace(FULL, repeats=12, run_s=2.0, warm_up_s=5.0)
 
 
@@ -94,7 +94,7 @@ class Client(Protocol):
 
 
 class Clients:
-    """The load generators, each built when first asked for; raises NotRun where one cannot be had."""
+    """The load generators, each built when first used; raises NotRun if one is missing."""
 
     def __init__(self, prototype: Path) -> None:
         self._prototype = prototype
@@ -102,25 +102,25 @@ class Clients:
         self._raw: RawClient | None = None
 
     def librdkafka(self) -> LibrdkafkaClient:
-        """The C client, for scenarios that run several at once."""
+        """Return the C client, for scenarios that run several at once."""
         made = self.named("librdkafka")
         assert isinstance(made, LibrdkafkaClient)
         return made
 
     def named(self, name: str) -> Client:
-        """`librdkafka` or `Java`."""
+        """Return the client `librdkafka` or `Java`."""
         makers: dict[str, Callable[[], Client]] = {"librdkafka": LibrdkafkaClient, "Java": JavaClient}
         if name not in self._made:
             self._made[name] = makers[name]()
         return self._made[name]
 
     def raw(self) -> RawClient:
-        """The closed loop of raw requests."""
+        """Return the closed loop of raw requests."""
         self._raw = self._raw or RawClient(self._prototype)
         return self._raw
 
     def close(self) -> None:
-        """Ends what runs between jobs."""
+        """End the processes that run between jobs."""
         for client in self._made.values():
             client.close()
 
@@ -137,7 +137,7 @@ class Target:
 
 @dataclass(slots=True)
 class Stand:
-    """One bench run's means."""
+    """The means of one bench run."""
 
     kinds: Mapping[str, PeerKind]
     brokers: Pool[ServerProcess]
@@ -150,7 +150,7 @@ class Stand:
     _numbers: Iterator[int] = field(default_factory=count)
 
     def new_topic_name(self) -> str:
-        """A name that this run has not used."""
+        """Return a name that this run has not used."""
         return f"bench-{next(self._numbers)}"
 
     def target(self, peer: str, replication_factor: int, way_in: WayIn = WayIn.PLAINTEXT) -> Target:
@@ -173,23 +173,23 @@ class Stand:
         return Target(secured.bootstrap, pids(cluster), cluster.bootstrap, settings)
 
     def run(self, client: str, job: Job, target: Target) -> Counted:
-        """Run a job to its end by the client of that name, which enters as the target asks it to."""
+        """Run a job to its end with the client of that name, on the target's listener."""
         settings = {**job.settings, **target.settings.get(client, {})}
         return self.clients.named(client).run(replace(job, settings=settings), target.bootstrap)
 
     def controller(self, peer: str) -> int:
-        """Which broker of the standing cluster is the controller now."""
+        """Return the id of the standing cluster's current controller."""
         return CLUSTER_KINDS[peer].controller(self.clusters.standing(peer))
 
     def forget(self, peer: str) -> None:
-        """Ends the peer's standing servers: they may be broken."""
+        """Stop the peer's standing servers, which may be broken."""
         self.brokers.forget(peer)
         self.clusters.forget(peer)
         self.secured.forget(peer)
         self.secured_clusters.forget(peer)
 
     def clear(self) -> None:
-        """Ends all standing servers, so that none runs beside rows of another kind."""
+        """Stop all standing servers, so that none runs beside rows of another kind."""
         self.brokers.close()
         self.clusters.close()
         self.secured.close()
@@ -197,13 +197,13 @@ class Stand:
 
 
 def pids(cluster: Cluster) -> tuple[int, ...]:
-    """The processes of the brokers that run."""
+    """Return the processes of the running brokers."""
     return tuple(broker.pid for broker in cluster.brokers.values() if broker.running)
 
 
 class Scenario(Protocol):
-    """How a row is measured."""
+    """The way in which a row is measured."""
 
     def measure(self, stand: Stand, peer: str) -> Measurement:
-        """One repeat on one peer; raises NotRun."""
+        """Measure one repeat on one peer; raises NotRun."""
         ...

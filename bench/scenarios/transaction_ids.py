@@ -1,4 +1,4 @@
-"""Many transactional ids that nobody uses: loaded at a start, and expired beside a producer."""
+"""Many unused transactional ids: loaded at a start, and expired beside a producer."""
 
 import shutil
 import threading
@@ -26,7 +26,7 @@ EXPIRED_SECONDS_MAX: Final = 120.0
 LOOK_S: Final = 1.0
 ROUND_TRIPS_MIN: Final = 500
 CLEANUP_MS: Final = 10_000
-"""How often both look for expired ids. It leaves time to see all of them first."""
+"""The interval in which both look for expired ids. It leaves time to see all ids first."""
 EXPIRING: Final = {
     "transactional.id.expiration.ms": 1,
     "transaction.remove.expired.transaction.cleanup.interval.ms": CLEANUP_MS,
@@ -35,12 +35,12 @@ EXPIRING: Final = {
 
 @dataclass(frozen=True, slots=True)
 class TransactionalIds:
-    """A broker has `count` ids, starts again with them, and once more with settings that expire them all."""
+    """A broker with `count` ids restarts, and restarts once more with settings that expire them all."""
 
     count: int
 
     def measure(self, stand: Stand, peer: str) -> Measurement:
-        """The start until the last id is served, resident memory then, and round trips while the ids expire."""
+        """Measure the start until the last id is served, resident memory then, and round trips while ids expire."""
         with _fresh(stand, peer) as (server, folder):
             server.start()
             create(server.bootstrap, [TOPIC], 1)
@@ -63,7 +63,7 @@ class TransactionalIds:
         return await_id(server.port, transactional_id(self.count - 1), SERVED_SECONDS_MAX) - begun_s
 
     def _expired(self, server: ServerProcess) -> Measurement:
-        """Counts ids in a thread of its own, while this one times a producer."""
+        """Count ids in a separate thread, while this one times a producer."""
         expired: list[float] = []
         counting = threading.Thread(target=lambda: expired.append(_seconds_to_none(server.port)))
         begun_s = time.monotonic()
@@ -78,7 +78,7 @@ class TransactionalIds:
 
 
 def _seconds_to_none(port: int) -> float:
-    """Return the monotonic time at which no id was left, once there were some; -1 where that takes too long."""
+    """Return the time at which no id was left, once there were some (monotonic), or -1 if that takes too long."""
     deadline = time.monotonic() + EXPIRED_SECONDS_MAX
     seen = False
     while time.monotonic() < deadline:

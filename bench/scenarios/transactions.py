@@ -1,4 +1,4 @@
-"""Transactions of the Java client: written at full speed, and as a copy of a topic exactly once."""
+"""Transactions of the Java client: written at full speed, and as an exactly-once copy of a topic."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -13,7 +13,7 @@ from bench.topics import topic
 CLIENT: Final = "Java"
 RECORD_BYTES: Final = 1000
 RUNS: Final = 4
-"""How many times as long as other runs these are: a second's transaction has few commits in two."""
+"""These runs are this many times longer than others: two seconds have few commits if a transaction takes one."""
 ISOLATED: Final = {"buffer.memory": "67108864"}
 
 
@@ -25,7 +25,7 @@ class Transact:
     replication_factor: int = 1
 
     def measure(self, stand: Stand, peer: str) -> Measurement:
-        """Throughput, and how long EndTxn takes once the records of its transaction are acknowledged."""
+        """Measure throughput, and how long EndTxn takes once the records of its transaction are acknowledged."""
         target = stand.target(peer, self.replication_factor)
         with topic(target.admin, stand.new_topic_name(), PARTITIONS, self.replication_factor) as name:
             job = _job("transact", name, stand, {"bench.commit.ms": str(self.commit_ms)})
@@ -40,7 +40,7 @@ class Copy:
     replication_factor: int = 1
 
     def measure(self, stand: Stand, peer: str) -> Measurement:
-        """From the first poll to the last commit."""
+        """Measure from the first poll to the last commit."""
         target = stand.target(peer, self.replication_factor)
         factor = self.replication_factor
         with (

@@ -1,4 +1,4 @@
-"""Bounds the length of functions, modules and classes. The bounds only ever ratchet down."""
+"""Limits the length of functions, modules and classes. The limits are only ever lowered."""
 
 import ast
 import sys
@@ -32,7 +32,7 @@ class Limits(NamedTuple):
 
 LIMITS = Limits(function_lines=45, module_lines=400, public_methods=25)
 LARGER = {"BarnabasCluster": 27}
-"""Classes that are to be divided, with their methods of now: these numbers only fall."""
+"""Classes that are to be divided, with their current number of methods: these numbers may only fall."""
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Classes = dict[str, ast.ClassDef]
@@ -40,7 +40,7 @@ Classes = dict[str, ast.ClassDef]
 
 
 class Module(NamedTuple):
-    """What is counted of a module."""
+    """The counted figures of a module."""
 
     name: str
     lines: int
@@ -72,7 +72,7 @@ def too_long(module: Module, classes: Classes) -> Iterator[str]:
 
 
 def public_methods(node: ast.ClassDef, classes: Classes) -> set[str]:
-    """Return what the class and its bases define, by name; nobody calls tests in a class as methods."""
+    """Return the names of the public methods of the class and its bases; test methods do not count."""
     functions = [each.name for each in node.body if isinstance(each, Function)]
     found = {name for name in functions if not name.startswith(("_", "test_"))}
     bases = [classes[base.id] for base in node.bases if isinstance(base, ast.Name) and base.id in classes]

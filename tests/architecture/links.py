@@ -15,7 +15,7 @@ HEADING: Final = re.compile(r"^#{1,6} +(.+?) *$", re.MULTILINE)
 NAMED: Final = re.compile(r"(?<![\w/.])docs/[\w/-]+\.md\b")
 NAMES_PAGES: Final = (".py", ".yaml", ".json", ".md", ".toml", ".sh", "Makefile", "Dockerfile")
 OLD_RESULTS: Final = "bench/results/"
-"""Reports name pages of their day."""
+"""Old reports may name pages that existed at their time."""
 MADE_UP: Final = "tests/gate/test_costs.py"
 
 
@@ -31,7 +31,7 @@ def anchors(text: str) -> set[str]:
 
 
 def broken_links(page: Path, text: str) -> Iterator[str]:
-    """Yield a complaint for each link of a page that leads nowhere."""
+    """Yield a complaint for each broken link of a page."""
     for link in (one or other for one, other in LINK.findall(CODE.sub("", FENCE.sub("", text)))):
         path, _, anchor = link.partition("#")
         if re.match(r"[a-z]+:", link):

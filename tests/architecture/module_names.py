@@ -1,4 +1,4 @@
-"""No two modules of tests of one name: pytest puts their folders on one path, and the first hides the others."""
+"""Checks that no two test modules share a name: pytest puts their folders on one path, so one would hide the other."""
 
 import re
 import sys
@@ -14,21 +14,21 @@ OF_PYTEST: Final = frozenset({"conftest", "__init__", "__main__", "__pycache__"}
 
 
 def importable(folder: Path) -> Iterator[tuple[str, Path]]:
-    """What a folder on the path has: modules, and folders with modules."""
+    """Yield what a folder on the path has: modules, and folders with modules."""
     for path in folder.iterdir():
         if path.suffix == ".py" or (path.is_dir() and any(path.rglob("*.py"))):
             yield path.stem, path
 
 
 def imported_names() -> Iterator[str]:
-    """By which tests import modules that are on the path themselves, such as `drivers` of `from drivers.one import`."""
+    """Yield the names by which tests import modules on the path, such as `drivers` of `from drivers.one import`."""
     for tests in TESTS:
         for path in (ROOT / tests).rglob("*.py"):
             yield from IMPORT.findall(path.read_text(encoding="utf-8"))
 
 
 def same_names() -> Iterator[str]:
-    """Complaints, each with the places of one name."""
+    """Yield complaints, each with the places of one name."""
     folders = {path.parent for tests in TESTS for path in (ROOT / tests).rglob("test_*.py")}
     places: dict[str, list[str]] = defaultdict(list)
     for folder in sorted(folders):
@@ -42,7 +42,7 @@ def same_names() -> Iterator[str]:
 
 
 def main() -> int:
-    """Prints every complaint; 1 where there is any."""
+    """Print every complaint; return 1 if there is any."""
     complaints = list(same_names())
     print("\n".join(complaints) or "names of test modules: fine")
     return 1 if complaints else 0

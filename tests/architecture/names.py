@@ -1,4 +1,4 @@
-"""No two public classes or types of one name in a package: who reads a name need not look where it comes from."""
+"""Checks that no two public classes or types of a package share a name, so that a name alone is clear to a reader."""
 
 import ast
 import sys
@@ -9,11 +9,11 @@ from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 SOURCES: Final = ("broker/src", "operator/src")
-"""The modules of jobs are programs of their own: each has its `Options` and its `Result`."""
+"""The checked sources. Modules of jobs are separate programs: each has its `Options` and its `Result`."""
 
 
 def public_types(path: Path) -> Iterator[tuple[str, int]]:
-    """Names and lines of the classes and aliases of types that a module has for others."""
+    """Yield names and lines of the public classes and type aliases of a module."""
     for node in ast.parse(path.read_text(encoding="utf-8")).body:
         match node:
             case ast.ClassDef(name=name):
@@ -27,13 +27,13 @@ def public_types(path: Path) -> Iterator[tuple[str, int]]:
 
 
 def makes_a_type(value: ast.expr) -> bool:
-    """Whether it is `Mapping[...]` or `A | B`: `Outer.Inner` is a short name for its file, a TypeVar means nothing
+    """True if it is `Mapping[...]` or `A | B`: `Outer.Inner` is a short name for its file, and a TypeVar has no meaning
     anywhere else."""
     return isinstance(value, ast.Subscript | ast.BinOp)
 
 
 def same_names(package: Path) -> Iterator[str]:
-    """Complaints about one package, each `name: where it is`."""
+    """Yield complaints about one package, each `name: where it is`."""
     places: dict[str, list[str]] = defaultdict(list)
     for path in sorted(package.rglob("*.py")):
         for name, line in public_types(path):
@@ -44,7 +44,7 @@ def same_names(package: Path) -> Iterator[str]:
 
 
 def main() -> int:
-    """Prints every complaint; 1 where there is any."""
+    """Print every complaint; return 1 if there is any."""
     packages = [package for source in SOURCES for package in sorted((ROOT / source).iterdir()) if package.is_dir()]
     complaints = [line for package in packages for line in same_names(package)]
     print("\n".join(complaints) or "names: fine")

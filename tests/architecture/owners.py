@@ -1,4 +1,4 @@
-"""Checks that the fields of some classes are written in their own modules only: others call methods."""
+"""Checks that the fields of some classes are written in their own modules only: other modules call methods."""
 
 import ast
 import sys

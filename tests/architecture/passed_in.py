@@ -1,8 +1,8 @@
-"""Time, chance and the network are arguments: nothing takes them from the system below the broker's server.
+"""Checks that time, chance and the network are arguments: nothing below the broker's server takes them from the system.
 
-Nor below the `app` of the operator and of the lag exporter.
+The same holds below the `app` of the operator and of the lag exporter.
 
-Import contracts in `pyproject.toml` keep the modules out; this looks for what the modules that remain would give.
+Import contracts in `pyproject.toml` keep the modules out; this checks calls of the modules that remain.
 """
 
 import ast
@@ -41,35 +41,35 @@ AMBIENT: Final = {
     "os": {"urandom", "getpid"},
     "loop": {"time"},
 }
-"""By module, or by what a variable is called: calls that give what should have been passed in."""
+"""By module or name of a variable, the calls that return what should have been passed in."""
 BY_NAME: Final = frozenset({"Random", "SystemRandom", "uuid1", "uuid4", "urandom"})
-"""The same, where they were imported by name; `Random` is fine as a type."""
+"""The same names if they are imported; `Random` is allowed as a type."""
 OUTSIDE: Final = (
-    # Create what is passed in.
+    # These create what is passed in.
     f"{OPERATOR}/app/",
     "operator/src/barnabas_lag/app/",
-    # Bounds requests on the sockets that it opens.
+    # This limits requests on the sockets that it opens.
     "broker/src/barnabas_kube/client.py",
-    # How long to wait before the API server is asked again, and a mark in etcd that no other process writes.
+    # These decide how long to wait before the API server is asked again, and make a mark in etcd that is unique.
     f"{BROKER}/metadata/store/kubernetes/api.py",
     f"{BROKER}/metadata/store/kubernetes/lease_watch.py",
     f"{BROKER}/metadata/store/kubernetes/kubernetes_store.py",
-    # How long to wait for a signal of another process before the file is read anyway.
+    # This decides how long to wait for a signal of another process before the file is read anyway.
     f"{BROKER}/metadata/store/sqlite/sqlite_store.py",
-    # Starts the process.
+    # This starts the process.
     f"{BROKER}/storage/helper/helper.py",
-    # Runs in that process, which has no clock but the system's.
+    # This runs in that process, which has only the system's clock.
     f"{BROKER}/storage/helper_worker.py",
 )
-"""The world outside begins here: an API server, a file of several processes, a process.
+"""Files at the border of the program: an API server, a file shared by several processes, a process.
 
-Simulated time would need a simulated one of these. The simulation has a store and a helper of its own, the operator's
-tests an API server in memory.
+Simulated time would need simulations of these. The simulation has its own store and helper, and the operator's
+tests have an API server in memory.
 """
 
 
 def ambient_calls(path: Path) -> Iterator[str]:
-    """Complaints about one module, each `file:line what`. `asyncio.sleep(0)` only ends a turn, and may be."""
+    """Yield complaints about one module, each `file:line what`. `asyncio.sleep(0)` is allowed: it only ends a turn."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         match node:
             case ast.Call(func=ast.Attribute(value=ast.Name(id="asyncio"), attr="sleep"), args=[ast.Constant(value=0)]):
@@ -87,7 +87,7 @@ def ambient_calls(path: Path) -> Iterator[str]:
 
 
 def shared_threads(path: Path) -> Iterator[str]:
-    """Complaints about one module of the broker that gives work to threads that a hanging disk would take from all."""
+    """Yield complaints about one module of the broker that uses shared threads, which a hanging disk would block."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         match node:
             case ast.Call(func=ast.Attribute(attr="to_thread")) | ast.Call(func=ast.Name(id="to_thread")):
@@ -97,7 +97,7 @@ def shared_threads(path: Path) -> Iterator[str]:
 
 
 def main() -> int:
-    """Prints every complaint; 1 where there is any."""
+    """Print every complaint; return 1 if there is any."""
     paths = [path for floor in FLOORS for path in sorted((ROOT / floor).rglob("*.py"))]
     inside = [path for path in paths if not path.relative_to(ROOT).as_posix().startswith(OUTSIDE)]
     complaints = [line for path in inside for line in ambient_calls(path)]

@@ -54,14 +54,14 @@ WORDS: Final = (
 
 
 def places_of_words(name: str, text: str) -> Iterator[tuple[str, str]]:
-    """The rule and `file:line` of each banned word, also where it runs over the end of a line of a comment."""
+    """Yield the rule and `file:line` of each banned word, also if it runs over the end of a line of a comment."""
     for word in WORDS:
         for found in re.finditer(rf"\b{word}\b".replace(" ", r"[\s#]+"), text, re.IGNORECASE):
             yield word, f"{name}:{text.count(chr(10), 0, found.start()) + 1}"
 
 
 def places_of_openers(name: str, text: str) -> Iterator[tuple[str, str]]:
-    """The rule and `file:line` of each docstring, of an attribute too, that begins with a wrong word."""
+    """Yield the rule and `file:line` of each docstring, of an attribute too, that begins with a wrong word."""
     for node in ast.walk(ast.parse(text)):
         match node:
             case ast.Expr(value=ast.Constant(value=str(docstring))) if begins_wrongly(docstring.split()):
@@ -74,7 +74,7 @@ def begins_wrongly(words: list[str]) -> bool:
 
 
 def places_of_ruff() -> Iterator[tuple[str, str]]:
-    """The rule and `file:line` of each docstring that ruff reports."""
+    """Yield the rule and `file:line` of each docstring that ruff reports."""
     ruff = Path(sys.executable).with_name("ruff")
     command = [str(ruff), "check", "--quiet", "--select", RUFF_RULES, "--output-format", "json", *SOURCES]
     output = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False).stdout
@@ -85,7 +85,7 @@ def places_of_ruff() -> Iterator[tuple[str, str]]:
 
 
 def all_places() -> dict[str, list[str]]:
-    """The places for each rule, those without any included."""
+    """Return the places for each rule, also for rules without any."""
     places: dict[str, list[str]] = {
         rule: [] for rule in (OPENER, *WORDS, *(f"ruff {r}" for r in RUFF_RULES.split(",")))
     }

@@ -1,4 +1,4 @@
-"""What the bench does to a real broker: commits until there are enough, reads, sources of an earlier commit."""
+"""The bench's loads on a real broker: commits, reads, and a broker from the sources of an earlier commit."""
 
 import time
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ from harness.server_process import HERE, ServerFailed, ServerProcess
 RECORD = bytes(10_000)
 RECORDS = 200
 ESTABLISHED = "01"
-"""The state of a connection in /proc/net/tcp."""
+"""The state of an established connection in /proc/net/tcp."""
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def broker(tmp_path: Path) -> Iterator[ServerProcess]:
         server.close()
 
 
-def test_connections_by_tls_and_logins_by_scram_are_counted(tmp_path: Path) -> None:
+def test_tls_connections_and_scram_logins_are_counted(tmp_path: Path) -> None:
     secured = SECURED_KINDS["barnabas"](tmp_path)
     secured.start()
     try:
@@ -53,7 +53,7 @@ def connected_ports() -> set[int]:
     return {int(row[2].rpartition(":")[2], 16) for row in rows if row[3] == ESTABLISHED}
 
 
-def test_a_secured_cluster_speaks_tls_between_its_brokers_and_to_clients(tmp_path: Path) -> None:
+def test_a_secured_cluster_uses_tls_between_brokers_and_for_clients(tmp_path: Path) -> None:
     secured = SECURED_CLUSTER_KINDS["barnabas"](tmp_path)
     with closing(secured):
         secured.start()
@@ -66,7 +66,7 @@ def test_a_secured_cluster_speaks_tls_between_its_brokers_and_to_clients(tmp_pat
             assert producer.flush(30) == 0
 
 
-def test_a_group_commits_until_there_is_enough_and_its_offset_is_told(broker: ServerProcess) -> None:
+def test_a_group_commits_until_there_are_enough_and_its_offset_is_found(broker: ServerProcess) -> None:
     create(broker.bootstrap, ["read"], 3)
     looks = iter((False, False, True))
     commit_until(broker.port, "readers", "read", 3, lambda: next(looks), seconds_max=60)
@@ -79,12 +79,12 @@ def test_commits_that_take_too_long_are_given_up(broker: ServerProcess) -> None:
         commit_until(broker.port, "readers", "read", 3, lambda: False, seconds_max=0)
 
 
-def test_a_commit_that_is_refused_is_no_commit(broker: ServerProcess) -> None:
+def test_a_refused_commit_is_not_counted(broker: ServerProcess) -> None:
     with pytest.raises(NotRun, match="no coordinator took a commit"):
         commit_until(broker.port, "readers", "nowhere", 3, lambda: True, seconds_max=60, coordinator_seconds_max=0.5)
 
 
-def test_a_reader_that_is_stopped_early_has_the_rate_of_what_it_read(broker: ServerProcess) -> None:
+def test_a_reader_that_is_stopped_early_reports_the_rate_until_then(broker: ServerProcess) -> None:
     create(broker.bootstrap, ["cold"], 1)
     producer = Producer({"bootstrap.servers": broker.bootstrap})
     for _ in range(RECORDS):
@@ -99,7 +99,7 @@ def test_a_reader_that_is_stopped_early_has_the_rate_of_what_it_read(broker: Ser
         assert not reader.goes_on_until(10 * RECORDS * len(RECORD), 0)()
 
 
-def test_the_broker_of_an_earlier_commit_runs_the_sources_of_that_commit(tmp_path: Path) -> None:
+def test_the_broker_of_an_earlier_commit_runs_that_commits_sources(tmp_path: Path) -> None:
     package = tmp_path / "sources" / SOURCES[0] / "barnabas"
     package.mkdir(parents=True)
     (package / "__init__.py").touch()
@@ -109,6 +109,6 @@ def test_the_broker_of_an_earlier_commit_runs_the_sources_of_that_commit(tmp_pat
         server.start()
 
 
-def test_a_commit_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_commit_without_sources_is_named(tmp_path: Path) -> None:
     with pytest.raises(PartMissing, match="no sources of nowhere"):
         sources_of("nowhere", tmp_path / "sources")

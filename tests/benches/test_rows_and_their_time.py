@@ -1,4 +1,4 @@
-"""Rows of the bench: peers take turns, a row gives up at its time, and a client that is missing leaves the others."""
+"""Rows of the bench: peers take turns, a row ends at its time limit, and a missing client does not stop the others."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -26,7 +26,7 @@ GROUP = Group("group", "a group", "kafka", (NUMBER,))
 
 @dataclass
 class Counting:
-    """A scenario that notes on which peer it ran."""
+    """A scenario that records the peers on which it ran."""
 
     peers: list[str] = field(default_factory=list)
     before: Callable[[], None] = lambda: None
@@ -52,7 +52,7 @@ def stand_of(tmp_path: Path, *, repeats: int = 3, row_s: float = 60.0, told: lis
     )
 
 
-def test_peers_take_turns_and_each_run_is_told(tmp_path: Path) -> None:
+def test_peers_take_turns_and_each_run_is_reported(tmp_path: Path) -> None:
     told: list[str] = []
     scenario = Counting()
     result = measure_row(stand_of(tmp_path, repeats=2, told=told), Row("row", "a row", GROUP, scenario))
@@ -61,14 +61,14 @@ def test_peers_take_turns_and_each_run_is_told(tmp_path: Path) -> None:
     assert told[:2] == ["row, Barnabas, run 1 of 2", "row, Apache Kafka, run 1 of 2"]
 
 
-def test_a_row_whose_time_is_used_up_begins_no_other_repeat_and_says_so(tmp_path: Path) -> None:
+def test_a_row_starts_no_repeat_after_its_time_limit_and_reports_it(tmp_path: Path) -> None:
     scenario = Counting()
     result = measure_row(stand_of(tmp_path, repeats=3, row_s=0.0), Row("row", "a row", GROUP, scenario))
     assert scenario.peers == []
     assert result.problem == "repeats 1 to 3, since the 0 s of a row were used up"
 
 
-def test_a_load_of_three_replicas_by_tls_goes_to_the_secured_cluster(tmp_path: Path) -> None:
+def test_a_tls_load_with_three_replicas_uses_the_secured_cluster(tmp_path: Path) -> None:
     authority = tmp_path / "ca.pem"
     secured = SecuredCluster(BarnabasCluster(tmp_path, {}, log_dirs=1), "here:1,here:2", authority)
     stand = replace(stand_of(tmp_path), secured_clusters=Pool({"barnabas": lambda _folder: secured}, tmp_path))
@@ -76,7 +76,7 @@ def test_a_load_of_three_replicas_by_tls_goes_to_the_secured_cluster(tmp_path: P
     assert target == Target("here:1,here:2", (), "", client_settings(WayIn.SSL, authority))
 
 
-def test_a_client_that_is_missing_leaves_the_others_to_warm_a_broker(tmp_path: Path) -> None:
+def test_a_broker_is_warmed_up_by_the_other_clients_if_one_is_missing(tmp_path: Path) -> None:
     def missing() -> None:
         raise PartMissing("no header")
 

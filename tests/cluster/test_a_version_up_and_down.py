@@ -1,6 +1,6 @@
-"""A cluster goes up a version and down again, broker by broker, under 200 records a second and a group.
+"""A cluster is upgraded and downgraded broker by broker, under 200 records a second and a consumer group.
 
-The next version is this one with a higher level of the metadata: a module that Python imports first raises the number.
+The next version is this version with a higher metadata level, which a module that Python imports first sets.
 """
 
 from collections.abc import Iterator
@@ -40,13 +40,13 @@ class Versions:
         (folder / "sitecustomize.py").write_text(RAISE, encoding="utf-8")
 
     def choose(self, number: int, *, is_next: bool) -> None:
-        """Set the version that the broker has from its next start on."""
+        """Set the version that the broker has from its next start."""
         environment = self.cluster.brokers[number].environment
         paths = [path for path in environment["PYTHONPATH"].split(":") if path != str(self._folder)]
         environment["PYTHONPATH"] = ":".join([str(self._folder), *paths] if is_next else paths)
 
     def roll(self, *, is_next: bool) -> None:
-        """Restart all brokers as that version, one after the other, each when every replica is in sync."""
+        """Restart all brokers in that version one after the other, each after all replicas are in sync."""
         for number in self.cluster.brokers:
             self.choose(number, is_next=is_next)
             self.cluster.restart(number)
@@ -67,7 +67,7 @@ def versions(tmp_path: Path) -> Iterator[Versions]:
         yield Versions(running, tmp_path / "next")
 
 
-def test_no_record_is_lost_and_a_broker_that_is_too_old_does_not_start(versions: Versions) -> None:
+def test_upgrade_and_downgrade_lose_no_record_and_a_too_old_broker_does_not_start(versions: Versions) -> None:
     cluster = versions.cluster
     with Traffic(cluster.bootstrap, TOPIC, PARTITIONS) as traffic:
         versions.roll(is_next=True)

@@ -1,4 +1,4 @@
-"""Quotas as a real client meets them: librdkafka hears of the throttle time, and raw requests of each refusal."""
+"""Quotas as real clients see them: librdkafka gets the throttle time, and raw requests get each error."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -41,7 +41,7 @@ def alter(
     return answer.entries[0].error_code, answer.entries[0].error_message
 
 
-def test_a_producer_and_a_consumer_over_their_rate_hear_for_how_long_they_wait(cluster: BarnabasCluster) -> None:
+def test_producers_and_consumers_above_their_quota_get_a_throttle_time(cluster: BarnabasCluster) -> None:
     throttled: list[Any] = []
     client = {"bootstrap.servers": cluster.bootstrap, "client.id": "loader", "throttle_cb": throttled.append}
     assert alter(cluster, "client-id", "loader", "producer_byte_rate", 9_000)[0] == 0
@@ -62,7 +62,7 @@ def test_a_producer_and_a_consumer_over_their_rate_hear_for_how_long_they_wait(c
     assert alter(cluster, "client-id", "loader", "consumer_byte_rate", None)[0] == 0
 
 
-def test_a_batch_larger_than_the_quota_of_a_window_is_read_all_the_same(cluster: BarnabasCluster) -> None:
+def test_a_consumer_reads_a_batch_larger_than_its_quota_allows_in_a_window(cluster: BarnabasCluster) -> None:
     producer = Producer({"bootstrap.servers": cluster.bootstrap})
     producer.produce("bounded", bytes(50_000))
     assert producer.flush(WAIT_S) == 0
@@ -74,7 +74,7 @@ def test_a_batch_larger_than_the_quota_of_a_window_is_read_all_the_same(cluster:
     assert alter(cluster, "client-id", "slow", "consumer_byte_rate", None)[0] == 0
 
 
-def test_topics_beyond_the_rate_of_mutations_are_refused_and_not_made(cluster: BarnabasCluster) -> None:
+def test_topics_above_the_mutation_quota_are_refused_and_not_created(cluster: BarnabasCluster) -> None:
     assert alter(cluster, "client-id", CLIENT_ID, "controller_mutation_rate", 0.1)[0] == 0
     topic = CreateTopicsRequest.CreatableTopic
     wanted = [topic(name=n, num_partitions=2, replication_factor=1, assignments=[], configs=[]) for n in ("a", "b")]

@@ -1,4 +1,4 @@
-"""Our own commands with `--command-config`, at a broker whose clients come by SASL_SSL."""
+"""Our own commands with `--command-config`, on a broker whose client listener requires SASL_SSL."""
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -59,7 +59,7 @@ def options(folder: Path, address: str, authority: Authority, password: str) -> 
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_a_command_comes_in_with_its_properties_and_not_with_a_wrong_password(
+def test_a_command_authenticates_with_its_properties_and_fails_with_a_wrong_password(
     name: str, tmp_path: Path, address: str, authority: Authority, capsys: pytest.CaptureFixture[str]
 ) -> None:
     main, arguments, code, text = COMMANDS[name]

@@ -1,4 +1,4 @@
-"""F40, F48: the coordinator's broker dies or goes: the group goes on at the next one, with what it had committed."""
+"""F40, F48: a group continues with its commits on another coordinator after its coordinator was killed or stopped."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -25,7 +25,7 @@ def cluster(tmp_path: Path) -> Iterator[RunningCluster]:
 
 
 def read(consumer: Consumer, count: int) -> list[bytes]:
-    """The next `count` values. AssertionError after the deadline."""
+    """Return the next `count` values, or raise AssertionError after the deadline."""
     values: list[bytes] = []
 
     def come() -> int:
@@ -39,7 +39,7 @@ def read(consumer: Consumer, count: int) -> list[bytes]:
 
 
 def commit(consumer: Consumer) -> None:
-    """Commit the positions; librdkafka leaves the retry to the caller while no coordinator is there."""
+    """Commit the positions, and retry: librdkafka leaves that to the caller while there is no coordinator."""
 
     def is_kept() -> bool:
         try:
@@ -51,7 +51,7 @@ def commit(consumer: Consumer) -> None:
 
 
 @pytest.mark.parametrize("take_down", [RunningCluster.kill, RunningCluster.stop])
-def test_a_group_goes_on_with_its_commits_when_its_coordinator_is_gone(
+def test_a_group_keeps_its_commits_when_its_coordinator_is_killed_or_stopped(
     cluster: RunningCluster, take_down: Callable[[RunningCluster, int], object]
 ) -> None:
     cluster.create_topic("flights", 1, 3)

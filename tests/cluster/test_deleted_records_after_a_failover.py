@@ -1,4 +1,4 @@
-"""Records that were deleted do not return when another broker leads."""
+"""Deleted records do not return after a failover."""
 
 from pathlib import Path
 
@@ -23,6 +23,6 @@ def test_deleted_records_do_not_return_when_the_leader_is_killed(tmp_path: Path)
         leader = cluster.leader(TOPIC)
         cluster.kill(leader)
         wait_for(lambda: cluster.leader(TOPIC), lambda now: now not in (leader, -1))
-        # A new leader learns from its followers how far all have come.
+        # A new leader learns from its followers' fetches how far all replicas are.
         start, _ = wait_for(lambda: client.ends(TOPIC), lambda ends: ends[1] == RECORDS)
         assert start == KEPT_FROM

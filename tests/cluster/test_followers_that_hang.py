@@ -1,4 +1,4 @@
-"""A follower that does not fetch, though its broker is not dead: it leaves the ISR, and comes back once it fetches."""
+"""A follower on a live broker that stops fetching leaves the ISR, and returns when it fetches again."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,18 +20,18 @@ def cluster(tmp_path: Path) -> Iterator[BarnabasCluster]:
 
 
 def error_of_write(cluster: BarnabasCluster) -> int | None:
-    """Of one record with acks=all, sent once, to a client that knows of broker 0 alone."""
+    """Write one record with acks=all and without retries, as a client that knows only broker 0; return the error."""
     client = StockClient(cluster.brokers[0].bootstrap)
     (error,) = client.send("t", [b"value"], retries=0, request_timeout_ms=30_000, timeout_ms=60_000)
     return error.code() if error is not None else None
 
 
 def await_writes(cluster: BarnabasCluster) -> None:
-    """A second without a fetch, such as a busy machine brings about, takes the follower out of the ISR."""
+    """Wait until a write succeeds: on a busy machine a second without a fetch takes the follower out of the ISR."""
     wait_for(lambda: error_of_write(cluster), lambda error: error is None)
 
 
-def test_a_follower_that_stands_still_stays_out_of_the_isr_until_it_fetches_again(cluster: BarnabasCluster) -> None:
+def test_a_paused_follower_stays_out_of_the_isr_until_it_fetches_again(cluster: BarnabasCluster) -> None:
     cluster.create_topic("t", assignment=[[0, 1]])
     await_writes(cluster)
     cluster.pause(1)

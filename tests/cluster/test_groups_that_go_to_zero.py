@@ -1,4 +1,4 @@
-"""A group goes to 0 replicas when all is read, and comes back for records in a partition without a commit."""
+"""A group is scaled to 0 replicas when all is read, and up again for records in a partition without a commit."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -37,7 +37,7 @@ def connection(cluster: RunningCluster) -> Iterator[Any]:
 
 
 class Target:
-    """What runs the group's consumers: its replicas follow looks at real brokers, on the test's time."""
+    """The workload of the group's consumers: lag from real brokers sets its replicas, on the test's clock."""
 
     def __init__(self, connection: Any) -> None:
         self.connection = connection
@@ -58,7 +58,7 @@ class Target:
 
 
 def read_all(cluster: RunningCluster, count: int) -> None:
-    """As librdkafka does by itself: it commits only where it has read."""
+    """Read the records, and commit only partitions with records, as librdkafka does by itself."""
     consumer, found = cluster.client().consumer(READERS), list[Any]()
     consumer.subscribe(["flights"])
 
@@ -71,7 +71,7 @@ def read_all(cluster: RunningCluster, count: int) -> None:
     consumer.close()
 
 
-def test_a_group_at_zero_comes_back_for_records_in_a_partition_without_a_commit(
+def test_a_group_at_zero_replicas_scales_up_for_records_without_a_commit(
     cluster: RunningCluster, connection: Any
 ) -> None:
     client, target = cluster.client(), Target(connection)
@@ -81,11 +81,11 @@ def test_a_group_at_zero_comes_back_for_records_in_a_partition_without_a_commit(
     client.write("flights", [b"x"] * 2_500, 3)
     assert target.look() == 3
     read_all(cluster, 2_500)
-    assert target.after_the_window() in {1, 2}, "by half at most"
+    assert target.after_the_window() in {1, 2}, "a step down may halve the replicas at most"
     wait_for(target.look, lambda replicas: replicas == 0, pause_s=0.0)
 
 
-def test_a_group_that_never_existed_is_not_found_by_each_look(cluster: RunningCluster, connection: Any) -> None:
+def test_a_group_that_never_existed_is_always_reported_as_not_found(cluster: RunningCluster, connection: Any) -> None:
     looks = GroupLooks(60.0, ManualClock())
     for _ in range(3):
         assert looks.look(lambda: connection, ["nobody"]).groups["nobody"].state == NOT_FOUND

@@ -1,4 +1,4 @@
-"""A transaction whose coordinator knows it no more: shown with what it holds back, and ended by one command."""
+"""A transaction that its coordinator no longer knows is shown with its effects, and ended by one command."""
 
 import json
 import subprocess
@@ -23,7 +23,7 @@ def cluster(tmp_path: Path) -> Iterator[BarnabasCluster]:
 
 @pytest.fixture
 def producer(cluster: BarnabasCluster) -> Producer:
-    """With a transaction that it does not end: two records behind one that is committed."""
+    """A producer with an open transaction of two records, after one other record and before another."""
     cluster.client().write("to", [b"before"])
     made = Producer(
         {"bootstrap.servers": cluster.bootstrap, "transactional.id": "pay", "transaction.timeout.ms": 900_000}
@@ -47,14 +47,14 @@ def abort(cluster: BarnabasCluster, *which: str) -> subprocess.CompletedProcess[
 
 
 def stable_offset(cluster: BarnabasCluster) -> int:
-    """Where consumers of committed records stop."""
+    """Return the offset at which consumers of committed records stop."""
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
     wanted = {TopicPartition("to", 0): OffsetSpec.latest()}
     (asked,) = admin.list_offsets(wanted, isolation_level=IsolationLevel.READ_COMMITTED).values()
     return int(asked.result().offset)
 
 
-def test_a_transaction_is_shown_and_only_one_that_hangs_is_aborted(
+def test_open_transactions_are_shown_and_only_a_hanging_one_is_aborted(
     cluster: BarnabasCluster, producer: Producer
 ) -> None:
     report = json.loads(barnabas("status", cluster, "--transactions", "-o", "json").stdout)

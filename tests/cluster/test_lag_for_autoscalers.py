@@ -1,4 +1,4 @@
-"""The queries of `examples/` for KEDA and prometheus-adapter count lag once that brokers and lag exporter both tell."""
+"""The queries in `examples/` for KEDA and prometheus-adapter count lag once if brokers and lag exporter report it."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -28,7 +28,7 @@ def of_keda() -> str:
 
 
 def of_adapter() -> str:
-    """As prometheus-adapter fills it in for the HorizontalPodAutoscaler of a namespace."""
+    """Return the query that prometheus-adapter makes for the HorizontalPodAutoscaler of a namespace."""
     (metric,) = read("hpa.yaml")["spec"]["metrics"]
     chosen = {**metric["external"]["metric"]["selector"]["matchLabels"], "namespace": NAMESPACE, "cluster": CLUSTER}
     matchers = ",".join(f'{name}="{value}"' for name, value in chosen.items())
@@ -49,7 +49,7 @@ def values(running: Prometheus, query: str) -> list[list[float]]:
 
 
 @pytest.mark.slow
-def test_lag_that_brokers_and_lag_exporter_tell_counts_once(cluster: BarnabasCluster, tmp_path: Path) -> None:
+def test_lag_reported_by_brokers_and_the_lag_exporter_counts_once(cluster: BarnabasCluster, tmp_path: Path) -> None:
     client = cluster.client()
     client.write("flights", [b"x"] * LAG)
     client.commit("billing", *(TopicPartition("flights", each, 0) for each in range(2)))
@@ -59,5 +59,5 @@ def test_lag_that_brokers_and_lag_exporter_tell_counts_once(cluster: BarnabasClu
     ):
         sums = 'kafka_consumergroup_lag_sum{consumergroup="billing"}'
         wait_for(lambda: values(running, sums), lambda told: told == [[LAG], [LAG]], pause_s=0.2)
-        for query in (of_keda(), of_adapter()):  # A scrape that a busy machine holds up leaves a gap.
+        for query in (of_keda(), of_adapter()):  # A scrape that is late on a busy machine leaves a gap.
             wait_for(partial(values, running, query), lambda told: told == [[LAG]], pause_s=0.2)

@@ -1,4 +1,4 @@
-"""Records that no replica has any more: told wherever one looks, and accepted by one command."""
+"""Records that no replica has any more are reported by status, log and metrics; one command accepts the loss."""
 
 import json
 import shutil
@@ -29,7 +29,7 @@ def barnabas(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def lose_disks(cluster: BarnabasCluster) -> None:
-    """All brokers end, and their log dirs are new when they are back."""
+    """Stop all brokers, and start them with empty log dirs."""
     for number in (1, 0):
         assert cluster.stop(number) == 0
     for number in (0, 1):
@@ -38,7 +38,7 @@ def lose_disks(cluster: BarnabasCluster) -> None:
     cluster.wait_until_joined()
 
 
-def test_a_loss_is_told_and_accepted(cluster: BarnabasCluster) -> None:
+def test_a_loss_of_records_is_reported_until_it_is_accepted(cluster: BarnabasCluster) -> None:
     cluster.create_topic("orders", assignment=[[0, 1]])
     cluster.client().write("orders", VALUES)
     cluster.wait_until_full("orders")
@@ -57,7 +57,7 @@ def test_a_loss_is_told_and_accepted(cluster: BarnabasCluster) -> None:
         cluster.logs_text([broker]).count("orders-0 is offline because every replica lacks committed records")
         for broker in (0, 1)
     ]
-    assert sorted(told) in ([0, 1], [1, 1])  # Each controller tells it once, and another broker may have become it.
+    assert sorted(told) in ([0, 1], [1, 1])  # Each controller logs it once, and the controller may have changed.
     wrong = barnabas("accept-loss", "--bootstrap", cluster.bootstrap, "--topic", "orders", "--partition", "7")
     assert (wrong.returncode, "nothing to accept" in wrong.stdout) == (1, True)
     accepted = barnabas("accept-loss", "--bootstrap", cluster.bootstrap, "--topic", "orders")

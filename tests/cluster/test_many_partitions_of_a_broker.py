@@ -1,4 +1,4 @@
-"""A broker with many partitions: what concerns all of them holds nobody up for long. `-s` shows the figures."""
+"""A broker with many partitions has no long turn of its event loop. `-s` shows the figures."""
 
 import re
 import time
@@ -14,7 +14,7 @@ from harness.server_process import TURN_CPU_SECONDS_MAX
 from harness.soak import size, took
 
 COUNT: Final = size(1_000, 5_000)
-"""Of each of two topics."""
+"""The partitions of each of the two topics."""
 SECONDS_MAX: Final = 120.0
 LONGEST: Final = re.compile(r'^barnabas_loop_longest_turn_(cpu_)?seconds\{what="([^"]*)"\} (\S+)$', re.MULTILINE)
 
@@ -26,13 +26,13 @@ def cluster(tmp_path: Path) -> Iterator[BarnabasCluster]:
 
 
 def directories(cluster: BarnabasCluster, topic: str) -> int:
-    """Logs in use."""
+    """Return the number of logs in use."""
     (log_dir,) = cluster.log_dirs(0)
     return len([path for path in log_dir.glob(f"{topic}-*") if "." not in path.name])
 
 
 class Stages:
-    """Of each thing that is done: how long it took, and how long the longest turn of the last minute was."""
+    """The time that each stage took, and the longest turn of the event loop in it."""
 
     def __init__(self, cluster: BarnabasCluster) -> None:
         self._cluster = cluster
@@ -40,7 +40,7 @@ class Stages:
         self.longest_cpu_s: list[float] = []
 
     def ended(self, what: str) -> None:
-        """As the broker tells it."""
+        """End a stage, and read the longest turn of the last minute from the broker's metrics."""
         took_s = time.monotonic() - self._began_s
         status, text = self._cluster.page(0, "/metrics")
         assert status == 200
@@ -53,7 +53,7 @@ class Stages:
 
 @pytest.mark.soak(only=True)
 @pytest.mark.timeout(600)
-def test_no_turn_is_long_while_topics_of_many_partitions_are_made_deleted_and_started_with(
+def test_no_turn_is_long_while_many_partitions_are_created_deleted_and_loaded(
     cluster: BarnabasCluster,
 ) -> None:
     stages, client = Stages(cluster), cluster.client()

@@ -1,4 +1,4 @@
-"""Metadata that somebody removes: running brokers heal it, and what they cannot heal waits for a command."""
+"""Metadata that was removed: running brokers restore what they can, and the rest waits for a command."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -53,7 +53,7 @@ def committed(cluster: BarnabasCluster) -> int:
 
 
 @pytest.mark.slow
-def test_a_lost_store_loses_nothing_and_nothing_is_served_before_it_is_restored(cluster: BarnabasCluster) -> None:
+def test_a_lost_store_loses_no_records_and_its_topics_are_restored_by_a_command(cluster: BarnabasCluster) -> None:
     for number in PARTITIONS:
         cluster.client().write("t", VALUES, number)
     cluster.client().commit("readers", TopicPartition("t", 0, 42))
@@ -80,7 +80,7 @@ def test_a_lost_store_loses_nothing_and_nothing_is_served_before_it_is_restored(
     wait_for(lambda: status(cluster), lambda text: " are not served, " not in text)
 
 
-def test_a_topic_that_was_lost_and_is_forgotten_leaves_nothing_and_can_be_made_again(tmp_path: Path) -> None:
+def test_a_forgotten_topic_leaves_no_logs_and_can_be_created_again(tmp_path: Path) -> None:
     with barnabas_cluster(tmp_path, brokers=1) as cluster:
         cluster.create_topic("t", 2, 1)
         cluster.client().write("t", VALUES)
@@ -107,7 +107,7 @@ def remove_topics(cluster: BarnabasCluster) -> None:
         assert connection.execute("DELETE FROM documents WHERE key LIKE 'topics/%'").rowcount > 0
 
 
-def test_a_topic_that_is_deleted_while_a_broker_is_away_leaves_nothing(cluster: BarnabasCluster) -> None:
+def test_a_topic_deleted_while_a_broker_is_down_leaves_no_logs(cluster: BarnabasCluster) -> None:
     cluster.client().write("t", VALUES)
     cluster.kill(2)
     client = cluster.client()

@@ -1,4 +1,4 @@
-"""A `__transaction_state` that is an ordinary topic is reported."""
+"""A `__transaction_state` without compaction is reported."""
 
 import subprocess
 import sys
@@ -26,7 +26,7 @@ def begin_to_produce(cluster: BarnabasCluster) -> None:
     Producer(settings).init_transactions(PATIENCE_S)
 
 
-def test_an_ordinary_one_stays_and_is_reported(cluster: BarnabasCluster) -> None:
+def test_a_transaction_state_topic_without_compaction_is_kept_and_reported(cluster: BarnabasCluster) -> None:
     begin_to_produce(cluster)
     change = ConfigEntry("cleanup.policy", "delete", incremental_operation=AlterConfigOpType.SET)
     wanted = ConfigResource(ResourceType.TOPIC, TOPIC, incremental_configs=[change])
@@ -39,6 +39,6 @@ def test_an_ordinary_one_stays_and_is_reported(cluster: BarnabasCluster) -> None
 
 
 def status(cluster: BarnabasCluster) -> str:
-    """Return what `barnabas status` prints."""
+    """Return the output of `barnabas status`."""
     command = [sys.executable, "-m", "barnabas", "status", "--bootstrap", cluster.bootstrap]
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout

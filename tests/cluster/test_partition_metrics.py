@@ -1,4 +1,4 @@
-"""The leader tells of each partition what dashboards for Kafka ask for; a follower does not tell it again."""
+"""Metrics of partitions for Kafka's dashboards: only the leader of a partition reports them."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,14 +19,14 @@ def cluster(tmp_path: Path) -> Iterator[BarnabasCluster]:
 
 
 def told(cluster: BarnabasCluster, number: int) -> dict[str, float]:
-    """Every sample of a broker's page, by its name with labels."""
+    """Return every sample of a broker's metrics page, by its name with labels."""
     status, text = cluster.page(number, "/metrics")
     assert status == 200
     lines = (line.rpartition(" ") for line in text.splitlines() if not line.startswith("#"))
     return {name: float(value) for name, _, value in lines}
 
 
-def test_a_partition_is_told_by_its_leader_alone(cluster: BarnabasCluster) -> None:
+def test_partition_metrics_are_reported_only_by_the_leader(cluster: BarnabasCluster) -> None:
     cluster.create_topic("t", 1, 3, assignment=[[1, 2, 0]], config={"min.insync.replicas": "2"})
     leads = f"kafka_topic_partition_leader{T0}"
     leader = wait_for(lambda: told(cluster, 1), lambda page: page.get(leads) == 1)
@@ -39,7 +39,7 @@ def test_a_partition_is_told_by_its_leader_alone(cluster: BarnabasCluster) -> No
     assert leads not in follower
 
 
-def test_the_lag_of_a_group_is_told_for_partitions_on_other_brokers_too(cluster: BarnabasCluster) -> None:
+def test_the_lag_of_a_group_is_reported_for_partitions_on_other_brokers(cluster: BarnabasCluster) -> None:
     cluster.create_topic("t", 3, assignment=[[0], [1], [2]])
     client = cluster.client()
     for number in range(3):

@@ -1,4 +1,4 @@
-"""What admin clients are told of the controller, of idempotent producers and of features."""
+"""Responses for admin clients about idempotent producers, and the finalized level of a feature."""
 
 import json
 import sqlite3
@@ -38,7 +38,7 @@ def test_each_replica_tells_the_idempotent_producers_of_a_partition(cluster: Bar
         assert missing.error_code == UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_a_broker_that_does_not_support_a_level_does_not_start(tmp_path: Path) -> None:
+def test_a_broker_does_not_start_if_the_finalized_level_is_unsupported(tmp_path: Path) -> None:
     with barnabas_cluster(tmp_path, brokers=1) as alone:
         assert alone.stop(0) == 0
         with closing(sqlite3.connect(tmp_path / "metadata.sqlite")) as database, database:

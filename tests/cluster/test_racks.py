@@ -1,4 +1,4 @@
-"""Where a broker stands, and where clients reach it, can be told to it while it runs."""
+"""A running broker's rack and advertised hosts can be changed dynamically."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,7 +28,7 @@ def hosts(cluster: BarnabasCluster, as_told_by: int) -> dict[int, str]:
 
 
 def tell(cluster: BarnabasCluster, name: str, value: str | None) -> None:
-    """Broker 1; None takes it back."""
+    """Set a dynamic config of broker 1, or delete it with None."""
     operation = AlterConfigOpType.DELETE if value is None else AlterConfigOpType.SET
     entry = ConfigEntry(name, value, incremental_operation=operation)
     resource = ConfigResource(ResourceType.BROKER, "1", incremental_configs=[entry])
@@ -37,7 +37,7 @@ def tell(cluster: BarnabasCluster, name: str, value: str | None) -> None:
     done.result()
 
 
-def test_a_host_that_is_told_to_a_running_broker_is_told_to_all_and_can_be_taken_back(
+def test_advertised_hosts_set_on_a_running_broker_survive_a_restart(
     cluster: BarnabasCluster,
 ) -> None:
     before = hosts(cluster, as_told_by=0)
@@ -50,7 +50,7 @@ def test_a_host_that_is_told_to_a_running_broker_is_told_to_all_and_can_be_taken
     wait_for(lambda: hosts(cluster, as_told_by=0), lambda told: told == before)
 
 
-def test_a_rack_that_is_told_to_a_running_broker_is_told_to_all_and_outlives_it(cluster: BarnabasCluster) -> None:
+def test_a_rack_set_on_a_running_broker_survives_a_restart(cluster: BarnabasCluster) -> None:
     assert racks(cluster, as_told_by=0) == {0: "a", 1: "a"}
     tell(cluster, "broker.rack", "b")
     wait_for(lambda: racks(cluster, as_told_by=0), lambda told: told == {0: "a", 1: "b"})

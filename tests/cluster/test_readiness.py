@@ -1,4 +1,4 @@
-"""What brokers tell those who look after them: started means that it serves, ready that its replicas are in sync."""
+"""The probes of a broker: started means that it serves, ready means that its replicas are in sync."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,7 +9,7 @@ from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 from harness.cluster import BarnabasCluster, barnabas_cluster
 from harness.deadline import wait_for
 
-# Each answer to a follower brings about one batch, so that a low rate holds it back for long.
+# Each fetch response holds about one batch, so a low rate slows the follower down for long.
 SETTINGS = {
     "broker.heartbeat.interval.ms": "200",
     "replica.fetch.max.bytes": "10000",
@@ -24,14 +24,14 @@ def cluster(tmp_path: Path) -> Iterator[BarnabasCluster]:
         yield running
 
 
-def test_a_broker_that_returns_serves_at_once_and_is_ready_when_it_has_caught_up(cluster: BarnabasCluster) -> None:
+def test_a_restarted_broker_serves_at_once_and_is_ready_when_in_sync(cluster: BarnabasCluster) -> None:
     client = cluster.client()
     cluster.create_topic("flights", 1, assignment=[[0, 2]], config={THROTTLED: "*"})
     cluster.kill(2)
     wait_for(lambda: cluster.partition("flights", 0, as_told_by=1).isr, lambda isr: isr == (0,))
     for _ in range(20):
         client.write("flights", [bytes(9_000)])
-    assert cluster.page(0, "/readyz") == (200, "ok\n")  # It is the other one that is missing.
+    assert cluster.page(0, "/readyz") == (200, "ok\n")  # Broker 0 is in sync; broker 2 is not.
     cluster.start(2)
     assert cluster.page(2, "/startupz") == (200, "ok\n")
     assert cluster.page(2, "/readyz") == (503, "not in sync: flights-0\n")

@@ -1,4 +1,4 @@
-"""An older copy of the metadata is put back, while the logs went on: replication heals, and nothing is lost."""
+"""An older copy of the metadata is restored, while the logs are newer: replication recovers, and no record is lost."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -36,7 +36,9 @@ def write_to_all(cluster: BarnabasCluster, values: list[bytes]) -> None:
 
 
 @pytest.mark.slow
-def test_epochs_of_the_logs_are_outgrown(cluster: BarnabasCluster, tmp_path: Path) -> None:
+def test_brokers_use_epochs_above_those_in_the_logs_after_old_metadata_is_restored(
+    cluster: BarnabasCluster, tmp_path: Path
+) -> None:
     cluster.create_topic("t", PARTITIONS, assignment=[[0, 1, 2], [1, 2, 0], [2, 0, 1]])
     write_to_all(cluster, BEFORE)
     stop_all(cluster)

@@ -1,4 +1,4 @@
-"""Three brokers that authenticate to each other by SASL, and one that has another password."""
+"""Three brokers that authenticate to each other by SASL, and one that gets another password."""
 
 from collections.abc import Iterator
 
@@ -38,7 +38,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BarnabasCluste
         running.close()
 
 
-def test_brokers_replicate_once_they_have_authenticated_and_not_with_another_password(
+def test_brokers_replicate_over_sasl_and_refuse_a_broker_with_a_wrong_password(
     cluster: BarnabasCluster,
 ) -> None:
     cluster.start()

@@ -1,4 +1,4 @@
-"""Three brokers with TLS, to clients and among themselves with certificates of both sides."""
+"""Three brokers with TLS for clients, and mutual TLS among themselves."""
 
 import socket
 import ssl
@@ -58,7 +58,7 @@ def settings(authority: Authority) -> dict[str, str | int]:
     }
 
 
-def test_records_are_replicated_over_tls_and_read_by_it(cluster: BarnabasCluster, authority: Authority) -> None:
+def test_records_are_replicated_and_consumed_over_tls(cluster: BarnabasCluster, authority: Authority) -> None:
     producer = Producer(settings(authority))
     for number in range(RECORDS):
         producer.produce("t", str(number).encode() * 1_000, partition=number % 3)
@@ -80,13 +80,13 @@ def test_records_are_replicated_over_tls_and_read_by_it(cluster: BarnabasCluster
         wait_for(read)
 
 
-def test_a_client_that_trusts_others_connects_to_nobody(
+def test_a_client_that_trusts_another_authority_cannot_connect(
     cluster: BarnabasCluster, authority: Authority, tmp_path: Path
 ) -> None:
     errors: list[KafkaError] = []
     other = Authority(tmp_path, "other")
     producer = Producer({**settings(authority), "ssl.ca.location": str(other.file), "error_cb": errors.append})
-    # A connection that times out on a busy machine is another error, and librdkafka tries again.
+    # A connection may time out first on a busy machine; librdkafka then tries again.
     wait_for(lambda: producer.poll(0.1) >= 0 and KafkaError._SSL in {error.code() for error in errors})
 
 
@@ -114,7 +114,7 @@ def alter(admin: AdminClient, number: int, **values: str) -> None:
     admin.incremental_alter_configs([resource])[resource].result(PATIENCE_S)
 
 
-def test_certificates_that_a_broker_cannot_use_are_refused_by_it(
+def test_a_broker_refuses_unusable_certificates_and_loads_renewed_ones(
     cluster: BarnabasCluster, authority: Authority
 ) -> None:
     admin, number = admin_of(authority), min(cluster.brokers)
@@ -129,7 +129,7 @@ def test_certificates_that_a_broker_cannot_use_are_refused_by_it(
     wait_for(lambda: serial_number(authority, secure_ports[0]) != before)
 
 
-def test_the_password_of_a_key_that_is_set_live_opens_it_and_is_found_nowhere(
+def test_a_key_password_set_on_a_running_broker_is_never_stored_in_clear(
     cluster: BarnabasCluster, authority: Authority
 ) -> None:
     identity, password = authority.issue("broker", "locked"), "planted-password"

@@ -1,4 +1,4 @@
-"""Transactions go on while one of two brokers is away: no setting is needed for that."""
+"""Transactions continue while one of two brokers is down, without any setting."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ def commit(producer: Producer) -> None:
     producer.commit_transaction(PATIENCE_S)
 
 
-def test_a_producer_goes_on_while_one_broker_is_away(tmp_path: Path) -> None:
+def test_a_transactional_producer_continues_while_one_of_two_brokers_is_down(tmp_path: Path) -> None:
     with barnabas_cluster(tmp_path, brokers=2) as cluster:
         cluster.create_topic("to", replication_factor=2)
         producer = Producer({"bootstrap.servers": cluster.bootstrap, "transactional.id": "pay"})

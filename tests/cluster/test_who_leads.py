@@ -1,4 +1,4 @@
-"""Who leads when brokers die, hang, stop or come back, and when an administrator asks: real processes, raw requests."""
+"""Elections after brokers die, hang, stop or return, and on request: real processes and raw requests."""
 
 import time
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ from harness.replica_comparison import differences
 from harness.soak import took
 
 SESSION_S = 6.0
-"""A broker that a busy machine holds up for seconds must not count as one that hangs."""
+"""A broker that is delayed for seconds on a busy machine must not count as hanging."""
 LEASES = {"broker.heartbeat.interval.ms": "250", "broker.session.timeout.ms": str(int(SESSION_S * 1000))}
 PREFERRED, UNCLEAN = 0, 1
 
@@ -32,7 +32,7 @@ def cluster(tmp_path: Path) -> Iterator[BarnabasCluster]:
 
 
 def when(cluster: BarnabasCluster, told_by: int, condition: Any, topic: str = "t", number: int = 0) -> PartitionView:
-    """The partition once it is so, as one broker tells it."""
+    """Wait until the condition holds for the partition as one broker reports it; return that view."""
     found: PartitionView = wait_for(lambda: cluster.partition(topic, number, as_told_by=told_by), condition)
     return found
 
@@ -42,7 +42,7 @@ def to_broker(cluster: BarnabasCluster, number: int, request: Any, version: int)
 
 
 def reassign(cluster: BarnabasCluster, topic: str, replicas: list[int] | None, number: int = 0) -> int:
-    """The error code for the one partition, of the broker that `reassignments` asks: others hear of it later."""
+    """Reassign a partition at the broker that `reassignments` asks: others learn of it later; return the error."""
     wanted = AlterPartitionReassignmentsRequest.ReassignableTopic
     partition = wanted.ReassignablePartition(partition_index=number, replicas=replicas)
     request = AlterPartitionReassignmentsRequest(topics=[wanted(name=topic, partitions=[partition])], timeout_ms=30_000)
@@ -56,7 +56,7 @@ def reassignments(cluster: BarnabasCluster) -> list[tuple[str, int]]:
 
 
 def elect(cluster: BarnabasCluster, election: int, *partitions: tuple[str, int]) -> list[int]:
-    """The error codes."""
+    """Request an election, and return the error codes."""
     wanted = ElectLeadersRequest.TopicPartitions
     request = ElectLeadersRequest(
         election_type=election,
@@ -67,7 +67,7 @@ def elect(cluster: BarnabasCluster, election: int, *partitions: tuple[str, int])
     return [each.error_code for topic in answer.replica_election_results for each in topic.partition_result]
 
 
-def test_another_replica_leads_long_before_the_session_of_a_killed_leader_ends(cluster: BarnabasCluster) -> None:
+def test_a_killed_leader_is_replaced_long_before_its_session_ends(cluster: BarnabasCluster) -> None:
     cluster.create_topic("t", assignment=[[0, 1, 2]])
     client = cluster.client()
     client.write("t", [b"kept"])
@@ -84,7 +84,7 @@ def test_another_replica_leads_long_before_the_session_of_a_killed_leader_ends(c
     assert cluster.partition("t", 0).leader == 1
 
 
-def test_a_leader_that_hangs_is_replaced_when_its_session_ends_and_follows_when_it_goes_on(
+def test_a_paused_leader_is_replaced_when_its_session_ends_and_then_follows(
     cluster: BarnabasCluster,
 ) -> None:
     cluster.create_topic("t", assignment=[[2, 1, 0]])
@@ -100,7 +100,7 @@ def test_a_leader_that_hangs_is_replaced_when_its_session_ends_and_follows_when_
     assert client.read("t") == [b"before", b"meanwhile"]
 
 
-def test_a_controller_that_hangs_is_replaced_and_its_partitions_with_it(cluster: BarnabasCluster) -> None:
+def test_a_paused_controller_is_replaced_as_controller_and_leader(cluster: BarnabasCluster) -> None:
     controller = to_broker(cluster, 0, DescribeClusterRequest(), 0).controller_id
     others = [number for number in range(3) if number != controller]
     cluster.create_topic("t", assignment=[[controller, *others]])
@@ -116,7 +116,7 @@ def test_a_controller_that_hangs_is_replaced_and_its_partitions_with_it(cluster:
     cluster.wait_until_full("t")
 
 
-def test_a_broker_that_stops_hands_its_partitions_over(cluster: BarnabasCluster) -> None:
+def test_a_broker_that_shuts_down_hands_over_its_partitions(cluster: BarnabasCluster) -> None:
     cluster.create_topic("t", 2, assignment=[[0, 1, 2], [1, 0, 2]])
     cluster.create_topic("alone", assignment=[[0]])
     assert cluster.stop(0) == 0
@@ -128,7 +128,9 @@ def test_a_broker_that_stops_hands_its_partitions_over(cluster: BarnabasCluster)
     assert cluster.leader("alone") == 0
 
 
-def test_a_reassignment_to_a_dead_broker_goes_on_when_that_is_back_or_is_cancelled(cluster: BarnabasCluster) -> None:
+def test_a_reassignment_to_a_dead_broker_can_be_cancelled_or_completes_after_its_restart(
+    cluster: BarnabasCluster,
+) -> None:
     cluster.create_topic("t", assignment=[[0]])
     cluster.create_topic("u", assignment=[[0]])
     cluster.kill(2)
@@ -158,7 +160,7 @@ def test_an_unclean_leader_is_elected_only_on_request(cluster: BarnabasCluster) 
     assert client.read("t") == []
 
 
-def test_a_leader_whose_log_dir_comes_back_without_its_last_records_fetches_them(cluster: BarnabasCluster) -> None:
+def test_a_replica_whose_log_dir_lost_its_last_records_fetches_them_before_it_leads(cluster: BarnabasCluster) -> None:
     cluster.create_topic("t", assignment=[[0, 1, 2]])
     client = cluster.client()
     values = [b"value %d" % number for number in range(50)]

@@ -26,7 +26,7 @@ def peer(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="session")
 def broker(peer: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    """One running broker for all tests of this process; each test uses topics and groups of its own."""
+    """One running broker for all tests of this process; each test uses its own topics and groups."""
     server = prepare_server(peer, tmp_path_factory.mktemp("broker"), PROPERTIES)
     server.start()
     try:

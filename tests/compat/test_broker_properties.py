@@ -1,4 +1,4 @@
-"""Settings of the broker that clients notice, each on a broker of its own (F10, F12, F26, F28)."""
+"""Broker settings that clients notice, each on its own broker (F10, F12, F26, F28)."""
 
 import json
 import socket
@@ -24,7 +24,7 @@ TOPIC = "observed"
 SHORT_TIMEOUT: Final[dict[str, Any]] = {"message.timeout.ms": 3_000}
 
 
-def test_without_automatic_creation_a_record_for_a_missing_topic_is_refused(broker_with: BrokerWith) -> None:
+def test_a_record_for_a_missing_topic_is_refused_without_automatic_creation(broker_with: BrokerWith) -> None:
     client = LibrdkafkaClient(broker_with({"auto.create.topics.enable": "false"}).bootstrap)
     with pytest.raises(KafkaException, match=r"UNKNOWN_TOPIC|MSG_TIMED_OUT"):
         client.produce(TOPIC, [Message(b"v")], **SHORT_TIMEOUT)
@@ -44,7 +44,7 @@ def test_an_idle_connection_is_closed(broker_with: BrokerWith) -> None:
 
 
 def log_dirs_of(tools: KafkaTools) -> dict[str, list[str]]:
-    """Log dir to the partitions of the topic in it, by the tool."""
+    """Return the partitions of the topic in each log dir, as kafka-log-dirs.sh reports them."""
     shown = tools.check(f"kafka-log-dirs.sh --bootstrap-server localhost:9092 --describe --topic-list {TOPIC}")
     (described,) = [json.loads(line) for line in shown.splitlines() if line.startswith("{")]
     dirs = described["brokers"][0]["logDirs"]
@@ -71,8 +71,8 @@ def test_partitions_are_spread_over_log_dirs_and_moved_between_them(
     assert sorted(value_of(r) for r in client.read(TOPIC, 1_200)) == sorted(value_of(m) for m in messages * 2)
 
 
-def test_metadata_waits_for_no_log_of_transactions(own_broker: ServerProcess) -> None:
-    """The search for a coordinator makes it; Kafka makes it for this request, too, and answers the same."""
+def test_metadata_does_not_create_the_transaction_state_topic(own_broker: ServerProcess) -> None:
+    """The first search for a coordinator creates it. Kafka creates it here, too, but gives the same error."""
     host, _, port = own_broker.bootstrap.rpartition(":")
     request = MetadataRequest(
         topics=[MetadataRequest.MetadataRequestTopic(topic_id=UUID(int=0), name="__transaction_state")],

@@ -1,4 +1,4 @@
-"""`barnabas up` on a secured Cluster: clients come in with the files that it says, and not without them."""
+"""`barnabas up` on a secured Cluster: clients connect with the files that it names, and not without them."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -35,12 +35,12 @@ def secured(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RunningU
 
 
 def settings_of(file: Path) -> dict[str, str]:
-    """The settings of a file for kcat, as librdkafka takes them."""
+    """Return the settings in a file for kcat, as librdkafka takes them."""
     pairs = (line.partition("=") for line in file.read_text().splitlines())
     return {name: value for name, _, value in pairs}
 
 
-def test_clients_come_in_with_the_files_of_a_user_only(secured: RunningUp) -> None:
+def test_clients_connect_only_with_the_files_of_a_user(secured: RunningUp) -> None:
     alice = secured.data / "security" / "users" / "alice"
     assert (
         f"{alice}/client.properties for Kafka's tools, and for kcat and librdkafka in {alice}/kcat.conf"
@@ -59,7 +59,7 @@ def test_clients_come_in_with_the_files_of_a_user_only(secured: RunningUp) -> No
             AdminClient({**nobody, "security.protocol": protocol, "log_level": 0}).list_topics(timeout=2)
 
 
-def test_kafkas_tools_come_in_with_the_file_of_a_user(secured: RunningUp, tmp_path: Path) -> None:
+def test_kafkas_tools_connect_with_the_file_of_a_user(secured: RunningUp, tmp_path: Path) -> None:
     file = secured.data / "security" / "users" / "admin" / "client.properties"
     java = RemoteClient("java", java_driver(secured.bootstrap), tmp_path / "java.log")
     try:

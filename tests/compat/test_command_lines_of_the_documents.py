@@ -1,6 +1,6 @@
 """Every command line of the documents, as written, with the tools of Apache Kafka 4 (F54).
 
-What Kafka itself has removed since is adapted: `--broker-list` and `--zookeeper` became `--bootstrap-server`, the topic
+Parts that Kafka has removed are adapted: `--broker-list` and `--zookeeper` became `--bootstrap-server`, the topic
 is `__consumer_offsets`, and its formatter moved to `org.apache.kafka.tools.consumer.OffsetsMessageFormatter`.
 """
 
@@ -33,7 +33,7 @@ def test_a_topic_is_created_listed_written_and_read_on_the_command_line(tools: K
     assert read.splitlines() == ["first", "second", "third line"]
 
 
-def test_the_progress_of_a_group_is_described_with_and_without_members(
+def test_the_lag_of_a_group_is_described_with_and_without_members(
     tools: KafkaTools, librdkafka: LibrdkafkaClient, topic: str
 ) -> None:
     command = f"bin/kafka-consumer-groups.sh --bootstrap-server localhost:9092 --describe --group {GROUP}"
@@ -53,12 +53,12 @@ def test_the_progress_of_a_group_is_described_with_and_without_members(
 
 
 def offsets_of(described: str, topic: str) -> list[list[str]]:
-    """Partition, committed offset, end offset and lag of each line about the topic."""
+    """Return the partition, committed offset, end offset and lag in each line about the topic."""
     rows = [line.split() for line in described.splitlines()]
     return [row[2:6] for row in rows if len(row) > 5 and row[1] == topic]
 
 
-def test_a_topic_with_more_replicas_than_brokers_is_refused_and_more_partitions_are_not(tools: KafkaTools) -> None:
+def test_a_replication_factor_above_the_number_of_brokers_is_refused(tools: KafkaTools) -> None:
     command = "./bin/kafka-topics.sh --create --bootstrap-server localhost:9092 --topic test2 --partitions 10"
     refused = tools.run(f"{command} --replication-factor 20")
     assert refused.status == 1
@@ -69,7 +69,7 @@ def test_a_topic_with_more_replicas_than_brokers_is_refused_and_more_partitions_
     assert described.count("Leader: 1") == 10
 
 
-def test_committed_offsets_are_shown_from_their_internal_topic(
+def test_committed_offsets_are_read_from_the_offsets_topic(
     tools: KafkaTools, librdkafka: LibrdkafkaClient, topic: str
 ) -> None:
     librdkafka.create_topic(topic, 1, {})

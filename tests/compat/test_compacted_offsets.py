@@ -1,4 +1,4 @@
-"""The offsets topic is compacted like any other, and a group's offsets survive that (F24, F48)."""
+"""The offsets topic is compacted like any other, and a group's committed offsets survive it (F24, F48)."""
 
 from contextlib import closing
 from functools import partial
@@ -21,7 +21,7 @@ QUICKLY_COMPACTED = {
 
 
 def clean_offset(server: ServerProcess) -> int:
-    """Up to where the offsets topic has been compacted."""
+    """Return the offset up to which the offsets topic has been compacted."""
     checkpoint = server.log_path.parent / "logs" / "cleaner-offset-checkpoint"
     lines = checkpoint.read_text().splitlines()[2:] if checkpoint.exists() else []
     offsets = {line.split()[0]: int(line.split()[2]) for line in lines}
@@ -29,7 +29,7 @@ def clean_offset(server: ServerProcess) -> int:
 
 
 def is_committed(consumer: Consumer, place: TopicPartition) -> bool:
-    """Commits it; not while the coordinator still reads its partition, which was made for this group."""
+    """True if the commit succeeds; it fails while the coordinator loads its new partition."""
     try:
         consumer.commit(offsets=[place], asynchronous=False)
     except KafkaException as error:
@@ -40,7 +40,7 @@ def is_committed(consumer: Consumer, place: TopicPartition) -> bool:
 
 
 def committed_by_now(client: LibrdkafkaClient) -> dict[int, int]:
-    """None while the coordinator still reads them."""
+    """Return the committed offsets, or {} while the coordinator loads them."""
     try:
         return client.committed(GROUP, TOPIC)
     except KafkaException as error:
@@ -57,7 +57,7 @@ def test_committed_offsets_survive_compaction_and_a_crash(broker_with: BrokerWit
         commits = 0
 
         def commit_until_compacted(beyond: int) -> int:
-            """Each commit ends a segment once the one before is old enough; then that one is compacted."""
+            """Commit once: a commit ends the active segment if it is old enough, and then that segment is compacted."""
             nonlocal commits
             commits += 1
             consumer.commit(offsets=[TopicPartition(TOPIC, 1, commits)], asynchronous=False)
@@ -70,6 +70,6 @@ def test_committed_offsets_survive_compaction_and_a_crash(broker_with: BrokerWit
         assert client.committed(GROUP, TOPIC) == {0: 77, 1: commits}
         server.kill()
         server.start()
-        # librdkafka 2.16 forgets the only broker when it closes: an admin client may wait for that one for ever.
+        # librdkafka 2.16 forgets the only broker when it shuts down, and an admin client may then wait for ever.
         client = LibrdkafkaClient(server.bootstrap)
         wait_for(lambda: committed_by_now(client), lambda committed: committed == {0: 77, 1: commits})

@@ -1,6 +1,6 @@
-"""Every client reads a compacted topic to its end, with its empty batches and delete horizons; Kafka's tool, too (F24).
+"""All clients and Kafka's tool read a compacted topic to its end, with empty batches and delete horizons (F24).
 
-The same tests hold for Apache Kafka (`--peer kafka`): a reader finds the same records.
+The same tests pass with Apache Kafka (`--peer kafka`): a reader finds the same records.
 """
 
 import re
@@ -31,9 +31,9 @@ def log_dir(server: ServerProcess) -> Path:
 
 
 def fill(client: LibrdkafkaClient, topic: str, compression: str) -> Values:
-    """Three generations of values, each in a segment of its own, and an end; the newest value of each key.
+    """Write three generations of values, each in its own segment, and an end; return the newest value of each key.
 
-    The second producer's last batch loses all its records; key 0 is deleted in the end.
+    The second producer's last batch loses all its records; key 0 is deleted by a tombstone.
     """
     start_ms = int(time.time() * 1000) - 100_000
     for generation in range(3):
@@ -49,7 +49,7 @@ def fill(client: LibrdkafkaClient, topic: str, compression: str) -> Values:
 
 
 def wait_for_compaction(server: ServerProcess, topic: str, offset: int) -> None:
-    """Until the checkpoint tells of the segment that ends at `offset`."""
+    """Wait until the checkpoint has the end of the segment at `offset`."""
     checkpoint = log_dir(server) / "cleaner-offset-checkpoint"
     wait_for(
         lambda: checkpoint.read_text() if checkpoint.exists() else "",
@@ -66,14 +66,14 @@ def by_key(records: list[Received]) -> Values:
 def compacted(
     request: pytest.FixtureRequest, broker: ServerProcess, librdkafka: LibrdkafkaClient, topic: str
 ) -> Values:
-    """The newest values of `topic`, which has been compacted up to its last record."""
+    """The newest values in `topic`, which has been compacted up to its last record."""
     librdkafka.create_topic(topic, 1, COMPACTED)
     newest = fill(librdkafka, topic, request.param)
     wait_for_compaction(broker, topic, 3 * KEYS + 1)
     return newest
 
 
-def test_a_client_finds_the_newest_value_of_every_key_and_the_end(
+def test_a_client_reads_the_newest_value_of_every_key_of_a_compacted_topic(
     client: Client, topic: str, compacted: Values
 ) -> None:
     records = client.read(topic, len(compacted))
@@ -92,7 +92,7 @@ def test_kafkas_tool_reads_compacted_segments_and_their_indexes(
     shown = tools.check(f"kafka-dump-log.sh --files {segment} --deep-iteration --print-data-log")
     assert not [line for line in shown.splitlines() if COMPLAINTS.search(line)]
     assert len(re.findall(r"^\| offset: ", shown, re.M)) == len(compacted) - 1
-    assert re.search(r"baseOffset: .*count: 0 .*producerId: \d", shown), "the empty last batch of an active producer"
+    assert re.search(r"baseOffset: .*count: 0 .*producerId: \d", shown), "an active producer keeps its empty batch"
     assert re.search(r"deleteHorizonMs: OptionalLong\[\d+\]", shown)
     indexes = ",".join(str(segment.with_suffix(suffix)) for suffix in (".index", ".timeindex"))
     checked = tools.check(f"kafka-dump-log.sh --files {indexes} --index-sanity-check")

@@ -1,4 +1,4 @@
-"""What one client compresses every other client reads, and the broker keeps the batches as they came (F03)."""
+"""Every client reads batches that another one compressed, and the broker keeps them as they are (F03)."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -9,7 +9,7 @@ from drivers.interface import COMPRESSIONS, Client, Message
 from drivers.kafka_tools import KafkaTools
 from harness.server_process import ServerProcess
 
-# Enough equal bytes for a codec to bite.
+# The values repeat themselves, so that each codec makes them smaller.
 MESSAGES = [Message(b"the same words again and again " * 8 + b"%d" % n, key=b"%d" % n, partition=0) for n in range(40)]
 CODECS = {
     "librdkafka": COMPRESSIONS,
@@ -22,7 +22,7 @@ CODECS = {
 
 
 @pytest.mark.parametrize(("producer", "codec"), [(name, codec) for name, codecs in CODECS.items() for codec in codecs])
-def test_every_client_reads_what_one_compressed(
+def test_every_client_reads_batches_compressed_by_another_client(
     clients: Callable[[str], Client], producer: str, codec: str, topic: str
 ) -> None:
     clients(producer).create_topic(topic, 1, {})
@@ -33,7 +33,7 @@ def test_every_client_reads_what_one_compressed(
 
 
 @pytest.mark.parametrize("compression", COMPRESSIONS)
-def test_a_topic_with_a_compression_of_its_own_recompresses(
+def test_a_topic_with_its_own_compression_type_recompresses_batches(
     broker: ServerProcess, librdkafka: Client, tools: KafkaTools, topic: str, compression: str
 ) -> None:
     other = "gzip" if compression != "gzip" else "lz4"
@@ -46,7 +46,7 @@ def test_a_topic_with_a_compression_of_its_own_recompresses(
 
 
 def codecs_in(tools: KafkaTools, segment: Path) -> set[str]:
-    """The codecs of a segment's batches, as Kafka's own tool names them."""
+    """Return the codecs of a segment's batches, as Kafka's own tool names them."""
     dumped = tools.check(f"kafka-dump-log.sh --files {segment}")
     words = dumped.split()
     return {words[n + 1] for n, word in enumerate(words) if word == "compresscodec:"}

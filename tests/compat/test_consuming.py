@@ -1,4 +1,4 @@
-"""The options of consumers: assign, subscribe, patterns, seek, pause, reset, waiting for bytes (F14)."""
+"""Options of consumers: assign, subscribe, seek, offset reset, waiting for bytes (F14)."""
 
 import time
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ def filled(librdkafka: LibrdkafkaClient, topic: str) -> str:
 
 @pytest.fixture
 def consumer(librdkafka: LibrdkafkaClient, topic: str) -> Iterator[Consumer]:
-    """A consumer in a group of its own."""
+    """A consumer in its own group."""
     made = librdkafka.consumer(**{"group.id": topic, "heartbeat.interval.ms": 300, "enable.partition.eof": True})
     yield made
     made.close()
@@ -30,12 +30,12 @@ def consumer(librdkafka: LibrdkafkaClient, topic: str) -> Iterator[Consumer]:
 
 def value_of(message: "confluent_kafka.Message[bytes, bytes] | None") -> bytes:
     value = message.value() if message is not None else None
-    assert value is not None, "no record, or one without a value"
+    assert value is not None, "there is no record, or it has no value"
     return value
 
 
 def read_to_the_end(consumer: Consumer) -> list[bytes]:
-    """All values up to the end of the one assigned partition."""
+    """Return all values up to the end of the one assigned partition."""
     values: list[bytes] = []
     while True:
         message = consumer.poll(PATIENCE_S)
@@ -50,7 +50,7 @@ def numbers(first: int, end: int) -> list[bytes]:
 
 
 @pytest.mark.parametrize(("reset", "expected"), [("earliest", numbers(0, 10)), ("latest", [])])
-def test_a_group_without_offsets_starts_where_the_reset_says(
+def test_a_group_without_offsets_starts_at_the_configured_reset(
     librdkafka: LibrdkafkaClient, filled: str, reset: str, expected: list[bytes]
 ) -> None:
     consumer = librdkafka.consumer(
@@ -61,7 +61,7 @@ def test_a_group_without_offsets_starts_where_the_reset_says(
     consumer.close()
 
 
-def test_a_position_out_of_range_is_reset_or_an_error(librdkafka: LibrdkafkaClient, filled: str) -> None:
+def test_a_position_out_of_range_is_reset_or_reported_as_an_error(librdkafka: LibrdkafkaClient, filled: str) -> None:
     for reset, first in (("earliest", 0), ("error", None)):
         consumer = librdkafka.consumer(**{"auto.offset.reset": reset})
         consumer.assign([TopicPartition(filled, 0, 5_000)])
@@ -71,14 +71,14 @@ def test_a_position_out_of_range_is_reset_or_an_error(librdkafka: LibrdkafkaClie
         consumer.close()
 
 
-def test_a_fetch_waits_for_its_least_bytes_or_its_longest_time(librdkafka: LibrdkafkaClient, topic: str) -> None:
+def test_a_fetch_waits_for_its_minimum_bytes_or_its_maximum_wait(librdkafka: LibrdkafkaClient, topic: str) -> None:
     librdkafka.create_topic(topic, 1, {})
     librdkafka.produce(topic, [Message(b"small")])
     patient = librdkafka.consumer(
         **{"fetch.min.bytes": 100_000, "fetch.wait.max.ms": 60_000, "socket.timeout.ms": 70_000}
     )
     patient.assign([TopicPartition(topic, 0, 0)])
-    assert patient.poll(1.0) is None, "a fetch answered before it had its least bytes"
+    assert patient.poll(1.0) is None, "the fetch was answered before it had fetch.min.bytes"
     librdkafka.produce(topic, [Message(b"x" * 200_000)])
     assert value_of(patient.poll(PATIENCE_S)) == b"small"
     patient.close()
@@ -88,7 +88,7 @@ def test_a_fetch_waits_for_its_least_bytes_or_its_longest_time(librdkafka: Librd
     brief.close()
 
 
-def test_a_record_larger_than_every_limit_of_the_fetch_is_still_read(librdkafka: LibrdkafkaClient, topic: str) -> None:
+def test_a_record_above_every_fetch_limit_is_still_consumed(librdkafka: LibrdkafkaClient, topic: str) -> None:
     librdkafka.create_topic(topic, 1, {})
     librdkafka.produce(topic, [Message(b"x" * 500_000), Message(b"next")])
     limits = {"fetch.message.max.bytes": 1_000, "fetch.max.bytes": 1_000, "message.max.bytes": 1_000}
@@ -98,7 +98,7 @@ def test_a_record_larger_than_every_limit_of_the_fetch_is_still_read(librdkafka:
     consumer.close()
 
 
-def test_a_waiting_fetch_gets_a_record_as_soon_as_it_is_written(librdkafka: LibrdkafkaClient, topic: str) -> None:
+def test_a_waiting_fetch_is_answered_as_soon_as_a_record_is_written(librdkafka: LibrdkafkaClient, topic: str) -> None:
     librdkafka.create_topic(topic, 1, {})
     consumer = librdkafka.consumer(**{"fetch.wait.max.ms": 250_000, "socket.timeout.ms": 300_000})
     consumer.assign([TopicPartition(topic, 0, 0)])
@@ -106,11 +106,11 @@ def test_a_waiting_fetch_gets_a_record_as_soon_as_it_is_written(librdkafka: Libr
     started = time.monotonic()
     librdkafka.produce(topic, [Message(b"v")])
     assert value_of(consumer.poll(200)) == b"v"
-    assert time.monotonic() - started < 200, "the fetch waited out its time"
+    assert time.monotonic() - started < 200, "the fetch waited for fetch.wait.max.ms"
     consumer.close()
 
 
-def test_a_missing_topic_is_reported(librdkafka: LibrdkafkaClient, topic: str) -> None:
+def test_a_missing_topic_is_reported_to_the_consumer(librdkafka: LibrdkafkaClient, topic: str) -> None:
     consumer = librdkafka.consumer(**{"group.id": topic, "allow.auto.create.topics": False})
     consumer.subscribe([topic])
     message = consumer.poll(PATIENCE_S)

@@ -23,7 +23,7 @@ RECORDS = 6_000
 
 @pytest.fixture
 def filled_logs(own_broker: ServerProcess) -> Path:
-    """The log dir of a stopped broker: a topic of several segments in every codec, and a group's offsets."""
+    """The log dir of a stopped broker with a topic of several segments in every codec, and a group's offsets."""
     client = LibrdkafkaClient(own_broker.bootstrap)
     client.create_topic(TOPIC, 1, {"segment.bytes": "1048576", **KEPT_FOR_EVER})
     chance = random.Random("segments")
@@ -39,20 +39,20 @@ def filled_logs(own_broker: ServerProcess) -> Path:
     wait_for(member.records, lambda records: len(records) == RECORDS)
     member.commit()
     member.leave()
-    # The last segment's indexes have their final size only then.
+    # The indexes of the last segment get their final size when the broker stops.
     own_broker.stop()
     return own_broker.log_path.parent / "logs"
 
 
 def dump(tools: KafkaTools, *files: Path, options: str = "") -> str:
-    """The output of a dump without a complaint."""
+    """Return the output of a dump that has no complaints."""
     shown = tools.check(f"kafka-dump-log.sh --files {','.join(map(str, files))} {options}")
     complaints = [line for line in shown.splitlines() if COMPLAINTS.search(line)]
     assert not complaints, complaints[:5]
     return shown
 
 
-def test_segments_and_indexes_are_read(tools: KafkaTools, filled_logs: Path) -> None:
+def test_kafkas_dump_tool_reads_segments_and_indexes(tools: KafkaTools, filled_logs: Path) -> None:
     folder = filled_logs / f"{TOPIC}-0"
     segments = sorted(folder.glob("*.log"))
     assert len(segments) > 1
@@ -71,14 +71,14 @@ def test_segments_and_indexes_are_read(tools: KafkaTools, filled_logs: Path) -> 
         assert shown.count("passed sanity check") == len(files)
 
 
-def test_the_snapshots_of_producers_are_read(tools: KafkaTools, filled_logs: Path) -> None:
+def test_kafkas_dump_tool_reads_producer_snapshots(tools: KafkaTools, filled_logs: Path) -> None:
     snapshots = sorted((filled_logs / f"{TOPIC}-0").glob("*.snapshot"))
     assert snapshots
     ids = re.findall(r"producerId: (\d+)", dump(tools, snapshots[-1]))
-    assert {ids.count(each) for each in ids} == {5}  # The batches of each that are known.
+    assert {ids.count(each) for each in ids} == {5}  # The last five batches of each producer are known.
 
 
-def test_the_records_of_offsets_and_groups_are_decoded(tools: KafkaTools, filled_logs: Path) -> None:
+def test_kafkas_dump_tool_decodes_records_of_offsets_and_groups(tools: KafkaTools, filled_logs: Path) -> None:
     folder = filled_logs / f"__consumer_offsets-{coordinator_partition(GROUP, 50)}"
     shown = dump(tools, *folder.glob("*.log"), options="--offsets-decoder")
     offsets = [line for line in shown.splitlines() if f'"group":"{GROUP}"' in line and f'"topic":"{TOPIC}"' in line]

@@ -1,4 +1,4 @@
-"""What each client library does with a broker: produce, consume, share a group, rebalance, commit, administrate."""
+"""The basic use of a broker by each client library: produce, consume, rebalance, commit, administrate."""
 
 from collections.abc import Callable, Sequence
 
@@ -24,7 +24,7 @@ def shares(members: list[Member]) -> list[Assignment]:
 
 
 def fairly_shared(topic: str, partitions: int) -> Callable[[list[Assignment]], bool]:
-    """Each partition has exactly one member, and nobody has over one more than another."""
+    """Return a check that each partition has one member, and that no member has two more than another."""
     everything = {(topic, partition) for partition in range(partitions)}
 
     def check(assignments: list[Assignment]) -> bool:
@@ -35,7 +35,7 @@ def fairly_shared(topic: str, partitions: int) -> Callable[[list[Assignment]], b
     return check
 
 
-def test_what_a_client_produces_it_reads_back_in_order_with_headers_and_timestamps(client: Client, topic: str) -> None:
+def test_records_are_read_back_in_order_with_headers_and_timestamps(client: Client, topic: str) -> None:
     client.create_topic(topic, 2, KEPT_FOR_EVER)
     sent = [
         Message(b"%d" % n, b"k", partition=n % 2, timestamp_ms=1_700_000_000_000 + n, headers=(("h", b"%d" % n),))
@@ -51,7 +51,7 @@ def test_what_a_client_produces_it_reads_back_in_order_with_headers_and_timestam
 
 
 @pytest.mark.parametrize("acks", ["0", "1", "all"])
-def test_every_level_of_acknowledgement_writes_every_record(client: Client, topic: str, acks: str) -> None:
+def test_every_acks_level_writes_every_record(client: Client, topic: str, acks: str) -> None:
     client.create_topic(topic, 1, {})
     client.produce(topic, keyed_messages(RECORDS), acks=acks)
     assert values(client.read(topic, RECORDS)) == values(keyed_messages(RECORDS))
@@ -63,7 +63,7 @@ def test_an_idempotent_producer_writes_each_record_once(client: Client, topic: s
     assert values(client.read(topic, RECORDS)) == values(keyed_messages(RECORDS))
 
 
-def test_two_members_share_a_group_and_take_over_what_a_leaver_had(client: Client, topic: str) -> None:
+def test_two_members_share_a_group_and_one_takes_over_when_the_other_leaves(client: Client, topic: str) -> None:
     client.create_topic(topic, 4, {})
     client.produce(topic, keyed_messages(RECORDS))
     first = client.join(topic, "first", [topic])
@@ -97,7 +97,7 @@ def test_two_groups_each_get_every_record(client: Client, topic: str) -> None:
         member.leave()
 
 
-def test_offsets_are_found_by_time(client: Client, topic: str) -> None:
+def test_offsets_are_looked_up_by_timestamp(client: Client, topic: str) -> None:
     client.create_topic(topic, 1, KEPT_FOR_EVER)
     start = 1_700_000_000_000
     for batch in range(4):
@@ -108,7 +108,7 @@ def test_offsets_are_found_by_time(client: Client, topic: str) -> None:
 
 def test_topics_are_created_grown_configured_and_deleted(client: Client, topic: str) -> None:
     client.create_topic(topic, 2, {"retention.ms": "3600000"})
-    # Every broker tells of a change once its own view of the metadata has it.
+    # A broker reports a change once its own view of the metadata has it.
     wait_for(lambda: client.topics().get(topic), lambda partitions: partitions == 2)
     assert client.topic_configs(topic)["retention.ms"] == "3600000"
     client.create_partitions(topic, 5)
@@ -119,7 +119,7 @@ def test_topics_are_created_grown_configured_and_deleted(client: Client, topic: 
     wait_for(client.topics, lambda topics: topic not in topics)
 
 
-def test_a_decrease_of_partitions_and_a_second_topic_of_a_name_are_refused(client: Client, topic: str) -> None:
+def test_fewer_partitions_and_a_second_topic_with_the_same_name_are_refused(client: Client, topic: str) -> None:
     client.create_topic(topic, 2, {})
     with pytest.raises(Exception, match=r"(?i)partition"):
         client.create_partitions(topic, 1)

@@ -1,4 +1,4 @@
-"""Consumer groups beyond the plain case: strangers, static members, crashes, commits of every kind (F44 to F49)."""
+"""Special cases of consumer groups: foreign commits, static members, mixed clients, commit metadata (F44 to F49)."""
 
 from collections.abc import Callable
 from typing import Any
@@ -27,7 +27,7 @@ def admin(librdkafka: LibrdkafkaClient) -> AdminClient:
     return AdminClient(librdkafka.settings)
 
 
-def test_a_stranger_with_the_groups_id_cannot_commit_while_the_group_lives(
+def test_a_consumer_outside_a_group_can_commit_only_when_the_group_is_empty(
     librdkafka: LibrdkafkaClient, java: RemoteClient, filled: str
 ) -> None:
     member = librdkafka.join(filled, "member", [filled])
@@ -41,7 +41,7 @@ def test_a_stranger_with_the_groups_id_cannot_commit_while_the_group_lives(
     assert librdkafka.committed(filled, filled) == {0: 3, 1: 10}
 
 
-def test_a_static_member_that_returns_has_its_partitions_back_without_a_rebalance(
+def test_a_returning_static_member_gets_its_partitions_without_a_rebalance(
     librdkafka: LibrdkafkaClient, admin: AdminClient, filled: str
 ) -> None:
     first, second = (
@@ -50,7 +50,7 @@ def test_a_static_member_that_returns_has_its_partitions_back_without_a_rebalanc
     wait_for(lambda: [len(member.assignment()) for member in (first, second)], lambda sizes: sizes == [1, 1])
     before = {"first": first.assignment(), "second": second.assignment()}
     second.leave()
-    # Away, but not gone: what it holds stays with it for the session's time.
+    # The static member keeps its partitions until its session ends.
     assert instances(admin, filled) == before
     again = librdkafka.join(filled, "second", [filled], **{"group.instance.id": "second"})
     wait_for(again.assignment, lambda held: held == before["second"])
@@ -60,7 +60,7 @@ def test_a_static_member_that_returns_has_its_partitions_back_without_a_rebalanc
 
 
 def instances(admin: AdminClient, group: str) -> dict[str, frozenset[tuple[str, int]]]:
-    """Partitions by static member, as the coordinator tells them."""
+    """Return the partitions of each static member, as the coordinator reports them."""
     described = admin.describe_consumer_groups([group])[group].result(PATIENCE_S)
     assert described.state == ConsumerGroupState.STABLE
     return {
@@ -69,7 +69,7 @@ def instances(admin: AdminClient, group: str) -> dict[str, frozenset[tuple[str, 
     }
 
 
-def test_a_second_static_member_of_a_name_fences_the_first(librdkafka: LibrdkafkaClient, filled: str) -> None:
+def test_a_second_static_member_with_the_same_id_fences_the_first(librdkafka: LibrdkafkaClient, filled: str) -> None:
     options = {"group.instance.id": "same"}
     first = librdkafka.join(filled, "first", [filled], **options)
     wait_for(first.assignment, lambda held: len(held) == 2)
@@ -80,7 +80,7 @@ def test_a_second_static_member_of_a_name_fences_the_first(librdkafka: Librdkafk
     second.leave()
 
 
-def test_commits_without_a_group_keep_their_metadata(librdkafka: LibrdkafkaClient, filled: str) -> None:
+def test_commits_without_group_members_keep_their_metadata(librdkafka: LibrdkafkaClient, filled: str) -> None:
     consumer: Consumer = librdkafka.consumer(**{"group.id": filled})
     StockClient(str(librdkafka.settings["bootstrap.servers"])).commit(filled, TopicPartition(filled, 0, 7, "a note"))
     consumer.commit(offsets=[TopicPartition(filled, 1, 8)], asynchronous=True)
@@ -92,7 +92,7 @@ def test_commits_without_a_group_keep_their_metadata(librdkafka: LibrdkafkaClien
     consumer.close()
 
 
-def test_clients_of_different_makers_share_one_group(
+def test_different_client_libraries_share_one_group(
     clients: Callable[[str], Any], librdkafka: LibrdkafkaClient, topic: str
 ) -> None:
     librdkafka.create_topic(topic, 6, {})
@@ -116,7 +116,7 @@ def test_clients_of_different_makers_share_one_group(
     wait_for(lambda: [member.assignment() for member in members], shared)
     librdkafka.produce(topic, [Message(b"%d" % n, partition=n % 6) for n in range(60)])
     wait_for(lambda: [len(member.records()) for member in members], lambda counts: counts == [20, 20, 20])
-    for member in members:  # Before the first one leaves: then the others hold other partitions.
+    for member in members:  # A member that leaves changes the others' partitions, so all commit first.
         member.commit()
     assert librdkafka.committed(topic, topic) == dict.fromkeys(range(6), 10)
     for member in members:

@@ -1,4 +1,4 @@
-"""Kafka's tools find and abort a transaction that no coordinator knows, and set the level of transactions (F08)."""
+"""Kafka's tools find and abort a hanging transaction, and change the feature level of transactions (F08)."""
 
 import re
 
@@ -14,7 +14,9 @@ from harness.server_process import ServerProcess
 SERVER = "--bootstrap-server localhost:9092"
 
 
-def test_a_hanging_transaction_is_found_and_aborted(java: RemoteClient, own_broker: ServerProcess, topic: str) -> None:
+def test_kafkas_tool_finds_and_aborts_a_hanging_transaction(
+    java: RemoteClient, own_broker: ServerProcess, topic: str
+) -> None:
     tools, client = KafkaTools(java, own_broker.bootstrap), LibrdkafkaClient(own_broker.bootstrap)
     client.create_topic(topic, 1, {})
     writer = client.writer(topic)
@@ -27,7 +29,7 @@ def test_a_hanging_transaction_is_found_and_aborted(java: RemoteClient, own_brok
     assert topic not in tools.check(find)
 
 
-def test_the_level_of_transactions_is_lowered_and_raised_while_none_is_open(
+def test_the_transaction_version_can_be_changed_only_while_no_transaction_is_open(
     java: RemoteClient, own_broker: ServerProcess, topic: str
 ) -> None:
     tools, client = KafkaTools(java, own_broker.bootstrap), LibrdkafkaClient(own_broker.bootstrap)

@@ -1,11 +1,11 @@
-"""What users plug into an unmodified Java client goes on working (F11)."""
+"""Plugins of an unmodified Java client work (F11)."""
 
 from drivers.interface import Message
 from drivers.remote import RemoteClient
 from harness.deadline import wait_for
 
 
-def test_interceptors_see_and_change_what_passes(java: RemoteClient, topic: str) -> None:
+def test_interceptors_see_and_change_records(java: RemoteClient, topic: str) -> None:
     java.create_topic(topic, 1, {})
     messages = [Message(b"%d" % n) for n in range(10)]
     java.produce(topic, messages, config={"interceptor.classes": "compat.Plugins$MarkingInterceptor"})
@@ -14,7 +14,7 @@ def test_interceptors_see_and_change_what_passes(java: RemoteClient, topic: str)
     assert [record.offset for record in even] == [0, 2, 4, 6, 8]
 
 
-def test_serializers_turn_the_bytes(java: RemoteClient, topic: str) -> None:
+def test_custom_serializers_and_deserializers_are_used(java: RemoteClient, topic: str) -> None:
     java.create_topic(topic, 1, {})
     java.produce(topic, [Message(b"barnabas")], config={"value.serializer": "compat.Plugins$Backwards"})
     assert [record.value for record in java.read(topic, 1)] == [b"sabanrab"]
@@ -22,14 +22,14 @@ def test_serializers_turn_the_bytes(java: RemoteClient, topic: str) -> None:
     assert [record.value for record in read] == [b"barnabas"]
 
 
-def test_a_partitioner_chooses(java: RemoteClient, topic: str) -> None:
+def test_a_custom_partitioner_chooses_the_partition(java: RemoteClient, topic: str) -> None:
     java.create_topic(topic, 5, {})
     messages = [Message(b"v", key=b"%d" % n) for n in range(50)]
     java.produce(topic, messages, config={"partitioner.class": "compat.Plugins$LastPartition"})
     assert {record.partition for record in java.read(topic, 50)} == {4}
 
 
-def test_an_assignor_assigns(java: RemoteClient, topic: str) -> None:
+def test_a_custom_assignor_assigns_the_partitions(java: RemoteClient, topic: str) -> None:
     java.create_topic(topic, 3, {})
     config = {"partition.assignment.strategy": "compat.Plugins$AllToTheFirst"}
     members = [java.join(topic, name, [topic], config=config) for name in ("a", "b")]

@@ -25,7 +25,7 @@ def filled(librdkafka: LibrdkafkaClient, topic: str) -> str:
 
 
 def committed_group(librdkafka: LibrdkafkaClient, topic: str) -> str:
-    """The id of a group without members that has read everything."""
+    """Make a group that has committed all records and has no members; return its id."""
     member = librdkafka.join(topic, "reader", [topic])
     wait_for(member.records, lambda records: len(records) == 20)
     member.commit()
@@ -46,7 +46,7 @@ def test_topics_are_described_altered_and_deleted(tools: KafkaTools, filled: str
     wait_for(lambda: filled not in tools.check(f"kafka-topics.sh {SERVER} --list").splitlines())
 
 
-def test_topics_can_be_described_by_their_faults_and_overrides(tools: KafkaTools, topic: str) -> None:
+def test_topics_are_listed_by_faults_and_config_overrides(tools: KafkaTools, topic: str) -> None:
     tools.check(f"kafka-topics.sh {SERVER} --create --topic {topic} --partitions 1 --config retention.ms=1234567")
     shown = tools.check(f"kafka-topics.sh {SERVER} --describe --topics-with-overrides")
     assert topic in shown
@@ -132,7 +132,9 @@ def test_a_group_with_members_can_be_neither_reset_nor_deleted(
     member.leave()
 
 
-def test_a_group_and_single_offsets_are_deleted(tools: KafkaTools, librdkafka: LibrdkafkaClient, filled: str) -> None:
+def test_a_group_and_offsets_of_one_partition_are_deleted(
+    tools: KafkaTools, librdkafka: LibrdkafkaClient, filled: str
+) -> None:
     group = committed_group(librdkafka, filled)
     tools.check(f"kafka-consumer-groups.sh {SERVER} --delete-offsets --group {group} --topic {filled}:1")
     assert librdkafka.committed(group, filled) == {0: 10}
@@ -166,7 +168,7 @@ def test_configs_of_brokers_are_described_and_altered(tools: KafkaTools) -> None
     assert refused.status == 1
 
 
-def test_offsets_are_got_by_position_and_time(tools: KafkaTools, filled: str) -> None:
+def test_offsets_are_listed_by_position_and_timestamp(tools: KafkaTools, filled: str) -> None:
     get = f"kafka-get-offsets.sh {SERVER} --topic {filled}"
     assert tools.check(get).split() == [f"{filled}:0:10", f"{filled}:1:10"]
     assert tools.check(f"{get} --time earliest").split() == [f"{filled}:0:0", f"{filled}:1:0"]
@@ -183,7 +185,7 @@ def test_records_are_deleted_up_to_an_offset(tools: KafkaTools, filled: str, tmp
     assert earliest == [f"{filled}:0:4", f"{filled}:1:0"]
 
 
-def test_the_verifiable_clients_agree_on_what_was_sent(tools: KafkaTools, topic: str) -> None:
+def test_the_verifiable_producer_and_consumer_count_the_same_records(tools: KafkaTools, topic: str) -> None:
     tools.check(f"kafka-topics.sh {SERVER} --create --topic {topic} --partitions 3")
     sent = tools.check_alone(f"kafka-verifiable-producer.sh {SERVER} --topic {topic} --max-messages 500 --acks -1")
     events = [json.loads(line) for line in sent.splitlines()]
@@ -198,7 +200,7 @@ def test_the_verifiable_clients_agree_on_what_was_sent(tools: KafkaTools, topic:
     assert any(event["name"] == "offsets_committed" and event["success"] for event in consumed)
 
 
-def test_the_performance_tools_write_and_read_everything(tools: KafkaTools, topic: str) -> None:
+def test_the_performance_tools_write_and_read_all_records(tools: KafkaTools, topic: str) -> None:
     tools.check(f"kafka-topics.sh {SERVER} --create --topic {topic} --partitions 2")
     sent = tools.check(
         f"kafka-producer-perf-test.sh --bootstrap-server localhost:9092 --topic {topic} --num-records 20000"
@@ -209,16 +211,16 @@ def test_the_performance_tools_write_and_read_everything(tools: KafkaTools, topi
     assert read.splitlines()[-1].split(",")[4].strip() == "20000"
 
 
-def test_the_broker_tells_its_versions_and_its_cluster(tools: KafkaTools) -> None:
+def test_the_broker_reports_its_api_versions_and_cluster_id(tools: KafkaTools) -> None:
     versions = tools.check(f"kafka-broker-api-versions.sh {SERVER}")
     assert "(id: 1 rack: null" in versions
     assert "Produce(0): " in versions
     assert "Cluster ID: " in tools.check(f"kafka-cluster.sh cluster-id {SERVER}")
 
 
-def test_the_configs_of_a_topic_are_those_of_kafka(java: RemoteClient, filled: str) -> None:
+def test_the_configs_of_a_topic_include_all_of_kafkas(java: RemoteClient, filled: str) -> None:
     described = set(java.topic_configs(filled))
-    assert described >= set(java.ask("known_topic_configs")), "Kafka knows more"
+    assert described >= set(java.ask("known_topic_configs")), "Kafka has more topic configs"
     assert not [name for name in described if name.startswith("internal.")]
 
 
@@ -232,9 +234,7 @@ def test_all_groups_are_described_at_once(tools: KafkaTools, librdkafka: Librdka
     assert "not found" in unknown.text
 
 
-def test_a_group_that_never_was_gets_offsets_by_a_reset(
-    tools: KafkaTools, librdkafka: LibrdkafkaClient, filled: str
-) -> None:
+def test_a_new_group_gets_offsets_by_a_reset(tools: KafkaTools, librdkafka: LibrdkafkaClient, filled: str) -> None:
     reset = f"kafka-consumer-groups.sh {SERVER} --group {filled} --reset-offsets --topic {filled}:1"
     exported = tools.check(f"{reset} --to-offset 3 --export --dry-run")
     assert exported.strip().replace('"', "") == f"{filled},1,3"
@@ -242,7 +242,7 @@ def test_a_group_that_never_was_gets_offsets_by_a_reset(
     assert librdkafka.committed(filled, filled) == {1: 10}
 
 
-def test_topics_are_made_with_an_assignment_of_replicas(tools: KafkaTools, topic: str) -> None:
+def test_topics_are_created_with_a_replica_assignment(tools: KafkaTools, topic: str) -> None:
     tools.check(f"kafka-topics.sh {SERVER} --create --topic {topic} --replica-assignment 1,1")
     tools.check(f"kafka-topics.sh {SERVER} --alter --topic {topic} --partitions 3 --replica-assignment 1,1,1")
     described = tools.check(f"kafka-topics.sh {SERVER} --describe --topic {topic}")
@@ -252,7 +252,7 @@ def test_topics_are_made_with_an_assignment_of_replicas(tools: KafkaTools, topic
     assert "includes broker 7" in unknown_broker.text
 
 
-def test_a_consumer_of_several_topics_prints_where_records_came_from(
+def test_a_console_consumer_of_several_topics_prints_timestamp_and_partition(
     tools: KafkaTools, librdkafka: LibrdkafkaClient, topic: str
 ) -> None:
     for name in ("a", "b"):
@@ -266,7 +266,7 @@ def test_a_consumer_of_several_topics_prints_where_records_came_from(
     assert sorted(read.splitlines()) == ["CreateTime:1000\tPartition:0\ta", "CreateTime:1000\tPartition:0\tb"]
 
 
-def test_the_quorum_is_the_controllers_lease(tools: KafkaTools) -> None:
+def test_the_metadata_quorum_is_described_with_its_leader(tools: KafkaTools) -> None:
     status = tools.check(f"kafka-metadata-quorum.sh {SERVER} describe --status")
     assert re.search(r"LeaderId:\s+1\n", status)
     assert re.search(r"MaxFollowerLag:\s+0\n", status)
@@ -284,7 +284,7 @@ def test_features_are_described_and_upgraded(tools: KafkaTools) -> None:
     assert refused.status == 1
 
 
-def test_the_log_levels_of_a_broker_change_while_it_runs(tools: KafkaTools, peer: str) -> None:
+def test_the_log_levels_of_a_running_broker_are_changed(tools: KafkaTools, peer: str) -> None:
     entity = "--entity-type broker-loggers --entity-name 1"
     logger = "barnabas_broker.replication" if peer == "barnabas" else "org.apache.kafka"
     tools.check(f"kafka-configs.sh {SERVER} --alter {entity} --add-config {logger}=DEBUG")
@@ -307,7 +307,7 @@ def test_the_log_levels_of_a_broker_change_while_it_runs(tools: KafkaTools, peer
         ("kafka-transactions.sh {} list", "TransactionalId"),
     ],
 )
-def test_what_reads_a_feature_that_nobody_uses_is_answered(tools: KafkaTools, command: str, answer: str) -> None:
+def test_requests_about_unused_features_are_answered(tools: KafkaTools, command: str, answer: str) -> None:
     ran = tools.run(command.format(SERVER))
     assert "UnsupportedVersion" not in ran.text
     assert answer in ran.text

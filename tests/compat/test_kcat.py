@@ -17,13 +17,13 @@ from harness.server_process import ServerProcess
 
 
 class Kcat:
-    """The command against one broker."""
+    """The command kcat for one broker."""
 
     def __init__(self, bootstrap: str) -> None:
         self._command = ["kcat", "-b", bootstrap]
 
     def run(self, *arguments: str, standard_input: str = "") -> str:
-        """The output of a run that must succeed."""
+        """Return the output of a run that must succeed."""
         command = [*self._command, *arguments]
         ran = subprocess.run(
             command, input=standard_input, capture_output=True, text=True, timeout=PATIENCE_S, check=False
@@ -33,7 +33,7 @@ class Kcat:
 
     @contextmanager
     def member(self, group: str, topic: str) -> Iterator["KcatMember"]:
-        """A running member of a group."""
+        """Run a member of a group."""
         times = (
             "-X",
             "heartbeat.interval.ms=300",
@@ -51,7 +51,7 @@ class Kcat:
 
 
 class KcatMember:
-    """A kcat process in a group; standard error tells its assignments, standard output its records."""
+    """A kcat process in a group: it prints its assignments to standard error, and records to standard output."""
 
     def __init__(self, command: list[str]) -> None:
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -87,7 +87,7 @@ def kcat(broker: ServerProcess) -> Kcat:
 
 
 @pytest.mark.parametrize("compression", COMPRESSIONS)
-def test_it_produces_and_consumes_with_every_compression(
+def test_kcat_produces_and_consumes_with_every_compression(
     kcat: Kcat, librdkafka: Client, topic: str, compression: str
 ) -> None:
     librdkafka.create_topic(topic, 1, {})
@@ -97,14 +97,16 @@ def test_it_produces_and_consumes_with_every_compression(
     assert read == [f"{line} name=header" for line in lines]
 
 
-def test_it_finds_offsets_by_time_and_reads_from_a_tail(kcat: Kcat, librdkafka: Client, topic: str) -> None:
+def test_kcat_finds_offsets_by_timestamp_and_reads_the_last_records(kcat: Kcat, librdkafka: Client, topic: str) -> None:
     librdkafka.create_topic(topic, 1, KEPT_FOR_EVER)
     librdkafka.produce(topic, [Message(b"%d" % n, timestamp_ms=1_700_000_000_000 + n) for n in range(10)])
     assert "offset 4" in kcat.run("-Q", "-t", f"{topic}:0:1700000000004")
     assert kcat.run("-C", "-t", topic, "-o", "-2", "-e").splitlines() == ["8", "9"]
 
 
-def test_two_members_share_a_group_and_one_takes_over(kcat: Kcat, librdkafka: Client, topic: str) -> None:
+def test_two_members_share_a_group_and_one_takes_over_when_the_other_leaves(
+    kcat: Kcat, librdkafka: Client, topic: str
+) -> None:
     librdkafka.create_topic(topic, 4, {})
     with kcat.member(topic, topic) as first:
         wait_for(lambda: first.assignment, lambda held: held == {0, 1, 2, 3})
@@ -114,5 +116,5 @@ def test_two_members_share_a_group_and_one_takes_over(kcat: Kcat, librdkafka: Cl
             librdkafka.produce(topic, [Message(b"%d" % n, partition=n % 4) for n in range(40)])
             wait_for(lambda: len(first.values) + len(second.values), lambda count: count == 40)
         wait_for(lambda: first.assignment, lambda held: held == {0, 1, 2, 3})
-    # Both committed when they left.
+    # Both members committed when they left.
     assert librdkafka.committed(topic, topic) == {0: 10, 1: 10, 2: 10, 3: 10}

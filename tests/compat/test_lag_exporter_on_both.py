@@ -1,4 +1,4 @@
-"""The lag exporter reads our brokers and Apache Kafka alike: groups by librdkafka, numbers that can be counted."""
+"""The lag exporter reads Barnabas and Apache Kafka alike: the values of its metrics are exact where they can be."""
 
 import time
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.xdist_group("apache-kafka")
 RECORDS = 10
 OFFSETS_EXPIRE = "kafka_consumergroup_offsets_expire_seconds"
 WRITTEN_S: dict[str, float] = {}
-"""By topic, when the last record was."""
+"""The time of the last record, by topic."""
 names = (f"lag-{number}" for number in count())
 
 
@@ -51,7 +51,7 @@ def exporter(cluster: ServerProcess, tmp_path_factory: pytest.TempPathFactory) -
 
 @pytest.fixture
 def topic(client: StockClient) -> str:
-    """Of two partitions with ten records in each, one a minute, the last one now."""
+    """A topic of two partitions with ten records each, one per minute, the last of them now."""
     name, now_ms = next(names), int(time.time() * 1000)
     client.create_topic(name, 2, KEPT_FOR_EVER)
     producer = Producer({**client.settings, "acks": "all"})
@@ -66,7 +66,7 @@ def topic(client: StockClient) -> str:
 
 @contextmanager
 def member(client: StockClient, group: str, topic: str, **settings: object) -> Iterator[Consumer]:
-    """One that has read the topic and committed."""
+    """A consumer that has read the topic and committed."""
     consumer = client.consumer(group, **settings)
     consumer.subscribe([topic])
     try:
@@ -81,7 +81,7 @@ def member(client: StockClient, group: str, topic: str, **settings: object) -> I
         consumer.close()
 
 
-def test_partitions_are_told_with_kafka_exporters_names(exporter: RunningExporter, topic: str) -> None:
+def test_partition_metrics_have_kafka_exporters_names(exporter: RunningExporter, topic: str) -> None:
     exporter.wait_for_value("kafka_topic_partition_current_offset", RECORDS, topic=topic, partition="1")
     assert exporter.value("kafka_brokers") == 1
     assert exporter.value("kafka_topic_partitions", topic=topic) == 2
@@ -101,7 +101,7 @@ def test_partitions_are_told_with_kafka_exporters_names(exporter: RunningExporte
     }
 
 
-def test_a_group_that_has_read_everything_has_no_lag_of_any_kind(
+def test_a_group_that_has_read_everything_has_no_lag(
     exporter: RunningExporter, client: StockClient, topic: str
 ) -> None:
     with member(client, topic, topic):
@@ -119,7 +119,7 @@ def test_a_group_that_has_read_everything_has_no_lag_of_any_kind(
         assert exporter.value("kafka_consumer_fetch_manager_records_lead_min", consumergroup=topic) == RECORDS
 
 
-def test_a_group_without_members_that_is_behind_stays_and_is_as_late_as_its_next_record(
+def test_a_group_without_members_keeps_its_lag_in_records_and_seconds(
     exporter: RunningExporter, client: StockClient, topic: str
 ) -> None:
     client.commit(topic, TopicPartition(topic, 0, 4), TopicPartition(topic, 1, RECORDS))
@@ -134,7 +134,7 @@ def test_a_group_without_members_that_is_behind_stays_and_is_as_late_as_its_next
     assert written_s * 0.9 < late_s < written_s * 1.1 + time.time() - WRITTEN_S[topic]
 
 
-def test_a_group_of_the_new_protocol_has_lag_but_no_made_up_number_of_members(
+def test_a_group_of_the_new_protocol_has_lag_but_no_number_of_members(
     cluster: ServerProcess, exporter: RunningExporter, client: StockClient, topic: str
 ) -> None:
     if "kafka.Kafka" not in cluster.command:

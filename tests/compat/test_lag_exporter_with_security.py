@@ -1,4 +1,4 @@
-"""The lag exporter reads an Apache Kafka that wants TLS, a certificate and a password, at an address of IPv6."""
+"""The lag exporter reads an Apache Kafka that requires TLS, a client certificate and SASL, at an IPv6 address."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,7 +23,7 @@ def authority(tmp_path: Path) -> Authority:
 
 
 def secured(broker: Identity, authority: Authority, folder: Path) -> dict[str, str]:
-    """A second listener, at ::1; the first stays as it is, for brokers and the tests."""
+    """Return properties for a second listener at ::1; brokers and the tests use the first one, which is unchanged."""
     (store := folder / "broker.pem").write_text(broker.key.read_text() + broker.certificate.read_text())
     return {
         "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SECURE:SASL_SSL",
@@ -42,7 +42,7 @@ def secured(broker: Identity, authority: Authority, folder: Path) -> dict[str, s
 
 @pytest.fixture
 def kafka(tmp_path: Path, authority: Authority) -> Iterator[tuple[ServerProcess, int]]:
-    """And the port of its second listener."""
+    """A running Apache Kafka, and the port of its second listener."""
     port = free_port()
     properties = secured(authority.issue("broker", "/CN=broker", ["IP:::1"]), authority, tmp_path)
     server = prepare_server("kafka", tmp_path / "kafka", properties)
@@ -57,7 +57,7 @@ def kafka(tmp_path: Path, authority: Authority) -> Iterator[tuple[ServerProcess,
 
 
 def allow_describe_alone(client: StockClient) -> None:
-    """Of the cluster: from now on nobody else, and nothing else, is allowed there."""
+    """Allow only this user only to describe the cluster."""
     allowed = AclBinding(
         ResourceType.BROKER,
         "kafka-cluster",
@@ -72,7 +72,7 @@ def allow_describe_alone(client: StockClient) -> None:
 
 @pytest.mark.slow
 @pytest.mark.soak(only=True)
-def test_a_cluster_is_read_by_tls_and_sasl_and_who_has_no_password_is_told(
+def test_the_lag_exporter_connects_by_tls_and_sasl_and_reports_refusals(
     kafka: tuple[ServerProcess, int], authority: Authority, tmp_path: Path
 ) -> None:
     server, port = kafka

@@ -1,6 +1,6 @@
-"""F28: replicas of three brokers move between their log dirs while records come in, and brokers die in the middle.
+"""F28: replicas of three brokers move between their log dirs while records are written and brokers are killed.
 
-By Apache Kafka's kafka-reassign-partitions, whose plan names log dirs, and by kafka-python.
+Apache Kafka's kafka-reassign-partitions starts moves with log dirs in its plan, and kafka-python starts others.
 """
 
 import json
@@ -32,7 +32,7 @@ SERVER = "--bootstrap-server localhost:9092"
 TOPIC = "flights"
 BALLAST_RECORDS, BALLAST_BYTES = 12_000, 1_000
 SLOW_BYTES_PER_S, FAST_BYTES_PER_S = 60_000, 1_000_000_000
-"""The slow move must last until two brokers have died: minutes, where the machine is busy."""
+"""The slow move must last until two brokers have been killed, which takes minutes on a busy machine."""
 THROTTLE = "replica.alter.log.dirs.io.max.bytes.per.second"
 ROUNDS = 3
 RATE = 200
@@ -46,7 +46,7 @@ PROPERTIES = {
 
 
 class Place(NamedTuple):
-    """Where kafka-log-dirs sees a replica."""
+    """The place of a replica, as kafka-log-dirs reports it."""
 
     broker: int
     log_dir: str
@@ -72,7 +72,7 @@ def tools(cluster: BarnabasCluster, tmp_path: Path) -> Iterator[KafkaTools]:
 
 
 def places(tools: KafkaTools) -> set[Place]:
-    """Of partition 0, at the brokers that are up."""
+    """Return the places of the replicas of partition 0 on running brokers."""
     shown = tools.check(f"kafka-log-dirs.sh {SERVER} --describe --topic-list {TOPIC}")
     described = json.loads(next(line for line in shown.splitlines() if line.startswith("{")))
     return {
@@ -85,7 +85,7 @@ def places(tools: KafkaTools) -> set[Place]:
 
 
 def others(cluster: BarnabasCluster, now: set[Place]) -> dict[int, str]:
-    """By broker the log dir that its replica is not in."""
+    """Return for each broker the log dir that does not have its replica."""
     held = {place.broker: place.log_dir for place in now}
     return {
         number: next(str(path) for path in cluster.log_dirs(number) if str(path) != held.get(number))
@@ -110,7 +110,7 @@ def plan(folder: Path, replicas: list[int], log_dirs: dict[int, str]) -> Path:
 
 
 def fill(cluster: BarnabasCluster, history: History) -> None:
-    """So much that a slow move lasts."""
+    """Write enough records that a slow move lasts."""
     producer = Producer({"bootstrap.servers": cluster.bootstrap, "enable.idempotence": True, "linger.ms": 20})
     for number in range(BALLAST_RECORDS):
         producer.produce(TOPIC, b"ballast/%d" % number, key=os.urandom(BALLAST_BYTES), partition=0)
@@ -119,7 +119,7 @@ def fill(cluster: BarnabasCluster, history: History) -> None:
 
 
 def check_nothing_lost(cluster: BarnabasCluster, history: History, writer: Writer, now: set[Place]) -> None:
-    """Ends the writer; every acknowledged record is there once, and the replicas are the same byte by byte."""
+    """Stop the writer; check that each acknowledged record is there once, and that the replicas are equal."""
     writer.finish()
     cluster.wait_until_full(TOPIC)
     log = cluster.client().read(TOPIC)
@@ -140,12 +140,12 @@ def start_writer(cluster: BarnabasCluster, history: History) -> Writer:
 
 
 def futures(tools: KafkaTools) -> set[int]:
-    """The brokers where a copy grows."""
+    """Return the brokers that have a future replica."""
     return {place.broker for place in places(tools) if place.is_future}
 
 
 @pytest.mark.slow
-def test_leader_and_followers_move_by_plan_though_brokers_die_in_the_middle(
+def test_replicas_move_by_plan_although_brokers_are_killed(
     cluster: BarnabasCluster, tools: KafkaTools, tmp_path: Path
 ) -> None:
     history = History(idempotent_topics=frozenset([TOPIC]))
@@ -174,7 +174,7 @@ def test_leader_and_followers_move_by_plan_though_brokers_die_in_the_middle(
 
 
 @pytest.mark.soak(only=True)
-def test_replicas_move_to_and_fro_by_kafka_python_and_each_time_a_broker_dies(
+def test_replicas_move_repeatedly_by_kafka_python_although_brokers_are_killed(
     cluster: BarnabasCluster, tools: KafkaTools
 ) -> None:
     history = History(idempotent_topics=frozenset([TOPIC]))
@@ -184,7 +184,7 @@ def test_replicas_move_to_and_fro_by_kafka_python_and_each_time_a_broker_dies(
     for number in range(ROUNDS):
         wanted = others(cluster, places(tools))
         moves = {TopicPartitionReplica(TOPIC, 0, broker): log_dir for broker, log_dir in wanted.items()}
-        admin = KafkaAdminClient(bootstrap_servers=cluster.bootstrap)  # An older one may not know the restarted broker.
+        admin = KafkaAdminClient(bootstrap_servers=cluster.bootstrap)  # An old client may not know the new broker.
         answers = admin.alter_replica_log_dirs(moves)
         cluster.kill(number)
         admin.close()
@@ -195,7 +195,7 @@ def test_replicas_move_to_and_fro_by_kafka_python_and_each_time_a_broker_dies(
 
 
 @pytest.mark.slow
-def test_a_replica_comes_to_the_log_dir_that_the_plan_names_on_its_new_broker(
+def test_a_replica_is_created_in_the_log_dir_that_the_plan_names(
     cluster: BarnabasCluster, tools: KafkaTools, tmp_path: Path
 ) -> None:
     history = History(idempotent_topics=frozenset([TOPIC]))

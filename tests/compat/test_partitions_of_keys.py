@@ -1,4 +1,4 @@
-"""Producers that know our partitions send a key where Java's partitioner does, so that it stays where it is (F05)."""
+"""Producers send a key to the partition that Java's partitioner chooses, so that keys stay where they are (F05)."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,15 +10,19 @@ PARTITIONS = 7
 KEYS = [b"key %d" % number for number in range(300)]
 
 
-def test_the_java_producer_sends_keys_where_the_partitioner_says(java: RemoteClient, topic: str) -> None:
+def test_the_java_producer_sends_keys_to_the_partitioners_choice(java: RemoteClient, topic: str) -> None:
     check_places(java, java, topic, {})
 
 
-def test_librdkafka_told_to_sends_keys_there_too(java: RemoteClient, librdkafka: Client, topic: str) -> None:
+def test_librdkafka_with_murmur2_sends_keys_to_the_same_partitions(
+    java: RemoteClient, librdkafka: Client, topic: str
+) -> None:
     check_places(java, librdkafka, topic, {"partitioner": "murmur2"})
 
 
-def test_kafka_python_sends_keys_there_too(java: RemoteClient, clients: Callable[[str], Client], topic: str) -> None:
+def test_kafka_python_sends_keys_to_the_same_partitions(
+    java: RemoteClient, clients: Callable[[str], Client], topic: str
+) -> None:
     check_places(java, clients("kafka-python"), topic, {})
 
 

@@ -1,4 +1,4 @@
-"""Topics made by their first record, partitions added while a producer runs, refusals (F06, F10, F12)."""
+"""Topics created by their first record, partitions added while a producer runs, refused records (F06, F10, F12)."""
 
 import pytest
 from confluent_kafka import KafkaException, Producer
@@ -10,7 +10,7 @@ from drivers.remote import RemoteClient
 from harness.deadline import PATIENCE_S, wait_for
 
 
-def test_the_first_record_makes_its_topic(client: Client, topic: str) -> None:
+def test_the_first_record_creates_its_topic(client: Client, topic: str) -> None:
     client.produce(topic, [Message(b"first")])
     assert [record.value for record in client.read(topic, 1)] == [b"first"]
     assert client.topics()[topic] == 1
@@ -42,7 +42,7 @@ def test_java_sends_to_partitions_added_while_it_runs(java: RemoteClient, topic:
     java.ask("close_producer")
 
 
-def test_a_record_over_the_topics_limit_is_refused(librdkafka: LibrdkafkaClient, topic: str) -> None:
+def test_a_record_above_max_message_bytes_is_refused(librdkafka: LibrdkafkaClient, topic: str) -> None:
     librdkafka.create_topic(topic, 1, {"max.message.bytes": "2000"})
     with pytest.raises(KafkaException, match="MSG_SIZE_TOO_LARGE"):
         librdkafka.produce(topic, [Message(b"x" * 5_000)])
@@ -50,7 +50,7 @@ def test_a_record_over_the_topics_limit_is_refused(librdkafka: LibrdkafkaClient,
     assert len(librdkafka.read(topic, 1)) == 1
 
 
-def test_a_record_without_a_key_is_refused_by_a_compacted_topic(librdkafka: LibrdkafkaClient, topic: str) -> None:
+def test_a_compacted_topic_refuses_a_record_without_a_key(librdkafka: LibrdkafkaClient, topic: str) -> None:
     librdkafka.create_topic(topic, 1, {"cleanup.policy": "compact"})
     with pytest.raises(KafkaException, match="INVALID_RECORD"):
         librdkafka.produce(topic, [Message(b"v")])
@@ -68,13 +68,13 @@ def test_a_record_without_a_key_is_refused_by_a_compacted_topic(librdkafka: Libr
         ),
     ],
 )
-def test_java_learns_which_records_of_a_batch_are_at_fault(
+def test_java_gets_the_error_of_each_invalid_record_of_a_batch(
     java: RemoteClient, topic: str, config: dict[str, str], messages: list[Message], failure: str
 ) -> None:
     java.create_topic(topic, 1, config)
     failures = java.failures(topic, messages)
     assert [each and each[0] for each in failures] == [
-        "KafkaException",  # Not at fault: its batch was refused.
+        "KafkaException",  # This record is valid, but its batch was refused.
         "InvalidRecordException",
         "KafkaException",
         "InvalidRecordException",
@@ -85,7 +85,7 @@ def test_java_learns_which_records_of_a_batch_are_at_fault(
     assert told[3].startswith(f"record 3 {failure}")
 
 
-def test_more_in_sync_replicas_wanted_than_there_are_replicas_means_all_of_them(
+def test_min_insync_replicas_above_the_number_of_replicas_means_all_replicas(
     librdkafka: LibrdkafkaClient, topic: str
 ) -> None:
     librdkafka.create_topic(topic, 1, {"min.insync.replicas": "2"})
@@ -93,7 +93,7 @@ def test_more_in_sync_replicas_wanted_than_there_are_replicas_means_all_of_them(
     assert len(librdkafka.read(topic, 1)) == 1
 
 
-def test_the_brokers_clock_stamps_where_the_topic_says_so(librdkafka: LibrdkafkaClient, topic: str) -> None:
+def test_log_append_time_replaces_timestamps_by_the_brokers_clock(librdkafka: LibrdkafkaClient, topic: str) -> None:
     librdkafka.create_topic(topic, 1, {"message.timestamp.type": "LogAppendTime"})
     librdkafka.produce(topic, [Message(b"v", timestamp_ms=1_000)])
     (record,) = librdkafka.read(topic, 1)

@@ -77,7 +77,7 @@ def test_a_reassignment_is_listed_and_cancelled(
 
 
 def start_move(cluster: BarnabasCluster, topic: str, replicas: list[int]) -> None:
-    """Also to a broker that is down, which the tool refuses: so it does not end before it is looked at."""
+    """Start a move, even to a broker that is down, which the tool refuses; such a move lasts until it is cancelled."""
     wanted = AlterPartitionReassignmentsRequest.ReassignableTopic
     partition = wanted.ReassignablePartition(partition_index=0, replicas=replicas)
     request = AlterPartitionReassignmentsRequest(topics=[wanted(name=topic, partitions=[partition])], timeout_ms=30_000)
@@ -107,7 +107,7 @@ def test_preferred_leaders_are_elected(cluster: BarnabasCluster, cluster_tools: 
     assert f"Valid replica already elected for partitions {topic}-0" in cluster_tools.check(tool)
 
 
-def test_a_broker_that_is_gone_is_unregistered(cluster: BarnabasCluster, cluster_tools: KafkaTools) -> None:
+def test_only_a_dead_broker_can_be_unregistered(cluster: BarnabasCluster, cluster_tools: KafkaTools) -> None:
     tool = f"kafka-cluster.sh unregister {SERVER} --id"
     assert "is not currently registered" in cluster_tools.run(f"{tool} 9").text
     assert "broker 2 is alive" in cluster_tools.run(f"{tool} 2").text
@@ -120,11 +120,11 @@ def test_a_broker_that_is_gone_is_unregistered(cluster: BarnabasCluster, cluster
     cluster.remove_broker(3)
 
 
-def test_faults_are_described(cluster: BarnabasCluster, cluster_tools: KafkaTools, topic: str) -> None:
+def test_partitions_with_faults_are_described(cluster: BarnabasCluster, cluster_tools: KafkaTools, topic: str) -> None:
     cluster.create_topic(topic, assignment=[[1, 0]], config={"min.insync.replicas": "2"})
     cluster.kill(0)
     try:
-        # The tool asks any of them.
+        # The tool may ask either broker.
         wait_for(
             lambda: [cluster.partition(topic, 0, number).isr for number in (1, 2)], lambda told: told == [(1,)] * 2
         )

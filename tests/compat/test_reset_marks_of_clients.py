@@ -1,4 +1,4 @@
-"""What a reset leaves with a group's offsets, under every client library: they read it, commit on, and it stays."""
+"""The mark that a reset leaves in a group's offset metadata, with every client: commits of clients keep it."""
 
 from collections.abc import Iterator
 from contextlib import nullcontext
@@ -23,7 +23,7 @@ MARK = reset_mark("2026-11-a", ("2026-10-z",))
 @pytest.fixture(autouse=True)
 def ours(peer: str) -> None:
     if peer != "barnabas":
-        pytest.skip("only our brokers keep it")
+        pytest.skip("only our brokers keep the mark")
 
 
 @pytest.fixture
@@ -45,16 +45,16 @@ def committed(connected: Any, group: str) -> dict[int, tuple[int, str]]:
 
 @pytest.fixture
 def filled(librdkafka: LibrdkafkaClient, topic: str) -> str:
-    """A topic of two partitions with ten records in each; the group has its name."""
+    """A topic of two partitions with ten records in each; the group has the topic's name."""
     librdkafka.create_topic(topic, 2, {})
     librdkafka.produce(topic, [Message(b"%d" % number, partition=number % 2) for number in range(20)])
     return topic
 
 
-def test_a_consumer_goes_on_where_the_reset_put_it_and_its_commits_keep_the_mark(
+def test_a_consumer_starts_at_the_reset_offset_and_its_commits_keep_the_mark(
     client: Client, connected: Any, filled: str
 ) -> None:
-    wait_for(lambda: reset(connected, filled, 6) is None)  # The coordinator may load its groups still.
+    wait_for(lambda: reset(connected, filled, 6) is None)  # The coordinator may still load its groups.
     member = client.join(filled, "member", [filled])
     read = wait_for(member.records, lambda records: len(records) == 8)
     assert {each.offset for each in read} == {6, 7, 8, 9}
@@ -64,7 +64,7 @@ def test_a_consumer_goes_on_where_the_reset_put_it_and_its_commits_keep_the_mark
     assert client.committed(filled, filled) == {0: 10, 1: 10}
 
 
-def test_a_coordinator_takes_no_reset_of_a_group_that_members_have_joined_since_it_was_looked_at(
+def test_a_reset_is_refused_if_members_joined_after_the_group_was_described(
     client: Client, connected: Any, filled: str
 ) -> None:
     admin = GroupAdmin(connected, nullcontext)
@@ -82,7 +82,7 @@ def test_a_coordinator_takes_no_reset_of_a_group_that_members_have_joined_since_
     assert committed(connected, filled) == {0: (1, MARK), 1: (1, MARK)}
 
 
-def test_confluent_kafka_reads_the_mark_to_its_end_and_says_nothing_in_its_own_way(
+def test_confluent_kafka_reads_the_mark_and_its_commits_keep_or_replace_it(
     broker: ServerProcess, connected: Any, filled: str
 ) -> None:
     wait_for(lambda: reset(connected, filled, 6) is None)

@@ -1,4 +1,4 @@
-"""What a declared reset plans is what Apache Kafka's own tool plans, in every mode."""
+"""A declared reset plans the same offsets as Apache Kafka's own tool in every mode."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -43,7 +43,7 @@ Plan = Callable[[Reset, str], ResetPlan | Refusal]
 
 
 class Case(NamedTuple):
-    """A reset as the resource and as the tool say it. `file` has the offsets of `--from-file`."""
+    """A reset in the form of the resource and of the tool. `file` has the offsets of `--from-file`."""
 
     to: Mapping[str, Any]
     tool: str
@@ -65,7 +65,7 @@ def shifted(by: int, topics: tuple[str, ...] = (), group: str = READER) -> Case:
 
 
 def placed(group: str = READER, **offsets: int) -> Case:
-    """At offsets by partition of FLIGHTS, such as p0=3."""
+    """Return a reset to offsets by partition of FLIGHTS, such as p0=3."""
     named = {int(name[1:]): offset for name, offset in offsets.items()}
     listed = [{"topic": FLIGHTS, "partition": number, "offset": offset} for number, offset in named.items()]
     file = "".join(f"{FLIGHTS},{number},{offset}\n" for number, offset in named.items())
@@ -100,7 +100,7 @@ CASES = {
 
 @pytest.fixture(scope="module")
 def filled(broker: ServerProcess) -> str:
-    """The broker's address: topics with a record each second, five of them deleted, and groups."""
+    """The address of a broker that has groups, and topics with a record each second, five of them deleted."""
     client = LibrdkafkaClient(broker.bootstrap)
     for topic, partitions in TOPICS.items():
         client.create_topic(topic, partitions, KEPT_FOR_EVER)
@@ -146,7 +146,9 @@ def declared(case: Case) -> Reset:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_reset_is_planned_as_kafkas_tool_plans_it(name: str, tools: KafkaTools, plan: Plan, tmp_path: Path) -> None:
+def test_a_reset_plans_the_same_offsets_as_kafkas_tool(
+    name: str, tools: KafkaTools, plan: Plan, tmp_path: Path
+) -> None:
     expected = by_the_tool(tools, CASES[name], tmp_path)
     assert expected
     found = plan(declared(CASES[name]), CASES[name].group)
@@ -154,7 +156,7 @@ def test_a_reset_is_planned_as_kafkas_tool_plans_it(name: str, tools: KafkaTools
     assert {tuple(each.partition): each.to for each in found.moves} == expected
 
 
-def test_offsets_that_no_log_has_are_refused_where_kafkas_tool_takes_the_next_best(
+def test_offsets_outside_the_log_are_refused_although_kafkas_tool_adjusts_them(
     tools: KafkaTools, plan: Plan, tmp_path: Path
 ) -> None:
     case = placed(p0=3, p1=21)
@@ -168,7 +170,7 @@ def test_offsets_that_no_log_has_are_refused_where_kafkas_tool_takes_the_next_be
     )
 
 
-def test_records_that_are_skipped_and_read_again_are_counted_and_ends_of_logs_are_told(plan: Plan) -> None:
+def test_the_message_counts_skipped_and_repeated_records_and_names_adjusted_partitions(plan: Plan) -> None:
     assert str(plan(declared(CASES["forward beyond the end"]), READER)) == (
         f"the offsets of 3 partitions are set; the group skips 30 records and reads 0 again; the requested offset "
         f"is outside the log of some partitions, which get the log start or log end offset: {FLIGHTS}-0 at 20, "
@@ -245,12 +247,12 @@ REFUSED: dict[str, tuple[Case, str, str]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_cannot_be_carried_out_says_which_field_is_wrong_and_what_is_allowed(name: str, plan: Plan) -> None:
+def test_an_impossible_reset_is_refused_with_its_field_and_the_allowed_values(name: str, plan: Plan) -> None:
     case, reason, message = REFUSED[name]
     assert plan(declared(case), case.group) == Refusal(reason, message)
 
 
-def test_a_time_that_is_to_come_is_refused(plan: Plan) -> None:
+def test_a_datetime_in_the_future_is_refused(plan: Plan) -> None:
     found = plan(declared(Case({"datetime": "2999-01-01T00:00:00Z"}, "")), READER)
     assert isinstance(found, Refusal)
     assert found.reason == "DatetimeInFuture"

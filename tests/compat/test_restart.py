@@ -1,4 +1,4 @@
-"""What a broker knew it knows after a crash and after an orderly stop: records, topics, groups, producers."""
+"""Records, topics, groups and producers survive a crash and an orderly stop of a broker."""
 
 from collections.abc import Callable
 
@@ -51,7 +51,7 @@ def test_groups_records_and_configs_survive_a_restart(own_broker: ServerProcess,
 
 
 def committed_when_loaded(client: LibrdkafkaClient) -> dict[int, int] | None:
-    """The group's offsets; None while the coordinator still reads them."""
+    """Return the group's offsets, or None while the coordinator loads them."""
     try:
         return client.committed(GROUP, TOPIC)
     except KafkaException as error:
@@ -61,7 +61,7 @@ def committed_when_loaded(client: LibrdkafkaClient) -> dict[int, int] | None:
 
 
 @pytest.mark.parametrize("end", [crash, stop])
-def test_members_and_idempotent_producers_go_on_over_a_restart(own_broker: ServerProcess, end: End) -> None:
+def test_members_and_idempotent_producers_continue_after_a_restart(own_broker: ServerProcess, end: End) -> None:
     client = LibrdkafkaClient(own_broker.bootstrap)
     client.create_topic(TOPIC, 2, {})
     members = [client.join(GROUP, name, [TOPIC]) for name in ("a", "b")]
@@ -89,7 +89,7 @@ def test_members_and_idempotent_producers_go_on_over_a_restart(own_broker: Serve
 
     wait_for(read_by_both, lambda values: len(values) == 2 * RECORDS)
     wait_for(lambda: [len(member.assignment()) for member in members], lambda sizes: sizes == [1, 1])
-    for member in members:  # Before the first one leaves: then the other one joins anew.
+    for member in members:  # A member that leaves makes the other one join again, so both commit first.
         member.commit()
     for member in members:
         member.leave()

@@ -1,4 +1,4 @@
-"""Clients that show who they are, by each mechanism and by certificates: they come in with what is right only."""
+"""Clients authenticate by each SASL mechanism and by certificates; wrong credentials are refused."""
 
 import re
 import shutil
@@ -32,7 +32,7 @@ Driver = Callable[[str], RemoteClient]
 
 
 def log_in(name: str, login: Login, driver: Driver, wait_s: float = PATIENCE_S) -> None:
-    """Write a record as that client; raises one of REFUSALS."""
+    """Write a record as that client, or raise one of REFUSALS."""
     here: dict[str, Callable[[Login], None]] = {
         "librdkafka": librdkafka,
         "aiokafka": aio_kafka,
@@ -43,7 +43,7 @@ def log_in(name: str, login: Login, driver: Driver, wait_s: float = PATIENCE_S) 
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", CLIENTS)
-def test_a_client_comes_in_with_what_is_right_only(
+def test_a_client_authenticates_only_with_right_credentials(
     name: str, way: str, secured: SecuredBroker, secured_driver: Driver
 ) -> None:
     log_in(name, secured.login(way), secured_driver)
@@ -57,15 +57,15 @@ def installed_kcat() -> None:
         missing("kcat is not on the machine")
 
 
-# By SCRAM librdkafka comes in since 2.6.1, as to Kafka 4: before that it sent its own nonce twice.
+# librdkafka authenticates by SCRAM since 2.6.1, as with Kafka 4: older ones send their own nonce twice.
 @pytest.mark.parametrize("way", ["PLAIN", CERTIFICATE])
 @pytest.mark.usefixtures("installed_kcat")
-def test_kcat_comes_in(way: str, secured: SecuredBroker) -> None:
+def test_kcat_authenticates_with_right_credentials(way: str, secured: SecuredBroker) -> None:
     kcat(secured.login(way))
 
 
 @pytest.mark.usefixtures("installed_kcat")
-def test_an_unsigned_token_lets_nobody_in(secured: SecuredBroker) -> None:
+def test_an_unsigned_token_is_refused(secured: SecuredBroker) -> None:
     with pytest.raises(REFUSALS):
         kcat_with_an_unsigned_token(secured.login("OAUTHBEARER"))
     assert "fit the token's algorithm 'none'" in secured.server.log_text()
@@ -77,12 +77,14 @@ def test_a_client_without_a_certificate_is_refused_where_one_is_required(secured
 
 
 def properties(file: Path, login: Login) -> Path:
-    """A file for `--command-config`."""
+    """Write a file for `--command-config`."""
     file.write_text("".join(f"{name}={value}\n" for name, value in java_config(login).items()))
     return file
 
 
-def test_kafkas_console_tools_write_and_read(secured: SecuredBroker, secured_driver: Driver, tmp_path: Path) -> None:
+def test_kafkas_console_tools_write_and_read_with_credentials(
+    secured: SecuredBroker, secured_driver: Driver, tmp_path: Path
+) -> None:
     settings = properties(tmp_path / "client.properties", secured.login_in_clear(PASSWORD))
     wrong = properties(tmp_path / "wrong.properties", secured.login_in_clear("wrong"))
     tools = KafkaTools(secured_driver("java"), secured.bootstrap("CLEAR"))
@@ -96,13 +98,13 @@ def test_kafkas_console_tools_write_and_read(secured: SecuredBroker, secured_dri
 
 
 def verifiers(folder: Path) -> list[bytes]:
-    """The stored and the server keys of all users, as they stand in the file of secrets."""
+    """Return the stored keys and server keys of all users, as the file of secrets has them."""
     with sqlite3.connect(folder / "metadata.secrets.sqlite") as connection:
         rows = connection.execute("SELECT value FROM documents WHERE key LIKE 'scram/%'").fetchall()
     return [key for (value,) in rows for key in re.findall(rb"_key=([^,]+)", value)]
 
 
-def test_verifiers_are_in_a_file_of_their_own_that_others_cannot_read(secured: SecuredBroker) -> None:
+def test_scram_verifiers_are_only_in_their_own_file_that_others_cannot_read(secured: SecuredBroker) -> None:
     assert all(file.stat().st_mode & 0o077 == 0 for file in secured.folder.glob("metadata.secrets.sqlite*"))
     assert len(verifiers(secured.folder)) >= 8
     for file in (*secured.folder.glob("metadata.sqlite*"), secured.folder / "server.log"):
@@ -111,7 +113,7 @@ def test_verifiers_are_in_a_file_of_their_own_that_others_cannot_read(secured: S
         assert not [key for key in verifiers(secured.folder) if key in content]
 
 
-def test_kafka_configs_sets_shows_and_deletes_a_users_credential(
+def test_kafka_configs_sets_shows_and_deletes_a_scram_credential(
     secured: SecuredBroker, secured_driver: Driver
 ) -> None:
     tools = KafkaTools(secured_driver("java"), secured.server.bootstrap)
@@ -122,7 +124,7 @@ def test_kafka_configs_sets_shows_and_deletes_a_users_credential(
     assert "SCRAM" not in tools.check(f"{user} --describe")
 
 
-def test_a_changed_password_ends_the_connections_of_its_user(secured: SecuredBroker) -> None:
+def test_a_changed_password_closes_the_connections_of_its_user(secured: SecuredBroker) -> None:
     consumer = KafkaConsumer(
         bootstrap_servers=secured.bootstrap("CLEAR"),
         security_protocol="SASL_PLAINTEXT",

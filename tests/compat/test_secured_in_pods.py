@@ -1,4 +1,4 @@
-"""A broker with the settings and Secrets of a secured Cluster in pods: each listener lets in its own clients."""
+"""A broker with the settings and Secrets of a secured Cluster: each listener accepts only its own clients."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -50,7 +50,7 @@ def flights(secured: Secured) -> str:
 
 
 def write(settings: Mapping[str, str], topic: str, attempts: int = 20) -> list[str]:
-    """Write a record; return the errors of its delivery and of the client."""
+    """Write a record; return the first results of the delivery and the first errors of the client."""
     told: list[str] = []
     producer = Producer({**settings, "error_cb": lambda error: told.append(error.name()), "message.timeout.ms": 60_000})
     producer.produce(topic, b"one", on_delivery=lambda error, _: told.append(error.name() if error else "written"))
@@ -62,7 +62,7 @@ def write(settings: Mapping[str, str], topic: str, attempts: int = 20) -> list[s
     return told
 
 
-def test_clients_come_in_with_the_files_of_a_user_with_a_certificate_as_they_are(
+def test_clients_connect_with_the_unchanged_files_of_a_certificate_user(
     secured: Secured, flights: str, java: RemoteClient, tmp_path: Path
 ) -> None:
     folder = files_of(secured, CAROL, tmp_path)
@@ -76,10 +76,10 @@ def test_clients_come_in_with_the_files_of_a_user_with_a_certificate_as_they_are
     tools = KafkaTools(java, secured.addresses["MACHINES"])
     for file in ("client.properties", "p12.properties"):
         asked = f"kafka-topics.sh --bootstrap-server localhost:9092 --command-config {folder / file} --list"
-        assert tools.check(asked).split() == ["flights"], f"{file}: all others are hidden from this user"
+        assert tools.check(asked).split() == ["flights"], f"{file}: this user sees no other topics"
 
 
-def test_clients_come_in_at_a_plain_listener_with_the_files_of_a_user_and_with_no_other_password(
+def test_clients_connect_to_a_plain_listener_only_with_the_password_of_a_user(
     secured: Secured, flights: str, java: RemoteClient, tmp_path: Path
 ) -> None:
     folder = files_of(secured, DAVE, tmp_path)
@@ -95,7 +95,7 @@ def test_clients_come_in_at_a_plain_listener_with_the_files_of_a_user_and_with_n
 
 
 @pytest.mark.parametrize("step", [SetPassword("dave", SCRAM_256, "new"), DeletePassword("dave", SCRAM_256)])
-def test_a_password_that_is_changed_or_deleted_ends_the_connections_that_plain_let_in_by_it(
+def test_a_changed_or_deleted_password_closes_connections_made_by_plain(
     secured: Secured, flights: str, tmp_path: Path, step: UserStep
 ) -> None:
     own = json.loads((files_of(secured, DAVE, tmp_path) / "librdkafka.json").read_text())
@@ -112,7 +112,7 @@ def test_a_password_that_is_changed_or_deleted_ends_the_connections_that_plain_l
     wait_for(refused, bool, 60.0)
 
 
-def test_a_stranger_gets_nothing_at_any_port_but_probes_and_metrics(secured: Secured) -> None:
+def test_a_client_without_credentials_gets_only_probes_and_metrics(secured: Secured) -> None:
     named = {name: int(address.rpartition(":")[2]) for name, address in secured.addresses.items()}
     assert listening_ports(secured.broker.pid) == set(named.values())
     assert {name: given_to_a_stranger(HOST, port) for name, port in named.items()} == {
@@ -124,7 +124,7 @@ def test_a_stranger_gets_nothing_at_any_port_but_probes_and_metrics(secured: Sec
     }
 
 
-def test_the_operator_brings_the_password_with_which_the_administrator_comes_in(secured: Secured) -> None:
+def test_the_administrator_connects_with_the_password_that_the_operator_sets(secured: Secured) -> None:
     data = secured.secrets["one-admin"]
     with secured.operator() as admin:
         assert admin.apply_to_users([SetPassword("admin", SCRAM, data["password"].decode())]) == {}
@@ -135,7 +135,7 @@ def test_the_operator_brings_the_password_with_which_the_administrator_comes_in(
         secured.client("USERS", **login, sasl_password="another").list_topics(timeout=3)
 
 
-def test_the_administrator_comes_in_by_its_certificate_where_users_do_and_not_where_brokers_do(
+def test_the_administrators_certificate_is_accepted_by_users_listeners_only(
     secured: Secured,
 ) -> None:
     secured.create("silver")
@@ -143,7 +143,7 @@ def test_the_administrator_comes_in_by_its_certificate_where_users_do_and_not_wh
         secured.operator("one-admin", "user")
 
 
-def test_nobody_comes_in_without_a_certificate_of_the_right_authority(secured: Secured) -> None:
+def test_clients_need_a_certificate_of_the_right_authority(secured: Secured) -> None:
     data = secured.secrets["one-operator"]
     own = {"ssl_certificate_pem": data["tls.crt"].decode(), "ssl_key_pem": data["tls.key"].decode()}
     for proof in ({}, own):
@@ -155,7 +155,7 @@ def test_nobody_comes_in_without_a_certificate_of_the_right_authority(secured: S
 
 
 def client_file(secured: Secured, secret: str) -> Path:
-    """The settings among the files of a Secret, as a pod would mount them."""
+    """Write the files of a Secret as a pod would mount them; return the one with the settings."""
     (folder := secured.folder / secret).mkdir(exist_ok=True)
     for name, content in secured.secrets[secret].items():
         (folder / name).write_text(content.decode().replace(FOLDER, str(folder)))
@@ -163,7 +163,7 @@ def client_file(secured: Secured, secret: str) -> Path:
 
 
 def give_rights(secured: Secured, *without: Right) -> None:
-    """All that lag exporter and runs have, without these."""
+    """Give the lag exporter and runs all of their rights except for these."""
     with secured.operator() as admin:
         for user, acls in companion_acls(CLUSTER).items():
             wanted = {acl for acl in acls if (acl.pattern.resource_type, acl.entry.operation) not in without}
@@ -176,7 +176,7 @@ def behind(secured: Secured) -> str:
     data = secured.secrets["one-admin"]
     certificate = {"ssl_certificate_pem": data["user.crt"].decode(), "ssl_key_pem": data["user.key"].decode()}
     client = secured.client("MACHINES", security_protocol="SSL", **certificate)
-    kept = {"retention.ms": "-1"}  # The records of the tests are of 1970.
+    kept = {"retention.ms": "-1"}  # The tests' records have timestamps in 1970.
     client.create_topics([NewTopic("behind", 1, 1, config=kept)])["behind"].result(timeout=30)
 
     def commit() -> bool:
@@ -184,7 +184,7 @@ def behind(secured: Secured) -> str:
         (answer,) = client.alter_consumer_group_offsets([group])["slow"].result(timeout=30).topic_partitions
         return answer.error is None
 
-    wait_for(commit)  # Its coordinator has just been made.
+    wait_for(commit)  # The topic of its coordinator has just been created.
     return "behind"
 
 
@@ -201,7 +201,7 @@ LAG, RETENTION = "kafka_consumergroup_lag", "kafka_offsets_retention_seconds"
     ],
 )
 @pytest.mark.usefixtures("behind")
-def test_the_lag_exporter_tells_of_all_and_needs_each_of_its_rights(
+def test_the_lag_exporter_reports_all_metrics_and_needs_each_of_its_rights(
     secured: Secured, without: tuple[Right, ...], lost: set[str]
 ) -> None:
     give_rights(secured, *without)
@@ -218,7 +218,7 @@ def test_the_lag_exporter_tells_of_all_and_needs_each_of_its_rights(
 
 
 class Doings(NamedTuple):
-    """What runs do with brokers, each with the client of their job."""
+    """The requests of runs to brokers, each with the client of its job."""
 
     bootstrap: str
 
@@ -262,7 +262,7 @@ class Doings(NamedTuple):
     ],
 )
 @pytest.mark.usefixtures("behind")
-def test_runs_do_all_that_their_jobs_do_and_need_their_rights_to_topics_and_cluster(
+def test_jobs_can_do_all_their_work_and_need_each_of_their_rights(
     secured: Secured, without: tuple[Right, ...], lost: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     give_rights(secured, *without)

@@ -1,4 +1,4 @@
-"""Kafka's tools with `--command-config`, at a broker with SASL_SSL and an authorizer."""
+"""Kafka's tools with `--command-config`, on a broker with SASL_SSL and an authorizer."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,7 +19,7 @@ QUOTAS = "producer_byte_rate=1048576,consumer_byte_rate=2097152"
 
 
 class Secured:
-    """The tools at the broker, and the files with which a user comes in."""
+    """The tools for the broker, and files with the credentials of its users."""
 
     def __init__(self, tools: KafkaTools, folder: Path, authority: Authority) -> None:
         self.tools = tools
@@ -27,7 +27,7 @@ class Secured:
         self._authority = authority
 
     def user(self, name: str, mechanism: str, module: str) -> str:
-        """Return the option that makes a tool the user."""
+        """Return the option with which a tool authenticates as the user."""
         (file := self._folder / f"{name}.properties").write_text(
             f"security.protocol=SASL_SSL\nsasl.mechanism={mechanism}\n"
             f'sasl.jaas.config={module} required username="{name}" password="geheim";\n'
@@ -61,7 +61,7 @@ def secured(java: RemoteClient, tmp_path: Path) -> Iterator[Secured]:
         server.close()
 
 
-def test_an_admin_makes_a_user_with_rights_and_quotas_who_then_writes_and_reads(secured: Secured) -> None:
+def test_an_admin_creates_a_user_with_acls_and_quotas_that_writes_and_reads(secured: Secured) -> None:
     tools = secured.tools
     admin, alice = secured.user("admin", "PLAIN", PLAIN), secured.user("alice", "SCRAM-SHA-512", SCRAM)
     tools.check(f"kafka-topics.sh {SERVER} {admin} --create --topic flights --partitions 1")

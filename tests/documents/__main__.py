@@ -1,4 +1,4 @@
-"""`python -m documents PAGE...`: does what pages say in this folder, block by block; 1 at the first that goes wrong."""
+"""`python -m documents PAGE...`: does what pages say in this folder, block by block; returns 1 at the first failure."""
 
 import os
 import sys
@@ -8,7 +8,7 @@ from documents.reader import Reader, WrongPage
 
 
 def do(pages: list[Path]) -> None:
-    """Do pages one after the other; what runs in the background ends with the last one. Raises WrongPage."""
+    """Do pages one after the other; background programs end with the last one. Raises WrongPage."""
     folder = Path.cwd()
     reader = Reader(folder, os.environ, {"/archive": f"{folder}/archive"})
     with reader.until_ctrl_c():

@@ -1,4 +1,4 @@
-"""A reader in a network of its own, where the ports of the pages are free; needs root."""
+"""A reader in a separate network, where the ports of the pages are free; needs root."""
 
 import os
 import shlex
@@ -11,7 +11,7 @@ from harness.require import require
 
 
 def read_alone(folder: Path, *pages: Path, programs: Path = Path(sys.executable).parent) -> str:
-    """Return what a reader of these pages sees, who works in this folder. Raises AssertionError if one goes wrong."""
+    """Return what a reader of these pages sees who works in this folder. Raises AssertionError if a page fails."""
     require(os.geteuid() == 0 and shutil.which("unshare"), "root, for a network of its own")
     require(shutil.which("kcat"), "kcat: apt-get install kcat")
     settings = {

@@ -3,7 +3,7 @@
 from typing import Final
 
 ON_ONE_MACHINE: Final = ("lag", "quotas", "jobs")
-"""Each beside a `barnabas up` of its own."""
+"""These pages are run each beside its own `barnabas up`."""
 ON_KUBERNETES: Final = (
     "install",
     "expose",
@@ -18,4 +18,4 @@ ON_KUBERNETES: Final = (
     "recover",
     "uninstall",
 )
-"""One after the other, with one installation of the chart."""
+"""These pages are run one after the other, with one installation of the chart."""

@@ -1,8 +1,8 @@
 """The blocks of a Markdown page that its test runs.
 
-A block `sh` is run by bash; `sh background` runs until the page ends. A block `text` right behind either has lines
-that the output must have, where `...` stands for anything and runs of spaces are alike. Of a block `console` the lines
-behind `$ ` are run, and the others are an example of what they print. A block with a title is a file to write.
+A block `sh` is run by bash; `sh background` runs until the page ends. A block `text` right after either has lines
+that the output must have, where `...` stands for anything and runs of spaces are equal. Of a block `console` the lines
+with `$ ` are run, and the others are an example of their output. A block with a title is a file to write.
 `not_run.toml` has the commands that no test runs.
 """
 
@@ -21,14 +21,14 @@ PROMPT: Final = "$ "
 
 
 class Write(NamedTuple):
-    """A file that the page shows in whole."""
+    """A file that the page shows completely."""
 
     file: str
     text: str
 
 
 class Run(NamedTuple):
-    """Commands of the page, and the lines that it says they print."""
+    """Commands of the page, and the lines that they should print."""
 
     commands: str
     in_background: bool
@@ -52,12 +52,12 @@ def not_run() -> list[NotRun]:
 
 
 def languages(page: Path) -> list[str]:
-    """Return the language of each block; empty where the page names none."""
+    """Return the language of each block, or "" if the page names none."""
     return [info.partition(" ")[0] for _, info, _ in BLOCK.findall(page.read_text("utf-8"))]
 
 
 def steps(page: Path) -> Iterator[Write | Run]:
-    """Yield what a reader does, in order."""
+    """Yield the steps of a reader in order."""
     text = page.read_text("utf-8")
     for block in BLOCK.finditer(text):
         indent, info, commands = block[1], block[2], _unindented(block[3], block[1])
@@ -72,7 +72,7 @@ def steps(page: Path) -> Iterator[Write | Run]:
 
 
 def runnable(page: Path, table: list[NotRun]) -> Iterator[Write | Run]:
-    """Yield the steps of a page that a test does: of those in the table only what it has in their place."""
+    """Yield the steps that a test does; the steps in the table are replaced by what it has in their place."""
     for step in steps(page):
         found = row_of(page, step, table) if isinstance(step, Run) else None
         if found is None:
@@ -88,12 +88,12 @@ def row_of(page: Path, step: Run, table: list[NotRun]) -> NotRun | None:
 
 
 def lacking(expected: tuple[str, ...], output: str) -> list[str]:
-    """Return the lines that the output does not have."""
+    """Return the lines that the output lacks."""
     return [line for line in expected if not re.search(_pattern(line), output, re.MULTILINE)]
 
 
 def _pattern(line: str) -> str:
-    """Return a pattern in which a blank is any number of them, also beside `...`."""
+    """Return a pattern in which a blank matches any number of blanks, also beside `...`."""
     words = [re.escape(word).replace(re.escape("..."), ".*") for word in line.split()]
     return "^ *" + " *".join(words) + " *$" if "..." in line else "^ *" + " +".join(words) + " *$"
 

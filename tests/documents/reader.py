@@ -1,4 +1,4 @@
-"""A reader of pages who does what they say, block by block."""
+"""A reader of pages that does what they say, block by block."""
 
 import re
 import signal
@@ -21,7 +21,7 @@ class WrongPage(Exception):
 
 
 class Reader:
-    """Does pages in a folder. `stands_for` has what a reader writes for words such as NAME."""
+    """Does pages in a folder. `stands_for` has the values of words such as NAME."""
 
     def __init__(self, folder: Path, environment: Mapping[str, str], stands_for: Mapping[str, str]) -> None:
         self._folder = folder
@@ -45,7 +45,7 @@ class Reader:
 
     @contextmanager
     def until_ctrl_c(self) -> Iterator[None]:
-        """Press Ctrl-C at the end for all that runs in the background. Raises WrongPage where that is an error."""
+        """Press Ctrl-C at the end for all background programs. Raises WrongPage if one fails then."""
         try:
             yield
         finally:
@@ -61,7 +61,7 @@ class Reader:
         return re.sub(rf"(?<!\w)({words})\b", lambda found: self._stands_for[found[1]], text)
 
     def _begin(self, step: Run) -> None:
-        """Start it, and return once it has printed what the page shows."""
+        """Start the program, and return once it has printed what the page shows."""
         log = self._folder / f"background-{len(self._background)}.log"
         command = ["env", "--default-signal=INT", *BASH, f"exec {step.commands}"]
         with log.open("wb") as output:
@@ -79,7 +79,7 @@ class Reader:
             raise WrongPage(f"it ended with exit code {process.returncode}:\n{log.read_text('utf-8')}")
 
     def _run(self, step: Run) -> None:
-        """Run it; what shows a state that is still to come runs until it is there."""
+        """Run the commands; if they show a state that is still to come, repeat them until it is there."""
         if not step.expected:
             if code := self._bash(step.commands, None).returncode:
                 raise WrongPage(f"exit code {code}: {step.commands}")

@@ -1,4 +1,4 @@
-"""The pages of all APIs and of all settings, from the tables that the broker answers from.
+"""The pages of all APIs and of all settings, from the tables that the broker uses for its responses.
 
 `python -m documents.reference_pages FOLDER` writes them.
 """

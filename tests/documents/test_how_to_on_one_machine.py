@@ -1,4 +1,4 @@
-"""The how-to pages of one machine do what they say, each beside a `barnabas up` of its own."""
+"""The how-to pages for one machine do what they say, each beside its own `barnabas up`."""
 
 import shlex
 import shutil
@@ -30,7 +30,7 @@ def write_kafka_tools(folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("page", ON_ONE_MACHINE)
-def test_every_command_does_what_the_page_says(tmp_path: Path, page: str) -> None:
+def test_every_command_of_a_how_to_page_does_what_the_page_says(tmp_path: Path, page: str) -> None:
     (tmp_path / "examples").symlink_to(DOCS.parent / "examples")
     programs = write_kafka_tools(tmp_path / "programs")
     print(read_alone(tmp_path, BEFORE, DOCS / "how-to" / f"{page}.md", programs=programs))

@@ -1,4 +1,4 @@
-"""What holds for the blocks of all tutorials and how-to pages."""
+"""Rules for the blocks of all tutorials and how-to pages."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ PAGES = [*sorted((DOCS / "tutorials").glob("*.md")), *HOW_TO]
 KNOWN = {"console", "promql", "properties", "python", "sh", "text", "yaml"}
 
 
-def test_a_page_is_read_as_a_reader_does_it(tmp_path: Path) -> None:
+def test_the_steps_of_a_page_are_its_files_commands_and_expected_output(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text(
         '```yaml title="a/b.yaml"\nkind: A\n```\n```yaml\nnot: run\n```\n'
@@ -32,7 +32,7 @@ def test_a_page_is_read_as_a_reader_does_it(tmp_path: Path) -> None:
 
 
 def test_every_block_names_its_language() -> None:
-    """A block without one would be run by nobody, and missed by nobody."""
+    """A block without a language would be run by no test, and nobody would notice."""
     unknown = {str(page): found for page in PAGES if (found := set(languages(page)) - KNOWN)}
     assert unknown == {}
 
@@ -49,14 +49,14 @@ def test_every_how_to_page_with_commands_is_run_somewhere() -> None:
     assert with_commands == {*ON_ONE_MACHINE, *ON_KUBERNETES}
 
 
-def test_every_row_of_what_is_not_run_is_about_one_block_of_a_page() -> None:
+def test_every_row_of_not_run_matches_one_block_of_a_page() -> None:
     table = not_run()
     runs = [(page, step) for page in PAGES for step in steps(page) if isinstance(step, Run)]
     about = [row for page, step in runs if (row := row_of(page, step, table)) is not None]
     assert sorted(about) == sorted(table)
 
 
-def test_the_page_about_upgrades_migrates_every_kind() -> None:
+def test_the_upgrade_page_migrates_every_kind() -> None:
     write, patch = (step.commands for step in steps(DOCS / "how-to" / "upgrade.md") if isinstance(step, Run))
     kinds = KINDS.values()
     assert sorted(write.split()[2].split(",")) == sorted(kind.short_name for kind in kinds)

@@ -1,4 +1,4 @@
-"""The pages of APIs and settings are those that the broker's tables make."""
+"""The reference pages of APIs and settings match the broker's tables."""
 
 from pathlib import Path
 
@@ -7,9 +7,9 @@ from documents.reference_pages import apis_page, settings_page
 REFERENCE = Path(__file__).resolve().parents[2] / "docs" / "reference"
 
 
-def test_the_page_of_apis_is_the_one_that_the_table_makes() -> None:
+def test_the_page_of_apis_matches_the_table() -> None:
     assert (REFERENCE / "apis.md").read_text(encoding="utf-8") == apis_page(), "`make reference` writes it"
 
 
-def test_the_page_of_settings_is_the_one_that_the_tables_make() -> None:
+def test_the_page_of_settings_matches_the_tables() -> None:
     assert (REFERENCE / "settings.md").read_text(encoding="utf-8") == settings_page(), "`make reference` writes it"

@@ -1,4 +1,4 @@
-"""The page of clients and programs is written from the reports of their tests."""
+"""The page of validated clients and programs is written from the reports of their tests."""
 
 from pathlib import Path
 
@@ -37,7 +37,7 @@ def test_a_report_has_the_result_of_each_test(tmp_path: Path) -> None:
     ]
 
 
-def test_a_client_is_known_by_the_longest_name() -> None:
+def test_a_test_id_belongs_to_the_client_with_the_longest_matching_name() -> None:
     assert [client_of(each, CLIENTS) for each in ("1-java", "java-3", "kafkajs-PLAIN", "gzip")] == [
         "java",
         "java-3",
@@ -46,7 +46,7 @@ def test_a_client_is_known_by_the_longest_name() -> None:
     ]
 
 
-def test_a_failure_is_never_hidden_by_what_passed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_test_is_shown_beside_passed_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in (*CLIENTS, "kcat"):
         monkeypatch.setitem(VERSIONS, name, lambda: "1.0")
     rows = Table(

@@ -1,4 +1,4 @@
-"""The page of validated clients and programs: `validated.toml` has its rows, and a run of their tests the results.
+"""The page of validated clients and programs: its rows are in `validated.toml`, the results come from a test run.
 
 `python -m documents.validated_page PAGE` runs the tests and writes the page. `--reports` takes the JUnit reports of
 earlier runs, and `--check` compares the page with the table.
@@ -69,7 +69,7 @@ class Table(NamedTuple):
     """All rows of the page."""
 
     clients: dict[str, str]
-    """Their titles by the names that tests have for them."""
+    """The titles of clients by their names in tests."""
     behaviours: list[Behaviour]
     programs: list[Program]
 
@@ -103,7 +103,7 @@ def cases(report: Path) -> Iterator[Case]:
 
 
 def client_of(parameters: str, clients: Iterable[str]) -> str:
-    """Return the client that a test names, the longest name first; empty if it names none."""
+    """Return the client that a test names, the longest name first, or "" if it names none."""
     named = [name for name in clients if re.search(rf"(^|-){name}(-|$)", parameters)]
     return max(named, key=len, default="")
 
@@ -144,7 +144,7 @@ def _line(cells: Iterable[str]) -> str:
 
 
 def differences(rows: Table, written: str) -> Iterator[str]:
-    """Yield what the page has otherwise than the table and the versions of now; results are those of its run."""
+    """Yield the differences of the page from the table and the current versions; results are those of its run."""
     named = [(row.module, row.test) for row in rows.behaviours]
     named += [(module, "test_") for row in rows.programs for module in row.modules]
     for module, test in named:

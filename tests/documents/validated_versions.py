@@ -1,4 +1,4 @@
-"""The versions of the clients and programs that tests run, each from the file or the program that decides it."""
+"""The versions of the clients and programs in tests, each from the file or the program that decides it."""
 
 import importlib.metadata
 import json
@@ -14,7 +14,7 @@ from monitoring.prometheus_programs import prometheus_programs
 
 TESTS: Final = Path(__file__).resolve().parents[1]
 OF_THE_MACHINE: Final = frozenset({"kcat", "prometheus"})
-"""Programs whose version is that of the machine: the page may have another one."""
+"""Programs of the machine: the page may have another version of them."""
 
 
 def _of_file(file: str, pattern: str) -> Callable[[], str]:

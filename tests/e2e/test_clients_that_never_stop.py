@@ -1,4 +1,4 @@
-"""The clients that read and write while something happens: when they count as going on."""
+"""The condition under which the clients of the traffic count as making progress."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from harness.stock_client import StockClient
 
 
 @pytest.mark.slow
-def test_a_group_of_which_one_member_is_given_nothing_does_not_go_on(tmp_path: Path) -> None:
+def test_traffic_with_a_group_member_that_gets_nothing_makes_no_progress(tmp_path: Path) -> None:
     broker = prepare_barnabas(tmp_path, {"offsets.topic.replication.factor": "1"})
     broker.start()
     try:

@@ -1,6 +1,6 @@
-"""Every panel of every dashboard shows data of real brokers, operator and lag exporter, by a real Prometheus.
+"""Every panel of every dashboard shows data of real brokers, operator and lag exporter from a real Prometheus.
 
-Grafana itself cannot be had here; its part, to put the chosen values into the queries, is done by the test.
+There is no Grafana here: the test itself puts the chosen values of variables into the queries.
 """
 
 import time
@@ -38,7 +38,7 @@ STRIMZI: Final = (
     "sum by (consumergroup) (kafka_consumergroup_lag)",
     "kafka_log_log_size",
 )
-"""Queries of public dashboards, so that these work unchanged."""
+"""Queries of public dashboards, which must work unchanged."""
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +48,7 @@ def stack(defined_api_server: ControlPlane, tmp_path_factory: pytest.TempPathFac
 
 
 def lack(found: Prometheus, query: Asked) -> str:
-    """What a panel would not show; empty where it shows all."""
+    """Return what a panel would lack, or "" if it shows all."""
     now_s = time.time()
     series = found.now(query.expr) if query.is_instant else found.over_time(query.expr, now_s - WINDOW_S, now_s)
     shown = [each for each in series if each.values]
@@ -63,7 +63,7 @@ def lacks(found: Prometheus, queries: Sequence[Asked]) -> list[str]:
 
 
 @pytest.mark.parametrize("file", DASHBOARDS, ids=lambda file: file.stem)
-def test_every_panel_shows_data_whatever_is_chosen(file: Path, stack: Stack) -> None:
+def test_every_panel_shows_data_for_all_values_and_for_chosen_ones(file: Path, stack: Stack) -> None:
     dashboard = read(file)
     for values in ({each.name: each.everything for each in variables(dashboard)}, stack.chosen):
         queries = list(asked(dashboard, values))
@@ -71,18 +71,18 @@ def test_every_panel_shows_data_whatever_is_chosen(file: Path, stack: Stack) -> 
 
 
 def offered(stack: Stack, variable: Variable) -> set[str]:
-    """Of what is chosen."""
+    """Return the chosen values that the variable offers."""
     values = stack.prometheus.label_values(variable.label, filled(variable.series, stack.chosen))
     return set(values) & set(stack.chosen[variable.name].split("|"))
 
 
 @pytest.mark.parametrize("file", DASHBOARDS, ids=lambda file: file.stem)
-def test_every_choice_offers_what_there_is(file: Path, stack: Stack) -> None:
+def test_every_dashboard_variable_offers_existing_values(file: Path, stack: Stack) -> None:
     for each in variables(read(file)):
         wait_for(partial(offered, stack, each))
 
 
-def test_every_metric_that_an_alert_or_a_panel_names_is_on_a_page(stack: Stack) -> None:
+def test_every_metric_in_an_alert_or_a_panel_exists(stack: Stack) -> None:
     exprs = [rule["expr"] for group in YAML(typ="safe").load(RULES)["groups"] for rule in group["rules"]]
     exprs += [each.expr for file in DASHBOARDS for each in asked(read(file), stack.chosen)]
 
@@ -98,12 +98,12 @@ def test_queries_of_public_dashboards_give_data(expr: str, stack: Stack) -> None
     wait_for(lambda: [each for each in stack.prometheus.now(expr) if each.values])
 
 
-def test_every_recording_rule_records(stack: Stack) -> None:
+def test_every_recording_rule_records_a_series(stack: Stack) -> None:
     rules = [rule for group in YAML(typ="safe").load(RULES)["groups"] for rule in group["rules"] if "record" in rule]
     for rule in rules:
         wait_for(partial(stack.prometheus.now, rule["record"]))
 
 
-def test_no_alert_fires_that_lasts_no_time(stack: Stack) -> None:
-    """Those that wait before they fire are played by promtool, and caused in the other file."""
+def test_no_alert_without_a_waiting_time_fires_on_a_healthy_stack(stack: Stack) -> None:
+    """Alerts with a waiting time are tested with promtool, and caused in `tests/monitoring`."""
     wait_for(stack.prometheus.alerts, lambda alerts: alerts == [])

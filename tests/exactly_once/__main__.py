@@ -1,4 +1,4 @@
-"""Exactly once, with real programs over three brokers that are killed and rolled: `make proof-transactions`."""
+"""Exactly-once with real programs on three brokers that are killed and rolled: `make proof-transactions`."""
 
 import argparse
 import random
@@ -15,14 +15,14 @@ MIN_ISR = {"min.insync.replicas": "2", "default.replication.factor": "3"}
 
 
 def beside_kafka(folder: Path, options: argparse.Namespace) -> list[str]:
-    """Run the clients' transactions on three nodes of Apache Kafka; return what is wrong."""
+    """Run the clients' transactions on three nodes of Apache Kafka; return the problems."""
     with closing(prepare_kafka_cluster(folder / "kafka", 3, MIN_ISR, "512M")) as cluster:
         cluster.start()
         return clients.run(cluster, options.transactions, folder, random.Random(options.seed))
 
 
 def on_barnabas(folder: Path, options: argparse.Namespace) -> list[str]:
-    """Run all proofs on three brokers; return what is wrong."""
+    """Run all proofs on three brokers; return the problems."""
     chance = random.Random(options.seed)
     with barnabas_cluster(folder, 3, MIN_ISR) as cluster:
         wrong = chain.run(cluster, options.records, chance) if options.records else []
@@ -37,7 +37,7 @@ def on_barnabas(folder: Path, options: argparse.Namespace) -> list[str]:
 
 
 def main() -> int:
-    """Run the proofs; the exit status says whether all records were there once."""
+    """Run the proofs; return 0 if all records were there exactly once."""
     parser = argparse.ArgumentParser(prog="make proof-transactions", description=__doc__)
     parser.add_argument("--records", type=int, default=1_000_000, help="that the chain copies")
     parser.add_argument("--lines", type=int, default=20_000, help="that Kafka Streams counts the words of")

@@ -21,7 +21,7 @@ FINISH_S: Final = 600.0
 
 
 def fill(bootstrap: str, records: int) -> None:
-    """Write the numbers below `records`, dealt out to the partitions in their order."""
+    """Write the numbers below `records` to the partitions in turn."""
     producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 20})
     for number in range(records):
         while True:
@@ -34,7 +34,7 @@ def fill(bootstrap: str, records: int) -> None:
 
 
 def copiers(cluster: BarnabasCluster) -> list[Program]:
-    """The two programs."""
+    """Return the two programs."""
     first, second, third = TOPICS
     python = [sys.executable, "-m", "exactly_once.copier", cluster.bootstrap, "by-librdkafka", first, second]
     options = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m")
@@ -44,7 +44,7 @@ def copiers(cluster: BarnabasCluster) -> list[Program]:
 
 
 def run(cluster: BarnabasCluster, records: int, chance: random.Random) -> list[str]:
-    """Copy under faults; return what is wrong."""
+    """Copy under faults; return the problems."""
     for topic in TOPICS:
         cluster.create_topic(topic, PARTITIONS, min(3, len(cluster.brokers)))
     fill(cluster.bootstrap, records)
@@ -62,7 +62,7 @@ def run(cluster: BarnabasCluster, records: int, chance: random.Random) -> list[s
             reader.read_on(1.0)
             grown = time.monotonic() if reader.count > before else grown
             print(f"{time.monotonic() - begun:.0f} s: {reader.count} of {records} records", flush=True)
-        faults.rest(10.0)  # What is there twice comes late.
+        faults.rest(10.0)  # Duplicates come late.
         reader.read_on(5.0)
     finally:
         for program in programs:

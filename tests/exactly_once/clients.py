@@ -1,4 +1,4 @@
-"""Transactions of every client library through failovers, coordinator moves and rolls: all or nothing of each."""
+"""Transactions of every client library during failovers, coordinator moves and rolls: each is atomic."""
 
 import random
 import threading
@@ -19,16 +19,16 @@ from harness.cluster import RunningCluster
 
 PARTITIONS: Final = 3
 RECORDS: Final = 6
-"""Records of each transaction, dealt out to all partitions."""
+"""The records of each transaction, spread over all partitions."""
 ABORTED: Final = 5
-"""One transaction in so many is aborted."""
+"""One in this many transactions is aborted."""
 PAUSE_S: Final = 0.1
 FINISH_S: Final = 900.0
 READ_S: Final = 120.0
 
 
 class Outcome(StrEnum):
-    """What the client said of a transaction; after an error of a commit it may have ended either way."""
+    """The outcome of a transaction by its client; after an error of a commit it may have ended either way."""
 
     COMMITTED = "committed"
     ABORTED = "aborted"
@@ -36,7 +36,7 @@ class Outcome(StrEnum):
 
 
 class Worker(threading.Thread):
-    """Runs transactions of one client library; after an error a new client goes on with the same id."""
+    """Runs transactions of one client library; after an error, a new client continues with the same id."""
 
     def __init__(self, name: str, bootstrap: str, transactions: int, folder: Path) -> None:
         super().__init__(name=name, daemon=True)
@@ -66,7 +66,7 @@ class Worker(threading.Thread):
             self._failed(error)
 
     def _transact(self, writer: Writer, number: int) -> Outcome:
-        """One transaction; one whose records failed is never committed, as the next writer fences and aborts it."""
+        """Run one transaction; one whose records failed is not committed: the next writer fences and aborts it."""
         commit = number % ABORTED != ABORTED - 1
         try:
             writer.write(self.topic, [Message(b"%d" % number, partition=n % PARTITIONS) for n in range(RECORDS)])
@@ -115,7 +115,7 @@ def committed_numbers(bootstrap: str, topic: str) -> list[list[int]]:
 
 
 def differences(topic: str, outcomes: list[Outcome], found: list[list[int]]) -> Iterator[str]:
-    """Yield what is wrong with the committed records of a topic, given what the client said of its transactions."""
+    """Yield the differences between the committed records of a topic and the outcomes of its transactions."""
     counts = Counter(number for partition in found for number in partition)
     for number, outcome in enumerate(outcomes):
         allowed = {Outcome.COMMITTED: {RECORDS}, Outcome.ABORTED: {0}, Outcome.UNKNOWN: {0, RECORDS}}[outcome]
@@ -127,7 +127,7 @@ def differences(topic: str, outcomes: list[Outcome], found: list[list[int]]) -> 
 
 
 def run(cluster: RunningCluster, transactions: int, folder: Path, chance: random.Random) -> list[str]:
-    """Run them under faults; return what is wrong."""
+    """Run transactions under faults; return the problems."""
     workers = [Worker(name, cluster.bootstrap, transactions, folder) for name in TRANSACTIONAL]
     for worker in workers:
         cluster.create_topic(worker.topic, PARTITIONS, 3)

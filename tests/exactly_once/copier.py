@@ -2,7 +2,7 @@
 
     python -m exactly_once.copier BOOTSTRAP ID SOURCE TARGET
 
-It aborts and reads again what it may not commit, and ends with status 1 where librdkafka says that it must.
+It aborts and reads again if it may not commit, and ends with status 1 if librdkafka requires it.
 """
 
 import sys

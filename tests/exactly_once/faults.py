@@ -1,4 +1,4 @@
-"""What happens to the brokers and programs of a proof while it runs, drawn by a seed."""
+"""Faults of the brokers and programs of a proof, in random order by a seed."""
 
 import random
 import time
@@ -13,7 +13,7 @@ PAUSE_S = (3.0, 8.0)
 
 
 class Faults:
-    """Kills and rolls, each kind in turn, in an order drawn by chance; work goes on for a while after each."""
+    """Kills and rolls, each kind in turn, in random order; the programs work for a while after each."""
 
     def __init__(self, cluster: RunningCluster, programs: Sequence[Program], chance: random.Random) -> None:
         self.done: Counter[str] = Counter()
@@ -23,7 +23,7 @@ class Faults:
         self._to_come: list[Callable[[], None]] = []
 
     def next(self) -> None:
-        """Do one, and wait."""
+        """Cause one fault, and wait."""
         if not self._to_come:
             self._to_come = [self.kill_broker, self.roll, *([self.kill_program] if self._programs else [])]
             self._chance.shuffle(self._to_come)
@@ -33,7 +33,7 @@ class Faults:
         self.rest(self._chance.uniform(*PAUSE_S))
 
     def rest(self, seconds: float) -> None:
-        """Let all programs run for so long."""
+        """Let all programs run for this time."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             for program in self._programs:
@@ -41,7 +41,7 @@ class Faults:
             time.sleep(0.2)
 
     def kill_broker(self) -> None:
-        """Kill -9 one broker, and start it again."""
+        """Kill one broker by SIGKILL, and start it again."""
         number = self._chance.choice(sorted(self._cluster.brokers))
         self._cluster.kill(number)
         self.rest(DOWN_S)
@@ -55,5 +55,5 @@ class Faults:
             self._cluster.wait_until_full()
 
     def kill_program(self) -> None:
-        """Kill -9 one program; its successor fences what it left."""
+        """Kill one program by SIGKILL; its successor fences its transactions."""
         self._chance.choice(self._programs).kill()

@@ -1,4 +1,4 @@
-"""A reader of the committed numbers of a topic, which compares them with those that were to come."""
+"""A reader of the committed numbers of a topic, which compares them with the expected ones."""
 
 import time
 
@@ -6,7 +6,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 
 class Reader:
-    """Reads the numbers of a topic as they come."""
+    """Reads the numbers of a topic in order of arrival."""
 
     def __init__(self, bootstrap: str, topic: str, partitions: int) -> None:
         settings = {"bootstrap.servers": bootstrap, "group.id": "reader", "isolation.level": "read_committed"}
@@ -16,11 +16,11 @@ class Reader:
 
     @property
     def count(self) -> int:
-        """How many records were read."""
+        """Return how many records were read."""
         return sum(map(len, self._numbers))
 
     def read_on(self, seconds: float) -> None:
-        """Take what has come within so long."""
+        """Read the records that arrive within this time."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             for message in self._consumer.consume(10_000, 0.2):
@@ -28,7 +28,7 @@ class Reader:
                     self._numbers[message.partition() or 0].append(int(message.value() or b""))
 
     def differences(self, records: int) -> list[str]:
-        """Return what is wrong: the numbers below `records` were dealt out to the partitions in their order."""
+        """Return the problems: the numbers below `records` should be in the partitions in turn."""
         wrong = []
         for partition, found in enumerate(self._numbers):
             expected = list(range(partition, records, len(self._numbers)))

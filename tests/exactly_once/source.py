@@ -1,4 +1,4 @@
-"""Kafka Connect's exactly-once source (KIP-618) counts while brokers and the worker are killed."""
+"""Kafka Connect's exactly-once source (KIP-618) writes numbers while brokers and the worker are killed."""
 
 import json
 import random
@@ -31,7 +31,7 @@ CONVERTERS: Final = dict.fromkeys(
 
 
 def classes() -> Path:
-    """The folder of the compiled connector."""
+    """Return the folder of the compiled connector."""
 
     def build(target: Path) -> None:
         subprocess.run(["javac", "-d", str(target), "-cp", f"{jars_folder()}/*", str(CONNECTOR)], check=True)
@@ -41,7 +41,7 @@ def classes() -> Path:
 
 
 def worker(cluster: BarnabasCluster, port: int) -> Program:
-    """A worker of Kafka Connect, with its REST at the port."""
+    """Return a worker of Kafka Connect, with its REST API at the port."""
     settings = {
         "bootstrap.servers": cluster.bootstrap,
         "group.id": "connect",
@@ -62,7 +62,7 @@ def worker(cluster: BarnabasCluster, port: int) -> Program:
 
 
 def ask_for(port: int, count: int) -> bool:
-    """True if the worker has taken the connector."""
+    """True if the worker has accepted the connector."""
     wanted = {"connector.class": "Numbers", "topic": TOPIC, "count": str(count), "tasks.max": "1"}
     body, headers = json.dumps(wanted).encode(), {"Content-Type": "application/json"}
     request = urllib.request.Request(f"http://127.0.0.1:{port}/connectors/numbers/config", body, headers, method="PUT")
@@ -72,7 +72,7 @@ def ask_for(port: int, count: int) -> bool:
 
 
 def run(cluster: BarnabasCluster, count: int, chance: random.Random) -> list[str]:
-    """Count under faults; return what is wrong."""
+    """Write numbers under faults; return the problems."""
     cluster.create_topic(TOPIC, 1, 3)
     port = free_port()
     counting = worker(cluster, port)
@@ -84,7 +84,7 @@ def run(cluster: BarnabasCluster, count: int, chance: random.Random) -> list[str
             faults.next()
             reader.read_on(1.0)
             print(f"{time.monotonic() - begun:.0f} s: {reader.count} of {count} numbers of Connect", flush=True)
-        faults.rest(10.0)  # What is there twice comes late.
+        faults.rest(10.0)  # Duplicates come late.
         reader.read_on(5.0)
     finally:
         counting.kill()

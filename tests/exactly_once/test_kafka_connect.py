@@ -16,7 +16,7 @@ NUMBERS = 5_000
 
 
 @pytest.mark.soak(only=True)
-def test_numbers_are_written_once_while_brokers_and_the_worker_are_killed(tmp_path: Path) -> None:
+def test_a_source_connector_writes_numbers_once_while_brokers_and_the_worker_are_killed(tmp_path: Path) -> None:
     require(shutil.which("javac"), "needs a JDK")
     with barnabas_cluster(tmp_path, 3, MIN_ISR) as cluster:
         assert source.run(cluster, NUMBERS, random.Random(seed())) == []

@@ -16,7 +16,7 @@ LINES = 2_000
 
 
 @pytest.mark.soak(only=True)
-def test_words_are_counted_once_while_brokers_and_the_program_are_killed(tmp_path: Path) -> None:
+def test_kafka_streams_counts_words_once_while_brokers_and_the_program_are_killed(tmp_path: Path) -> None:
     require(shutil.which("javac"), "needs a JDK")
     with barnabas_cluster(tmp_path, 3, MIN_ISR) as cluster:
         assert words.run(cluster, LINES, random.Random(seed())) == []

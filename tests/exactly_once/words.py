@@ -25,7 +25,7 @@ FINISH_S: Final = 600.0
 
 
 def classes() -> Path:
-    """The folder of the compiled program."""
+    """Return the folder of the compiled program."""
 
     def build(target: Path) -> None:
         path = f"{jars_folder(POM, 'kafka-streams')}/*"
@@ -35,7 +35,7 @@ def classes() -> Path:
 
 
 def program(cluster: BarnabasCluster) -> Program:
-    """The program that counts."""
+    """Return the program that counts."""
     options = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx384m")
     jars = jars_folder(POM, "kafka-streams") / "*"
     arguments = (cluster.bootstrap, str(cluster.folder / "streams"))
@@ -66,7 +66,7 @@ class Counts:
         self.went_back: list[str] = []
 
     def read_on(self, seconds: float) -> None:
-        """Take what has come within so long."""
+        """Read the records that arrive within this time."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             for message in self._consumer.consume(10_000, 0.2):
@@ -80,7 +80,7 @@ class Counts:
 
 
 def run(cluster: BarnabasCluster, lines: int, chance: random.Random) -> list[str]:
-    """Count under faults; return what is wrong."""
+    """Count under faults; return the problems."""
     for topic in ("lines", "counts"):
         cluster.create_topic(topic, PARTITIONS, 3)
     counting = program(cluster)
@@ -95,7 +95,7 @@ def run(cluster: BarnabasCluster, lines: int, chance: random.Random) -> list[str
         while counts.of_words != expected and time.monotonic() - begun < FINISH_S:
             faults.rest(1.0)
             counts.read_on(0.5)
-        faults.rest(10.0)  # What is counted twice comes late.
+        faults.rest(10.0)  # Duplicates come late.
         counts.read_on(5.0)
     finally:
         counting.kill()

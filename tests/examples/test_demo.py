@@ -1,4 +1,4 @@
-"""The demo that the README begins with, run as people run it."""
+"""The demo at the beginning of the README, run as users run it."""
 
 import os
 import re
@@ -17,7 +17,7 @@ DEMO = Path(__file__).resolve().parents[2] / "examples" / "demo.py"
 
 
 def start(folder: Path, **environment: str) -> subprocess.Popen[bytes]:
-    """In a folder of its own for what it leaves; its output in `output`. Ctrl-C reaches it even if ours is ignored."""
+    """Start the demo in its own folder, with its output in `output`. Ctrl-C reaches it even if ours is ignored."""
     settings = {**os.environ, "TMPDIR": str(folder), "DEMO_FLIGHTS": str(FLIGHTS), **environment}
     command = ["env", "--default-signal=INT", sys.executable, str(DEMO)]
     with (folder / "output").open("wb") as output:
@@ -29,19 +29,19 @@ def output_of(folder: Path) -> str:
 
 
 def processes_of(folder: Path) -> list[str]:
-    """Command lines that name the folder: what the demo started."""
+    """Return the command lines with the name of the folder, which the demo has started."""
     lines = []
     for file in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             lines.append(file.read_bytes().replace(b"\0", b" ").decode())
         except OSError:
-            continue  # It has ended since.
+            continue  # The process has ended.
     return [line for line in lines if str(folder) in line]
 
 
 @pytest.mark.slow
 @pytest.mark.soak
-def test_the_demo_counts_every_flight_in_both_groups_and_leaves_nothing(tmp_path: Path) -> None:
+def test_the_demo_counts_every_flight_in_both_groups_and_leaves_no_files_or_processes(tmp_path: Path) -> None:
     demo = start(tmp_path)
     assert demo.wait(PATIENCE_S) == 0, output_of(tmp_path)
     text = output_of(tmp_path)
@@ -68,7 +68,7 @@ def test_the_demo_counts_every_flight_in_both_groups_and_leaves_nothing(tmp_path
         pytest.param("Ctrl-C ends it", 0, id="kept", marks=pytest.mark.soak(only=True)),
     ],
 )
-def test_an_interrupt_takes_the_cluster_down(tmp_path: Path, seen: str, status: int) -> None:
+def test_an_interrupt_stops_the_demos_cluster(tmp_path: Path, seen: str, status: int) -> None:
     demo = start(tmp_path, DEMO_KEEP="1")
     try:
         wait_for(lambda: demo.poll() is not None or seen in output_of(tmp_path))

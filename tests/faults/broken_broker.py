@@ -1,6 +1,6 @@
-"""A broker of which one task fails or hangs: `python broken_broker.py FAULT server.properties`.
+"""A broker with one task that fails or hangs: `python broken_broker.py FAULT server.properties`.
 
-The fault begins once the file `broken` lies beside the settings. What is watched is quick here.
+The fault begins once the file `broken` is beside the settings. The supervisor's deadlines are short here.
 """
 
 import asyncio
@@ -24,13 +24,13 @@ from barnabas_broker.storage.log_dirs.log_dir_loader import LoadProgress
 from barnabas_core.loop_turns import timed
 
 HANG_S, PROBE_S = 4.0, 0.1
-"""Longer than a commit or a sync takes that a busy machine holds up: else the reason is another task."""
+"""Longer than a commit or a sync takes on a busy machine; otherwise another task would be the reason."""
 DISK_HANG_S = 6.0
 LONG_TURN_S = 1.2
 
 
 class Broken(Exception):
-    """What nobody expects."""
+    """The planted error."""
 
 
 async def hang() -> None:
@@ -42,7 +42,7 @@ async def fail() -> None:
 
 
 class BrokenStore:
-    """A store with one method that does not do what it should."""
+    """A store with one method that fails or hangs."""
 
     def __init__(self, store: Any, method: str, fault: Callable[[], Any], is_broken: Callable[[], bool]) -> None:
         self._store = store
@@ -92,7 +92,7 @@ def break_timer(is_broken: Callable[[], bool]) -> None:
 
 
 def break_turn(is_broken: Callable[[], bool]) -> None:
-    """Metadata that need much work."""
+    """Make the metadata listener's work too long."""
     apply = MetadataImage.apply_changes
 
     def broken(self: MetadataImage, changes: Changes) -> None:
@@ -105,7 +105,7 @@ def break_turn(is_broken: Callable[[], bool]) -> None:
 
 
 def break_recovery(is_broken: Callable[[], bool]) -> None:
-    """It stands still in the first log."""
+    """Make the recovery hang in the first log."""
     advance = Recovery.advance
 
     def broken(self: Recovery, progress: LoadProgress) -> None:
@@ -117,7 +117,7 @@ def break_recovery(is_broken: Callable[[], bool]) -> None:
 
 
 def break_disk(is_broken: Callable[[], bool]) -> None:
-    """It does not answer any more."""
+    """Make the disk hang."""
     node.DISK_HANG_S = DISK_HANG_S  # type: ignore[misc]
     problems = LogDir.problems
 

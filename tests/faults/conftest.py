@@ -1,4 +1,4 @@
-"""Brokers for tests that break something under them."""
+"""Brokers for tests that break parts of their machine."""
 
 from collections.abc import Iterator
 from pathlib import Path

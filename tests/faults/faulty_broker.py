@@ -1,4 +1,4 @@
-"""A broker process, what it says about itself, and where its files lie."""
+"""A broker process with its files, and what it reports about itself."""
 
 import functools
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from harness.server_process import ServerProcess, free_port
 from harness.stock_client import StockClient
 
 KAFKA_STORAGE_ERROR = 56
-# A broker as its defaults are, but that a test need not wait for it.
+# The broker has its defaults, except for those for which a test would have to wait.
 QUICK = {
     "auto.create.topics.enable": "false",
     "group.initial.rebalance.delay.ms": "0",
@@ -24,7 +24,7 @@ class FaultyBroker:
     def __init__(self, folder: Path, settings: Mapping[str, str]) -> None:
         self.folder = folder
         self.is_made_to_fail = False
-        """Whether its log may hold a traceback."""
+        """True if its log may have a traceback."""
         self.http_port = free_port()
         given = {name.replace("_", "."): value for name, value in settings.items()}
         names = given.pop("log.dirs", "logs").split(",")
@@ -39,22 +39,22 @@ class FaultyBroker:
 
     @functools.cached_property
     def client(self) -> StockClient:
-        """One client for the whole test, over all restarts."""
+        """Return one client for the whole test, over all restarts."""
         return StockClient(self.server.bootstrap)
 
     def partition_dir(self, topic: str, partition: int = 0) -> Path:
-        """Where the partition lies."""
+        """Return the folder of the partition."""
         (found,) = [path for each in self.log_dirs for path in each.glob(f"{topic}-{partition}")]
         return found
 
     def ready(self) -> str:
-        """`ok`, or why it is not."""
+        """Return `ok`, or why the broker is not ready."""
         return page(self.http_port, "/readyz")[1].strip()
 
     def offline_log_dirs(self) -> float | None:
-        """The metric that alerts look at."""
+        """Return the metric that alerts use."""
         return metric(self.http_port, "kafka_log_logmanager_offlinelogdirectorycount")
 
     def lines(self, *words: str) -> list[str]:
-        """The lines of its log that hold all of these words."""
+        """Return the lines of the broker's log that have all of these words."""
         return [line for line in self.server.log_text().splitlines() if all(word in line for word in words)]

@@ -1,4 +1,4 @@
-"""How a test starts a broker that it breaks something under."""
+"""The type of the function with which a test starts a faulty broker."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""F12: settings and surroundings with which a broker cannot start: it says what is wrong and what would be right."""
+"""F12: settings and surroundings with which a broker cannot start: the error names what is wrong and allowed."""
 
 import socket
 import subprocess
@@ -15,7 +15,7 @@ CANNOT_START, BAD_SETTINGS = 1, 2
 
 
 def run_broker(folder: Path, settings: dict[str, str], *arguments: str) -> tuple[int, str]:
-    """Exit status and output of a broker that must not start."""
+    """Run a broker that must not start; return its exit status and output."""
     defaults = {
         "broker.id": "1",
         "listeners": "PLAINTEXT://127.0.0.1:0",
@@ -48,7 +48,7 @@ def test_an_override_is_checked_like_the_file(tmp_path: Path, override: str, wor
     assert words in output
 
 
-def test_an_override_goes_before_the_file(tmp_path: Path) -> None:
+def test_an_override_takes_precedence_over_the_file(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -59,7 +59,7 @@ def test_an_override_goes_before_the_file(tmp_path: Path) -> None:
     assert "in use" in output
 
 
-def test_web_files_that_cannot_be_used_are_named(tmp_path: Path) -> None:
+def test_unusable_certificate_and_token_files_of_the_web_listener_are_named(tmp_path: Path) -> None:
     certificate, token = Authority(tmp_path / "pki").issue("web").file, tmp_path / "token"
     token.touch()
     listener = {"http.listener": "127.0.0.1:0"}
@@ -72,7 +72,7 @@ def test_web_files_that_cannot_be_used_are_named(tmp_path: Path) -> None:
     assert f"http.bearer.token.location={token}: is empty; must hold one token" in output
 
 
-def test_a_log_dir_that_another_broker_uses_is_refused(start_broker: StartBroker, tmp_path: Path) -> None:
+def test_a_log_dir_in_use_by_another_broker_is_refused(start_broker: StartBroker, tmp_path: Path) -> None:
     broker = start_broker()
     status, output = run_broker(tmp_path, {"log.dirs": str(broker.log_dirs[0])})
     assert status == CANNOT_START
@@ -102,7 +102,7 @@ def test_a_log_dir_of_another_cluster_or_broker_is_refused(start_broker: StartBr
 def test_log_dirs_of_another_broker_are_refused_with_an_empty_store(start_broker: StartBroker, tmp_path: Path) -> None:
     broker = start_broker()
     assert broker.server.stop() == 0
-    for _ in range(2):  # The first has not made another cluster there.
+    for _ in range(2):  # The first start must not create another cluster id.
         status, output = run_broker(tmp_path, {"broker.id": "2", "log.dirs": str(broker.log_dirs[0])})
         assert status == CANNOT_START
         assert "the log dir belongs to node.id=1 of cluster.id=" in output

@@ -1,4 +1,4 @@
-"""F22: files that a crash tore or a disk damaged. One partition pays, if any; all others go on."""
+"""F22: files torn by a crash or damaged by a disk. At most one partition goes offline; all others are served."""
 
 import struct
 from collections.abc import Callable
@@ -19,7 +19,7 @@ MORE = [b"more %d" % number for number in range(20)]
 
 @pytest.fixture
 def broker(start_broker: StartBroker) -> FaultyBroker:
-    """With `flights` in three segments, one batch a record, and `others`, whatever happens to `flights`."""
+    """A broker with `flights` in three segments, one record per batch, and `others`, which is never damaged."""
     broker = start_broker()
     broker.client.create_topic_in("flights", segment_bytes=str(SEGMENT_BYTES))
     broker.client.create_topic("others")
@@ -35,7 +35,7 @@ def logs_of(broker: FaultyBroker) -> list[Path]:
 
 
 def go_on(broker: FaultyBroker, values: list[bytes] = VALUES) -> None:
-    """`flights` has these values and takes more; everything is as ever."""
+    """Check that `flights` has these values and accepts more, and that the broker is ready."""
     assert broker.client.read("flights") == values
     broker.client.write("flights", MORE)
     assert broker.client.read("flights") == values + MORE
@@ -43,7 +43,7 @@ def go_on(broker: FaultyBroker, values: list[bytes] = VALUES) -> None:
 
 
 @pytest.mark.parametrize("torn", ["half a batch", "zeros as after a power cut"])
-def test_a_torn_last_batch_is_cut_off_and_the_log_goes_on(broker: FaultyBroker, torn: str) -> None:
+def test_a_torn_last_batch_is_truncated_and_the_log_accepts_appends(broker: FaultyBroker, torn: str) -> None:
     broker.server.kill()
     path = logs_of(broker)[-1]
     tails = {"half a batch": path.read_bytes()[:4000], "zeros as after a power cut": bytes(100_000)}
@@ -58,7 +58,7 @@ MAGIC = 16
 
 
 def damage_batch(broker: FaultyBroker, segment: int, place: int) -> int:
-    """Changes the byte at this place of the batch in the middle of a segment; the batch's offset."""
+    """Change the byte at this place of the batch in the middle of a segment; return the batch's offset."""
     path = logs_of(broker)[segment]
     data = bytearray(path.read_bytes())
     position = 0
@@ -71,7 +71,7 @@ def damage_batch(broker: FaultyBroker, segment: int, place: int) -> int:
 
 
 def read_until(broker: FaultyBroker, offset: int, is_so: Callable[[], object]) -> list[Message]:
-    """What a consumer gets from this offset of `flights` on until it is so, and in the second after that."""
+    """Return what a consumer of `flights` gets from this offset until the condition holds, and in one second more."""
     consumer = broker.client.consumer()
     try:
         consumer.assign([TopicPartition("flights", 0, offset)])
@@ -87,7 +87,7 @@ def read_until(broker: FaultyBroker, offset: int, is_so: Callable[[], object]) -
         consumer.close()
 
 
-def test_a_corrupt_batch_that_a_reader_meets_takes_its_partition_offline_and_no_other(broker: FaultyBroker) -> None:
+def test_a_corrupt_batch_takes_its_partition_offline_when_it_is_read(broker: FaultyBroker) -> None:
     assert broker.server.stop() == 0
     offset = damage_batch(broker, 0, MAGIC)
     broker.server.start()
@@ -101,7 +101,7 @@ def test_a_corrupt_batch_that_a_reader_meets_takes_its_partition_offline_and_no_
 
 
 @pytest.mark.parametrize("field", ["length", "CRC"])
-def test_a_corrupt_batch_past_the_recovery_point_ends_the_log_there(broker: FaultyBroker, field: str) -> None:
+def test_a_corrupt_batch_after_the_recovery_point_is_truncated(broker: FaultyBroker, field: str) -> None:
     broker.server.kill()
     damage_batch(broker, 2, {"length": 8, "CRC": 17}[field])
     broker.server.start()
@@ -111,8 +111,8 @@ def test_a_corrupt_batch_past_the_recovery_point_ends_the_log_there(broker: Faul
     go_on(broker, VALUES[: len(kept)])
 
 
-def test_a_partition_that_is_damaged_at_the_start_is_offline_and_says_so(broker: FaultyBroker) -> None:
-    """What was synced once and fails now is damage: nothing is cut, an operator decides."""
+def test_a_partition_that_is_damaged_before_the_recovery_point_starts_offline(broker: FaultyBroker) -> None:
+    """A batch that was synced and is invalid now is damaged: nothing is truncated, since an operator must decide."""
     assert broker.server.stop() == 0
     damage_batch(broker, 2, MAGIC)
     logs_of(broker)[2].with_suffix(".index").unlink()
@@ -121,7 +121,7 @@ def test_a_partition_that_is_damaged_at_the_start_is_offline_and_says_so(broker:
     assert len(broker.lines("ERROR", "flights-0 is damaged at byte")) == 1
     assert broker.client.error_of_write("flights") == KAFKA_STORAGE_ERROR
     assert page(broker.http_port, "/readyz") == (503, "offline: flights-0\n")
-    assert page(broker.http_port, "/startupz") == (200, "ok\n")  # A startup probe would have the pod killed for ever.
+    assert page(broker.http_port, "/startupz") == (200, "ok\n")  # Else the startup probe kills the pod for ever.
     assert page(broker.http_port, "/healthz") == (200, "ok\n")
     assert broker.client.read("others") == MORE
     assert [path.stat().st_size for path in logs_of(broker)] == sizes

@@ -1,4 +1,4 @@
-"""More clients than the broker may have open files: it lives, serves those that it has, and others as these go."""
+"""More clients than the broker may have open files: it serves the connected ones, and others when these leave."""
 
 import socket
 from collections.abc import Iterator
@@ -21,14 +21,14 @@ BROKER = 4
 
 
 class Crowd:
-    """Clients that connect and say nothing."""
+    """Clients that connect and send nothing."""
 
     def __init__(self, port: int) -> None:
         self._address = ("127.0.0.1", port)
         self._clients: list[socket.socket] = []
 
     def come(self) -> None:
-        """Each that is not connected tries again."""
+        """Connect all clients again."""
         self.go()
         for _ in range(CLIENTS):
             client = socket.socket()
@@ -78,7 +78,7 @@ def max_connections(connection: socket.socket) -> str:
     return str(result.configs[0].value)
 
 
-def test_clients_that_use_up_the_open_files_do_not_end_the_broker(
+def test_clients_that_use_up_the_file_descriptors_do_not_stop_the_broker(
     server: ServerProcess, crowd: Crowd, http_port: int
 ) -> None:
     server.start()
@@ -104,7 +104,7 @@ def test_clients_that_use_up_the_open_files_do_not_end_the_broker(
 
 
 def page_of(http_port: int) -> int:
-    """The status of its readiness; 0 while it does not listen."""
+    """Return the status of the readiness probe, or 0 while nobody listens."""
     try:
         return page(http_port, "/readyz")[0]
     except OSError:

@@ -1,4 +1,4 @@
-"""F22: the broker's process is killed in the middle of its work, again and again."""
+"""F22: the broker process is killed repeatedly in the middle of its work."""
 
 import operator
 import re
@@ -22,11 +22,11 @@ SEGMENT_BYTES = 1024 * 1024
 
 
 class Writer:
-    """A stock producer that writes numbered records to every partition and remembers which were acknowledged."""
+    """A stock producer that writes numbered records to every partition and keeps which were acknowledged."""
 
     def __init__(self, client: StockClient, topic: str, **settings: object) -> None:
         forever = {"message.timeout.ms": 600_000, "linger.ms": 1, "acks": "all"}
-        # Else a producer looks only once a second whether a broker that was gone is back.
+        # By default a producer checks only once a second whether a broker is up again.
         eager = {"enable.sparse.connections": False}
         chosen = {name.replace("_", "."): value for name, value in settings.items()}
         self._producer = Producer({**client.settings, **forever, **eager, **chosen})
@@ -36,7 +36,7 @@ class Writer:
         self.errors: list[str] = []
 
     def send(self, count: int) -> None:
-        """Number n goes to partition n % 3."""
+        """Send `count` records; number n goes to partition n % 3."""
         for number in range(self.sent, self.sent + count):
             self._producer.produce(
                 self._topic, b"%d" % number, partition=number % PARTITIONS, on_delivery=self._delivered
@@ -61,7 +61,7 @@ class Writer:
 @pytest.mark.slow
 @pytest.mark.soak
 @pytest.mark.timeout(900)
-def test_kills_in_the_middle_of_producing_lose_repeat_and_reorder_nothing(start_broker: StartBroker) -> None:
+def test_kills_while_clients_produce_lose_duplicate_and_reorder_no_record(start_broker: StartBroker) -> None:
     broker = start_broker()
     client = broker.client
     client.create_topic("idempotent", PARTITIONS)
@@ -107,14 +107,14 @@ def take(member: Consumer, got: set[int]) -> int:
 
 
 def commit_all(member: Consumer, got: set[int]) -> dict[int, int]:
-    """Commits the positions, as often as it takes to be heard; what was committed, by partition."""
+    """Commit the positions, and retry until it succeeds; return the committed offsets by partition."""
     committed = wait_for(lambda: committed_now(member, got), lambda found: found is not None)
     assert committed is not None
     return committed
 
 
 def committed_now(member: Consumer, got: set[int]) -> dict[int, int] | None:
-    """Commit once; None where that fails. A member that the group has left out joins it again in a poll alone."""
+    """Commit once; return None if that fails. A member that was removed from its group joins again only in a poll."""
     known = [each for each in member.position(member.assignment()) if each.offset >= 0]
     try:
         if not known or all(each.error is None for each in member.commit(offsets=known, asynchronous=False)):
@@ -134,7 +134,7 @@ def committed_of(client: StockClient, partitions: dict[int, int]) -> dict[int, i
 
 
 def check_log(client: StockClient, writer: Writer) -> None:
-    """Every record once, in the order of its partition, where it was acknowledged to be."""
+    """Check that every record is there once, in order, and at the offset at which it was acknowledged."""
     acknowledged = dict(writer.acknowledged)
     for partition in range(PARTITIONS):
         numbers = [int(value) for value in client.read("idempotent", partition)]
@@ -143,7 +143,7 @@ def check_log(client: StockClient, writer: Writer) -> None:
 
 
 def check_acknowledged(client: StockClient, writer: Writer) -> None:
-    """Without idempotence a retry may repeat, but what was acknowledged is there, at its offset."""
+    """Check that acknowledged records are at their offsets; without idempotence a retry may repeat records."""
     for partition in range(PARTITIONS):
         numbers = [int(value) for value in client.read("plain", partition)]
         for number, offset in writer.acknowledged:
@@ -153,13 +153,13 @@ def check_acknowledged(client: StockClient, writer: Writer) -> None:
 
 
 def checked_bytes(broker: FaultyBroker) -> int:
-    """What the latest start read of the logs."""
+    """Return the bytes that the latest start read of the logs."""
     found = re.search(r"(\d+) bytes were checked", broker.lines("bytes were checked")[-1])
     assert found is not None
     return int(found[1])
 
 
-def test_recovery_reads_only_what_lies_past_the_recovery_point(start_broker: StartBroker) -> None:
+def test_recovery_reads_only_bytes_after_the_recovery_point(start_broker: StartBroker) -> None:
     broker = start_broker(log_flush_offset_checkpoint_interval_ms="200")
     client = broker.client
     client.create_topic_in("flights", segment_bytes=str(SEGMENT_BYTES))
@@ -181,7 +181,7 @@ def test_recovery_reads_only_what_lies_past_the_recovery_point(start_broker: Sta
 
 
 def recovery_point(directory: Path) -> int:
-    """Of the partition, as the checkpoint of its log dir has it."""
+    """Return the recovery point of the partition in the checkpoint of its log dir."""
     path = directory.parent / "recovery-point-offset-checkpoint"
     lines = path.read_text(encoding="ascii").splitlines() if path.exists() else []
     topic, _, partition = directory.name.rpartition("-")

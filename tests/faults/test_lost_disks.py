@@ -1,4 +1,4 @@
-"""F22, F28: a log dir that vanishes, is read-only or full: what lies on it pays, all else lives."""
+"""F22, F28: a log dir that vanishes, is read-only or full takes only its own partitions offline."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,7 +19,7 @@ PARTITIONS = 4
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
-    """A disk of 16 MiB, where the broker's first log dir is to lie."""
+    """A disk of 16 MiB for the broker's first log dir."""
     with small_disk(tmp_path / "broker-0" / "disk", 16) as path:
         yield path
 
@@ -29,7 +29,7 @@ def partitions_in(directory: Path, topic: str) -> list[int]:
 
 
 def fill_topic(broker: FaultyBroker, topic: str = "flights") -> tuple[list[int], list[int]]:
-    """Its partitions in the first log dir and in the second, all with records."""
+    """Make a topic with records; return its partitions in the first log dir and in the second."""
     broker.client.create_topic(topic, PARTITIONS)
     for partition in range(PARTITIONS):
         broker.client.write(topic, VALUES, partition)
@@ -45,7 +45,7 @@ def check_lives(broker: FaultyBroker, partitions: list[int]) -> None:
 
 
 def check_back(broker: FaultyBroker, partitions: list[int]) -> None:
-    """The partitions of the dir that was away have all they had, and take more."""
+    """Check that the partitions of the returned log dir have all their records, and accept more."""
     wait_for(broker.ready, lambda answer: answer == "ok")
     wait_for(broker.offline_log_dirs, lambda count: count == 0)
     for partition in partitions:
@@ -71,8 +71,10 @@ def test_a_log_dir_that_vanishes_is_offline_until_it_is_back(start_broker: Start
     assert not broker.lines("ERROR", "failed; the next attempt is in")
 
 
-def test_a_broker_starts_without_a_log_dir_and_makes_none_of_its_partitions_anew(start_broker: StartBroker) -> None:
-    """A new, empty log elsewhere would hide the records, and readers would begin at the beginning."""
+def test_a_broker_starts_without_a_log_dir_and_does_not_create_its_partitions_elsewhere(
+    start_broker: StartBroker,
+) -> None:
+    """A new, empty log elsewhere would hide the records, and consumers would start from offset 0."""
     broker = start_broker(log_dirs="disk/a,b")
     lost, living = fill_topic(broker)
     broker.server.kill()
@@ -94,7 +96,7 @@ def test_a_broker_starts_without_a_log_dir_and_makes_none_of_its_partitions_anew
     check_back(broker, lost)
 
 
-def test_a_read_only_log_dir_is_offline_until_it_can_be_written(start_broker: StartBroker, disk: Path) -> None:
+def test_a_read_only_log_dir_is_offline_until_it_is_writable(start_broker: StartBroker, disk: Path) -> None:
     broker = start_broker(**TWO_DIRS)
     lost, living = fill_topic(broker)
     assert broker.server.stop() == 0
@@ -107,7 +109,7 @@ def test_a_read_only_log_dir_is_offline_until_it_can_be_written(start_broker: St
     check_back(broker, lost)
 
 
-def test_a_full_disk_takes_no_appends_until_there_is_space_and_reads_go_on(
+def test_a_full_disk_refuses_appends_and_serves_reads_until_there_is_space(
     start_broker: StartBroker, disk: Path
 ) -> None:
     broker = start_broker(**TWO_DIRS)
@@ -130,7 +132,7 @@ def create_topics(broker: FaultyBroker, count: int) -> None:
         broker.client.create_topic(f"topic-{number}", 100)
 
 
-def test_a_metadata_store_on_a_full_disk_fails_changes_and_nothing_else(start_broker: StartBroker, disk: Path) -> None:
+def test_a_metadata_store_on_a_full_disk_refuses_changes_only(start_broker: StartBroker, disk: Path) -> None:
     broker = start_broker(log_dirs="logs", metadata_store=f"sqlite:///{disk / 'metadata.sqlite'}")
     broker.client.create_topic("flights", 1)
     broker.client.write("flights", VALUES)

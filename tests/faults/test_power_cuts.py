@@ -1,4 +1,4 @@
-"""What a broker makes of its logs when the machine has started anew since it was killed."""
+"""Recovery of a broker's logs after the machine was booted again since the broker was killed."""
 
 import json
 import sqlite3
@@ -16,14 +16,14 @@ UNSYNCED = {"flush.messages": "9223372036854775807"}
 
 
 def boot_machine(broker: FaultyBroker) -> None:
-    """As far as the broker can know: the boot id of the machine is another one than its registration has."""
+    """Make the machine look booted again: its boot id then differs from the one in the broker's registration."""
     with closing(sqlite3.connect(broker.folder / "metadata.sqlite")) as database, database:
         (stored,) = database.execute("SELECT value FROM documents WHERE key = 'brokers/1'").fetchone()
         value = json.dumps(json.loads(stored) | {"boot_id": "an earlier one"}).encode()
         database.execute("UPDATE documents SET value = ? WHERE key = 'brokers/1'", (value,))
 
 
-def test_what_was_acknowledged_only_once_it_was_synced_needs_nobody_to_accept_a_loss(start_broker: StartBroker) -> None:
+def test_records_synced_before_they_were_acknowledged_are_not_reported_as_lost(start_broker: StartBroker) -> None:
     broker = start_broker(log_flush_interval_messages="1")
     broker.client.create_topic("synced")
     broker.client.create_topic("unsynced", 1, UNSYNCED)
@@ -39,5 +39,5 @@ def test_what_was_acknowledged_only_once_it_was_synced_needs_nobody_to_accept_a_
     broker.client.write("empty", [b"1"])
     with closing(broker.client.consumer("group")) as consumer:
         assert consumer.committed([committed], timeout=PATIENCE_S)[0].offset == 2
-    # Of the topic of which what was acknowledged was not synced.
+    # Only the topic with acknowledged records that were not synced is reported.
     wait_for(lambda: metric(broker.http_port, LACKING), lambda count: count == 1)

@@ -1,4 +1,4 @@
-"""Settings of brokers and topics that contradict each other: refused when asked for, ignored where they are stored."""
+"""Contradicting settings of brokers and topics are refused when they are set, and ignored if they are stored."""
 
 import json
 import sqlite3
@@ -22,7 +22,7 @@ MAX_LAG = "log.cleaner.max.compaction.lag.ms"
 
 
 def alter(broker: FaultyBroker, name: str, changes: Mapping[str, str | None]) -> str | None:
-    """Set, or delete where there is no value, settings of broker `name`, "" for all; why that is refused, if it is."""
+    """Set or delete settings of broker `name`, "" for all brokers; return the reason if it is refused."""
     configs = [
         Change(name=setting, value=value, config_operation=0 if value else 1) for setting, value in changes.items()
     ]
@@ -33,7 +33,7 @@ def alter(broker: FaultyBroker, name: str, changes: Mapping[str, str | None]) ->
 
 
 def store_config(path: Path, broker: str, configs: dict[str, str]) -> None:
-    """As a broker of another version would have."""
+    """Store a config as a broker of another version would have."""
     with closing(sqlite3.connect(path)) as database, database:
         (revision,) = database.execute("SELECT max(version) FROM documents").fetchone()
         value = json.dumps({"configs": configs}).encode()
@@ -44,9 +44,7 @@ def store_config(path: Path, broker: str, configs: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize("name", ["1", ""])
-def test_a_broker_config_that_contradicts_a_topic_is_refused_and_nothing_stands_still(
-    start_broker: StartBroker, name: str
-) -> None:
+def test_a_broker_config_that_contradicts_a_topics_config_is_refused(start_broker: StartBroker, name: str) -> None:
     broker = start_broker()
     broker.client.create_topic("lagging", 1, {"min.compaction.lag.ms": "60000"})
     assert alter(broker, name, {MAX_LAG: "1000"}) == (
@@ -57,7 +55,7 @@ def test_a_broker_config_that_contradicts_a_topic_is_refused_and_nothing_stands_
 
 
 @pytest.mark.parametrize("owner", ["1", "default"])
-def test_what_contradicts_and_is_stored_is_told_and_ignored_and_can_be_taken_back(
+def test_stored_contradicting_configs_are_logged_ignored_and_can_be_deleted(
     start_broker: StartBroker, owner: str
 ) -> None:
     broker = start_broker()

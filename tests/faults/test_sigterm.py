@@ -1,4 +1,4 @@
-"""F23: SIGTERM while clients write, and while logs are loaded: an orderly end."""
+"""F23: SIGTERM while clients write, and while logs are loaded, leads to an orderly shutdown."""
 
 import signal
 import subprocess
@@ -38,10 +38,10 @@ def test_sigterm_under_load_is_a_clean_shutdown(start_broker: StartBroker) -> No
 
 
 @pytest.mark.parametrize("bytes_written", [0, 30_000_000])
-def test_sigterm_while_the_broker_starts_ends_it_at_once_and_loses_nothing(
+def test_sigterm_during_startup_stops_the_broker_at_once_and_loses_no_records(
     start_broker: StartBroker, bytes_written: int
 ) -> None:
-    """At every moment of a start after a crash, with logs to recover."""
+    """SIGTERM comes at several moments of a start after a crash, with logs to recover."""
     broker = start_broker()
     broker.client.create_topic("flights", 50)
     values = [b"x" * 10_000] * (bytes_written // 10_000)
@@ -58,7 +58,7 @@ def test_sigterm_while_the_broker_starts_ends_it_at_once_and_loses_nothing(
 
 
 def terminated_after(broker: FaultyBroker, log_path: Path, seconds: float) -> int:
-    """SIGTERM so long after the start, unless it ended before; the exit status."""
+    """Send SIGTERM this long after the start, unless the process ended before; return its exit status."""
     with log_path.open("ab") as log:
         process = subprocess.Popen(broker.server.command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
     try:

@@ -1,4 +1,4 @@
-"""SIGTERM to a command that is the first process of its container, and has not come to what it does yet."""
+"""SIGTERM to a command that is the first process of its container and is still importing modules."""
 
 import os
 import signal
@@ -13,7 +13,7 @@ from harness.deadline import PATIENCE_S, wait_for
 from harness.require import require
 
 IMPORTED = {"broker": "msgspec", "operator": "kopf", "jobs": "pyspark"}
-"""What each command needs, here in a version that never comes to its end."""
+"""A module that each command imports, here in a version whose import never ends."""
 
 
 def only_child(process: subprocess.Popen[str]) -> int:
@@ -22,7 +22,7 @@ def only_child(process: subprocess.Popen[str]) -> int:
 
 
 @pytest.mark.parametrize("command", IMPORTED)
-def test_a_command_that_is_still_imported_ends_at_once_and_says_so(command: str, tmp_path: Path) -> None:
+def test_sigterm_during_imports_ends_the_command_at_once_with_a_message(command: str, tmp_path: Path) -> None:
     require(os.geteuid() == 0, "a namespace of processes needs root")
     slow = tmp_path / f"{IMPORTED[command]}.py"
     slow.write_text("import threading\nprint('importing', flush=True)\nthreading.Event().wait()\n", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""A task that a broker cannot do without fails or hangs: the process says so, gives its leases back, and ends."""
+"""If an essential task of a broker fails or hangs, the process logs it, releases its leases, and ends."""
 
 import sqlite3
 from contextlib import closing
@@ -17,7 +17,7 @@ QUICK = {"broker_heartbeat_interval_ms": "100", "broker_session_timeout_ms": "30
 
 
 def break_next_start(broker: FaultyBroker, fault: str) -> None:
-    """Its next process has this fault, once the file is there."""
+    """Give the broker's next process this fault, which begins when a file exists."""
     script = Path(__file__).with_name("broken_broker.py")
     arguments = [str(script), fault, str(broker.folder / "server.properties")]
     broker.server.command[broker.server.command.index("-m") :] = arguments
@@ -25,7 +25,7 @@ def break_next_start(broker: FaultyBroker, fault: str) -> None:
 
 
 def broken(start_broker: StartBroker, fault: str) -> FaultyBroker:
-    """A broker that has started, and now has this fault."""
+    """Start a broker, and let it have this fault."""
     broker = start_broker(**QUICK)
     assert broker.server.stop() == 0
     break_next_start(broker, fault)
@@ -51,11 +51,11 @@ def broken(start_broker: StartBroker, fault: str) -> FaultyBroker:
         ("a disk hangs", "the task disks hangs"),
     ],
 )
-def test_a_task_that_fails_or_hangs_ends_the_process_with_the_reason_and_without_leases(
+def test_a_task_that_fails_or_hangs_ends_the_process_and_releases_its_leases(
     start_broker: StartBroker, fault: str, reason: str
 ) -> None:
     broker = broken(start_broker, fault)
-    broker.client.admin.create_topics([NewTopic("flights", num_partitions=1)])  # Nobody will answer.
+    broker.client.admin.create_topics([NewTopic("flights", num_partitions=1)])  # No response will come.
     assert broker.server.wait_for_end() == EXIT_FAILED
     assert broker.server.log_text().splitlines()[-1].endswith(f"ended: {reason} (barnabas_broker.app.main)")
     with closing(sqlite3.connect(broker.folder / "metadata.sqlite")) as database:
@@ -64,7 +64,7 @@ def test_a_task_that_fails_or_hangs_ends_the_process_with_the_reason_and_without
 
 
 def test_a_broker_that_is_about_to_end_is_unhealthy(start_broker: StartBroker) -> None:
-    """While it tries to give its leases back to a store that does not answer."""
+    """The broker still tries to release its leases in a store that does not respond."""
     broker = broken(start_broker, "the store hangs")
     wait_for(
         lambda: page(broker.http_port, "/healthz"),
@@ -75,14 +75,14 @@ def test_a_broker_that_is_about_to_end_is_unhealthy(start_broker: StartBroker) -
 
 
 def told(broker: FaultyBroker, path: str) -> tuple[int, str]:
-    """A page; (0, "") where nobody listens."""
+    """Return a page, or (0, "") if nobody listens."""
     try:
         return page(broker.http_port, path)
     except OSError:
         return 0, ""
 
 
-def test_while_logs_are_recovered_a_broker_says_how_far_it_is_and_ends_when_it_is_told_to(
+def test_a_broker_reports_its_log_recovery_and_can_be_stopped_during_it(
     start_broker: StartBroker,
 ) -> None:
     broker = start_broker()
@@ -104,7 +104,7 @@ def test_while_logs_are_recovered_a_broker_says_how_far_it_is_and_ends_when_it_i
     assert broker.client.read("flights") == [b"one"]
 
 
-def test_a_turn_of_the_loop_that_is_too_long_is_named_in_the_metrics_and_fails_a_test(
+def test_a_long_turn_of_the_loop_is_named_in_the_metrics_and_fails_tests(
     start_broker: StartBroker,
 ) -> None:
     broker = broken(start_broker, "a turn is long")

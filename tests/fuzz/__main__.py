@@ -1,4 +1,4 @@
-"""`python -m fuzz`: cases by the number against a broker of their own; prints what it did and how to replay it."""
+"""`python -m fuzz`: runs cases by number against a broker, and prints what it did and how to replay it."""
 
 import argparse
 import asyncio
@@ -12,7 +12,7 @@ from fuzz.fuzzer import BrokerMisbehaved, FuzzedBroker, Fuzzer
 
 
 def main() -> int:
-    """1 when the broker broke a promise."""
+    """Run the cases; return 1 if the broker broke a promise."""
     parser = argparse.ArgumentParser(prog="python -m fuzz", description="Hostile requests against a running broker.")
     parser.add_argument("--cases", type=int, default=100_000)
     parser.add_argument("--seed", type=int, default=random.randrange(10**6))

@@ -1,9 +1,9 @@
-"""Starts a broker again and again on damaged files and records, and holds it to its promises.
+"""Starts a broker repeatedly with damaged files and records, and checks its promises.
 
 A case takes the files of a broker that has ended, changes some of them, and appends records to `__consumer_offsets`,
 all as a function of the seed and the case's number. The broker must start and serve the topic and the group that
-nothing was done to; it must answer whatever is asked about the others, and end in order; its log must hold no failure
-of its own.
+were not changed; it must answer requests about the others, and shut down in order; its log must have no internal
+failure.
 """
 
 import argparse
@@ -48,20 +48,20 @@ REGISTRATION = re.compile(r"^brokers/")
 """After an unclean end, only the registration shows that the broker still has every record."""
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 DAMAGE_SHARE = 0.3
-"""Of the files; a case has about a hundred."""
+"""The share of files that are damaged; a case has about a hundred."""
 REFUSAL = re.compile(
     r"cannot start: (\S+/logs-1: (it|the log dir) belongs to node\.id|feature \S+ is finalized at level)"
 )
-"""It is right not to start on another broker's log dir, or in a cluster that needs another version."""
+"""Reasons not to start that are right: another broker's log dir, or a cluster that needs another version."""
 FAILURE = re.compile(r"Traceback|\bbug\b|callback failed")
 
 
 class BrokerMisbehaved(AssertionError):
-    """A promise was not kept."""
+    """A promise was broken."""
 
 
 class DamagedBroker:
-    """`prepare` once, then `play` cases; each begins with the same files."""
+    """Cases after one `prepare`; each `play` begins with the same files."""
 
     def __init__(self, folder: Path) -> None:
         self._home = folder / "broker"
@@ -81,7 +81,7 @@ class DamagedBroker:
         self._log_seen = 0
 
     def prepare(self) -> None:
-        """Logs of several segments, producers that are known, groups with offsets; once stopped and once killed."""
+        """Make logs of several segments, producers and groups with offsets, once shut down and once killed."""
         self.server.start()
         admin = AdminClient(self._client())
         small = {"segment.bytes": str(SEGMENT_BYTES)}
@@ -104,7 +104,7 @@ class DamagedBroker:
         shutil.copytree(self._home, self._kept / name, copy_function=shutil.copy2)
 
     def play(self, seed: int, number: int) -> list[str]:
-        """What was done. BrokerMisbehaved."""
+        """Play a case; return the changes of files. Raises BrokerMisbehaved."""
         random = Random(f"{seed}:{number}")
         shutil.rmtree(self._home)
         shutil.copytree(self._kept / random.choice(("stopped", "killed")), self._home, copy_function=shutil.copy2)
@@ -127,10 +127,10 @@ class DamagedBroker:
         told = "\n  ".join(done)
         return f"case {number}: {type(error).__name__}: {error}\n  {told}\n{self._new_lines()[-6_000:]}"
 
-    # What is done to it
+    # The changes of a case:
 
     def _append_records(self, random: Random) -> Iterator[str]:
-        """To the partitions of their groups, as a program with the right to write there would."""
+        """Append records to the partitions of their groups, as a program with the right to write there could."""
         by_partition: dict[int, list[tuple[bytes, bytes | None]]] = {}
         for _ in range(random.choice((0, 20, 60))):
             group_id, record = hostile_record(random)
@@ -159,12 +159,12 @@ class DamagedBroker:
                 path.unlink()
             else:
                 path.write_bytes(found)
-                if random.random() < 0.5:  # Nothing tells that it has changed.
+                if random.random() < 0.5:  # The change leaves no trace.
                     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
             yield f"{name}: {'removed' if found is None else f'{len(data)} bytes, now {len(found)}'}"
 
     def _damage_documents(self, random: Random) -> Iterator[str]:
-        """In the metadata store, as a disk or a hand would."""
+        """Damage documents in the metadata store, as a disk or a person might."""
         share = random.choice((0, 0.1, 0.4))
         with closing(sqlite3.connect(self._home / "metadata.sqlite")) as store, store:
             for key, value in store.execute("SELECT key, value FROM documents ORDER BY key").fetchall():
@@ -184,7 +184,7 @@ class DamagedBroker:
     def _files(self) -> list[Path]:
         return sorted(path for log_dir in self.log_dirs for path in log_dir.rglob("*") if path.is_file())
 
-    # What it is asked
+    # The checks of a case:
 
     def _start_and_ask(self, random: Random) -> None:
         self.server.start()
@@ -192,9 +192,9 @@ class DamagedBroker:
         self._asked_about_everything(random)
         self._serves_the_rest()
         status = self.server.stop()
-        assert status == 0, f"ended with {status}"
+        assert status == 0, f"the broker ended with {status}"
         failures = FAILURE.findall(self._new_lines())
-        assert not failures, f"its log has {failures}"
+        assert not failures, f"the broker's log has {failures}"
 
     def _serves_the_rest(self) -> None:
         self._write({CANARY: 1}, 10)
@@ -204,7 +204,7 @@ class DamagedBroker:
                 assert answer.status == 200, page
 
     def _asked_about_everything(self, random: Random) -> None:
-        """Whatever the answers are."""
+        """Send requests about everything; all responses are allowed."""
         admin = AdminClient(self._client())
         admin.list_consumer_groups(request_timeout=ASK_S).result()
         for described in admin.describe_consumer_groups(list(GROUPS), request_timeout=ASK_S).values():
@@ -231,7 +231,7 @@ class DamagedBroker:
         return {"bootstrap.servers": self.server.bootstrap, "log_level": 0, **settings}
 
     def _write(self, counts: dict[str, int], size_bytes: int) -> None:
-        """So many records to each partition of each topic."""
+        """Write this many records to each partition of each topic."""
         errors: list[object] = []
         settings = {
             "enable.idempotence": len(counts) > 1,
@@ -247,20 +247,20 @@ class DamagedBroker:
                         topic, value, b"%d" % number, partition, on_delivery=lambda error, _: errors.append(error)
                     )
             producer.flush(ASK_S)
-        assert set(errors) == {None}, f"could not write: {set(errors)}"
+        assert set(errors) == {None}, f"records were refused: {set(errors)}"
 
     def _commit(self, group_id: str, topic: str, offset: int) -> None:
         consumer = Consumer(self._client(**{"group.id": group_id}))
         try:
             consumer.commit(offsets=[TopicPartition(topic, 0, offset)], asynchronous=False)
             (found,) = consumer.committed([TopicPartition(topic, 0)], ASK_S)
-            assert found.offset == offset, f"committed {offset} and was given {found.offset}"
+            assert found.offset == offset, f"the committed offset is {found.offset}, not {offset}"
         finally:
             consumer.close()
 
 
 def _end_of(data: bytes) -> tuple[int, int]:
-    """Leader epoch and next offset of a log."""
+    """Return leader epoch and next offset of a log."""
     position = epoch = end_offset = 0
     while position < len(data):
         base_offset, length, epoch = struct.unpack_from(">qii", data, position)
@@ -270,7 +270,7 @@ def _end_of(data: bytes) -> tuple[int, int]:
 
 
 def main() -> int:
-    """1 when the broker broke a promise."""
+    """Play the cases; return 1 if the broker broke a promise."""
     parser = argparse.ArgumentParser(prog="python -m fuzz.damaged_broker", description="A broker on damaged files.")
     parser.add_argument("--cases", type=int, default=100)
     parser.add_argument("--seed", type=int, default=random.randrange(10**6))

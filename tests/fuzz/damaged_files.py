@@ -1,4 +1,4 @@
-"""What becomes of files that a disk, a power cut or a hand has changed: other bytes for a file, by its kind."""
+"""Damage by a disk, a power cut or a person: other bytes for a file, by its kind."""
 
 import re
 import struct
@@ -14,7 +14,7 @@ _NUMBER = re.compile(rb"\d+")
 
 
 def damaged(random: Random, name: str, data: bytes) -> bytes | None:
-    """What is found in place of the file of this name; None: it is not there."""
+    """Return the bytes in place of this file, or None if it is missing."""
     if random.random() < 0.05:
         return None
     kinds = [
@@ -40,7 +40,7 @@ def _lines_changed(random: Random, data: bytes) -> bytes:
 
 
 def _field_changed(*sizes: int) -> Callable[[Random, bytes], bytes]:
-    """In a file of entries of the same size, one number of one entry; `sizes` are the numbers' in bytes."""
+    """Return a function that changes a number of an entry in a file; `sizes` are those of the numbers in bytes."""
     entry = sum(sizes)
 
     def change(random: Random, data: bytes) -> bytes:
@@ -60,7 +60,7 @@ SNAPSHOT_FIELDS = (8, 2, 4, 8, 4, 8, 4, 8)
 
 
 def _sealed_snapshot(random: Random, data: bytes) -> bytes:
-    """A number of one of its producers, under a CRC that matches."""
+    """Change a number of one of its producers, and let the CRC match."""
     rows = _field_changed(*SNAPSHOT_FIELDS)(random, data[SNAPSHOT_HEAD_BYTES:])
     tail = data[6:SNAPSHOT_HEAD_BYTES] + rows
     return data[:2] + struct.pack(">I", crc32c(tail)) + tail

@@ -1,8 +1,8 @@
-"""Sends hostile requests to a running broker over many connections and holds it to its promises.
+"""Sends hostile requests to a running broker over many connections, and checks its promises.
 
 A case is one connection with one to four pipelined requests, all a function of the seed and the case's number. The
-broker must answer or close the connection; between the rounds of cases it must serve a client as ever; its log must
-hold no failure of its own and at most a line a request; and its memory must stay bounded.
+broker must answer or close the connection; between the rounds of cases it must serve a client as usual; its log must
+have no internal failure and at most one line per request; and its memory must stay bounded.
 """
 
 import asyncio
@@ -39,23 +39,23 @@ PROPERTIES = {
 }
 CASES_PER_ROUND = 1000
 WARM_UP_CASES = 2000
-"""Codecs, buffers and caches are made on first use; what grows after that is a leak."""
+"""Codecs, buffers and caches are made on first use; memory that grows after that is a leak."""
 CONNECTIONS = 32
 CLIENT_ADDRESSES = 200
-"""Each has its own ports: those of connections that have ended stay taken for a minute."""
+"""Each address has its own ports: those of ended connections stay in use for a minute."""
 WAITING_APIS = frozenset({1, 11, 14})
-"""Fetch, JoinGroup and SyncGroup may rightly wait for others: for these the client leaves first."""
+"""Fetch, JoinGroup and SyncGroup may wait for other clients; for these the client leaves first."""
 PATIENCE_S = 0.3
 ANSWER_S_MAX = 20.0
 GROWTH_BYTES_MAX = 2 * 1024 * 1024
 GROWTH_BYTES_PER_CASE = 200
-"""Groups, producers and topics that the cases make stay. Measured: 1.5 MB after 8,000 cases, 2 to 3 MB after 18,000."""
+"""Groups, producers and topics made by cases stay. Measured: 1.5 MB after 8,000 cases, 2 to 3 MB after 18,000."""
 PEAK_BYTES_MAX = 100 * 1024 * 1024
-"""Measured: 43 MB. What bombs unpack to is the helper process's."""
+"""Measured: 43 MB. The content of bombs is in the helper process's memory."""
 
 
 class Case(NamedTuple):
-    """What one connection sends."""
+    """The bytes that one connection sends."""
 
     number: int
     requests: list[Request]
@@ -70,7 +70,7 @@ class Case(NamedTuple):
 
     @property
     def answers_owed(self) -> int:
-        """To the requests before the first one that the broker may close the connection for."""
+        """Return the number of responses before the first request for which the broker may close the connection."""
         return len(list(itertools.takewhile(lambda request: request.is_owed_an_answer, self.requests)))
 
     def __str__(self) -> str:
@@ -79,7 +79,7 @@ class Case(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What the broker did."""
+    """The broker's reaction."""
 
     case: Case
     port: int
@@ -88,17 +88,17 @@ class Outcome(NamedTuple):
 
 
 class BrokerMisbehaved(AssertionError):
-    """A promise was not kept; the message says which, and by which cases."""
+    """A promise was broken; the message names it and the cases."""
 
 
 def make_case(seed: int, number: int, target: Target) -> Case:
-    """The same bytes for the same seed and number, but for the ids of topics."""
+    """Return a case: the same bytes for the same seed and number, except for the ids of topics."""
     random = Random(f"{seed}:{number}")
     return Case(number, [hostile_request(random, target) for _ in range(random.choice((1, 1, 1, 2, 4)))])
 
 
 class FuzzedBroker:
-    """A broker with the topics that the cases are about, and a canary that they are not."""
+    """A broker with the topics of the cases, and a canary topic that they do not use."""
 
     def __init__(self, folder: Path) -> None:
         self.log_dirs = [str(folder / "logs-0"), str(folder / "logs-1")]
@@ -106,7 +106,7 @@ class FuzzedBroker:
         self._canaries = 0
 
     def start(self) -> Target:
-        """Returns what the cases may be about."""
+        """Start the broker; return what the cases may use."""
         self.server.start()
         admin = AdminClient({"bootstrap.servers": self.server.bootstrap})
         new = [NewTopic(name, 1, config=config) for name, config in {CANARY: {}, **TOPICS}.items()]
@@ -117,7 +117,7 @@ class FuzzedBroker:
         return Target(ids, self.log_dirs)
 
     def check_canary(self) -> None:
-        """A stock client gets its versions and metadata, writes a record and reads it."""
+        """Check that a stock client gets versions and metadata, writes a record and reads it."""
         self._canaries += 1
         value = b"canary %d" % self._canaries
         errors = []
@@ -137,7 +137,7 @@ class FuzzedBroker:
 
 
 async def play(server: ServerProcess, case: Case) -> Outcome:
-    """Sends the case, says that no more comes, and reads until the broker closes."""
+    """Send the case, shut down the sending side, and read until the broker closes."""
     local = (f"127.0.0.{2 + case.number % CLIENT_ADDRESSES}", 0)
     reader, writer = await asyncio.open_connection("127.0.0.1", server.port, local_addr=local)
     port = writer.get_extra_info("sockname")[1]
@@ -158,7 +158,7 @@ async def play(server: ServerProcess, case: Case) -> Outcome:
 
 
 def _count_answers(data: bytes) -> int:
-    """How many whole frames these are; -1 when they are none."""
+    """Return the number of whole frames, or -1 if the bytes are no frames."""
     position = count = 0
     while position < len(data):
         if len(data) - position < 8:
@@ -169,7 +169,7 @@ def _count_answers(data: bytes) -> int:
 
 
 class Fuzzer:
-    """Runs cases in rounds; `problems` is what was found."""
+    """Runs cases in rounds; `problems` has what was found."""
 
     def __init__(self, broker: FuzzedBroker, target: Target, seed: int) -> None:
         self._broker = broker
@@ -183,7 +183,7 @@ class Fuzzer:
         self.warm_bytes = 0
 
     async def run(self, first: int, count: int) -> None:
-        """Cases `first` to `first + count - 1`."""
+        """Run cases `first` to `first + count - 1`."""
         self._new_lines()
         done = 0
         for start in range(first, first + count, CASES_PER_ROUND):

@@ -1,4 +1,4 @@
-"""Record batches that lie: about their size, their count, their codec, their records. Each a function of a Random."""
+"""Record batches with wrong sizes, counts, codecs or records. Each is a function of a Random."""
 
 import functools
 import struct
@@ -28,7 +28,7 @@ VARINTS = (-1, -2, 0, 1, 2**31 - 1, 2**63 - 1, -(2**31), -(2**63))
 
 
 def hostile_batch(random: Random) -> bytes:
-    """A valid batch, one that is broken in one way, or in two."""
+    """Return a valid batch, or one that is broken in one or two ways."""
     batch = valid_batch(random)
     for _ in range(random.choice((0, 1, 1, 1, 2))):
         batch = random.choice(BREAKS)(random, batch)
@@ -51,7 +51,7 @@ def valid_batch(random: Random) -> bytes:
 
 
 def _resealed(batch: bytes, body: bytes | None = None, **changed: int) -> bytes:
-    """With other header fields or records, and the CRC that fits them."""
+    """Return the batch with other header fields or records, and a matching CRC."""
     header = parse_header(batch, 0)._replace(**changed)
     return bytes(sealed_batch(header, batch[HEADER_BYTES:] if body is None else body))
 
@@ -62,7 +62,7 @@ def _change_header(random: Random, batch: bytes) -> bytes:
 
 
 def _lie_about_count(random: Random, batch: bytes) -> bytes:
-    """Count and last offset delta agree with each other and with nothing else."""
+    """Let count and last offset delta agree with each other, but not with the records."""
     count = random.choice((1, 2, 3, 1000, 10**6, 2**31 - 1))
     return _resealed(batch, record_count=count, last_offset_delta=count - 1) if len(batch) >= HEADER_BYTES else batch
 
@@ -81,7 +81,7 @@ def _flip_bits(random: Random, batch: bytes) -> bytes:
 
 
 def _break_records(random: Random, batch: bytes) -> bytes:
-    """Bytes of the records changed under a CRC that fits: what only a look inside can find."""
+    """Change bytes of the records under a matching CRC, so that only parsing them finds it."""
     body = bytearray(batch[HEADER_BYTES:])
     if len(batch) < HEADER_BYTES or not body:
         return batch
@@ -106,14 +106,14 @@ def _replace_all(random: Random, batch: bytes) -> bytes:
 
 @functools.cache
 def _bomb(codec: int) -> bytes:
-    """One record of 64 MiB of zeros, packed."""
+    """Return one compressed record of 64 MiB of zeros."""
     inner = b"\0\0\0\x01" + encode_varint(BOMB_BYTES) + b"\0" * BOMB_BYTES + b"\0"
     return compress(codec, encode_varint(len(inner)) + inner, 1)
 
 
 def _drop_bomb(random: Random, batch: bytes) -> bytes:
     codec = random.choice((1, 3, 4))
-    if len(batch) < CRC_START or random.random() < 0.9:  # They cost time, so few are enough.
+    if len(batch) < CRC_START or random.random() < 0.9:  # Bombs cost time, so they are rare.
         return batch
     return _resealed(valid_batch(random), _bomb(codec), attributes=codec, record_count=1, last_offset_delta=0)
 

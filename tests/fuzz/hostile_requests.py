@@ -1,7 +1,7 @@
 """Requests of every API and version, written field by field from Kafka's definitions, with some of the fields hostile.
 
-A request is first a list of pieces, each with what it is (a count, a length, a number, text, records); then pieces are
-changed, and the whole is framed, honestly or not. Everything is a function of one Random.
+A request is first a list of pieces, each with its kind (a count, a length, a number, text, records); then pieces are
+changed, and the whole is framed, with a right size or a wrong one. Everything is a function of one Random.
 """
 
 import functools
@@ -22,14 +22,14 @@ RAW_BYTES_MAX = 2000
 
 
 class Target(NamedTuple):
-    """What the requests are about: never the canary's topic."""
+    """The objects of the requests, never the canary's topic."""
 
     topics: Mapping[str, uuid.UUID]
     log_dirs: Sequence[str]
 
 
 class Piece(NamedTuple):
-    """Some bytes of a request.
+    """A part of a request's bytes.
 
     `kind` is `count`, `length`, `tags`, `text`, `records`, `varint` or a primitive's name.
     """
@@ -113,7 +113,7 @@ class _Writer:
         self._flexible = flexible
         self.pieces: list[Piece] = []
         self.wants_answer = True
-        """Produce with acks=0 has none."""
+        """False for Produce with acks=0, which has no response."""
 
     def struct(self, struct_: schema.Struct) -> None:
         for field in struct_.fields:
@@ -209,7 +209,7 @@ class _Writer:
 
 
 def packed(kind: str, value: int) -> bytes:
-    """The number in its field's size, cut to it."""
+    """Return the number in its field's size, truncated to it."""
     if kind == "bool":
         return bytes([value & 1])
     if kind == "float64":
@@ -220,26 +220,26 @@ def packed(kind: str, value: int) -> bytes:
 
 @functools.cache
 def versions() -> list[tuple[int, int]]:
-    """Every API and version that is served."""
+    """Return every served API and version."""
     return [
         (key, version) for key, spec in API_SPECS.items() for version in range(spec.min_version, spec.max_version + 1)
     ]
 
 
 class Request(NamedTuple):
-    """One frame as it goes over the wire, and what it began as."""
+    """One frame as it is sent, and the API and version that it was made from."""
 
     api: str
     version: int
     data: bytes
     is_owed_an_answer: bool
-    """It is what Kafka's definitions say, whatever its fields hold: at least an error is the answer."""
+    """True if it is valid by Kafka's definitions: then at least an error must be the response."""
 
 
 def hostile_request(random: Random, target: Target) -> Request:
-    """A request with no, one or several fields changed, in a frame that may lie."""
+    """Return a request with no, one or several fields changed, in a frame that may have a wrong size."""
     key, version = random.choice(versions())
-    if random.random() < 0.15:  # Batches are the deepest part: more of them.
+    if random.random() < 0.15:  # Batches are the most complex part, so more have them.
         key, version = PRODUCE, random.randint(API_SPECS[PRODUCE].min_version, API_SPECS[PRODUCE].max_version)
     spec = API_SPECS[key]
     message = schema.message(f"{spec.name}Request")
@@ -262,7 +262,7 @@ def hostile_request(random: Random, target: Target) -> Request:
 
 
 def _header(random: Random, key: int, version: int, flexible: bool) -> tuple[bytes, bool]:
-    """And whether it is what it should be."""
+    """Return a header, and whether it is valid."""
     is_whole = random.random() >= 0.02
     if not is_whole:
         key, version = random.choice(((key, -1), (key, 99), (key, 2**15 - 1), (-1, 0), (99, 0), (18, 77)))
@@ -295,7 +295,7 @@ def _changed(random: Random, piece: Piece) -> bytes:
 
 
 def _other_length(random: Random, size: int) -> bytes:
-    """A count or length that is off by one, negative, null, or claims two gibibytes; varints without an end."""
+    """Return a count or length that is off by one, negative, null or two gibibytes, or a varint without an end."""
     if size in (2, 4) and random.random() < 0.7:
         value = random.choice((-1, -2, 0, 1, 2, 1000, 2**15 - 1, 2**31 - 1, -(2**31), 250_001))
         return (value & (1 << 8 * size) - 1).to_bytes(size)

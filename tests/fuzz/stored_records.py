@@ -1,4 +1,4 @@
-"""Records of `__consumer_offsets` in every version, and such that no coordinator would write. Functions of a Random."""
+"""Records of `__consumer_offsets` in every version, and invalid ones. Functions of a Random."""
 
 import struct
 from collections.abc import Callable
@@ -20,7 +20,7 @@ TEXTS = ("", "a", "range", "consumer", "x" * 300, "x" * 40_000, "\0", "\U0001d54
 
 
 def hostile_record(random: Random, groups: tuple[str, ...] = GROUPS) -> tuple[str, KeyValue]:
-    """The group that it is about, and a record as some version has it, or one that is broken."""
+    """Return the record's group, and a record of some version, or a broken one."""
     group_id = random.choice(groups)
     if random.random() < 0.5:
         key, value = _offset_key(random, group_id), _offset(random)

@@ -1,4 +1,4 @@
-"""A broker on files and records that were damaged starts, and serves everything else."""
+"""A broker with damaged files and records starts, and serves everything else."""
 
 import os
 from pathlib import Path

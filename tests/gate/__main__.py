@@ -1,7 +1,7 @@
-"""`python -m gate`, which is `.ci/run`: all stages, and what they and their tests cost.
+"""`python -m gate`, which is `.ci/run`: runs all stages, and reports their costs and those of their tests.
 
-It runs before there is a virtual environment, so it needs nothing but Python. A stage that fails ends none of
-the others, so that one run shows all that is wrong.
+It runs before there is a virtual environment, so it needs only Python. A failed stage ends none of
+the others, so that one run shows all problems.
 """
 
 import os
@@ -22,12 +22,12 @@ from gate.stages import QUARANTINED, STAGES, Outcome, Stage, due, failures, tabl
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 SHOWN_SECONDS_MAX: Final = 10.0
-"""After the end of a stage. A process that it left behind may keep the pipe open."""
+"""The time after the end of a stage. A process that it left behind may keep the pipe open."""
 RESULTS: Final = ROOT / ".cache" / "results"
 
 
 def main() -> int:
-    """1 when a stage failed."""
+    """Run all stages; return 1 if one failed."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))
     RESULTS.mkdir(parents=True, exist_ok=True)
     for old in RESULTS.glob("*.jsonl"):
@@ -45,7 +45,7 @@ def main() -> int:
 
 
 class Run:
-    """The stages that run, each in a group of processes of its own, and those that have ended."""
+    """The running stages, each in its own process group, and the ended ones."""
 
     def __init__(self, stages: Sequence[Stage], results: Path) -> None:
         self._stages = stages
@@ -56,7 +56,7 @@ class Run:
         self.outcomes: list[Outcome] = []
 
     def all_stages(self) -> None:
-        """Return when all have ended, but for those that need one that failed. Whatever ends it ends them."""
+        """Return when all have ended, except those that need a failed one. An exception ends all of them."""
         try:
             self._until_none_is_due()
         finally:
@@ -110,8 +110,8 @@ class Run:
         self._ended.put(Outcome(stage.name, code, began_s - self._began_s, seconds, used.ru_utime + used.ru_stime))
 
     def _show(self, stage: Stage, process: subprocess.Popen[str]) -> None:
-        """Its output as it comes."""
-        assert process.stdout is not None, "it was started with a pipe"
+        """Show its output as it comes."""
+        assert process.stdout is not None, "the process must have a pipe"
         with (self._results / f"{stage.name}.log").open("w", encoding="utf-8", buffering=1) as log:
             for line in process.stdout:
                 log.write(line)

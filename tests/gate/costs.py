@@ -1,4 +1,4 @@
-"""What a test costs, and the tables of many: pure."""
+"""The cost of a test, and tables of many. Pure."""
 
 import json
 import tomllib
@@ -13,12 +13,12 @@ OTHERS: Final = "(no budget)"
 
 
 class Cost(NamedTuple):
-    """One test with its set-up and tear-down."""
+    """The cost of one test with its set-up and tear-down."""
 
     test: str
     seconds: float
     processor_s: float
-    """Of the worker and of all processes that it started, while the test ran."""
+    """The processor time of the worker and of all processes that it started, during the test."""
 
 
 class Part(NamedTuple):
@@ -29,7 +29,7 @@ class Part(NamedTuple):
     seconds: float
     processor_s: float
     budget_s: float | None
-    """Of the processor."""
+    """The budget of processor seconds."""
 
     @property
     def is_above(self) -> bool:
@@ -38,22 +38,22 @@ class Part(NamedTuple):
 
 
 def to_line(cost: Cost) -> str:
-    """JSON, for a file of many."""
+    """Return a line of JSON, for a file of many."""
     return json.dumps(cost._asdict()) + "\n"
 
 
 def from_lines(text: str) -> list[Cost]:
-    """The costs of such a file."""
+    """Return the costs in such a file."""
     return [Cost(**json.loads(line)) for line in text.splitlines()]
 
 
 def read_budgets(file: Path = BUDGETS) -> dict[str, float]:
-    """The processor seconds allowed for each folder or file."""
+    """Return the processor seconds that are allowed for each folder or file."""
     return {name: minutes * 60 for name, minutes in tomllib.loads(file.read_text("utf-8"))["processor_minutes"].items()}
 
 
 def parts(costs: Iterable[Cost], budgets: Mapping[str, float]) -> list[Part]:
-    """The dearest first. A test counts for the longest path that has a budget, so a file can leave its folder's."""
+    """Return the parts, the most expensive first. A test counts for the longest path that has a budget."""
     found: dict[str, list[Cost]] = defaultdict(list)
     for cost in costs:
         above = [name for name in budgets if cost.test.startswith((f"{name}/", f"{name}::"))]
@@ -66,7 +66,7 @@ def parts(costs: Iterable[Cost], budgets: Mapping[str, float]) -> list[Part]:
 
 
 def report(costs: list[Cost], budgets: Mapping[str, float]) -> Iterator[str]:
-    """The lines below a run of tests."""
+    """Yield the lines below a run of tests."""
     yield f"{SLOWEST} slowest tests (seconds, processor seconds)"
     for cost in sorted(costs, key=lambda cost: cost.seconds, reverse=True)[:SLOWEST]:
         yield f"{cost.seconds:7.1f} {cost.processor_s:7.1f}  {cost.test}"

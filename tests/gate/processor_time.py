@@ -1,4 +1,4 @@
-"""The processor time of a process with all that it starts, as Linux counts it."""
+"""The processor time of a process with all processes that it starts, as Linux counts it."""
 
 import os
 import resource
@@ -7,12 +7,12 @@ from typing import Final
 
 PROC: Final = Path("/proc")
 TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
-# Of /proc/PID/stat behind the name: utime, stime, cutime and cstime.
+# The fields after the name in /proc/PID/stat: utime, stime, cutime and cstime.
 TIMES: Final = slice(11, 15)
 
 
 def used_s() -> float:
-    """The seconds of this process, of its children that have ended, and of those that run now with all theirs."""
+    """Return the seconds of this process, of its ended children, and of the running ones with all theirs."""
     ended = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(one.ru_utime + one.ru_stime for one in ended) + sum(map(_tree_s, _children(os.getpid())))
 
@@ -22,7 +22,7 @@ def _tree_s(pid: int) -> float:
 
 
 def _process_s(pid: int) -> float:
-    """The seconds of one process and of its children that have ended; 0 where it is gone meanwhile."""
+    """Return the seconds of one process and of its ended children, or 0 if it has ended."""
     try:
         behind_the_name = (PROC / str(pid) / "stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2]
     except OSError:
@@ -31,7 +31,7 @@ def _process_s(pid: int) -> float:
 
 
 def _children(pid: int) -> list[int]:
-    """The processes that a process has started and that run now; each belongs to the thread that started it."""
+    """Return the running children of a process; the kernel lists them by the thread that started them."""
     found = []
     try:
         threads = os.listdir(PROC / str(pid) / "task")
@@ -41,5 +41,5 @@ def _children(pid: int) -> list[int]:
         try:
             found += (PROC / str(pid) / "task" / thread / "children").read_text(encoding="utf-8").split()
         except OSError:
-            continue  # The thread has ended meanwhile, or the kernel does not list children.
+            continue  # The thread has ended, or the kernel lists no children.
     return [int(child) for child in found]

@@ -1,4 +1,4 @@
-"""A plugin of pytest: measures what each test costs.
+"""A plugin of pytest that measures the cost of each test.
 
 Seconds and processor seconds, with set-up and tear-down, are properties in JUnit's XML. `--costs FILE` writes a line of
 JSON for each test, and below the run tables of them and of what was left out. A worker sends both numbers to the first
@@ -40,22 +40,22 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> None:
-    """The report of the tear-down is the last one."""
+    """Store the cost in the report of the tear-down, which is the last one."""
     if call.when == "teardown":
         began_s, used_before_s = item.stash[BEGAN]
-        # A process whose parent ended without waiting for it takes its time with it.
+        # If the parent of a process did not wait for it, its time is lost.
         used = max(0.0, used_s() - used_before_s)
         item.user_properties += [(SECONDS, round(time.monotonic() - began_s, 3)), (PROCESSOR_S, round(used, 3))]
 
 
 def without_group(test: str) -> str:
-    """The id of a test to which `--dist loadgroup` has added @ and its group."""
+    """Return the id of a test without @ and its group, which `--dist loadgroup` has added."""
     start, at, group = test.rpartition("@")
     return start if at and "]" not in group else test
 
 
 class CostsOfARun:
-    """In the first process: gathers what all workers report."""
+    """Collects what all workers report, in the first process."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -63,7 +63,7 @@ class CostsOfARun:
         self._left_out: Counter[str] = Counter()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        if report.failed:  # Now: the whole run may take half an hour more.
+        if report.failed:  # The failure is printed now: the run may take half an hour more.
             print(f"\nFAILED: {report.nodeid}\n{report.longreprtext}", flush=True)
         if report.skipped and isinstance(report.longrepr, tuple):
             self._left_out[report.longrepr[2].removeprefix("Skipped: ")] += 1

@@ -1,8 +1,8 @@
-"""A plugin of pytest: which tests run, in which order, and which of them in one worker.
+"""A plugin of pytest that decides which tests run, in which order, and which of them in one worker.
 
-Tests that share something dear run in one worker (`--dist loadgroup`): each worker would start its own. So do those of
-a file, whose fixtures are made once. Quarantined tests run only with `--quarantined`, and alone; tests that only the
-soak has, only with BARNABAS_SOAK=true.
+Tests that share something expensive run in one worker (`--dist loadgroup`): each worker would start its own. So do
+the tests of a file, whose fixtures are made once. Quarantined tests run only with `--quarantined`, and alone; tests
+that only the soak has run only with BARNABAS_SOAK=true.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ from harness.soak import IS_SOAK
 
 FLOORS: Final = ("broker/tests/", "operator/tests/")
 DEAR_FLOOR: Final = "broker/tests/metadata/"
-"""The only floor whose tests may have a group: the part `rest` does not even collect the others."""
+"""The only floor whose tests may have a group: the part `rest` does not even collect the other floors."""
 GROUPS: Final[Mapping[str, str]] = {
     "spark": "spark",
     "controllers": "controllers",
@@ -24,7 +24,7 @@ GROUPS: Final[Mapping[str, str]] = {
     "java": "client-drivers",
     "secured": "secured-clients",
 }
-"""Of a test that has the fixture; the first that fits, the longest first. `xdist_group` names the group of others."""
+"""The group of a test with the fixture; the first match counts. `xdist_group` names the group of others."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -62,7 +62,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _in_turn(items: Sequence[pytest.Item]) -> list[pytest.Item]:
-    """Return what is long first, so that no worker has it left when the others have nothing to do."""
+    """Return the long ones first, so that no worker runs a long one when the others have finished."""
     groups = list(GROUPS.values())
     slow = {item.path for item in items if item.get_closest_marker("slow") is not None}
 
@@ -74,12 +74,12 @@ def _in_turn(items: Sequence[pytest.Item]) -> list[pytest.Item]:
 
 
 def group_of(fixtures: Sequence[str]) -> str | None:
-    """The group of a test with these fixtures."""
+    """Return the group of a test with these fixtures."""
     return next((group for fixture, group in GROUPS.items() if fixture in fixtures), None)
 
 
 def part_of(test: str, fixtures: Sequence[str]) -> str:
-    """Either `floors`, whose tests need nothing built and can run while the rest is, or `rest`."""
+    """Return `floors` for tests that need no builds and can run beside them, or `rest`."""
     return "floors" if test.startswith(FLOORS) and group_of(fixtures) is None else "rest"
 
 

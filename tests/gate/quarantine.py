@@ -1,4 +1,4 @@
-"""Tests that failed and whose cause is not found yet."""
+"""Tests that failed and whose cause has not been found yet."""
 
 import tomllib
 from pathlib import Path
@@ -8,5 +8,5 @@ QUARANTINE: Final = Path(__file__).with_name("quarantine.toml")
 
 
 def read_quarantine(file: Path = QUARANTINE) -> dict[str, dict[str, str]]:
-    """By the id of a test: since when, and what it shows."""
+    """Return the date and the symptom of each test by its id."""
     return tomllib.loads(file.read_text(encoding="utf-8"))

@@ -1,16 +1,16 @@
-"""What `.ci/run` does, and what of it may begin when: pure."""
+"""The stages of `.ci/run`, and which of them may start when. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 AT_ONCE_MAX: Final = 3
-"""Stages that run at a time. Two processors are busy then, though downloads and tests wait for much else."""
+"""The number of stages that run at once. They keep two processors busy, since downloads and tests often wait."""
 FAILURES_SHOWN: Final = 20
-"""Of each stage, in the last lines of all."""
+"""The number of failures of each stage in the last lines."""
 
 
 class Stage(NamedTuple):
-    """One command, run when those that it needs have passed."""
+    """One command, which runs when the stages that it needs have passed."""
 
     name: str
     command: str
@@ -19,12 +19,12 @@ class Stage(NamedTuple):
 
 STAGES: Final = (
     Stage("venv", "make venv"),
-    # What takes longest comes first: the tests that need a build, and those on pods, which need Kubernetes and images.
+    # The longest stages come first: the tests that need a build, and those on pods, which need Kubernetes and images.
     Stage("e2e-tools", "make e2e-tools", ("venv",)),
     Stage("spark", "make .venv/spark", ("venv",)),
     Stage("compat-clients", "make compat-clients", ("venv",)),
     Stage("images", "make images", ("e2e-tools",)),
-    # A whole Kubernetes costs a third of a processor even while nothing happens: its tests go first, so it ends soon.
+    # A whole Kubernetes costs a third of a processor even when idle: its tests come first, so that it ends soon.
     Stage("test-rest", "nice make test-rest", ("spark", "compat-clients", "e2e-tools")),
     Stage("e2e", "make e2e", ("compat-clients", "images")),
     Stage("check", "make check", ("spark",)),
@@ -34,7 +34,7 @@ STAGES: Final = (
 
 
 QUARANTINED: Final = Stage("quarantine", "make --ignore-errors quarantine", ("test-rest",))
-"""Where there is any such test. It is reported, and does not count."""
+"""The stage for quarantined tests, if there are any. It is reported, and does not count."""
 
 
 class Outcome(NamedTuple):
@@ -43,13 +43,13 @@ class Outcome(NamedTuple):
     stage: str
     code: int
     began_s: float
-    """Since the start of all."""
+    """The time since the start of the run."""
     seconds: float
     processor_s: float
 
 
 def due(stages: Sequence[Stage], ended: Mapping[str, Outcome], running: Sequence[str]) -> list[Stage]:
-    """Return the stages that may begin now, in their order; none that needs one that has failed."""
+    """Return the stages that may start now, in their order; none that needs a failed one."""
     passed = {name for name, outcome in ended.items() if outcome.code == 0}
     ready = [
         stage
@@ -60,7 +60,7 @@ def due(stages: Sequence[Stage], ended: Mapping[str, Outcome], running: Sequence
 
 
 def table(outcomes: Sequence[Outcome]) -> Iterator[str]:
-    """The lines of all stages that have ended."""
+    """Yield the lines of all ended stages."""
     yield "stages (began at, minutes, processor minutes)"
     for one in outcomes:
         failed = f"  FAILED: exit code {one.code}" if one.code else ""
@@ -70,7 +70,7 @@ def table(outcomes: Sequence[Outcome]) -> Iterator[str]:
 
 
 def failures(stage: str, output: str) -> Iterator[str]:
-    """Return the lines in which pytest sums up what failed, at most FAILURES_SHOWN, for a stage that has failed."""
+    """Yield the lines in which pytest sums up the failures of a failed stage, at most FAILURES_SHOWN."""
     lines = [line for line in output.splitlines() if line.startswith(("FAILED ", "ERROR "))]
     yield from (f"[{stage}] {line}" for line in lines[:FAILURES_SHOWN])
     if len(lines) > FAILURES_SHOWN:

@@ -1,4 +1,4 @@
-"""What the tests of a run cost is reported by folder, against budgets."""
+"""The costs of tests are reported by folder and compared with budgets."""
 
 from gate.costs import BUDGETS, OTHERS, SLOWEST, Cost, from_lines, parts, read_budgets, report, to_line
 from gate.pytest_costs import without_group
@@ -11,7 +11,7 @@ COSTS = [BROKER, DEAR, FILE, ELSEWHERE]
 LIMITS = {"broker/tests": 60.0, "tests": 600.0, "tests/faults/test_b.py": 4.0}
 
 
-def test_a_test_counts_for_the_longest_path_with_a_budget_and_what_costs_more_is_above() -> None:
+def test_a_test_counts_for_the_longest_path_with_a_budget() -> None:
     found = [(part.name, part.tests, part.processor_s, part.is_above) for part in parts(COSTS, LIMITS)]
     assert found == [
         ("broker/tests", 2, 75.0, True),
@@ -20,23 +20,23 @@ def test_a_test_counts_for_the_longest_path_with_a_budget_and_what_costs_more_is
     ]
 
 
-def test_the_report_has_the_slowest_first_and_names_what_is_above() -> None:
+def test_the_report_has_the_slowest_tests_first_and_names_exceeded_budgets() -> None:
     lines = list(report(COSTS * SLOWEST, LIMITS))
     assert lines[1 : SLOWEST + 1] == [f"   40.0    45.0  {DEAR.test}"] * SLOWEST
     assert lines[-1] == "above their budgets (budgets.toml): broker/tests, tests/faults/test_b.py"
     assert list(report([ELSEWHERE], LIMITS))[-1] == "above their budgets (budgets.toml): none"
 
 
-def test_a_file_of_costs_is_read_as_it_was_written() -> None:
+def test_costs_are_parsed_from_the_lines_that_were_written() -> None:
     assert from_lines("".join(map(to_line, COSTS))) == COSTS
 
 
-def test_each_budget_is_of_something_that_exists() -> None:
-    """Else a folder that is renamed has none."""
+def test_each_budget_belongs_to_an_existing_path() -> None:
+    """Otherwise a folder that is renamed would have no budget."""
     root = BUDGETS.parents[2]
     assert [name for name in read_budgets() if not (root / name).exists()] == []
 
 
-def test_a_test_has_the_name_that_it_has_without_a_group() -> None:
+def test_the_group_is_removed_from_the_name_of_a_test() -> None:
     assert without_group("tests/a/test_b.py::test_c[x@y]@spark") == "tests/a/test_b.py::test_c[x@y]"
     assert without_group("tests/a/test_b.py::test_c[x@y]") == "tests/a/test_b.py::test_c[x@y]"

@@ -1,4 +1,4 @@
-"""Tests that share something dear run in one worker: pytest and pytest-xdist must agree on how a group is passed on."""
+"""Tests that share something expensive run in one worker: pytest and pytest-xdist must agree on groups."""
 
 import os
 import subprocess

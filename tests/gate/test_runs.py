@@ -1,4 +1,4 @@
-"""A run of stages: in their order, and as far as they pass."""
+"""A run of stages: their order, and what happens if one fails."""
 
 from pathlib import Path
 
@@ -6,14 +6,14 @@ from gate.__main__ import Run
 from gate.stages import Stage
 
 
-def test_stages_run_after_those_that_they_need_and_what_they_say_is_kept(tmp_path: Path) -> None:
+def test_stages_run_in_order_of_their_needs_and_their_output_is_kept(tmp_path: Path) -> None:
     run = Run([Stage("second", f"cat {tmp_path}/first.log", ("first",)), Stage("first", "echo one")], tmp_path)
     run.all_stages()
     assert [(one.stage, one.code) for one in run.outcomes] == [("first", 0), ("second", 0)]
     assert (tmp_path / "second.log").read_text("utf-8") == "one\n"
 
 
-def test_a_stage_that_fails_ends_no_other_and_none_begins_that_needs_it(tmp_path: Path) -> None:
+def test_a_failed_stage_prevents_only_the_stages_that_need_it(tmp_path: Path) -> None:
     run = Run([Stage("broken", "false"), Stage("other", "true"), Stage("later", "true", ("broken",))], tmp_path)
     run.all_stages()
     assert {one.stage: one.code for one in run.outcomes} == {"broken": 1, "other": 0}

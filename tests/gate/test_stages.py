@@ -1,4 +1,4 @@
-"""Which stages of `.ci/run` may begin when."""
+"""The order in which stages of `.ci/run` may start."""
 
 from gate.stages import AT_ONCE_MAX, FAILURES_SHOWN, STAGES, Outcome, Stage, due, failures, table
 
@@ -13,24 +13,24 @@ def names(stages: list[Stage]) -> list[str]:
     return [stage.name for stage in stages]
 
 
-def test_a_stage_begins_when_those_that_it_needs_have_passed() -> None:
+def test_a_stage_starts_when_the_stages_that_it_needs_have_passed() -> None:
     assert names(due(WANTED, {}, [])) == ["a"]
     assert names(due(WANTED, ended("a"), ["b"])) == ["c"]
     assert names(due(WANTED, ended("a") | ended("b") | ended("c"), [])) == ["d"]
 
 
-def test_no_stage_begins_that_needs_one_that_has_failed() -> None:
+def test_a_stage_does_not_start_if_a_stage_that_it_needs_has_failed() -> None:
     assert due(WANTED, ended("a") | ended("b", 2) | ended("c"), []) == []
     assert names(due(WANTED, ended("a") | ended("b", 2), [])) == ["c"]
 
 
-def test_only_so_many_run_at_once() -> None:
+def test_the_number_of_stages_that_run_at_once_is_limited() -> None:
     many = [Stage(str(number), "true") for number in range(9)]
     assert names(due(many, {}, [])) == [str(number) for number in range(AT_ONCE_MAX)]
 
 
 def test_each_stage_needs_only_stages_before_it() -> None:
-    """Else it would never begin."""
+    """Otherwise a stage would never start."""
     before: set[str] = set()
     for stage in STAGES:
         assert before >= set(stage.needs)
@@ -43,7 +43,7 @@ def test_the_table_names_the_stage_that_failed() -> None:
     assert lines[-1].split() == ["1.0", "1.0", "in", "all"]
 
 
-def test_what_failed_in_a_stage_is_in_its_last_lines() -> None:
+def test_the_failures_of_a_stage_are_found_in_its_output() -> None:
     assert list(failures("b", "a line\nFAILED t.py::test_x - it broke\nERROR t.py::test_y\n1 passed\n")) == [
         "[b] FAILED t.py::test_x - it broke",
         "[b] ERROR t.py::test_y",

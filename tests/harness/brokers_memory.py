@@ -151,7 +151,7 @@ class BrokersMemory:
         return {number: {} for number in range(self.count)}
 
     def stray_logs(self, _broker_ids: Sequence[int]) -> tuple[StrayLog, ...]:
-        """Return the logs that are set aside now."""
+        """Return the logs that are now set aside."""
         return self.strays
 
     def alter_brokers(self, changes: Mapping[int, object]) -> dict[int, StepRefused]:

@@ -15,7 +15,7 @@ def cache() -> Path:
 
 @contextmanager
 def locked(name: str) -> Iterator[None]:
-    """Hold a lock that one process of those that share the cache may have at a time."""
+    """Hold a lock that only one process of those that share the cache can have at a time."""
     cache().mkdir(parents=True, exist_ok=True)
     with (cache() / f"{name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -5,8 +5,8 @@
         lan.cut(CLIENTS, 2)     # What this process sends to 2 is lost.
         lan.mend()
 
-Needs root. A machine is a process that waits, in namespaces of its own. With the process that made it ends the machine,
-and with it links, addresses and disk: nothing is left behind, however a run ends.
+Needs root. A machine is a process that waits in its own namespaces. When the process that made it ends, so do the
+machine, its links, addresses and disk: nothing is left behind, however a run ends.
 What one machine sends to another is lost when it knows a wrong hardware address for it: as behind a broken cable,
 nobody is told, and no firewall is needed.
 """

@@ -7,7 +7,7 @@ LISTENER = "BROKERS"
 
 
 def mutual_tls(identity: Identity, authority: Authority) -> dict[str, str]:
-    """Return the settings of all brokers: one certificate for all, and who signed it."""
+    """Return the settings of all brokers: one certificate for all, and the authority that signed it."""
     return {
         "listener.security.protocol.map": f"PLAINTEXT:PLAINTEXT,SECURE:SSL,{LISTENER}:SSL",
         "inter.broker.listener.name": LISTENER,

@@ -1,4 +1,4 @@
-"""Clients that begin and never finish: handshakes of TLS and dialogues of SASL that stop at some step."""
+"""Clients that begin TLS handshakes and SASL dialogues, and stop at some step."""
 
 import itertools
 import socket
@@ -12,13 +12,13 @@ from barnabas_broker.wire.messages import message_class
 from rights.servers import SASL_PLAINTEXT, SASL_SSL, Server
 
 ADDRESSES = 50
-"""Each has its own ports."""
+"""Each address has its own ports."""
 CONNECT_S_MAX = 60.0
 LARGEST_FRAME = struct.pack(">i", 64 * 1024)
 
 
 def _hello(length: int | None) -> bytes:
-    """The beginning of what a client of TLS says first."""
+    """Return the beginning of a TLS client's first message."""
     out = ssl.MemoryBIO()
     tls = ssl.create_default_context().wrap_bio(ssl.MemoryBIO(), out, server_hostname="localhost")
     with suppress(ssl.SSLWantReadError):
@@ -38,15 +38,15 @@ STEPS: tuple[tuple[str, Callable[[], bytes]], ...] = (
     (SASL_SSL, lambda: _hello(None)),
     (SASL_PLAINTEXT, _handshake),
 )
-"""The steps after which a client says nothing more."""
+"""The steps after which a client sends nothing more."""
 
 
 def stalled(server: Server) -> Iterator[socket.socket]:
-    """Connections without end, each at its step."""
+    """Yield connections without end, each stopped at its step."""
     said = [(server.ports[listener], text()) for listener, text in STEPS]
     for number, (port, text) in zip(itertools.count(), itertools.cycle(said)):
         source = (f"127.0.1.{number % ADDRESSES + 1}", 0)
         connection = socket.create_connection(("127.0.0.1", port), CONNECT_S_MAX, source)
-        with suppress(OSError):  # Others needed its place.
+        with suppress(OSError):  # The broker may close it for another client.
             connection.sendall(text)
         yield connection

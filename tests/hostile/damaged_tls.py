@@ -1,4 +1,4 @@
-"""Damaged records and handshakes of TLS: every case is a function of the seed and its number."""
+"""Damaged TLS records and handshakes: every case is a function of the seed and its number."""
 
 import itertools
 import socket
@@ -11,39 +11,39 @@ from fuzz.hostile_requests import BODY_BREAKS
 from harness.certificates import Authority, Identity
 
 ADDRESSES = 50
-"""Each has its own ports."""
+"""Each address has its own ports."""
 ANSWER_S_MAX = 30.0
 RECEIVED_BYTES = 1 << 16
 FLIGHTS = 3
-"""The client's hello, what ends its handshake, and a request."""
+"""The client's hello, the end of its handshake, and a request."""
 VERSIONS = (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3)
-"""Certificates of clients are encrypted in the newer one: only in the older one damage reaches the parser of them."""
+"""The newer version encrypts clients' certificates, so only in the older one damage reaches their parser."""
 REQUEST = struct.pack(">ihhih", 10, 18, 0, 7, -1)
-"""ApiVersions, whose answer begins with the correlation id 7."""
+"""An ApiVersions request, whose response begins with the correlation id 7."""
 HEADER = struct.Struct(">BHH")
 TYPES = (0, 20, 21, 22, 22, 23, 24, 255)
-"""The last but one is the heartbeat, which has leaked memory elsewhere."""
+"""The last type but one is the heartbeat, which has leaked memory in other servers."""
 RECORD_VERSIONS = (0x0303, 0x0301, 0x0300, 0x0002, 0xFFFF)
 LENGTHS = (0, 1, 16_384, 16_385, 18_433, 65_535)
 NO_RECORDS = (
-    b"\x80\x2e\x01\x00\x02" + bytes(43),  # The hello of SSL 2.
+    b"\x80\x2e\x01\x00\x02" + bytes(43),  # This is the hello of SSL 2.
     b"GET / HTTP/1.1\r\n\r\n",
     REQUEST,
     bytes(100),
 )
 BETWEEN = (
-    HEADER.pack(21, 0x0303, 2) + b"\x01\x00",  # A warning: the client leaves.
+    HEADER.pack(21, 0x0303, 2) + b"\x01\x00",  # This is a warning that the client closes.
     HEADER.pack(21, 0x0303, 2) + b"\x02\x28",
     HEADER.pack(20, 0x0303, 1) + b"\x01",
     HEADER.pack(22, 0x0303, 0),
-    HEADER.pack(22, 0x0303, 4) + bytes(4),  # A request for renegotiation.
+    HEADER.pack(22, 0x0303, 4) + bytes(4),  # This requests a renegotiation.
     HEADER.pack(24, 0x0303, 3) + b"\x01\x40\x00",
 )
 PIECE_BYTES_MAX = 40
 
 
 def clients(authority: Authority, identity: Identity) -> list[ssl.SSLContext]:
-    """Return what honest clients have, for each version."""
+    """Return the TLS context of an honest client for each version."""
     made = []
     for version in VERSIONS:
         context = ssl.create_default_context(cadata=authority.certificate)
@@ -62,7 +62,7 @@ def _records(data: bytes) -> Iterator[tuple[int, int, bytes]]:
 
 
 def _with_another_header(random: Random, data: bytes) -> bytes:
-    """Return records, with a header that lies."""
+    """Return records with a wrong header."""
     records = [HEADER.pack(kind, version, len(part)) + part for kind, version, part in _records(data)]
     place = random.randrange(len(records))
     kind, version, length = HEADER.unpack_from(records[place])
@@ -88,7 +88,7 @@ def _with_others_between(random: Random, data: bytes) -> bytes:
 
 
 def _with_another_length(random: Random, data: bytes) -> bytes:
-    """Return a message of a handshake that claims another length: 16 MiB at most."""
+    """Return a handshake message that claims another length, at most 16 MiB."""
     length = random.choice((0, 1, 0xFFFF, 0x10000, 0xFFFFFF))
     return data[: HEADER.size + 1] + length.to_bytes(3) + data[HEADER.size + 4 :]
 
@@ -108,7 +108,7 @@ BREAKS: tuple[Callable[[Random, bytes], bytes], ...] = (
 
 
 class Client:
-    """One client over a connection: what it says next, as long as the broker answers as it should."""
+    """One client on a connection, which sends flights as long as the broker answers correctly."""
 
     def __init__(self, context: ssl.SSLContext, connection: socket.socket) -> None:
         self._connection = connection
@@ -116,7 +116,7 @@ class Client:
         self._tls = context.wrap_bio(self._in, self._out, server_hostname="localhost")
 
     def flight(self) -> bytes:
-        """Return what the client says next. Raises OSError."""
+        """Return the client's next flight. Raises OSError."""
         while True:
             try:
                 self._tls.do_handshake()
@@ -134,7 +134,7 @@ class Client:
 
 
 def is_ended(port: int, contexts: list[ssl.SSLContext], seed: int, number: int) -> bool:
-    """Return whether the broker ends the connection of a client whose last words were damaged."""
+    """True if the broker closes the connection of a client whose last flight was damaged."""
     random = Random(f"{seed}:{number}")
     source = (f"127.0.2.{number % ADDRESSES + 1}", 0)
     with socket.create_connection(("127.0.0.1", port), ANSWER_S_MAX, source) as connection:
@@ -154,7 +154,7 @@ def is_ended(port: int, contexts: list[ssl.SSLContext], seed: int, number: int) 
 
 
 def ask(port: int, context: ssl.SSLContext) -> bytes:
-    """Return the beginning of the broker's answer to an honest client."""
+    """Return the beginning of the broker's response to an honest client."""
     plain = socket.create_connection(("127.0.0.1", port), ANSWER_S_MAX)
     with context.wrap_socket(plain, server_hostname="localhost") as tls:
         tls.sendall(REQUEST)

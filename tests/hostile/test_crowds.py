@@ -1,4 +1,4 @@
-"""A crowd of clients that stop in the middle of authentication, and one that wants to be served meanwhile."""
+"""Many clients that stop in the middle of authentication, and an honest one that is served meanwhile."""
 
 import itertools
 import time
@@ -16,17 +16,17 @@ from rights.servers import ADMIN, SASL_PLAINTEXT, SASL_SSL, Server, barnabas
 
 CLIENTS = size(300, 10_000)
 LOOKS = 10
-"""So often an honest client comes while the crowd grows."""
+"""The number of times that an honest client connects while the crowd grows."""
 CLIENT_BYTES_MAX = 40 * 1024
-"""What one of the crowd may cost: a half-open handshake or dialogue takes 10 to 25 KiB."""
+"""The limit of memory per stalled client: a half-open handshake or dialogue takes 10 to 25 KiB."""
 WARM_BYTES = 8 << 20
 LOGIN_S_MAX = 2.0
 DEADLINES_S = 60.0
-"""Within this time the deadlines of handshakes (10 s) and dialogues (30 s) have passed."""
+"""The deadlines of handshakes (10 s) and dialogues (30 s) pass within this time."""
 
 
 def served_s(server: Server) -> float:
-    """How long an honest client takes to log in on both listeners and to be answered."""
+    """Return how long an honest client takes to authenticate on both listeners and to get a response."""
     began_s = time.monotonic()
     for listener in (SASL_SSL, SASL_PLAINTEXT):
         with server.client(ADMIN, listener) as client:
@@ -36,7 +36,7 @@ def served_s(server: Server) -> float:
 
 @pytest.mark.soak
 @pytest.mark.timeout(600)
-def test_clients_that_never_finish_keep_nobody_out_and_take_bounded_memory(tmp_path: Path) -> None:
+def test_clients_that_never_finish_a_handshake_block_nobody_and_take_bounded_memory(tmp_path: Path) -> None:
     with barnabas(tmp_path / "broker", []) as server, ExitStack() as crowd:
         served_s(server)
         before = resident_bytes(server.process.pid)
@@ -55,6 +55,6 @@ def test_clients_that_never_finish_keep_nobody_out_and_take_bounded_memory(tmp_p
 
 
 def _sent_away(server: Server) -> None:
-    """The crowd is sent away when its time is over, though nobody of it leaves."""
+    """Check that the broker disconnects the crowd after the deadlines, although no client leaves."""
     sockets = Path(f"/proc/{server.process.pid}/fd")
     wait_for(lambda: len(list(sockets.iterdir())), lambda count: count < CLIENTS // 20, seconds_max=DEADLINES_S)

@@ -1,4 +1,4 @@
-"""Damaged records and handshakes of TLS cost their connection, and nothing else."""
+"""Damaged TLS records and handshakes close their own connection, and have no other effect."""
 
 import struct
 import time
@@ -17,7 +17,7 @@ from hostile.damaged_tls import ask, clients, is_ended
 
 CASES = size(300, 100_000)
 WARM_CASES = size(50, 2_000)
-"""OpenSSL's own tables and our buffers are made on first use; what grows after that is a leak."""
+"""OpenSSL's tables and our buffers are made on first use; memory that grows after that is a leak."""
 LOOK_CASES = size(50, 1_000)
 GROWTH_BYTES_MAX = 4 << 20
 ANSWER_S_MAX = 1.0
@@ -30,7 +30,7 @@ def authority(tmp_path: Path) -> Authority:
 
 @pytest.fixture
 def broker(tmp_path: Path, authority: Authority) -> Iterator[ServerProcess]:
-    """A broker that asks clients for certificates; its port is that of the listener with TLS."""
+    """A broker that requires client certificates; its port is that of the TLS listener."""
     secure = free_port()
     settings = {
         "listeners": f"PLAINTEXT://127.0.0.1:{free_port()},SSL://127.0.0.1:{secure}",
@@ -49,7 +49,9 @@ def broker(tmp_path: Path, authority: Authority) -> Iterator[ServerProcess]:
 
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
-def test_damaged_tls_costs_its_connection_and_nobody_else_notices(broker: ServerProcess, authority: Authority) -> None:
+def test_damaged_tls_closes_only_its_own_connection_and_leaks_no_memory(
+    broker: ServerProcess, authority: Authority
+) -> None:
     contexts, chosen = clients(authority, authority.issue("alice")), seed()
     warm_bytes, times, hanging = 0, [], []
     sockets = Path(f"/proc/{broker.pid}/fd")

@@ -1,4 +1,4 @@
-"""`make proof-jepsen`: lists appended to and read in transactions, under faults, and searched for anomalies."""
+"""`make proof-jepsen`: appends to lists and reads them in transactions under faults, and searches for anomalies."""
 
 import argparse
 import random
@@ -19,7 +19,7 @@ SHOWN_MAX = 5
 
 
 def main() -> int:
-    """Return 1 when a promise was broken."""
+    """Run the plan; return 1 if a promise was broken."""
     parser = argparse.ArgumentParser(prog="make proof-jepsen", description=__doc__)
     parser.add_argument("--rounds", type=int, default=100, help="of faults")
     parser.add_argument("--seed", type=int, default=random.randrange(10**6), help="of faults and transactions")
@@ -45,7 +45,7 @@ def main() -> int:
 
 
 def _as_arguments(plan: Plan) -> str:
-    """Return what gives this plan again."""
+    """Return the arguments of this plan."""
     numbers = f"--rounds {plan.rounds} --seed {plan.seed} --first {plan.first} --peer {plan.peer}"
     libraries = [f"--library {name}" for name in plan.libraries]
     return " ".join([numbers, *libraries, *(f'--only "{name}"' for name in plan.only)])

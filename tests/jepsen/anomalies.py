@@ -1,10 +1,10 @@
 """The anomalies of a history of transactions: pure, so that the checker itself can be tested.
 
-Kafka's transactions isolate no writes: records of open transactions stand between each other in the log. And a consumer
+Kafka's transactions do not isolate writes: records of open transactions are mixed in the log. And a consumer
 reads what was committed when it reads, not when its own transaction began. So three kinds of cycles are legal, and are
 only counted: over writes alone (G0), over writes and reads of them, and with a read that missed a later write (rw).
 All other kinds are `FORBIDDEN`: a cycle over reads alone, for example, would mean that two transactions read each
-other's records before they were committed. Jepsen's own checker of Kafka draws the line at the same place.
+other's records before they were committed. Jepsen's own checker for Kafka makes the same distinction.
 """
 
 import math
@@ -20,7 +20,7 @@ from jepsen.history import Entry, History, Outcome, Read, Transaction
 
 
 class Kind(StrEnum):
-    """The anomalies, with the names that the literature has for them."""
+    """The anomalies, with their names in the literature."""
 
     WRITE_CYCLE = "write cycle (G0)"
     MIXED_CYCLE = "cycle of writes and reads (ww, wr)"
@@ -51,7 +51,7 @@ class Anomaly(NamedTuple):
 
 
 class Edge(NamedTuple):
-    """The target wrote behind the source (ww), read what it wrote (wr), or wrote what it had missed (rw)."""
+    """The target appended after the source (ww), read its record (wr), or wrote a record that it had missed (rw)."""
 
     source: int
     target: int
@@ -59,7 +59,7 @@ class Edge(NamedTuple):
 
 
 def anomalies(history: History) -> list[Anomaly]:
-    """Return all of them."""
+    """Return all anomalies of a history."""
     found = [*_of_lists(history), *_of_transactions(history)]
     for transaction in history.transactions.values():
         for read in transaction.reads:
@@ -86,7 +86,7 @@ def _of_lists(history: History) -> Iterator[Anomaly]:
 
 
 def _of_transactions(history: History) -> Iterator[Anomaly]:
-    """A transaction that is committed, or partly visible, must be visible as a whole."""
+    """Yield transactions that are committed or partly visible, but not visible completely."""
     there = {(key, entry.value) for key, entries in history.committed.items() for entry in entries}
     visible = {value.transaction for _, value in there}
     for transaction in history.transactions.values():
@@ -114,9 +114,9 @@ def _of_read(history: History, reader: Transaction, read: Read) -> Iterator[Anom
 
 
 def _torn(history: History, read: Read, where: str) -> Iterator[Anomaly]:
-    """The last stable offset lies at the first record of a transaction, or behind a marker, and never within one.
+    """Yield reads that end within a transaction: the last stable offset is at its first record or after a marker.
 
-    It does lie between two records of a transaction if another, still open one began between them: that is legal.
+    It may be between two records of a transaction if another, still open one began between them.
     """
     entries = history.everything.get(read.key, [])
     place = _place(entries, read.end)
@@ -135,7 +135,7 @@ def _between(entries: Sequence[Entry], start: int, end: int) -> Sequence[Entry]:
 
 
 def edges(history: History) -> set[Edge]:
-    """Return what comes after what among the transactions whose records are visible."""
+    """Return the order of the transactions whose records are visible."""
     found = set[Edge]()
     for entries in history.committed.values():
         found |= {Edge(one.value.transaction, later.value.transaction, "ww") for one, later in pairwise(entries)}
@@ -148,7 +148,7 @@ def edges(history: History) -> set[Edge]:
 
 
 def _first_missed(history: History, reader: int, read: Read) -> Iterator[int]:
-    """Yield the transaction of the first record, not the reader's own, that a whole read did not get."""
+    """Yield the transaction of the first record, not the reader's own, that a complete read did not get."""
     entries = history.committed.get(read.key, [])
     places = range(_place(entries, read.end), len(entries)) if read.is_whole else ()
     later = (entries[place].value.transaction for place in places)

@@ -1,4 +1,4 @@
-"""Clients that append to lists and read them in transactions, and note what they saw. Each is a thread of its own."""
+"""Clients that append to lists and read them in transactions, and note what they saw. Each has its own thread."""
 
 import random
 import threading
@@ -22,18 +22,18 @@ END_SECONDS_MAX: Final = 180.0
 
 
 class Fate(Enum):
-    """The end that a client means to give a transaction, with how often of a hundred."""
+    """The end that a client wants for a transaction, with its frequency in percent."""
 
     COMMIT = 78
     ABORT = 12
     ZOMBIE = 9
-    """A second producer of the same id begins; then the first one writes, and asks for a commit."""
+    """A second producer with the same id begins; then the first one writes, and requests a commit."""
     LEAVE = 1
-    """It stays open till its timeout, and holds back all readers; the client goes on with another id."""
+    """The transaction stays open until its timeout, and holds back readers; the client continues with another id."""
 
 
 class Notes:
-    """The transactions of all clients, and the problems that they met."""
+    """The transactions of all clients, and their problems."""
 
     def __init__(self) -> None:
         self.transactions: dict[int, Transaction] = {}
@@ -49,7 +49,7 @@ class Notes:
 
 
 class Client(threading.Thread):
-    """One producer at a time of one library, and a consumer."""
+    """A client with one producer at a time of one library, and a consumer."""
 
     def __init__(
         self, name: str, start_library: Callable[[], Library], bootstrap: str, notes: Notes, chance: random.Random
@@ -66,9 +66,9 @@ class Client(threading.Thread):
         self._ending = threading.Event()
 
     def run(self) -> None:
-        """Do one transaction after the other, until the run ends."""
+        """Run one transaction after the other until the run ends."""
         try:
-            # The thread that starts a process must live as long as it.
+            # The thread that starts a process must live as long as the process.
             self._library, self._lists = self._start_library(), Lists(self._brokers)
             while not self._ending.is_set():
                 self._transact()
@@ -79,7 +79,7 @@ class Client(threading.Thread):
             self._notes.problems.append(f"client failed: {self.name}: {error!r}")
 
     def finish(self) -> None:
-        """Return when it has ended in order."""
+        """Return when the client has ended in order."""
         self._ending.set()
         self.join(END_SECONDS_MAX)
         if self.is_alive():
@@ -106,7 +106,7 @@ class Client(threading.Thread):
             self._renew(writer)
 
     def _append(self, writer: Writer, transaction: Transaction) -> None:
-        """Append one or two values to a list; they are noted first, for a producer that fails may have written them."""
+        """Append one or two values to a list; they are noted first, since a failed producer may have written them."""
         key = self._chance.randrange(KEYS)
         first = len(transaction.appends)
         values = [Value(transaction.number, first + place) for place in range(self._chance.randint(1, 2))]
@@ -140,7 +140,7 @@ class Client(threading.Thread):
             self._notes.problems.append(f"zombie: transaction {transaction.number} of a fenced producer was committed")
 
     def _renew(self, writer: Writer) -> None:
-        """Leave a producer; the next one of its id aborts what is open, or finds it committed."""
+        """Abandon a producer; the next one with its id aborts an open transaction, or finds it committed."""
         _close(writer)
         if self._writer is writer:
             self._writer = None

@@ -7,7 +7,7 @@ Graph = Mapping[int, Collection[int]]
 
 
 def knots(graph: Graph) -> list[set[int]]:
-    """Return the strongly connected components of more than one node: every cycle lies in one of them."""
+    """Return the strongly connected components of more than one node: every cycle is within one of them."""
     return [members for members in _Search(graph).components() if len(members) > 1]
 
 
@@ -29,7 +29,7 @@ def cycle_in(graph: Graph, knot: set[int]) -> list[int]:
 
 
 class _Search:
-    """One depth-first search, without recursion: chains of transactions are long."""
+    """One depth-first search without recursion, since chains of transactions are long."""
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph

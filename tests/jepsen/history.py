@@ -1,4 +1,4 @@
-"""Transactions that append to lists and read them, as their clients saw it. A list is a partition."""
+"""Transactions that append to lists and read them, as their clients saw them. A list is a partition."""
 
 import math
 from dataclasses import dataclass, field
@@ -12,9 +12,9 @@ class Outcome(Enum):
     COMMITTED = "committed"
     """A commit was acknowledged."""
     ABORTED = "aborted"
-    """No commit was asked for, or only by a producer that had been fenced before."""
+    """No commit was requested, or only by a producer that had been fenced before."""
     UNKNOWN = "unknown"
-    """A commit was asked for, and no answer came, or an error."""
+    """A commit was requested, and its response was an error or did not come."""
 
 
 class Value(NamedTuple):
@@ -28,13 +28,13 @@ class Value(NamedTuple):
 
     @classmethod
     def parse(cls, data: bytes) -> Self:
-        """Return the value that a record holds."""
+        """Return the value in a record."""
         transaction, number = data.split(b".")
         return cls(int(transaction), int(number))
 
 
 class Entry(NamedTuple):
-    """A value at its place in a list."""
+    """A value and its offset in a list."""
 
     offset: int
     value: Value
@@ -55,7 +55,7 @@ class Read(NamedTuple):
     end: int
     entries: tuple[Entry, ...]
     is_whole: bool
-    """True if it ended at the last stable offset of its time; else it ended somewhere before."""
+    """True if it ended at the last stable offset at that time; otherwise it ended before."""
     ended_s: float = 0.0
 
 
@@ -68,7 +68,7 @@ class Transaction:
     reads: list[Read] = field(default_factory=list)
     outcome: Outcome = Outcome.ABORTED
     asked_s: float = math.inf
-    """When its commit was first asked for."""
+    """The time at which its commit was first requested."""
 
 
 @dataclass
@@ -77,6 +77,6 @@ class History:
 
     transactions: dict[int, Transaction]
     committed: dict[int, list[Entry]]
-    """By key: what a reader of committed records found."""
+    """The committed records of each key, as a reader found them."""
     everything: dict[int, list[Entry]]
-    """By key: aborted records, too."""
+    """All records of each key, also aborted ones."""

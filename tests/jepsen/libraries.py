@@ -14,13 +14,13 @@ from drivers.remote import RemoteClient, RemoteError
 from harness.stock_client import RECONNECTS
 
 Open = Callable[[str], Writer]
-"""Makes a producer of a transactional id."""
+"""A function that makes a producer with a transactional id."""
 TIMEOUT_MS: Final = 6_000
-"""Of a transaction that was left open."""
+"""The timeout of a transaction that was left open."""
 QUIET: Final = logging.Logger("librdkafka")
-"""A producer that is fenced prints that, whatever its log level."""
+"""A logger without output: a fenced producer logs at any log level."""
 QUIET.addHandler(logging.NullHandler())
-# A broker that hangs is given up soon, so that requests are repeated whose answer is unknown.
+# Requests to a hanging broker time out soon, so that requests with unknown outcomes are repeated.
 LIBRDKAFKA: Final = {
     **RECONNECTS,
     "logger": QUIET,
@@ -38,12 +38,12 @@ FAILURES: Final = (KafkaException, RemoteError, BufferError, AssertionError)
 
 
 class Library(NamedTuple):
-    """The way to open its producers, and to end it."""
+    """The functions that open producers of a library, and end it."""
 
     open: Open
     close: Callable[[], object]
     can_leave: bool = True
-    """False where a transaction that was left open would hold back readers for longer than TIMEOUT_MS."""
+    """False if a transaction that was left open would hold back readers for longer than TIMEOUT_MS."""
 
 
 def _librdkafka(bootstrap: str, _: Path) -> Library:
@@ -57,7 +57,7 @@ def _java(bootstrap: str, log_path: Path) -> Library:
 
 
 def _franz_go(bootstrap: str, log_path: Path) -> Library:
-    one_broker = bootstrap.partition(",")[0]  # It asks this one for the others.
+    one_broker = bootstrap.partition(",")[0]  # It learns the others from this one.
     client = RemoteClient("franz-go", go_driver(one_broker), log_path)
     return Library(client.writer, client.close, can_leave=False)
 

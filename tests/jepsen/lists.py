@@ -1,4 +1,4 @@
-"""The lists under test: partitions of one topic, read by a consumer as far as they are stable."""
+"""The lists under test: partitions of one topic, which a consumer reads up to the last stable offset."""
 
 import time
 from typing import Any, Final
@@ -15,7 +15,7 @@ READER: Final = {
     "group.id": "nobody",
     "enable.auto.commit": False,
     "enable.partition.eof": True,
-    # What was read stays: an offset that a broker does not have is a finding, and nothing to begin again for.
+    # Records are never deleted: an offset out of range is a finding, so the position is not reset.
     "auto.offset.reset": "error",
     "fetch.wait.max.ms": 20,
     "socket.timeout.ms": 5_000,
@@ -24,15 +24,15 @@ COMMITTED, EVERYTHING = "read_committed", "read_uncommitted"
 
 
 class Lists:
-    """A consumer that goes on where it ended."""
+    """A consumer that continues where it ended."""
 
     def __init__(self, bootstrap: str, isolation: str = COMMITTED) -> None:
         self._consumer = Consumer({**READER, "bootstrap.servers": bootstrap, "isolation.level": isolation})
         self.positions = dict.fromkeys(range(KEYS), 0)
 
     def read(self, seconds_max: float) -> list[Read]:
-        """Read all lists to their ends, or as far as it goes in so long."""
-        # An assignment makes the client ask for the ends again.
+        """Read all lists to their ends, or as far as possible within this time."""
+        # An assignment makes the client request the ends again.
         self._consumer.assign([TopicPartition(TOPIC, key, offset) for key, offset in self.positions.items()])
         starts, whole = dict(self.positions), set[int]()
         entries: dict[int, list[Entry]] = {key: [] for key in starts}
@@ -59,5 +59,5 @@ class Lists:
             raise KafkaException(error)
 
     def close(self) -> None:
-        """End the consumer."""
+        """Close the consumer."""
         self._consumer.close()

@@ -1,4 +1,4 @@
-"""A run: brokers and clients, round after round of faults; at the end all lists are read and judged."""
+"""A run: brokers and clients with rounds of faults; at the end all lists are read and checked."""
 
 import random
 import time
@@ -31,7 +31,7 @@ LOG_DIRS: Final = {BARNABAS: "logs-0", KAFKA: "logs"}
 HEAL_SECONDS_MAX: Final = 180.0
 READ_SECONDS_MAX: Final = 60.0
 NOT_OF_KAFKA: Final = frozenset({"full disk"})
-"""A node of Kafka halts there, and does not come back by itself."""
+"""Faults that nodes of Kafka do not survive: they halt, and do not restart by themselves."""
 SESSION_TIMEOUT_MS: Final = 3_000
 PROPERTIES: Final = {
     "auto.create.topics.enable": "false",
@@ -55,7 +55,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The order of a run; `seconds` is how long clients work between two rounds of faults."""
+    """The plan of a run; `seconds` is how long clients work between two rounds of faults."""
 
     rounds: int
     seed: int
@@ -71,7 +71,7 @@ class Report:
     """The findings of a run."""
 
     rounds: Counter[str] = field(default_factory=Counter)
-    """How often each kind of fault was done."""
+    """The number of faults of each kind."""
     outcomes: Counter[Outcome] = field(default_factory=Counter)
     fates: Counter[Fate] = field(default_factory=Counter)
     values: int = 0
@@ -83,12 +83,12 @@ class Report:
 
     @property
     def forbidden(self) -> list[Anomaly]:
-        """The anomalies that no reader of committed records may see."""
+        """Return the anomalies that no reader of committed records may see."""
         return [anomaly for anomaly in self.anomalies if anomaly.kind in FORBIDDEN]
 
 
 def run(folder: Path, plan: Plan, say: Say) -> Report:
-    """Do everything; what went wrong is in the report."""
+    """Run the plan; the report has the problems."""
     report, notes = Report(), Notes()
     with ExitStack() as running:
         lan = _machines(folder, plan, report, running)
@@ -126,7 +126,7 @@ def _machines(folder: Path, plan: Plan, report: Report, running: ExitStack) -> L
 
 
 def _cluster(folder: Path, plan: Plan, lan: Lan | None) -> BarnabasCluster | KafkaCluster:
-    """Brokers that are not running, each on its machine, or all on this one."""
+    """Return brokers that are not running, each on its machine, or all on this one."""
     places = [lan.machines[number].place if lan else HERE for number in range(BROKERS)]
     if plan.peer == KAFKA:
         return prepare_kafka_cluster(folder, BROKERS, PROPERTIES, "512m", places)
@@ -199,7 +199,7 @@ def _finish(clients: Sequence[Client]) -> None:
 
 
 def _final_lists(cluster: BarnabasCluster | KafkaCluster) -> tuple[dict[int, list[Entry]], dict[int, list[Entry]]]:
-    """Read the committed entries and all, when no transaction is open any more."""
+    """Read the committed entries and all entries, when no transaction is open any more."""
     everything, committed = Lists(cluster.bootstrap, EVERYTHING), Lists(cluster.bootstrap)
     found: list[dict[int, list[Entry]]] = [{key: [] for key in range(KEYS)} for _ in range(2)]
 

@@ -1,4 +1,4 @@
-"""The checker finds every anomaly that a fixed history has, and none in a clean one."""
+"""The checker finds every anomaly in planted histories, and none in a clean one."""
 
 import random
 from itertools import pairwise
@@ -15,9 +15,9 @@ COMMITTED, ABORTED, UNKNOWN = Outcome.COMMITTED, Outcome.ABORTED, Outcome.UNKNOW
 def history(
     log: dict[int, str], *, reads: dict[int, list[str]] | None = None, aborted: str = "", unknown: str = ""
 ) -> History:
-    """Make a history of lists that are written "1.0 2.0 |1 1.1": values, and `|1`, the marker of transaction 1.
+    """Make a history of lists in the form "1.0 2.0 |1 1.1": values, and `|1`, the marker of transaction 1.
 
-    A read is "KEY START END VALUES", with the sign `+` behind END if it ended at the last stable offset.
+    A read is "KEY START END VALUES", with the sign `+` after END if it ended at the last stable offset.
     """
     outcomes = {
         **dict.fromkeys(map(int, aborted.split()), ABORTED),
@@ -58,7 +58,7 @@ def kinds(of: History) -> set[Kind]:
 
 
 def clean() -> History:
-    """Make one with two lists, an aborted transaction, and reads that end where they may."""
+    """Make a history with two lists, an aborted transaction, and reads that end at allowed offsets."""
     return history(
         {1: "1.0 1.1 |1 2.0 |2 4.0 4.1 |4", 2: "1.2 |1 3.0 |3 4.2 |4"},
         reads={2: ["1 0 3+ 1.0 1.1"], 4: ["1 0 3 1.0 1.1", "2 0 4+ 1.2"]},
@@ -117,7 +117,7 @@ def test_a_read_may_end_within_a_transaction_where_another_one_began(aborted: st
     assert kinds(planted) & FORBIDDEN == set()
 
 
-def test_a_write_that_is_gone_is_lost() -> None:
+def test_a_committed_write_that_is_missing_is_lost() -> None:
     planted = clean()
     del planted.committed[1][1]
     planted.transactions[2].reads.clear()
@@ -126,7 +126,7 @@ def test_a_write_that_is_gone_is_lost() -> None:
 
 
 @pytest.mark.parametrize("is_torn", [True, False])
-def test_of_an_unknown_transaction_all_is_visible_or_nothing(is_torn: bool) -> None:
+def test_the_writes_of_an_unknown_transaction_are_all_visible_or_none(is_torn: bool) -> None:
     planted = history({1: "1.0 |1", 2: "1.1 |1"}, unknown="1")
     planted.committed[2].clear()
     if not is_torn:
@@ -134,14 +134,14 @@ def test_of_an_unknown_transaction_all_is_visible_or_nothing(is_torn: bool) -> N
     assert kinds(planted) == ({Kind.LOST} if is_torn else set())
 
 
-def test_a_write_that_was_read_and_is_gone_is_lost() -> None:
+def test_a_write_that_was_read_and_is_missing_is_lost() -> None:
     planted = history({1: "1.0 |1", 2: "2.0 |2"}, reads={2: ["1 0 2+ 1.0"]}, unknown="1")
     planted.committed[1].clear()
     planted.everything[1].clear()
     assert kinds(planted) == {Kind.LOST}
 
 
-def test_a_write_that_is_there_twice_is_a_duplicate() -> None:
+def test_a_write_that_is_stored_twice_is_a_duplicate() -> None:
     assert kinds(history({1: "1.0 1.1 1.0 |1"})) == {Kind.DUPLICATE, Kind.REORDERED}
     assert kinds(history({1: "1.0 1.0 |1"}, aborted="1")) == {Kind.DUPLICATE}
 
@@ -152,19 +152,19 @@ def test_an_aborted_write_among_the_committed_ones_is_an_aborted_read() -> None:
     assert kinds(planted) == {Kind.ABORTED}
 
 
-def test_a_value_that_nobody_appended_is_invented() -> None:
+def test_a_value_that_no_transaction_appended_is_invented() -> None:
     planted = clean()
     planted.transactions[2].appends.clear()
     assert kinds(planted) == {Kind.INVENTED}
 
 
-def test_a_value_that_is_read_before_its_commit_was_asked_for_is_found() -> None:
+def test_a_value_that_is_read_before_its_commit_was_requested_is_found() -> None:
     planted = clean()
     planted.transactions[1].asked_s = 30.0
     assert kinds(planted) == {Kind.EARLY}
 
 
-def test_knots_are_the_nodes_that_reach_each_other() -> None:
+def test_knots_are_the_sets_of_nodes_that_reach_each_other() -> None:
     chance = random.Random(1)
     for _ in range(50):
         graph = {node: {chance.randrange(12) for _ in range(chance.randrange(3))} for node in range(12)}

@@ -11,7 +11,7 @@ from jepsen.run import Plan, run
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_transactions_of_librdkafka_show_no_anomaly_while_a_broker_is_killed(tmp_path: Path) -> None:
+def test_transactions_of_librdkafka_have_no_anomaly_while_a_leader_is_killed(tmp_path: Path) -> None:
     only = ("kill -9 of the leader of a busy partition",)
     report = run(tmp_path, Plan(1, 1, seconds=0.0, libraries=("librdkafka", "librdkafka"), only=only), print)
     require(not report.skipped, report.skipped)

@@ -24,7 +24,7 @@ from local_kubernetes.node import ZONE_LABEL, check_machine
 
 DEFAULT_FOLDER: Final = cache() / "cluster"
 STARTED_FILE: Final = "started"
-"""The file that exists when everything that was asked for runs."""
+"""The file that exists when everything that was requested runs."""
 NAMESPACE: Final = "kafka"
 INSTALL: Final = ("install", "barnabas", str(CHART), f"--namespace={NAMESPACE}", "--create-namespace")
 """The install command without images: the chart's own values name the images that are loaded."""

@@ -1,4 +1,4 @@
-"""`make kubernetes` on a machine that lacks something says what and which command installs it; nothing is started."""
+"""`make kubernetes` on a machine that lacks something names it and the command that installs it; nothing starts."""
 
 import os
 import sys
@@ -15,7 +15,7 @@ def _up(folder: Path, monkeypatch: pytest.MonkeyPatch, user: int) -> int:
     return main()
 
 
-def test_without_root_it_says_so(
+def test_up_without_root_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert _up(tmp_path / "cluster", monkeypatch, user=1000) == 1
@@ -23,7 +23,7 @@ def test_without_root_it_says_so(
     assert not (tmp_path / "cluster").exists()
 
 
-def test_without_programs_it_names_them_all_and_the_command_that_installs_them(
+def test_up_without_programs_names_them_and_the_command_that_installs_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -35,7 +35,7 @@ def test_without_programs_it_names_them_all_and_the_command_that_installs_them(
     assert not (tmp_path / "cluster").exists()
 
 
-def test_without_a_build_of_kubernetes_it_names_the_command_that_builds_it(
+def test_up_without_a_build_of_kubernetes_names_the_command_that_builds_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("local_kubernetes.__main__.check_machine", lambda: None)
@@ -45,7 +45,7 @@ def test_without_a_build_of_kubernetes_it_names_the_command_that_builds_it(
     assert not (tmp_path / "cluster").exists()
 
 
-def test_what_is_not_there_is_ended_without_an_error(
+def test_down_without_a_cluster_is_no_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("local_kubernetes.__main__.check_machine", lambda: None)

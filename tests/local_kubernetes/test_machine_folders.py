@@ -1,4 +1,4 @@
-"""The folders of the machine that nodes mount on are taken back by the last cluster, whoever made them."""
+"""Folders of the machine on which nodes mount are removed by the last cluster, even if another one made them."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ import pytest
 from local_kubernetes.machine_folders import MachineFolders
 
 
-def test_what_several_made_is_taken_back_by_the_last(tmp_path: Path) -> None:
+def test_folders_made_by_several_clusters_are_removed_by_the_last_one(tmp_path: Path) -> None:
     record = tmp_path / "record"
     MachineFolders(record).make([tmp_path / "lib" / "kubelet"])
     MachineFolders(record).make([tmp_path / "lib" / "kubelet", tmp_path / "log" / "pods"])
@@ -15,7 +15,7 @@ def test_what_several_made_is_taken_back_by_the_last(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_was_there_before_and_what_others_filled_stays(tmp_path: Path) -> None:
+def test_folders_that_existed_before_or_were_filled_by_others_are_kept(tmp_path: Path) -> None:
     record, there, filled = tmp_path / "record", tmp_path / "lib", tmp_path / "log" / "pods"
     there.mkdir()
     folders = MachineFolders(record)
@@ -26,7 +26,7 @@ def test_what_was_there_before_and_what_others_filled_stays(tmp_path: Path) -> N
     assert list(there.iterdir()) == []
 
 
-def test_a_start_that_is_killed_leaves_no_folder_of_which_nobody_knows(
+def test_folders_of_a_killed_start_are_recorded_and_removed_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     record, made = tmp_path / "record", Path.mkdir

@@ -1,4 +1,4 @@
-"""Programs that stay in the background are ended by who comes later, also where their starter was killed."""
+"""Programs in the background can be ended by a later process, even if their starter was killed."""
 
 import os
 import signal
@@ -10,7 +10,7 @@ from local_kubernetes.daemons import Daemons
 from local_kubernetes.whole_file import write_whole
 
 
-def test_a_program_whose_starter_was_killed_before_it_wrote_its_id_is_ended_too(tmp_path: Path) -> None:
+def test_a_program_whose_starter_was_killed_before_it_wrote_the_pid_is_ended(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     started = Daemons(folder, outlive=True)
     started.start("sleeper", ["sh", "-c", "sleep 60 & wait"])
@@ -23,8 +23,8 @@ def test_a_program_whose_starter_was_killed_before_it_wrote_its_id_is_ended_too(
     assert not Path(f"/proc/{child}/cmdline").exists() or not Path(f"/proc/{child}/cmdline").read_bytes()
 
 
-def test_a_program_that_was_paused_and_continued_is_ended_though_nobody_has_waited_for_it(tmp_path: Path) -> None:
-    """Its starter lives and never asks, so the kernel keeps a zombie of it: that counts as ended."""
+def test_a_paused_and_continued_program_is_ended_even_as_a_zombie(tmp_path: Path) -> None:
+    """Its starter lives and never waits for it, so the kernel keeps a zombie, which counts as ended."""
     started, ends = Daemons(tmp_path, outlive=True), Daemons(tmp_path, outlive=True)
     started.start("sleeper", ["sleep", "60"])
     pid = started.pid("sleeper")
@@ -38,11 +38,11 @@ def test_a_program_that_was_paused_and_continued_is_ended_though_nobody_has_wait
 
 
 def state_of(pid: int) -> str:
-    """One letter of the kernel's: T is stopped, Z ended and not waited for."""
+    """Return the kernel's letter for the state: T is stopped, Z is a zombie."""
     return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
 
 
-def test_what_is_written_of_a_program_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
+def test_a_pid_file_is_written_completely_or_not_at_all(tmp_path: Path) -> None:
     path = tmp_path / "sleeper.pid"
     write_whole(path, "1 2 3 4")
 
@@ -59,7 +59,7 @@ def test_what_is_written_of_a_program_is_there_whole_or_not_at_all(tmp_path: Pat
     assert [each.name for each in tmp_path.iterdir()] == [path.name]
 
 
-def test_programs_of_another_folder_go_on(tmp_path: Path) -> None:
+def test_programs_of_another_folder_are_not_ended(tmp_path: Path) -> None:
     other = Daemons(tmp_path / "run-of-another", outlive=False)
     other.start("sleeper", ["sleep", "60"])
     pid = other.pid("sleeper")

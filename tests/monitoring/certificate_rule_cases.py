@@ -9,9 +9,9 @@ EXPIRES: Final = "barnabas_certificate_expiration_timestamp_seconds"
 BROKERS: Final = 'resource_namespace="kafka",cluster="main",certificate="main-broker-certificates"'
 OF_OPERATOR: Final = f'{EXPIRES}{{{RESOURCE},certificate="main-broker-certificates"}}'
 CASES: Final = (
-    # A week and five minutes are left at first.
+    # At first a week and five minutes are left.
     Case("CertificateExpiresSoon", {OF_OPERATOR: f"{WEEK_S + 300}x60"}, 20, 22, BROKERS, "critical"),
-    # The first one is not renewed, the second one is.
+    # The first certificate is not renewed, the second one is.
     Case(
         "CertificateExpiresSoon",
         {

@@ -39,30 +39,30 @@ HEALTHY: Final = {
     **WELL,
     **certificate_rule_cases.WELL,
     f"up{{{ONE}}}": "1x600",
-    'up{namespace="kafka",cluster="of-yesterday",broker="0"}': "1x90 stale",  # Somebody has deleted it.
+    'up{namespace="kafka",cluster="of-yesterday",broker="0"}': "1x90 stale",  # A user has deleted this Cluster.
     f"kafka_log_logmanager_offlinelogdirectorycount{{{ONE}}}": "0x600",
     **disk("40x600"),
     f"{IDLE}{{{ONE}}}": "0.7x600",
     f"barnabas_restored_documents_total{{{ONE}}}": "0x600",
     f"process_start_time_seconds{{{ONE}}}": "0x600",
-    # Always something to read, and read within seconds.
+    # There are always records to read, and they are read within seconds.
     f"kafka_consumergroup_lag{{{HOT}}}": "20000x600",
     f"kafka_consumergroup_lag_seconds{{{HOT}}}": "3x600",
     f"kafka_consumergroup_status{{{READS}}}": "1x600",
     f"kafka_consumergroup_retention_percent{{{HOT}}}": "2x600",
     f"kafka_consumer_fetch_manager_records_lead_min{{{READS}}}": "5000x600",
-    # Read by nobody for days: what it lost, it lost long ago.
+    # No consumer has read it for days, so its records were lost long ago.
     f'kafka_consumer_fetch_manager_records_lead_min{{{BILLING},topic="lost"}}': "-7x600",
     f"kafka_offsets_retention_seconds{{{MAIN}}}": "604800x600",
-    f"kafka_consumergroup_offsets_expire_seconds{{{BILLING}}}": "_x9 604800-60x120 stale",  # Left alone for two hours.
+    f"kafka_consumergroup_offsets_expire_seconds{{{BILLING}}}": "_x9 604800-60x120 stale",  # It was empty for 2 h.
     f'kafka_consumergroup_offsets_expire_seconds{{{MAIN},consumergroup="console-consumer-52017"}}': "60x600",
     f"barnabas_lag_exporter_round_age_seconds{{{EXPORTER}}}": "15x600",
     f"barnabas_lag_exporter_interval_seconds{{{EXPORTER}}}": "15x600",
-    # Of a large cluster, that is read every five minutes.
+    # This exporter reads a large cluster every five minutes.
     f'barnabas_lag_exporter_round_age_seconds{{{EXPORTER},job="large"}}': "299x600",
     f'barnabas_lag_exporter_interval_seconds{{{EXPORTER},job="large"}}': "300x600",
     f"barnabas_lag_exporter_up{{{EXPORTER}}}": "1x600",
-    # Of two Clusters one declares none any more, and the other is deleted.
+    # Of two Clusters, one no longer declares an exporter, and the other was deleted.
     'barnabas_lag_exporter_up{namespace="kafka",cluster="plain"}': "1x90 stale",
     f'barnabas_cluster_has_lag_exporter{{{OPERATOR},resource_namespace="kafka",cluster="plain"}}': "1x90 0x600",
     'barnabas_lag_exporter_up{namespace="kafka",cluster="of-yesterday"}': "1x90 stale",
@@ -79,22 +79,22 @@ HEALTHY: Final = {
     f"barnabas_maintenance_schedule_max_age_seconds{{{OPERATOR},{NIGHTLY}}}": "600x600",
     f"barnabas_reconciliations_failed_total{{{RESOURCE}}}": "2x600",
     f'barnabas_watch_errors_total{{{OPERATOR},kind="Topic"}}': "0x600",
-    # Up to date, though it has committed nothing for hours: nothing was written.
+    # This group is up to date, though it has not committed for hours: no records were written.
     f"barnabas_maintenance_run_last_commit_timestamp_seconds{{{OPERATOR},{NIGHTLY_RUN}}}": "60x600",
     f"barnabas_maintenance_run_commit_max_age_seconds{{{OPERATOR},{NIGHTLY_RUN}}}": "600x600",
     f"barnabas_maintenance_run_records_behind{{{OPERATOR},{NIGHTLY_RUN}}}": "0x600",
     f"barnabas_maintenance_run_driver_running{{{OPERATOR},{NIGHTLY_RUN}}}": "1x90 0x14 1x500",
-    # An operator that was uninstalled, and whose Cluster another one has taken over.
+    # This operator was uninstalled, and another one manages its Cluster now.
     'barnabas_operator_is_leader{namespace="kafka"}': "1x90 stale",
     f'barnabas_resource_state{{{MAIN},kind="Cluster",resource_namespace="kafka"}}': "1x90 stale",
-    # One that was uninstalled with all that it had.
+    # This operator was uninstalled with all its resources.
     'barnabas_operator_is_leader{namespace="removed"}': "1x90 stale",
     'barnabas_resource_state{namespace="removed",kind="Cluster",resource_namespace="old",cluster="old"}': "1x90 stale",
     f'barnabas_operator_is_leader{{{OPERATOR},pod="a"}}': "1x600",
     f'barnabas_operator_is_leader{{{OPERATOR},pod="b"}}': "0x600",
 }
 ROLL: Final = {
-    # Each broker is away for a minute; the others lead meanwhile, and catch it up in another one.
+    # Each broker is down for a minute; the others lead meanwhile, and it catches up within another minute.
     f"up{{{ONE}}}": "1x10 0 1x20",
     f"up{{{TWO}}}": "1x14 0 1x16",
     f"{FENCED}{{{ONE}}}": "0x10 1 0x3 1 0x20",

@@ -73,7 +73,7 @@ CASES: Final = (
         "critical",
         (("ScrapeProblem", ONE, "warning"),),
     ),
-    Case(  # Their pods are gone: Prometheus knows of none of them any more.
+    Case(  # Their pods are deleted, so Prometheus has no targets for them.
         "NoBrokerAnswers",
         {
             f"up{{{ONE}}}": "1x4 stale",
@@ -92,7 +92,7 @@ CASES: Final = (
         9,
         ONE,
     ),
-    Case(  # It is the controller, and does its work.
+    Case(  # This broker is the controller, and works.
         "ScrapeProblem",
         {
             f"up{{{ONE}}}": "1x4 0x20",
@@ -198,7 +198,7 @@ CASES: Final = (
         16,
         f'{BILLING},topic="flights"',
     ),
-    Case(  # Of two exporters of one cluster one was started a moment ago, and sees it go back.
+    Case(  # One of two exporters has just started, and sees the group go back.
         "ConsumerGroupStuck",
         {
             f'kafka_consumergroup_status{{{READS},instance="a"}}': "1x4 5x20",
@@ -223,7 +223,7 @@ CASES: Final = (
         READS,
         "critical",
     ),
-    Case(  # Nobody reads the topic any more.
+    Case(  # No consumer reads the topic any more.
         "ConsumerGroupLostRecords",
         {
             f"kafka_consumer_fetch_manager_records_lead_min{{{READS}}}": "0x4 -7x30",
@@ -244,7 +244,7 @@ CASES: Final = (
         11,
         BILLING,
     ),
-    Case(  # Of two exporters of one cluster one was started a moment ago.
+    Case(  # One of two exporters of a cluster has just started.
         "ConsumerGroupOffsetsExpireSoon",
         {
             f'kafka_consumergroup_offsets_expire_seconds{{{BILLING},instance="a"}}': "600x4 500x20",
@@ -265,7 +265,7 @@ CASES: Final = (
         7,
         EXPORTER,
     ),
-    *(  # One that nobody declares, and one that a Cluster does.
+    *(  # One exporter is declared by no Cluster, the other one is.
         Case("LagExporterGone", {f"barnabas_lag_exporter_up{{{EXPORTER}}}": "1x4 _x30", **declared}, 9, 16, MAIN)
         for declared in ({}, {f"barnabas_cluster_has_lag_exporter{{{RESOURCE}}}": "1x40"})
     ),
@@ -313,7 +313,7 @@ CASES: Final = (
             ("ConsumerGroupNotScaled", "scaling_active", 1, 0, 19, 21),
         )
     ),
-    *(  # The one that acts, and one that stands by, tell the same.
+    *(  # The acting operator and the one that stands by report the same.
         Case("MaintenanceFailed", {f"barnabas_maintenance_last_run_succeeded{{{run}}}": "1x4 0x20"}, 5, 7, NIGHTLY_RUN)
         for run in (f"{OPERATOR},{NIGHTLY_RUN}", f'{OPERATOR},pod="stands-by",{NIGHTLY_RUN}')
     ),
@@ -327,7 +327,7 @@ CASES: Final = (
         18,
         NIGHTLY,
     ),
-    Case(  # It has never succeeded: its schedule is as old as that.
+    Case(  # The schedule is this old, and has never succeeded.
         "MaintenanceNotRun",
         {
             f"barnabas_maintenance_schedule_created_timestamp_seconds{{{OPERATOR},{NIGHTLY}}}": "60x60",

@@ -1,4 +1,4 @@
-"""Each alert fires for what it is about and nothing else, as promtool plays it; and its words name what there is."""
+"""Each alert fires in its own case and in no other, as promtool plays it; its annotations use existing labels."""
 
 import json
 import re
@@ -24,7 +24,7 @@ def firing(alert: str, labels: str, severity: str) -> dict[str, Any]:
 
 
 def play(folder: Path, series: Mapping[str, str], moments: Mapping[str, list[dict[str, Any]]]) -> str:
-    """What promtool objects to: at each moment exactly these alerts fire."""
+    """Play the series with promtool; return its objections if other alerts than these fire at a moment."""
     inputs = [{"series": name, "values": values} for name, values in series.items()]
     asked = [{"expr": FIRING, "eval_time": at, "exp_samples": fires} for at, fires in moments.items()]
     group = {"interval": "1m", "input_series": inputs, "promql_expr_test": asked}
@@ -35,23 +35,23 @@ def play(folder: Path, series: Mapping[str, str], moments: Mapping[str, list[dic
     return "" if done.returncode == 0 else done.stdout + done.stderr
 
 
-def test_prometheus_takes_the_rules() -> None:
+def test_promtool_accepts_the_rules() -> None:
     done = promtool("check", "rules", "--lint=all", "--lint-fatal", str(RULES))
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.alert}-{case.severity}")
-def test_an_alert_is_silent_until_it_has_lasted_and_then_fires_alone(case: Case, tmp_path: Path) -> None:
+def test_an_alert_fires_alone_after_its_waiting_time(case: Case, tmp_path: Path) -> None:
     fires = [firing(case.alert, case.labels, case.severity), *(firing(*other) for other in case.others)]
     assert not play(tmp_path, case.series, {f"{case.silent}m": [], f"{case.fires}m": fires})
 
 
-def test_nothing_fires_where_all_is_well(tmp_path: Path) -> None:
+def test_no_alert_fires_on_a_healthy_cluster(tmp_path: Path) -> None:
     moments: dict[str, list[dict[str, Any]]] = {f"{minute}m": [] for minute in range(0, MINUTES_OF_A_WEEK, 7)}
     assert not play(tmp_path, HEALTHY, moments)
 
 
-def test_nothing_fires_while_brokers_restart_one_by_one(tmp_path: Path) -> None:
+def test_no_alert_fires_while_brokers_restart_one_by_one(tmp_path: Path) -> None:
     assert not play(tmp_path, ROLL, {f"{minute}m": [] for minute in range(30)})
 
 
@@ -61,7 +61,7 @@ def test_every_alert_has_a_case() -> None:
 
 
 @pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: f"{alert['alert']}-{alert['labels']['severity']}")
-def test_an_alert_says_what_is_wrong_what_it_means_and_what_to_do_with_labels_that_it_has(
+def test_an_alert_has_all_annotations_and_uses_only_labels_that_exist(
     alert: dict[str, Any],
 ) -> None:
     said = alert["annotations"]

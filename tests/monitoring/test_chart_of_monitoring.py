@@ -1,4 +1,4 @@
-"""What the chart makes of the alerts and dashboards is what the files say."""
+"""The chart renders the alerts and dashboards as their files have them."""
 
 import json
 from pathlib import Path
@@ -13,7 +13,7 @@ RULES_KIND: Final = "monitoring.coreos.com/v1/PrometheusRule"
 MONITOR_KIND: Final = "monitoring.coreos.com/v1/PodMonitor"
 FILES: Final = CHART / "monitoring"
 CONFIG_MAP_BYTES_MAX: Final = 1 << 20
-"""What the API server takes; all dashboards together stay below it, though each has a ConfigMap of its own."""
+"""The limit of the API server; all dashboards together stay below it, though each has its own ConfigMap."""
 
 
 def rendered(kind: str, *values: str) -> list[dict[str, Any]]:
@@ -30,13 +30,13 @@ def alerts_of(groups: list[dict[str, Any]]) -> list[str]:
     return [rule["alert"] for group in groups for rule in group["rules"] if "alert" in rule]
 
 
-def test_the_rules_are_those_of_the_file() -> None:
+def test_the_rendered_rules_are_those_of_the_file() -> None:
     (rule,) = rendered("PrometheusRule", "prometheusRules.enabled=true", "prometheusRules.labels.release=prometheus")
     assert rule["spec"] == YAML(typ="safe").load(FILES / "rules.yaml")
     assert rule["metadata"]["labels"]["release"] == "prometheus"
 
 
-def test_alerts_that_are_disabled_are_left_out_with_all_their_severities() -> None:
+def test_disabled_alerts_are_left_out_with_all_their_severities() -> None:
     (rule,) = rendered(
         "PrometheusRule", "prometheusRules.enabled=true", "prometheusRules.disabled={KafkaRunningOutOfSpace,BrokerDown}"
     )
@@ -46,7 +46,7 @@ def test_alerts_that_are_disabled_are_left_out_with_all_their_severities() -> No
     assert len(left) == len(every) - 3
 
 
-def test_nothing_is_made_unless_it_is_asked_for() -> None:
+def test_rules_and_dashboards_are_rendered_only_if_enabled() -> None:
     assert not rendered("PrometheusRule")
     assert not [each for each in rendered("ConfigMap") if "grafana_dashboard" in each["metadata"].get("labels", {})]
 
@@ -54,7 +54,7 @@ def test_nothing_is_made_unless_it_is_asked_for() -> None:
 PROTECTED: Final = ("metrics.tlsSecret=web", "metrics.tokenSecret=scraper", "podMonitor.enabled=true")
 
 
-def test_the_operators_metrics_are_protected_where_secrets_are_named() -> None:
+def test_the_operators_metrics_are_protected_if_secrets_are_named() -> None:
     (deployment,), (monitor,) = (rendered(kind, *PROTECTED) for kind in ("Deployment", "PodMonitor"))
     pod = deployment["spec"]["template"]["spec"]
     (container,) = pod["containers"]
@@ -79,14 +79,14 @@ def test_the_operators_metrics_are_protected_where_secrets_are_named() -> None:
     ]
 
 
-def test_the_operators_metrics_are_open_where_no_secret_is_named() -> None:
+def test_the_operators_metrics_are_open_if_no_secret_is_named() -> None:
     (deployment,), (monitor,) = (rendered(kind, "podMonitor.enabled=true") for kind in ("Deployment", "PodMonitor"))
     assert "HTTP_" not in json.dumps(deployment)
     assert "HTTPS" not in json.dumps(deployment)
     assert monitor["spec"]["podMetricsEndpoints"] == [{"port": "http", "path": "/metrics"}]
 
 
-def test_a_token_without_tls_is_refused() -> None:
+def test_a_metrics_token_without_tls_is_refused() -> None:
     done = ask_helm("template", "barnabas", str(CHART), "--set=metrics.tokenSecret=scraper")
     assert done.returncode != 0
     assert (
@@ -94,16 +94,16 @@ def test_a_token_without_tls_is_refused() -> None:
     )
 
 
-def test_a_release_of_before_is_upgraded_with_the_values_that_it_has() -> None:
-    """`helm upgrade --reuse-values` takes no defaults of the new chart: what is new in it is not there at all."""
-    plain = "--set=webhook.enabled=false"  # Its certificate is another one each time.
+def test_an_older_release_is_upgraded_with_its_own_values() -> None:
+    """`helm upgrade --reuse-values` ignores the new chart's defaults, so values that are new in it are missing."""
+    plain = "--set=webhook.enabled=false"  # A new certificate would differ each time.
     assert template(plain, "--set=prometheusRules=null", "--set=dashboards=null", "--set=metrics=null") == template(
         plain
     )
 
 
 @pytest.mark.parametrize("file", sorted((FILES / "dashboards").glob("*.json")), ids=lambda file: file.stem)
-def test_each_dashboard_is_a_config_map_that_the_sidecar_finds(file: Path) -> None:
+def test_each_dashboard_is_rendered_as_a_config_map_with_the_sidecars_label(file: Path) -> None:
     maps = rendered("ConfigMap", "dashboards.enabled=true", "dashboards.annotations.grafana_folder=Kafka")
     (one,) = (each for each in maps if file.name in each["data"])
     assert json.loads(one["data"][file.name]) == json.loads(file.read_text(encoding="utf-8"))
@@ -112,6 +112,6 @@ def test_each_dashboard_is_a_config_map_that_the_sidecar_finds(file: Path) -> No
     assert one["metadata"]["namespace"] == "air"
 
 
-def test_the_dashboards_fit_into_config_maps() -> None:
+def test_all_dashboards_together_fit_into_a_config_map() -> None:
     sizes = [file.stat().st_size for file in (FILES / "dashboards").glob("*.json")]
     assert sum(sizes) < CONFIG_MAP_BYTES_MAX

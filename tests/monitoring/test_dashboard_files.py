@@ -1,4 +1,4 @@
-"""The files of the dashboards are what the code makes, and whole."""
+"""The files of the dashboards match the code, and are complete."""
 
 import re
 import subprocess
@@ -13,24 +13,24 @@ from monitoring.panels_of import DASHBOARDS, read, variables
 ROOT: Final = Path(__file__).parents[2]
 COLUMNS: Final = 24
 GIVEN: Final = {"datasource", "__rate_interval", "__value", "__url_time_range"}
-"""What Grafana knows by itself."""
+"""Variables that Grafana itself defines."""
 
 
-def test_the_files_are_what_the_code_makes(tmp_path: Path) -> None:
+def test_the_dashboard_files_are_those_that_the_code_generates(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-m", "dashboards", str(tmp_path)], cwd=ROOT, check=True, timeout=60)
     made = {file.name: file.read_text(encoding="utf-8") for file in tmp_path.iterdir()}
     kept = {file.name: file.read_text(encoding="utf-8") for file in DASHBOARDS}
-    assert made == kept, "`make dashboards` writes them"
+    assert made == kept, "run `make dashboards`"
 
 
-def test_each_has_an_address_of_its_own() -> None:
+def test_each_dashboard_has_its_own_uid() -> None:
     found = [read(file)["uid"] for file in DASHBOARDS]
     assert found
     assert len(set(found)) == len(found)
 
 
 @pytest.mark.parametrize("file", DASHBOARDS, ids=lambda file: file.stem)
-def test_every_panel_says_what_it_shows_and_has_a_place_of_its_own(file: Path) -> None:
+def test_every_panel_has_a_description_and_its_own_place(file: Path) -> None:
     panels: list[dict[str, Any]] = read(file)["panels"]
     assert len({panel["id"] for panel in panels}) == len(panels)
     taken: set[tuple[int, int]] = set()
@@ -48,7 +48,7 @@ def _span(start: int, size: int) -> range:
 
 
 @pytest.mark.parametrize("file", DASHBOARDS, ids=lambda file: file.stem)
-def test_no_variable_is_used_that_is_not_offered(file: Path) -> None:
+def test_panels_use_only_existing_variables(file: Path) -> None:
     dashboard = read(file)
     offered = {each.name for each in variables(dashboard)} | GIVEN
     used = set(re.findall(r"\$\{?(\w+)", str(dashboard["panels"])))
@@ -56,13 +56,13 @@ def test_no_variable_is_used_that_is_not_offered(file: Path) -> None:
 
 
 @pytest.mark.parametrize("file", DASHBOARDS, ids=lambda file: file.stem)
-def test_every_link_leads_to_a_dashboard(file: Path) -> None:
+def test_every_link_leads_to_an_existing_dashboard(file: Path) -> None:
     addresses = {read(each)["uid"] for each in DASHBOARDS}
     assert set(re.findall(r"/d/([\w-]+)\?", str(read(file)))) <= addresses
 
 
 @pytest.mark.parametrize("file", DASHBOARDS, ids=lambda file: file.stem)
-def test_a_link_keeps_the_data_source_and_the_value_whatever_is_in_it(file: Path) -> None:
+def test_links_pass_on_the_data_source_and_the_encoded_value(file: Path) -> None:
     for link in re.findall(r"/d/[^']*", str(read(file)["panels"])):
         assert link.partition("?")[2].startswith("${datasource:queryparam}&"), link
         assert re.findall(r"\$\{__value[^}]*\}", link) == ["${__value.raw:percentencode}"], link

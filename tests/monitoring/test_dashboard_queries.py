@@ -1,4 +1,4 @@
-"""What queries of the dashboards answer, as promtool computes it, where that is not plain to see."""
+"""Results of the dashboards' less obvious queries, as promtool computes them."""
 
 import json
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ VELOCITY: Final = "kafka_consumergroup_lag_velocity"
 
 
 def query_of(metric: str, name: str = "consumer-lag", panel: str = GROUPS) -> str:
-    """The one about this metric, in that panel of that dashboard."""
+    """Return the query with this metric in that panel of that dashboard."""
     (dashboard,) = (read(file) for file in DASHBOARDS if file.stem == name)
     chosen = {each.name: each.everything for each in variables(dashboard)}
     (found,) = (each.expr for each in asked(dashboard, chosen) if each.panel == panel and metric in each.expr)
@@ -26,7 +26,7 @@ def query_of(metric: str, name: str = "consumer-lag", panel: str = GROUPS) -> st
 
 
 def check(folder: Path, query: str, series: Mapping[str, int], samples: list[dict[str, object]]) -> None:
-    """By promtool: the query gives these samples."""
+    """Check with promtool that the query gives these samples."""
     inputs = [{"series": name, "values": f"{value}"} for name, value in series.items()]
     asked_for = {"expr": query, "eval_time": "0m", "exp_samples": samples}
     file = folder / "query_test.yaml"
@@ -47,7 +47,7 @@ def check(folder: Path, query: str, series: Mapping[str, int], samples: list[dic
     ],
     ids=["a topic that went back hides none that stalls", "one went back", "none is stuck", "two lag exporters"],
 )
-def test_a_group_is_as_its_worst_topic_and_two_exporters_count_once(
+def test_a_group_has_the_state_of_its_worst_topic_and_two_exporters_count_once(
     metric: str, series: Mapping[str, int], expected: int, tmp_path: Path
 ) -> None:
     inputs = {f"{metric}{{{BILLING},{labels}}}": value for labels, value in series.items()}
@@ -55,14 +55,14 @@ def test_a_group_is_as_its_worst_topic_and_two_exporters_count_once(
 
 
 @pytest.mark.parametrize(("lag", "share"), [(0, 0), (3, 300)])
-def test_where_no_lag_is_allowed_each_record_is_as_much_as_is_allowed(lag: int, share: int, tmp_path: Path) -> None:
+def test_the_share_of_a_lag_objective_of_0_is_100_percent_per_record(lag: int, share: int, tmp_path: Path) -> None:
     prefix = "barnabas_consumer_group_"
     query = query_of(f"{prefix}objective_records", "objectives", "Lag as share of what is allowed")
     series = {f"{prefix}lag{{{BILLS}}}": lag, f"{prefix}objective_records{{{BILLS}}}": 0}
     check(tmp_path, query, series, [{"labels": f"{{{NAMED}}}", "value": share}])
 
 
-def test_a_run_with_nothing_to_do_shows_no_progress(tmp_path: Path) -> None:
+def test_a_run_without_records_shows_no_progress(tmp_path: Path) -> None:
     prefix = "barnabas_maintenance_run_records"
     query = query_of(f"{prefix}_expected", "maintenance", "Progress")
     check(tmp_path, query, {f"{prefix}{{{NIGHTLY_RUN}}}": 0, f"{prefix}_expected{{{NIGHTLY_RUN}}}": 0}, [])

@@ -1,4 +1,4 @@
-"""What the guide to dashboards and alerts says to type works."""
+"""The commands and configurations in the guide to dashboards and alerts work."""
 
 import re
 import shutil
@@ -18,7 +18,7 @@ KINDS: Final = ("PodMonitor", "PrometheusRule")
 TEXT: Final = GUIDE.read_text(encoding="utf-8")
 
 
-def test_the_values_for_the_chart_bring_monitor_alerts_and_dashboards() -> None:
+def test_the_guides_chart_values_render_a_monitor_alerts_and_dashboards() -> None:
     served = [f"--api-versions=monitoring.coreos.com/v1/{kind}" for kind in KINDS]
     given = [f"--set={each}" for each in re.findall(r"--set (\S+)", TEXT)]
     text = template(*served, *given)
@@ -26,7 +26,7 @@ def test_the_values_for_the_chart_bring_monitor_alerts_and_dashboards() -> None:
     assert [kinds[kind] for kind in (*KINDS, "ConfigMap")] == [1, 1, len(DASHBOARDS)]
 
 
-def test_prometheus_takes_the_configuration(tmp_path: Path) -> None:
+def test_prometheus_accepts_the_guides_configuration(tmp_path: Path) -> None:
     (config,) = re.findall(r"```yaml\n(rule_files.*?)```", TEXT, re.DOTALL)
     (tmp_path / "prometheus.yaml").write_text(config, encoding="utf-8")
     shutil.copy(RULES, tmp_path)
@@ -34,7 +34,7 @@ def test_prometheus_takes_the_configuration(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_prometheus_takes_the_configuration_with_a_token(tmp_path: Path) -> None:
+def test_prometheus_accepts_the_guides_configuration_with_a_token(tmp_path: Path) -> None:
     (config,) = re.findall(r"```yaml\n# prometheus\.yml\n(scrape_configs.*?)```", TEXT, re.DOTALL)
     (tmp_path / "prometheus.yaml").write_text(config, encoding="utf-8")
     (tmp_path / "ca.pem").write_text(Authority(tmp_path / "pki").certificate, encoding="utf-8")
@@ -43,7 +43,7 @@ def test_prometheus_takes_the_configuration_with_a_token(tmp_path: Path) -> None
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_the_page_prints_what_the_manifest_of_prometheus_scrapes(tmp_path: Path) -> None:
+def test_the_guide_prints_the_scrape_configuration_of_the_prometheus_manifest(tmp_path: Path) -> None:
     (printed,) = re.findall(r"```yaml\n(scrape_configs.*?)```", TEXT, re.DOTALL)
     manifest = YAML(typ="safe").load_all(MANIFEST.read_text(encoding="utf-8"))
     (config,) = (each["data"]["prometheus.yml"] for each in manifest if each["kind"] == "ConfigMap")
@@ -53,7 +53,7 @@ def test_the_page_prints_what_the_manifest_of_prometheus_scrapes(tmp_path: Path)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_every_dashboard_is_there_with_a_picture() -> None:
+def test_the_guide_lists_every_dashboard_with_a_picture() -> None:
     listed = re.findall(r"^\| (Barnabas / [\w ]+) \|", TEXT, re.MULTILINE)
     assert sorted(listed) == sorted(read(file)["title"] for file in DASHBOARDS)
     pictures = set(re.findall(r"\(../pictures/([\w-]+)\.png\)", TEXT))

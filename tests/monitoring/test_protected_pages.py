@@ -1,4 +1,4 @@
-"""Metrics that need a token, of a real broker and a real lag exporter, for curl and for Prometheus."""
+"""Metrics that require a token, of a real broker and a real lag exporter, with curl and Prometheus."""
 
 import subprocess
 import sys
@@ -62,7 +62,7 @@ def curl(pages: Pages, url: str, *options: str) -> str:
     return done.stdout
 
 
-def test_curl_gets_metrics_with_the_token_and_probes_without(pages: Pages) -> None:
+def test_curl_gets_metrics_only_with_the_token_and_probes_without_it(pages: Pages) -> None:
     for address, metric in ((pages.broker, "kafka_server_"), (pages.exporter, "barnabas_lag_exporter_up")):
         bearer = ("--header", f"Authorization: Bearer {TOKEN}")
         assert metric in curl(pages, f"https://{address}/metrics", *bearer)
@@ -72,7 +72,7 @@ def test_curl_gets_metrics_with_the_token_and_probes_without(pages: Pages) -> No
         assert curl(pages, f"http://{address}/metrics", *bearer) == "\n000"
 
 
-def test_prometheus_reads_metrics_with_the_token_alone(pages: Pages, tmp_path: Path) -> None:
+def test_prometheus_scrapes_metrics_only_with_the_token(pages: Pages, tmp_path: Path) -> None:
     targets: list[tuple[str, Labels]] = [(pages.broker, {}), (pages.exporter, {})]
     tls = {"scheme": "https", "tls_config": {"ca_file": str(pages.authority)}}
     jobs = [

@@ -1,4 +1,4 @@
-"""Prometheus reads a broker that has the settings and certificates of a pod, by what the PodMonitor says."""
+"""Prometheus scrapes a broker with the settings and certificates of a pod, configured as the PodMonitor is."""
 
 import datetime as dt
 from collections.abc import Iterator
@@ -37,7 +37,7 @@ CLUSTER: Final = Cluster(
 
 
 class Pod(NamedTuple):
-    """The address of a broker's pages, and the folder with what its pod mounts."""
+    """The address of a broker's pages, and the folder with the files that its pod mounts."""
 
     address: str
     folder: Path
@@ -70,7 +70,7 @@ def pod(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pod]:
 
 
 def access(pod: Pod) -> dict[str, Any]:
-    """Return what Prometheus' operator makes of the PodMonitor, with the files of its Secrets."""
+    """Return the scrape configuration that Prometheus' operator makes of the PodMonitor, with the Secrets' files."""
     spec: Any = pod_monitor(CLUSTER, NOBODY_ELSE)["spec"]
     (endpoint,) = spec["podMetricsEndpoints"]
     tls, credentials = endpoint["tlsConfig"], endpoint["authorization"]["credentials"]
@@ -82,7 +82,7 @@ def access(pod: Pod) -> dict[str, Any]:
     }
 
 
-def test_prometheus_reads_a_pod_as_the_monitor_says(pod: Pod, tmp_path: Path) -> None:
+def test_prometheus_scrapes_a_pod_as_its_pod_monitor_says(pod: Pod, tmp_path: Path) -> None:
     given = access(pod)
     without = {name: value for name, value in given.items() if name != "authorization"}
     jobs = [Job("as it says", [(pod.address, {})], access=given), Job("no token", [(pod.address, {})], access=without)]

@@ -13,7 +13,7 @@ PAY: Final = 'transactional_id="pay"'
 FLIGHTS: Final = 'topic="flights",partition="0"'
 CASES: Final = (
     Case("TransactionOverdue", {f"{OVERDUE}{{{ONE},{PAY}}}": "_x4 30 90+60x20"}, 6, 8, f"{MAIN},{PAY}"),
-    Case(  # Another broker leads the partition since minute 20.
+    Case(  # Another broker has led the partition since minute 20.
         "LastStableOffsetStandsStill",
         {
             f"{STABLE}{{{ONE},{FLIGHTS}}}": "0+5x9 50x10 stale",
@@ -36,10 +36,10 @@ CASES: Final = (
     Case("TransactionMarkerRefused", {f"{REFUSED}{{{ONE},{FENCED}}}": "0x4 1x60"}, 4, 6, f"{ONE},{FENCED}"),
 )
 WELL: Final = {
-    f"{OVERDUE}{{{ONE},{PAY}}}": "5x4 _x9 5 _x600",  # Aborted within seconds, and once more.
+    f"{OVERDUE}{{{ONE},{PAY}}}": "5x4 _x9 5 _x600",  # It was aborted within seconds, twice.
     f"{STABLE}{{{ONE},{FLIGHTS}}}": "0+7x600",
     f"{LAG}{{{ONE},{FLIGHTS}}}": "3x600",
-    # Held back at a scrape now and then.
+    # Records are held back at a scrape now and then.
     f'{STABLE}{{{ONE},topic="bookings",partition="0"}}': f"{'7 stale _x7 ' * 60}",
     f'{LAG}{{{ONE},topic="bookings",partition="0"}}': f"{'1 0x8 ' * 60}",
     f'barnabas_transaction_coordinator_partitions{{{ONE},state="failed"}}': "0x600",

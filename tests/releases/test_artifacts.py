@@ -1,4 +1,4 @@
-"""What lies in `dist/`: layouts, signatures, checksums and bills of materials, and where they are pushed."""
+"""The files in `dist/`: layouts, signatures, checksums and bills of materials, and where they are pushed."""
 
 import base64
 import hashlib
@@ -35,7 +35,7 @@ def blob(layout: Layout, digest: str) -> bytes:
     return found
 
 
-def test_an_archive_holds_the_index_of_all_architectures_under_its_full_name(tmp_path: Path) -> None:
+def test_an_image_archive_has_the_index_of_all_architectures_and_the_full_name(tmp_path: Path) -> None:
     images = {
         name: artifact(Content("config", name.encode()), [Content("layer", b"files")], {})
         for name in ("amd64", "arm64")
@@ -83,7 +83,7 @@ def test_sha256sum_accepts_the_checksums(tmp_path: Path) -> None:
     assert checked.stdout == "a.whl: OK\nb.tgz: OK\n"
 
 
-def test_the_chart_of_a_release_names_its_images() -> None:
+def test_the_chart_of_a_release_names_the_images_of_the_release() -> None:
     values = YAML(typ="safe").load(with_images((ROOT / "helm/barnabas/values.yaml").read_text(), "host/path", "0.2.0"))
     assert values["image"]["repository"] + ":" + values["image"]["tag"] == "host/path/barnabas-operator:0.2.0"
     assert values["brokerImage"] == "host/path/barnabas-broker:0.2.0"
@@ -98,7 +98,7 @@ def test_the_chart_is_an_artifact_that_helm_installs() -> None:
     assert blob(layout, manifest["layers"][0]["digest"]) == b"archive"
 
 
-def test_images_and_signatures_are_pushed_and_plain_http_is_for_this_machine_alone() -> None:
+def test_only_pushes_to_the_local_machine_use_plain_http() -> None:
     broker = publishing.image("localhost:5000/team", "broker", VERSION)
     signed = publishing.signature(broker, "sha256:abc")
     image, signature = publishing.pushes("dist", [broker, signed])
@@ -110,7 +110,7 @@ def test_images_and_signatures_are_pushed_and_plain_http_is_for_this_machine_alo
     assert "--dest-tls-verify=false" not in chart
 
 
-def test_the_architecture_of_a_file_is_that_of_its_elf_header() -> None:
+def test_the_architecture_of_a_file_is_read_from_its_elf_header() -> None:
     own = Path(sys.executable).read_bytes()
     assert machine_of(own) == {"x86_64": "amd64", "aarch64": "arm64"}[platform.machine()]
     assert machine_of(own[:18] + b"\xb7\x00") == "arm64"
@@ -118,7 +118,7 @@ def test_the_architecture_of_a_file_is_that_of_its_elf_header() -> None:
     assert machine_of(b"#!/bin/sh\n" * 3) == ""
 
 
-def test_a_bill_names_the_packages_that_an_image_describes() -> None:
+def test_a_bill_of_materials_names_the_packages_of_an_image() -> None:
     bom = pytest.importorskip("release.bom")
     described = {
         "./var/lib/dpkg/status.d/libc6": b"Package: libc6\nVersion: 2.36-9\nArchitecture: arm64\nDescription: C\n",

@@ -1,4 +1,4 @@
-"""A release that is made, signed and pushed to a registry on this machine, and what its users get from there."""
+"""A release is made, signed and pushed to a local registry, and checked as its users do."""
 
 import base64
 import hashlib

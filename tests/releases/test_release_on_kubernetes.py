@@ -1,4 +1,4 @@
-"""A release as its users get it: the chart from `dist/` runs with the images from `dist/`, and no others are known."""
+"""A release as its users get it: the chart in `dist/` runs with the images in `dist/`, and with no others."""
 
 import os
 import subprocess
@@ -24,7 +24,7 @@ IMAGES: Final = '-o=jsonpath={range .items[*].spec.containers[*]}{.image}{"\\n"}
 
 @pytest.fixture
 def dist(tmp_path: Path) -> Path:
-    """A release of the commit that is checked out."""
+    """A release of the current commit."""
     folder = tmp_path / "dist"
     command = [sys.executable, "-m", "release", str(folder), "--images", *SERVING]
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "tests")}
@@ -35,7 +35,7 @@ def dist(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def kubernetes(tmp_path: Path) -> Iterator[LocalCluster]:
-    """A Kubernetes of its own, without any image of this project."""
+    """A separate Kubernetes without any image of this project."""
     try:
         cluster = LocalCluster.begin(tmp_path / "kubernetes", outlive=False)
     except CannotStart as reason:

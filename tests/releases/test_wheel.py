@@ -1,4 +1,4 @@
-"""The wheel in an environment with nothing else: the package index is all that its users need besides."""
+"""The wheel in an empty environment: its users need nothing else but the package index."""
 
 import os
 import subprocess

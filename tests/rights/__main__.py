@@ -1,6 +1,6 @@
-"""`make proof-acls`: the table of rights at our broker and at Apache Kafka, in one run, cell by cell.
+"""`make proof-acls`: runs the table of rights on our broker and on Apache Kafka, and compares each cell.
 
-With `--write`, our answers become those that tests expect.
+With `--write`, our responses become those that tests expect.
 """
 
 import sys
@@ -17,7 +17,7 @@ from rights.servers import SASL_PLAINTEXT, barnabas, kafka
 
 
 def asked() -> Iterator[Answered]:
-    """The answers of our broker, then of Kafka."""
+    """Yield the responses of our broker, then those of Kafka."""
     every = list(cells())
     names = users(every)
     with tempfile.TemporaryDirectory() as folder:
@@ -30,7 +30,7 @@ def asked() -> Iterator[Answered]:
 
 
 def faults(ours: Answered, theirs: Answered) -> Iterator[str]:
-    """All that no reason stands for."""
+    """Yield all differences without a reason."""
     for (cell, listener), text in ours.texts.items():
         if text != theirs.texts[cell, listener] and cell.ask.title not in DIFFERENCES:
             yield f"{cell} on {listener}: {text}, and of Kafka: {theirs.texts[cell, listener]}"
@@ -41,7 +41,7 @@ def faults(ours: Answered, theirs: Answered) -> Iterator[str]:
 
 
 def main() -> int:
-    """Print what differs; 1 where anything does that no reason stands for."""
+    """Print the differences; return 1 if one has no reason."""
     ours, theirs = asked()
     differing = Counter(key[0].ask.title for key, text in ours.texts.items() if text != theirs.texts[key])
     for title, count in differing.items():

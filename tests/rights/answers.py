@@ -1,4 +1,4 @@
-"""Answers as one line of text: all that is not empty or a default, without what no two servers share."""
+"""Responses as one line of text: all fields that are neither empty nor default, without those that differ by server."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -25,16 +25,16 @@ _OF_A_SERVER: Final = frozenset(
         "rack",
     )
 )
-"""Fields whose values differ from server to server; only whether they are there is compared."""
+"""Fields whose values differ between servers; only their presence is compared."""
 
 
 def text_of(answer: Any, version: int, ids: Mapping[UUID, str]) -> str:
-    """The answer as text; topic ids by their names."""
+    """Return the response as text, with topics' names in place of their ids."""
     return _struct(schema.message(type(answer).__name__).struct, answer, version, ids) or "nothing"
 
 
 def codes_in(value: Any) -> set[int]:
-    """All error codes of an answer."""
+    """Return all error codes in a response."""
     if isinstance(value, list):
         return {code for each in value for code in codes_in(each)}
     if not hasattr(value, "__struct_fields__"):

@@ -1,6 +1,6 @@
-"""The requests that the table of rights is tried with: each with the rights that it needs, and with its fields.
+"""The requests in the table of rights: each with the rights that it needs, and with its fields.
 
-The needs are those of `api_rights`; only what handlers look at by themselves stands here.
+The needs come from `api_rights`; only rights that handlers check by themselves are given here.
 """
 
 import itertools
@@ -22,7 +22,7 @@ SECOND_2020_MS: Final = 1_577_836_800_000
 
 
 class Names(NamedTuple):
-    """The resources that a request is about: all of them are there, or none."""
+    """The resources of a request: either all of them exist, or none does."""
 
     topic: str
     topic_id: UUID
@@ -38,20 +38,20 @@ class Ask(NamedTuple):
     api_key: int
     fields: Callable[[Names, int], Mapping[str, Any]]
     in_handler: tuple[tuple[Right, ...], ...] = ()
-    """What the handler looks at: rights, each with what is enough instead of it."""
+    """The rights that the handler checks, each with rights that suffice instead of it."""
     first_version: int = 0
     last_version: int = LATEST
     kind: Kind | None = None
-    """The type of resource where the table has several."""
+    """The type of resource if the table has several."""
 
     def versions(self) -> list[int]:
-        """The first and the last version with this meaning."""
+        """Return the first and the last version with this meaning."""
         spec = API_SPECS[self.api_key]
         first, last = max(spec.min_version, self.first_version), min(spec.max_version, self.last_version)
         return sorted({first, last})
 
     def needs(self, version: int) -> list[tuple[Right, ...]]:
-        """The rights, each with what is enough instead of it."""
+        """Return the rights, each with rights that suffice instead of it."""
         of_table = (_alternatives(each) for each in API_RIGHTS[self.api_key].needs if self._is_asked(each, version))
         return [*dict.fromkeys(itertools.chain(of_table, self.in_handler))]
 
@@ -59,12 +59,12 @@ class Ask(NamedTuple):
         return need.first_version <= version <= need.last_version and self.kind in (None, need.resource_type)
 
     def request(self, names: Names, version: int) -> Any:
-        """The request as the codec takes it."""
+        """Return the request in the codec's types."""
         return filled(message_class(f"{API_SPECS[self.api_key].name}Request"), self.fields(names, version))
 
 
 def filled(kind: type[Any], values: Mapping[str, Any]) -> Any:
-    """A message or struct from plain values; nested ones are mappings, and what is left out has its default."""
+    """Return a message or struct from plain values; nested ones are mappings, and missing fields have defaults."""
     made = kind()
     inner = {each.__name__: each for each in vars(kind).values() if isinstance(each, type)}
     for name, value in values.items():
@@ -239,7 +239,7 @@ def _create_acls(names: Names, _: int) -> Mapping[str, Any]:
 
 
 def _configs(kind: int, name: str, config: str = "", value: str = "") -> Callable[[Names, int], Mapping[str, Any]]:
-    """A request about the configs of one resource; with a config it alters it."""
+    """Return a request about the configs of one resource; with a config it alters the config."""
 
     def fields(names: Names, _: int) -> Mapping[str, Any]:
         resource: dict[str, Any] = {"resource_type": kind, "resource_name": getattr(names, name, name)}
@@ -377,4 +377,4 @@ ASKS: Final = (
     Ask("DescribeTopicPartitions", 75, lambda names, _: {"topics": [{"name": names.topic}]}, (_DESCRIBE_T,)),
     Ask("DescribeTopicPartitions of all", 75, lambda *_: {"topics": []}, (_DESCRIBE_T,)),
 )
-"""Those of connections are missing, since they need no right: ApiVersions, SaslHandshake and SaslAuthenticate."""
+"""The requests, without ApiVersions, SaslHandshake and SaslAuthenticate, which need no right."""

@@ -1,4 +1,4 @@
-"""The cells of the table: a request in one version, without one right, about resources that are there or are not."""
+"""The cells of the table: a request in one version, without one right, about existing or missing resources."""
 
 from collections.abc import Iterator
 from enum import Enum
@@ -23,7 +23,7 @@ class Way(Enum):
 
 
 class Grants(NamedTuple):
-    """What the ACLs of one user allow on the resources of the table. A denial goes with all other rights."""
+    """The ACLs of one user for the resources of the table. A denial comes with all other rights."""
 
     allowed: frozenset[Right] = frozenset()
     denied: frozenset[Right] = frozenset()
@@ -41,13 +41,13 @@ class Cell(NamedTuple):
 
     @property
     def title(self) -> str:
-        """The request and the right that is missing."""
+        """Return the name of the request and the missing right."""
         right = "" if self.missing is None else f" {self.missing[0].name} {self.missing[1].name}"
         return f"{self.ask.title}, {self.way.value}{right}"
 
     @property
     def place(self) -> str:
-        """The version, and whether the resources are there."""
+        """Return the version, and whether the resources exist."""
         return f"v{self.version} {THERE if self.is_there else ABSENT}"
 
     def __str__(self) -> str:
@@ -55,7 +55,7 @@ class Cell(NamedTuple):
 
 
 def cells() -> Iterator[Cell]:
-    """All cells. Those with all rights come last, since they change what they ask for."""
+    """Yield all cells. Those with all rights come last, since they change resources."""
     found = [each for ask in ASKS for version in ask.versions() for each in _of_ask(ask, version)]
     yield from sorted(found, key=lambda each: each.way is Way.ALL)
 
@@ -74,18 +74,18 @@ def _of_ask(ask: Ask, version: int) -> Iterator[Cell]:
 
 
 def names(*, is_there: bool, topic_id: UUID) -> Names:
-    """The resources that requests are about."""
+    """Return the names of the resources in requests."""
     end = THERE if is_there else ABSENT
     return Names(f"topic-{end}", topic_id if is_there else NO_TOPIC, f"group-{end}", f"id-{end}", f"user-{end}")
 
 
 def users(of: list[Cell]) -> dict[Grants, str]:
-    """The name of a user for each set of rights."""
+    """Return the name of a user for each set of rights."""
     return {grants: f"user{number}" for number, grants in enumerate(dict.fromkeys(each.grants for each in of))}
 
 
 def resource_names(kind: ResourceType) -> list[str]:
-    """The names that an allowance is about."""
+    """Return the names of resources in an allowing ACL."""
     if kind is ResourceType.CLUSTER:
         return ["kafka-cluster"]
     which = {

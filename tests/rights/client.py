@@ -1,4 +1,4 @@
-"""A connection of one user, over SASL_PLAINTEXT or SASL_SSL: requests by our codec, answers by the same definitions."""
+"""A connection of one user over SASL_PLAINTEXT or SASL_SSL; requests and responses use our codec's definitions."""
 
 import socket
 import ssl
@@ -35,7 +35,7 @@ class Client:
         self._socket.close()
 
     def ask(self, request: Any, version: int) -> Any:
-        """The answer to a request."""
+        """Return the response to a request."""
         self._socket.sendall(encode_request(request, version, 1, "rights"))
         (size,) = struct.unpack(">i", self._exactly(4))
         name = type(request).__name__.replace("Request", "Response")

@@ -1,4 +1,4 @@
-"""What our broker answers, as text, and where Apache Kafka answers otherwise."""
+"""The expected responses of our broker as text, and the differences from Apache Kafka's."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -16,13 +16,13 @@ DIFFERENCES: Final[Mapping[str, str]] = {
     "DeleteTopics": "Kafka says 3 of an absent topic to a user who may describe it",
     "OffsetDelete": "Kafka looks for the group before it refuses topics: 69 for an absent one",
 }
-"""The requests that are answered otherwise, and how; docs/decisions/rights-beside-kafka.md says why."""
+"""The requests with other responses than Kafka's; docs/decisions/rights-beside-kafka.md gives the reasons."""
 BY_ID: Final = frozenset(("Produce", "Produce in a transaction", "Fetch", "Metadata by id", "DeleteTopics by id"))
-"""Requests that ask for a topic by its id, which is no secret: an id that nobody has is answered so, as in Kafka."""
+"""Requests with a topic's id, which is no secret: for an unknown id the response says so, as in Kafka."""
 
 
 def lines_of(texts: Mapping[tuple[Cell, str], str], listener: str) -> Iterator[str]:
-    """The lines of the file: a request without a right, the answer, and the versions and resources that have it."""
+    """Yield the lines of the file: a request without a right, the response, and its versions and resources."""
     places: dict[tuple[str, str], list[str]] = {}
     for (cell, of_listener), text in texts.items():
         if of_listener == listener and cell.way is not Way.ALL:
@@ -32,7 +32,7 @@ def lines_of(texts: Mapping[tuple[Cell, str], str], listener: str) -> Iterator[s
 
 
 def leaks(texts: Mapping[tuple[Cell, str], str]) -> list[str]:
-    """The cells of users with no right at all whose answers show whether something is there."""
+    """Return the cells of users without any right whose responses show whether a resource exists."""
     return [
         f"{cell} on {listener}: {text}"
         for (cell, listener), text in texts.items()

@@ -1,4 +1,4 @@
-"""Sends all cells to one broker, and finds what was answered and whether anything has changed."""
+"""Sends all cells to one broker, and collects the responses and the changes."""
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
@@ -16,16 +16,16 @@ LISTENERS: Final = (SASL_PLAINTEXT, SASL_SSL)
 
 
 class Answered(NamedTuple):
-    """What one broker has answered."""
+    """The responses of one broker."""
 
     texts: dict[tuple[Cell, str], str]
-    """The answers by cell and listener; those to users with all rights say only whether anything was refused."""
+    """The responses by cell and listener; for users with all rights only whether anything was refused."""
     changes: list[str]
-    """The difference that the refused requests have made."""
+    """The changes that the refused requests have made."""
 
 
 def answered(server: Server, cells: list[Cell], users: Mapping[Grants, str], listeners: Iterable[str]) -> Answered:
-    """Send what lacks a right first, then look whether anything has changed, then send the rest."""
+    """Send the requests without a right first, then check for changes, then send the rest."""
     topic_id = prepare(server, users)
     lacking = [each for each in cells if each.way is not Way.ALL]
     before = state(server)

@@ -1,4 +1,4 @@
-"""The brokers that are asked, ours and Apache Kafka's: the same listeners, users, ACLs and resources."""
+"""The brokers under test, ours and Apache Kafka's: both have the same listeners, users, ACLs and resources."""
 
 import socket
 import ssl
@@ -29,14 +29,14 @@ GROUPS_OF_ACLS: Final = 100
 
 
 class Server(NamedTuple):
-    """A running broker, and how users come in."""
+    """A running broker with the addresses for users."""
 
     process: ServerProcess
     ports: Mapping[str, int]
     tls: ssl.SSLContext
 
     def client(self, user: str, listener: str = SASL_PLAINTEXT) -> Client:
-        """A connection of a user."""
+        """Return a connection of a user."""
         return Client(self.ports[listener], user, self.tls if listener == SASL_SSL else None)
 
 
@@ -70,7 +70,7 @@ def _ports() -> dict[str, int]:
 
 @contextmanager
 def barnabas(folder: Path, users: Iterable[str]) -> Iterator[Server]:
-    """Our broker."""
+    """Run our broker."""
     folder.mkdir()
     ports = _ports()
     settings, tls = _settings(folder, users, ports)
@@ -84,7 +84,7 @@ def barnabas(folder: Path, users: Iterable[str]) -> Iterator[Server]:
 
 @contextmanager
 def kafka(folder: Path, users: Iterable[str]) -> Iterator[Server]:
-    """Apache Kafka, broker and controller in one."""
+    """Run Apache Kafka, broker and controller in one."""
     folder.mkdir()
     ports = _ports()
     settings, tls = _settings(folder, users, ports)
@@ -118,7 +118,7 @@ def _is_open(port: int) -> bool:
 
 
 def prepare(server: Server, users: Mapping[Grants, str]) -> UUID:
-    """Make the resources that are there, and the users' ACLs; return the id of the topic."""
+    """Make the resources that should exist, and the users' ACLs; return the id of the topic."""
     there = names(is_there=True, topic_id=NO_TOPIC)
     with server.client(ADMIN) as admin:
         topic = {"name": there.topic, "num_partitions": 1, "replication_factor": 1}
@@ -175,7 +175,7 @@ def _acl(user: str, kind: ResourceType, name: str, operation: AclOperation, perm
 
 
 def state(server: Server) -> list[str]:
-    """All that a refused request could have changed, as the administrator sees it."""
+    """Return all that a refused request could have changed, as the administrator sees it."""
     there = names(is_there=True, topic_id=NO_TOPIC)
     everything = {"resource_type_filter": 1, "pattern_type_filter": 1, "operation": 1, "permission_type": 1}
     offsets = {"name": there.topic, "partitions": [{"timestamp": -1}, {"timestamp": -2}]}

@@ -1,4 +1,4 @@
-"""Each request without each right, at a running broker: the answers are those that stood beside Apache Kafka's."""
+"""Each request without each right, to a running broker: responses match those stored beside Apache Kafka's."""
 
 from pathlib import Path
 
@@ -12,11 +12,11 @@ from rights.servers import SASL_PLAINTEXT, barnabas
 OF_CONNECTIONS = {17, 18, 36}
 
 
-def test_each_api_is_asked_for_without_its_rights() -> None:
+def test_each_api_with_rights_is_requested_without_them() -> None:
     assert {ask.api_key for ask in ASKS} == API_RIGHTS.keys() - OF_CONNECTIONS
 
 
-def test_requests_without_a_right_are_answered_alike_and_change_nothing(tmp_path: Path) -> None:
+def test_requests_without_a_right_get_the_stored_responses_and_change_nothing(tmp_path: Path) -> None:
     every = list(cells())
     names = users(every)
     with barnabas(tmp_path / "broker", names.values()) as server:

@@ -1,6 +1,6 @@
-"""`python -m simulation`: seed after seed, on all processors; prints what no correct cluster shows, and how to replay.
+"""`python -m simulation`: runs seeds on all processors; prints impossible observations, and how to replay them.
 
-The same seed tells the same story only with the same order of hashes, so the process starts itself anew with one.
+A seed has the same story only with the same order of hashes, so the process starts itself again with a fixed one.
 """
 
 import argparse
@@ -71,7 +71,7 @@ def _parse_arguments() -> argparse.Namespace:
 
 
 def _outcomes(seeds: "range | list[int]", options: argparse.Namespace) -> Iterator[Outcome]:
-    gc.freeze()  # What is imported stays, and is not looked through after each seed.
+    gc.freeze()  # Imported modules stay, so they are not collected after each seed.
     workload = options.workload if options.mutant is None else MUTANTS[options.mutant].workload
     one = partial(run_one, workload=workload, mutant=options.mutant, set_up_only=options.set_up_only)
     workers = options.workers
@@ -83,7 +83,7 @@ def _outcomes(seeds: "range | list[int]", options: argparse.Namespace) -> Iterat
 
 
 def run_one(seed: int, *, workload: str, mutant: str | None, set_up_only: bool) -> Outcome:
-    """Run one seed, with a mistake put in, with only the set-up that shows it, or without either."""
+    """Run one seed with a planted mistake, with only the set-up that shows it, or without either."""
     one = WORKLOADS[workload]
     if mutant is None:
         return one(seed)
@@ -92,7 +92,7 @@ def run_one(seed: int, *, workload: str, mutant: str | None, set_up_only: bool) 
 
 
 def is_failed(outcome: Outcome, mutant: str | None) -> bool:
-    """True if the run shows something wrong; with a mistake put in, if it shows what that leads to."""
+    """True if the run shows a violation; with a planted mistake, if it shows that mistake's consequence."""
     if mutant is None:
         return bool(outcome.violations)
     return any(re.search(MUTANTS[mutant].shown_by, each) for each in outcome.violations)

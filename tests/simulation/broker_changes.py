@@ -25,7 +25,7 @@ CONTRADICTION_SHARE: Final = 0.2
 LOOKS_MAX: Final = 100
 LOOK_S: Final = 0.1
 IN_SEEDS: Final = 11, (4, 5, 8, 10)
-"""The remainders of such seeds. Seeds that show known mistakes have others, because settings change a seed's story."""
+"""The remainders of seeds with changes. Seeds for known mistakes have others, because changes alter a seed's story."""
 
 VALUES: Final = {
     "leader.replication.throttled.rate": ("100000", "200000"),
@@ -38,7 +38,7 @@ VALUES: Final = {
     "message.max.bytes": ("1000000", "2000000"),
     "replica.alter.log.dirs.io.max.bytes.per.second": ("15000", "40000"),
 }
-"""The values that are set; with none of them does a broker lose what it has acknowledged."""
+"""The values that are set; none of them makes a broker lose acknowledged records."""
 VALUES_OF_ALL: Final = {MIN_ISR: ("2", "3")}
 """The values that are for all brokers only. They are set from the beginning, and never removed."""
 OF_LOGS: Final = {
@@ -113,7 +113,7 @@ class BrokerChanges:
     async def _alter(self, setting: Setting, value: str | None) -> None:
         asked = self._some_broker()
         self._cluster.note(f"alter {setting.name}={value} of broker {setting.owner or 'all'} by {asked.name}")
-        self._may_be(setting).add(value)  # Also where nobody waits for the answer any more.
+        self._may_be(setting).add(value)  # It counts even if the response is lost.
         try:
             code = await self._ask(asked, setting.owner, [(setting.name, value)])
         except Failed:

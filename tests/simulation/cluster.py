@@ -171,11 +171,11 @@ class SimulatedBroker:
         self.disk.process_ends()
         self._were_clean = self._marked_clean()
         self.host = self.node = self.helper = None
-        if self._knows_of_lost_pages:  # The next incarnation could not know; that a machine runs on is all that it has.
+        if self._knows_of_lost_pages:  # The next incarnation cannot know of the loss.
             self._knows_of_lost_pages = False
             self.boot_id += " and another"
         if self.wanted:
-            nobody = contextvars.Context()  # The process that ends runs nothing any more.
+            nobody = contextvars.Context()  # The ending process must not run it.
             self.cluster.loop.call_later(RESTART_S, self._start_again, context=nobody)
 
     def _start_again(self) -> None:

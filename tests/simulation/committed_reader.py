@@ -1,4 +1,4 @@
-"""A consumer of committed records: it takes what a Fetch brings, without the records of aborted transactions."""
+"""A consumer of committed records: it reads what a Fetch returns, without the records of aborted transactions."""
 
 import asyncio
 from collections.abc import Callable
@@ -18,7 +18,7 @@ LATEST: Final = -1
 
 
 class Place(NamedTuple):
-    """Where a record is."""
+    """The place of a record."""
 
     topic: str
     partition: int
@@ -26,12 +26,12 @@ class Place(NamedTuple):
 
 
 class CommittedReader:
-    """Reads one partition; `position` is where it reads on."""
+    """Reads one partition; `position` is the next offset."""
 
     def __init__(self, client: Client, topic: str, partition: int) -> None:
         self.position = 0
         self.is_at_end = False
-        """True if nothing was committed behind `position`, and no transaction was open, at the last look."""
+        """True if at the last look no committed record was after `position`, and no transaction was open."""
         self._client = client
         self._topic = topic
         self._partition = partition
@@ -40,7 +40,7 @@ class CommittedReader:
     async def watch(
         self, saw: Callable[[Place, str], object], is_stable_until: Callable[[str, int, int], object]
     ) -> None:
-        """Read on and on, and look where the last stable offset is, until this is cancelled."""
+        """Read and request the last stable offset repeatedly, until this is cancelled."""
         while True:
             with suppress(Failed):
                 for place, value in await self.poll():
@@ -49,13 +49,13 @@ class CommittedReader:
             await asyncio.sleep(self._client.random.uniform(0.05, 0.4))
 
     async def poll(self) -> list[tuple[Place, str]]:
-        """One Fetch: what it brought. Raises Failed."""
+        """Fetch once, and return the records. Raises Failed."""
         found = await self._ask_leader(FETCH, self._fetch_request())
         self.is_at_end = self.position == found.last_stable_offset == found.high_watermark
         return self._take(bytes(found.records or b""), list(found.aborted_transactions or ()))
 
     async def last_stable_offset(self) -> int:
-        """Return where a consumer of committed records finds the end. Raises Failed."""
+        """Return the end of the partition for a consumer of committed records. Raises Failed."""
         kind = message_class("ListOffsetsRequest")
         topic = kind.ListOffsetsTopic
         wanted = topic.ListOffsetsPartition(partition_index=self._partition, current_leader_epoch=-1, timestamp=LATEST)

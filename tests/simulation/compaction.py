@@ -1,4 +1,4 @@
-"""Compacted topics: writers of keys, an administrator who changes settings, and what has to be left of it all."""
+"""Compacted topics: writers of keys, an administrator who changes settings, and checks of the remaining records."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -24,12 +24,12 @@ from simulation.topic_changes import ALTER_CONFIGS, CREATE_TOPICS, PRODUCE, SET,
 
 KEYED: Final = "keyed"
 WILD: Final = "wild"
-"""Elects whoever lives, so that logs are cut where they were compacted: records may go, but replicas have to agree."""
+"""A topic with unclean elections, which truncate compacted logs: records may be lost, but replicas must agree."""
 COMPACTED: Final = KEYED, WILD, OFFSETS_TOPIC
 CLEANED_OFTEN: Final = {
     "cleanup.policy": "compact",
     "min.cleanable.dirty.ratio": "0.01",
-    "internal.segment.bytes": "300",  # A round makes many new segments, one after the other.
+    "internal.segment.bytes": "300",  # A round then makes many new segments.
 }
 CONFIGS: Final = {
     KEYED: CLEANED_OFTEN,
@@ -37,9 +37,9 @@ CONFIGS: Final = {
 }
 ACKS: Final = {KEYED: -1, WILD: 1}
 KEYS: Final = 4
-"""As many are in use at a time."""
+"""The number of keys in use at a time."""
 VALUES_EACH: Final = 6
-"""Of a key, on average; then it is left as it is, for the end to look at."""
+"""The average number of values of a key; after these the key is left for the check at the end."""
 TOMBSTONE_SHARE: Final = 0.2
 ALTERED: Final = {
     "cleanup.policy": ("compact", "compact,delete"),
@@ -47,19 +47,19 @@ ALTERED: Final = {
     "min.cleanable.dirty.ratio": ("0.01", "0.5"),
     "internal.segment.bytes": ("300", "600"),
 }
-"""What the administrator sets while everything goes on."""
+"""The settings that the administrator changes while clients work."""
 CLEANER_SETTINGS: Final = {"log.cleaner.backoff.ms": "300"}
 
 
 class Latest(NamedTuple):
-    """What a log has of a key: None for a tombstone."""
+    """The last value of a key in a log, None for a tombstone."""
 
     offset: int
     value: bytes | None
 
 
 def latest_by_key(partition: Partition) -> dict[bytes, Latest]:
-    """What a consumer of the whole log keeps, tombstones too."""
+    """Return what a consumer of the whole log keeps, tombstones too."""
     found: dict[bytes, Latest] = {}
     for segment in partition.log.segments:
         data = segment.file.read_at(0, segment.size_bytes)
@@ -74,20 +74,20 @@ def latest_by_key(partition: Partition) -> dict[bytes, Latest]:
 
 
 class Written:
-    """One key, which one writer writes, one value after the other."""
+    """One key, to which one writer writes one value after the other."""
 
     def __init__(self) -> None:
         self.sent: dict[int, bytes | None] = {}
         self.acknowledged: tuple[int, int] | None = None
-        """The number of the last that was, and its offset."""
+        """The number of the last acknowledged value, and its offset."""
         self.in_doubt: set[int] = set()
 
     def why_wrong(self, latest: Latest | None) -> str | None:
-        """None where a log may have this at last."""
+        """Return why a log may not end with this value of the key, or None if it may."""
         if self.acknowledged is None:
             return None
         number, offset = self.acknowledged
-        late = {each for each in self.in_doubt if each < number}  # They may have come after the last.
+        late = {each for each in self.in_doubt if each < number}  # They may arrive after the last one.
         possible = late | {each for each in self.sent if each >= number}
         if latest is None:
             is_deleted = any(self.sent[each] is None for each in possible)
@@ -100,7 +100,7 @@ class Written:
 
 
 class Compaction:
-    """Of two topics, beside `__consumer_offsets`, which is compacted too."""
+    """The compaction of two topics, beside `__consumer_offsets`, which is compacted, too."""
 
     def __init__(
         self, cluster: SimulatedCluster, history: History, make_client: Callable[[str], Client], random: Random
@@ -115,13 +115,13 @@ class Compaction:
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
-        """Until `stop`."""
+        """Write and alter until `stop`."""
         spawn = self._cluster.loop.spawn
         self._tasks = [spawn(self._admin.host, self._administer())]
         self._tasks += [spawn(client.host, self._write(client, topic)) for topic, client in self._writers.items()]
 
     def stop(self) -> None:
-        """Nothing is written or altered any more."""
+        """Stop all writers and the administrator."""
         for task in self._tasks:
             task.cancel()
 
@@ -161,7 +161,7 @@ class Compaction:
                 await self._write_one(client, topic_name)
 
     def _topic(self, name: str) -> tuple[UUID, int] | None:
-        """Its id and its leader, as some broker has them."""
+        """Return the topic's id and leader, as some broker knows them."""
         for broker in self._cluster.brokers:
             document = broker.node.image.topics.get(name) if broker.node is not None else None
             if document is not None and document.partitions[0].leader >= 0:
@@ -169,7 +169,7 @@ class Compaction:
         return None
 
     async def _write_one(self, client: Client, topic_name: str) -> None:
-        """One record to one key. Raises Failed."""
+        """Write one record with one key. Raises Failed."""
         topic = self._topic(topic_name)
         if topic is None:
             return
@@ -187,7 +187,7 @@ class Compaction:
             written.in_doubt.discard(number)
 
     def check_at_the_end(self) -> None:
-        """Each replica has of each key what was acknowledged last, or what came after it."""
+        """Check that each replica has the last acknowledged value of each key, or a later one."""
         if self._history.is_told_lost(KEYED, 0):
             return
         for broker in self._cluster.brokers:

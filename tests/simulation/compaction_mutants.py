@@ -1,4 +1,4 @@
-"""Known mistakes of compaction where logs are cut, each put in by a patch."""
+"""Known mistakes of compaction in truncated logs, each planted by a patch."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -15,7 +15,7 @@ from simulation.set_ups import maps_keys_until_a_truncation
 
 @contextmanager
 def keeps_what_is_left_of_a_compacted_log_that_was_cut() -> Iterator[None]:
-    """As Kafka does: without the values that were removed for those that are cut now."""
+    """A truncated log keeps the rest as in Kafka: without values removed for newer ones that are now truncated."""
 
     def mistaken(log: Log, offset: int) -> None:
         if offset >= log.log_end_offset:
@@ -31,7 +31,7 @@ def keeps_what_is_left_of_a_compacted_log_that_was_cut() -> Iterator[None]:
 
 @contextmanager
 def forgets_a_round_of_compaction_that_a_crash_ended() -> Iterator[None]:
-    """What it removed is missed only once the log is cut."""
+    """A round that a crash ended is forgotten; the removed values are missed only once the log is truncated."""
     load = log_loader._load
 
     def mistaken(*arguments: Any) -> Log:
@@ -45,7 +45,7 @@ def forgets_a_round_of_compaction_that_a_crash_ended() -> Iterator[None]:
 
 @contextmanager
 def goes_on_with_a_round_after_a_truncation() -> Iterator[None]:
-    """It removes values for newer ones that are cut by now."""
+    """The round goes on, and removes values for newer ones that have been truncated."""
     check = LogCleaner._check_unchanged
 
     def mistaken(self: LogCleaner, dirty: DirtyLog, group: Sequence[Segment]) -> None:

@@ -1,4 +1,4 @@
-"""One group whose members come and go: five consumers, and what holds when all is mended."""
+"""One group whose five members join and leave, and checks when all faults are healed."""
 
 import asyncio
 from collections.abc import Callable
@@ -14,17 +14,17 @@ from simulation.history import History
 GROUP_ID: Final = "members"
 SETTLE_S_MAX: Final = 60.0
 LEADERLESS: Final = float("inf")
-"""In place of the end of a partition: nobody can tell."""
+"""The end of a partition without a leader, which nobody knows."""
 
 
 class Habit(NamedTuple):
-    """What becomes of a consumer, again and again."""
+    """The behaviour of a consumer over its incarnations."""
 
     name: str
     life_s: float
-    """On average, before it ends."""
+    """The average life before it ends."""
     leaves: bool = True
-    """Whether it says so."""
+    """True if it leaves the group at its end."""
     instance_id: str | None = None
 
 
@@ -38,7 +38,7 @@ HABITS: Final = (
 
 
 class Lives:
-    """A consumer over its lives: each ends by leaving, or by a crash of which nobody is told."""
+    """A consumer over its incarnations: each ends by leaving the group, or by a silent crash."""
 
     def __init__(
         self,
@@ -52,11 +52,11 @@ class Lives:
         self._settles = asyncio.Event()
 
     def settle(self) -> None:
-        """The life it has, or the next one, is the last."""
+        """Make the current incarnation, or the next one, the last."""
         self._settles.set()
 
     async def run(self) -> None:
-        """Until it is cancelled, in a task of no machine."""
+        """Run until this is cancelled, in a task of no machine."""
         while True:
             client = self._make_client()
             random = client.random
@@ -74,14 +74,14 @@ class Lives:
             await self._until(random.expovariate(1))
 
     async def _until(self, seconds: float) -> None:
-        """So long, or until it is to settle."""
+        """Wait this long, or until it is to settle."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._settles.wait()
 
 
 class ConsumerGroup:
-    """All of them, on one topic."""
+    """All consumers of the group, on one topic."""
 
     def __init__(
         self,
@@ -108,13 +108,13 @@ class ConsumerGroup:
         return Member(client, self._history, self._topic, self._partitions, instance_id)
 
     def start(self) -> None:
-        """All of them."""
+        """Start all consumers."""
         self._tasks = [asyncio.get_running_loop().create_task(each.run()) for each in self._lives]
 
     async def settle(self) -> None:
-        """Once nothing fails and nobody goes: in bounded time everything is owned, and read, and committed.
+        """Wait, without faults and departures, until every partition has an owner and is read and committed.
 
-        Where every replica lacks committed records that takes somebody who accepts the loss meanwhile.
+        If every replica lacks committed records, that needs an administrator who accepts the loss meanwhile.
         """
         for each in self._lives:
             each.settle()
@@ -132,7 +132,7 @@ class ConsumerGroup:
             return f"generation {self._history.generation} has the owners {owners}"
         for partition in range(self._partitions):
             committed, end = self._history.committed_offset(partition), self._end_offset(partition)
-            is_behind = max(0, committed) < end  # Where there is nothing to read, nobody commits.
+            is_behind = max(0, committed) < end  # An empty partition gets no commits.
             if is_behind and (end == LEADERLESS or self._history.is_accountable(partition)):
                 return f"{committed} of {end} is committed for {partition}"
         return None
@@ -143,7 +143,7 @@ class ConsumerGroup:
         return max(ends, default=LEADERLESS)
 
     async def check_at_the_end(self) -> None:
-        """What was committed is there, and what was acknowledged has been read."""
+        """Check that committed offsets are kept, and that acknowledged records have been read."""
         partitions = list(range(self._partitions))
         looker = self._member(self._make_client("look"), None)
         for _ in range(100):

@@ -1,6 +1,6 @@
-"""Consumes, transforms and produces: what it reads it writes to another topic, with the offset, in one transaction.
+"""A program that copies records to another topic, with their offset, in one transaction.
 
-Two of them have the same transactional id and group: each that begins fences the other one, which then is a zombie.
+Two of them have the same transactional id and group: each one that starts fences the other, which is then a zombie.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ COMMITS_SHARE: Final = 0.8
 
 
 class Copier:
-    """From partition 0 of `source` to partition 0 of `target`."""
+    """Copies partition 0 of `source` to partition 0 of `target`."""
 
     def __init__(self, client: Client, source: str, target: str) -> None:
         self._client = client
@@ -26,13 +26,13 @@ class Copier:
         self._lane = TransactionalClient(client, ID, ID)
 
     async def run(self) -> None:
-        """Until it is cancelled."""
+        """Copy until this is cancelled."""
         while True:
             await self.copy(is_last=False)
             await asyncio.sleep(self._client.random.uniform(0.5, 3))
 
     async def copy(self, *, is_last: bool) -> int:
-        """Copy until another one has the id, or `is_last` and all is copied; return what is committed."""
+        """Copy until another copier has the id, or `is_last` and all is copied; return the committed offset."""
         with suppress(Lost):
             await self._lane.init()
             reader = await self._reader_where_committed()
@@ -41,7 +41,7 @@ class Copier:
         return await self._lane.committed_offset(self._source)
 
     async def last_stable_offset(self) -> int:
-        """Return where the source ends."""
+        """Return the last stable offset of the source."""
         reader = CommittedReader(self._client, self._source, 0)
         while True:
             with suppress(Failed):

@@ -1,4 +1,4 @@
-"""What goes wrong, by chance: one thing after the other, often while the one before still is."""
+"""Random faults, one after the other, often while an earlier one lasts."""
 
 import asyncio
 from collections.abc import Callable
@@ -14,11 +14,11 @@ from simulation.loop import Host
 
 BETWEEN_S: Final = 1.0
 STRANDED: Final = 8
-"""How often a leader is left alone, where `_kill` is done four times."""
+"""The weight of leaders that are left alone; that of `_kill` is four."""
 
 
 class Faults:
-    """`topic` is the one whose replicas are moved about; `stranded` the one whose leaders are left alone, if any."""
+    """`topic` is the one whose replicas are moved; `stranded` the one whose leaders are left alone, if any."""
 
     def __init__(
         self, cluster: SimulatedCluster, random: Random, topic: str, *, stranded: str | None, sets_clocks: bool = True
@@ -30,12 +30,12 @@ class Faults:
         self._sets_clocks = sets_clocks
         self._is_over = False
         self._lost_power = False
-        """Since the cluster was last healthy: only one replica at a time may lose what it had not synced."""
+        """True if power was lost since the cluster was last healthy: only one replica may lose unsynced records."""
         self._broke_disks = False
-        """Since then, too: those are not trusted to have everything, so no other one may lose anything."""
+        """True if disks failed since then: such replicas are not trusted, so no other one may lose records."""
 
     async def run(self, seconds: float) -> None:
-        """Break things for so long."""
+        """Cause faults for this time."""
         end_s = self._cluster.loop.time() + seconds
         kinds = (
             [self._kill] * 4
@@ -61,11 +61,11 @@ class Faults:
         self._is_over = True
 
     def _later(self, seconds: float, action: Callable[[], object]) -> None:
-        """Unless all is mended before."""
+        """Call it later, unless all faults are healed before."""
         self._cluster.loop.call_later(seconds, lambda: None if self._is_over else action())
 
     def _some_broker(self) -> SimulatedBroker:
-        """Rather a leader than anybody."""
+        """Return a broker, preferably a leader."""
         leaders = [state.leader for state in self._cluster.states().values() if state.leader > 0]
         if leaders and self._random.random() < 0.5:
             return self._cluster.brokers[self._random.choice(leaders) - 1]
@@ -82,7 +82,7 @@ class Faults:
         self._later(self._random.expovariate(1), lambda: self._start(broker))
 
     def _kill_who_a_returning_one_follows(self) -> None:
-        """A broker comes back after a while, and just then the others go one after the other."""
+        """Start a stopped broker after a while, and at that moment kill the others one after the other."""
         returning, *others = self._random.sample(self._cluster.brokers, 3)
         self._cluster.note(f"{returning.name} comes back while {', '.join(each.name for each in others)} go")
         if self._random.random() < 0.5:
@@ -106,7 +106,7 @@ class Faults:
             self._cut_power(broker)
 
     def _lose_power_after_a_start(self) -> None:
-        """What a start takes away, or cuts off, may come back."""
+        """Cut the power after a start: what the start removed or truncated may return."""
         broker = self._some_broker()
         self._cluster.note(f"stop {broker.name}, and cut its power when it has just started again")
         broker.stop()
@@ -122,7 +122,7 @@ class Faults:
         self._later(after_s + self._random.expovariate(1), partial(self._start, broker))
 
     def _fail_sync(self) -> None:
-        """One sync fails, the next passes; a while later the power goes, perhaps; then nobody else may lose any."""
+        """Let one sync fail and the next succeed; perhaps cut the power later, then no other replica may lose any."""
         if self._lost_power or self._broke_disks:
             return
         broker = self._some_broker()
@@ -139,7 +139,7 @@ class Faults:
         broker.lose_power()
 
     def _lose_power_with_few_in_sync(self) -> None:
-        """One of the last two in sync loses its power, then the other goes: the first to come back lacks records."""
+        """Cut the power of one of the last two in-sync replicas, then stop the other: the first one lacks records."""
         states = [state for key, state in self._cluster.states().items() if key[0] == self._topic]
         if not states or self._lost_power:
             return
@@ -172,7 +172,7 @@ class Faults:
         self._later(seconds, lambda: host.resume() if host.is_paused else None)
 
     def _strand(self) -> None:
-        """A leader goes on without its followers, as the only one in sync; then they go on without it."""
+        """Leave a leader alone as the only in-sync replica; then let the others go on without it."""
         state = self._cluster.states().get((self._stranded or "", 0))
         if state is None or state.leader < 0 or self._cluster.network.cut:
             return
@@ -184,7 +184,7 @@ class Faults:
         self._later(0.05, partial(self._depose_once_alone, leader, leader.host, ways))
 
     def _depose_once_alone(self, leader: SimulatedBroker, host: Host | None, ways: set[tuple[str, str]]) -> None:
-        """Once it has what nobody else has, and compacts."""
+        """Depose the leader once it has records that no other replica has, and compacts."""
         state = self._cluster.states().get((self._stranded or "", 0))
         if state is not None and state.leader == leader.broker_id and leader.host is host:
             is_alone = state.isr == (leader.broker_id,)
@@ -228,7 +228,7 @@ class Faults:
         self._later(self._random.expovariate(1), lambda: setattr(network, "slowness", 1.0))
 
     def _set_clock(self) -> None:
-        """On one machine it is that of all."""
+        """Set the clock; on one machine it is the clock of all brokers."""
         broker = self._random.choice(self._cluster.brokers)
         by_s = self._random.choice([0.5, 5, 600]) * self._random.choice([1, -1])
         self._cluster.note(f"the clock of {broker.name} is set by {by_s} s")
@@ -241,7 +241,7 @@ class Faults:
         self._later(self._random.expovariate(0.7), lambda: setattr(broker.disk, "is_full", False))
 
     def _break_disk(self) -> None:
-        """Reads and writes fail, appends in their midst; when the disk is back it may have lost what was not synced."""
+        """Let reads and writes fail, and appends be torn; when the disk works again it may have lost unsynced bytes."""
         broker = self._some_broker()
         if self._lost_power or broker.disk.is_broken:
             return
@@ -254,9 +254,9 @@ class Faults:
         self._later(seconds, partial(self._mend_disk, broker, broker.host, loses))
 
     def _mend_disk(self, broker: SimulatedBroker, host: Host | None, loses: bool) -> None:
-        """A process that did not see it fail cannot go on with what is lost: its machine starts anew.
+        """Repair a disk; a process that did not see it fail cannot continue with lost bytes, so its machine restarts.
 
-        So does that of one which saw it and dies: it may not have said so yet (see docs/decisions/who-leads.md).
+        So does that of a process that saw it and dies: it may not have reported it (see docs/decisions/who-leads.md).
         """
         if not broker.disk.is_broken:
             return

@@ -1,4 +1,4 @@
-"""What the members of one group were told, and whether it can be true: who owns what, and how far it has read."""
+"""The responses to the members of one group, and checks whether they are possible: owners and committed offsets."""
 
 from typing import NamedTuple
 
@@ -14,18 +14,18 @@ class Membership(NamedTuple):
 
     @property
     def owner(self) -> str:
-        """Who owns its partitions."""
+        """Return the owner of its partitions."""
         return self.instance_id or self.member_id
 
 
 class GroupHistory:
-    """Of one group that reads one topic; violations go where all others do. A `Seen` of its members' readers."""
+    """The history of one group that reads one topic. It is a `Seen` of its members' readers."""
 
     def __init__(self, group_id: str, topic: str, history: History) -> None:
         self.group_id = group_id
         self.topic = topic
         self.generation = -1
-        """The highest in which anybody was assigned anything."""
+        """The highest generation with an assignment."""
         self._history = history
         self._owners: dict[tuple[int, int], str] = {}
         self._instances: dict[str, str] = {}
@@ -34,24 +34,24 @@ class GroupHistory:
         self._read: dict[int, set[int]] = {}
 
     def violation(self, what: str) -> None:
-        """Something that must not be."""
+        """Note a violation."""
         self._history.violation(f"group {self.group_id}: {what}")
 
     def is_told_lost(self, topic: str, partition: int) -> bool:
-        """Whether that was told of a partition."""
+        """True if a loss was accepted for the partition."""
         return self._history.is_told_lost(topic, partition)
 
     def is_accountable(self, partition: int) -> bool:
-        """Whether what was read of it and committed for it has to be there: no loss was accepted."""
+        """True if records and commits of the partition must be kept: no loss was accepted."""
         return not (self.is_told_lost(self.topic, partition) or self._history.offsets_are_told_lost)
 
     def read(self, topic: str, partition: int, offset: int, value: bytes) -> None:
-        """A member saw it."""
+        """Note that a member read a record."""
         self._history.read(topic, partition, offset, value)
         self._read.setdefault(partition, set()).add(offset)
 
     def assigned(self, member: Membership, partitions: list[int]) -> None:
-        """A SyncGroup was answered: nobody else has these partitions in this generation."""
+        """Note an assignment: no other member may have these partitions in this generation."""
         self.generation = max(self.generation, member.generation)
         if member.instance_id is not None:
             self._instances[member.instance_id] = member.member_id
@@ -61,36 +61,36 @@ class GroupHistory:
                 self.violation(f"{owner} and {member.owner} both own {partition} in generation {member.generation}")
 
     def owners(self) -> dict[int, str]:
-        """Who owns each partition in the last generation."""
+        """Return the owner of each partition in the last generation."""
         return {
             partition: owner for (generation, partition), owner in self._owners.items() if generation == self.generation
         }
 
     def is_stale(self, member: Membership) -> bool:
-        """Whether what it commits from now on has to be refused."""
+        """True if later commits of the member must be refused."""
         if member.generation < self.generation:
             return True
         return member.instance_id is not None and self._instances.get(member.instance_id) != member.member_id
 
     def commit_accepted(self, member: Membership, *, was_stale: bool) -> None:
-        """A member's commit was; `was_stale` before it was sent. (Heartbeats are blindly answered while it loads.)"""
+        """Note an accepted commit; `was_stale` is from before it was sent. (Heartbeats succeed while groups load.)"""
         if was_stale:
             self.violation(f"a commit of {member} is accepted, in generation {self.generation}")
 
     def committed(self, partition: int, offset: int) -> None:
-        """Somebody was told so."""
+        """Note that a commit was acknowledged."""
         self._committed[partition] = max(self.committed_offset(partition), offset)
 
     def in_doubt(self, partition: int, offset: int) -> None:
-        """A commit without an answer: it may come to the coordinator late, after others."""
+        """Note a commit without a response: it may reach the coordinator late, after others."""
         self._doubtful.setdefault(partition, set()).add(offset)
 
     def committed_offset(self, partition: int) -> int:
-        """The highest that anybody knows of, or -1."""
+        """Return the highest offset that is known to be committed, or -1."""
         return self._committed.get(partition, -1)
 
     def fetched(self, partition: int, found: int, at_least: int) -> None:
-        """An OffsetFetch was answered; `at_least` was committed before it was sent."""
+        """Note a response to OffsetFetch; `at_least` was committed before the request."""
         if found >= at_least:
             self.committed(partition, found)
             return
@@ -99,7 +99,7 @@ class GroupHistory:
         self._committed[partition] = found
 
     def check_all_read(self, partition: int) -> None:
-        """At the end every record that a producer was told of has been seen by some member, but for lost ones."""
+        """Check at the end that some member has read every acknowledged record, except lost ones."""
         missed = self._history.acknowledged_offsets(self.topic, partition) - self._read.get(partition, set())
         if missed and not self.is_told_lost(self.topic, partition):
             self.violation(f"nobody read {len(missed)} of {self.topic}-{partition}, as {min(missed)}")

@@ -1,4 +1,4 @@
-"""Consumers of a group in bytes: they join, are assigned partitions, read, commit, stall, leave."""
+"""Consumers of a group at the protocol level: they join, get partitions, read, commit, stall, leave."""
 
 import asyncio
 from collections.abc import Sequence
@@ -28,15 +28,15 @@ JOIN_AGAIN: Final = {ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, REBALANCE_IN_PROGRES
 NOBODY_ANY_MORE: Final = {UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID}
 
 STALL_SHARE: Final = 0.01
-"""Of the turns of a member: it stands still for longer than its session, and goes on as if nothing had been."""
+"""The share of turns in which a member stalls for longer than its session, and then continues as before."""
 
 
 class JoinAgain(Exception):
-    """The generation is over for this member."""
+    """The error that the generation is over for this member."""
 
 
 class Member:
-    """One life of a consumer of `topic`, which has so many partitions."""
+    """One incarnation of a consumer of `topic`, which has this many partitions."""
 
     def __init__(
         self, client: Client, group: GroupHistory, topic: str, partitions: int, instance_id: str | None
@@ -52,7 +52,7 @@ class Member:
         self._committed: dict[int, int] = {}
 
     async def run(self) -> None:
-        """Until it is cancelled."""
+        """Run until this is cancelled."""
         while True:
             with suppress(Failed, JoinAgain):
                 previous = self._member
@@ -64,7 +64,7 @@ class Member:
             await self._client.pause()
 
     async def leave(self) -> None:
-        """Tell the coordinator; who does not is removed when its session ends. Raises Failed."""
+        """Leave the group; a member that does not is removed when its session ends. Raises Failed."""
         request = message_class("LeaveGroupRequest")
         member = request.MemberIdentity(
             member_id=self._member.member_id, group_instance_id=self._instance_id, reason="enough"
@@ -73,7 +73,7 @@ class Member:
             await self._ask(LEAVE_GROUP, request(group_id=self._group.group_id, members=[member]))
 
     async def _ask(self, api: tuple[int, int], request: Any) -> Any:
-        """From the coordinator. Raises Failed, also where it is another one by now, and JoinAgain."""
+        """Return the coordinator's response. Raises Failed, also if the coordinator has changed, and JoinAgain."""
         try:
             self._coordinator = self._coordinator or await self._find()
             response = await self._client.ask(self._coordinator, api, request)
@@ -103,7 +103,7 @@ class Member:
         return f"b{response.node_id}"
 
     async def _join(self) -> None:
-        """Be a member of the next generation, with what it assigns."""
+        """Join the next generation, and take its assignment."""
         joined = await self._ask(JOIN_GROUP, self._join_request())
         self._member = Membership(joined.generation_id, joined.member_id, self._instance_id)
         if joined.error_code == MEMBER_ID_REQUIRED:
@@ -150,13 +150,13 @@ class Member:
         }
 
     async def _begin(self) -> None:
-        """Where whoever had it before has stopped. Raises Failed."""
+        """Start at the offsets that the former owners committed. Raises Failed."""
         found = await self.committed_offsets(list(self._readers))
         for partition, reader in self._readers.items():
             reader.offset = self._committed[partition] = max(found[partition], 0)
 
     async def committed_offsets(self, partitions: Sequence[int]) -> dict[int, int]:
-        """As the coordinator has them: nothing that was acknowledged is gone. Raises Failed."""
+        """Return the coordinator's offsets; check that no acknowledged commit is lost. Raises Failed."""
         if not partitions:
             return {}
         at_least = {partition: self._group.committed_offset(partition) for partition in partitions}
@@ -170,7 +170,7 @@ class Member:
         return found
 
     async def _turn(self) -> None:
-        """Read a little, say that it lives, commit. Raises JoinAgain."""
+        """Read a little, send a heartbeat, commit. Raises JoinAgain."""
         random = self._client.random
         stalls = random.random() < STALL_SHARE
         await asyncio.sleep(random.uniform(1, 6) if stalls else random.uniform(0.05, 0.3))
@@ -198,7 +198,7 @@ class Member:
             raise
 
     async def _commit(self) -> None:
-        """How far it has read. Raises Failed, JoinAgain."""
+        """Commit the positions. Raises Failed, JoinAgain."""
         news = {
             partition: reader.offset
             for partition, reader in self._readers.items()
@@ -211,7 +211,7 @@ class Member:
                 self._group.committed(partition, offset)
 
     async def _commit_late(self, previous: Membership) -> None:
-        """A commit of the generation before, as a slow network brings it: it has to be refused."""
+        """Send a commit of the previous generation, as a slow network would: it must be refused."""
         present = self._member
         if previous.generation in (-1, present.generation) or self._client.random.random() < 0.7:
             return
@@ -248,11 +248,11 @@ class Member:
 
 
 def _commit_error(response: Any) -> int:
-    """The first that is one."""
+    """Return the first error code."""
     codes = [int(each.error_code) for each in response.topics[0].partitions]
     return next((code for code in codes if code != NONE), NONE)
 
 
 def _assign(member_ids: Sequence[str], partitions: int) -> dict[str, bytes]:
-    """Partition by partition to the next member; an assignment is a byte a partition."""
+    """Give the partitions to the members in turn; an assignment is one byte per partition."""
     return {each: bytes(range(index, partitions, len(member_ids))) for index, each in enumerate(member_ids)}

@@ -1,4 +1,4 @@
-"""Faults at the moment when a known mistake matters. Without the mistake they do no harm."""
+"""Faults at the moment at which a known mistake matters. Without the mistake they do no harm."""
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
@@ -24,9 +24,9 @@ OFF_S: Final = 1.0
 def loses_power_in_a_truncation(
     in_order: Callable[[list[Segment]], list[Segment]] = lambda above: above[::-1],
 ) -> Iterator[None]:
-    """Once, when the first of several segments is gone for good. `in_order` has them by offset; it says how they go.
+    """Cut the power once, when the first of several segments is deleted. `in_order` returns them in order of deletion.
 
-    At least two of them count as synced: there the next start looks for no hole.
+    At least two of them must count as synced: then the next start does not check for holes.
     """
     discard_above, is_done = Log.discard_above, False
 
@@ -48,7 +48,7 @@ def loses_power_in_a_truncation(
 
 
 def _lose_power_now(broker: SimulatedBroker) -> None:
-    """In the midst of a turn, in which nothing more gets to the disk; it is the last one."""
+    """Cut the power in the middle of a turn, in which nothing else gets to the disk; it is the last turn."""
     broker.cluster.note(f"set up: {broker.name} loses power in a truncation")
     broker.disk.is_broken = True
     later = partial(broker.cluster.loop.call_later, context=Context())
@@ -68,7 +68,7 @@ def _power_on(broker: SimulatedBroker) -> None:
 
 @contextmanager
 def maps_keys_until_a_truncation() -> Iterator[None]:
-    """Where a leader is alone its helper is slow: it is deposed, and its log is cut, in the round."""
+    """Slow down the helper of a leader that is alone, so that it is deposed and its log truncated during the round."""
     request = SimulatedHelper.request
 
     async def slow(self: SimulatedHelper, asked: Request) -> Response:
@@ -90,7 +90,7 @@ def maps_keys_until_a_truncation() -> Iterator[None]:
 
 
 def _log_of_one_alone(brokers: Sequence[SimulatedBroker], helper: SimulatedHelper, asked: MapKeys) -> Log | None:
-    """Of the topic whose leaders are left alone, if the map is to have keys of records that no other replica has."""
+    """Return the log of the topic with stranded leaders, if the map is to have keys that no other replica has."""
     found = {
         broker.helper: partition.log
         for broker in brokers
@@ -104,7 +104,7 @@ def _log_of_one_alone(brokers: Sequence[SimulatedBroker], helper: SimulatedHelpe
 
 @contextmanager
 def _known_brokers() -> Iterator[list[SimulatedBroker]]:
-    """Of the cluster that is made in it."""
+    """Yield the list of brokers of the cluster that is made in the context."""
     make = SimulatedBroker.__init__
     brokers: list[SimulatedBroker] = []
 

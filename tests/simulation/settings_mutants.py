@@ -1,4 +1,4 @@
-"""Known mistakes with brokers' settings, each put in by a patch."""
+"""Known mistakes with brokers' settings, each planted by a patch."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,14 +14,14 @@ from barnabas_core.config.broker_config import BrokerConfig
 
 @contextmanager
 def goes_by_the_settings_it_started_with() -> Iterator[None]:
-    """What is altered later is stored, and in force after the next start."""
+    """A changed setting is stored, but is used only after the next start."""
     with patch.object(Node, "_configs_changed", lambda *_: None):
         yield
 
 
 @contextmanager
 def starts_with_the_settings_of_its_file() -> Iterator[None]:
-    """What was altered before is in force again once something else is altered."""
+    """Earlier changes are used only once another setting is changed after a start."""
     over, configs_changed = DynamicSettings.over, Node._configs_changed
     altered: WeakSet[DynamicSettings] = WeakSet()
 
@@ -39,6 +39,6 @@ def starts_with_the_settings_of_its_file() -> Iterator[None]:
 
 @contextmanager
 def takes_settings_that_contradict() -> Iterator[None]:
-    """Each setting is looked at by itself."""
+    """Each setting is checked by itself, so contradictions are accepted."""
     with patch.object(alter_configs, "_check_min_isr", lambda *_: None):
         yield

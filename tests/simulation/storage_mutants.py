@@ -1,4 +1,4 @@
-"""Known mistakes about what a power cut leaves, each put in by a patch."""
+"""Known mistakes about the state after a power cut, each planted by a patch."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,7 +17,7 @@ from simulation.set_ups import loses_power_in_a_truncation
 
 @contextmanager
 def takes_a_failed_sync_for_a_full_disk() -> Iterator[None]:
-    """It tries again, and the next sync passes."""
+    """A failed sync is retried, and the next one succeeds without the lost bytes."""
     storage_error = errors.storage_error
 
     def mistaken(log_dir: str, path: str, error: OSError | InvalidBatch) -> StorageError:
@@ -29,7 +29,7 @@ def takes_a_failed_sync_for_a_full_disk() -> Iterator[None]:
 
 @contextmanager
 def swaps_a_copy_that_is_not_synced() -> Iterator[None]:
-    """Only the file that takes the appends is, though others have been rolled."""
+    """Only the active segment of a copy is synced, though others have been rolled."""
     swap = ReplicaMove.swap
 
     def sync_active(self: ReplicaMove) -> None:
@@ -45,7 +45,7 @@ def swaps_a_copy_that_is_not_synced() -> Iterator[None]:
 
 @contextmanager
 def writes_epochs_without_a_sync() -> Iterator[None]:
-    """The name is on the disk, what it names is not; and what is lost so is not looked for in the batches."""
+    """The file's name is synced, its content is not; and lost epochs are not rebuilt from the batches."""
 
     def save(self: LeaderEpochs, entries: list[EpochStart], _: int) -> None:
         self._files.write_atomically(self._path, encode_epochs(entries), sync=False)
@@ -57,7 +57,7 @@ def writes_epochs_without_a_sync() -> Iterator[None]:
 
 @contextmanager
 def lets_a_clean_mark_come_back() -> Iterator[None]:
-    """It is removed without a sync, and whose it is nobody asks."""
+    """The mark of a clean shutdown is removed without a sync, and its owner is not checked."""
 
     def mistaken(self: LogDir, _: LastIncarnation) -> int | None:
         found = [each for each in self._files.scan(self.path) if each.name == ".kafka_cleanshutdown"]
@@ -70,13 +70,13 @@ def lets_a_clean_mark_come_back() -> Iterator[None]:
 
 @contextmanager
 def drops_the_lowest_segment_first() -> Iterator[None]:
-    """A truncation that is cut short leaves a hole."""
+    """A truncation that is interrupted leaves a hole."""
     with loses_power_in_a_truncation(lambda above: above):
         yield
 
 
 @contextmanager
 def forgives_holes() -> Iterator[None]:
-    """A segment has lost its end with the power, and the next start takes the one behind it for the log's."""
+    """A segment has lost its end in a power cut, and the next start accepts the segment after it."""
     with patch.object(log_loader, "_follows", lambda *_: True):
         yield

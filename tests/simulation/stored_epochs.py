@@ -1,4 +1,4 @@
-"""What the store was told of partitions: nobody writes over what somebody else has decided in between."""
+"""Checks of writes to the store: no broker may overwrite what another one decided in between."""
 
 from collections.abc import Iterator
 
@@ -10,10 +10,10 @@ TOPICS = (topic_key(""), "partitions/")
 
 
 class StoredEpochs:
-    """Each change of a partition raises its partition epoch, and none takes its leader epoch back.
+    """Checks that each change of a partition raises its partition epoch, and none lowers its leader epoch.
 
-    A part counts from when the topic's head names it: whoever wrote it before, and came too late to name it, may
-    decide the same anew.
+    A part counts once the topic's head names it: a broker that wrote it before, and did not get to name it, may
+    decide the same again.
     """
 
     def __init__(self, store: StoreState) -> None:
@@ -22,7 +22,7 @@ class StoredEpochs:
         self._known: dict[str, TopicDocument | TopicPartDocument] = {}
 
     def written_over(self) -> Iterator[str]:
-        """The partitions whose state was written over, since the last look."""
+        """Yield the partitions whose state was overwritten since the last look."""
         news, self._seen = self._store.changes[self._seen :], len(self._store.changes)
         for change in news:
             if change.key.startswith(TOPICS):
@@ -35,7 +35,7 @@ class StoredEpochs:
                         yield from _differences(before, after)
 
     def _is_named(self, key: str, document: TopicDocument | TopicPartDocument) -> bool:
-        """By the head that was there before; the head itself always is."""
+        """True if the previous head names the document; the head itself always counts."""
         head = self._known.get(topic_key(document.name))
         parts = head.parts if isinstance(head, TopicDocument) else ()
         return isinstance(document, TopicDocument) or key in (topic_part_key(document.name, part) for part in parts)
@@ -54,7 +54,7 @@ def _differences(
 
 
 def _count(document: TopicDocument | TopicPartDocument) -> int:
-    """With those that have gone to documents of their own, where a topic was split."""
+    """Return the number of partitions, with those in documents of their own if the topic was split."""
     parts = document.parts if isinstance(document, TopicDocument) else ()
     return len(document.partitions) + sum(part.count for part in parts)
 

@@ -1,4 +1,4 @@
-"""A log that begins anew is the old one or the new one, never both: the power may go at each moment."""
+"""A log that is truncated completely and starts at another offset is the old or the new one after any power cut."""
 
 from random import Random
 from uuid import UUID
@@ -26,8 +26,8 @@ END, START = 9, 12
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_a_power_cut_leaves_the_log_as_it_was_or_as_it_begins_anew(seed: int) -> None:
-    """A follower's log ends before its leader's begins, for somebody has deleted records."""
+def test_a_power_cut_during_a_full_truncation_leaves_the_old_or_the_new_log(seed: int) -> None:
+    """A follower's log ends before its leader's log starts, since records were deleted there."""
     disk, logs = filled()
     truncate_fully_and_start_at(logs.logs[FLIGHTS], START, 0)
     assert after_a_power_cut(disk, seed).log_end_offset in (END, START)
@@ -35,10 +35,10 @@ def test_a_power_cut_leaves_the_log_as_it_was_or_as_it_begins_anew(seed: int) ->
 
 @pytest.mark.parametrize("is_start_known", [False, True])
 @pytest.mark.parametrize("seed", range(20))
-def test_a_log_that_begins_anew_within_a_segment_does_not_come_back_beside_that(
+def test_a_compacted_log_truncated_within_a_segment_has_no_old_records_beside_new_ones(
     seed: int, is_start_known: bool
 ) -> None:
-    """A compacted log of which records were deleted, cut by an unclean election."""
+    """Records of a compacted log were deleted, and an unclean election truncates it."""
     disk, logs = filled()
     log = compacted(logs, start_offset=3)
     if is_start_known:
@@ -52,8 +52,8 @@ def test_a_log_that_begins_anew_within_a_segment_does_not_come_back_beside_that(
 
 @pytest.mark.parametrize("start_offset", [0, 3])
 @pytest.mark.parametrize("seed", range(20))
-def test_what_a_log_has_dropped_does_not_come_back_once_it_takes_records_again(seed: int, start_offset: int) -> None:
-    """It lacks the values that compaction has removed, and no checkpoint tells that any more."""
+def test_dropped_records_do_not_return_after_new_appends(seed: int, start_offset: int) -> None:
+    """The log lacks the values that compaction has removed, and no checkpoint shows that any more."""
     disk, logs = filled()
     log = compacted(logs, start_offset)
     logs.checkpoint(lambda _: END)
@@ -67,8 +67,8 @@ def test_what_a_log_has_dropped_does_not_come_back_once_it_takes_records_again(s
 
 @pytest.mark.parametrize("begins_anew", [False, True])
 @pytest.mark.parametrize("seed", range(20))
-def test_what_is_cut_does_not_come_back_after_a_clean_shutdown(seed: int, begins_anew: bool) -> None:
-    """The broker stops before the truncation is complete, and then the power goes. The next start looks for nothing."""
+def test_truncated_records_do_not_return_after_a_clean_shutdown(seed: int, begins_anew: bool) -> None:
+    """The broker stops before the truncation is complete, and then the power fails. The next start checks nothing."""
     disk, logs = filled()
     logs.truncated.on_added = lambda _: None
     log = compacted(logs, start_offset=0) if begins_anew else logs.logs[FLIGHTS]
@@ -82,10 +82,8 @@ def test_what_is_cut_does_not_come_back_after_a_clean_shutdown(seed: int, begins
 
 @pytest.mark.parametrize("is_torn", [False, True])
 @pytest.mark.parametrize("seed", range(20))
-def test_what_a_process_has_cut_that_was_killed_does_not_come_back_after_a_clean_shutdown_of_the_next(
-    seed: int, is_torn: bool
-) -> None:
-    """By a truncation, or as a start cuts what a power cut has torn."""
+def test_records_truncated_by_a_killed_process_do_not_return_after_a_clean_shutdown(seed: int, is_torn: bool) -> None:
+    """They were removed by a truncation, or by a start that found a torn batch."""
     disk, logs = filled()
     log = logs.logs[FLIGHTS]
     logs.truncated.on_added = lambda _: None
@@ -96,7 +94,7 @@ def test_what_a_process_has_cut_that_was_killed_does_not_come_back_after_a_clean
         started(disk)
     else:
         append(log, epoch=1)
-        log.segments.active.file.sync()  # As the kernel may do by itself.
+        log.segments.active.file.sync()  # The kernel may do this by itself.
         truncate_to(log, END)
     disk.process_ends()
     started(disk).shutdown(lambda _: 3)
@@ -108,10 +106,10 @@ def test_what_a_process_has_cut_that_was_killed_does_not_come_back_after_a_clean
 @pytest.mark.parametrize("closes", [False, True])
 @pytest.mark.parametrize("crashes", [False, True])
 @pytest.mark.parametrize("seed", range(20))
-def test_what_is_cut_just_at_the_recovery_point_does_not_come_back_before_the_records_of_a_new_segment(
+def test_records_truncated_at_the_recovery_point_do_not_return_before_a_new_segment(
     seed: int, crashes: bool, closes: bool
 ) -> None:
-    """The segment that was cut ends at the recovery point, so nothing that is not synced seems to be left in it."""
+    """The truncated segment ends at the recovery point, so it seems to have nothing that is not synced."""
     disk, logs = filled()
     logs.shutdown(lambda _: 3)
     logs = started(disk)
@@ -135,14 +133,14 @@ def test_what_is_cut_just_at_the_recovery_point_does_not_come_back_before_the_re
 
 
 class Killed(BaseException):
-    """The process is, here."""
+    """The process is killed at this point."""
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_a_log_that_has_lost_its_files_when_the_process_was_killed_does_not_get_them_back(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It was to begin anew, and had no new file yet."""
+    """A full truncation was interrupted before the log had a new file."""
     disk, logs = filled()
 
     def kill(*_: object, **__: object) -> None:
@@ -161,7 +159,7 @@ def test_a_log_that_has_lost_its_files_when_the_process_was_killed_does_not_get_
 
 
 def filled() -> tuple[SimulatedDisk, LogManager]:
-    """A log with records of epoch 1, all on the disk."""
+    """Make a log with synced records of epoch 1."""
     disk = SimulatedDisk(lambda: 0)
     disk.make_dir("/logs")
     logs = started(disk)

@@ -1,4 +1,4 @@
-"""Every known mistake can still be put in: a change of the code that it replaces shows here, and not in hours."""
+"""Every known mistake can still be planted: a change of the code that it replaces is noticed here within seconds."""
 
 import inspect
 from collections.abc import Callable
@@ -17,7 +17,7 @@ APPLY: dict[str, Callable[[], AbstractContextManager[None]]] = {
 
 
 def does_not_fit(original: Any, new: Any) -> str:
-    """Return why a call of the original would not reach the new function; empty where it would, or nobody can say."""
+    """Return why a call of the original would not reach the new function, or "" if it would or this is unknown."""
     if not inspect.isfunction(original) or not inspect.isfunction(new):
         return ""
     parameters = inspect.signature(original).parameters.values()
@@ -31,7 +31,9 @@ def does_not_fit(original: Any, new: Any) -> str:
 
 
 @pytest.mark.parametrize("name", APPLY)
-def test_a_mistake_takes_what_the_code_that_it_replaces_is_given(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_mistake_accepts_the_arguments_of_the_code_that_it_replaces(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     enter, wrong = mock._patch.__enter__, list[str]()
 
     def looking(patch: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What a checkpoint promises of a disk that has lost power."""
+"""The check that a disk keeps the offsets which its checkpoint promises after a power cut."""
 
 from random import Random
 
@@ -25,8 +25,10 @@ SYNCED_UP_TO = 3
         pytest.param(1, 2, True, id="it took as many records as were cut"),
     ],
 )
-def test_what_comes_behind_a_cut_counts_as_synced(cut_to: int, appended: int, is_broken: bool) -> None:
-    """The next start would take it for that, and it is gone with the power."""
+def test_records_appended_after_a_truncation_count_as_synced_until_the_checkpoint_is_lowered(
+    cut_to: int, appended: int, is_broken: bool
+) -> None:
+    """The next start would take them for synced, although the power cut has removed them."""
     disk, sizes = SimulatedDisk(lambda: 0), []
     disk.make_dir("/logs/t-0")
     file = disk.open_file(SEGMENT)
@@ -47,7 +49,7 @@ def test_what_comes_behind_a_cut_counts_as_synced(cut_to: int, appended: int, is
 
 
 class _KeepsNothing(Random):
-    """Nothing is left of what was not synced."""
+    """Power cuts leave nothing that was not synced."""
 
     def random(self) -> float:
         return 1.0

@@ -1,4 +1,4 @@
-"""F30-F49: whole clusters on simulated time keep their promises, and known mistakes do not go unseen."""
+"""F30-F49: whole clusters keep their promises in simulated time, and known mistakes are found."""
 
 import re
 from itertools import chain
@@ -13,7 +13,7 @@ from simulation.run import Outcome
 
 REPLICATION = sorted(name for name, each in MUTANTS.items() if each.workload == "replication")
 SEEDS = size((range(2), range(2, 4)), (range(12), range(12, 24), range(24, 36), range(73, 74), range(116, 117)))
-"""In the soak those from which mistakes are looked for are among them. It runs ten thousand besides."""
+"""The soak also has the seeds from which mistakes are looked for, and runs ten thousand others elsewhere."""
 
 MUTANTS_TRIED = size(
     [
@@ -24,10 +24,10 @@ MUTANTS_TRIED = size(
     ],
     sorted(MUTANTS),
 )
-"""One each of replication, storage, truncation and transactions shows that the simulation finds any."""
+"""A mistake each of replication, storage, truncation and transactions shows that the simulation can fail."""
 
 MUTANT_SEEDS = 150
-"""Within so many seeds every mistake shows; the first one that shows it is enough, and mostly it is where we begin."""
+"""Every mistake shows within this many seeds; one that shows it is enough, and mostly it is the first."""
 
 
 @pytest.mark.slow
@@ -40,7 +40,7 @@ def test_clusters_keep_their_promises(seeds: range) -> None:
     assert f"{len(seeds)} seeds" in done.stdout
 
 
-def test_a_seed_tells_the_same_story_each_time() -> None:
+def test_a_seed_gives_the_same_story_each_time() -> None:
     first, second = (simulate("--seed", "3", "--story") for _ in range(2))
     assert first.returncode == second.returncode == 0
     assert len(first.stdout) > 200
@@ -48,10 +48,10 @@ def test_a_seed_tells_the_same_story_each_time() -> None:
 
 
 @pytest.mark.soak(only=True)
-def test_every_mistake_is_looked_for_from_a_seed_that_passes_without_it() -> None:
-    """Else it would not be the mistake that shows."""
+def test_mistakes_are_looked_for_from_seeds_that_pass_without_them() -> None:
+    """If a seed failed without the mistake, its failure would not show that the mistake was found."""
     assert set(SOONEST_SEEDS) == set(MUTANTS)
-    assert {SOONEST_SEEDS[name] for name in REPLICATION} <= set(chain(*SEEDS))  # Which keep their promises.
+    assert {SOONEST_SEEDS[name] for name in REPLICATION} <= set(chain(*SEEDS))  # These seeds must pass.
 
 
 @pytest.mark.slow
@@ -73,8 +73,8 @@ def test_a_known_mistake_is_found(mutant: str) -> None:
 
 
 @pytest.mark.soak
-def test_a_run_in_which_nobody_produces_fails_whatever_the_seed() -> None:
-    """It would prove nothing."""
+def test_a_run_without_producers_fails_for_each_seed() -> None:
+    """A run without records could not find any mistake, so it must not pass."""
     seeds = size(1, 3)
     done = simulate("--mutant", "nobody-produces", "--seeds", str(seeds))
     assert f"{seeds} seeds in" in done.stdout
@@ -82,7 +82,7 @@ def test_a_run_in_which_nobody_produces_fails_whatever_the_seed() -> None:
 
 
 @pytest.mark.parametrize(("violations", "is_found"), [([], False), (["KeyError: 'x'"], False), (["lost: y"], True)])
-def test_a_mistake_that_crashes_is_not_found(violations: list[str], is_found: bool) -> None:
+def test_a_crash_does_not_count_as_a_mistake_that_was_found(violations: list[str], is_found: bool) -> None:
     outcome = Outcome(1, violations, [], 100, 1.0)
     assert is_failed(outcome, "acknowledges-before-the-high-watermark") is is_found
     assert is_failed(outcome, None) is bool(violations)

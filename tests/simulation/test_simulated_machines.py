@@ -1,4 +1,4 @@
-"""Machines of the simulation: what they run, and what they leave."""
+"""Machines of the simulation: their tasks, and how these end."""
 
 import asyncio
 import gc
@@ -11,7 +11,7 @@ import pytest
 from simulation.loop import Host, SimulatedLoop
 
 
-def test_what_a_machine_has_not_begun_when_it_dies_is_not_waited_for() -> None:
+def test_a_task_that_a_dead_machine_never_started_causes_no_warning() -> None:
     loop = SimulatedLoop(Random(0))
     host = Host("b1", loop)
     host.is_paused = True
@@ -32,9 +32,7 @@ async def _hold(lock: asyncio.Lock) -> None:
 
 
 @pytest.mark.parametrize("dies", [False, True])
-def test_who_holds_a_lock_that_another_waits_for_ends_before_the_loop_does(
-    monkeypatch: pytest.MonkeyPatch, dies: bool
-) -> None:
+def test_tasks_with_a_contended_lock_end_before_the_loop(monkeypatch: pytest.MonkeyPatch, dies: bool) -> None:
     escaped: list[str] = []
     monkeypatch.setattr(sys, "unraisablehook", lambda found: escaped.append(repr(found.exc_value)))
     loop = SimulatedLoop(Random(0))
@@ -55,7 +53,7 @@ def test_who_holds_a_lock_that_another_waits_for_ends_before_the_loop_does(
     assert not escaped
 
 
-def test_who_does_not_end_with_the_simulation_is_told_of() -> None:
+def test_a_task_that_does_not_end_with_the_simulation_is_reported() -> None:
     told: list[BaseException] = []
     loop = SimulatedLoop(Random(0))
     loop.set_exception_handler(lambda _, context: told.extend(filter(None, [context.get("exception")])))

@@ -1,4 +1,4 @@
-"""Transactions on simulated brokers that fail in all ways keep what they promise (`transaction_story`)."""
+"""Transactions on simulated brokers with all kinds of faults keep their promises (`transaction_story`)."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from simulation.command import simulate
 from simulation.mutants import MUTANTS, SOONEST_SEEDS
 
 SEEDS = size(range(2), range(40))
-"""In the soak those from which mistakes are looked for are among them. It runs two thousand besides."""
+"""The soak also has the seeds from which mistakes are looked for, and runs two thousand others elsewhere."""
 
 
 @pytest.mark.slow
@@ -20,6 +20,6 @@ def test_transactions_keep_their_promises() -> None:
 
 
 @pytest.mark.soak(only=True)
-def test_every_mistake_with_transactions_is_looked_for_from_a_seed_that_passes_without_it() -> None:
-    """Else it would not be the mistake that shows."""
+def test_mistakes_with_transactions_are_looked_for_from_seeds_that_pass_without_them() -> None:
+    """If a seed failed without the mistake, its failure would not show that the mistake was found."""
     assert {SOONEST_SEEDS[name] for name, each in MUTANTS.items() if each.workload == "transactions"} <= set(SEEDS)

@@ -1,4 +1,4 @@
-"""What the simulation says of writes to the store."""
+"""The simulation's check that no decided state in the store is overwritten."""
 
 from random import Random
 from uuid import UUID
@@ -16,7 +16,7 @@ FIRST = PartitionState((1, 2, 3), leader=2, leader_epoch=4, isr=(1, 2), partitio
 
 
 def written_over(state: PartitionState, topic_id: UUID) -> list[str]:
-    """What is said of it, after FIRST."""
+    """Return the check's findings about this state, if it is written after FIRST."""
     store = StoreState(Random(0), is_one_machine=True)
     stored_epochs = StoredEpochs(store)
     store.write([Write(topic_key("t"), encode(TopicDocument("t", UUID(int=1), (FIRST,))), None)])
@@ -29,19 +29,19 @@ def written_over(state: PartitionState, topic_id: UUID) -> list[str]:
     ("leader_epoch", "partition_epoch", "is_said"),
     [(4, 8, False), (5, 8, False), (4, 7, True), (4, 6, True), (3, 8, True)],
 )
-def test_a_state_with_epochs_that_do_not_rise_is_written_over_what_was_decided(
+def test_a_state_whose_epochs_do_not_rise_is_reported_as_overwriting_a_decision(
     leader_epoch: int, partition_epoch: int, is_said: bool
 ) -> None:
     state = msgspec.structs.replace(FIRST, isr=(2,), leader_epoch=leader_epoch, partition_epoch=partition_epoch)
     assert bool(written_over(state, UUID(int=1))) is is_said
 
 
-def test_another_topic_of_the_same_name_begins_anew() -> None:
+def test_a_new_topic_with_the_same_name_may_start_with_lower_epochs() -> None:
     assert written_over(msgspec.structs.replace(FIRST, leader_epoch=0, partition_epoch=0), UUID(int=2)) == []
 
 
 @pytest.mark.parametrize("is_named", [True, False])
-def test_a_part_is_written_over_only_where_the_head_of_its_topic_names_it(is_named: bool) -> None:
+def test_a_part_counts_as_overwritten_only_if_the_head_of_its_topic_names_it(is_named: bool) -> None:
     reference = PartReference(0, 1, "a")
     key, topic_id = topic_part_key("t", reference), UUID(int=1)
     head = TopicDocument("t", topic_id, (), parts=(reference,) if is_named else ())

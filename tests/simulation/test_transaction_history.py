@@ -1,4 +1,4 @@
-"""The checker of transactions finds each anomaly in a history that has only this one, and none where there is none."""
+"""The checker of transactions finds the anomaly in each planted history, and none in possible ones."""
 
 from collections.abc import Callable
 
@@ -11,7 +11,7 @@ TOPIC = "t"
 
 
 class Planted:
-    """A history: p0/1 and p0/3 are committed, with offsets; p0/2 is aborted, and nobody knows of p0/4."""
+    """A history: p0/1 and p0/3 are committed with offsets, p0/2 is aborted, and the outcome of p0/4 is unknown."""
 
     def __init__(self) -> None:
         self.violations: list[str] = []
@@ -42,7 +42,7 @@ def without_any(planted: Planted) -> None:
 
 
 @pytest.mark.parametrize("change", [lambda _: None, commit_the_unknown_one, without_any])
-def test_a_history_that_can_be_is_fine(change: Callable[[Planted], None]) -> None:
+def test_a_possible_history_has_no_anomaly(change: Callable[[Planted], None]) -> None:
     planted = Planted()
     change(planted)
     assert planted.check() == []
@@ -131,14 +131,14 @@ def copy_without_the_offset(planted: Planted) -> None:
         (copy_without_the_offset, "copied apart: "),
     ],
 )
-def test_an_anomaly_is_found_by_its_name(change: Callable[[Planted], None], name: str) -> None:
+def test_a_planted_anomaly_is_found_by_its_name(change: Callable[[Planted], None], name: str) -> None:
     planted = Planted()
     change(planted)
     found = planted.check()
     assert any(each.startswith(name) for each in found), found
 
 
-def test_nothing_is_said_of_records_whose_loss_was_accepted() -> None:
+def test_records_whose_loss_was_accepted_are_not_reported_as_lost() -> None:
     planted = Planted()
     lose(planted)
     planted.history.is_lossy = True

@@ -1,4 +1,4 @@
-"""A log that counts as whole after a power cut has all that was acknowledged, whatever was set and cut before."""
+"""A log that counts as complete after a power cut has all acknowledged records, after any settings and truncations."""
 
 from dataclasses import replace
 from random import Random
@@ -31,7 +31,7 @@ SETTINGS = (replace(SMALL, flush_messages=1), SMALL)
 
 
 class Life:
-    """A log dir with one log, whose records are acknowledged as soon as they may be."""
+    """A log dir with one log, whose records are acknowledged as soon as its settings allow."""
 
     def __init__(self, random: Random) -> None:
         self.random = random
@@ -80,7 +80,7 @@ class Life:
 
 
 @pytest.mark.parametrize("first_seed", range(0, 400, 100))
-def test_a_log_that_is_whole_after_a_power_cut_has_all_that_was_acknowledged(first_seed: int) -> None:
+def test_a_log_that_counts_as_complete_after_a_power_cut_has_all_acknowledged_records(first_seed: int) -> None:
     whole = 0
     for seed in range(first_seed, first_seed + 100):
         life = Life(Random(seed))

@@ -1,4 +1,4 @@
-"""An administrator who makes, grows, alters, trims, moves and deletes topics by chance, and who writes to them."""
+"""An administrator who creates, grows, alters, trims, moves and deletes topics at random, and a writer to them."""
 
 import asyncio
 from collections.abc import Callable
@@ -25,9 +25,9 @@ ALTER_CONFIGS: Final = 44, 1
 REASSIGN: Final = 45, 0
 
 KEPT: Final = "kept"
-"""Is never deleted; all that is altered and trimmed by name is this one, so that it is known what it has to be."""
+"""A topic that is never deleted; only this one is altered and trimmed by name, so that its state is known."""
 WEAK: Final = "weak"
-"""Comes and goes, and may be left to one replica."""
+"""A topic that is created and deleted repeatedly, and may be left with one replica."""
 FLEETING: Final = ("x0", "x1", WEAK)
 PARTITIONS_MAX: Final = 6
 TOPIC: Final = 2
@@ -37,7 +37,7 @@ TRIES_MAX: Final = 100
 
 
 class TopicChanges:
-    """All of it, on a cluster with faults."""
+    """All changes of topics in a cluster with faults."""
 
     def __init__(
         self, cluster: SimulatedCluster, history: History, make_client: Callable[[str], Client], random: Random
@@ -52,13 +52,13 @@ class TopicChanges:
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
-        """Until `stop`."""
+        """Change topics until `stop`."""
         spawn = self._cluster.loop.spawn
         self._tasks = [spawn(self._admin.host, self._administer())]
         self._tasks += [spawn(client.host, self._write(client)) for client in self._writers]
 
     def stop(self) -> None:
-        """Nothing is asked any more."""
+        """Stop all requests."""
         for task in self._tasks:
             task.cancel()
 
@@ -74,7 +74,7 @@ class TopicChanges:
             await asyncio.sleep(self._random.expovariate(2))
 
     def _topics(self) -> dict[str, TopicDocument]:
-        """As the broker has them that has seen most."""
+        """Return the topics in the image of the broker that has seen most."""
         images = [each.node.image for each in self._cluster.brokers if each.node is not None]
         if not images:
             return {}
@@ -97,7 +97,7 @@ class TopicChanges:
             self._history.created[result.topic_id] = name
 
     async def _delete(self) -> None:
-        """By its id, so that no later one of that name is meant."""
+        """Delete a topic by its id, so that no later topic with that name is deleted."""
         topic = self._some_topic()
         if topic.name == KEPT:
             return
@@ -137,7 +137,7 @@ class TopicChanges:
         if name == WEAK:
             await self._admin.any(ALTER_CONFIGS, made)
             return
-        self._history.settings.setdefault(KEPT, {None}).add(value)  # Also where nobody waits for the answer any more.
+        self._history.settings.setdefault(KEPT, {None}).add(value)  # It counts even if the response is lost.
         try:
             result = (await self._admin.any(ALTER_CONFIGS, made)).responses[0]
         except Failed:
@@ -147,7 +147,7 @@ class TopicChanges:
             self._history.settings[KEPT] = {value, *self._in_doubt}
 
     async def _trim(self) -> None:
-        """Records below an offset that is committed go."""
+        """Delete records below a committed offset."""
         topic = self._topics().get(KEPT)
         if topic is None:
             return
@@ -186,7 +186,7 @@ class TopicChanges:
                     await self._write_one(client, topic, client.random.randrange(len(topic.partitions)))
 
     async def _write_one(self, client: Client, topic: TopicDocument, number: int) -> bool:
-        """Whether it was acknowledged. Raises Failed."""
+        """Write one record; True if it was acknowledged. Raises Failed."""
         leader = topic.partitions[number].leader
         if leader < 0:
             return False
@@ -203,7 +203,7 @@ class TopicChanges:
         return [each for broker in self._cluster.brokers for each in broker.partitions() if each.topic_partition == key]
 
     async def check_writable(self) -> None:
-        """Once all is mended every partition takes a record, those too that were added meanwhile."""
+        """Check, when all faults are healed, that every partition accepts a record, also the added ones."""
         for name in self._topics():
             for number in range(len(self._topics()[name].partitions)):
                 if not await self._is_writable(name, number):
@@ -218,7 +218,7 @@ class TopicChanges:
         return False
 
     def check_at_the_end(self) -> None:
-        """Images, disks and records agree."""
+        """Check that images, disks and records agree."""
         for broker in self._cluster.brokers:
             if broker.node is None:
                 self._history.violation(f"{broker.name} is down after all was mended")

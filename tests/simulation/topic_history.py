@@ -1,4 +1,4 @@
-"""What an administrator and writers were told of topics that come, change and go, and what has to be so at the end."""
+"""The responses to an administrator and writers about changing topics, and the checks at the end."""
 
 from collections.abc import Iterator
 from typing import Final, NamedTuple
@@ -17,7 +17,7 @@ MIN_ISR: Final = "min.insync.replicas"
 
 
 class Written(NamedTuple):
-    """A writer was told that its value is in this topic, which no other of that name is."""
+    """An acknowledged value, with the id of its topic, which no other topic of that name has."""
 
     topic_id: UUID
     partition: int
@@ -26,31 +26,31 @@ class Written(NamedTuple):
 
 
 class TopicHistory:
-    """Violations go where all others do."""
+    """The history of topics; violations are passed on."""
 
     def __init__(self, history: History) -> None:
         self.created: dict[UUID, str] = {}
         self.asked_to_delete: set[UUID] = set()
         self.deleted: set[UUID] = set()
         self.grown: dict[str, int] = {}
-        """How many partitions a topic that is never deleted has at least."""
+        """The least number of partitions of a topic that is never deleted."""
         self.trimmed: dict[TopicPartition, int] = {}
-        """Below this somebody has asked to delete the records."""
+        """The offset below which the deletion of records was requested."""
         self.settings: dict[str, set[str | None]] = {}
-        """What `min.insync.replicas` may be: as was acknowledged last, or is in doubt, as it may be set late."""
+        """The values that `min.insync.replicas` may have: the last acknowledged one, and those in doubt."""
         self._history = history
         self._written: list[Written] = []
 
     def violation(self, what: str) -> None:
-        """Something that must not be."""
+        """Note a violation."""
         self._history.violation(f"topics: {what}")
 
     def wrote(self, written: Written) -> None:
-        """Acknowledged."""
+        """Note an acknowledged value."""
         self._written.append(written)
 
     def check_image(self, broker: str, image: MetadataImage) -> None:
-        """What one broker knows once all is mended."""
+        """Check the image of one broker when all faults are healed."""
         there = {document.topic_id: document for document in image.topics.values()}
         for topic_id in self.deleted & there.keys():
             self.violation(f"{broker} knows {there[topic_id].name}, whose deletion was acknowledged")
@@ -64,7 +64,7 @@ class TopicHistory:
                 self.violation(f"{broker} has {name} with {MIN_ISR}={found}; {allowed} was set")
 
     def check_broker(self, broker: SimulatedBroker, image: MetadataImage) -> None:
-        """It holds what the image gives it, and nothing of what is gone."""
+        """Check that the broker has the replicas of the image, and nothing of deleted topics."""
         assigned = dict(_assigned(image, broker.broker_id))
         served = {partition.topic_partition: partition for partition in broker.partitions()}
         if served.keys() != assigned.keys():
@@ -83,7 +83,7 @@ class TopicHistory:
                 self.violation(f"{broker.name} has {directory} which it should not have")
 
     def check_records(self, leader: Partition) -> None:
-        """What a leader's log holds: all that was acknowledged to this topic, and nothing of another one."""
+        """Check that a leader's log has all values acknowledged to this topic, and none of another one."""
         topic, number = key = leader.topic_partition
         records = dict(_records(leader))
         own = leader.topic_id.hex.encode()
@@ -110,7 +110,7 @@ def _assigned(image: MetadataImage, broker_id: int) -> Iterator[tuple[TopicParti
 
 
 def _records(partition: Partition) -> Iterator[tuple[int, bytes]]:
-    """By offset, from the first that can be read."""
+    """Yield the records by offset, from the log start on."""
     for segment in partition.log.segments:
         data = segment.file.read_at(0, segment.size_bytes)
         position = 0

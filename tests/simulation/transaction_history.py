@@ -1,4 +1,4 @@
-"""What transactions wrote and how they ended, what consumers of committed records saw, and whether it can be true.
+"""The writes and ends of transactions, the observations of consumers of committed records, and their checks.
 
 A value is `LANE/NUMBER`: the number of a transaction of one producer, which it writes to some partitions of one topic.
 """
@@ -12,19 +12,19 @@ NO_OFFSET: Final = -1
 
 
 class Sent(NamedTuple):
-    """What a transaction wrote; `offset` is the one of its group, or NO_OFFSET."""
+    """The writes of a transaction; `offset` is that of its group, or NO_OFFSET."""
 
     partitions: tuple[int, ...]
     offset: int
 
 
 class TransactionHistory:
-    """`violation` takes what no correct cluster shows."""
+    """The history; `violation` gets what no correct cluster shows."""
 
     def __init__(self, topic: str, violation: Callable[[str], object]) -> None:
         self.committed: set[str] = set()
         self.aborted: set[str] = set()
-        """Of those that are in neither nobody knows how they ended."""
+        """The aborted transactions; the end of one that is in neither set is unknown."""
         self.is_lossy = False
         """True if an administrator has accepted that records are lost: a missing record proves nothing then."""
         self._topic = topic
@@ -34,15 +34,15 @@ class TransactionHistory:
         self._stable_until: dict[tuple[str, int], int] = {}
 
     def sent(self, value: str, sent: Sent) -> None:
-        """A transaction begins."""
+        """Note that a transaction begins."""
         self._sent[value] = sent
 
     def zombie_is_answered(self, what: str) -> None:
-        """A producer that was fenced before it asked is answered as if it were not."""
+        """Note a successful response to a producer that had been fenced before its request."""
         self.violation(f"zombie: {what} was accepted")
 
     def saw(self, place: Place, value: str) -> None:
-        """A consumer of committed records got it."""
+        """Note that a consumer of committed records got a record."""
         known = self._seen.setdefault(place, value)
         if known != value:
             self.violation(f"two values at {place}: {known} and {value}")
@@ -96,13 +96,13 @@ class TransactionHistory:
             self.check_offset(lane, offset, expected)
 
     def check_offset(self, lane: str, offset: int, expected: int) -> None:
-        """The group of a lane has the offset of its last committed transaction."""
+        """Check that the group of a lane has the offset of its last committed transaction."""
         if offset != expected and not self.is_lossy:
             what = f"{offset} is committed, and {expected} by the last of its committed transactions"
             self.violation(f"offsets apart from their transactions: of group {lane} {what}")
 
     def check_copies(self, source: Sequence[str], copies: Sequence[str], offset: int, end: int) -> None:
-        """What was consumed, transformed and produced is there once each, in its order, as far as it was consumed."""
+        """Check that the copies have each record of the source once, in order, up to the committed offset."""
         if self.is_lossy or (list(source) == list(copies) and offset == end):
             return
         same = next((at for at, (one, other) in enumerate(zip(source, copies, strict=False)) if one != other), None)

@@ -1,4 +1,4 @@
-"""Known mistakes with transactions, each put in by a patch."""
+"""Known mistakes with transactions, each planted by a patch."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -28,7 +28,7 @@ PAUSE_S: Final = 1.0
 
 @contextmanager
 def sends_markers_before_the_decision_is_committed() -> Iterator[None]:
-    """The record comes a while later besides: else it rarely shows."""
+    """Markers are sent before the decision is committed; its record is delayed, so that the mistake shows."""
     write = TransactionShard._write
 
     def mistaken(
@@ -46,7 +46,7 @@ def sends_markers_before_the_decision_is_committed() -> Iterator[None]:
 
 @contextmanager
 def fences_without_a_new_epoch() -> Iterator[None]:
-    """Who takes an id over is the same producer as the one before."""
+    """A producer that takes over an id keeps the epoch of the producer before."""
 
     def mistaken(found: Transaction | None, *arguments: Any) -> Decision:
         decision = init_producer_id(found, *arguments)
@@ -68,7 +68,7 @@ def fences_without_a_new_epoch() -> Iterator[None]:
 
 @contextmanager
 def reads_past_open_transactions() -> Iterator[None]:
-    """The last stable offset is the high watermark."""
+    """The last stable offset equals the high watermark."""
 
     def mistaken(log: Log) -> int:
         return log.high_watermark
@@ -82,10 +82,10 @@ def reads_past_open_transactions() -> Iterator[None]:
 
 @contextmanager
 def forgets_aborted_transactions_in_a_truncation() -> Iterator[None]:
-    """What is cut off takes the whole index of its segment with it."""
+    """A truncation removes the whole index of its segment."""
     truncate_to = TransactionIndex.truncate_to
 
-    def mistaken(self: TransactionIndex, offset: int) -> None:  # It is what is patched.
+    def mistaken(self: TransactionIndex, offset: int) -> None:  # This is the patch.
         truncate_to(self, 0)
 
     with patch.object(TransactionIndex, "truncate_to", mistaken):
@@ -94,14 +94,14 @@ def forgets_aborted_transactions_in_a_truncation() -> Iterator[None]:
 
 @contextmanager
 def indexes_no_aborted_transactions() -> Iterator[None]:
-    """Consumers are not told what to leave out."""
+    """Consumers do not learn which transactions were aborted."""
     with patch.object(TransactionIndex, "add", lambda *_: None):
         yield
 
 
 @contextmanager
 def counts_pending_offsets_when_it_loads() -> Iterator[None]:
-    """A coordinator that reads its log takes all offsets for committed."""
+    """A coordinator that loads its log takes all offsets for committed."""
     add = LoadedRecords.add
 
     def mistaken(self: LoadedRecords, some: KeyValueSlice) -> int:
@@ -116,7 +116,7 @@ def counts_pending_offsets_when_it_loads() -> Iterator[None]:
 
 @contextmanager
 def commits_offsets_at_once() -> Iterator[None]:
-    """The offsets of a transaction are as any others."""
+    """The offsets of a transaction are committed at once, like any others."""
     commit = group_coordinator.GroupCoordinator.commit
 
     def mistaken(self: Any, request: Any, answer: Any) -> None:
@@ -128,7 +128,7 @@ def commits_offsets_at_once() -> Iterator[None]:
 
 @contextmanager
 def takes_batches_of_fenced_producers_after_a_failover() -> Iterator[None]:
-    """A new leader goes by its own log, and not by what the coordinator says of the producer."""
+    """A new leader uses only its own log, not the coordinator's epoch of the producer."""
     verify = transactional_append._verify
 
     async def mistaken(appender: Any, partition: Partition, header: Any, *, adds: bool) -> None:
@@ -144,7 +144,7 @@ def takes_batches_of_fenced_producers_after_a_failover() -> Iterator[None]:
 
 @contextmanager
 def takes_markers_of_earlier_epochs() -> Iterator[None]:
-    """A late marker ends the next transaction. It comes late besides: each is sent once more after a while."""
+    """A late marker ends the next transaction. Each marker is sent once more after a while, so that late ones exist."""
     answered = MarkerSender.answered
 
     def again(self: MarkerSender, items: Any, answer: Any) -> None:
@@ -185,14 +185,14 @@ def answers_an_end_before_it_is_committed() -> Iterator[None]:
 
 @contextmanager
 def never_ends_what_timed_out() -> Iterator[None]:
-    """A producer that is gone leaves its transaction open."""
+    """The transaction of a producer that is gone stays open."""
     with patch.object(shard, "is_timed_out", lambda *_: False):
         yield
 
 
 @contextmanager
 def completes_before_the_markers_are_written() -> Iterator[None]:
-    """Whoever does not have its marker then gets it only if nothing goes wrong."""
+    """The transaction completes before all markers are written, so missing ones come only without another fault."""
     send = MarkerSender.send
 
     def mistaken(
@@ -207,14 +207,14 @@ def completes_before_the_markers_are_written() -> Iterator[None]:
 
 @contextmanager
 def forgets_markers_in_a_failover() -> Iterator[None]:
-    """The next coordinator does not send what the one before had not sent."""
+    """The next coordinator does not send the markers that the one before had not sent."""
     with patch.object(TransactionShard, "serve", lambda _: iter(())):
         yield
 
 
 @contextmanager
 def ends_transactions_for_zombies() -> Iterator[None]:
-    """An EndTxn of an earlier epoch counts for the transaction of now."""
+    """An EndTxn of an earlier epoch ends the current transaction."""
 
     def mistaken(found: Transaction | None, by: ProducerEpoch, *arguments: Any) -> Decision:
         is_earlier = found is not None and by.epoch < found.epoch and found.state not in PREPARED
@@ -226,7 +226,7 @@ def ends_transactions_for_zombies() -> Iterator[None]:
 
 @contextmanager
 def forgets_open_transactions_in_a_truncation() -> Iterator[None]:
-    """Producers that are loaded again are taken for such without a transaction."""
+    """Producers that are loaded after a truncation seem to have no open transaction."""
     replay = log_producers._replay
 
     def mistaken(states: Any, segments: Any) -> None:
@@ -262,7 +262,7 @@ TRANSACTION_MUTANTS: Final[Mapping[Callable[[], Any], str]] = {
     takes_batches_of_fenced_producers_after_a_failover: f"{ZOMBIE}|{ENDLESS}",
     takes_markers_of_earlier_epochs: f"{UNDECIDED}|{APART}",
 }
-"""With what shows each of them (a regular expression)."""
+"""The regular expression of the violation that shows each mistake."""
 
 TRANSACTION_SEEDS: Final[Mapping[str, int]] = {
     "answers-an-end-before-it-is-committed": 9,
@@ -270,4 +270,4 @@ TRANSACTION_SEEDS: Final[Mapping[str, int]] = {
     "forgets-aborted-transactions-in-a-truncation": 6,
     "sends-markers-before-the-decision-is-committed": 6,
 }
-"""Where to begin the search, unless that is seed 0."""
+"""The seeds from which the search begins, if not 0."""

@@ -1,4 +1,4 @@
-"""One seed of transactions: producers, zombies and copiers on three brokers, and faults by chance.
+"""One seed of transactions: producers, zombies and copiers on three brokers, and random faults.
 
 Violations begin with their names: lost, torn, aborted and seen, seen and gone, two values, twice or out of order,
 zombie, offsets apart, copied apart, last stable offset, never ends.
@@ -37,12 +37,12 @@ PRODUCERS: Final = 3
 FAULTY_S: Final = 14.0
 HEALING_S_MAX: Final = 60.0
 ENDS_S_MAX: Final = 45.0
-"""The time from when all is mended and nobody writes until no transaction is open.
+"""The time after which no transaction is open, once all faults are healed and no client writes.
 
 It is longer than a coordinator waits for the answer of a leader whose machine lost power: 35 s.
 """
 COMMITTED_MIN: Final = 10
-"""A run that shows less proves nothing."""
+"""A run with fewer committed transactions proves nothing."""
 MOVES_SHARE: Final = 0.3
 SETTINGS: Final = log_dir_moves.SETTINGS | {
     **AUTHORIZER,
@@ -52,7 +52,7 @@ SETTINGS: Final = log_dir_moves.SETTINGS | {
 
 
 def run(seed: int) -> Outcome:
-    """The whole story of one seed, always the same."""
+    """Run the story of one seed, which is always the same."""
     loop = SimulatedLoop(Random(seed))
     asyncio.set_event_loop(loop)
     story = Story(loop, seed)
@@ -67,11 +67,11 @@ def run(seed: int) -> Outcome:
 
 
 class NeverEndsError(Exception):
-    """A transaction is still open when all has been in order for long."""
+    """The error that a transaction is still open long after all faults were healed."""
 
 
 class Story:
-    """What happens on one cluster."""
+    """The events on one cluster."""
 
     def __init__(self, loop: SimulatedLoop, seed: int) -> None:
         random = self._random = Random(f"transactions {seed}")
@@ -91,7 +91,7 @@ class Story:
             versions=None,
         )
         topic = random.choice([SOURCE, TRANSACTION_STATE, CONSUMER_OFFSETS])
-        # By a clock that is set back by ten minutes a transaction times out ten minutes later.
+        # If a clock is set back by ten minutes, a transaction times out ten minutes later.
         self._faults = Faults(self.cluster, random, topic, stranded=None, sets_clocks=False)
         self._losses = Losses(self.cluster, lambda _: setattr(self.transactions, "is_lossy", True))
         self._moves = LogDirMoves(self.cluster, self.history, self._client) if random.random() < MOVES_SHARE else None
@@ -106,7 +106,7 @@ class Story:
         return Client(self.cluster.network, name, Random(self._random.getrandbits(64)), brokers)
 
     async def run(self) -> None:
-        """All of it."""
+        """Run the whole story."""
         self.cluster.start()
         await self._create_topics()
         producing = [asyncio.ensure_future(each.run()) for each in self._producers]
@@ -144,7 +144,7 @@ class Story:
         await writer.create_topics([NewTopic(SOURCE, PARTITIONS, 3), NewTopic(COPIES, 1, 3)])
 
     async def _until_enough_is_committed(self) -> None:
-        """Where no broker could start for most of the time, clients need a little more of it. Not for ever."""
+        """Wait a little longer, but not for ever, if no broker could start for most of the time."""
         end_s = self._loop.time() + HEALING_S_MAX
         while len(self.transactions.committed) < COMMITTED_MIN and self._loop.time() < end_s:
             await asyncio.sleep(0.5)
@@ -154,7 +154,7 @@ class Story:
         await reader.watch(self.transactions.saw, self.transactions.is_stable_until)
 
     async def _leave_transactions_open(self) -> None:
-        """Producers that come once, write, and are never seen again."""
+        """Run producers that begin a transaction, write, and never return."""
         number = 0
         while True:
             await asyncio.sleep(self._random.expovariate(1 / 2))
@@ -184,7 +184,7 @@ class Story:
             self.history.violation(f"too little was committed: {len(self.transactions.committed)} transactions")
 
     async def _read(self, topic: str, partition: int) -> dict[Place, str]:
-        """All that a consumer of committed records finds, once no transaction is open any more."""
+        """Return all that a consumer of committed records finds, once no transaction is open any more."""
         reader = CommittedReader(self._client("end"), topic, partition)
         log: dict[Place, str] = {}
         end_s = self._loop.time() + ENDS_S_MAX
@@ -197,7 +197,7 @@ class Story:
         return log
 
     async def _until_all_are_idle(self) -> None:
-        """The coordinators have noted the end of every transaction."""
+        """Wait until the coordinators have noted the end of every transaction."""
         end_s = self._loop.time() + ENDS_S_MAX
         while busy := list(self._not_idle()):
             if self._loop.time() > end_s:

@@ -1,4 +1,4 @@
-"""The requests of one transactional id, as clients send them since KIP-890: each is sent again until it is answered."""
+"""The requests of one transactional id, as clients send them since KIP-890: each is retried until it is answered."""
 
 import asyncio
 from contextlib import suppress
@@ -25,26 +25,26 @@ NOBODY: Final = ProducerEpoch(-1, -1)
 
 
 class Lost(Exception):
-    """The transaction cannot go on."""
+    """The error that the transaction cannot go on."""
 
 
 class TransactionalClient:
-    """`producer` is what the last InitProducerId or EndTxn has answered. `group` is the group of its offsets."""
+    """`producer` is from the last response to InitProducerId or EndTxn. `group` is the group of its offsets."""
 
     def __init__(self, client: Client, transactional_id: str, group: str) -> None:
         self.client = client
         self.producer = NOBODY
         self.may_have_committed = False
-        """True if an EndTxn has asked for a commit, and nobody knows whether it was carried out."""
+        """True if an EndTxn has requested a commit, and its outcome is unknown."""
         self._id = transactional_id
         self._group = group
         self._coordinators: dict[int, str] = {}
-        """By the kind of key."""
+        """The coordinators by the kind of key."""
         self._sequences: dict[tuple[str, int], int] = {}
-        """Of the present epoch."""
+        """The sequences of the current epoch."""
 
     def double(self, client: Client) -> "TransactionalClient":
-        """Return one that takes itself for the same producer."""
+        """Return a client that uses the same producer id and epoch."""
         other = TransactionalClient(client, self._id, self._group)
         other.producer, other._sequences = self.producer, dict(self._sequences)
         return other
@@ -57,7 +57,7 @@ class TransactionalClient:
         self._became(await self._ask_coordinator(INIT_PRODUCER_ID, request))
 
     async def end(self, *, commits: bool) -> None:
-        """EndTxn. Raises Lost."""
+        """Send EndTxn. Raises Lost."""
         self._became(await self._ask_coordinator(END_TXN, self._end_request(commits), commits=commits))
 
     def _became(self, answer: Any) -> None:
@@ -74,7 +74,7 @@ class TransactionalClient:
         )
 
     async def commit_offset(self, topic: str, offset: int) -> None:
-        """TxnOffsetCommit for partition 0 of `topic`. Raises Lost."""
+        """Send TxnOffsetCommit for partition 0 of `topic`. Raises Lost."""
         await self._ask_coordinator(TXN_OFFSET_COMMIT, self._offset_request(topic, offset), GROUP)
 
     def _offset_request(self, topic: str, offset: int) -> Any:
@@ -127,7 +127,7 @@ class TransactionalClient:
         return f"b{answer.node_id}"
 
     async def write(self, topic: str, partition: int, values: list[str]) -> None:
-        """Produce. Raises Lost."""
+        """Send Produce. Raises Lost."""
         sequence = self._sequences.get((topic, partition), 0)
         self._sequences[topic, partition] = sequence + len(values)
         leader: str | None = None
@@ -169,14 +169,14 @@ class TransactionalClient:
 
 
 def _code(answer: Any) -> int:
-    """The error of the whole answer, or that of its only partition."""
+    """Return the error of the whole response, or that of its only partition."""
     topics = getattr(answer, "topics", ())
     whole = int(getattr(answer, "error_code", NONE))
     return whole or (int(topics[0].partitions[0].error_code) if topics else NONE)
 
 
 async def all_of(*works: Any) -> None:
-    """Wait for all, then raise what one of them raised: a write that is still under way would be of the next one."""
+    """Wait for all, then raise the first error: a pending write would be part of the next transaction."""
     for outcome in await asyncio.gather(*works, return_exceptions=True):
         if outcome is not None:
             raise outcome

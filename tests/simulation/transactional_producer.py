@@ -1,4 +1,4 @@
-"""Producers of transactions that end them in every way, and zombies: those who go on after others have taken their id.
+"""Producers of transactions that end them in every way, and zombies, which go on after others have taken their id.
 
 Each value is the number of a transaction (`transaction_history`).
 """
@@ -13,15 +13,15 @@ from simulation.transactional_client import TIMEOUT_MS, Lost, TransactionalClien
 
 COMMITS_SHARE: Final = 0.7
 IS_LATE_SHARE: Final = 0.04
-"""Of the transactions: their producers go on when their time is up."""
+"""The share of transactions whose producers go on after the timeout."""
 IS_FENCED_SHARE: Final = 0.15
-"""Of the transactions: another producer takes the id before they end."""
+"""The share of transactions before whose end another producer takes the id."""
 ZOMBIE_OFFSET: Final = 1_000_000
 ZOMBIE_LIFE_S_MAX: Final = 4.0
 
 
 class TransactionalProducer:
-    """One transaction after the other to `topic`, some with the offset of a group of the producer's own name."""
+    """Runs one transaction after the other to `topic`, some with the offset of a group with the producer's name."""
 
     def __init__(
         self, name: str, make_client: Callable[[str], Client], topic: str, partitions: int, history: TransactionHistory
@@ -36,11 +36,11 @@ class TransactionalProducer:
         self._history = history
         self._number = 0
         self._last_offset: int | None = NO_OFFSET
-        """Of the last committed transaction; None where nobody knows which one that was."""
+        """The offset of the last committed transaction, or None if it is unknown which one that was."""
         self._zombies: list[asyncio.Task[None]] = []
 
     async def run(self) -> None:
-        """Until it is to stop; then its last transaction is over."""
+        """Run until it should stop, and end the last transaction."""
         await self.lane.init()
         while not self.is_stopping:
             self._number += 1
@@ -92,7 +92,7 @@ class TransactionalProducer:
             self._last_offset = found
 
     async def _be_fenced(self, value: str) -> None:
-        """Another producer takes the id; the one before goes on, and knows nothing of it."""
+        """Let another producer take the id; the old one goes on, unaware of it."""
         self._history.aborted.add(value)
         zombie = _Zombie(self.lane.double(self._make_client(self.name)), self._history, self._topic, f"{value}-zombie")
         await self.lane.init()
@@ -101,7 +101,7 @@ class TransactionalProducer:
 
 
 class _Zombie:
-    """All that it asks for has to be refused: before it asks, another producer has its id."""
+    """A producer whose requests must all be refused: another producer has its id before it sends any."""
 
     def __init__(self, lane: TransactionalClient, history: TransactionHistory, topic: str, value: str) -> None:
         self._lane = lane
@@ -110,7 +110,7 @@ class _Zombie:
         self._value = value
 
     async def haunt(self, times: int, partitions: range) -> None:
-        """Write to each partition, commit an offset and end the transaction, so many times."""
+        """Write to each partition, commit an offset and end the transaction, this many times."""
         for _ in range(times):
             await asyncio.sleep(self._lane.client.random.uniform(0, ZOMBIE_LIFE_S_MAX / times))
             for partition in partitions:

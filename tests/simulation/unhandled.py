@@ -1,4 +1,4 @@
-"""Exceptions that nobody handled: what brokers log with a traceback, and what ends up with the event loop."""
+"""Unhandled exceptions: those that brokers log with a traceback, and those that reach the event loop."""
 
 import asyncio
 import logging
@@ -13,7 +13,7 @@ BROKER: Final = logging.getLogger("barnabas_broker")
 
 
 class _Handler(logging.Handler):
-    """An error without an exception tells of a fault that the broker knows of, one with it of a bug."""
+    """Collects logged errors: one without an exception is a known fault, one with it is a bug."""
 
     def __init__(self, history: History) -> None:
         super().__init__(logging.ERROR)
@@ -27,11 +27,11 @@ class _Handler(logging.Handler):
 
 @contextmanager
 def unhandled_exceptions_fail(loop: asyncio.BaseEventLoop, history: History) -> Iterator[None]:
-    """Each is a violation in `history`."""
+    """Make each unhandled exception a violation in `history`."""
 
     def escaped(_: object, context: dict[str, Any]) -> None:
         error = context.get("exception")
-        if error is not None:  # Without one it says that a task was not finished: a killed process's never is.
+        if error is not None:  # Without one, a killed task was not finished.
             history.violation(_story(context["message"], error))
 
     handler = _Handler(history)

@@ -1,4 +1,4 @@
-"""Known mistakes where brokers are of two versions, each put in by a patch."""
+"""Known mistakes with brokers of two versions, each planted by a patch."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +14,7 @@ from barnabas_broker.metadata.unknown_fields import with_unknown_fields_gathered
 
 @contextmanager
 def drops_what_a_newer_version_wrote() -> Iterator[None]:
-    """It reads past the fields that it does not know, and writes the rest."""
+    """A broker skips the fields that it does not know, and writes the rest."""
 
     def mistaken(value: bytes, kind: type[Extensible]) -> bytes:
         found = msgspec.json.decode(with_unknown_fields_gathered(value, kind))
@@ -29,7 +29,7 @@ def drops_what_a_newer_version_wrote() -> Iterator[None]:
 
 @contextmanager
 def finalizes_what_one_does_not_support() -> Iterator[None]:
-    """Whoever is asked for a level looks at nobody else."""
+    """A broker finalizes a level without checking what the others support."""
 
     def mistaken(finalized: Any, updates: Any, registered: object, *others: Any) -> dict[str, int]:
         return decide_update_features(finalized, updates, (), *others)

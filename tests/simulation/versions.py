@@ -1,7 +1,7 @@
-"""Brokers of two versions in one cluster, as in an upgrade: one after the other starts again as the newer one.
+"""Brokers of two versions in one cluster, as in an upgrade: one after the other restarts as the newer version.
 
-All run these sources; what differs happens at the store's door. What a newer broker writes gets fields that these
-sources do not know, and an older one registers that it supports the first level of documents only. Each mark is another
+All run these sources; the difference is made at the store. Documents of a newer broker get fields that these
+sources do not know, and an older one registers that it supports only the first level of documents. Each mark is another
 number, and stays as long as the document is about the same.
 """
 
@@ -24,13 +24,13 @@ from simulation.loop import Host
 from simulation.store import SimulatedStore, StoreState
 
 UPGRADED_SHARE: Final = 0.3
-"""Of the starts of an older broker."""
+"""The share of the starts of an older broker at which it is upgraded."""
 FIRST_LEVEL: Final = 1
 MARK: Final = "of_a_newer_version"
 BROKERS: Final = "brokers/"
 OF_TOPICS: Final = topic_key(""), "partitions/"
 LOG_ENDS: Final = "log-ends/"
-"""Each life of a broker writes its own, and all of it each time."""
+"""Each incarnation of a broker writes its own document, and all of it each time."""
 UPDATE_FEATURES: Final = 57, 1
 UPGRADE: Final = 1
 ASKED_EACH_S: Final = 2.0
@@ -40,12 +40,12 @@ Fields = dict[str, Any]
 
 
 def has_two_versions(seed: int) -> bool:
-    """Half of the seeds, of each kind of them that goes by the seed's number."""
+    """True for half of the seeds, evenly over other choices by the seed's number."""
     return seed % 4 < 2
 
 
 class Versions:
-    """Which brokers are of the newer version: one at first. `random` is of nobody else."""
+    """The brokers of the newer version: one at first. Nothing else uses `random`."""
 
     def __init__(self, random: Random, brokers: int) -> None:
         self._random = random
@@ -54,21 +54,21 @@ class Versions:
         self._marks = 0
 
     def begin_life(self, broker_id: int) -> bool:
-        """Whether this life is of the newer version; there is no way back."""
+        """True if this incarnation has the newer version; there is no downgrade."""
         if broker_id in self._started and self._random.random() < UPGRADED_SHARE:
             self._newer.add(broker_id)
         self._started.add(broker_id)
         return broker_id in self._newer
 
     def mark(self, document: Fields) -> None:
-        """Adds a field that nobody knows, unless it has one."""
+        """Add an unknown field, unless the document has one."""
         if MARK not in document:
             self._marks += 1
             document[MARK] = self._marks
 
 
 class VersionedStore(SimulatedStore):
-    """The client of a life of a broker that `is_newer`, or is not."""
+    """The store client of an incarnation of a broker that `is_newer`, or is not."""
 
     def __init__(self, state: StoreState, host: Host, versions: Versions, broker_id: int) -> None:
         super().__init__(state, host)
@@ -84,7 +84,7 @@ class VersionedStore(SimulatedStore):
         if write.value is None:
             return write
         document = msgspec.json.decode(write.value)
-        if write.key == FEATURES_KEY and write.expected_version == ABSENT:  # An older version has made the cluster.
+        if write.key == FEATURES_KEY and write.expected_version == ABSENT:  # An older version created the cluster.
             document["levels"][METADATA_LEVEL] = FIRST_LEVEL
         if write.key == self._own_key and not self.is_newer:
             document["features"][METADATA_LEVEL] = [FIRST_LEVEL, FIRST_LEVEL]
@@ -94,19 +94,19 @@ class VersionedStore(SimulatedStore):
         return write._replace(value=msgspec.json.encode(document))
 
     def _mark_partitions(self, key: str, document: Fields) -> None:
-        """Those that the write changes."""
+        """Mark the partitions that the write changes."""
         found = self._documents.get(key)
         known = msgspec.json.decode(found.value) if found is not None else {}
         before = known.get("partitions", []) if known.get("topic_id") == document.get("topic_id") else []
         partitions = document.get("partitions", [])
-        if isinstance(partitions, list):  # A tombstone has a number of them.
+        if isinstance(partitions, list):  # A tombstone has their number here.
             for number, state in enumerate(partitions):
                 if number >= len(before) or state != before[number]:
                     self._versions.mark(state)
 
 
 class Upgrade:
-    """An administrator who wants the highest level and does not look who supports it. Until it is cancelled."""
+    """An administrator who requests the highest level until cancelled, without checking who supports it."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -123,9 +123,9 @@ class Upgrade:
 
 
 class StoredVersions:
-    """What brokers of two versions have told the store: nobody drops the newer ones' fields, or leaves one behind.
+    """Checks of the store with brokers of two versions: none drops the newer ones' fields, or leaves one behind.
 
-    It reads the JSON itself: to decode a document is part of what may be wrong.
+    It reads the JSON itself, since the decoding of documents may have the mistake.
     """
 
     def __init__(self, store: StoreState) -> None:
@@ -133,10 +133,10 @@ class StoredVersions:
         self._seen = 0
         self._documents: dict[str, Fields] = {}
         self._topics: dict[str, tuple[object, list[Fields]]] = {}
-        """By key, what it is about and all its partitions."""
+        """By key, the topic of the document and all its partitions."""
 
     def violations(self) -> Iterator[str]:
-        """Since the last look."""
+        """Yield the violations since the last look."""
         news, self._seen = self._store.changes[self._seen :], len(self._store.changes)
         for change in news:
             yield from self._violations_of(change)
@@ -154,7 +154,7 @@ class StoredVersions:
             yield from self._unsupported(after["levels"])
 
     def _dropped_of_partitions(self, key: str) -> Iterator[str]:
-        """Of whole topics: a partition may go from the topic's document to another one."""
+        """Yield violations in whole topics: a partition may move from the topic's document to another one."""
         head = self._documents.get(key)
         states = None if head is None else self._states(head)
         if head is None or states is None:
@@ -166,7 +166,7 @@ class StoredVersions:
                 yield from _dropped(f"{key}-{number}", old, new)
 
     def _states(self, head: Fields) -> list[Fields] | None:
-        """Of all its partitions; None while a part is missing."""
+        """Return the states of all its partitions, or None while a part is missing."""
         states = list(head["partitions"])
         for first, count, part_id in head.get("parts", ()):
             part = self._documents.get(topic_part_key(head["name"], PartReference(first, count, part_id)))
@@ -185,7 +185,7 @@ class StoredVersions:
 
 
 def _is_about(document: Fields) -> object:
-    """Another value once a document speaks of something else: another topic, life of a broker, term of a controller."""
+    """Return a value that changes with the document's subject: topic, incarnation of a broker, term of a controller."""
     names = ("topic_id", "incarnation_id", "broker_id", "broker_epoch", "epoch")
     return [document.get(name) for name in names]
 

@@ -1,4 +1,4 @@
-"""Looks into all brokers while they run: what must hold at every moment, whatever is broken."""
+"""Checks of all brokers while they run: invariants that hold at every moment during any faults."""
 
 import asyncio
 from collections.abc import Mapping
@@ -33,7 +33,7 @@ class StoredTopics:
         self._by_id: Mapping[UUID, TopicDocument] = {}
 
     def by_id(self) -> Mapping[UUID, TopicDocument]:
-        """All there are, but those of which a part has vanished."""
+        """Return all topics except those with a missing part."""
         if self._revision != self._store.revision:
             self._revision = self._store.revision
             heads = [self._decode(key) for key in self._store.documents if key.startswith(TOPICS)]
@@ -53,7 +53,7 @@ class StoredTopics:
 
 
 class Watch:
-    """Notes violations in the history."""
+    """Notes violations of invariants in the history."""
 
     def __init__(self, cluster: SimulatedCluster, history: History) -> None:
         self._cluster = cluster
@@ -69,19 +69,19 @@ class Watch:
         self._stored_versions = StoredVersions(cluster.store)
 
     async def run(self) -> None:
-        """Until it is cancelled."""
+        """Check until this is cancelled."""
         while True:
             self.look()
             await asyncio.sleep(LOOK_S)
 
     def forget(self, topic_partition: TopicPartition) -> None:
-        """What was committed there: its loss was accepted."""
+        """Forget what was committed in the partition: its loss was accepted."""
         for document in self._documents.by_id().values():
             if document.name == topic_partition.topic:
                 self._committed.pop((document.topic_id, topic_partition.partition), None)
 
     def look(self) -> None:
-        """At everything."""
+        """Check everything once."""
         for what in (*self._stored_epochs.written_over(), *self._stored_versions.violations()):
             self._cluster.note(what)
             self._history.violation(what)
@@ -120,7 +120,7 @@ class Watch:
         self._committed[key] = max(self._committed.get(key, 0), partition.log.high_watermark)
 
     def _look_at_records(self, broker_id: int, partition: Partition, state: PartitionState) -> None:
-        """Whoever is in the ISR has all that is committed, and so has the leader of now."""
+        """Check that every in-sync replica and the current leader have all committed records."""
         if partition.topic_partition.topic == WILD:
             return
         if broker_id not in state.isr or partition.log.log_end_offset >= self._committed_end(partition):
@@ -139,7 +139,7 @@ class Watch:
             self._history.violation(violation)
 
     def replicas_end_alike(self) -> bool:
-        """Whether nobody has still to fetch what others have: a group may be written at any time."""
+        """True if no replica has still to fetch records: the offsets of a group may be written at any time."""
         ends: dict[TopicPartition, set[int]] = {}
         for broker in self._cluster.brokers:
             for partition in broker.partitions():
@@ -147,7 +147,7 @@ class Watch:
         return all(len(found) == 1 for found in ends.values())
 
     def check_replicas(self) -> None:
-        """At the end all replicas hold the same bytes, of what none of them has deleted, or else the same values."""
+        """Check at the end that all replicas have the same bytes above the latest log start, or the same values."""
         logs: dict[TopicPartition, list[tuple[int, Partition]]] = {}
         for broker in self._cluster.brokers:
             for partition in broker.partitions():
@@ -166,7 +166,7 @@ class Watch:
             self._history.violation(f"the replicas of {topic_partition} differ: bytes by broker {sizes}")
 
     def _check_values(self, topic_partition: TopicPartition, replicas: list[tuple[int, Partition]]) -> None:
-        """Each replica compacts, and removes tombstones, at its time."""
+        """Check the values: each replica compacts, and removes tombstones, at its own time."""
         (one_id, one), *others = replicas
         expected = _values(one)
         for other_id, other in others:
@@ -181,7 +181,7 @@ def _values(partition: Partition) -> dict[bytes, Latest]:
 
 
 def _bytes_from(partition: Partition, offset: int) -> bytes:
-    """All batches that reach to `offset` or beyond."""
+    """Return all batches that reach to `offset` or beyond."""
     kept = bytearray()
     for segment in partition.log.segments:
         data = segment.file.read_at(0, segment.size_bytes)

@@ -195,9 +195,9 @@ class Fault:
 
 _SHORT: Final = (0.1, 1.0)
 _LONG: Final = (SESSION_TIMEOUT_S + 0.5, SESSION_TIMEOUT_S + 2.0)
-# Longer than replica.lag.time.max.ms of the run at times: ISRs shrink.
+# At times this is longer than replica.lag.time.max.ms of the run, so ISRs shrink.
 _WHILE: Final = (0.5, 4.5)
-# Up to three sessions.
+# This is up to three sessions.
 _OUTAGE: Final = (0.5, 3 * SESSION_TIMEOUT_S)
 
 FAULTS: Final[Mapping[str, Fault]] = {

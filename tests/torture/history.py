@@ -47,13 +47,13 @@ class History:
 
     idempotent_topics: frozenset[str]
     acknowledged: list[Acknowledged] = field(default_factory=list)
-    sent: dict[str, int] = field(default_factory=dict)  # By writer: how many; the next number.
-    seen: dict[Lane, dict[int, bytes]] = field(default_factory=dict)  # By the group's members, first of all.
-    givens: dict[Lane, dict[int, str]] = field(default_factory=dict)  # Which member was given it first.
+    sent: dict[str, int] = field(default_factory=dict)  # The number of records by writer, which is the next number.
+    seen: dict[Lane, dict[int, bytes]] = field(default_factory=dict)  # By all members of the group.
+    givens: dict[Lane, dict[int, str]] = field(default_factory=dict)  # The member that got it first.
     commits: list[Commit] = field(default_factory=list)
-    committed: dict[Lane, int] = field(default_factory=dict)  # At the end.
+    committed: dict[Lane, int] = field(default_factory=dict)  # The offsets at the end.
     logs: dict[Lane, list[bytes]] = field(default_factory=dict)
-    problems: list[str] = field(default_factory=list)  # What was noticed while it ran.
+    problems: list[str] = field(default_factory=list)  # Problems during the run.
 
     def saw(self, lane: Lane, offset: int, value: bytes, member: str = "somebody") -> None:
         """Note that a member of the group got this record."""

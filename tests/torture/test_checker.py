@@ -1,4 +1,4 @@
-"""The checker of the torture: it finds every mistake that is put into a good history."""
+"""The checker of the torture finds every mistake that is planted in a good history."""
 
 from collections.abc import Callable
 
@@ -11,7 +11,7 @@ SURE, PLAIN = Lane("sure", 0), Lane("plain", 0)
 
 
 def good_history() -> History:
-    """Two writers, a retry of the plain one that came twice, a group that read all and committed twice."""
+    """Make a history: two writers, a retry that is there twice, a group that read all and committed twice."""
     history = History(idempotent_topics=frozenset(["sure"]), sent={"a": 5, "b": 4})
     history.logs = {SURE: [b"a/%d" % n for n in range(5)], PLAIN: [b"b/0", b"b/1", b"b/0", b"b/1", b"b/2", b"b/3"]}
     for lane, log in history.logs.items():
@@ -91,7 +91,7 @@ def fail_a_write(history: History) -> None:
         (fail_a_write, "write failed:"),
     ],
 )
-def test_each_mistake_is_found(mistake: Callable[[History], None], found: str) -> None:
+def test_each_planted_mistake_is_found(mistake: Callable[[History], None], found: str) -> None:
     history = good_history()
     mistake(history)
     assert any(problem.startswith(found) for problem in check(history)), check(history)
@@ -101,13 +101,13 @@ def test_a_good_history_has_no_problems() -> None:
     assert check(good_history()) == []
 
 
-def test_commits_that_ran_at_the_same_time_may_come_in_any_order() -> None:
+def test_concurrent_commits_may_come_in_any_order() -> None:
     history = good_history()
     history.commits.append(Commit(SURE, 3, 3.5, 5.0))
     assert check(history) == []
 
 
-def test_who_was_given_what_lies_around_a_record_is_told_where_the_group_never_was_given_it() -> None:
+def test_an_unseen_record_is_reported_with_the_members_around_it() -> None:
     history = good_history()
     history.seen[SURE].clear()
     history.givens[SURE].clear()
@@ -118,7 +118,7 @@ def test_who_was_given_what_lies_around_a_record_is_told_where_the_group_never_w
     assert f"unseen: the group was never given b'a/2' of sure-0 offset 2; {around}" in check(history)
 
 
-def test_of_many_problems_of_a_kind_some_are_shown_and_all_are_counted() -> None:
+def test_many_problems_of_one_kind_are_counted() -> None:
     history = good_history()
     history.logs[SURE].clear()
     lost = [f"lost: {value!r}" for value in (b"a/0", b"a/1", b"a/2", b"a/3", b"a/4")]

@@ -1,4 +1,4 @@
-"""The comparison of replicas: it tells the first batch in which logs differ."""
+"""The comparison of replicas finds the first batch in which logs differ."""
 
 from pathlib import Path
 
@@ -18,13 +18,13 @@ def replica(folder: Path, *segments: bytes) -> Path:
     return folder
 
 
-def test_replicas_with_the_same_batches_in_other_segments_are_alike(tmp_path: Path) -> None:
+def test_replicas_with_the_same_batches_in_other_segments_are_equal(tmp_path: Path) -> None:
     first = replica(tmp_path / "a", batch(0, b"x") + batch(2, b"y"))
     second = replica(tmp_path / "b", batch(0, b"x"), batch(2, b"y"))
     assert differences({"a": first, "b": second}, 4) == []
 
 
-def test_another_value_epoch_or_a_missing_batch_is_told_with_its_offsets(tmp_path: Path) -> None:
+def test_another_value_another_epoch_and_a_missing_batch_are_reported_with_their_offsets(tmp_path: Path) -> None:
     good = replica(tmp_path / "good", batch(0, b"x") + batch(2, b"y"))
     others = {
         "value": replica(tmp_path / "value", batch(0, b"x") + batch(2, b"z")),
@@ -38,7 +38,7 @@ def test_another_value_epoch_or_a_missing_batch_is_told_with_its_offsets(tmp_pat
     assert ["nothing more" in line for line in found] == [False, False, True, True]
 
 
-def test_without_an_end_replicas_are_compared_as_far_as_the_shortest_goes(tmp_path: Path) -> None:
+def test_replicas_are_compared_up_to_the_shortest_one_if_no_end_is_given(tmp_path: Path) -> None:
     long = replica(tmp_path / "long", batch(0, b"x") + batch(2, b"y"))
     short = replica(tmp_path / "short", batch(0, b"x"))
     assert differences({"long": long, "short": short}) == []
@@ -46,7 +46,7 @@ def test_without_an_end_replicas_are_compared_as_far_as_the_shortest_goes(tmp_pa
     assert len(differences({"long": long, "short": short}, 4)) == 1
 
 
-def test_what_lies_before_the_latest_start_of_a_log_is_not_compared(tmp_path: Path) -> None:
+def test_records_before_the_latest_start_of_a_log_are_not_compared(tmp_path: Path) -> None:
     long = replica(tmp_path / "long", batch(0, b"x") + batch(2, b"y"))
     trimmed = replica(tmp_path / "trimmed", batch(2, b"y"))
     assert differences({"long": long, "trimmed": trimmed}, 4) == []

@@ -1,4 +1,4 @@
-"""The authority that the operator keeps for a Cluster is rotated under traffic, as its annotations ask for it."""
+"""The authority that the operator keeps for a Cluster is rotated under traffic, as annotations request it."""
 
 import datetime as dt
 import ssl
@@ -35,9 +35,9 @@ AUTHORITY: Final = "one-cluster-ca"
 
 
 class Secrets:
-    """The Secrets as the operator's plan makes them, and each broker's copies, which change as in a pod.
+    """The Secrets that the operator's plan makes, and each broker's copies, which change as in a pod.
 
-    The operator's clock is days behind, and an hour passes with each plan: so all certificates hold now.
+    The operator's clock is days behind, and each plan takes an hour, so all certificates are valid now.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -52,7 +52,7 @@ class Secrets:
         self._marks = {annotation: "true"}
 
     def plan(self) -> bool:
-        """Let an hour pass and plan; return whether a rotation goes on."""
+        """Let an hour pass and plan; return whether the rotation continues."""
         self._now += STEP
         moment = Moment(self._found, {AUTHORITY: self._marks}, self._now, lambda: "a password")
         plan = plan_secrets(CLUSTER, HOSTS, ExternalAccess(), moment)
@@ -68,14 +68,14 @@ class Secrets:
 
     @property
     def authority_file(self) -> Path:
-        """The file that clients trust. One that starts reads it."""
+        """The file of authorities that clients trust; a client reads it when it starts."""
         return self._folder / "ca.crt"
 
     def folder_of(self, number: int) -> Path:
         return self._folder / f"broker-{number}"
 
     def mount(self, number: int) -> None:
-        """Give a broker what its Secret holds now, all files at once, as the kubelet does."""
+        """Give a broker the current files of its Secret all at once, as the kubelet does."""
         folder = self.folder_of(number)
         self._copies += 1
         copy = folder / f"..{self._copies}"
@@ -90,7 +90,7 @@ class Secrets:
 
 
 class Rotated:
-    """Three brokers with the certificates of Secrets, and clients that trust what these say."""
+    """Three brokers with the certificates of Secrets, and clients that trust the authority of these."""
 
     def __init__(self, cluster: BarnabasCluster, secrets: Secrets, ports: list[int]) -> None:
         self.cluster, self._secrets, self._ports = cluster, secrets, ports
@@ -98,7 +98,7 @@ class Rotated:
         self._use()
 
     def rotate(self, annotation: str) -> None:
-        """Take all steps of a rotation; brokers get each of them one by one, then clients do."""
+        """Take all steps of a rotation; in each step brokers get the new files one by one, and then clients do."""
         self._secrets.ask(annotation)
         former = dict(self._secrets.of_brokers)
         goes_on = True
@@ -113,7 +113,7 @@ class Rotated:
         assert has_issued(trusted, shown)
 
     def _hand(self, number: int) -> None:
-        """Return once a broker uses what its Secret holds now."""
+        """Return once a broker uses the current files of its Secret."""
         heard = self._told(number)
         self._secrets.mount(number)
         wait_for(lambda: self._told(number) > heard)

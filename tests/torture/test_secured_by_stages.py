@@ -1,4 +1,4 @@
-"""Brokers with the settings of each stage from open to secured, and back, under traffic: 0 records are lost."""
+"""Brokers roll through the settings of each stage from open to secured and back under traffic; no record is lost."""
 
 import datetime as dt
 from contextlib import closing
@@ -34,7 +34,7 @@ OF_PODS: Final = {"node.id", "http.listener", "log.dirs", "metadata.store", "lis
 
 
 class Staged:
-    """Brokers whose ports on pods are other ports of this machine; clients find them at that of `plain`."""
+    """Brokers with pods' ports mapped to ports of this machine; clients use the port of `plain`."""
 
     def __init__(self, folder: Path) -> None:
         external, self._folder = ExternalAccess(), folder
@@ -52,7 +52,7 @@ class Staged:
         }
 
     def choose(self, number: int, stage: SecurityStage) -> None:
-        """Give a broker that is down the settings of a stage from its next start on."""
+        """Give a stopped broker the settings of a stage for its next start."""
         declared = DECLARED_OPEN if stage is OPEN else DECLARED
         settings = pod_properties(declared, number, ExternalAccess(stage=stage))
         names = [each.partition("://")[0] for each in settings["listeners"].split(",")]
@@ -79,7 +79,7 @@ class Staged:
 
 @pytest.mark.soak(only=True)
 @pytest.mark.timeout(1200)
-def test_brokers_are_rolled_from_open_to_secured_and_back(tmp_path: Path) -> None:
+def test_rolls_from_open_to_secured_and_back_lose_no_record(tmp_path: Path) -> None:
     staged = Staged(tmp_path)
     with closing(staged.cluster) as cluster:
         for number in cluster.brokers:

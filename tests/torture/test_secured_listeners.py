@@ -1,4 +1,4 @@
-"""Listeners and certificates change under traffic: nothing is lost, and no acknowledgement takes long."""
+"""Listeners and certificates change under traffic: no record is lost, and no acknowledgement takes long."""
 
 import ssl
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ def authority(tmp_path: Path) -> Authority:
 
 
 class Rolled:
-    """Brokers that each have two ports for clients and peers, and one for the test, which stays as it is."""
+    """Brokers with two ports for clients and peers each, and one for the test, which does not change."""
 
     def __init__(self, folder: Path, authority: Authority) -> None:
         self._authority = authority
@@ -49,7 +49,7 @@ class Rolled:
         self._ports = {number: {PLAIN: free_port(), SECURE: free_port()} for number in self.cluster.brokers}
 
     def choose(self, number: int, names: list[str], between_brokers: str) -> None:
-        """Give a broker that is down these listeners from its next start on."""
+        """Give a stopped broker these listeners for its next start."""
         broker = self.cluster.brokers[number]
         chosen = [f"PLAINTEXT://{broker.bootstrap}"]
         chosen += [f"{name}://localhost:{self._ports[number][name]}" for name in names]
@@ -66,7 +66,7 @@ class Rolled:
             self.cluster.wait_until_full()
 
     def move(self, traffic: Traffic, name: str) -> None:
-        """Let clients come in by this listener."""
+        """Let clients use this listener."""
         bootstrap = ",".join(f"localhost:{ports[name]}" for ports in self._ports.values())
         login = {"sasl.mechanism": "PLAIN", "sasl.username": "alice", "sasl.password": "geheim"}
         secured = {"security.protocol": "SASL_SSL", "ssl.ca.location": str(self._authority.file), **login}
@@ -75,7 +75,7 @@ class Rolled:
 
 @pytest.mark.soak(only=True)
 @pytest.mark.timeout(1200)
-def test_brokers_are_rolled_from_plain_text_to_sasl_and_tls_and_back(tmp_path: Path, authority: Authority) -> None:
+def test_rolls_from_plaintext_to_sasl_ssl_and_back_lose_no_record(tmp_path: Path, authority: Authority) -> None:
     rolled = Rolled(tmp_path / "cluster", authority)
     with closing(rolled.cluster) as cluster:
         for number in cluster.brokers:
@@ -98,7 +98,7 @@ def test_brokers_are_rolled_from_plain_text_to_sasl_and_tls_and_back(tmp_path: P
 
 @pytest.fixture
 def with_tls(tmp_path: Path, authority: Authority) -> Iterator[tuple[BarnabasCluster, list[int]]]:
-    """Three brokers with certificates of both sides between them, and the ports at which clients find TLS."""
+    """Three brokers with mutual TLS between them, and the ports with TLS for clients."""
     running = prepare_cluster(tmp_path / "cluster", properties=mutual_tls(authority.issue("broker"), authority))
     ports = [free_port() for _ in running.brokers]
     for broker, port in zip(running.brokers.values(), ports, strict=True):
@@ -117,7 +117,7 @@ def await_shown(authority: Authority, ports: list[int], certificate: bytes) -> N
 @pytest.mark.slow
 @pytest.mark.soak
 @pytest.mark.timeout(3000)
-def test_certificates_are_rotated_under_traffic(
+def test_certificate_rotations_under_traffic_lose_no_record(
     with_tls: tuple[BarnabasCluster, list[int]], authority: Authority
 ) -> None:
     cluster, ports = with_tls

@@ -20,25 +20,25 @@ NotHere = Callable[[MachinesUnavailable], None]
 
 ROUNDS = size(3, 20)
 USUAL_SEED = 9
-"""A full disk, then a controller that pauses while a leader dies, then a cut."""
+"""The seed gives a full disk, then a paused controller while a leader dies, then a network cut."""
 USUAL_SEED_WITH_API_SERVER = 4
-"""A leader dies while the API server is stopped, then a pause, then a death."""
+"""The seed gives a leader's death while the API server is stopped, then a pause, then another death."""
 ACKNOWLEDGED_A_ROUND_MIN = size(50, 500)
-"""Three writers of 200 records a second where nothing else runs: a round of one second has 600; most last longer."""
+"""Three writers of 200 records a second write 600 in a round of a second on an idle machine; most rounds are longer."""
 
 
 @pytest.mark.slow
 @pytest.mark.soak
 @pytest.mark.timeout(900)  # A minute on an idle machine.
-def test_random_faults_lose_repeat_and_reorder_nothing_and_the_cluster_heals(tmp_path: Path, not_here: NotHere) -> None:
+def test_random_faults_lose_duplicate_and_reorder_no_record_and_the_cluster_recovers(
+    tmp_path: Path, not_here: NotHere
+) -> None:
     check_report(torture(tmp_path, Plan(ROUNDS, seed(USUAL_SEED)), print), not_here)
 
 
 @pytest.mark.soak(only=True)
 @pytest.mark.timeout(900)  # A minute on an idle machine.
-def test_random_faults_do_no_harm_where_metadata_is_in_an_api_server_that_goes_away_too(
-    tmp_path: Path, not_here: NotHere
-) -> None:
+def test_random_faults_with_an_unavailable_api_server_lose_no_record(tmp_path: Path, not_here: NotHere) -> None:
     try:
         report = torture(tmp_path, Plan(ROUNDS, seed(USUAL_SEED_WITH_API_SERVER), store=KUBERNETES), print)
     except CannotStart as reason:
@@ -58,8 +58,8 @@ def check_report(report: Report, not_here: NotHere) -> None:
 
 
 @pytest.mark.slow
-def test_what_acks_1_loses_is_found(tmp_path: Path, not_here: NotHere) -> None:
-    """The checker can fail: a leader that nobody follows acknowledges, and dies."""
+def test_a_loss_with_acks_1_is_found(tmp_path: Path, not_here: NotHere) -> None:
+    """This shows that the checker can fail: a leader without followers acknowledges records, and dies."""
     try:
         lan = lan_of_brokers(tmp_path)
     except MachinesUnavailable as reason:

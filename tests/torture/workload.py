@@ -15,10 +15,10 @@ WRITER = {
     "acks": "all",
     "linger.ms": 5,
     "message.timeout.ms": 300_000,
-    # Records wait while brokers lack a topic, for somebody has to type `restore-metadata` first. The time counts from
+    # Records wait while brokers lack a topic, since a user has to type `restore-metadata` first. The time counts from
     # the first use of the topic; librdkafka takes more microseconds than 31 bits hold for none.
     "topic.metadata.propagation.max.ms": 2_100_000,
-    # A broker that hangs is given up soon, so that requests are repeated whose answer is unknown.
+    # Requests to a hanging broker time out soon, so that requests with unknown outcomes are repeated.
     "socket.timeout.ms": 5_000,
     "request.timeout.ms": 4_000,
 }

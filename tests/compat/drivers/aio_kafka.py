@@ -1,4 +1,4 @@
-"""aiokafka, on an event loop in a thread of its own."""
+"""The client aiokafka, on an event loop in a separate thread."""
 
 import asyncio
 import time
@@ -18,7 +18,7 @@ from harness.deadline import PATIENCE_S
 
 
 def received(record: Any) -> Received:
-    """A consumed record."""
+    """Return a consumed record."""
     place = (record.topic, record.partition, record.offset, record.timestamp)
     return Received(*place, record.key, record.value, tuple(record.headers))
 
@@ -133,7 +133,7 @@ class AiokafkaClient:
     def join(self, group: str, member: str, topics: Sequence[str]) -> AiokafkaMember:
         times = {"heartbeat_interval_ms": 300, "session_timeout_ms": 45_000, "fetch_max_wait_ms": 100}
         start = {"auto_offset_reset": "earliest", "enable_auto_commit": False}
-        # The constructor wants a running loop; joining goes on in the background, `start` waits for it.
+        # The constructor needs a running loop; joining continues in the background, and `start` waits for it.
         made = self._loop.run(self._make(*topics, group_id=group, client_id=member, **times, **start))
         return AiokafkaMember(self._loop, made)
 

@@ -11,7 +11,7 @@ from drivers.interface import Message
 
 
 async def started(settings: dict[str, Any], transactional_id: str) -> AIOKafkaProducer:
-    """Return a producer that has its epoch. The constructor wants a running loop."""
+    """Return a producer that has its epoch. The constructor needs a running loop."""
     producer = AIOKafkaProducer(**settings, transactional_id=transactional_id)
     await producer.start()
     return producer
@@ -24,7 +24,7 @@ async def send(producer: AIOKafkaProducer, topic: str, messages: Sequence[Messag
 
 
 async def send_positions(producer: AIOKafkaProducer, consumer: AIOKafkaConsumer, group: str) -> None:
-    """Commit what the consumer has read with the open transaction."""
+    """Commit the consumer's positions in the open transaction."""
     positions = {place: await consumer.position(place) for place in consumer.assignment()}
     await producer.send_offsets_to_transaction(positions, group)
 
@@ -44,7 +44,7 @@ class AiokafkaWriter:
         self._loop.run(send(self._producer, topic, messages))
 
     def write_positions(self, consumer: AIOKafkaConsumer, group: str) -> None:
-        """Commit what the consumer has read with the open transaction."""
+        """Commit the consumer's positions in the open transaction."""
         self._loop.run(send_positions(self._producer, consumer, group))
 
     def end(self, *, commit: bool) -> None:

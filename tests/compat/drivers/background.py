@@ -1,4 +1,4 @@
-"""A consumer that is polled by a thread of its own, as every client library wants it."""
+"""A consumer that is polled by a separate thread, as every client library needs it."""
 
 import threading
 import time
@@ -21,28 +21,28 @@ class PolledMember(ABC):
         self._failure: BaseException | None = None
         self._read_s: float | None = None
         self.longest_gap_s = 0.0
-        """Between two polls that brought records."""
+        """The longest time between two polls that returned records."""
         self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
     @abstractmethod
     def poll(self) -> tuple[list[Received], Assignment]:
-        """Waits a fraction of a second; what came, and what is held now."""
+        """Wait a fraction of a second; return the new records and the current assignment."""
 
     @abstractmethod
     def commit_now(self) -> None:
-        """Commits the positions."""
+        """Commit the positions."""
 
     @abstractmethod
     def close(self) -> None:
-        """Leaves the group."""
+        """Leave the group."""
 
     def _run(self) -> None:
         try:
             try:
                 self._poll_until_leaving()
-            finally:  # One that failed, too: its library would look for the broker as long as there is a consumer.
+            finally:  # Failed consumers, too, or their library looks for the broker for ever.
                 self.close()
         except BaseException as error:
             self._failure = error
@@ -87,7 +87,7 @@ class PolledMember(ABC):
     def leave(self) -> None:
         self._leaving.set()
         self._thread.join(PATIENCE_S)
-        assert not self._thread.is_alive(), "the member does not leave"
+        assert not self._thread.is_alive(), "the member has not left the group"
         self._check()
 
 

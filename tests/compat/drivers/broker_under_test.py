@@ -1,4 +1,4 @@
-"""The broker under test: ours, or Apache Kafka as the control; and what tests say of the machine."""
+"""The broker under test: ours, or Apache Kafka as the control; and reports about missing programs."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -11,20 +11,20 @@ from harness.server_process import ServerProcess
 
 BrokerWith = Callable[[dict[str, str]], ServerProcess]
 
-# What makes tests quick; everything else is the default of both brokers.
+# These settings make tests quick; all others are the defaults of both brokers.
 PROPERTIES = {
     "transaction.state.log.replication.factor": "1",
     "offsets.topic.replication.factor": "1",
     "group.initial.rebalance.delay.ms": "500",
     "log.cleaner.backoff.ms": "200",
 }
-# For topics of records with old timestamps, which a broker deletes after a week.
+# These are for topics with old timestamps, which a broker would delete after a week.
 KEPT_FOR_EVER = {"retention.ms": "-1"}
 EXIT_STATUS = {"barnabas": 0, "kafka": 143}
 
 
 def prepare_server(peer: str, folder: Path, properties: dict[str, str]) -> ServerProcess:
-    """The broker named by `--peer`, not running."""
+    """Return the broker named by `--peer`, not running."""
     if peer == "barnabas":
         return prepare_barnabas(folder, properties)
     try:
@@ -35,6 +35,6 @@ def prepare_server(peer: str, folder: Path, properties: dict[str, str]) -> Serve
 
 
 def check_end(peer: str, server: ServerProcess) -> None:
-    """Stops the broker: it must end in order and have had no failure of its own."""
+    """Stop the broker, and check that it ends in order without any internal failure."""
     assert server.stop() == EXIT_STATUS[peer], server.log_end()
     assert peer == "kafka" or "Traceback" not in server.log_text(), server.log_text()

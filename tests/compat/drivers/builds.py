@@ -1,4 +1,4 @@
-"""Builds the drivers in other languages, once for each state of their sources; `install.sh` calls it."""
+"""Builds of the drivers in other languages, one for each state of their sources; `install.sh` calls it."""
 
 import shutil
 import subprocess
@@ -14,11 +14,11 @@ JAVA_OPTIONS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx512m", "-Dlo
 
 
 class ToolMissing(Exception):
-    """A compiler or runtime is not on the machine; says which."""
+    """The error that a compiler or runtime is not on the machine, with its name."""
 
 
 def require(tool: str) -> str:
-    """The path of a program on the machine."""
+    """Return the path of a program on the machine."""
     path = shutil.which(tool)
     if path is None:
         raise ToolMissing(f"{tool} is not on the machine")
@@ -31,7 +31,7 @@ def _run(*command: str, folder: Path = COMPAT) -> None:
 
 
 def java_classes() -> Path:
-    """The folder of the compiled Java driver."""
+    """Return the folder of the compiled Java driver."""
     require("javac")
     sources = sorted((COMPAT / "java/src").rglob("*.java"))
 
@@ -43,18 +43,18 @@ def java_classes() -> Path:
 
 
 def java_driver(bootstrap: str) -> list[str]:
-    """The command that starts the Java driver."""
+    """Return the command that starts the Java driver."""
     return java_command("compat.Driver", bootstrap, options=JAVA_OPTIONS, before=[java_classes()])
 
 
 def java_3_driver(bootstrap: str) -> list[str]:
-    """The command that starts the Java driver with the last client before 4.0; it runs no tools."""
+    """Return the command that starts the Java driver with the last client before 4.0; it runs no tools."""
     (client,) = jars_folder(CLIENTS_3_POM, "kafka-clients-3").glob("kafka-clients-*.jar")
     return java_command("compat.Driver", bootstrap, options=JAVA_OPTIONS, before=[java_classes(), client])
 
 
 def go_driver(bootstrap: str) -> list[str]:
-    """The command that starts the franz-go driver."""
+    """Return the command that starts the franz-go driver."""
     require("go")
     folder = COMPAT / "go"
     sources = [*folder.glob("*.go"), folder / "go.mod", folder / "go.sum"]
@@ -65,7 +65,7 @@ def go_driver(bootstrap: str) -> list[str]:
 
 
 def node_driver(bootstrap: str) -> list[str]:
-    """The command that starts the kafkajs driver."""
+    """Return the command that starts the kafkajs driver."""
     require("npm")
     sources = [COMPAT / "js" / name for name in ("driver.js", "transactions.js", "package.json", "package-lock.json")]
 

@@ -1,4 +1,4 @@
-"""An event loop in a thread of its own, for a client library that wants one."""
+"""An event loop in a separate thread, for client libraries that need one."""
 
 import asyncio
 import threading

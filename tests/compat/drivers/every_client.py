@@ -12,7 +12,7 @@ from drivers.librdkafka import LibrdkafkaClient
 from drivers.remote import RemoteClient
 
 MakeClient = Callable[[str, Path], Client]
-"""Makes a client from bootstrap servers and the file of its output; raises ToolMissing or JarsMissing."""
+"""A function that makes a client from bootstrap servers and the file of its output; raises ToolMissing, JarsMissing."""
 
 CLIENTS: Final[dict[str, MakeClient]] = {
     "librdkafka": lambda bootstrap, log: LibrdkafkaClient(bootstrap),
@@ -22,7 +22,7 @@ CLIENTS: Final[dict[str, MakeClient]] = {
     "franz-go": lambda bootstrap, log: RemoteClient("franz-go", go_driver(bootstrap), log),
     "kafkajs": lambda bootstrap, log: RemoteClient("kafkajs", node_driver(bootstrap), log),
 }
-# The last Java client before 4.0 has the transactions of its own time, beside those of today's client.
+# The last Java client before 4.0 has the older transaction protocol, and is tested beside the current client.
 TRANSACTIONAL: Final[dict[str, MakeClient]] = {
     **CLIENTS,
     "java-3": lambda bootstrap, log: RemoteClient("java-3", java_3_driver(bootstrap), log),

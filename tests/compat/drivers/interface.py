@@ -1,4 +1,4 @@
-"""What the tests ask of every client library, whatever language it is written in."""
+"""The interface of every client library for tests, in any language."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A record to produce; without a partition the client's partitioner chooses."""
+    """A record to produce; if it has no partition, the client's partitioner chooses."""
 
     value: bytes | None
     key: bytes | None = None
@@ -20,7 +20,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """A record as a client gave it to its user."""
+    """A record as a client returned it."""
 
     topic: str
     partition: int
@@ -35,29 +35,29 @@ Assignment = frozenset[tuple[str, int]]
 
 
 class Member(Protocol):
-    """One consumer of a group; polls in the background, from the earliest offset, commits only when told."""
+    """One consumer of a group: it polls in the background from the earliest offset, and commits only on request."""
 
     def assignment(self) -> Assignment:
-        """The partitions that the member holds now; raises what ended the member."""
+        """Return the partitions that the member has now, or raise the error that ended the member."""
 
     def records(self) -> list[Received]:
-        """Everything read so far."""
+        """Return everything read so far."""
 
     def commit(self) -> None:
-        """Commits, synchronously, the position of every partition held."""
+        """Commit the position of every assigned partition synchronously."""
 
     def leave(self) -> None:
-        """Leaves the group."""
+        """Leave the group."""
 
 
 class Writer(Protocol):
-    """A transactional producer, which had the epoch of its id raised when it was made."""
+    """A transactional producer, which raised the epoch of its id when it was made."""
 
     def write(self, topic: str, messages: Sequence[Message]) -> None:
-        """Sends all messages in the open transaction, which the first call begins, and waits for them."""
+        """Send all messages in the open transaction, which the first call begins, and wait for acknowledgements."""
 
     def end(self, *, commit: bool) -> None:
-        """Commits or aborts."""
+        """Commit or abort the transaction."""
 
     def close(self) -> None: ...
 
@@ -76,36 +76,36 @@ class Client(Protocol):
         idempotent: bool = False,
         acks: str = "all",
     ) -> None:
-        """Sends all messages, in as few batches as the client makes, and waits for every acknowledgement."""
+        """Send all messages in as few batches as the client makes, and wait for every acknowledgement."""
 
     def read(self, topic: str, count: int) -> list[Received]:
-        """The first `count` records of all partitions, or fewer after half a minute."""
+        """Return the first `count` records of all partitions, or fewer after half a minute."""
 
     def read_committed(self, topic: str, count: int) -> list[Received]:
-        """The same of the records of committed transactions."""
+        """Return the first `count` records of committed transactions."""
 
     def writer(self, transactional_id: str) -> Writer:
-        """A transactional producer; one of the same id that was made before is fenced."""
+        """Return a transactional producer; an earlier one with the same id is fenced."""
 
     def copy(self, transactional_id: str, group: str, source: str, target: str, count: int, *, commit: bool) -> None:
-        """Reads `count` records of the source as a member of the group, and writes them to the same partitions of the
+        """Read `count` records of the source as a member of the group, and write them to the same partitions of the
         target, with the group's offsets, in one transaction."""
 
     def join(self, group: str, member: str, topics: Sequence[str]) -> Member:
-        """A new member whose client id is `member`."""
+        """Return a new member whose client id is `member`."""
 
     def committed(self, group: str, topic: str) -> dict[int, int]:
-        """Partition to committed offset."""
+        """Return the committed offset of each partition."""
 
     def offsets_for_time(self, topic: str, timestamp_ms: int) -> dict[int, int]:
-        """Partition to the first offset whose timestamp is at least `timestamp_ms`."""
+        """Return for each partition the first offset whose timestamp is at least `timestamp_ms`."""
 
     def create_topic(self, topic: str, partitions: int, configs: Mapping[str, str]) -> None: ...
 
     def create_partitions(self, topic: str, partitions: int) -> None: ...
 
     def topics(self) -> dict[str, int]:
-        """Name to number of partitions."""
+        """Return the number of partitions of each topic."""
 
     def topic_configs(self, topic: str) -> dict[str, str | None]: ...
 
@@ -117,6 +117,6 @@ class Client(Protocol):
 
 
 def value_of(record: Message | Received) -> bytes:
-    """Of a record that must have one."""
+    """Return the value of a record, which must have one."""
     assert record.value is not None, f"a record without a value: {record}"
     return record.value

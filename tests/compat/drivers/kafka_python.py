@@ -1,4 +1,4 @@
-"""kafka-python."""
+"""The client kafka-python."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ from harness.deadline import PATIENCE_S
 
 
 def received(record: Any) -> Received:
-    """A consumed record."""
+    """Return a consumed record."""
     place = (record.topic, record.partition, record.offset, record.timestamp)
     return Received(*place, record.key, record.value, tuple(record.headers))
 

@@ -30,7 +30,7 @@ class KafkaPythonWriter:
             future.get(PATIENCE_S)
 
     def write_positions(self, consumer: KafkaConsumer) -> None:
-        """Commit what the consumer has read with the open transaction."""
+        """Commit the consumer's positions in the open transaction."""
         positions = {place: consumer.position(place) for place in consumer.assignment()}
         offsets = {place: OffsetAndMetadata(offset, "", -1) for place, offset in positions.items()}
         self._producer.send_offsets_to_transaction(offsets, consumer.group_metadata())

@@ -1,4 +1,4 @@
-"""Apache Kafka's command-line tools: command lines as people type them, run inside one JVM to spare its start."""
+"""Apache Kafka's command-line tools: command lines as users type them, run inside one JVM to save its start."""
 
 import shlex
 import subprocess
@@ -39,7 +39,7 @@ MAIN_CLASSES = {
 
 @dataclass(frozen=True, slots=True)
 class ToolRun:
-    """What a tool left behind: exit status and both outputs."""
+    """The result of a tool: exit status and both outputs."""
 
     status: int
     output: str
@@ -47,7 +47,7 @@ class ToolRun:
 
     @property
     def text(self) -> str:
-        """All that a person would see."""
+        """The text that a user would see."""
         return self.output + self.errors
 
 
@@ -64,19 +64,19 @@ class KafkaTools:
         return MAIN_CLASSES[PurePath(script).name], arguments
 
     def run(self, command_line: str, standard_input: str = "") -> ToolRun:
-        """The tool's end, whatever it is."""
+        """Run the tool, and return its result, even if it fails."""
         main_class, arguments = self._parse(command_line)
         return ToolRun(**self._java.ask("run_tool", **{"class": main_class}, arguments=arguments, input=standard_input))
 
     def check(self, command_line: str, standard_input: str = "") -> str:
-        """The output of a tool that must succeed."""
+        """Return the output of a tool that must succeed."""
         ran = self.run(command_line, standard_input)
         assert ran.status == 0, f"{command_line}: exit {ran.status}\n{ran.text}"
         assert "Exception" not in ran.text, f"{command_line}:\n{ran.text}"
         return ran.output
 
     def check_alone(self, command_line: str) -> str:
-        """Like `check`, in a JVM of its own: for the tools that finish their work only when their JVM ends."""
+        """Run like `check` in a separate JVM, for tools that finish their work only when their JVM ends."""
         main_class, arguments = self._parse(command_line)
         command = java_command(main_class, *arguments, options=("-XX:TieredStopAtLevel=1", "-Xmx256m"))
         ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_S)

@@ -1,4 +1,4 @@
-"""librdkafka through confluent-kafka."""
+"""The client librdkafka through confluent-kafka."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -22,7 +22,7 @@ from harness.stock_client import records_given
 
 
 def received(message: Any) -> Received:
-    """A consumed message; an error in its place is raised."""
+    """Return a consumed message, or raise the error in its place."""
     if message.error() is not None:
         raise KafkaException(message.error())
     place = (message.topic(), message.partition(), message.offset(), message.timestamp()[1])
@@ -82,12 +82,12 @@ class LibrdkafkaClient:
                 **where,
                 **when,
             )
-        assert producer.flush(PATIENCE_S) == 0, "not everything was acknowledged"
+        assert producer.flush(PATIENCE_S) == 0, "not all messages were acknowledged"
         for error in filter(None, errors):
             raise KafkaException(error)
 
     def consumer(self, **options: Any) -> Consumer:
-        """A consumer with an own group id that reads from the beginning and never commits."""
+        """Return a consumer with its own group id that reads from the beginning and never commits."""
         defaults = {"group.id": "nobody", "auto.offset.reset": "earliest", "enable.auto.commit": False}
         return Consumer({**self.settings, **defaults, "fetch.wait.max.ms": 100, **options})
 
@@ -166,4 +166,4 @@ class LibrdkafkaClient:
         self._admin.delete_topics([topic])[topic].result(PATIENCE_S)
 
     def close(self) -> None:
-        """Nothing stays open."""
+        """Do nothing: no connection stays open."""

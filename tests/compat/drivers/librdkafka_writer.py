@@ -24,10 +24,10 @@ class LibrdkafkaWriter:
         for message in messages:
             where: dict[str, Any] = {} if message.partition is None else {"partition": message.partition}
             self._producer.produce(topic, message.value, message.key, **where)
-        assert self._producer.flush(PATIENCE_S) == 0, "not everything was acknowledged"
+        assert self._producer.flush(PATIENCE_S) == 0, "not all messages were acknowledged"
 
     def write_positions(self, consumer: Consumer) -> None:
-        """Commit what the consumer has read with the open transaction."""
+        """Commit the consumer's positions in the open transaction."""
         positions = consumer.position(consumer.assignment())
         read = [place for place in positions if place.offset >= 0]
         self._producer.send_offsets_to_transaction(read, consumer.consumer_group_metadata(), PATIENCE_S)
@@ -37,4 +37,4 @@ class LibrdkafkaWriter:
         (self._producer.commit_transaction if commit else self._producer.abort_transaction)(PATIENCE_S)
 
     def close(self) -> None:
-        """Nothing stays open."""
+        """Do nothing: no connection stays open."""

@@ -1,4 +1,4 @@
-"""How each client library logs in: its settings for a `Login`, and one record written with them."""
+"""How each client library authenticates: its settings for a `Login`, and one record written with them."""
 
 import asyncio
 import ssl
@@ -29,12 +29,12 @@ REFUSALS: Final = (
     RemoteError,
     subprocess.CalledProcessError,
 )
-"""What a client raises that does not come in."""
+"""The errors that a client raises if it is refused."""
 
 
 class _Silent:
     def log(self, *line: object) -> None:
-        """Say nothing: a refusal is what a test wants."""
+        """Log nothing: tests want refusals."""
 
 
 def _of_librdkafka(login: Login) -> dict[str, str]:
@@ -142,7 +142,7 @@ def aio_kafka(login: Login) -> None:
 
 
 def java_config(login: Login) -> dict[str, str]:
-    """The properties of a Java client, for its driver or for a file."""
+    """Return the properties of a Java client, for its driver or for a file."""
     config = {
         "bootstrap.servers": login.bootstrap,
         "security.protocol": login.protocol,
@@ -166,7 +166,7 @@ def java_config(login: Login) -> dict[str, str]:
 
 
 def remote_options(name: str, login: Login) -> dict[str, Any]:
-    """What a driver of another language takes beside a request."""
+    """Return the arguments that a driver in another language needs beside a request."""
     if name == "java":
         return {"config": java_config(login)}
     security = {

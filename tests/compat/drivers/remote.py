@@ -1,4 +1,4 @@
-"""Clients in other languages: a child process that answers JSON requests, one a line."""
+"""Clients in other languages: a child process that answers JSON requests, one per line."""
 
 import json
 import subprocess
@@ -14,7 +14,7 @@ from harness.server_process import bound_to_us
 
 
 class RemoteError(Exception):
-    """The client raised; the text is its error."""
+    """The error that the client raised, as text."""
 
 
 def _hex(data: bytes | None) -> str | None:
@@ -37,7 +37,7 @@ def _decode(record: dict[str, Any]) -> Received:
 
 
 class RemoteClient:
-    """See `interface.Client`; `ask` reaches what only one language's driver offers."""
+    """See `interface.Client`; `ask` reaches functions that only one language's driver has."""
 
     def __init__(self, name: str, command: Sequence[str], log_path: Path) -> None:
         self.name = name
@@ -48,7 +48,7 @@ class RemoteClient:
             )
 
     def ask(self, op: str, **arguments: object) -> Any:
-        """One request and its answer; a driver that hangs is killed, which ends the wait."""
+        """Send one request, and return its answer; a driver that hangs is killed, which ends the wait."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(json.dumps({"op": op, **arguments}) + "\n")
@@ -81,7 +81,7 @@ class RemoteClient:
         self.ask("produce", topic=topic, messages=encoded, **how, **options)
 
     def failures(self, topic: str, messages: Sequence[Message]) -> list[tuple[str, str] | None]:
-        """Why each of these could not be sent, class and message, None where it was; Java only."""
+        """Return class and message of the error of each message, or None if it was sent; Java only."""
         encoded = [_encode(message) for message in messages]
         return [each and (each[0], each[1]) for each in self.ask("failures", topic=topic, messages=encoded)]
 
@@ -127,7 +127,7 @@ class RemoteClient:
         self.ask("delete_topic", topic=topic)
 
     def close(self) -> None:
-        """End of input ends the driver."""
+        """Close the input, which ends the driver."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         try:
@@ -162,7 +162,7 @@ class RemoteMember:
 
     @property
     def longest_gap_s(self) -> float:
-        """Between two polls that brought records; Java only."""
+        """Return the longest time between two polls that returned records; Java only."""
         return float(self._state()["longest_gap_s"])
 
     def commit(self) -> None:

@@ -1,4 +1,4 @@
-"""A broker with a listener for each security protocol, and what a client shows to come in, or to be refused."""
+"""A broker with a listener for each security protocol, and credentials that it accepts or refuses."""
 
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -23,7 +23,7 @@ PLAIN: Final = "org.apache.kafka.common.security.plain.PlainLoginModule"
 MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 CERTIFICATE: Final = "certificate"
 WAYS: Final = (*MECHANISMS, CERTIFICATE)
-"""The ways in which a client shows who it is."""
+"""The ways in which a client authenticates."""
 USER: Final = "alice"
 PASSWORD: Final = "pencil, and =more"
 TOPIC: Final = "written-by-all"
@@ -32,7 +32,7 @@ _TOKENS: Final = "sasl.oauthbearer."
 
 
 class Login(NamedTuple):
-    """The address of one listener, the authority that the client trusts, and what it shows."""
+    """The address of one listener, the authority that the client trusts, and the client's credentials."""
 
     bootstrap: str
     protocol: str
@@ -46,7 +46,7 @@ class Login(NamedTuple):
 
 
 def set_password(bootstrap: str, password: str, *users: str) -> None:
-    """By both hashes, through the listener that is open."""
+    """Set a password for both hashes, through the open listener."""
     client = AdminClient({"bootstrap.servers": bootstrap})
     for kind in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512):
         asked: list[UserScramCredentialAlteration] = [
@@ -93,18 +93,18 @@ class SecuredBroker:
         return settings
 
     def start(self) -> None:
-        """Start it, with its users and a topic."""
+        """Start the broker with its users and a topic."""
         self.server.start()
         set_password(self.server.bootstrap, PASSWORD, USER, "carol")
         admin = AdminClient({"bootstrap.servers": self.server.bootstrap})
         admin.create_topics([NewTopic(TOPIC, 1, 1)])[TOPIC].result(PATIENCE_S)
 
     def bootstrap(self, listener: str) -> str:
-        """The address of a listener."""
+        """Return the address of a listener."""
         return f"localhost:{self._ports[listener]}"
 
     def login(self, way: str, *, is_right: bool = True) -> Login:
-        """A client that shows what the broker knows, or what it must refuse; over TLS."""
+        """Return a login over TLS with right credentials, or with wrong ones."""
         if way == CERTIFICATE:
             shown = self._certificates[is_right]
             return Login(self.bootstrap("MTLS"), "SSL", self._authority.file, certificate=shown)
@@ -112,10 +112,10 @@ class SecuredBroker:
         return Login(self.bootstrap("SASL"), "SASL_SSL", self._authority.file, way, password, self.folder / token)
 
     def login_in_clear(self, password: str) -> Login:
-        """A client of PLAIN without TLS."""
+        """Return a PLAIN login without TLS."""
         return Login(self.bootstrap("CLEAR"), "SASL_PLAINTEXT", self._authority.file, "PLAIN", password)
 
     @property
     def token_urls(self) -> str:
-        """The URLs of the tokens' files, which Java must be allowed."""
+        """Return the URLs of the token files, which Java must be allowed to read."""
         return ",".join(f"file://{self.folder}/{name}.jwt" for name in ("right", "wrong"))

@@ -66,14 +66,14 @@ class Secured(NamedTuple):
     folder: Path
 
     def operator(self, secret: str = "one-operator", key: str = "tls") -> ClusterAdmin:
-        """Connect with a certificate of a Secret, where brokers replicate."""
+        """Connect with a certificate of a Secret to the listener of replication."""
         data = self.secrets[secret]
         authorities = self.secrets["one-operator"]["ca.crt"].decode()
         identity = Identity(authorities, data[f"{key}.crt"].decode(), data[f"{key}.key"].decode())
         return ClusterAdmin(self.addresses["REPLICATION-TLS"], SystemClock(), 3.0, security=tls_identity(identity))
 
     def client(self, listener: str, **settings: str) -> AdminClient:
-        """Return a client that trusts what the administrator's Secret says."""
+        """Return a client that trusts the authority in the administrator's Secret."""
         authority = self.secrets["one-admin"]["ca.crt"].decode()
         own: dict[str, str | int | float | bool] = {
             "bootstrap.servers": self.addresses[listener],
@@ -121,7 +121,7 @@ def secured_broker(folder: Path) -> Iterator[Secured]:
 
 
 def files_of(secured: Secured, user: User, folder: Path) -> Path:
-    """Bring a User about as the operator does; return the folder with the files of its Secret."""
+    """Make a User as the operator does; return the folder with the files of its Secret."""
     listeners = tuple(
         ListenerStatus(name=each.name, bootstrap_servers=secured.addresses[each.name.upper()]) for each in LISTENERS
     )

@@ -1,4 +1,4 @@
-"""Three brokers as processes whose metadata is in a real Kubernetes API: what outages of it and of brokers do."""
+"""Three broker processes with their metadata in a real Kubernetes API: outages of the API server and of brokers."""
 
 import asyncio
 import signal
@@ -33,13 +33,13 @@ def cluster(tmp_path: Path, api_server: ControlPlane) -> Iterator[BarnabasCluste
 
 
 def complaints(cluster: BarnabasCluster, number: int) -> int:
-    """How often this broker could not renew its lease."""
+    """Return how often this broker could not renew its lease."""
     log = cluster.folder_of(number) / "server.log"
     return log.read_text(encoding="utf-8").count(NOT_RENEWED)
 
 
 def miss_heartbeats(cluster: BarnabasCluster, count: int) -> None:
-    """Returns when each running broker has missed so many of them."""
+    """Wait until each running broker has missed this many heartbeats."""
     goals = {number: complaints(cluster, number) + count for number in cluster.running}
     wait_for(lambda: all(complaints(cluster, number) >= goal for number, goal in goals.items()))
 
@@ -49,7 +49,7 @@ def views(cluster: BarnabasCluster) -> list[PartitionView]:
 
 
 @pytest.mark.slow
-def test_while_the_api_server_is_away_brokers_serve_on_and_nothing_changes(
+def test_brokers_serve_and_keep_their_leaders_while_the_api_server_is_down(
     cluster: BarnabasCluster, api_server: ControlPlane
 ) -> None:
     before = views(cluster)
@@ -77,7 +77,7 @@ def test_while_the_api_server_is_away_brokers_serve_on_and_nothing_changes(
 
 
 @pytest.mark.slow
-def test_a_broker_that_is_killed_and_starts_anew_in_its_pod_waits_for_no_lease(
+def test_a_killed_broker_restarts_in_its_pod_without_waiting_for_its_lease(
     tmp_path: Path, api_server: ControlPlane
 ) -> None:
     with closing(prepare(tmp_path, api_server, session_ms=NEVER_MS)) as cluster:
@@ -93,13 +93,13 @@ def test_a_broker_that_is_killed_and_starts_anew_in_its_pod_waits_for_no_lease(
 
 
 def written(api_server: ControlPlane, name: str) -> list[str]:
-    """What brokers of a cluster of this name have in the API."""
+    """Return the objects in the API that brokers of this cluster wrote."""
     found = api_server.kubectl("-n", "default", "get", "statedocuments,leases", "-o=name").split()
     return [each for each in found if each.partition("/")[2].startswith(f"{name}.")]
 
 
 @pytest.mark.slow
-def test_a_cluster_that_goes_with_its_disks_takes_along_all_that_its_brokers_wrote(
+def test_deleting_a_cluster_with_its_disks_deletes_its_leases_and_documents(
     cluster: BarnabasCluster, api_server: ControlPlane
 ) -> None:
     settings = parse_properties((cluster.folder_of(0) / "server.properties").read_text(encoding="utf-8"))

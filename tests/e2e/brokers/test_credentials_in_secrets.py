@@ -29,7 +29,7 @@ PASSWORD = "pencil"
 
 
 class Secured:
-    """Its brokers have a listener of SASL beside the open one."""
+    """Two brokers with a SASL listener beside the open one."""
 
     def __init__(self, folder: Path, plane: ControlPlane) -> None:
         properties = {
@@ -46,7 +46,7 @@ class Secured:
             broker.environment |= environment_of_broker(plane, number)
 
     def change(self, alteration: UserScramCredentialAlteration) -> None:
-        """Through the open listener of the first broker."""
+        """Alter a credential through the open listener of the first broker."""
         client = AdminClient({"bootstrap.servers": f"127.0.0.1:{self.brokers.brokers[0].port}"})
         for done in client.alter_user_scram_credentials([alteration]).values():
             done.result(timeout=30)
@@ -87,9 +87,7 @@ def reader_of_both(secured: Secured) -> KafkaConsumer:
     return consumer
 
 
-def test_a_user_that_is_deleted_loses_its_connections_to_each_broker(
-    secured: Secured, api_server: ControlPlane
-) -> None:
+def test_deleting_a_user_closes_its_connections_to_each_broker(secured: Secured, api_server: ControlPlane) -> None:
     secured.change(UserScramCredentialUpsertion("alice", ScramCredentialInfo(KIND, 4096), PASSWORD.encode()))
     with closing(reader_of_both(secured)):
         documents = api_server.kubectl("get", "sdoc", "-l", f"barnabas.dev/cluster={NAME}", "-o", "yaml")

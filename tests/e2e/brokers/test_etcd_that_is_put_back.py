@@ -1,4 +1,4 @@
-"""etcd is restored from a backup under brokers whose metadata is in it: what was acknowledged since is there."""
+"""etcd is restored from a backup while brokers have their metadata in it: no record acknowledged since is lost."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
 @pytest.fixture
 def plane(tmp_path: Path) -> Iterator[ControlPlane]:
-    """One of its own: others would lose what they have written since the backup."""
+    """A separate API server, since others would lose what was written after the backup."""
     with own_api_server(tmp_path / "api-server") as own:
         define(own)
         yield own
@@ -31,7 +31,7 @@ def cluster(tmp_path: Path, plane: ControlPlane) -> Iterator[BarnabasCluster]:
 
 
 def weeks_pass(cluster: BarnabasCluster, writer: Writer) -> None:
-    """Brokers restart, a topic is made."""
+    """Restart brokers, and create a topic."""
     for number in range(size(1, 3)):
         writer.wait_for_more()
         cluster.kill(number)
@@ -42,7 +42,9 @@ def weeks_pass(cluster: BarnabasCluster, writer: Writer) -> None:
 
 
 @pytest.mark.soak(only=True)
-def test_brokers_that_run_lose_nothing(cluster: BarnabasCluster, plane: ControlPlane, tmp_path: Path) -> None:
+def test_running_brokers_lose_no_records_when_etcd_is_restored(
+    cluster: BarnabasCluster, plane: ControlPlane, tmp_path: Path
+) -> None:
     back_up(plane, tmp_path / "backup")
     with Writer(cluster.client(), "flights", 0) as writer:
         weeks_pass(cluster, writer)
@@ -54,7 +56,7 @@ def test_brokers_that_run_lose_nothing(cluster: BarnabasCluster, plane: ControlP
     assert cluster.client().read("newer") == [b"kept"]
 
 
-def test_brokers_that_were_all_down_lose_nothing_and_newer_topics_are_restored(
+def test_stopped_brokers_lose_no_records_when_etcd_is_restored_and_newer_topics_return(
     cluster: BarnabasCluster, plane: ControlPlane, tmp_path: Path
 ) -> None:
     back_up(plane, tmp_path / "backup")

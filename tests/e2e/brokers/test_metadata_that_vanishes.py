@@ -1,4 +1,4 @@
-"""Metadata that vanishes from a real Kubernetes API while brokers are written to: they serve on, and it is back."""
+"""Metadata that is deleted from a real Kubernetes API under load: brokers continue, and write it again."""
 
 import json
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ def name_of(cluster: BarnabasCluster) -> str:
 
 
 def documents(api_server: ControlPlane, cluster: BarnabasCluster) -> dict[str, Any]:
-    """By key, those that brokers find."""
+    """Return the state documents of the cluster by key."""
     chosen = f"--selector={LABEL}={name_of(cluster)}"
     found = json.loads(api_server.kubectl("-n", "default", "get", "statedocuments", chosen, "-ojson"))
     return {each["spec"]["key"]: each for each in found["items"]}
@@ -45,7 +45,7 @@ def keys_of(api_server: ControlPlane, cluster: BarnabasCluster) -> set[str]:
     return documents(api_server, cluster).keys() - {"mark"}
 
 
-def test_a_definition_that_is_deleted_and_applied_again_loses_nothing(
+def test_deleting_and_applying_the_crd_of_metadata_again_loses_nothing(
     cluster: BarnabasCluster, api_server: ControlPlane
 ) -> None:
     keys = keys_of(api_server, cluster)

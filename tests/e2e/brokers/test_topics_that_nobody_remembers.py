@@ -1,4 +1,4 @@
-"""A topic that the metadata has lost, on a real API server: kubectl tells of its logs, and a command restores it."""
+"""A topic without metadata, on a real API server: kubectl shows its logs, and a command restores it."""
 
 import os
 import sqlite3
@@ -32,17 +32,17 @@ def operator(world: World) -> Iterator[ServerProcess]:
 
 
 def forget(folder: Path, key: str) -> None:
-    """In the store of a broker that is stopped."""
+    """Delete a document from the store of a stopped broker."""
     with closing(sqlite3.connect(folder / "metadata.sqlite")) as database, database:
         assert database.execute("DELETE FROM documents WHERE key = ?", (key,)).rowcount == 1
 
 
 def described(world: World, what: str) -> str:
-    """With its Events, each run of blanks as one."""
+    """Return the description with its Events, with runs of blanks as one."""
     return " ".join(world.kubectl("describe", *what.split()).split())
 
 
-def test_kubectl_tells_of_logs_without_metadata_and_of_the_command_that_brings_the_topic_back(
+def test_the_cluster_reports_logs_without_metadata_and_the_command_that_restores_the_topic(
     world: World, broker: ServerProcess, operator: ServerProcess
 ) -> None:
     world.apply("flights", partitions=1)

@@ -1,6 +1,6 @@
-"""Each bad manifest is refused when it is applied, with a message that names field, value and what is allowed.
+"""Bad manifests are refused when they are applied, with a message that names field, value and what is allowed.
 
-By the API server alone where it can know; else, or where its rules are switched off, by the operator's webhook.
+The API server refuses them if its rules can; the operator's webhook refuses the rest, and all if rules are off.
 """
 
 import asyncio
@@ -42,13 +42,13 @@ STATE = ClusterState(
 
 
 def stored(bad: Bad, spec: Any) -> JsonObject:
-    """As the API server hands it on."""
+    """Return the manifest as the API server passes it to the webhook."""
     manifest = bad.manifest(spec) | ({"status": bad.status} if bad.status is not None else {})
     return {**manifest, "metadata": {**manifest["metadata"], "namespace": NAMESPACE}}
 
 
 @pytest.mark.parametrize("name", refused_by("schema", "rule", "webhook"))
-def test_the_webhook_refuses_it_though_the_api_server_would_not(name: str) -> None:
+def test_the_review_of_the_webhook_refuses_bad_manifests(name: str) -> None:
     bad = BAD[name]
     name_in_kafka = (bad.spec or {}).get("topicName")
     taken_by = "owner" if name_in_kafka == "taken" else None
@@ -69,7 +69,7 @@ def defined(api_server: ControlPlane) -> ControlPlane:
 
 
 def define(plane: ControlPlane, *, with_rules: bool = True) -> None:
-    """Applies the definitions, and waits until what they say holds: a new partition count is refused, or no more."""
+    """Apply the definitions, and wait until their rules are in force, or are gone."""
     for file in FILES:
         definition = YAML(typ="safe").load(file)
         if not with_rules:
@@ -88,7 +88,7 @@ IN = ("-n", NAMESPACE)
 
 
 def apply_after(plane: ControlPlane, bad: Bad) -> str:
-    """Return the refusal of the manifest after what was there before; nothing if it was stored."""
+    """Apply what was there before and then the manifest; return the refusal, or "" if it was stored."""
     requests = plane.requests
     if bad.before is not None:
         assert requests.refusal(stored(bad, bad.before)) == ""
@@ -101,13 +101,13 @@ def apply_after(plane: ControlPlane, bad: Bad) -> str:
 
 
 @pytest.mark.parametrize("name", refused_by("schema", "rule"))
-def test_the_api_server_refuses_it_by_itself(name: str, defined: ControlPlane) -> None:
+def test_the_api_server_alone_refuses_bad_manifests(name: str, defined: ControlPlane) -> None:
     said = apply_after(defined, BAD[name])
-    assert said != "", "was stored"
+    assert said != "", "the manifest was stored"
     assert [part for part in BAD[name].says if part not in said] == [], said
 
 
-def test_amounts_are_taken_as_people_write_them_for_kubernetes(defined: ControlPlane) -> None:
+def test_quantities_are_accepted_in_every_form_that_kubernetes_allows(defined: ControlPlane) -> None:
     def amounts(size: str | int) -> str:
         resources = {"requests": {"cpu": 1, "memory": "1e9"}, "limits": {"cpu": 2, "memory": ".5Ei"}}
         spec = {"brokers": {"resources": resources}, "storage": {"volumes": [{"id": 0, "size": size}]}}
@@ -123,7 +123,7 @@ def topic(name: str, **spec: Any) -> str:
     return json.dumps({"apiVersion": "barnabas.dev/v1alpha1", "kind": "Topic", "metadata": metadata, "spec": spec})
 
 
-def test_scale_refuses_fewer_partitions(defined: ControlPlane) -> None:
+def test_kubectl_scale_cannot_decrease_partitions(defined: ControlPlane) -> None:
     kubectl = defined.kubectl
     kubectl(*IN, "apply", "-f-", stdin=topic("scaled", partitions=6))
     kubectl(*IN, "scale", "topic/scaled", "--replicas=8")
@@ -134,7 +134,7 @@ def test_scale_refuses_fewer_partitions(defined: ControlPlane) -> None:
 
 @pytest.fixture(scope="module")
 def asking(defined: ControlPlane) -> Iterator[ControlPlane]:
-    """The same with the webhook, and without the rules that the API server checks."""
+    """The API server with the webhook and without the rules that it checks itself."""
     inventory = Inventory()
     topics = (("owner", {"topicName": "taken"}), ("dotted", {"topicName": "a.b"}))
     there = (("Cluster", "demo", {"brokers": {"replicas": BROKERS}}), *(("Topic", *each) for each in topics))
@@ -159,13 +159,13 @@ def asking(defined: ControlPlane) -> Iterator[ControlPlane]:
 
 
 @pytest.mark.parametrize("name", refused_by("rule", "webhook", "dry run"))
-def test_the_webhook_refuses_it_when_it_is_applied(name: str, asking: ControlPlane) -> None:
+def test_the_webhook_refuses_bad_manifests_when_they_are_applied(name: str, asking: ControlPlane) -> None:
     said = apply_after(asking, BAD[name])
     assert "admission webhook" in said
     assert [part for part in BAD[name].says if part not in said] == [], said
 
 
-def test_more_partitions_are_told_to_move_keys_also_when_nothing_is_stored(asking: ControlPlane) -> None:
+def test_a_dry_run_warns_that_more_partitions_move_keys(asking: ControlPlane) -> None:
     kubectl = asking.kubectl
     kubectl(*IN, "apply", "-f-", stdin=topic("wider", partitions=6))
     done = kubectl.ask(*IN, "apply", "--dry-run=server", "-f-", stdin=topic("wider", partitions=12))
@@ -177,7 +177,7 @@ def test_more_partitions_are_told_to_move_keys_also_when_nothing_is_stored(askin
     assert kubectl(*IN, "get", "topic", "wider", "-o", "jsonpath={.spec.partitions}") == "6"
 
 
-def test_a_null_that_kubectl_drops_is_told_and_server_side_apply_keeps_it(asking: ControlPlane) -> None:
+def test_kubectl_apply_warns_about_a_dropped_null_and_server_side_apply_keeps_it(asking: ControlPlane) -> None:
     kubectl, manifest = asking.kubectl, topic("nulls", config={"retention.ms": None, "segment.ms": 5})
     done = kubectl.ask(*IN, "apply", "-f-", stdin=manifest)
     assert (
@@ -191,7 +191,7 @@ def test_a_null_that_kubectl_drops_is_told_and_server_side_apply_keeps_it(asking
     assert stored_config == {"retention.ms": None, "segment.ms": 5}
 
 
-def test_a_protected_topic_is_not_deleted_until_it_is_released(asking: ControlPlane) -> None:
+def test_a_protected_topic_is_deleted_only_after_its_policy_is_changed(asking: ControlPlane) -> None:
     kubectl = asking.kubectl
     kubectl(*IN, "apply", "-f-", stdin=topic("precious", deletionPolicy="Protect"))
     done = kubectl.ask(*IN, "delete", "topic", "precious")
@@ -202,7 +202,7 @@ def test_a_protected_topic_is_not_deleted_until_it_is_released(asking: ControlPl
     kubectl(*IN, "delete", "topic", "precious")
 
 
-def test_disks_that_go_with_a_cluster_that_keeps_all_else_are_told_when_it_is_deleted(asking: ControlPlane) -> None:
+def test_deleting_a_retained_cluster_warns_about_volumes_with_delete_claim(asking: ControlPlane) -> None:
     kubectl, volumes = asking.kubectl, [{"id": 0, "deleteClaim": True}, {"id": 1}]
     for name, storage in (("brief", {"volumes": volumes}), ("lasting", {"volumes": volumes[1:]})):
         made = Bad("Cluster", "schema", None, (), name=name).manifest({"storage": storage})

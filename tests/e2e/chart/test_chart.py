@@ -1,4 +1,4 @@
-"""The Helm chart by helm and a real API server, without pods: what it renders, allows the operator, and leaves."""
+"""The Helm chart with helm and a real API server, without pods: its objects, the operator's rights, its uninstall."""
 
 import base64
 import json
@@ -33,13 +33,13 @@ from local_kubernetes.helm import CHART, ask_helm, template
 NAMESPACE: Final = "air"
 OPERATOR: Final = f"system:serviceaccount:{NAMESPACE}:barnabas-operator"
 FOREIGN: Final = {"Certificate", "PodMonitor", "PrometheusRule"}
-"""Kinds of others, which this API server does not have."""
+"""Kinds of other projects, which this API server does not have."""
 POLICIES: Final = "admissionregistration.k8s.io/v1/ValidatingAdmissionPolicy"
 MONITORS: Final = "monitoring.coreos.com/v1/PodMonitor"
 RULES: Final = "monitoring.coreos.com/v1/PrometheusRule"
 FLOWS: Final = "flowcontrol.apiserver.k8s.io/v1/FlowSchema"
 SERVED: Final = tuple(f"--api-versions={each}" for each in (POLICIES, MONITORS, RULES, FLOWS))
-"""What helm would find at the API server, and cannot when it only renders."""
+"""The API versions that helm would find at the API server, but does not know when it only renders."""
 
 VALUES: Final[Mapping[str, Sequence[str]]] = {
     "as it is": (),
@@ -116,7 +116,7 @@ def rendered(*values: str) -> list[dict[str, object]]:
 
 @pytest.fixture(scope="module")
 def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    """An API server of its own: a release owns the definitions, which others share."""
+    """A separate API server, since a release owns the definitions that others share."""
     with own_api_server(tmp_path_factory.mktemp("chart")) as own:
         for name in (NAMESPACE, "a", "b"):
             own.kubectl("create", "namespace", name)
@@ -124,7 +124,7 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
 
 
 @pytest.mark.parametrize("name", VALUES)
-def test_the_api_server_takes_what_the_chart_renders(name: str, plane: ControlPlane) -> None:
+def test_the_api_server_accepts_the_rendered_chart(name: str, plane: ControlPlane) -> None:
     lint = ask_helm("lint", "--strict", str(CHART), *setting(VALUES[name]))
     assert lint.returncode == 0, lint.stdout + lint.stderr
     known = [each for each in rendered(*VALUES[name]) if each["kind"] not in FOREIGN]
@@ -133,7 +133,7 @@ def test_the_api_server_takes_what_the_chart_renders(name: str, plane: ControlPl
 
 
 @pytest.mark.parametrize("name", BAD_VALUES)
-def test_a_bad_value_is_named(name: str) -> None:
+def test_a_bad_value_is_refused_by_name(name: str) -> None:
     value, said = BAD_VALUES[name]
     served = [each for each in SERVED if name == "an alert that is none"]
     done = ask_helm("template", "barnabas", str(CHART), *served, *setting([value]))
@@ -141,7 +141,7 @@ def test_a_bad_value_is_named(name: str) -> None:
     assert said in done.stderr
 
 
-def test_a_release_may_be_called_like_a_number() -> None:
+def test_a_release_name_may_look_like_a_number() -> None:
     done = ask_helm("template", "2026", str(CHART), f"--namespace={NAMESPACE}")
     (operator,) = (each for each in YAML(typ="safe").load_all(done.stdout) if each and each["kind"] == "Deployment")
     assert operator["spec"]["selector"]["matchLabels"]["app.kubernetes.io/instance"] == "2026"
@@ -153,7 +153,7 @@ def policies(text: str) -> int:
     return text.count("kind: ValidatingAdmissionPolicy\n")
 
 
-def test_brokers_are_kept_to_their_own_metadata_where_the_api_server_can() -> None:
+def test_the_policies_for_metadata_are_rendered_if_the_api_server_supports_them() -> None:
     assert policies(template(f"--api-versions={POLICIES}")) == 2
     assert policies(template()) == 0
     assert policies(template(f"--api-versions={POLICIES}", "--set=brokersOwnMetadata.enabled=false")) == 1
@@ -162,14 +162,14 @@ def test_brokers_are_kept_to_their_own_metadata_where_the_api_server_can() -> No
 
 @pytest.fixture(scope="module")
 def installed(plane: ControlPlane) -> ControlPlane:
-    """The same with the chart; there is nobody who could start its pods. The API server learns of new rights late."""
+    """The API server with the chart, once it knows the operator's rights; no kubelet starts the chart's pods."""
     release(plane, "install", "webhook.enabled=true")
     for asked in (("list", "nodes"), ("create", "statefulsets.apps")):
         wait_for(partial(plane.requests.may, OPERATOR, NAMESPACE, *asked))
     return plane
 
 
-def test_an_installation_has_the_policy_for_brokers_where_it_watches(installed: ControlPlane) -> None:
+def test_the_policy_for_brokers_applies_to_the_watched_namespaces(installed: ControlPlane) -> None:
     name = f"barnabas-operator-{NAMESPACE}-brokers-own-metadata"
     installed.kubectl("get", "validatingadmissionpolicybinding", name)
     found = json.loads(installed.kubectl("get", "validatingadmissionpolicy", name, "-ojson"))
@@ -184,7 +184,7 @@ def a_document(plane: ControlPlane, name: str) -> None:
     plane.kubectl("apply", "-f-", stdin=json.dumps(made))
 
 
-def test_nobody_deletes_metadata_but_brokers_the_operator_and_what_ends_namespaces(installed: ControlPlane) -> None:
+def test_only_brokers_the_operator_and_namespace_deletion_may_delete_metadata(installed: ControlPlane) -> None:
     a_document(installed, "flights.topics.a")
     delete = ("delete", "statedocument", f"--namespace={NAMESPACE}")
     refused = "its brokers delete alone"
@@ -221,7 +221,7 @@ def ask_release(
     return ask_helm(verb, name, *chart, f"--namespace={namespace}", of=plane.kubectl)
 
 
-def test_the_operator_may_make_all_that_a_cluster_is_and_only_where_it_watches(installed: ControlPlane) -> None:
+def test_the_operator_can_create_all_objects_of_a_cluster_only_in_watched_namespaces(installed: ControlPlane) -> None:
     cluster = Cluster(
         metadata=ObjectMeta(name="flights", namespace=NAMESPACE, uid="u-1"),
         spec=ClusterSpec(brokers=Brokers(replicas=3), lag_exporter=LagExporter(), maintenance=(NIGHTLY,)),
@@ -285,14 +285,14 @@ MAY: Final = (
 
 
 @pytest.mark.parametrize(("verb", "resource", "allowed"), MAY)
-def test_the_operator_may_do_no_more_than_it_does(
+def test_the_operator_has_only_the_rights_that_it_needs(
     verb: str, resource: str, *, allowed: bool, installed: ControlPlane
 ) -> None:
     kind, _, name = resource.partition("=")
     assert installed.requests.may(OPERATOR, NAMESPACE, verb, kind, name) is allowed
 
 
-def test_leases_of_brokers_are_served_before_the_requests_of_other_workloads(installed: ControlPlane) -> None:
+def test_broker_leases_have_their_own_flow_schema(installed: ControlPlane) -> None:
     name = f"barnabas-operator-{NAMESPACE}-leases"
     uid = installed.kubectl("get", "flowschema", name, "-o", "jsonpath={.metadata.uid}")
     lease = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/flights.broker-0"
@@ -309,7 +309,7 @@ def test_leases_of_brokers_are_served_before_the_requests_of_other_workloads(ins
 
 
 class Webhook(NamedTuple):
-    """What the chart made: PEM, and what it says of the end."""
+    """The certificates that the chart made as PEM, and their end as the Secret has it."""
 
     certificate: str
     authorities: list[str]
@@ -331,7 +331,7 @@ END: Final = "-----END CERTIFICATE-----\n"
 NOT_AFTER: Final = "barnabas.dev/not-after"
 
 
-def test_a_certificate_is_made_anew_near_its_end_and_the_one_before_is_trusted_meanwhile(
+def test_a_certificate_near_its_end_is_renewed_and_the_old_authority_stays_trusted(
     installed: ControlPlane, tmp_path: Path
 ) -> None:
     def upgraded(days: int) -> Webhook:
@@ -340,7 +340,7 @@ def test_a_certificate_is_made_anew_near_its_end_and_the_one_before_is_trusted_m
 
     installed.kubectl("-n", NAMESPACE, "delete", "secret", "barnabas-operator-webhook")
     first = upgraded(days=9)
-    assert upgraded(days=25) == first, "it has more than a third of them left"
+    assert upgraded(days=25) == first, "more than a third of its days are left"
     second = upgraded(days=30)
     assert second.authorities[1:] == first.authorities[:1]
     assert second.told_authorities == "".join(second.authorities)
@@ -355,10 +355,10 @@ def test_a_certificate_is_made_anew_near_its_end_and_the_one_before_is_trusted_m
     assert abs(ends - datetime.fromisoformat(second.not_after)) < timedelta(minutes=1)
     assert abs(ends - datetime.now(UTC) - timedelta(days=30)) < timedelta(hours=1)
     assert upgraded(days=30) == second
-    assert upgraded(days=100).authorities[1:] == second.authorities[:1], "two at most"
+    assert upgraded(days=100).authorities[1:] == second.authorities[:1], "there are two authorities at most"
 
 
-def test_a_secret_that_is_gone_is_made_anew(installed: ControlPlane) -> None:
+def test_a_deleted_webhook_secret_is_created_again_by_an_upgrade(installed: ControlPlane) -> None:
     secret = ("-n", NAMESPACE, "delete", "secret", "barnabas-operator-webhook")
     first = webhook_of(installed)
     installed.kubectl(*secret)
@@ -368,10 +368,10 @@ def test_a_secret_that_is_gone_is_made_anew(installed: ControlPlane) -> None:
     assert len(second.authorities) == 1
 
 
-def test_a_second_release_stands_beside_the_first_without_the_definitions(installed: ControlPlane) -> None:
+def test_a_second_release_can_be_installed_without_the_definitions(installed: ControlPlane) -> None:
     refused = ask_release(installed, "install", "second", "a")
     assert refused.returncode != 0
-    assert "release-name" in refused.stderr, "helm says whose they are"
+    assert "release-name" in refused.stderr, "helm names the owner of the definitions"
     taken = ask_release(installed, "install", "second", "a", "crds.enabled=false")
     assert taken.returncode == 0, taken.stderr
     gone = ask_release(installed, "uninstall", "second", "a")
@@ -379,8 +379,8 @@ def test_a_second_release_stands_beside_the_first_without_the_definitions(instal
     installed.kubectl("get", "crd", "clusters.barnabas.dev", "topics.barnabas.dev")
 
 
-def test_an_upgrade_keeps_the_certificate_and_the_end_keeps_resources(installed: ControlPlane) -> None:
-    release(installed, "upgrade", "logLevel=INFO")  # Another test may have left a certificate that is due.
+def test_an_upgrade_keeps_the_certificate_and_an_uninstall_keeps_resources(installed: ControlPlane) -> None:
+    release(installed, "upgrade", "logLevel=INFO")  # Renew a certificate that another test left.
     kubectl = installed.kubectl
     certificate = ("-n", NAMESPACE, "get", "secret", "barnabas-operator-webhook", "-o", "jsonpath={.data}")
     first = kubectl(*certificate)

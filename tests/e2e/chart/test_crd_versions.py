@@ -1,7 +1,7 @@
-"""From one version of the resources to the next and back, by helm and on a real API server.
+"""Upgrade and rollback between versions of the resources, by helm and on a real API server.
 
-The next version is made from the same types as the one that is published. Four releases of the chart: the first as it
-is; the second serves the next version as well; the third keeps it in etcd; the fourth serves no other.
+The next version is made from the same types as the published one. The chart has four releases: the first is as
+published; the second also serves the next version; the third stores the next version; the fourth serves only that.
 """
 
 import json
@@ -49,14 +49,14 @@ UPGRADE: Final = DOCS / "how-to" / "upgrade.md"
 
 @pytest.fixture
 def plane(tmp_path: Path) -> Iterator[ControlPlane]:
-    """An API server of its own: definitions are everybody's."""
+    """A separate API server, since its definitions are shared by all tests."""
     with own_api_server(tmp_path / "api-server") as own:
         own.kubectl("create", "namespace", NAMESPACE)
         yield own
 
 
 class Releases:
-    """The chart's releases, one after the other."""
+    """Releases of the chart, installed one after the other."""
 
     def __init__(self, plane: ControlPlane, folder: Path) -> None:
         self._plane = plane
@@ -66,7 +66,7 @@ class Releases:
         return ask_helm(verb, "barnabas", *arguments, f"--namespace={NAMESPACE}", of=self._plane.kubectl)
 
     def upgrade(self, number: int) -> subprocess.CompletedProcess[str]:
-        """To the chart of that release, whatever is there."""
+        """Upgrade to the chart of that release from any other."""
         chart = self._folder / f"chart-{number}"
         shutil.copytree(CHART, chart, dirs_exist_ok=True)
         for name, kind in CRDS.items():
@@ -78,7 +78,7 @@ class Releases:
         return done
 
     def await_versions(self, number: int) -> None:
-        """The API server takes a moment to serve what a definition says."""
+        """Wait until the API server serves the versions of that release."""
         wanted = {each.name for each in RELEASES[number]}
 
         def served() -> set[str]:
@@ -94,7 +94,7 @@ def releases(plane: ControlPlane, tmp_path: Path) -> Releases:
 
 
 def apply(plane: ControlPlane, name: str, version: str = VERSION) -> None:
-    """A resource of each kind."""
+    """Apply a resource of each kind."""
     for kind, spec in SPECS.items():
         meta = {"name": name, "namespace": NAMESPACE}
         item = {"apiVersion": f"{GROUP}/{version}", "kind": kind, "metadata": meta, "spec": spec}
@@ -102,7 +102,7 @@ def apply(plane: ControlPlane, name: str, version: str = VERSION) -> None:
 
 
 def read(plane: ControlPlane, version: str = VERSION) -> set[tuple[str, str]]:
-    """Kind and name of all that can be read in a version; each is as it was applied."""
+    """Return kind and name of each resource in a version; check that each has the applied spec."""
     found = set()
     for name, kind in KINDS.items():
         listed = json.loads(plane.kubectl("get", "-A", f"{kind.plural}.{version}.{GROUP}", "-ojson"))
@@ -114,7 +114,7 @@ def read(plane: ControlPlane, version: str = VERSION) -> set[tuple[str, str]]:
 
 
 def holds(stored: Any, said: Any) -> bool:
-    """True if what is stored is what was said, beside the defaults that the API server filled in."""
+    """True if the stored value has all that was applied; the API server adds defaults."""
     match said:
         case dict():
             return all(name in stored and holds(stored[name], value) for name, value in said.items())
@@ -133,7 +133,7 @@ def stored_versions(plane: ControlPlane) -> set[tuple[str, ...]]:
 
 
 def migrate(plane: ControlPlane, version: str) -> None:
-    """Write all resources in the version that is stored now, by the commands of the page about upgrades."""
+    """Store all resources in the current storage version, by the commands of the page about upgrades."""
     own = plane.kubectl
     path = os.pathsep.join([str(own.program.parent), os.environ["PATH"]])
     environment = {**own.environment, "PATH": path, "KUBECONFIG": str(own.kubeconfig)}
@@ -143,7 +143,7 @@ def migrate(plane: ControlPlane, version: str) -> None:
         subprocess.run([*BASH, commands], check=True, env=environment)
 
 
-def test_the_next_version_is_kept_one_release_later_and_goes_back_as_it_came(
+def test_resources_survive_upgrades_to_a_new_stored_version_and_rollbacks(
     plane: ControlPlane, releases: Releases
 ) -> None:
     for number in (1, 2, 3):

@@ -1,4 +1,4 @@
-"""The rights that the chart gives are enough, also where a namespace ends; and what people may do by their roles."""
+"""The rights from the chart suffice, even while a namespace is deleted; and users have the rights of their roles."""
 
 import json
 import os
@@ -63,7 +63,7 @@ OF_CLUSTERS = (
     ("one-maintenance", "barnabas-maintenance-driver"),
     ("one-maintenance-start", "barnabas-maintenance-starter"),
 )
-"""The accounts that a Cluster has, and the ClusterRoles that the operator gives them."""
+"""The accounts of a Cluster, and the ClusterRoles that the operator binds to them."""
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ def namespace(controllers: ControlPlane) -> Iterator[str]:
 
 @pytest.fixture
 def release(controllers: ControlPlane) -> Iterator[str]:
-    """The namespace of a release; the test says what it watches (`install`)."""
+    """The namespace of a release; the test installs it with the namespaces to watch."""
     name = f"release-{uuid4().hex[:8]}"
     yield name
     ask_helm("uninstall", "barnabas", f"--namespace={name}", of=controllers.kubectl)
@@ -85,7 +85,7 @@ def release(controllers: ControlPlane) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def watched(controllers: ControlPlane) -> Iterator[str]:
-    """A namespace with a release, in the namespace `release_of` it, that watches it."""
+    """A namespace that a release watches; the release is in the namespace `release_of` it."""
     name = f"watched-{uuid4().hex[:8]}"
     controllers.kubectl("create", "namespace", name)
     install(controllers, release_of(name), f"watchNamespaces={{{name}}}")
@@ -99,12 +99,12 @@ def release_of(watched: str) -> str:
 
 
 def operator_of(release: str) -> str:
-    """The account of a release's operator."""
+    """Return the account of a release's operator."""
     return f"system:serviceaccount:{release}:barnabas-operator"
 
 
 def install(plane: ControlPlane, release: str, *values: str) -> str:
-    """What helm says. The definitions are there already, and no pod could answer for a webhook."""
+    """Install the chart without definitions, which exist, and without webhook, which needs pods; return the output."""
     given = [f"--set={each}" for each in ("crds.enabled=false", "webhook.enabled=false", *values)]
     place = (f"--namespace={release}", "--create-namespace")
     done = ask_helm("upgrade", "--install", "barnabas", str(CHART), *place, *given, of=plane.kubectl)
@@ -121,7 +121,7 @@ def kubeconfig_of_the_operator(plane: ControlPlane, release: str, folder: Path) 
     return file
 
 
-def test_a_watched_namespace_ends_though_the_rights_in_it_go_first(
+def test_a_watched_namespace_can_be_deleted_although_its_role_bindings_go_first(
     controllers: ControlPlane, namespace: str, release: str, broker: ServerProcess, tmp_path: Path
 ) -> None:
     install(controllers, release, f"watchNamespaces={{{namespace}}}")
@@ -138,12 +138,12 @@ def test_a_watched_namespace_ends_though_the_rights_in_it_go_first(
         world.await_ready(*names)
     controllers.kubectl("delete", "namespace", namespace, "--wait=false")
     wait_for(lambda: world.kubectl("get", "rolebindings", "-oname"), lambda left: left == "", PATIENCE_S)
-    assert world.topics() == sorted(names), "their finalizers hold them"
+    assert world.topics() == sorted(names), "the finalizers must keep the topics"
     with closing(world.operator(**own)):
         controllers.kubectl("wait", "--for=delete", f"namespace/{namespace}", PATIENTLY)
 
 
-def test_a_watched_namespace_that_is_missing_is_told_and_gets_its_rights_with_the_next_upgrade(
+def test_a_missing_watched_namespace_is_reported_and_gets_its_rights_on_the_next_upgrade(
     controllers: ControlPlane, release: str
 ) -> None:
     late = f"{release}-late"
@@ -152,15 +152,15 @@ def test_a_watched_namespace_that_is_missing_is_told_and_gets_its_rights_with_th
     assert f"kubectl -n {late} apply" in said
     with controllers.kubectl.namespace(late):
         assert "does not exist" not in install(controllers, release, f"watchNamespaces={{{late}}}")
-        # The API server learns of new role bindings by a watch of its own.
+        # The API server learns of new role bindings by its own watch.
         wait_for(lambda: controllers.requests.may(operator_of(release), late, "create", "statefulsets.apps"))
-    # Helm fails where a namespace goes between its look at it and its writes.
+    # Helm fails if a namespace disappears between its check and its writes.
     controllers.kubectl("wait", "--for=delete", f"namespace/{late}", PATIENTLY)
     gone = install(controllers, release, f"watchNamespaces={{{late}}}", "logLevel=DEBUG")
     assert f"The namespace {late} does not exist" in gone
 
 
-def test_the_operator_may_scale_what_groups_name_and_nothing_else_of_it(
+def test_the_operator_may_scale_deployments_and_stateful_sets_but_not_change_them(
     controllers: ControlPlane, watched: str
 ) -> None:
     may = partial(controllers.requests.may, operator_of(release_of(watched)), watched)
@@ -172,13 +172,15 @@ def test_the_operator_may_scale_what_groups_name_and_nothing_else_of_it(
     assert not may("patch", "deployments.apps/status")
 
 
-def test_the_operator_may_read_and_write_secrets_by_name_and_list_none(controllers: ControlPlane, watched: str) -> None:
+def test_the_operator_may_read_and_write_secrets_by_name_but_not_list_them(
+    controllers: ControlPlane, watched: str
+) -> None:
     def may(verb: str, where: str = watched) -> bool:
         return controllers.requests.may(operator_of(release_of(watched)), where, verb, "secrets")
 
     wait_for(lambda: may("get"))
     verbs = ("create", "patch", "delete", "list", "watch", "update", "deletecollection")
-    # The right to watch is there to be passed on to brokers, who watch eight Secrets by name.
+    # The operator passes the right to watch on to brokers, which watch eight Secrets by name.
     assert [verb for verb in verbs if may(verb)] == ["create", "patch", "delete", "watch"]
     assert not may("get", "default")
 
@@ -206,12 +208,12 @@ def test_the_page_lists_every_right_of_each_account(controllers: ControlPlane, w
         wait_for(lambda: all(rights_of(kubectl, *of) for of in asked.values()))
         PAGE.write_text(f"{before}{heading}{listed()}")
         return
-    # The API server learns of new role bindings by a watch of its own.
+    # The API server learns of new role bindings by its own watch, so the page is compared when all rights are there.
     wait_for(listed, lambda text: text.count("\n") == written.count("\n"))
     assert listed() == written
 
 
-def test_the_operator_may_take_the_owner_from_a_pod(controllers: ControlPlane, watched: str) -> None:
+def test_the_operator_may_remove_the_owner_of_a_pod(controllers: ControlPlane, watched: str) -> None:
     meta = {"name": "one-broker-0", "namespace": watched, "ownerReferences": [owner_of(controllers, watched)]}
     spec = {"containers": [{"name": "broker", "image": "broker"}]}
     controllers.requests.create({"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec})
@@ -224,14 +226,14 @@ def test_the_operator_may_take_the_owner_from_a_pod(controllers: ControlPlane, w
 
 
 def owner_of(plane: ControlPlane, namespace: str) -> dict[str, str]:
-    """A reference to what is there."""
+    """Return a reference to an object that exists."""
     found = wait_for(lambda: plane.requests.get("ServiceAccount", namespace, "default"))
     assert found is not None
     return {"apiVersion": "v1", "kind": "ServiceAccount", "name": "default", "uid": found["metadata"]["uid"]}
 
 
 @pytest.mark.parametrize("role", ["view", "edit", "admin"])
-def test_the_roles_of_a_namespace_have_rights_to_topics_and_clusters(
+def test_the_default_roles_of_a_namespace_have_rights_to_topics_and_clusters(
     role: str, controllers: ControlPlane, namespace: str
 ) -> None:
     controllers.kubectl("-n", namespace, "create", "rolebinding", role, f"--clusterrole={role}", "--user=somebody")
@@ -244,7 +246,7 @@ def test_the_roles_of_a_namespace_have_rights_to_topics_and_clusters(
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_the_role_of_one_kind_lets_somebody_apply_that_kind_and_do_nothing_else(
+def test_the_role_of_a_kind_allows_to_apply_only_that_kind(
     name: str, controllers: ControlPlane, namespace: str
 ) -> None:
     role, kubectl = edit_role(KINDS[name]), controllers.kubectl

@@ -1,6 +1,6 @@
-"""What becomes of a Cluster and all that it had when it is deleted, or its namespace is.
+"""The deletion of a Cluster, or of its namespace, and what is deleted with it.
 
-The controllers of Kubernetes run: they make pods and claims, without a node to run them on, and take namespaces away.
+Kubernetes' controllers run: they make pods and claims, which no node runs, and delete namespaces.
 """
 
 import json
@@ -35,7 +35,7 @@ def world(controllers: ControlPlane, broker: ServerProcess, tmp_path: Path) -> I
 
 
 def make(world: World, name: str, **spec: object) -> None:
-    """A Cluster of one broker with two disks; returns when Kubernetes has made its pod and claims."""
+    """Make a Cluster of one broker with two disks; return when Kubernetes has made its pod and claims."""
     volumes = [{"id": 0, "size": "1Gi", "deleteClaim": True}, {"id": 1, "size": "1Gi"}]
     world.apply_cluster(name, brokers={"replicas": BROKERS}, storage={"volumes": volumes}, **spec)
     wait_for(lambda: len(names(world, name, "Pod")), lambda count: count == BROKERS, PATIENCE_S)
@@ -47,21 +47,21 @@ def claims(cluster: str) -> set[str]:
 
 
 def names(world: World, cluster: str, *kinds: str) -> set[str]:
-    """Of what a Cluster has of these kinds."""
+    """Return the names of a Cluster's objects of these kinds."""
     found = (world.plane.requests.listing(kind, world.namespace, {LABEL: cluster}) for kind in kinds)
     return {each["metadata"]["name"] for items in found for each in items}
 
 
-def test_a_cluster_takes_along_what_its_deletion_policy_says(world: World) -> None:
+def test_deleting_a_cluster_deletes_what_its_deletion_policy_says(world: World) -> None:
     make(world, "gone", deletionPolicy="Delete")
     make(world, "kept")
     for name in ("gone", "kept"):
         world.kubectl("create", "-f-", stdin=lease_of(name))
     world.kubectl("delete", "cluster", "gone", "kept", PATIENTLY)
-    # Kubernetes keeps claims until it has seen that no pod uses them.
+    # Kubernetes keeps claims until no pod uses them.
     kinds = ("Pod", "PersistentVolumeClaim", "Lease")
     wait_for(lambda: names(world, "gone", *kinds), lambda left: not left, PATIENCE_S)
-    # That of a disk whose claim goes with the Cluster, whatever the policy.
+    # A claim with deleteClaim is deleted with the Cluster under each policy.
     wait_for(
         lambda: names(world, "kept", "PersistentVolumeClaim"),
         lambda found: found == disks(claims("kept"), 1),
@@ -77,20 +77,20 @@ def disks(found: set[str], volume: int) -> set[str]:
 
 
 def lease_of(cluster: str) -> str:
-    """As brokers write it."""
+    """Return the manifest of a lease as brokers write it."""
     meta = {"name": f"{cluster}.broker-0", "labels": {LABEL: cluster}}
     return json.dumps({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": meta, "spec": {}})
 
 
-def test_claims_carry_no_label_that_argo_cd_tracks_by(world: World) -> None:
-    """Kubernetes copies the selector's labels to claims, which nobody owns: a sync with pruning would take them."""
+def test_claims_have_no_label_that_argo_cd_tracks(world: World) -> None:
+    """Kubernetes copies the selector's labels to claims, which have no owner; Argo CD would prune tracked ones."""
     make(world, "one")
     for claim in world.plane.requests.listing("PersistentVolumeClaim", world.namespace, {LABEL: "one"}):
         assert claim["metadata"]["labels"].keys() == {"app.kubernetes.io/name", LABEL}
         assert "ownerReferences" not in claim["metadata"]
 
 
-def test_nothing_keeps_a_namespace_that_ends(world: World) -> None:
+def test_resources_in_a_deleted_namespace_do_not_block_its_deletion(world: World) -> None:
     make(world, "one", deletionPolicy="Protect")
     for name, kind in (("kept", "Retain"), ("gone", "Delete"), ("guarded", "Protect")):
         world.apply(name, partitions=1, deletionPolicy=kind)
@@ -99,8 +99,8 @@ def test_nothing_keeps_a_namespace_that_ends(world: World) -> None:
     world.plane.kubectl("delete", "namespace", world.namespace, PATIENTLY)
 
 
-def test_clusters_whose_definition_was_deleted_have_their_disks_when_they_are_applied_again(world: World) -> None:
-    """Kubernetes deletes every Cluster with the definition."""
+def test_clusters_keep_their_disks_if_their_definition_is_deleted_and_applied_again(world: World) -> None:
+    """Kubernetes deletes every Cluster together with the definition."""
     make(world, "one")
     release_all_but(world)
     world.plane.kubectl("delete", "crd", "clusters.barnabas.dev", PATIENTLY)
@@ -109,5 +109,5 @@ def test_clusters_whose_definition_was_deleted_have_their_disks_when_they_are_ap
         left = names(world, "one", "PersistentVolumeClaim")
     finally:
         define(world.plane)
-    assert left >= disks(claims("one"), 1), "and none of a volume without deleteClaim has gone"
+    assert left >= disks(claims("one"), 1), "claims without deleteClaim must be kept"
     make(world, "one")

@@ -1,4 +1,4 @@
-"""Every field of a Cluster, edited to what cannot work: it is refused at once, or can be taken back."""
+"""Every field of a Cluster gets an edit that cannot work: it is refused at once, or can be reverted."""
 
 import asyncio
 import json
@@ -24,7 +24,7 @@ NAME = "edited"
 
 
 class Edited:
-    """A Cluster in a namespace of its own, on an API server that asks the webhook."""
+    """A Cluster in its own namespace, on an API server that calls the webhook."""
 
     def __init__(self, plane: ControlPlane, namespace: str, storage_class: str) -> None:
         self.plane = plane
@@ -56,7 +56,7 @@ class Edited:
         return {**self.good, "storage": {"volumes": list(volumes)}}
 
     def apply(self, spec: JsonObject) -> str:
-        """What the API server says against it; "" where it is stored."""
+        """Apply the Cluster; return the refusal, or "" if it is stored."""
         meta = {"name": NAME, "namespace": self.namespace}
         made = {"apiVersion": "barnabas.dev/v1alpha1", "kind": "Cluster", "metadata": meta, "spec": spec}
         try:
@@ -66,7 +66,7 @@ class Edited:
         return ""
 
     def is_checked(self) -> bool:
-        """True once the API server asks the webhook. A Cluster that it stored before that is deleted: an edit that
+        """True once the API server calls the webhook. A Cluster that was stored before is deleted, since an edit that
         changes nothing is never refused.
         """
         refusal = self.apply(self.with_volumes(self.volume(0, storageClass="x")))
@@ -75,7 +75,7 @@ class Edited:
         return "no such StorageClass" in refusal
 
     def claim(self, volume: int, *, is_bound: bool) -> None:
-        """Of broker 0, as its StatefulSet makes it."""
+        """Make a claim of broker 0 as its StatefulSet does."""
         name = f"volume-{volume}-{NAME}-broker-0"
         spec = {
             "accessModes": ["ReadWriteOnce"],
@@ -89,7 +89,7 @@ class Edited:
 
 
 def storage_class(plane: ControlPlane) -> str:
-    """One whose volumes cannot grow."""
+    """Make a class whose volumes cannot grow; return its name."""
     name = f"class-{uuid4().hex[:8]}"
     kind = {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": name}}
     plane.kubectl("apply", "-f-", stdin=json.dumps({**kind, "provisioner": "kubernetes.io/no-provisioner"}))
@@ -117,19 +117,19 @@ def cluster(defined_api_server: ControlPlane) -> Iterator[Edited]:
         yield found
 
 
-def test_every_field_has_an_edit() -> None:
+def test_every_field_of_a_cluster_has_an_edit() -> None:
     assert list(EDITS) == list(fields_of())
 
 
 @pytest.mark.parametrize("field", EDITS)
-def test_an_edit_that_cannot_work_is_refused_or_can_be_taken_back(field: str, cluster: Edited) -> None:
+def test_an_edit_that_cannot_work_is_refused_or_can_be_reverted(field: str, cluster: Edited) -> None:
     said = cluster.apply(edited(cluster.good, field, EDITS[field].value))
     assert (said != "") == (EDITS[field].says != ""), said
     assert EDITS[field].says in said
     assert cluster.apply(cluster.good) == ""
 
 
-def test_a_volume_that_no_broker_has_yet_can_be_declared_otherwise_and_removed(cluster: Edited) -> None:
+def test_a_volume_that_no_broker_has_can_be_changed_and_removed(cluster: Edited) -> None:
     old, other = cluster.volume(0), storage_class(cluster.plane)
     assert cluster.apply(cluster.with_volumes(old, cluster.volume(3, size="900Ti"))) == ""
     cluster.claim(3, is_bound=False)

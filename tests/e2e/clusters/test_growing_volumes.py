@@ -1,4 +1,4 @@
-"""A volume that is declared larger grows, on a real API server; one that cannot grow says why."""
+"""A volume's claims grow with its declared size, on a real API server; a claim that cannot grow gives the reason."""
 
 import json
 from uuid import uuid4
@@ -48,7 +48,7 @@ def make_class(api_server: ControlPlane, *, can_grow: bool) -> str:
 
 
 def make_claim(api_server: ControlPlane, namespace: str, name: str, cluster: str, storage_class: str) -> None:
-    """A claim as if a disk had been found for it."""
+    """Make a claim that looks bound to a disk."""
     claim = {
         "apiVersion": "v1",
         "kind": "PersistentVolumeClaim",
@@ -71,14 +71,14 @@ def size_of(api_server: ControlPlane, namespace: str, name: str) -> str:
 
 
 async def grow(api_server: ControlPlane, *clusters: Cluster) -> list[Refusal | None]:
-    """What one operator says to each version of a Cluster."""
+    """Return the refusal that one operator gives for each version of a Cluster."""
     async with api_client(api_server) as connection:
         api = KubeApi(connection)
         claims = ClaimsReconciler(api)
         return [await claims.grow(cluster, await claims_of(api, cluster)) for cluster in clusters]
 
 
-async def test_the_claims_of_a_volume_that_is_declared_larger_grow(api_server: ControlPlane, namespace: str) -> None:
+async def test_claims_grow_if_their_volume_is_declared_larger(api_server: ControlPlane, namespace: str) -> None:
     storage_class = make_class(api_server, can_grow=True)
     names = [f"volume-{volume}-castle-broker-{number}" for volume in (0, 1) for number in (0, 1)]
     for name in names:
@@ -92,7 +92,9 @@ async def test_the_claims_of_a_volume_that_is_declared_larger_grow(api_server: C
     assert size_of(api_server, namespace, OTHERS_CLAIM) == "1Gi"
 
 
-async def test_a_claim_whose_storage_class_cannot_grow_it_says_so(api_server: ControlPlane, namespace: str) -> None:
+async def test_a_claim_that_its_storage_class_cannot_expand_is_reported(
+    api_server: ControlPlane, namespace: str
+) -> None:
     name = "volume-0-castle-broker-0"
     make_claim(api_server, namespace, name, "castle", make_class(api_server, can_grow=False))
     (why,) = await grow(api_server, cluster_of(namespace, 1, "2Gi"))
@@ -107,12 +109,12 @@ async def test_a_claim_whose_storage_class_cannot_grow_it_says_so(api_server: Co
 
 
 async def dry_run(api_server: ControlPlane, cluster: Cluster) -> str | None:
-    """What the webhook says before the Cluster is stored."""
+    """Return the webhook's refusal before the Cluster is stored."""
     async with api_client(api_server) as opened:
         return await DryRun(KubeApi(opened), "barnabas-broker:dev", SystemClock())(cluster)
 
 
-async def test_a_size_that_the_storage_class_cannot_give_is_refused_at_once(
+async def test_the_webhook_refuses_a_larger_size_if_the_storage_class_cannot_expand(
     api_server: ControlPlane, namespace: str
 ) -> None:
     rigid = make_class(api_server, can_grow=False)
@@ -123,8 +125,8 @@ async def test_a_size_that_the_storage_class_cannot_give_is_refused_at_once(
     assert await dry_run(api_server, cluster_of(namespace, 3, "1Gi")) is None, "it may always be what the claims have"
 
 
-def test_the_template_of_a_claim_cannot_change_where_it_is(api_server: ControlPlane, namespace: str) -> None:
-    """Why the StatefulSet is made anew when a volume is declared larger."""
+def test_the_claim_template_of_a_stateful_set_cannot_change_in_place(api_server: ControlPlane, namespace: str) -> None:
+    """This is why the operator makes the StatefulSet again when a volume is declared larger."""
     for size, refusal in (("1Gi", ""), ("2Gi", "updates to statefulset spec for fields other than")):
         made = broker_objects(cluster_of(namespace, 1, size), ExternalAccess(), "barnabas-broker:dev", 3)
         (brokers,) = (each for each in made if each["kind"] == "StatefulSet")

@@ -1,4 +1,4 @@
-"""A Service that vanished comes back with its node port, on a real API server; where it cannot, brokers are told."""
+"""A deleted Service returns with its node port, on a real API server; if it cannot, brokers restart with a new one."""
 
 import json
 from collections.abc import AsyncIterator
@@ -25,7 +25,7 @@ BROKER_0, BOOTSTRAP = "castle-broker-0-outside", "castle-bootstrap-outside"
 
 
 class Outside:
-    """A Cluster of two brokers at node ports, and one round after the other over what is around it."""
+    """A Cluster of two brokers at node ports, and rounds of an operator over its objects."""
 
     def __init__(self, plane: ControlPlane, api: KubeApi, namespace: str) -> None:
         self.plane, self.api, self.namespace = plane, api, namespace
@@ -35,7 +35,7 @@ class Outside:
         self.cluster = Cluster(metadata=meta, spec=spec)
 
     async def round(self) -> PodsState:
-        """Of an operator that has just started. What was found when it ended."""
+        """Do a round of an operator that has just started; return the state of the pods after it."""
         objects = AppliedObjects(self.api)
         assert await SupportingObjects(self.api, objects, NOBODY_ELSE).apply(self.cluster, places=2) is None
         found = await gather_pods(self.api, self.cluster, Nodes(self.api))
@@ -53,7 +53,7 @@ class Outside:
         self.plane.requests.delete("Service", self.namespace, service)
 
     def take(self, port: int) -> None:
-        """Another Service has the node port now."""
+        """Make another Service with this node port."""
         spec = {"type": "NodePort", "selector": {"app": "other"}, "ports": [{"port": 80, "nodePort": port}]}
         meta = {"name": "thief", "namespace": self.namespace}
         self.plane.requests.create({"apiVersion": "v1", "kind": "Service", "metadata": meta, "spec": spec})
@@ -78,7 +78,7 @@ async def playing(plane: ControlPlane) -> AsyncIterator[Outside]:
         yield Outside(plane, KubeApi(opened), namespace)
 
 
-async def test_services_that_vanished_come_back_with_their_node_ports(api_server: ControlPlane) -> None:
+async def test_deleted_services_are_created_again_with_their_node_ports(api_server: ControlPlane) -> None:
     async with playing(api_server) as outside:
         await outside.round()
         before = {name: outside.port(name) for name in (BROKER_0, BOOTSTRAP)}
@@ -91,7 +91,7 @@ async def test_services_that_vanished_come_back_with_their_node_ports(api_server
         assert stale_addresses(found) is None
 
 
-async def test_a_broker_whose_node_port_another_service_took_restarts_and_the_cluster_says_so(
+async def test_a_broker_whose_node_port_was_taken_restarts_and_the_cluster_reports_it(
     api_server: ControlPlane,
 ) -> None:
     async with playing(api_server) as outside:
@@ -113,7 +113,7 @@ async def test_a_broker_whose_node_port_another_service_took_restarts_and_the_cl
         )
         assert told == ("WaitingForAddresses", message)
         found = await outside.round()
-        assert outside.port(BROKER_0) == after, "the port is kept from now on"
+        assert outside.port(BROKER_0) == after, "the new port must be kept"
         files = outside.plane.kubectl("-n", outside.namespace, "get", "configmaps", "-ojson")
         (made,) = (each for each in json.loads(files)["items"] if each["metadata"]["name"].startswith("castle-broker-"))
         assert f":{after}\n" in made["data"]["castle-broker-0.properties"].replace(",", "\n")

@@ -1,4 +1,4 @@
-"""What a Cluster owns and others delete or change is put right at once, on a real API server."""
+"""The operator restores a Cluster's objects that others delete, on a real API server."""
 
 import json
 import time
@@ -28,7 +28,7 @@ OWNED = (
     "StatefulSet",
 )
 BACK_S_MAX = 2.0
-"""On a machine with little load."""
+"""This is expected of a machine with little load."""
 NIGHTLY = {
     "name": "nightly",
     "schedule": "0 3 1 1 *",
@@ -55,7 +55,7 @@ TRIED = {
 
 @pytest.fixture
 def world(defined_api_server: ControlPlane, broker: ServerProcess, tmp_path: Path) -> Iterator[World]:
-    """With a Cluster, and an operator that never looks by itself."""
+    """A namespace with a Cluster, and an operator without periodic reconciliation."""
     namespace = f"owned-{uuid4().hex[:8]}"
     defined_api_server.kubectl("create", "namespace", namespace)
     found = World(defined_api_server, namespace, broker, tmp_path)
@@ -67,7 +67,7 @@ def world(defined_api_server: ControlPlane, broker: ServerProcess, tmp_path: Pat
 
 
 def owned(world: World, kind: str) -> dict[str, str]:
-    """Uids by name."""
+    """Return the uids of the Cluster's objects of a kind, by name."""
     found = world.plane.requests.listing(kind, world.namespace, {CLUSTER_LABEL: "one"})
     return {each["metadata"]["name"]: each["metadata"]["uid"] for each in found}
 
@@ -80,12 +80,12 @@ def delete_and_await(world: World, kind: str) -> None:
     took(f"{kind} {name} is back", time.monotonic() - began_s, BACK_S_MAX)
 
 
-def test_each_object_that_somebody_deletes_is_made_again_within_seconds(world: World) -> None:
+def test_each_deleted_object_is_created_again_within_seconds(world: World) -> None:
     for kind in OWNED:
         delete_and_await(world, kind)
 
 
-def test_an_object_that_cannot_be_made_again_is_named_until_it_can(world: World) -> None:
+def test_an_object_that_cannot_be_created_is_reported_until_it_can(world: World) -> None:
     with refused(world, "policy", "poddisruptionbudgets"):
         delete_and_await_its_name(world, "PodDisruptionBudget", "one-broker")
     wait_for(lambda: owned(world, "PodDisruptionBudget"))
@@ -93,7 +93,7 @@ def test_an_object_that_cannot_be_made_again_is_named_until_it_can(world: World)
 
 
 def delete_and_await_its_name(world: World, kind: str, name: str) -> None:
-    """Returns when the Cluster says that it cannot be created."""
+    """Delete an object; return when the Cluster reports that it cannot be created."""
     world.plane.requests.delete(kind, world.namespace, name)
     said = wait_for(lambda: message(world), lambda text: kind in text, PATIENCE_S)
     assert said.startswith(f"{kind} {name} is missing and cannot be created: ")
@@ -101,7 +101,7 @@ def delete_and_await_its_name(world: World, kind: str, name: str) -> None:
 
 
 def message(world: World, name: str = "one") -> str:
-    """Of the Cluster's condition Ready."""
+    """Return the message of the Cluster's condition Ready."""
     found = world.plane.requests.get("Cluster", world.namespace, name) or {}
     ready = (each for each in found.get("status", {}).get("conditions", ()) if each["type"] == "Ready")
     return str(next((each.get("message", "") for each in ready), ""))
@@ -109,7 +109,7 @@ def message(world: World, name: str = "one") -> str:
 
 @contextmanager
 def refused(world: World, group: str, plural: str) -> Iterator[None]:
-    """While inside, the API server takes no new one in this namespace."""
+    """Make the API server refuse new objects of this kind in this namespace, inside of the context."""
     name = f"no-{plural}-{world.namespace}"
     rule = {"apiGroups": [group], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": [plural]}
     api, mine = "admissionregistration.k8s.io/v1", {"kubernetes.io/metadata.name": world.namespace}

@@ -1,4 +1,4 @@
-"""What a Cluster tells when the controllers of Kubernetes can make no pod or no disk. No node runs any."""
+"""Messages of a Cluster whose pods or disks Kubernetes' controllers cannot make. No node runs them."""
 
 import json
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ NODE = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "nobody"}}
 
 @pytest.fixture
 def world(controllers: ControlPlane, broker: ServerProcess, tmp_path: Path) -> Iterator[World]:
-    """A namespace with an operator and no Cluster yet, and a node that takes nothing."""
+    """A namespace with an operator and no Cluster yet, and a node without capacity."""
     name = f"obstacles-{uuid4().hex[:8]}"
     controllers.kubectl("create", "namespace", name)
     controllers.kubectl("create", "-f-", stdin=json.dumps(NODE))
@@ -40,17 +40,17 @@ def await_message(world: World, *parts: str) -> None:
 
 
 def allow_pods(world: World, count: str) -> None:
-    """Not more of them."""
+    """Set a quota of pods."""
     world.kubectl("create", "quota", "few", f"--hard=pods={count}")
     wait_for(lambda: world.kubectl("get", "resourcequota", "few", "-o=jsonpath={.status.hard.pods}") == count)
 
 
-def test_a_quota_without_room_is_named(world: World) -> None:
+def test_an_exceeded_quota_is_named(world: World) -> None:
     allow_pods(world, "0")
     world.apply_cluster("one")
     await_message(world, "waiting for Kubernetes to start broker 0: pods", "exceeded quota: few")
 
 
-def test_a_storage_class_that_is_not_there_is_named(world: World) -> None:
+def test_a_missing_storage_class_is_named(world: World) -> None:
     world.apply_cluster("one", storage={"volumes": [{"id": 0, "size": "1Gi", "storageClass": "nope"}]})
     await_message(world, "volume-0-one-broker-0", 'storageclass.storage.k8s.io "nope" not found')

@@ -1,4 +1,4 @@
-"""How brokers are restarted, by a real API server: evicted where they run, and told as Events of their Cluster."""
+"""Restarts of brokers with a real API server: running ones are evicted, and Events of the Cluster give the reason."""
 
 import json
 from collections.abc import AsyncIterator
@@ -38,7 +38,7 @@ def namespace_of(plane: ControlPlane) -> str:
     namespace = f"pods-{uuid4().hex[:8]}"
     plane.kubectl("create", "namespace", namespace)
     account = {"name": "default", "namespace": namespace}
-    plane.requests.apply({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": account})  # A controller may, too.
+    plane.requests.apply({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": account})  # So may a controller.
     return namespace
 
 
@@ -48,7 +48,7 @@ def cluster_in(namespace: str, brokers: int = 3) -> Cluster:
 
 
 async def make(api: KubeApi, namespace: str, number: int) -> BrokerPod:
-    """A broker's pod, which no node runs."""
+    """Make a broker's pod, which no node runs."""
     name = f"castle-broker-{number}"
     meta = {"name": name, "namespace": namespace, "labels": dict(labels("castle"))}
     body: dict[str, Any] = {"apiVersion": "v1", "kind": "Pod", "metadata": meta}
@@ -61,7 +61,7 @@ async def is_there(api: KubeApi, namespace: str, pod: BrokerPod) -> bool:
     return found is not None and found["metadata"]["uid"] == pod.uid and "deletionTimestamp" not in found["metadata"]
 
 
-async def test_only_the_very_pod_that_was_seen_is_evicted_or_deleted(api_server: ControlPlane) -> None:
+async def test_only_the_pod_with_the_seen_uid_is_evicted_or_deleted(api_server: ControlPlane) -> None:
     namespace = namespace_of(api_server)
     async with api_of(api_server) as api:
         pod = await make(api, namespace, 1)
@@ -77,7 +77,7 @@ async def test_only_the_very_pod_that_was_seen_is_evicted_or_deleted(api_server:
         await api.evict(namespace, pod.name, pod.uid)
 
 
-async def test_a_broker_that_runs_waits_for_the_budget_and_one_that_does_not_run_does_not(
+async def test_the_disruption_budget_delays_the_restart_of_running_brokers_only(
     controllers: ControlPlane,
 ) -> None:
     namespace = namespace_of(controllers)
@@ -96,7 +96,7 @@ async def test_a_broker_that_runs_waits_for_the_budget_and_one_that_does_not_run
     controllers.kubectl("delete", "namespace", namespace, "--wait=false")
 
 
-async def test_a_single_broker_that_runs_and_is_not_ready_is_evicted(controllers: ControlPlane) -> None:
+async def test_a_single_running_broker_that_is_not_ready_is_evicted(controllers: ControlPlane) -> None:
     namespace = namespace_of(controllers)
     cluster = cluster_in(namespace, 1)
     with_pods(controllers, cluster, ready=0)
@@ -109,7 +109,7 @@ async def test_a_single_broker_that_runs_and_is_not_ready_is_evicted(controllers
 
 
 def with_pods(plane: ControlPlane, cluster: Cluster, *, ready: int) -> None:
-    """All of them run as far as their status tells, the first ones are ready; beside them is the Cluster's budget."""
+    """Make running pods, the first ones of them ready, and the Cluster's disruption budget."""
     namespace, count = str(cluster.metadata.namespace), cluster.spec.brokers.replicas
     plane.kubectl("create", "-f-", stdin=json.dumps(made_by(namespace, count)))
     for number in range(count):
@@ -125,7 +125,7 @@ def with_pods(plane: ControlPlane, cluster: Cluster, *, ready: int) -> None:
 
 
 def made_by(namespace: str, count: int) -> dict[str, Any]:
-    """What makes the pods; no node runs them."""
+    """Return a StatefulSet that makes the pods; no node runs them."""
     template = {
         "metadata": {"labels": dict(labels("castle"))},
         "spec": {"containers": [{"name": "broker", "image": "broker"}]},
@@ -150,12 +150,12 @@ async def seen(api: KubeApi, namespace: str, number: int) -> BrokerPod:
 
 
 def budget(plane: ControlPlane, namespace: str) -> str:
-    """How many pods have to be ready, and are."""
+    """Return how many pods must be healthy, and how many are."""
     path = "-o=jsonpath={.status.desiredHealthy} {.status.currentHealthy}"
     return plane.kubectl("-n", namespace, "get", "pdb", "castle-broker", path)
 
 
-async def test_an_event_is_found_by_its_cluster(api_server: ControlPlane) -> None:
+async def test_restart_events_are_found_by_the_uid_of_their_cluster(api_server: ControlPlane) -> None:
     namespace, uid = f"events-{uuid4().hex[:8]}", str(uuid4())
     api_server.kubectl("create", "namespace", namespace)
     cluster = Cluster(metadata=ObjectMeta(name="castle", namespace=namespace, uid=uid), spec=ClusterSpec())

@@ -41,7 +41,7 @@ def deployment(world: World, name: str) -> Json:
     return found
 
 
-def test_a_secured_cluster_has_its_secrets_and_its_brokers_rights_to_their_own(world: World) -> None:
+def test_a_secured_cluster_gets_its_secrets_and_brokers_may_access_only_their_own(world: World) -> None:
     world.apply_cluster("one", listeners=LISTENERS, authorization={}, lagExporter={})
     wait_for(lambda: world.stateful_set("one-broker"), seconds_max=PATIENCE_S)
     authority, certificate = secret(world, "one-clients-ca"), secret(world, "one-clients-ca-cert")
@@ -68,7 +68,7 @@ def cluster(world: World) -> Json:
     return found
 
 
-def test_an_open_cluster_from_before_becomes_insecure_and_its_pods_stay(world: World) -> None:
+def test_an_open_cluster_of_an_earlier_operator_is_marked_insecure_without_a_restart(world: World) -> None:
     world.apply_cluster("one", listeners=[{"name": "plain"}])
     wait_for(lambda: cluster(world).get("status", {}).get("security"), seconds_max=PATIENCE_S)
 
@@ -79,14 +79,14 @@ def test_an_open_cluster_from_before_becomes_insecure_and_its_pods_stay(world: W
     before = brokers()
     world.kubectl("patch", "cluster", "one", "--type=merge", '-p={"spec":{"insecure":false}}')
     wait_for(lambda: world.ready("one", "Cluster")[1], lambda said: "or set spec.insecure: true" in said, PATIENCE_S)
-    # An earlier operator wrote no such field.
+    # An earlier operator did not write this field.
     world.kubectl("patch", "cluster", "one", "--type=merge", "--subresource=status", '-p={"status":{"security":null}}')
     wait_for(lambda: cluster(world)["spec"]["insecure"], seconds_max=PATIENCE_S)
     wait_for(lambda: [each[1] for each in world.events("Cluster", "one")], lambda found: "MarkedInsecure" in found)
     assert brokers() == before
 
 
-def test_an_authority_is_renewed_by_an_annotation_that_is_then_taken_away(world: World) -> None:
+def test_an_annotation_renews_an_authority_and_is_then_removed(world: World) -> None:
     world.apply_cluster("one", listeners=LISTENERS, authorization={})
     wait_for(lambda: world.stateful_set("one-broker"), seconds_max=PATIENCE_S)
     (former,) = certificates_in(secret(world, "one-cluster-ca")["ca.crt"])
@@ -103,7 +103,7 @@ def test_an_authority_is_renewed_by_an_annotation_that_is_then_taken_away(world:
     assert latest.public_key() == former.public_key()
 
 
-def test_an_authority_of_somebody_else_is_left_alone(world: World) -> None:
+def test_a_foreign_secret_in_the_place_of_an_authority_is_not_changed(world: World) -> None:
     world.kubectl("create", "secret", "generic", "one-cluster-ca", "--from-literal=ca.key=a")
     world.apply_cluster("one", listeners=LISTENERS, authorization={})
 

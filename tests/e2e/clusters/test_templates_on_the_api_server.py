@@ -1,4 +1,4 @@
-"""Each example of a template, made of it what the operator makes, on a real API server."""
+"""The operator's objects for each example of a template, on a real API server."""
 
 import asyncio
 import json
@@ -56,7 +56,7 @@ SCHEMAS: Final = {
 
 @pytest.fixture(scope="module")
 def plane(defined_api_server: ControlPlane) -> Iterator[ControlPlane]:
-    """With the definition of PodMonitor beside ours."""
+    """The API server with the definition of PodMonitor beside ours."""
     kubectl = defined_api_server.kubectl
     kubectl("apply", "-f-", stdin=json.dumps(MONITORS))
     wait_for(lambda: kubectl.ask("get", "podmonitors").returncode == 0)
@@ -73,12 +73,12 @@ def namespace(plane: ControlPlane) -> Iterator[str]:
     requests.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
     yield name
     requests.delete("Namespace", None, name)
-    for each in requests.listing("Service", name):  # Fixed ports of nodes are few.
+    for each in requests.listing("Service", name):  # There are only few node ports.
         requests.delete("Service", name, each["metadata"]["name"])
 
 
 def stored_cluster(plane: ControlPlane, namespace: str, file: Path) -> Cluster:
-    """As the API server hands it on."""
+    """Return the Cluster of a file as the API server passes it on."""
     manifest = YAML(typ="safe").load(file)
     plane.requests.apply({**manifest, "metadata": {**manifest["metadata"], "namespace": namespace}})
     stored = plane.requests.get("Cluster", namespace, file.stem)
@@ -102,7 +102,7 @@ def with_api(plane: ControlPlane, work: Any) -> Any:
 
 
 def lacks(found: Any, said: Any, path: str = "") -> Iterator[str]:
-    """What a template says and the object has not. Of lists, each entry of one must be in the other."""
+    """Yield what an object lacks of its template. Each entry of the template's lists must be in the object's."""
     if isinstance(said, Mapping) and isinstance(found, Mapping):
         for name, value in said.items():
             if name != DIRECTIVE:
@@ -114,7 +114,7 @@ def lacks(found: Any, said: Any, path: str = "") -> Iterator[str]:
 
 
 def said_of(file: Path) -> Iterator[tuple[str, str, Json]]:
-    """Kind, name and partial object of all that the templates of a file say."""
+    """Yield kind, name and partial object of all that the templates of a file declare."""
     spec, name = YAML(typ="safe").load(file)["spec"], file.stem
     template, brokers = spec.get("template", {}), f"{file.stem}-broker"
     yield "StatefulSet", brokers, {"spec": {"template": template.get("pod", {})}}
@@ -132,7 +132,9 @@ def said_of(file: Path) -> Iterator[tuple[str, str, Json]]:
 
 
 @pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: file.stem)
-def test_the_objects_are_as_the_template_says(file: Path, plane: ControlPlane, namespace: str) -> None:
+def test_the_created_objects_have_all_that_the_template_declares(
+    file: Path, plane: ControlPlane, namespace: str
+) -> None:
     cluster = stored_cluster(plane, namespace, file)
     assert list(pod_problems(cluster)) == []
     made = objects_of(cluster)
@@ -140,7 +142,9 @@ def test_the_objects_are_as_the_template_says(file: Path, plane: ControlPlane, n
     async def work(api: KubeApi) -> list[dict[str, Any]]:
         assert await DryRun(api, "image", SystemClock())(cluster) is None
         found = [await api.apply(each) for each in made]
-        assert await DryRun(api, "image", SystemClock())(cluster) is None, "what is there may stay as it is"
+        assert await DryRun(api, "image", SystemClock())(cluster) is None, (
+            "a second dry run must accept the existing objects"
+        )
         return found
 
     stored = {(each["kind"], each["metadata"]["name"]): each for each in with_api(plane, work)}
@@ -159,16 +163,16 @@ def test_the_objects_are_as_the_template_says(file: Path, plane: ControlPlane, n
 
 
 @pytest.mark.parametrize("file", [each for each in EXAMPLES if each.stem != "openshift"], ids=lambda file: file.stem)
-def test_pods_are_merged_as_the_api_server_merges_what_two_apply(
+def test_pod_templates_are_merged_as_two_server_side_applies_would_be(
     file: Path, plane: ControlPlane, namespace: str
 ) -> None:
-    """The operator its part, and somebody else the template's. (A `$patch` is none of that.)"""
+    """The operator applies its part, and another manager the template. (`$patch` is an exception.)"""
     cluster = stored_cluster(plane, namespace, file)
     bare = replace(cluster, spec=replace(cluster.spec, template=ClusterTemplate()))
     whole, own = (next(each for each in objects_of(each) if each["kind"] == "StatefulSet") for each in (cluster, bare))
     template = cluster.spec.template
     container = {"name": "broker", **template.broker_container}
-    # Who applies an object of its own name may use the name of the object before: nothing of that is left.
+    # A second manager may reuse the name of the first one's object; then nothing of the first one's is left.
     others = template.pod.spec.get("containers", [])
     patch = {"spec": {**template.pod.spec, "containers": [container, *others]}}
     their = {key: own[key] for key in ("apiVersion", "kind")} | {"spec": {"template": patch}}
@@ -190,9 +194,7 @@ def test_pods_are_merged_as_the_api_server_merges_what_two_apply(
     assert in_order(alone) == in_order(both)
 
 
-def test_claims_that_are_there_get_the_labels_that_are_declared_and_lose_those_that_are_not(
-    plane: ControlPlane, namespace: str
-) -> None:
+def test_existing_claims_get_declared_labels_and_lose_undeclared_ones(plane: ControlPlane, namespace: str) -> None:
     claim = {
         "apiVersion": "v1",
         "kind": "PersistentVolumeClaim",
@@ -222,18 +224,18 @@ def test_claims_that_are_there_get_the_labels_that_are_declared_and_lose_those_t
     assert labels_with(2, {"team": "b"}, {})[0] == {**theirs, "team": "b"}
     bare, version = labels_with(3, {}, {})
     assert bare == theirs
-    assert labels_with(4, {}, {})[1] == version, "what is as declared is not written again"
+    assert labels_with(4, {}, {})[1] == version, "unchanged labels must not be written again"
 
 
 def in_order(value: Any) -> Any:
-    """Lists whose entries have names, whatever their order."""
+    """Return the value with its lists in a fixed order."""
     if isinstance(value, Mapping):
         return {name: in_order(item) for name, item in value.items()}
     return sorted(map(in_order, value), key=json.dumps) if isinstance(value, list) else value
 
 
-def test_lists_are_keyed_as_the_api_server_keys_them(plane: ControlPlane) -> None:
-    """Of all lists in what the operator makes, so that one that comes is not forgotten."""
+def test_list_keys_are_those_of_the_api_servers_schemas(plane: ControlPlane) -> None:
+    """All lists in the operator's objects are compared, so that a new one is not forgotten."""
     listeners = (Listener(name="plain"), Listener(name="outside", port=9094, type="nodeport"))
     spec = ClusterSpec(listeners=listeners, brokers=Brokers(rack=Rack()))
     made = objects_of(Cluster(metadata=ObjectMeta(name="main"), spec=spec))
@@ -265,8 +267,8 @@ def keyed_lists(value: Any, schema: Json, schemas: Json, path: str) -> dict[str,
     return found
 
 
-def test_an_unknown_field_is_a_fault_of_the_resource_and_no_outage(plane: ControlPlane, namespace: str) -> None:
-    """The API server answers 500 to it, which would be tried again for ever."""
+def test_an_unknown_field_of_a_template_is_reported_as_an_invalid_spec(plane: ControlPlane, namespace: str) -> None:
+    """The API server answers it with 500, which would otherwise be retried for ever."""
     meta = ObjectMeta(name="main", namespace=namespace, uid="u-1")
     budget = Template(spec={"maxUnavailabel": 1})
     cluster = Cluster(metadata=meta, spec=ClusterSpec(template=ClusterTemplate(pod_disruption_budget=budget)))
@@ -278,8 +280,8 @@ def test_an_unknown_field_is_a_fault_of_the_resource_and_no_outage(plane: Contro
     )
 
 
-def test_what_a_template_cannot_say_is_told_of_its_object(plane: ControlPlane, namespace: str) -> None:
-    """Nothing checks it but the API server: it is asked by a dry run."""
+def test_the_dry_run_reports_an_invalid_template_with_its_object(plane: ControlPlane, namespace: str) -> None:
+    """Only the API server knows the allowed fields, so a dry run asks it."""
     (file,) = (each for each in EXAMPLES if each.stem == "load-balancer")
     cluster = stored_cluster(plane, namespace, file)
     assert len(templated_objects(cluster, "image")) == 2

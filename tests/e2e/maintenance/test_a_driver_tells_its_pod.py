@@ -1,4 +1,4 @@
-"""A driver's progress in the annotation of its pod, on a real API server, with an account as drivers have it."""
+"""A driver's progress in its pod's annotation, on a real API server, with the account of a driver."""
 
 import json
 from pathlib import Path
@@ -19,14 +19,14 @@ def progress(done: int) -> Progress:
 
 
 def await_right(plane: ControlPlane, expected: str) -> None:
-    """The API server learns of role bindings, and of their end, by a watch of its own."""
+    """Wait until the API server's own watch has seen a role binding, or its deletion."""
     asked = ("auth", "can-i", "patch", "pods", f"--as=system:serviceaccount:{NAMESPACE}:driver")
     wait_for(lambda: plane.kubectl.ask("-n", NAMESPACE, *asked).stdout, lambda said: said == f"{expected}\n")
 
 
 @pytest.fixture
 def account(api_server: ControlPlane, tmp_path: Path) -> Path:
-    """The folder that Kubernetes mounts: a token of an account that may patch pods, and whom to trust."""
+    """The folder that Kubernetes mounts, with the token of an account that may patch pods and the authority."""
     kubectl = api_server.kubectl
     kubectl("create", "namespace", NAMESPACE)
     kubectl("-n", NAMESPACE, "create", "serviceaccount", "driver")
@@ -42,7 +42,7 @@ def account(api_server: ControlPlane, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_progress_is_told_every_five_seconds_when_it_is_new_and_a_refusal_fails_nothing(
+def test_progress_is_written_at_most_every_five_seconds_and_a_refusal_is_logged_once(
     api_server: ControlPlane, account: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     kubectl = api_server.kubectl
@@ -79,7 +79,7 @@ def test_progress_is_told_every_five_seconds_when_it_is_new_and_a_refusal_fails_
 
 
 @pytest.mark.parametrize("lacks", ["BARNABAS_POD_NAME", "BARNABAS_POD_NAMESPACE", "KUBERNETES_SERVICE_HOST"])
-def test_a_process_that_nobody_watches_tells_nobody(lacks: str) -> None:
+def test_a_process_outside_of_a_pod_has_no_driver_pod(lacks: str) -> None:
     names = ("BARNABAS_POD_NAME", "BARNABAS_POD_NAMESPACE", "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT")
     given = dict.fromkeys(names, "1")
     assert DriverPod.here(given) is not None

@@ -1,4 +1,4 @@
-"""The operator on a real API server with Kubernetes' own Job controller; what pods do is told by the test."""
+"""The operator on a real API server with Kubernetes' Job controller; the test itself reports the state of pods."""
 
 import json
 import os
@@ -46,7 +46,7 @@ def await_driver(world: World, name: str) -> str:
     return str(wait_for(lambda: drivers(world, name), lambda found: len(found) == 1, PATIENCE_S)[0]["metadata"]["name"])
 
 
-def test_a_run_is_a_job_whose_progress_and_result_kubectl_shows(world: World) -> None:
+def test_kubectl_shows_the_progress_and_the_result_of_a_run(world: World) -> None:
     apply(world, "good")
     pod = await_driver(world, "good")
     progress = {"phase": "reading", "stages": {"done": 1, "total": 2}, "records": {"done": 43, "total": 100}}
@@ -66,7 +66,7 @@ def test_a_run_is_a_job_whose_progress_and_result_kubectl_shows(world: World) ->
     assert world.plane.requests.get("Service", world.namespace, "good-driver") is not None
 
 
-def test_pods_run_where_the_template_says_and_a_misspelt_field_ends_the_run_before_it_begins(world: World) -> None:
+def test_a_template_places_the_pods_and_a_misspelt_field_fails_the_run(world: World) -> None:
     here: Json = {"nodeSelector": {"disk": "local"}, "tolerations": [{"key": "jobs", "operator": "Exists"}]}
     apply(world, "placed", options={**ARCHIVE, "topic": "placed"}, executors=1, template={"pod": {"spec": here}})
     await_driver(world, "placed")
@@ -92,18 +92,18 @@ def test_pods_run_where_the_template_says_and_a_misspelt_field_ends_the_run_befo
         ({"env": [{"name": "A"}]}, "env A needs exactly one of value and secretKeyRef"),
     ],
 )
-def test_the_api_server_refuses_what_the_types_do_not_allow(world: World, change: Json, message: str) -> None:
+def test_the_api_server_refuses_values_that_the_schema_does_not_allow(world: World, change: Json, message: str) -> None:
     with pytest.raises(AssertionError, match=message):
         apply(world, "never", **change)
 
 
 @pytest.mark.parametrize("name", ["2026-11-22-archive", "a.b", "a" * 57])
-def test_a_name_that_no_service_can_have_is_refused_at_once(world: World, name: str) -> None:
+def test_a_name_that_is_no_valid_service_name_is_refused(world: World, name: str) -> None:
     with pytest.raises(AssertionError, match="allowed: at most 56 characters, a letter first and without a dot"):
         apply(world, name)
 
 
-def test_a_spec_never_changes(world: World) -> None:
+def test_the_spec_of_a_maintenance_job_cannot_change(world: World) -> None:
     apply(world, "fixed", options={**ARCHIVE, "topic": "fixed"})
     apply(world, "fixed", options={**ARCHIVE, "topic": "fixed"})
     with pytest.raises(AssertionError, match="spec cannot change, because a MaintenanceJob runs only once"):
@@ -124,7 +124,7 @@ def cron_job(world: World) -> Json:
 
 
 def start(world: World, job: str) -> subprocess.Popen[str]:
-    """What the pod of a schedule's Job runs."""
+    """Run what the pod of a schedule's Job runs."""
     uid = (world.plane.requests.get("Job", world.namespace, job) or {})["metadata"]["uid"]
     told = {
         "KUBECONFIG": str(world.plane.kubeconfig),
@@ -137,7 +137,7 @@ def start(world: World, job: str) -> subprocess.Popen[str]:
 
 
 @pytest.mark.slow
-def test_a_schedule_is_a_cron_job_whose_jobs_make_maintenance_jobs_and_wait_for_them(world: World) -> None:
+def test_a_schedule_becomes_a_cron_job_that_starts_maintenance_jobs_and_waits_for_them(world: World) -> None:
     world.apply_cluster("one", maintenance=[entry(timeZone="Europe/Berlin", successfulJobsHistoryLimit=0)])
     wait_for(lambda: cron_jobs(world), lambda found: found == ["one-nightly"], PATIENCE_S)
     world.kubectl("create", "job", "--from=cronjob/one-nightly", "one-nightly-1")
@@ -158,7 +158,7 @@ def test_a_schedule_is_a_cron_job_whose_jobs_make_maintenance_jobs_and_wait_for_
     assert (running.returncode, told.strip()) == (0, "MaintenanceJob one-nightly-1: Succeeded: archived 7 records")
     driver_ends(world, pod["metadata"]["name"], 0)
     wait_for(lambda: status(world, "one-nightly-1"), lambda found: not found, PATIENCE_S)
-    # It remembers what it does not keep: Kubernetes deletes the Job, and tells that after.
+    # The CronJob keeps the time of a successful Job that Kubernetes has deleted.
     wait_for(lambda: "lastSuccessfulTime" in cron_job(world).get("status", {}))
     world.apply_cluster("one")
     wait_for(lambda: cron_jobs(world), lambda found: not found, PATIENCE_S)

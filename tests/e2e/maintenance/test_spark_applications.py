@@ -1,6 +1,6 @@
-"""Runs by Kubeflow's Spark operator, on a real API server that knows its types.
+"""Runs by Kubeflow's Spark operator, on a real API server that has its types.
 
-What that operator does is told by the test, which writes the status of a SparkApplication and makes the driver's pod.
+The test does the work of that operator: it writes the status of a SparkApplication and makes the driver's pod.
 """
 
 import json
@@ -44,7 +44,7 @@ EVERYTHING: Final = {
 
 @pytest.fixture(scope="module")
 def kubeflow(controllers: ControlPlane) -> Iterator[ControlPlane]:
-    """The API server that knows SparkApplications, as long as these tests run."""
+    """An API server with the definition of SparkApplications, which is deleted after the module's tests."""
     try:
         definition = spark_application_definition()
     except subprocess.CalledProcessError as error:
@@ -79,7 +79,7 @@ def run(world: World, name: str, **spec: object) -> dict[str, Any]:
 
 
 def await_application(world: World, name: str) -> Json:
-    """Once it is let go."""
+    """Wait until the application is no longer suspended, and return it."""
     found = wait_for(
         lambda: world.plane.requests.get(KIND, world.namespace, name),
         lambda found: found is not None and found["spec"].get("suspend") is False,
@@ -95,7 +95,7 @@ def state(world: World, name: str, word: str, **status: object) -> None:
 
 
 def driver(world: World, name: str) -> None:
-    """As Spark makes it for a SparkApplication, which takes it along when it goes."""
+    """Make the driver's pod as Spark does, with the SparkApplication as its owner."""
     owner = world.plane.requests.get(KIND, world.namespace, name) or {}
     meta = {
         "name": f"{name}-driver",
@@ -111,7 +111,7 @@ def driver(world: World, name: str) -> None:
 
 
 @pytest.mark.parametrize("spec", [{}, EVERYTHING, {"backoffLimit": 0}], ids=["defaults", "everything", "once"])
-def test_kubeflows_types_have_every_field_that_is_declared(world: World, spec: dict[str, Any]) -> None:
+def test_kubeflows_schema_has_every_field_of_our_spark_applications(world: World, spec: dict[str, Any]) -> None:
     body = run(world, "strict", **spec)
     declared = resource_of(MaintenanceJob, {**body, "metadata": {**body["metadata"], "uid": "u"}})
     made = json.dumps(spark_application(declared, "one", ClientAccess("broker:9091"), "jobs:dev"))
@@ -121,7 +121,7 @@ def test_kubeflows_types_have_every_field_that_is_declared(world: World, spec: d
         world.kubectl("create", "--dry-run=server", "--validate=strict", "-f-", stdin=wrong)
 
 
-def test_a_run_is_followed_from_its_application_to_its_result(world: World) -> None:
+def test_a_run_reports_the_progress_and_the_result_of_its_spark_application(world: World) -> None:
     world.plane.requests.apply(run(world, "good", **EVERYTHING))
     found = await_application(world, "good")
     assert found["spec"]["driver"]["template"]["spec"]["containers"][0]["name"] == "spark-kubernetes-driver"

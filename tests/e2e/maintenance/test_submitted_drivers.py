@@ -1,6 +1,6 @@
 """Spark's own `spark-submit` makes the driver's pod of a SparkApplication, on a real API server.
 
-Kubeflow's operator calls it: fields of the application become `--conf`, and the pod template a file.
+Kubeflow's operator runs it: fields of the application become `--conf`, and the pod template becomes a file.
 """
 
 import json
@@ -45,7 +45,7 @@ def declared(namespace: str) -> MaintenanceJob:
 
 
 def submission(application: dict[str, Any], master: str, template: Path) -> list[str]:
-    """What Kubeflow's operator tells `spark-submit`, as far as an application of ours has it."""
+    """Return the arguments that Kubeflow's operator gives `spark-submit` for the fields that our applications have."""
     spec, driver = application["spec"], application["spec"]["driver"]
     prefix = "spark.kubernetes.driver"
     conf = {
@@ -80,7 +80,7 @@ def namespace(api_server: ControlPlane) -> Iterator[str]:
 
 @pytest.fixture
 def pod(api_server: ControlPlane, namespace: str, tmp_path: Path) -> dict[str, Any]:
-    """The driver's, as the API server has it."""
+    """The driver's pod as the API server has it."""
     try:
         import pyspark
 
@@ -103,7 +103,7 @@ def pod(api_server: ControlPlane, namespace: str, tmp_path: Path) -> dict[str, A
     return dict(found)
 
 
-def test_spark_makes_a_driver_that_knows_and_mounts_what_that_of_a_job_does(
+def test_a_submitted_driver_has_the_environment_and_mounts_of_a_jobs_driver(
     pod: dict[str, Any], namespace: str
 ) -> None:
     job = driver_job(declared(namespace), "one", ClientAccess(BROKERS), "jobs:dev")["spec"]["template"]
@@ -124,7 +124,7 @@ def test_spark_makes_a_driver_that_knows_and_mounts_what_that_of_a_job_does(
     assert container["resources"]["limits"]["memory"] in ("2048Mi", "2Gi")
     assert container["resources"]["requests"]["cpu"] == "500m"
     variables = {each["name"] for each in container["env"] if each["name"].startswith("SPARK_")}
-    assert variables == {"SPARK_USER", *OF_SUBMISSION}, "which of them would be in the way is known"
+    assert variables == {"SPARK_USER", *OF_SUBMISSION}, "all variables to remove must be known"
     begin = container["args"].index("run")
     runner = ["--class", "org.apache.spark.deploy.PythonRunner", MAIN_FILE]
     assert container["args"][:begin] == ["driver", "--properties-file", "/opt/spark/conf/spark.properties", *runner]

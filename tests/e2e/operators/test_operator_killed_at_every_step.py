@@ -1,4 +1,4 @@
-"""An operator that dies at any of its writes, before it or before it hears of it: the next one comes to the same."""
+"""An operator that dies before or after any of its writes: the next one reaches the same state."""
 
 import asyncio
 from collections import Counter
@@ -21,9 +21,9 @@ from local_kubernetes.kube_client import api_client
 
 WRITES_MAX = 60
 EVERY = size(10, 1)
-"""A death at each such write of a full set-up."""
+"""The operator dies at each such write of a full set-up."""
 DEATHS_MIN = size(2, 50)
-"""Before a write is sent, and as many before its answer."""
+"""So many deaths before a write is sent, and as many before its response."""
 OWNED = (
     "ConfigMap",
     "NetworkPolicy",
@@ -36,7 +36,7 @@ OWNED = (
 
 
 def is_ready(bodies: list[dict[str, Any]]) -> bool:
-    """Whether the Topic is, and the Cluster says what it waits for: nobody makes pods here."""
+    """True if the Topic is ready, and the Cluster waits for its pod: no controller makes pods here."""
     said = {body["kind"]: body.get("status", {}).get("conditions", [{}])[0] for body in bodies}
     waits = "waiting for Kubernetes to start broker 0"
     return bool(said["Topic"].get("status") == "True" and said["Cluster"].get("message") == waits)
@@ -58,7 +58,7 @@ def declare(plane: ControlPlane, namespace: str, topic: str) -> None:
 
 
 async def die_and_begin_anew(plane: ControlPlane, bootstrap: str, number: int, last: int, *, sent: bool) -> bool:
-    """Whether there was a `last` write to die at. What is there in the end is checked."""
+    """Let an operator die at its `last` write, and check the state that the next one reaches; True if it died."""
     namespace = f"killed-{number}-{last}-{'sent' if sent else 'unsent'}"
     topic = namespace
     declare(plane, namespace, topic)
@@ -78,7 +78,7 @@ async def die_and_begin_anew(plane: ControlPlane, bootstrap: str, number: int, l
 @pytest.mark.slow
 @pytest.mark.soak
 @pytest.mark.parametrize("sent", [False, True], ids=["before it is sent", "before the answer"])
-def test_wherever_an_operator_dies_the_next_one_comes_to_the_same(
+def test_the_next_operator_reaches_the_same_state_after_a_death_at_any_write(
     defined_api_server: ControlPlane, broker: ServerProcess, sent: bool
 ) -> None:
     assert set(OWNED) <= API_RESOURCES.keys()
@@ -95,7 +95,7 @@ def test_wherever_an_operator_dies_the_next_one_comes_to_the_same(
 
 
 async def bring(api: KubeApi, bodies: list[dict[str, Any]], bootstrap: str, done: Callable[[], bool]) -> None:
-    """An operator that knows these bodies and hears of no change, until it is `done`."""
+    """Run an operator that knows these bodies and gets no later events, until it is `done`."""
     workers = new_workers(api, bootstrap)
     try:
         async with asyncio.timeout(PATIENCE_S):
@@ -108,7 +108,7 @@ async def bring(api: KubeApi, bodies: list[dict[str, Any]], bootstrap: str, done
         await workers.close()
 
 
-async def test_a_topic_made_for_a_resource_that_another_operator_let_go_is_deleted(
+async def test_a_topic_created_after_its_resource_was_deleted_elsewhere_is_deleted_again(
     defined_api_server: ControlPlane, broker: ServerProcess, caplog: pytest.LogCaptureFixture
 ) -> None:
     declare(defined_api_server, "late", "late")

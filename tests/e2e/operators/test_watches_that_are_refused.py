@@ -1,4 +1,4 @@
-"""The watch on a real API server that refuses for a while: it goes on afterwards, and asks only for what it needs."""
+"""Watches on a real API server that refuses requests for a while: they resume, and ask only for what they need."""
 
 import asyncio
 import json
@@ -27,7 +27,7 @@ TRIES = 3
 
 
 class Heard:
-    """In the place of workers: the names of Topics that are there as far as the watch says."""
+    """A stand-in for workers: the names of Topics that exist according to the watch."""
 
     def __init__(self) -> None:
         self.topics: set[str] = set()
@@ -36,10 +36,10 @@ class Heard:
         (self.topics.discard if is_gone else self.topics.add)(body["metadata"]["name"])
 
     def object_event(self, body: Mapping[str, Any], *, is_gone: bool) -> None:
-        """Nothing of them here."""
+        """Ignore events of owned objects."""
 
     def begin(self, namespace: str | None) -> None:
-        """Nothing to begin."""
+        """Ignore the begin of a namespace."""
 
     async def until_there_are(self, *names: str) -> None:
         async with asyncio.timeout(PATIENCE_S):
@@ -49,7 +49,7 @@ class Heard:
 
 @asynccontextmanager
 async def watched(plane: ControlPlane, namespace: str, kubeconfig: Path) -> AsyncIterator[tuple[RefusingProxy, Heard]]:
-    """The watch of a namespace, through a proxy."""
+    """Watch a namespace through a proxy."""
     proxy, heard = RefusingProxy(plane), Heard()
     async with proxy.running(kubeconfig), ApiClient(read_kubeconfig(kubeconfig), "tests") as client:
         workers = cast(ClusterWorkers, heard)
@@ -69,7 +69,7 @@ def namespace(defined_api_server: ControlPlane) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("status", [503, 404, 403, 401])
-async def test_a_watch_that_was_refused_hears_afterwards_what_has_changed_meanwhile(
+async def test_a_refused_watch_resumes_and_sees_the_changes_made_meanwhile(
     status: int, defined_api_server: ControlPlane, namespace: str, tmp_path: Path
 ) -> None:
     kubectl, topics = defined_api_server.kubectl, path_of("Topic", namespace)
@@ -91,10 +91,10 @@ async def test_a_watch_that_was_refused_hears_afterwards_what_has_changed_meanwh
         await heard.until_there_are("after")
 
 
-async def test_of_what_clusters_own_the_api_server_is_asked_for_those_alone_that_carry_their_label(
+async def test_owned_objects_are_listed_and_watched_by_the_cluster_label_only(
     defined_api_server: ControlPlane, namespace: str, tmp_path: Path
 ) -> None:
-    """Else each Pod of everybody would be sent, and be dropped here."""
+    """Without the label the API server would send the objects of all other projects, too."""
     paths = [path_of(kind, namespace) for kind in OWNED]
     async with watched(defined_api_server, namespace, tmp_path / "kubeconfig") as (proxy, _):
         async with asyncio.timeout(PATIENCE_S):

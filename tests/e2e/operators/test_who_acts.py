@@ -1,4 +1,4 @@
-"""Two operators with one lease on a real API server: one acts, the other follows when it ends, dies or is cut off."""
+"""Two operators with one lease on a real API server: the other one takes over after a shutdown or a cut connection."""
 
 import asyncio
 import os
@@ -20,7 +20,7 @@ from local_kubernetes.control_plane import ControlPlane
 
 pytestmark = pytest.mark.slow
 SLACK_S = 5.0
-"""How much sooner than after a death the other follows where the lease was released."""
+"""A released lease must be taken over this much sooner than an expired one."""
 LOOK_S = 0.1
 
 Start = Callable[..., ServerProcess]
@@ -35,7 +35,7 @@ def world(defined_api_server: ControlPlane, broker: ServerProcess, tmp_path: Pat
 
 @pytest.fixture
 def start(world: World) -> Iterator[Start]:
-    """An operator of the two."""
+    """Return a function that starts one of the two operators."""
     started: list[ServerProcess] = []
 
     def one(**environment: str) -> ServerProcess:
@@ -49,7 +49,7 @@ def start(world: World) -> Iterator[Start]:
 
 
 def both(start: Start) -> tuple[ServerProcess, ServerProcess]:
-    """The one that acts, and the one that stands by."""
+    """Start two operators; return the one that acts and the one that stands by."""
     first = start()
     wait_for(lambda: acts(first))
     second = start()
@@ -57,7 +57,7 @@ def both(start: Start) -> tuple[ServerProcess, ServerProcess]:
     return first, second
 
 
-def test_one_of_two_acts_and_the_other_follows_at_once_when_it_ends(world: World, start: Start) -> None:
+def test_only_one_operator_acts_and_the_other_takes_over_when_it_shuts_down(world: World, start: Start) -> None:
     first, second = both(start)
     world.apply("before", partitions=1)
     world.await_ready("before")
@@ -82,7 +82,7 @@ def set_retention(world: World, topic: str, value: str) -> None:
     world.admin.incremental_alter_configs([about])[about].result(PATIENCE_S)
 
 
-async def test_who_is_cut_off_from_the_api_server_writes_no_more_to_kafka_before_the_other_acts(
+async def test_an_operator_cut_off_from_the_api_server_stops_writing_before_the_other_acts(
     world: World, start: Start, tmp_path: Path
 ) -> None:
     topic = f"flights-{world.namespace}"
@@ -102,8 +102,8 @@ async def test_who_is_cut_off_from_the_api_server_writes_no_more_to_kafka_before
         await until(lambda: "stands by" in second.log_path.read_text())
         proxy.refuse(503)
         await until(lambda: acts(second))
-        assert not await asyncio.to_thread(acts, first), "two act at once"
-        # Only who does not hear of the pause would still undo what others change.
+        assert not await asyncio.to_thread(acts, first), "two operators act at once"
+        # An operator that has not seen the pause would still revert changes made in Kafka.
         world.apply(topic, partitions=1, config={"retention.ms": 1000}, pause=True)
         await until(lambda: world.ready(topic)[0] == "Unknown")
         await asyncio.to_thread(set_retention, world, topic, "5000")

@@ -47,7 +47,7 @@ class InSync:
         try:
             topics = self._admin.list_topics(timeout=ANSWER_SECONDS_MAX).topics.values()
         except KafkaException:
-            self.failed_looks += 1  # The broker that was asked went away.
+            self.failed_looks += 1  # The broker that was asked has shut down.
             return
         self.looks += 1
         rows = [row for topic in topics for row in topic.partitions.values() if len(row.replicas) == REPLICAS]

@@ -1,6 +1,6 @@
-"""A ConsumerGroup over consumers in pods: what it shows, scales, resets and deletes.
+"""A ConsumerGroup over consumers in pods: its status, scaling, reset and deletion.
 
-Its lag is in a Prometheus in a pod, by a lag exporter that is a pod as long as the Cluster declares it.
+A Prometheus in a pod reads its lag from a lag exporter, which runs as long as the Cluster declares it.
 """
 
 import json
@@ -23,7 +23,7 @@ GROUP: Final = "billing"
 PARTITIONS: Final = 6
 RECORDS: Final = 30_000
 SLOW: Final = 5
-"""Records a second: most are still there when all has been looked at, however long that takes."""
+"""Records a second: most of the records are left after all checks, however long these take."""
 FAST: Final = 10_000
 SECONDS_MAX: Final = 400.0
 LOOK_S: Final = 0.5
@@ -43,7 +43,7 @@ consumer.close()
 
 
 class Billing:
-    """What the people of this group do and see."""
+    """The group's users: what they do and see."""
 
     def __init__(self, castle: Castle, image: str) -> None:
         """`image` has kafka-python."""
@@ -52,14 +52,14 @@ class Billing:
         self._image = image
 
     def start(self) -> None:
-        """The topic, with all records, and one slow consumer."""
+        """Make the topic with all records and one slow consumer."""
         self.castle.create_topic(TOPIC, PARTITIONS, deletionPolicy="Delete")
         for partition in range(PARTITIONS):
             self.client.write(TOPIC, [b"a bill"] * (RECORDS // PARTITIONS), partition)
         self.castle.kubectl("apply", "-f-", stdin=json.dumps(self._deployment()))
 
     def apply(self, **spec: object) -> None:
-        """The ConsumerGroup; all of its spec."""
+        """Apply the ConsumerGroup with this spec."""
         whole = {"cluster": self.castle.name, "groupId": GROUP, **spec}
         group = {"apiVersion": "barnabas.dev/v1alpha1", "kind": "ConsumerGroup", "metadata": {"name": TOPIC}}
         self.castle.kubectl("apply", "-f-", stdin=json.dumps({**group, "spec": whole}))
@@ -69,7 +69,7 @@ class Billing:
         return found
 
     def condition(self, kind: str) -> tuple[str, str]:
-        """Status and reason; nothing where there is none."""
+        """Return status and reason of a condition, or empty texts if there is none."""
         told = (each for each in self.status().get("conditions", ()) if each["type"] == kind)
         return next(((each["status"], each["reason"]) for each in told), ("", ""))
 
@@ -80,7 +80,7 @@ class Billing:
         return self.castle.kubectl("get", "events", f"--field-selector=involvedObject.name={TOPIC}", "-oyaml")
 
     def close(self) -> None:
-        """Nothing of it is left, whatever the test came to."""
+        """Delete everything that is left of the test."""
         self.castle.ask("delete", "deployment", GROUP, "--ignore-not-found", "--grace-period=1")
         self.castle.ask("patch", "bg", TOPIC, "--type=merge", '--patch={"spec":{"deletionPolicy":"Retain"}}')
         self.castle.ask("delete", "bg", TOPIC, "--ignore-not-found", PATIENTLY)
@@ -103,7 +103,7 @@ def billing(castle: Castle, cluster: Cluster) -> Iterator[Billing]:
 
 @contextmanager
 def lag_exporter(castle: Castle) -> Iterator[None]:
-    """The Cluster declares one while inside."""
+    """Declare a lag exporter in the Cluster, inside of the context."""
     brokers, left = castle.pods(), f"{castle.name}-lag-exporter"
     castle.patch({"lagExporter": {}})
     try:
@@ -111,7 +111,7 @@ def lag_exporter(castle: Castle) -> Iterator[None]:
     finally:
         castle.patch({"lagExporter": None})
     wait_for(lambda: left not in castle.kubectl("get", "deployments,pods", "-oname"), seconds_max=SECONDS_MAX)
-    assert castle.pods() == brokers, "no broker restarts for its exporter"
+    assert castle.pods() == brokers, "the exporter must not restart a broker"
 
 
 def _by(label: str, series: list[Series]) -> dict[str, float]:
@@ -124,7 +124,7 @@ def _all_are_read(asked: Prometheus, castle: Castle) -> None:
 
 
 def _prometheus_sees_all(asked: Prometheus, castle: Castle) -> None:
-    """Brokers, lag exporter and operator, with the labels that dashboards and alerts go by."""
+    """Check that Prometheus reads brokers, lag exporter and operator with the labels of dashboards and alerts."""
     where = f'namespace="{castle.namespace}",cluster="{castle.name}"'
     _all_are_read(asked, castle)
     led = asked.now(f"kafka_server_replicamanager_leadercount{{{where}}}")
@@ -136,13 +136,13 @@ def _prometheus_sees_all(asked: Prometheus, castle: Castle) -> None:
 
 
 def _lag_by_instance(asked: Prometheus) -> dict[str, float]:
-    """What KEDA would ask, of each lag exporter."""
+    """Return the lag from each lag exporter, as KEDA would ask for it."""
     series = f'kafka_consumergroup_lag{{job="lag-exporter",topic="{TOPIC}",consumergroup="{GROUP}"}}'
     return _by("instance", asked.now(f"sum by (instance) ({series})"))
 
 
 def _series_come_back(asked: Prometheus, castle: Castle) -> None:
-    """Another pod has another name in DNS, and the series of the one that was killed are gone."""
+    """Check that a new pod's series replace those of the killed pod, under the new pod's name."""
     (before,) = wait_for(lambda: _lag_by_instance(asked), seconds_max=SECONDS_MAX)
     chosen = f"--selector=app.kubernetes.io/name=barnabas-lag-exporter,barnabas.dev/cluster={castle.name}"
     castle.kubectl("delete", "pod", chosen, "--grace-period=0", "--force")
@@ -154,20 +154,20 @@ def _series_come_back(asked: Prometheus, castle: Castle) -> None:
 
 
 def _series_go(asked: Prometheus, castle: Castle) -> None:
-    """Those of the group, of all who tell its lag; they themselves are still read."""
+    """Check that the group's series disappear from all targets, while the targets are still read."""
     series = f'{{__name__=~"kafka_consumergroup.*",consumergroup="{GROUP}"}}'
     wait_for(lambda: asked.now(series), lambda left: left == [], SECONDS_MAX, LOOK_S)
     assert len(asked.now(f'kafka_topic_partitions{{topic="{TOPIC}"}}')) >= 1
     _all_are_read(asked, castle)
 
 
-def test_a_group_is_looked_at_scaled_and_deleted(billing: Billing, cluster: Cluster) -> None:
+def test_a_consumer_group_is_monitored_scaled_and_deleted(billing: Billing, cluster: Cluster) -> None:
     with lag_exporter(billing.castle), prometheus_pod(cluster, billing.castle) as asked:
         _life_of_a_group(billing, asked)
 
 
 @pytest.mark.soak(only=True)
-def test_a_reset_stops_the_consumers_and_starts_them_again(billing: Billing) -> None:
+def test_a_reset_scales_the_consumers_down_and_up_again(billing: Billing) -> None:
     reset = {"id": "again", "to": {"earliest": {}}, "whenActive": "ScaleDown"}
     scaling = {"target": {"name": GROUP}, "lagThreshold": 5000, "min": 1, "max": 1}
     spec: dict[str, object] = {"scaling": scaling, "deletionPolicy": "Retain"}
@@ -182,9 +182,7 @@ def test_a_reset_stops_the_consumers_and_starts_them_again(billing: Billing) -> 
 
 
 @pytest.mark.soak(only=True)
-def test_the_series_of_a_lag_exporter_that_is_killed_come_back_under_another_name(
-    billing: Billing, cluster: Cluster
-) -> None:
+def test_the_series_of_a_killed_lag_exporter_return_under_the_new_pods_name(billing: Billing, cluster: Cluster) -> None:
     with lag_exporter(billing.castle), prometheus_pod(cluster, billing.castle) as asked:
         _series_come_back(asked, billing.castle)
 
@@ -201,7 +199,7 @@ def _life_of_a_group(billing: Billing, asked: Prometheus) -> None:
     header, row = castle.kubectl("get", "bg", TOPIC).splitlines()
     assert {"GROUP", "STATE", "MEMBERS", "LAG", "OBJECTIVE"} <= set(header.split())
     assert {GROUP, "False"} <= set(row.split())
-    # A later look would find less of it.
+    # A later look would find less lag.
     assert RECORDS >= int(row.split()[header.split().index("LAG")]) > RECORDS / 2
     wait_for(
         lambda: "scaled Deployment billing from 1 to 3 replicas: the lag is " in billing.events(),
@@ -214,7 +212,7 @@ def _life_of_a_group(billing: Billing, asked: Prometheus) -> None:
     billing.apply(**{**spec, "scaling": {**scaling, "max": 1}})
     wait_for(billing.replicas, lambda found: found == 1, SECONDS_MAX, LOOK_S)
 
-    # Foreground: a consumer that still starts would make its group again.
+    # Foreground deletion waits for the pods: a consumer that still starts would create its group again.
     castle.kubectl("delete", "deployment", GROUP, "--cascade=foreground")
     castle.kubectl("delete", "bg", TOPIC, PATIENTLY)
     groups = billing.client.admin.list_consumer_groups().result(SECONDS_MAX).valid

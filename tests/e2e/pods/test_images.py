@@ -1,4 +1,4 @@
-"""The images as pods run them: a named user, a root file system that is not written, no shell, and what they need."""
+"""The images in pods: a named user, a read-only root file system, no shell, and all that they need."""
 
 import json
 import re
@@ -55,11 +55,11 @@ OURS = {
     "jobs": {"barnabas", "barnabas_core", "barnabas_jobs"},
 }
 MEGABYTES_MAX = {"broker": 80, "operator": 100, "jobs": 1150}
-"""What is promised of the broker's; some more than the others have."""
+"""The size that is documented for the broker's image, and limits for the others that are above theirs."""
 
 
 def run_in(cluster: Cluster, namespace: str, image: str, *command: str) -> str:
-    """What a pod of this image says that runs a command to its end."""
+    """Run a command to its end in a pod of this image; return its output."""
     container = {
         "name": "look",
         "image": cluster.image(image),
@@ -78,7 +78,7 @@ def run_in(cluster: Cluster, namespace: str, image: str, *command: str) -> str:
 
 
 @pytest.mark.parametrize("image", IMAGES)
-def test_an_image_has_a_named_user_that_writes_nothing_and_no_shell(
+def test_an_image_has_a_named_user_a_read_only_file_system_and_no_shell(
     cluster: Cluster, namespace: str, image: str
 ) -> None:
     seen = json.loads(run_in(cluster, namespace, image, "python", "-c", LOOK))
@@ -94,12 +94,12 @@ def test_an_image_has_a_named_user_that_writes_nothing_and_no_shell(
     assert seen["not compiled"] == []
     assert 50 < seen["megabytes"] < MEGABYTES_MAX[IMAGES[image]]
     assert seen["zone"] == "JST"
-    assert (seen["system"], seen["described"] > 20) == ("bookworm", True), "what scanners read"
+    assert (seen["system"], seen["described"] > 20) == ("bookworm", True), "scanners need the list of packages"
     assert seen["help"].startswith("usage: barnabas")
 
 
-def test_commands_for_people_are_in_the_operators_pod(castle: Castle) -> None:
-    """The brokers' image has no sources of the operator."""
+def test_commands_for_administrators_are_only_in_the_operators_image(castle: Castle) -> None:
+    """The brokers' image lacks the sources of the operator, which these commands need."""
     said = castle.barnabas("accept-loss", "--all")
     assert said.startswith("nothing to accept")
     refused = castle.ask("exec", f"{NAME}-broker-0", "--", "barnabas", "status")

@@ -1,4 +1,4 @@
-"""MaintenanceJobs by the operator: a run with executors; in the soak every job, a wrong run, a schedule that fires."""
+"""MaintenanceJobs of the operator: a run with executors; in the soak every job, a failing run and a schedule."""
 
 import json
 import re
@@ -26,20 +26,20 @@ HELD: Final = {
 RECORDS: Final = sum(map(len, HELD.values()))
 OTHER: Final = "kept-apart"
 OTHER_PARTITIONS: Final = 40
-"""So many that a report of them is larger than what Kubernetes keeps of a pod's end."""
+"""With so many partitions a report is larger than the termination message that Kubernetes keeps."""
 CUT: Final = "2 items; see the log of the pod"
-"""What the status then has of topics."""
+"""The text that the status then has in place of the topics."""
 OTHER_RECORDS: Final = 2000
 AGAIN: Final = "kept-again"
 GROUP: Final = "readers"
 COMMITS: Final = ((0, 100), (0, 400), (1, 300))
-"""Partition and offset."""
+"""Partitions and committed offsets."""
 CLAIM: Final = "kept-archives"
 EXECUTORS: Final = size(1, 2)
-"""Each is a JVM, and a dozen seconds of a processor until it works."""
+"""Each executor is a JVM, which needs a dozen seconds of a processor until it works."""
 SECONDS_MAX: Final = 700.0
 SHORT_LIVED: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""What a JVM is best with that does not live long."""
+"""Options that suit a JVM that lives for a short time."""
 SECURITY: Final = {
     "allowPrivilegeEscalation": False,
     "readOnlyRootFilesystem": True,
@@ -74,7 +74,7 @@ RUNS: Final[Mapping[str, Json]] = {
         "options": {"topics": f"{TOPIC},{OTHER}", "retention_ms": "1", "report": f"{REPORTS}/retention"},
     },
 }
-"""Of each job that is not archived, verified or audited: what its run declares."""
+"""The declared runs of jobs other than archive, verify and audit."""
 AUDIT: Final = "audit-kept"
 READER: Final = f"""
 import json, pathlib
@@ -90,7 +90,7 @@ for path in sorted(pathlib.Path("{REPORTS}").glob("*/*")):
     told[f"{{path.parent.name}}/{{path.name}}"] = found
 print(json.dumps(told, default=str))
 """
-"""Prints what is in each file of the reports; of a page how large it is."""
+"""Prints the content of each file of the reports, and of a page only its size."""
 
 
 def apply(castle: Castle, *items: Json) -> None:
@@ -120,14 +120,14 @@ def await_end(castle: Castle, name: str) -> Json:
 
 
 def claims_of_brokers(castle: Castle) -> dict[str, int]:
-    """With the number of each one's broker. Another test may have added disks."""
+    """Return the claims with the number of each one's broker. Another test may have added disks."""
     names = castle.kubectl("get", "pvc", "-ojsonpath={.items[*].metadata.name}").split()
     found = (re.fullmatch(rf"volume-\d+-{NAME}-broker-(\d+)", name) for name in names)
     return {each[0]: int(each[1]) for each in found if each is not None}
 
 
 def audit_run(castle: Castle) -> Json:
-    """Of all disks of the brokers."""
+    """Return a run that audits all disks of the brokers."""
     claims = claims_of_brokers(castle)
     mounts = [
         {"name": claim, "mountPath": f"/brokers/{claim}", "claimName": claim, "readOnly": True} for claim in claims
@@ -138,13 +138,13 @@ def audit_run(castle: Castle) -> Json:
 
 
 def run_to_its_end(castle: Castle, name: str, declared: Json) -> Json:
-    """With an executor; its status."""
+    """Run it with one executor; return its status at the end."""
     apply(castle, run_of(name, executors=1, **declared))
     return await_end(castle, name)
 
 
 def fill(castle: Castle) -> None:
-    """The topic that is archived."""
+    """Write the topic that is archived."""
     castle.create_topic(TOPIC, len(HELD))
     client = StockClient(castle.bootstrap)
     for partition, values in HELD.items():
@@ -152,7 +152,7 @@ def fill(castle: Castle) -> None:
 
 
 def fill_other(castle: Castle) -> None:
-    """A topic besides, and a group with commits."""
+    """Write another topic, and commit offsets of a group."""
     castle.create_topic(OTHER, OTHER_PARTITIONS)
     client = StockClient(castle.bootstrap)
     client.write(OTHER, [b"a record"] * OTHER_RECORDS, OTHER_PARTITIONS - 1)
@@ -163,7 +163,7 @@ def fill_other(castle: Castle) -> None:
 @pytest.fixture(scope="module")
 def archives(installed: Castle, cluster: Cluster) -> Iterator[Castle]:
     """A topic with records, and a claim for archives and reports."""
-    cluster.image("barnabas-jobs")  # What the chart names by itself.
+    cluster.image("barnabas-jobs")  # The chart uses this image by default.
     installed.await_ready()
     fill(installed)
     spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
@@ -174,7 +174,7 @@ def archives(installed: Castle, cluster: Cluster) -> Iterator[Castle]:
 
 @pytest.fixture(scope="module")
 def archived(archives: Castle) -> Castle:
-    """With the topic in its archive."""
+    """The same with the topic in its archive."""
     apply(archives, run_of("archive-kept", executors=EXECUTORS))
     wait_for(
         lambda: archives.items("pod", "barnabas.dev/maintenance-role=executor"),
@@ -186,18 +186,18 @@ def archived(archives: Castle) -> Castle:
 
 
 @pytest.mark.soak
-def test_a_run_with_executors_archives_a_topic_and_tells_of_it(archived: Castle) -> None:
+def test_a_run_with_executors_archives_a_topic_and_reports_its_result(archived: Castle) -> None:
     found = status(archived, "archive-kept")
     assert found["phase"] == "Succeeded", found
     assert found["result"]["archived_records"] == RECORDS
     assert (found["progress"], found["records"]) == ("100%", {"done": RECORDS, "total": RECORDS})
-    assert found["attempts"] >= 1, "a driver that a busy node starves is started once more"
+    assert found["attempts"] >= 1, "a driver may be started again on a busy node"
     row = archived.kubectl("get", "bm", "archive-kept", "--no-headers").split()
     assert row[:5] == ["archive-kept", "archive", "Succeeded", "100%", str(RECORDS)]
 
 
 @pytest.mark.soak(only=True)
-def test_a_run_of_a_topic_that_is_not_there_fails_and_names_it(archived: Castle) -> None:
+def test_a_run_for_a_missing_topic_fails_and_names_the_topic(archived: Castle) -> None:
     apply(archived, run_of("archive-nothing", options={**OPTIONS, "topic": "nowhere"}, backoffLimit=0))
     found = await_end(archived, "archive-nothing")
     (ready,) = found["conditions"]
@@ -206,9 +206,7 @@ def test_a_run_of_a_topic_that_is_not_there_fails_and_names_it(archived: Castle)
 
 
 @pytest.mark.soak(only=True)
-def test_every_other_job_does_its_work_in_an_executor_and_its_result_and_files_are_right(
-    archived: Castle, cluster: Cluster
-) -> None:
+def test_the_other_jobs_work_in_executors_and_have_right_results_and_files(archived: Castle, cluster: Cluster) -> None:
     if len({pod["spec"]["nodeName"] for pod in archived.pod_items()}) > 1:
         pytest.skip("the brokers are on several nodes, and an audit mounts the claims of all")
     fill_other(archived)
@@ -220,7 +218,7 @@ def test_every_other_job_does_its_work_in_an_executor_and_its_result_and_files_a
     missed = {"lag-of-readers": ("Failed", "FoundSomething")}
     told = "\n".join(f"{name}: {found['conditions'][0]['message']}" for name, found in ended.items())
     assert reasons == dict.fromkeys(runs, ("Succeeded", "Succeeded")) | missed, told
-    assert [found["attempts"] for found in ended.values()] == [1] * len(runs), "a finding is not looked for again"
+    assert [found["attempts"] for found in ended.values()] == [1] * len(runs), "findings are not retried"
     assert [name for name in runs if not executors_that_ran(archived, name)] == []
     results = {name: found["result"] for name, found in ended.items()}
     files = reports(archived, cluster.image("barnabas-jobs"))
@@ -233,14 +231,14 @@ def test_every_other_job_does_its_work_in_an_executor_and_its_result_and_files_a
 
 
 def executors_that_ran(castle: Castle, name: str) -> set[str]:
-    """Those of a run of which a container was started, by the Events."""
+    """Return the executors of a run whose container was started, according to Events."""
     started = json.loads(castle.kubectl("get", "events", "--field-selector=reason=Started", "-ojson"))["items"]
     pods = {each["involvedObject"]["name"] for each in started}
     return {each for each in pods if each.startswith(f"{name}-") and "-exec-" in each}
 
 
 def reports(castle: Castle, image: str) -> dict[str, Any]:
-    """What READER prints, from a pod that mounts the claim."""
+    """Return what READER prints in a pod that mounts the claim."""
     volume = {"name": "archive", "persistentVolumeClaim": {"claimName": CLAIM, "readOnly": True}}
     container = {
         "name": "reader",
@@ -267,14 +265,14 @@ def _check_restored(castle: Castle, result: Json) -> None:
 def _check_audited(result: Json, files: Mapping[str, Any]) -> None:
     assert (result["found"], result["findings"]) == ({}, [])
     assert (result["brokers"], result["partitions"], result["replicas"]) == ([0, 1, 2], 2, 6)
-    assert result["bytes"] > 3 * sum(map(len, HELD[0] + HELD[1])), "all three copies were read"
+    assert result["bytes"] > 3 * sum(map(len, HELD[0] + HELD[1])), "all three replicas must be read"
     assert files["audit/findings.parquet"] == []
     assert files["audit/audit.json"] == result
     assert files["audit/audit.html"] > 0
 
 
 def _check_skew(result: Json, files: Mapping[str, Any]) -> None:
-    """Its partitions do not fit into the pod's termination message: the report has them."""
+    """Check the report: its partitions do not fit into the pod's termination message."""
     assert result["records"] == RECORDS + OTHER_RECORDS
     assert result["topics"] == CUT
     planned = files["skew/plan.json"]["partitions"]
@@ -293,7 +291,7 @@ def _check_skew(result: Json, files: Mapping[str, Any]) -> None:
 
 
 def _check_lag(result: Json, files: Mapping[str, Any]) -> None:
-    """300 records behind now; at two commits and now that is more than the objective allows."""
+    """Check a lag of 300 records; it was above the objective at two commits and is now."""
     (group,) = result["groups"]
     numbers = ("commits", "lag_max", "lag_now", "missed", "kept")
     assert [group[name] for name in numbers] == [len(COMMITS), 600, 300, 3, False]
@@ -305,7 +303,7 @@ def _check_lag(result: Json, files: Mapping[str, Any]) -> None:
 
 
 def _check_retention(result: Json, files: Mapping[str, Any]) -> None:
-    """Another retention would delete all records: all are older than a millisecond."""
+    """Check that another retention would delete all records: all are older than a millisecond."""
     assert (result["report"], result["topics"]) == (f"{REPORTS}/retention", CUT)
     told = {each["topic"]: each["partitions"] for each in files["retention/retention.json"]["topics"]}
     assert [part["would_go_records"] for part in told[TOPIC]] == [len(values) for values in HELD.values()]
@@ -315,7 +313,7 @@ def _check_retention(result: Json, files: Mapping[str, Any]) -> None:
 
 
 @pytest.mark.soak(only=True)
-def test_a_schedule_fires_its_run_verifies_in_an_executor_and_goes_with_it(archived: Castle) -> None:
+def test_a_schedule_starts_a_run_that_is_deleted_with_the_schedule(archived: Castle) -> None:
     entry = {**RUN, "name": "minutely", "schedule": "* * * * *", "job": "verify", "executors": 1}
     archived.patch({"maintenance": [entry]})
     chosen = "barnabas.dev/schedule=minutely"

@@ -1,4 +1,4 @@
-"""Many Topics at once are made, changed and deleted; the times are printed."""
+"""Many Topics are created, changed and deleted at once; the times are printed."""
 
 import json
 import time
@@ -15,7 +15,7 @@ from harness.deadline import wait_for
 TOPICS = 1_000
 CHANGED = TOPICS // 5
 SECONDS_MAX = 300.0
-LOOK_S = 1.0  # To list them takes the machine's time from those who work.
+LOOK_S = 1.0  # Listing all Topics slows down the operator and the brokers.
 MINE, LABEL = "many-", "many"
 
 
@@ -30,13 +30,13 @@ def manifest(name: str, partitions: int) -> str:
 
 
 def ready(castle: Castle, partitions: int) -> int:
-    """How many say that they are ready and have so many partitions."""
+    """Return how many Topics are ready with this number of partitions."""
     wanted = ("True", NAME, partitions)
     return sum((row["Ready"], row["Cluster"], row["Partitions"]) == wanted for row in rows(castle))
 
 
 def rows(castle: Castle) -> list[dict[str, Any]]:
-    """Those that are there, as `kubectl get` shows them."""
+    """Return the test's Topics as `kubectl get` shows them."""
     return castle.rows("topic", LABEL)
 
 
@@ -48,14 +48,14 @@ def timed(figures: Figures, what: str, aim: str = "") -> Iterator[None]:
 
 
 def operator_bytes(castle: Castle) -> int:
-    """Resident memory of the operator."""
+    """Return the resident memory of the operator."""
     read = "print(open('/proc/1/statm').read())"
     text = castle.kubectl("exec", "deploy/barnabas-operator", "--", "python", "-c", read)
     return int(text.split()[1]) * 4096
 
 
 @pytest.mark.soak(only=True)
-def test_many_topics_are_made_changed_and_deleted(castle: Castle, figures: Figures) -> None:
+def test_many_topics_are_created_changed_and_deleted(castle: Castle, figures: Figures) -> None:
     others = set(castle.kubectl("get", "topics", "-oname").split())
     with timed(figures, f"{TOPICS} Topics of 3 partitions x 3 applied, until all are ready", "40 s for 1,000"):
         castle.kubectl("apply", "--server-side", "-f-", stdin=manifests(TOPICS, 3))

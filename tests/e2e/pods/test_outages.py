@@ -1,6 +1,6 @@
-"""Under a producer with acks=all and a group, from outside of the cluster: whatever happens to brokers, operator or API
-server, nothing that was acknowledged is lost, no client is told of an error, no partition has fewer replicas in sync
-than writers ask for, and the cluster is whole again."""
+"""Outages of brokers, operator or API server under a producer with acks=all and a group from outside the cluster:
+no acknowledged record is lost, no client gets an error, no partition has fewer in-sync replicas than
+min.insync.replicas, and the cluster recovers."""
 
 import re
 import time
@@ -17,7 +17,7 @@ from harness.deadline import wait_for
 
 ROLL_SECONDS_MAX = 300.0
 API_OUTAGE_S = 120.0
-EVICT_S = 1.0  # Each try is a start of kubectl.
+EVICT_S = 1.0  # Each try starts kubectl.
 
 
 def _roll_while_the_operator_restarts(castle: Castle, traffic: Traffic) -> None:
@@ -33,7 +33,7 @@ def _kill(castle: Castle, traffic: Traffic) -> None:
 
 
 def _delete_one_and_evict_all(castle: Castle, traffic: Traffic) -> None:
-    """As `kubectl drain` does: again and again until the disruption budget allows it."""
+    """Evict as `kubectl drain` does: retry until the disruption budget allows it."""
     castle.kubectl("delete", "pod", f"{NAME}-broker-2", "--wait=true")
     before = wait_for(castle.pods, lambda pods: len(pods) == BROKERS, ROLL_SECONDS_MAX, LOOK_S)
     for pod in sorted(before):
@@ -53,7 +53,7 @@ def _lose_the_api_server(castle: Castle, traffic: Traffic) -> None:
     finally:
         castle.plane.end_outage()
     castle.create_topic("after-the-outage", 1)
-    assert castle.operator_starts() == before, "it goes on by itself"
+    assert castle.operator_starts() == before, "the operator must not restart"
 
 
 EVENTS: dict[str, Callable[[Castle, Traffic], None]] = {
@@ -69,7 +69,9 @@ LONG = pytest.mark.soak(only=True)
 @pytest.mark.parametrize(
     "event", [each if EVENTS[each] is _kill else pytest.param(each, marks=LONG) for each in EVENTS]
 )
-def test_nothing_acknowledged_is_lost_and_no_client_fails_when(castle: Castle, figures: Figures, event: str) -> None:
+def test_no_acknowledged_record_is_lost_and_no_client_fails_during_an_outage(
+    castle: Castle, figures: Figures, event: str
+) -> None:
     allowed_s = KILL_SECONDS_MAX if EVENTS[event] is _kill else STALL_SECONDS_MAX
     with under_traffic(castle, figures, event, re.sub(r"[^a-z]+", "-", event), allowed_s) as traffic:
         EVENTS[event](castle, traffic)

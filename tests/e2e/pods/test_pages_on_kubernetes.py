@@ -1,4 +1,4 @@
-"""The tutorial for Kubernetes and the how-to pages do what they say, on a Kubernetes that has the images they name."""
+"""The Kubernetes tutorial and the how-to pages do what they say, on a Kubernetes that has the images they name."""
 
 import os
 import shutil
@@ -27,9 +27,9 @@ STANDS_FOR: Final = {"NAME": "flights", "NAMESPACE": NAMESPACE, "REGISTRY": "doc
 
 @pytest.fixture
 def kubernetes(tmp_path: Path) -> Iterator[Cluster]:
-    """A Kubernetes of its own: one release of the chart owns the CRDs, and another one would be refused."""
+    """A separate Kubernetes: one release of the chart owns the CRDs, so another one would be refused."""
     if E2E == "current":
-        pytest.skip("the pages install the chart, which may be there")
+        pytest.skip("the pages install the chart, which may be installed")
     with provider(E2E)(tmp_path / "kubernetes") as started:
         for image in (*IMAGES, PROMETHEUS_IMAGE):
             started.image(image)
@@ -38,7 +38,7 @@ def kubernetes(tmp_path: Path) -> Iterator[Cluster]:
 
 @pytest.fixture
 def reader(kubernetes: Cluster, tmp_path: Path) -> Reader:
-    """A reader in the folder of the sources, whose kubectl is in the namespace of the pages."""
+    """A reader in the folder of the sources, with kubectl in the namespace of the pages."""
     require(shutil.which("kcat"), "kcat: apt-get install kcat")
     for folder in ("examples", "helm"):
         (tmp_path / folder).symlink_to(ROOT / folder)

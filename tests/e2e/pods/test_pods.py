@@ -1,4 +1,4 @@
-"""The cluster under the tests is a real one: volumes, names of pods, exec, logs, ports, accounts."""
+"""The reasons that a real Kubernetes gives for the end of a container, as the operator reports them."""
 
 import json
 from typing import Any
@@ -9,10 +9,8 @@ from local_kubernetes.images import BASE_IMAGE
 from local_kubernetes.kubectl import PATIENTLY
 
 
-def test_a_container_that_is_killed_or_takes_too_much_memory_is_told_of_in_those_words(
-    cluster: Cluster, namespace: str
-) -> None:
-    """Those of a Cluster's status, of pods whose container has the name of a broker's."""
+def test_a_container_that_was_killed_or_out_of_memory_is_reported_as_such(cluster: Cluster, namespace: str) -> None:
+    """The container has the name of a broker's, since a Cluster's status reports only on those."""
     _start(cluster, namespace, "greedy", "b'x' * 200_000_000")
     _start(cluster, namespace, "patient", "import time; time.sleep(600)")
     cluster.kubectl("-n", namespace, "wait", "--for=jsonpath={.status.phase}=Running", "pod/patient", PATIENTLY)

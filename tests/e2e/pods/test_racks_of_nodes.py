@@ -1,6 +1,6 @@
-"""Brokers over three zones of a Kubernetes of several nodes: each knows its rack and tells the address of its node,
-partitions are spread over the racks, and a rack that restarts as one, or whose node is drained, costs nothing that was
-acknowledged."""
+"""Brokers in three zones of a Kubernetes with several nodes: each has its zone as rack and advertises its node's
+address, partitions are spread over the racks, and no acknowledged record is lost when a rack restarts at once or a
+node is drained."""
 
 import json
 from collections import Counter
@@ -21,7 +21,7 @@ from harness.stock_client import StockClient
 
 NAME = "racks"
 ZONES = 3
-# Two racks have two brokers, so there is one with two of which neither is the controller, which restarts alone.
+# Two racks have two brokers, so in one of them neither broker is the controller, which always restarts alone.
 BROKERS = 5
 TOPICS = ("spread", "restarts", "drained")
 SECONDS_MAX = 300.0
@@ -45,7 +45,7 @@ CLUSTER = {
 
 @pytest.fixture(scope="module")
 def racks(installed: Castle, cluster: Cluster) -> Iterator[Castle]:
-    """A Cluster whose Topic was there from the beginning."""
+    """A Cluster whose Topic was created together with it."""
     cluster.need_zones(ZONES)
     castle = Castle(cluster, NAME, BROKERS)
     castle.kubectl("apply", "-f-", stdin=json.dumps(CLUSTER))
@@ -58,13 +58,13 @@ def racks(installed: Castle, cluster: Cluster) -> Iterator[Castle]:
 
 
 def _zones(castle: Castle, cluster: Cluster) -> dict[str, str]:
-    """Where the node of each broker's pod is."""
+    """Return the zone of the node of each broker's pod."""
     zone_of = {node: zone for zone, nodes in cluster.zones().items() for node in nodes}
     return {pod["metadata"]["name"]: zone_of[pod["spec"]["nodeName"]] for pod in castle.pod_items()}
 
 
 def _told(bootstrap: str) -> dict[str, tuple[str, str]]:
-    """What clients are told of each broker by the first of these: rack and host, which need not lead anywhere."""
+    """Return the rack and host of each broker that the first address reports to clients."""
     host, _, port = bootstrap.partition(",")[0].rpartition(":")
     answer = ask(int(port), DescribeClusterRequest(), 0, host=host)
     return {f"{NAME}-broker-{each.broker_id}": (each.rack, each.host) for each in answer.brokers}
@@ -79,7 +79,7 @@ def _hosts(bootstrap: str) -> dict[str, str]:
 
 
 def _addresses(castle: Castle, preferred: str | None = None) -> dict[str, str]:
-    """Those of the node of each broker's pod that clients are to be told."""
+    """Return the address of each broker's node that clients should get."""
     nodes = json.loads(castle.cluster_kubectl("get", "nodes", "-o=json"))["items"]
     by_type = {
         node["metadata"]["name"]: {each["type"]: each["address"] for each in node["status"]["addresses"]}
@@ -91,7 +91,7 @@ def _addresses(castle: Castle, preferred: str | None = None) -> dict[str, str]:
     }
 
 
-def test_brokers_know_the_zones_of_their_nodes_and_partitions_are_spread_over_them(
+def test_brokers_have_their_nodes_zones_as_racks_and_partitions_spread_over_them(
     racks: Castle, cluster: Cluster
 ) -> None:
     zones = _zones(racks, cluster)
@@ -102,7 +102,7 @@ def test_brokers_know_the_zones_of_their_nodes_and_partitions_are_spread_over_th
         assert len({zones[f"{NAME}-broker-{number}"] for number in partition.replicas}) == ZONES, partition.replicas
 
 
-def test_clients_outside_are_told_the_address_of_each_brokers_own_node(racks: Castle) -> None:
+def test_clients_outside_get_the_address_of_each_brokers_own_node(racks: Castle) -> None:
     addresses = _addresses(racks)
     assert len(set(addresses.values())) == ZONES
     assert _hosts(racks.bootstrap) == addresses
@@ -111,7 +111,7 @@ def test_clients_outside_are_told_the_address_of_each_brokers_own_node(racks: Ca
     ]
 
 
-def test_running_brokers_are_told_which_address_of_their_nodes_is_preferred(racks: Castle) -> None:
+def test_running_brokers_follow_a_change_of_the_preferred_node_address_type(racks: Castle) -> None:
     before, bootstrap, names = racks.pods(), racks.bootstrap, _addresses(racks, "Hostname")
     racks.patch({"listeners": [PLAIN, {**OUTSIDE, "preferredNodePortAddressType": "Hostname"}]})
     wait_for(lambda: _hosts(bootstrap), lambda told: told == names, seconds_max=SECONDS_MAX)
@@ -121,7 +121,7 @@ def test_running_brokers_are_told_which_address_of_their_nodes_is_preferred(rack
     assert racks.pods() == before
 
 
-def test_brokers_of_one_rack_restart_together_and_nothing_acknowledged_is_lost(
+def test_brokers_of_one_rack_restart_together_and_lose_no_acknowledged_record(
     racks: Castle, cluster: Cluster, figures: Figures
 ) -> None:
     zones = _zones(racks, cluster)
@@ -133,13 +133,13 @@ def test_brokers_of_one_rack_restart_together_and_nothing_acknowledged_is_lost(
     assert all(len({zones[pod] for pod in together}) == 1 for together in watch.down), watch.down
 
 
-def test_a_node_that_is_drained_gives_its_brokers_to_another_of_its_zone(
+def test_brokers_of_a_drained_node_move_to_another_node_of_their_zone(
     racks: Castle, cluster: Cluster, figures: Figures
 ) -> None:
     if cluster.add_node is None:
-        pytest.skip("the nodes are somebody else's: they are not drained")
+        pytest.skip("the provider cannot add nodes, so none is drained")
     before = _zones(racks, cluster)
-    # Of the nodes with two brokers, one on which the Cluster of the other tests has none.
+    # Take a node with two brokers on which the other tests' Cluster has none.
     zone, node = max((zone, nodes[0]) for zone, nodes in cluster.zones().items() if _count(before, zone) == 2)
     spare = cluster.add_node(zone)
     with under_traffic(racks, figures, "a node with two of five brokers is drained", "drained"):

@@ -1,5 +1,5 @@
-"""Whatever brokers restart for: one at a time, the controller last, and clients notice nothing. What they take over
-while they run restarts none, and what is asked of one pod restarts that one."""
+"""Rolls: brokers restart one at a time, the controller last, and clients notice nothing. Dynamic settings restart
+no broker, and a restart requested for one pod restarts only that one."""
 
 import re
 from collections.abc import Callable
@@ -19,12 +19,12 @@ SECONDS_MAX = 300.0
 NO_IMAGE = "registry.invalid/barnabas-broker:none"
 LIBRARY = "docker.io/library/"
 IN_A_ROLL = "made-in-a-roll"
-"""A topic with as many replicas as brokers, while one of them is away."""
+"""A topic with as many replicas as brokers, created while one broker is down."""
 ANNOTATION = "barnabas.dev/manual-rolling-update=true"
 
 
 def _config_and_resources(castle: Castle) -> None:
-    """A setting that brokers read only when they start, and what their containers ask for: one roll for both."""
+    """Change a setting that brokers read only at start, and their resources: both cause one roll."""
     spec = castle.read("cluster", NAME)["spec"]
     delay_ms = int(spec["config"].get("group.initial.rebalance.delay.ms", 0))
     cpu = "150m" if spec["brokers"]["resources"]["requests"]["cpu"] == "200m" else "200m"
@@ -37,8 +37,8 @@ def _config_and_resources(castle: Castle) -> None:
 
 
 def _upgrade(castle: Castle) -> None:
-    """`helm upgrade` to the same image under another name, after one that nobody has, which goes no further than one
-    broker. With that one comes a listener, which goes with it.
+    """Upgrade the chart to the same image under another name, after an image that does not exist, whose roll stops at
+    the first broker. A listener is added and removed together with that image.
     """
     first = castle.pod_items()[0]["spec"]["containers"][0]["image"]
     if LIBRARY not in first and "/" in first:
@@ -56,7 +56,7 @@ def _upgrade(castle: Castle) -> None:
     castle.kubectl("wait", "--for=condition=Ready=False", f"topic/{IN_A_ROLL}", PATIENTLY)
     castle.patch({"brokers": {"image": None}, "listeners": listeners})
     castle.kubectl("wait", "--for=condition=Ready", f"topic/{IN_A_ROLL}", PATIENTLY)
-    assert castle.warnings("Topic", IN_A_ROLL) == [], "a broker that restarts is waited for"
+    assert castle.warnings("Topic", IN_A_ROLL) == [], "the operator must wait for a restarting broker"
     castle.release("upgrade", f"brokerImage={other_name(first)}")
 
 
@@ -76,23 +76,23 @@ def other_name(image: str) -> str:
 @pytest.mark.parametrize(
     "cause", [each if CAUSES[each] is not _upgrade else pytest.param(each, marks=LONG) for each in CAUSES]
 )
-def test_brokers_restart_one_by_one_the_controller_last_for(castle: Castle, figures: Figures, cause: str) -> None:
+def test_brokers_restart_one_by_one_and_the_controller_last(castle: Castle, figures: Figures, cause: str) -> None:
     client = StockClient(castle.bootstrap)
     controller = client.admin.describe_cluster().result(SECONDS_MAX).controller.id
     with under_traffic(castle, figures, f"a roll for {cause}", re.sub(r"[^a-z]+", "-", cause)):
         watch = PodWatch(castle)
         CAUSES[cause](castle)
         wait_for(watch.look, seconds_max=SECONDS_MAX, pause_s=LOOK_S)
-    # What runs is what the Cluster names from now on: the next release of the chart rolls nothing.
+    # Pin the running image, so that the next release of the chart rolls nothing.
     castle.patch({"brokers": {"image": castle.pod_items()[0]["spec"]["containers"][0]["image"]}})
     assert set(map(len, watch.down)) == {1}
-    assert all("ImagePull" in why for why in watch.unready), "a roll that stalls nobody leaves it ready"
+    assert all("ImagePull" in why for why in watch.unready), "the Cluster must stay ready unless a roll stalls"
     assert _by_age(castle)[-1] == f"{NAME}-broker-{controller}"
     assert not any("brief" in name for name in _services(castle))
 
 
 @LONG
-def test_only_what_is_asked_for_restarts(castle: Castle, figures: Figures) -> None:
+def test_only_the_pod_with_a_restart_annotation_restarts(castle: Castle, figures: Figures) -> None:
     before, asked = castle.pods(), f"{NAME}-broker-1"
     with under_traffic(castle, figures, "one pod is asked to restart", "only-one"):
         castle.patch({"config": {"log.retention.ms": 123_456_789}})
@@ -109,7 +109,7 @@ def test_only_what_is_asked_for_restarts(castle: Castle, figures: Figures) -> No
 
 
 def _by_age(castle: Castle) -> list[str]:
-    """Pods, the oldest first."""
+    """Return the pods, the oldest first."""
     ages = {pod["metadata"]["name"]: pod["metadata"]["creationTimestamp"] for pod in castle.pod_items()}
     return sorted(ages, key=lambda name: str(ages[name]))
 
@@ -119,7 +119,7 @@ def _services(castle: Castle) -> list[str]:
 
 
 def _told(castle: Castle, key: str) -> set[str]:
-    """The values that brokers run with."""
+    """Return the values with which brokers run."""
     client = StockClient(castle.bootstrap)
     asked = [ConfigResource(ResourceType.BROKER, str(number)) for number in range(BROKERS)]
     return {client.admin.describe_configs([each])[each].result(SECONDS_MAX)[key].value for each in asked}

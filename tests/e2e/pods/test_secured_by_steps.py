@@ -1,4 +1,4 @@
-"""An open Cluster is secured under traffic, and opened again, while operators die at each step: 0 records are lost."""
+"""An open Cluster is secured and opened again under traffic, while its operator is killed at each stage."""
 
 from pathlib import Path
 
@@ -23,7 +23,7 @@ def stage(castle: Castle) -> str | None:
 
 
 def stages_until(castle: Castle, last: str | None, listeners: list[object]) -> list[str | None]:
-    """Declare these listeners, end the operator at each stage, and return the stages when the last one is reached."""
+    """Declare these listeners, delete the operator's pod at each stage, and return the stages up to the last."""
     seen = [stage(castle)]
     castle.patch({"listeners": listeners})
     while seen[-1] != last:

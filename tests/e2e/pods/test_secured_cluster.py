@@ -1,4 +1,4 @@
-"""A Cluster with TLS, users and rights, and clients that use its Secret as it comes."""
+"""A Cluster with TLS, users and authorization, and clients that use its Secret without changes."""
 
 import json
 import subprocess
@@ -89,7 +89,7 @@ def gold(own: dict[str, Any]) -> str:
 
 
 @pytest.mark.usefixtures("gold")
-def test_the_administrator_writes_and_reads_with_its_secret_and_nobody_without_it(own: dict[str, Any]) -> None:
+def test_the_administrators_secret_gives_access_and_another_password_does_not(own: dict[str, Any]) -> None:
     stranger = AdminClient({**own, "sasl.password": "another"})
     with pytest.raises(KafkaException):
         stranger.list_topics(timeout=10)
@@ -107,17 +107,19 @@ def test_the_lag_exporter_shows_the_lag_of_a_group(vault: Castle, gold: str) -> 
 
 PAGES = ("/metrics", "/healthz", "/startupz", "/readyz")
 TO_LOG_IN = {"versions by TLS", "mechanisms by TLS"}
-"""What a client of SASL asks before it can log in."""
+"""The requests of a SASL client before it authenticates."""
 OPEN_TO_ALL = {
     "outside": TO_LOG_IN,
     "old": TO_LOG_IN,
     "http": {f"{scheme} {path}" for scheme in ("http", "https") for path in PAGES},
     "webhook": {"https POST /validate"},
 }
-"""What strangers may get, by the name of the port; the API server shows the webhook no certificate."""
+"""The answers that anybody may get, by the name of the port; the API server has no certificate for the webhook."""
 
 
-def test_a_pod_without_credentials_gets_nothing_but_probes_metrics_and_reviews(vault: Castle, cluster: Cluster) -> None:
+def test_a_pod_without_credentials_gets_only_probes_metrics_and_webhook_reviews(
+    vault: Castle, cluster: Cluster
+) -> None:
     operators = vault.items("pod", "app.kubernetes.io/name=barnabas-operator")
     pods = [*vault.items("pod", f"barnabas.dev/cluster={NAME}"), *operators]
     began_s = time.monotonic()
@@ -132,13 +134,13 @@ def test_a_pod_without_credentials_gets_nothing_but_probes_metrics_and_reviews(v
 
 
 def kcat(folder: Path) -> subprocess.CompletedProcess[str]:
-    """List topics with the file `kcat.conf` as it is."""
+    """List topics with the unchanged file `kcat.conf`."""
     command = ["kcat", "-F", "kcat.conf", "-L", "-m", "20"]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60, check=False)
 
 
 @pytest.mark.soak
-def test_a_run_archives_a_topic(vault: Castle, cluster: Cluster, gold: str) -> None:
+def test_a_maintenance_job_archives_a_topic_of_a_secured_cluster(vault: Castle, cluster: Cluster, gold: str) -> None:
     cluster.image("barnabas-jobs")
     claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
     apply(vault, "PersistentVolumeClaim", CLAIM, claim, "v1")
@@ -155,7 +157,7 @@ def test_a_run_archives_a_topic(vault: Castle, cluster: Cluster, gold: str) -> N
     assert (ended["phase"], ended.get("result", {}).get("archived_records")) == ("Succeeded", 3), ended
 
 
-def test_metrics_need_a_token_once_the_cluster_says_so_and_probes_of_kubelets_do_not(vault: Castle) -> None:
+def test_metrics_require_a_token_if_declared_and_probes_do_not(vault: Castle) -> None:
     vault.kubectl("create", "secret", "generic", "scraper", "--from-literal=bearer=geheim")
     patch = {"spec": {"metrics": {"tokenSecret": {"name": "scraper", "key": "bearer"}}}}
     vault.kubectl("patch", "cluster", NAME, "--type=merge", f"--patch={json.dumps(patch)}")

@@ -1,5 +1,5 @@
-"""The chart is upgraded, goes and comes again: brokers serve on as if nothing were, and what was declared meanwhile is
-done by the operator that comes."""
+"""The chart is upgraded, uninstalled and installed again: brokers serve without interruption, and the new operator
+applies what was declared meanwhile."""
 
 import pytest
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.soak(only=True)
 TOPIC = "over-the-chart"
 
 
-def test_brokers_serve_on_while_the_chart_is_upgraded_and_while_it_is_away(castle: Castle) -> None:
+def test_brokers_serve_while_the_chart_is_upgraded_uninstalled_and_installed_again(castle: Castle) -> None:
     castle.create_topic(TOPIC, 3)
     before, started = castle.pods(), _starts(castle)
     with Traffic(castle.bootstrap, TOPIC, 3) as traffic:
@@ -36,7 +36,7 @@ def test_brokers_serve_on_while_the_chart_is_upgraded_and_while_it_is_away(castl
             seconds_max=PATIENCE_S,
         )
         traffic.await_progress()
-    took("the chart goes and comes: the longest stall", traffic.longest_stall_s, STALL_SECONDS_MAX)
+    took("the longest stall while the chart is reinstalled", traffic.longest_stall_s, STALL_SECONDS_MAX)
     assert traffic.problems == []
     assert castle.pods() == before
     assert _starts(castle) == started
@@ -47,7 +47,7 @@ def _operators(castle: Castle) -> list[str]:
 
 
 def _starts(castle: Castle) -> dict[str, int]:
-    """How often each broker was started in its pod."""
+    """Return the number of restarts of each broker in its pod."""
     return {
         pod["metadata"]["name"]: pod["status"]["containerStatuses"][0]["restartCount"] for pod in castle.pod_items()
     }

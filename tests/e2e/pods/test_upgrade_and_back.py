@@ -1,7 +1,7 @@
-"""A release up and down under traffic, and what is refused once the level of the metadata is raised.
+"""An upgrade and a downgrade under traffic, and refusals once the metadata level is raised.
 
-The next version is this one with a higher level: a ConfigMap has a module that Python imports first and that raises the
-number, so that pods differ as those of two images do.
+The next version is this version with a higher level, which a module in a ConfigMap sets; Python imports it first.
+So its pods differ from ours like those of another image.
 """
 
 import json
@@ -73,7 +73,7 @@ def await_refusal(castle: Castle, begins: str) -> None:
 
 
 def lower_by_hand(castle: Castle, level: int) -> None:
-    """Pause, lower and pin, as the page about upgrades says."""
+    """Pause, lower the level and pin it, as the page about upgrades says."""
     castle.patch({"pause": True})
     wait_for(castle.conditions, lambda now: "ReconciliationPaused" in now, READY_SECONDS_MAX, LOOK_S)
     with ClusterAdmin(castle.bootstrap, SystemClock()) as admin:
@@ -83,7 +83,7 @@ def lower_by_hand(castle: Castle, level: int) -> None:
     castle.patch({"pause": False, "metadataVersion": level})
 
 
-def test_a_version_up_and_down_loses_nothing_while_the_level_is_pinned(castle: Castle, figures: Figures) -> None:
+def test_an_upgrade_and_a_downgrade_lose_nothing_while_the_level_is_pinned(castle: Castle, figures: Figures) -> None:
     await_level(castle, METADATA_LEVEL_MAX)
     castle.patch({"metadataVersion": METADATA_LEVEL_MAX})
     with under_traffic(castle, figures, "a version up and down", "up-and-down"):
@@ -93,7 +93,9 @@ def test_a_version_up_and_down_loses_nothing_while_the_level_is_pinned(castle: C
     castle.patch({"metadataVersion": None})
 
 
-def test_what_cannot_go_back_is_refused_before_anything_changes(castle: Castle, figures: Figures) -> None:
+def test_a_downgrade_below_the_finalized_level_is_refused_until_the_level_is_lowered(
+    castle: Castle, figures: Figures
+) -> None:
     await_level(castle, METADATA_LEVEL_MAX)
     with under_traffic(castle, figures, "a version up, what is refused, and down by hand", "back-by-hand"):
         roll(castle, template=next_version(castle))

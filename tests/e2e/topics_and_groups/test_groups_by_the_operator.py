@@ -1,4 +1,4 @@
-"""The operator as a process on a real API server, with a real broker and real consumers: what is told of groups."""
+"""The operator process on a real API server, with a real broker and real consumers: the status of ConsumerGroups."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -15,7 +15,7 @@ from harness.server_process import ServerProcess
 from local_kubernetes.control_plane import ControlPlane
 
 LOOK_S = 0.5
-"""A group stalls after two seconds without progress, so a busy machine decides whether it is OK or STALL here."""
+"""A group stalls after two seconds without progress, so it may be OK or STALL here on a busy machine."""
 
 
 @pytest.fixture
@@ -53,14 +53,14 @@ class Groups:
         return status
 
     def said(self, name: str, kind: str = "Ready") -> tuple[str, str, str]:
-        """Status, reason and message of a condition; empty texts where there is none."""
+        """Return status, reason and message of a condition, or empty texts if there is none."""
         told: Mapping[str, Any] = next(
             (each for each in self.status(name).get("conditions", ()) if each["type"] == kind), {}
         )
         return told.get("status", ""), told.get("reason", ""), told.get("message", "")
 
     def await_said(self, name: str, *expected: str, kind: str = "Ready") -> str:
-        """Its message, once its status and reason are these."""
+        """Wait until a condition has this status and reason; return its message."""
         return wait_for(lambda: self.said(name, kind), lambda said: said[:2] == expected, PATIENCE_S)[2]
 
     def await_status(self, name: str, **fields: object) -> Mapping[str, Any]:
@@ -74,7 +74,7 @@ class Groups:
 
     @contextmanager
     def consumer(self, group_id: str) -> Iterator[Consumer]:
-        """Which has joined."""
+        """Run a consumer that has joined."""
         consumer = Consumer(
             {
                 "bootstrap.servers": self._world.bootstrap,
@@ -98,12 +98,12 @@ def groups(world: World, operator: ServerProcess) -> Groups:
 
 
 def commit(consumer: Consumer, *offsets: int) -> None:
-    """In each partition of `flights`."""
+    """Commit an offset in each partition of `flights`."""
     at = [TopicPartition("flights", number, offset) for number, offset in enumerate(offsets)]
     consumer.commit(offsets=at, asynchronous=False)
 
 
-def test_what_a_group_is_and_how_far_it_is_behind_is_in_its_columns(world: World, groups: Groups) -> None:
+def test_the_status_and_columns_of_a_group_show_its_state_members_and_lag(world: World, groups: Groups) -> None:
     groups.write(200)
     groups.apply("billing", groupId="pay")
     with groups.consumer("pay") as consumer:
@@ -118,7 +118,7 @@ def test_what_a_group_is_and_how_far_it_is_behind_is_in_its_columns(world: World
     assert columns[:6] == ["billing", "True", "pay", "Stable", "1", "60"]
 
 
-def test_of_two_resources_for_a_group_the_older_has_it(world: World, groups: Groups) -> None:
+def test_the_older_of_two_resources_manages_the_group(world: World, groups: Groups) -> None:
     groups.apply("billing")
     groups.await_said("billing", "True", "Reconciled")
     groups.apply("pay", groupId="billing")

@@ -1,7 +1,7 @@
-"""What `examples/` has for those who let KEDA or a HorizontalPodAutoscaler scale consumers.
+"""The files in `examples/` for users whose consumers are scaled by KEDA or a HorizontalPodAutoscaler.
 
-The API server takes the HorizontalPodAutoscaler itself, and the ScaledObjects by KEDA's own definition, from the
-sources of its release (a Go module), without a KEDA that carries them out.
+The API server accepts the HorizontalPodAutoscaler itself, and ScaledObjects by KEDA's own definition from the
+sources of its release (a Go module); no KEDA runs.
 """
 
 import json
@@ -41,7 +41,7 @@ def read(name: str) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def definition() -> Path:
-    """KEDA's file."""
+    """The file with KEDA's definition."""
     try:
         require("go")
     except CannotStart as reason:
@@ -58,7 +58,7 @@ def definition() -> Path:
 
 
 @pytest.mark.slow
-def test_the_api_server_takes_the_scaled_objects_by_kedas_own_definition(
+def test_the_api_server_accepts_our_scaled_objects_by_kedas_definition(
     api_server: ControlPlane, definition: Path, tmp_path: Path
 ) -> None:
     namespace = f"keda-{uuid4().hex[:8]}"
@@ -76,7 +76,7 @@ def test_the_api_server_takes_the_scaled_objects_by_kedas_own_definition(
     api_server.kubectl("delete", "namespace", namespace, "--wait=false")
 
 
-def test_the_api_server_takes_the_autoscaler_and_the_operator_leaves_the_target_to_it(api_server: ControlPlane) -> None:
+def test_the_operator_does_not_scale_a_target_of_a_horizontal_pod_autoscaler(api_server: ControlPlane) -> None:
     namespace = f"autoscalers-{uuid4().hex[:8]}"
     api_server.kubectl("create", "namespace", namespace)
     api_server.kubectl("-n", namespace, "apply", "--validate=strict", "-f", str(EXAMPLES / "hpa.yaml"))
@@ -87,7 +87,7 @@ def test_the_api_server_takes_the_autoscaler_and_the_operator_leaves_the_target_
     api_server.kubectl("delete", "namespace", namespace, "--wait=false")
 
 
-def test_they_ask_for_a_metric_that_the_lag_exporter_has() -> None:
+def test_the_examples_use_a_metric_of_the_lag_exporter() -> None:
     (rule,) = read("prometheus-adapter.yaml")["rules"]["external"]
     (metric,) = read("hpa.yaml")["spec"]["metrics"]
     name = metric["external"]["metric"]["name"]

@@ -1,4 +1,4 @@
-"""Declared resets on a real API server and a real broker, under consumers of librdkafka."""
+"""Declared resets on a real API server and a real broker, with librdkafka consumers."""
 
 import asyncio
 import itertools
@@ -25,7 +25,7 @@ from harness.server_process import ServerProcess
 from local_kubernetes.control_plane import ControlPlane
 
 BACK = {"id": "2026-11-a", "to": {"shiftBy": -3}}
-"""Done twice it would be seen."""
+"""A second execution of this reset would be visible."""
 ONCE = (COMMITTED - 3, f"{RESET_MARK}2026-11-a")
 NOW = "2026-11-22T12:00:00Z"
 
@@ -35,7 +35,7 @@ NewWorld = Callable[[], ResetWorld]
 
 @pytest.fixture(scope="module")
 def quick_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    """Groups need not wait for more members."""
+    """A broker whose groups do not wait for more members."""
     alone = {"broker.id": "0", "offsets.topic.replication.factor": "1"}
     properties = {**alone, "group.initial.rebalance.delay.ms": "0"}
     with closing(prepare_barnabas(tmp_path_factory.mktemp("broker"), properties)) as process:
@@ -63,7 +63,7 @@ def world(new_world: NewWorld) -> ResetWorld:
     return new_world()
 
 
-def test_a_reset_is_carried_out_once_whatever_becomes_of_its_resource(world: ResetWorld) -> None:
+def test_a_reset_is_carried_out_only_once_even_if_its_resource_is_recreated(world: ResetWorld) -> None:
     world.declare(BACK)
     numbers = "the offsets of 1 partition were set; the group skips 0 records and reads 3 again"
     told = ("True", "ResetDone", f"the reset 2026-11-a was carried out: {numbers}")
@@ -72,7 +72,7 @@ def test_a_reset_is_carried_out_once_whatever_becomes_of_its_resource(world: Res
     planned = {"topic": world.name, "partition": 0, "from": COMMITTED, "to": COMMITTED - 3}
     done = world.status()["reset"]
     assert (done["id"], done["partitions"], done["again"], done["plan"]) == ("2026-11-a", 1, 3, [planned])
-    world.commit(RECORDS)  # A consumer has read it all.
+    world.commit(RECORDS)  # This is the commit of a consumer that has read all.
     world.look()
     assert world.committed() == (RECORDS, ONCE[1])
     world.declare(BACK)
@@ -81,7 +81,7 @@ def test_a_reset_is_carried_out_once_whatever_becomes_of_its_resource(world: Res
     assert world.committed() == (RECORDS, ONCE[1])
 
 
-def test_a_group_with_members_is_refused_or_waited_for(world: ResetWorld) -> None:
+def test_a_reset_of_a_group_with_members_is_refused_or_waits(world: ResetWorld) -> None:
     world.deploy()
     world.declare(BACK)
     status, reason, message = world.look()
@@ -96,7 +96,7 @@ def test_a_group_with_members_is_refused_or_waited_for(world: ResetWorld) -> Non
     assert world.committed() == ONCE
 
 
-def test_the_target_cannot_be_exchanged_or_taken_out_while_it_is_scaled_down(world: ResetWorld) -> None:
+def test_the_scaling_target_cannot_change_while_it_is_scaled_down_for_a_reset(world: ResetWorld) -> None:
     world.declare(None)
     waits = {
         "type": "OffsetsReset",
@@ -121,7 +121,7 @@ def test_the_target_cannot_be_exchanged_or_taken_out_while_it_is_scaled_down(wor
     assert says({"scaling": None}) == ""
 
 
-def test_a_group_or_its_offsets_are_deleted_once_it_has_no_members(world: ResetWorld) -> None:
+def test_a_group_or_its_offsets_are_deleted_only_without_members(world: ResetWorld) -> None:
     world.deploy()
     world.declare(None)
     for policy in ("DeleteGroup", "DeleteOffsets"):
@@ -148,13 +148,13 @@ def test_a_group_or_its_offsets_are_deleted_once_it_has_no_members(world: ResetW
 
 
 def warnings_of(world: ResetWorld, reset: dict[str, Any]) -> list[str]:
-    """What `kubectl apply --dry-run=server` says."""
+    """Return the warnings of `kubectl apply --dry-run=server`."""
     done = world.plane.kubectl.ask("apply", "--dry-run=server", "-f-", stdin=json.dumps(world.manifest(reset)))
     assert done.returncode == 0, done.stderr
     return [line.removeprefix("Warning: ") for line in done.stderr.splitlines() if line.startswith("Warning: ")]
 
 
-def test_an_apply_and_its_dry_run_warn_with_what_the_reset_would_do(world: ResetWorld) -> None:
+def test_a_dry_run_warns_about_the_effect_of_a_reset(world: ResetWorld) -> None:
     inventory = Inventory()
     inventory.keep(world.cluster_manifest(), is_gone=False)
 

@@ -1,4 +1,4 @@
-"""The replicas of what runs a group's consumers, read and set on a real API server."""
+"""The replicas of the workload of a group's consumers, read and set on a real API server."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
@@ -70,11 +70,11 @@ def test_replicas_are_read_and_set(place: Place, kind: Any) -> None:
     seen = read(place, target)
     assert (seen.replicas, seen.before) == (2, None)
     done = place.run(lambda scales: scales.scale(target, seen, 0))
-    assert done == read(place, target), "what is told is what is there"
+    assert done == read(place, target), "the returned scale must be the stored one"
     assert place.replicas(kind) == 0
 
 
-def test_what_a_reset_leaves_on_the_target_is_read_again_and_taken_away(place: Place) -> None:
+def test_the_reset_in_progress_is_stored_on_the_target_and_removed_afterwards(place: Place) -> None:
     place.apply("Deployment", 3)
 
     async def down_and_up(scales: Scales) -> tuple[TargetScale | Refusal, TargetScale | Refusal]:
@@ -97,7 +97,7 @@ def test_what_a_reset_leaves_on_the_target_is_read_again_and_taken_away(place: P
 
 
 @pytest.mark.parametrize("is_scale", [True, False])
-def test_a_target_that_has_changed_since_is_left_as_it_is(place: Place, is_scale: bool) -> None:
+def test_a_target_that_has_changed_since_it_was_read_is_not_changed(place: Place, is_scale: bool) -> None:
     place.apply("Deployment", 2)
     seen = read(place)
     place.apply("Deployment", 4)
@@ -107,7 +107,7 @@ def test_a_target_that_has_changed_since_is_left_as_it_is(place: Place, is_scale
     assert (place.replicas(), read(place).before) == (4, None)
 
 
-def test_all_that_may_scale_in_a_namespace_is_listed(place: Place) -> None:
+def test_all_autoscalers_and_groups_of_a_namespace_are_listed(place: Place) -> None:
     assert place.run(lambda scales: scales.scalers()) == Scalers([], [])
     place.plane.kubectl("-n", place.namespace, "create", "deployment", "billing", "--image=b")
     place.plane.kubectl("-n", place.namespace, "autoscale", "deployment", "billing", "--max=3", "--name=by-hand")

@@ -1,6 +1,6 @@
-"""The operator as a process on a real API server, with a real broker: what becomes of Topics.
+"""The operator process on a real API server with a real broker: creation, change and deletion of Topics.
 
-No pods run here, so the broker is a process too, and the operator is told its address.
+No pods run here, so the broker is a process, too, and the operator gets its address.
 """
 
 import json
@@ -32,7 +32,7 @@ def operator(world: World) -> Iterator[ServerProcess]:
         yield process
 
 
-def test_a_topic_is_made_grown_and_never_shrunk(world: World, operator: ServerProcess) -> None:
+def test_a_topic_is_created_and_its_partitions_are_only_increased(world: World, operator: ServerProcess) -> None:
     world.apply("flights", partitions=6, config={"retention.ms": 1000})
     world.await_ready("flights")
     assert world.partitions() == {"flights": 6}
@@ -50,7 +50,7 @@ def test_a_topic_is_made_grown_and_never_shrunk(world: World, operator: ServerPr
     assert columns[:5] == ["flights", "True", "one", "12", "1"]
 
 
-def test_a_resource_that_goes_takes_its_topic_along_only_where_it_says_so(
+def test_deleting_a_resource_deletes_its_topic_only_with_the_deletion_policy_delete(
     world: World, operator: ServerProcess
 ) -> None:
     world.apply("kept", partitions=1)
@@ -67,7 +67,7 @@ def test_a_resource_that_goes_takes_its_topic_along_only_where_it_says_so(
     assert world.partitions().keys() == {"kept", "guarded"}
 
 
-def test_a_mistyped_cluster_can_be_corrected(world: World, operator: ServerProcess) -> None:
+def test_a_misspelt_cluster_can_be_corrected_but_not_changed_later(world: World, operator: ServerProcess) -> None:
     world.apply("flights", cluster="oen", partitions=1)
     _, why = wait_for(lambda: world.ready("flights"), lambda said: said[0] == "False", PATIENCE_S)
     assert why == "spec.cluster is oen; allowed: one"
@@ -82,7 +82,9 @@ def test_a_mistyped_cluster_can_be_corrected(world: World, operator: ServerProce
     assert "spec.cluster is missing; allowed: one (a Topic cannot move to another Cluster)" in refused.stderr
 
 
-def test_what_the_api_server_refuses_of_brokers_is_told_and_topics_go_on(world: World, operator: ServerProcess) -> None:
+def test_an_invalid_pod_template_is_reported_and_topics_are_still_reconciled(
+    world: World, operator: ServerProcess
+) -> None:
     before = wait_for(lambda: world.stateful_set("one-broker"))
     pod = {"spec": {"tolerations": [{"key": "a", "operator": "Perhaps"}]}}
     change = {"spec": {"template": {"pod": pod}, "storage": {"volumes": [{"id": 0}, {"id": 1}]}}}
@@ -97,4 +99,4 @@ def test_what_the_api_server_refuses_of_brokers_is_told_and_topics_go_on(world: 
     (message,) = (message for _, reason, message in told if reason == "InvalidSpec")
     assert message.startswith("StatefulSet one-broker: spec.template.pod.spec.tolerations[0].operator: ")
     assert 'Unsupported value: "Perhaps"' in message
-    assert world.stateful_set("one-broker") == before, "its pods would have nobody to start them again"
+    assert world.stateful_set("one-broker") == before, "the StatefulSet must be kept, since it restarts the pods"

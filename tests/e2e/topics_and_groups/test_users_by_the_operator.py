@@ -1,4 +1,4 @@
-"""The operator as a process on a real API server, with a real broker: Users log in with their Secrets."""
+"""The operator process on a real API server with a real broker: Users authenticate with their Secrets."""
 
 import json
 import os
@@ -79,7 +79,7 @@ GIVE_UP_S = 600.0
 
 
 class UserWorld:
-    """A Cluster whose broker knows users, and the operator; `safe_port` is that of its listener with passwords."""
+    """A Cluster whose broker has users, and the operator; `safe_port` is the port of the SASL listener."""
 
     def __init__(self, world: World, safe_port: int) -> None:
         self.world = world
@@ -89,7 +89,7 @@ class UserWorld:
         self.world.plane.requests.apply(self._body(name, spec))
 
     def refused(self, name: str, spec: dict[str, Any]) -> str:
-        """What the API server says against it."""
+        """Return the API server's refusal of a User."""
         text = json.dumps(self._body(name, spec))
         return str(self.world.plane.kubectl.ask("-n", self.world.namespace, "apply", "-f-", stdin=text).stderr)
 
@@ -111,12 +111,12 @@ class UserWorld:
         wait_for(lambda: self.world.ready(name, "User"), lambda said: said[0] == "True", PATIENCE_S)
 
     def files(self, name: str) -> dict[str, str]:
-        """What its Secret holds."""
+        """Return the content of a User's Secret."""
         found = self.world.plane.requests.get("Secret", self.world.namespace, name) or {}
         return {key: b64decode(text).decode() for key, text in found.get("data", {}).items()}
 
     def settings(self, name: str) -> dict[str, str]:
-        """Its librdkafka.json as it is, but that this broker is no pod and has another address."""
+        """Return its librdkafka.json with the address of this broker, which is no pod."""
         return {**json.loads(self.files(name)["librdkafka.json"]), "bootstrap.servers": f"127.0.0.1:{self._safe_port}"}
 
     def comes_in(self, settings: dict[str, str]) -> bool:
@@ -151,7 +151,7 @@ def users(defined_api_server: ControlPlane, tmp_path: Path, request: pytest.Fixt
             yield UserWorld(world, safe)
 
 
-def test_a_client_comes_in_with_the_secret_as_long_as_the_user_is_there(users: UserWorld) -> None:
+def test_a_client_authenticates_with_the_secret_of_a_user_until_it_is_deleted(users: UserWorld) -> None:
     world = users.world
     world.apply("flights", partitions=1)
     users.apply("alice", authorization={"acls": [WRITES]}, quotas={"producerByteRate": 1_000_000})
@@ -191,7 +191,7 @@ def test_a_thousand_users_are_ready_within_a_minute(users: UserWorld) -> None:
         assert users.comes_in(users.settings(name))
 
 
-def test_what_cannot_be_is_refused_and_nobody_elses_secret_or_user_changes(users: UserWorld) -> None:
+def test_impossible_users_are_refused_and_foreign_secrets_and_users_stay_unchanged(users: UserWorld) -> None:
     world = users.world
     (made,) = world.admin.create_acls([OF_BOB]).values()
     made.result(PATIENCE_S)

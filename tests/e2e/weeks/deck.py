@@ -15,7 +15,7 @@ ACTIONS: Final = {**CHANGES, **DELETIONS, **OUTAGES}
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The plan of a run: so many actions in the order of the seed, or only those that are named."""
+    """The plan of a run: this many actions in the order of the seed, or only those that are named."""
 
     actions: int
     seed: int
