@@ -167,7 +167,7 @@ CASES: Mapping[str, Case] = {
         3,
         [broker(0, lacking=True), broker(1, running=False), broker(2, lacking=True)],
         state(behind(0, 1, 0, 2)),
-        RestartBroker(0, asks_budget=False),
+        RestartBroker(0, overrides_budget=True),
     ),
     "who lacks a volume and holds up another pod is the last one in sync for none but that": (
         3,

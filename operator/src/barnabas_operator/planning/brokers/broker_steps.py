@@ -58,12 +58,12 @@ class StartBrokers:
 class RestartBroker:
     """The step that restarts a broker with its new settings.
 
-    `asks_budget` is False if the StatefulSet creates missing pods only after this restart: the PodDisruptionBudget
+    `overrides_budget` is True if the StatefulSet creates missing pods only after this restart: the PodDisruptionBudget
     counts the missing pods as unavailable, and would refuse an eviction for ever.
     """
 
     broker_id: int
-    asks_budget: bool = True
+    overrides_budget: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +177,7 @@ def _release(outdated: BrokerView, missing: frozenset[int], context: RestartCont
     if state is not None:
         state = replace(state, troubles=tuple(each for each in state.troubles if not missing.issuperset(each.missing)))
     step = _one_of([outdated], context._replace(state=state))
-    return step if isinstance(step, Refusal) else replace(step, asks_budget=False)
+    return step if isinstance(step, Refusal) else replace(step, overrides_budget=True)
 
 
 def _one_of(changed: Iterable[BrokerView], context: RestartContext) -> RestartBroker | Refusal:

@@ -230,14 +230,14 @@ class BrokerReconciler:
         match step:
             case StartBrokers(numbers):
                 return Refusal(NOT_READY, f"waiting for Kubernetes to start broker {', '.join(map(str, numbers))}")
-            case RestartBroker(number, asks_budget):
+            case RestartBroker(number, overrides_budget):
                 batch = restart_batch(number, pods.views(), state, cluster.spec.rolling.max_unavailable_per_rack)
                 restarting = [pods.pods[each] for each in batch]
                 unbound = await self._claims.refuse_restart(cluster, pods, restarting)
                 if unbound is not None:
                     return unbound
                 self.unbalanced = True  # The flag is set first, because the response to the request may be lost.
-                refused = await self._restarts.begin(cluster, restarting, asks_budget=asks_budget)
+                refused = await self._restarts.begin(cluster, restarting, overrides_budget=overrides_budget)
                 return refused or Refusal(NOT_READY, f"broker {', '.join(map(str, batch))} restarts")
             case RemoveBroker(number):
                 await self._claims.mark(cluster, pods.lasting_claims, number)

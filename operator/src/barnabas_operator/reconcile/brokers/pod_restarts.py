@@ -28,21 +28,24 @@ class PodRestarts:
         self._clock = clock
         self._events = EventWriter(api)
 
-    async def begin(self, cluster: Cluster, pods: Sequence[BrokerPod], *, asks_budget: bool = True) -> Refusal | None:
+    async def begin(
+        self, cluster: Cluster, pods: Sequence[BrokerPod], *, overrides_budget: bool = False
+    ) -> Refusal | None:
         """Evict the first pod, and then delete the other pods, which share no partition with the first pod.
 
-        If `asks_budget` is False, the first pod is deleted, too.
-        If the PodDisruptionBudget forbids the eviction, no pod is restarted, and the refusal is returned.
+        If the PodDisruptionBudget forbids the eviction, the first pod is deleted if `overrides_budget` is True; else no
+        pod is restarted, and the refusal is returned.
         """
         first, *others = pods
         try:
-            has_begun = await self._end(cluster, first, asks=asks_budget)
+            has_begun = await self._end(cluster, first, asks=True)
         except KubeRefused as error:
             if error.status != TOO_MANY:
                 raise
-            return Refusal(
-                EVICTION_REFUSED, f"broker {first.broker_id} must restart, but its eviction is refused: {error.message}"
-            )
+            if not overrides_budget:
+                message = f"broker {first.broker_id} must restart, but its eviction is refused: {error.message}"
+                return Refusal(EVICTION_REFUSED, message)
+            has_begun = await self._end(cluster, first, asks=False)
         if has_begun:
             await asyncio.gather(*(self._end(cluster, pod, asks=False) for pod in others))
         return None
