@@ -136,7 +136,8 @@ class LogManager:
 
     def damage_of(self, topic_partition: TopicPartition) -> StorageError | None:
         """Return the error with which the log of a partition could not be loaded, or None."""
-        return next((each.damaged[topic_partition] for each in self.log_dirs if topic_partition in each.damaged), None)
+        found = (each.damaged.get(topic_partition) for each in self.log_dirs)
+        return next((error for error in found if error is not None), None)
 
     def kept(self, log: Log) -> Kept:
         """Return whether an online log may have lost acknowledged records, as known since it was loaded."""
