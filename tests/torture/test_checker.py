@@ -118,7 +118,7 @@ def test_an_unseen_record_is_reported_with_the_members_around_it() -> None:
     assert f"unseen: the group was never given b'a/2' of sure-0 offset 2; {around}" in check(history)
 
 
-def test_many_problems_of_one_kind_are_counted() -> None:
+def test_some_of_many_problems_of_one_kind_are_shown_and_all_are_counted() -> None:
     history = good_history()
     history.logs[SURE].clear()
     lost = [f"lost: {value!r}" for value in (b"a/0", b"a/1", b"a/2", b"a/3", b"a/4")]

@@ -66,7 +66,7 @@ def test_an_error_of_the_log_becomes_an_error_of_the_coordinator(
     assert client.committed() == {}
 
 
-def test_metadata_that_is_too_long_is_refused(world: World) -> None:
+def test_metadata_that_is_too_long_is_refused_for_its_partition_only(world: World) -> None:
     client = Client(world, "a")
     lengths = ((0, 4097), (1, 4096))
     answers = client.commit_all(

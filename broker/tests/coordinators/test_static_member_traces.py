@@ -94,7 +94,7 @@ def test_a_static_join_fails_if_the_new_member_id_cannot_be_stored() -> None:
     """)
 
 
-def test_an_absent_static_member_keeps_its_assignment_beyond_the_rebalance_timeout() -> None:
+def test_an_absent_static_member_keeps_its_assignment_until_its_session_times_out() -> None:
     check("""
         >> join a static A rebalance 8000 session 60000 v3
         << a joined 1 as a-1, leads of a-1, range

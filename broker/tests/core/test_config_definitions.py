@@ -111,7 +111,7 @@ def test_every_setting_has_documentation_and_a_description_of_allowed_values() -
         assert definition.allowed.startswith("must be "), definition.name
 
 
-def test_the_synonyms_of_topic_settings_are_settings_of_the_broker() -> None:
+def test_the_first_synonym_of_a_topic_setting_is_a_broker_setting_with_the_same_type_and_unit() -> None:
     for name, definition in TOPIC_CONFIGS.items():
         for synonym in definition.synonyms[:1]:  # Its value is taken as it is.
             assert synonym.factor == 1, name

@@ -335,17 +335,6 @@ async def test_lowering_min_isr_clears_the_eligible_leader_replicas(cluster: Clu
     assert first.state("t").elr == ()
 
 
-async def test_no_broker_is_fenced_while_the_store_is_unavailable(cluster: ClusterOfNodes) -> None:
-    first, second = await cluster.start(1, 2)
-    await first.until(lambda: first.image.live_brokers() == [1, 2])
-    await first.store.close()
-    cluster.clock.passed_ms += 10 * SESSION_MS
-    first.controller.suspect(2)
-    first.beat()
-    await cluster.kill(1)
-    assert second.image.live_brokers() == [1, 2]
-
-
 async def test_the_controller_retries_at_the_heartbeat_interval_while_the_store_is_unavailable(
     cluster: ClusterOfNodes,
 ) -> None:

@@ -139,7 +139,7 @@ async def test_a_broker_that_shuts_down_is_fenced_and_releases_its_leases(machin
     assert (await machine.image()).brokers[0].broker_epoch == 2
 
 
-async def test_a_broker_that_lost_its_lease_acquires_it_again(machine: Machine) -> None:
+async def test_a_broker_that_lost_its_lease_registers_again_with_a_new_epoch(machine: Machine) -> None:
     broker = await machine.broker(0, heartbeats=9)
     await broker.join()
     store = machine.stores[0]
@@ -177,7 +177,7 @@ async def registered(machine: Machine, membership: Membership) -> BrokerRegistra
 
 
 @pytest.mark.parametrize("was_clean", [False, True])
-async def test_an_incarnation_without_a_previous_registration_may_lack_records(
+async def test_an_incarnation_without_a_previous_registration_may_lack_records_unless_it_was_clean(
     machine: Machine, was_clean: bool
 ) -> None:
     """A previous registration may have been lost, so nothing can be compared."""

@@ -222,7 +222,7 @@ class Unreading:
         self.closed.append(self)
 
 
-def test_who_has_not_read_for_longest_is_closed_first_and_who_reads_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_clients_that_have_not_read_for_the_longest_time_are_closed_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slow_clients, "ANSWER_BYTES_MAX", 20 * MIB)
     clock, checks, closed = ManualClock(), list[Callable[[], None]](), list[Unreading]()
     slow = SlowClients(BufferPool(POOL_BYTES, lambda _: None), clock.monotonic_s, checks.append)

@@ -117,7 +117,7 @@ class FullBelow(PosixFileSystem):
         super().write_atomically(path, data, sync=sync)
 
 
-def test_a_shutdown_marks_the_other_log_dirs_clean_if_one_is_missing(tmp_path: Path) -> None:
+def test_a_shutdown_marks_the_other_log_dirs_clean_if_one_disk_is_full(tmp_path: Path) -> None:
     files = FullBelow()
     logs = manager(tmp_path / "a", tmp_path / "b", files=files)
     logs.load()
@@ -131,7 +131,7 @@ def test_a_shutdown_marks_the_other_log_dirs_clean_if_one_is_missing(tmp_path: P
     assert again.logs[flights(1)].log_end_offset == ends[flights(1)]
 
 
-def test_a_lost_directory_does_not_keep_the_shutdown_from_the_other_directories(tmp_path: Path) -> None:
+def test_a_shutdown_marks_the_other_log_dirs_clean_if_one_is_missing(tmp_path: Path) -> None:
     logs = started(tmp_path / "a", tmp_path / "b")
     ends = fill(logs, 2)
     shutil.rmtree(tmp_path / "a")

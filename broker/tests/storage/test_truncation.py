@@ -343,7 +343,7 @@ def test_the_producers_loaded_for_a_truncation_are_dropped_after_the_next_trunca
     assert append(log, batch(producer_id=1, epoch=0, sequence=5)).duplicate
 
 
-def test_a_truncated_log_takes_no_appends_while_its_checkpoint_has_to_be_retried(
+def test_a_truncated_log_takes_no_appends_while_a_full_disk_takes_no_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     logs = manager(tmp_path, PosixFileSystem())

@@ -31,7 +31,7 @@ def test_a_round_that_raises_is_reported() -> None:
     assert supervised.failure == "a round of requests to the brokers failed: ValueError: a bug"
 
 
-def test_rounds_that_are_stopped_are_no_failure() -> None:
+def test_rounds_that_make_progress_do_not_count_as_hanging() -> None:
     rounds = 0
 
     def one_round_more() -> int:

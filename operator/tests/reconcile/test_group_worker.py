@@ -91,7 +91,9 @@ async def test_an_invalid_resource_is_reported_and_holds_up_no_other(world: Worl
     assert world.said("pay") == ("True", "Reconciled")
 
 
-async def test_the_groups_of_a_paused_cluster_are_not_observed_and_are_not_ready(world: World) -> None:
+async def test_the_groups_of_a_paused_cluster_are_not_observed_and_only_those_to_retain_can_be_deleted(
+    world: World,
+) -> None:
     for name, policy in (("billing", "DeleteGroup"), ("pay", "Retain"), ("stays", "DeleteGroup")):
         body = resource("ConsumerGroup", name, deletionPolicy=policy)
         going = {} if name == "billing" else {"deletionTimestamp": "2026-01-01T00:00:00Z"}

@@ -292,7 +292,7 @@ async def test_a_template_with_an_unknown_field_fails_the_run(
     assert [each for each in runs.api.writes if each.startswith(jobs)] == [jobs, f"{jobs}?dryRun"]
 
 
-async def test_a_stopped_worker_adds_no_finalizer_to_a_run(runs: MaintenanceWorld) -> None:
+async def test_a_running_run_loses_its_finalizer_when_its_cluster_is_deleted(runs: MaintenanceWorld) -> None:
     runs.apply("a")
     await runs.look()
     assert (runs.api.found(KIND, "a") or {})["metadata"]["finalizers"] == [FINALIZER]

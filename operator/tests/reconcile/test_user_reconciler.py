@@ -26,7 +26,7 @@ def secret(world: World, name: str = "alice") -> dict[str, str]:
     return {key: b64decode(text).decode() for key, text in found["data"].items() if key != "user.p12"}
 
 
-async def test_a_user_gets_a_password_and_a_secret_and_loses_its_account_when_it_is_deleted(here: World) -> None:
+async def test_a_user_owns_its_secret_and_loses_its_account_when_it_is_deleted(here: World) -> None:
     here.api.put(resource("Cluster", "one"))
     here.api.put(user(quotas={"producerByteRate": 5, "controllerMutationRate": 5}))
     await here.round()

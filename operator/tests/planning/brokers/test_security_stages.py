@@ -135,7 +135,7 @@ def rolls(state: State, declared: Cluster) -> list[SecurityStage]:
     return stages
 
 
-def test_each_stage_of_the_change_has_its_own_restart_hash() -> None:
+def test_security_is_turned_on_in_three_rolls_and_off_in_three_rolls() -> None:
     hashes = [restart_hash(DECLARED_SECURED, ExternalAccess(stage=stage)) for stage in (OFFERED, USED, SECURED)]
     assert len(set(hashes)) == len(hashes)
     opening = [restart_hash(DECLARED_OPEN, ExternalAccess(stage=stage)) for stage in (USED, OFFERED, OPEN)]

@@ -235,7 +235,7 @@ def test_the_annotation_approve_names_no_run() -> None:
     assert (named_run(declared("approve")), named_run(declared("even"))) == (None, "even")
 
 
-def test_an_event_reports_the_start_of_a_plan_once() -> None:
+def test_events_report_the_start_and_the_end_of_a_plan_once() -> None:
     plan = planned(found())
     conditions = tuple(reassignment_conditions(declared(), "T", None, MovePlan(named=plan.moves.named)))
     cluster = msgspec.structs.replace(declared(), status=ClusterStatus(conditions=conditions))
