@@ -55,8 +55,8 @@ def fences_without_a_new_epoch() -> Iterator[None]:
         written = decision.write._replace(epoch=found.epoch)
         return decision._replace(write=written, producer=written.producer)
 
-    def end_in_the_same_epoch(ongoing: Transaction, new_id: int, now_ms: int) -> Transaction:
-        return abort(ongoing, new_id, now_ms)._replace(epoch=ongoing.epoch, client_version=0)
+    def end_in_the_same_epoch(ongoing: Transaction, *arguments: Any) -> Transaction:
+        return abort(ongoing, *arguments)._replace(epoch=ongoing.epoch, client_version=0)
 
     with (
         patch.object(decisions, "init_producer_id", mistaken),
@@ -166,14 +166,14 @@ def answers_an_end_before_it_is_committed() -> Iterator[None]:
     def mistaken(
         self: TransactionShard,
         name: str,
-        decide: Callable[[Transaction | None], Decision],
+        decide: Callable[[Transaction | None, bool], Decision],
         answer: Callable[[Decision], object],
     ) -> None:
         answers = [answer]
 
-        def hasty(found: Transaction | None) -> Decision:
-            decision = decide(found)
-            if decision.write is not None and decision.write.state in PREPARED and not self.writer.is_writing(name):
+        def hasty(found: Transaction | None, is_writing: bool) -> Decision:
+            decision = decide(found, is_writing)
+            if decision.write is not None and decision.write.state in PREPARED:
                 answers.pop()(decision)
             return decision
 
@@ -216,9 +216,9 @@ def forgets_markers_in_a_failover() -> Iterator[None]:
 def ends_transactions_for_zombies() -> Iterator[None]:
     """An EndTxn of an earlier epoch ends the current transaction."""
 
-    def mistaken(found: Transaction | None, by: ProducerEpoch, *arguments: Any) -> Decision:
+    def mistaken(found: Transaction | None, is_writing: bool, by: ProducerEpoch, *arguments: Any) -> Decision:
         is_earlier = found is not None and by.epoch < found.epoch and found.state not in PREPARED
-        return end(found, found.producer if found is not None and is_earlier else by, *arguments)
+        return end(found, is_writing, found.producer if found is not None and is_earlier else by, *arguments)
 
     with patch.object(decisions, "end", mistaken):
         yield

@@ -221,6 +221,14 @@ def test_committed_offsets_of_an_open_transaction_are_pending(broker: Broker, ve
     assert broker.groups.coordinator.committed("readers") == {}
 
 
+@versions(COMMIT)
+def test_a_transactional_offset_commit_of_another_epoch_gets_a_code_that_every_version_knows(
+    broker: Broker, version: int
+) -> None:
+    by = broker.begun()
+    assert broker.commit(by._replace(epoch=by.epoch + 1), version)[0] == ErrorCode.INVALID_PRODUCER_EPOCH
+
+
 def test_a_transactional_offset_commit_with_an_empty_group_id_is_refused(broker: Broker) -> None:
     assert broker.commit(broker.begun(), 5, group_id="")[0] == ErrorCode.INVALID_GROUP_ID
 

@@ -79,7 +79,7 @@ def test_a_second_producer_fences_the_first_and_aborts_its_transaction() -> None
     assert world.end(first).error is ErrorCode.PRODUCER_FENCED
 
 
-def test_a_fenced_producer_is_refused_while_the_decision_of_its_successor_is_stored() -> None:
+def test_a_fenced_producer_is_refused_once_the_decision_of_its_successor_is_stored() -> None:
     world = TransactionWorld()
     first = world.begun()
     world.init()
@@ -89,9 +89,14 @@ def test_a_fenced_producer_is_refused_while_the_decision_of_its_successor_is_sto
     world.log.holding = True
     answers: list[Decision] = []
     world.coordinator.end("pay", second, commit=True, client_version=2, new_id=-1, answer=answers.append)
-    assert world.end(first).error is ErrorCode.PRODUCER_FENCED
+    assert world.end(first).error is ErrorCode.CONCURRENT_TRANSACTIONS
+    assert world.end(first, version=0).error is ErrorCode.PRODUCER_FENCED
     assert world.end(second).error is ErrorCode.CONCURRENT_TRANSACTIONS
     assert answers == []
+    world.log.holding = False
+    world.log.commit()
+    world.write_markers()
+    assert world.end(first).error is ErrorCode.PRODUCER_FENCED
 
 
 def test_a_transaction_is_aborted_after_its_timeout() -> None:
@@ -100,7 +105,7 @@ def test_a_transaction_is_aborted_after_its_timeout() -> None:
     world.timers.pass_time(75)
     assert world.state() == "PREPARE_ABORT"
     world.write_markers()
-    assert world.end(producer).error is ErrorCode.PRODUCER_FENCED
+    assert world.end(producer).error is ErrorCode.INVALID_TXN_STATE
 
 
 def test_an_unused_transactional_id_expires() -> None:

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from barnabas_broker.coordinators.transactions.decisions import (
+    BUSY,
     NOBODY,
     Decision,
     abort,
@@ -23,6 +24,7 @@ from barnabas_broker.coordinators.transactions.transaction import (
     ONGOING,
     PREPARE_ABORT,
     PREPARE_COMMIT,
+    PREPARED,
     Transaction,
     TransactionState,
 )
@@ -32,7 +34,7 @@ from barnabas_core.topic_partition import TopicPartition
 
 FLIGHTS = TopicPartition("flights", 0)
 NONE, FENCED, INVALID = ErrorCode.NONE, ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_TXN_STATE
-BUSY, MAPPING = ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.INVALID_PRODUCER_ID_MAPPING
+MAPPING = ErrorCode.INVALID_PRODUCER_ID_MAPPING
 NEW_ID = 77
 
 
@@ -48,11 +50,8 @@ def transaction(state: TransactionState, epoch: int = 5, **changes: Any) -> Tran
         (EMPTY, True, 4, FENCED),
         (EMPTY, True, 5, INVALID),
         (ONGOING, True, 4, FENCED),
-        (PREPARE_COMMIT, True, 4, BUSY),
-        (PREPARE_COMMIT, False, 4, INVALID),
-        (PREPARE_COMMIT, True, 5, FENCED),
         (COMPLETE_ABORT, False, 4, NONE),
-        (COMPLETE_ABORT, True, 4, FENCED),
+        (COMPLETE_ABORT, True, 4, INVALID),
         (COMPLETE_ABORT, True, 5, INVALID),
         (COMPLETE_COMMIT, False, 4, INVALID),
         (COMPLETE_COMMIT, True, 4, NONE),
@@ -63,13 +62,13 @@ def transaction(state: TransactionState, epoch: int = 5, **changes: Any) -> Tran
 def test_an_end_with_version_2_is_refused_or_a_retry_and_writes_nothing(
     state: TransactionState, commit: bool, epoch: int, error: ErrorCode
 ) -> None:
-    decided = end(transaction(state), ProducerEpoch(7, epoch), commit, 2, NEW_ID, 2_000)
+    decided = end(transaction(state), False, ProducerEpoch(7, epoch), commit, 2, NEW_ID, 2_000)
     assert decided == Decision(error, None, ProducerEpoch(7, 5) if error is NONE else NOBODY)
 
 
 @pytest.mark.parametrize("state", [EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT])
 def test_an_abort_without_a_transaction_raises_the_epoch_with_version_2(state: TransactionState) -> None:
-    decided = end(transaction(state), ProducerEpoch(7, 5), False, 2, NEW_ID, 2_000)
+    decided = end(transaction(state), False, ProducerEpoch(7, 5), False, 2, NEW_ID, 2_000)
     assert decided.write == transaction(PREPARE_ABORT, 6, partitions=frozenset())._replace(
         updated_ms=2_000, started_ms=2_000, last_epoch=5, client_version=2
     )
@@ -78,7 +77,7 @@ def test_an_abort_without_a_transaction_raises_the_epoch_with_version_2(state: T
 
 def test_the_request_that_ends_a_transaction_sets_the_version_of_its_markers() -> None:
     begun_by_its_first_batch = transaction(ONGOING)._replace(client_version=2)
-    written = end(begun_by_its_first_batch, ProducerEpoch(7, 5), True, 0, NEW_ID, 2_000).write
+    written = end(begun_by_its_first_batch, False, ProducerEpoch(7, 5), True, 0, NEW_ID, 2_000).write
     assert written is not None
     assert (written.epoch, written.client_version) == (5, 0)
 
@@ -89,8 +88,6 @@ def test_the_request_that_ends_a_transaction_sets_the_version_of_its_markers() -
         (ONGOING, True, ProducerEpoch(7, 4), FENCED),
         (ONGOING, True, ProducerEpoch(8, 5), MAPPING),
         (EMPTY, True, ProducerEpoch(7, 5), INVALID),
-        (PREPARE_COMMIT, True, ProducerEpoch(7, 5), BUSY),
-        (PREPARE_COMMIT, False, ProducerEpoch(7, 5), INVALID),
         (COMPLETE_COMMIT, True, ProducerEpoch(7, 5), NONE),
         (COMPLETE_ABORT, True, ProducerEpoch(7, 5), INVALID),
     ],
@@ -98,45 +95,45 @@ def test_the_request_that_ends_a_transaction_sets_the_version_of_its_markers() -
 def test_an_end_before_version_2_is_refused_or_a_retry_and_writes_nothing(
     state: TransactionState, commit: bool, by: ProducerEpoch, error: ErrorCode
 ) -> None:
-    decided = end(transaction(state), by, commit, 0, NEW_ID, 2_000)
+    decided = end(transaction(state), False, by, commit, 0, NEW_ID, 2_000)
     assert (decided.error, decided.write) == (error, None)
 
 
 def test_a_retried_end_with_version_2_gets_the_same_response() -> None:
-    begun = init_producer_id(None, NOBODY, 60_000, 7, 1_000)
+    begun = init_producer_id(None, False, NOBODY, 60_000, 7, 1_000, 2)
     assert begun.producer == ProducerEpoch(7, 0)
-    ongoing = add_partitions(begun.write, begun.producer, [FLIGHTS], 2, 2_000).write
+    ongoing = add_partitions(begun.write, False, begun.producer, [FLIGHTS], 2, 2_000).write
     assert verify(ongoing, begun.producer, FLIGHTS) is NONE
     assert verify(ongoing, begun.producer, TopicPartition("flights", 1)) is ErrorCode.TRANSACTION_ABORTABLE
-    assert add_partitions(ongoing, begun.producer, [FLIGHTS], 2, 3_000) == Decision(NONE)
-    ended = end(ongoing, begun.producer, True, 2, NEW_ID, 4_000)
+    assert add_partitions(ongoing, False, begun.producer, [FLIGHTS], 2, 3_000) == Decision(NONE)
+    ended = end(ongoing, False, begun.producer, True, 2, NEW_ID, 4_000)
     assert ended.write is not None
     assert (ended.write.state, ended.write.producer, ended.producer) == (PREPARE_COMMIT, (7, 1), (7, 1))
-    assert add_partitions(ended.write, ended.producer, [FLIGHTS], 2, 4_000).error is BUSY
+    assert add_partitions(ended.write, False, ended.producer, [FLIGHTS], 2, 4_000) == BUSY
     done = completed(ended.write, 5_000)
     assert (done.state, done.partitions, done.producer) == (COMPLETE_COMMIT, frozenset(), (7, 1))
-    assert end(done, begun.producer, True, 2, NEW_ID, 6_000) == Decision(NONE, None, ended.producer)
+    assert end(done, False, begun.producer, True, 2, NEW_ID, 6_000) == Decision(NONE, None, ended.producer)
 
 
 def test_the_last_epoch_is_followed_by_a_new_producer_id() -> None:
     last = ProducerEpoch(7, 32_766)
-    ended = end(transaction(ONGOING, 32_766), last, True, 2, NEW_ID, 2_000)
+    ended = end(transaction(ONGOING, 32_766), False, last, True, 2, NEW_ID, 2_000)
     assert ended.write is not None
     assert (ended.write.producer, ended.write.next_producer_id) == ((7, 32_767), NEW_ID)
     assert ended.producer == ProducerEpoch(NEW_ID, 0)
     done = completed(ended.write, 3_000)
     assert (done.producer, done.previous_producer_id) == ((NEW_ID, 0), 7)
-    assert end(done, last, True, 2, 78, 4_000) == Decision(NONE, None, ProducerEpoch(NEW_ID, 0))
+    assert end(done, False, last, True, 2, 78, 4_000) == Decision(NONE, None, ProducerEpoch(NEW_ID, 0))
 
 
 def test_a_new_producer_aborts_the_transaction_of_the_previous_one_and_fences_it() -> None:
-    fenced = init_producer_id(transaction(ONGOING), NOBODY, 60_000, NEW_ID, 2_000)
-    assert (fenced.error, fenced.write) == (BUSY, abort(transaction(ONGOING), NEW_ID, 2_000))
+    fenced = init_producer_id(transaction(ONGOING), False, NOBODY, 60_000, NEW_ID, 2_000, 2)
+    assert (fenced.error, fenced.write) == (BUSY.error, abort(transaction(ONGOING), NEW_ID, 2_000, 2))
     assert fenced.write is not None
-    assert init_producer_id(fenced.write, NOBODY, 60_000, NEW_ID, 2_000) == Decision(BUSY)
-    again = init_producer_id(completed(fenced.write, 3_000), NOBODY, 60_000, NEW_ID, 4_000)
+    assert init_producer_id(fenced.write, False, NOBODY, 60_000, NEW_ID, 2_000, 2) == BUSY
+    again = init_producer_id(completed(fenced.write, 3_000), False, NOBODY, 60_000, NEW_ID, 4_000, 2)
     assert again.producer == ProducerEpoch(7, 7)
-    assert end(again.write, ProducerEpoch(7, 5), True, 2, NEW_ID, 5_000) == Decision(FENCED)
+    assert end(again.write, False, ProducerEpoch(7, 5), True, 2, NEW_ID, 5_000) == Decision(FENCED)
 
 
 @pytest.mark.parametrize(
@@ -153,7 +150,8 @@ def test_a_new_producer_aborts_the_transaction_of_the_previous_one_and_fences_it
 def test_an_init_with_an_expected_epoch_gets_the_next_one_or_is_fenced(
     expected: ProducerEpoch, found: dict[str, object], given: ProducerEpoch | None
 ) -> None:
-    decided = init_producer_id(transaction(EMPTY, **found), expected, 60_000, NEW_ID, 2_000)  # type: ignore[arg-type]
+    known = transaction(EMPTY, **found)  # type: ignore[arg-type]
+    decided = init_producer_id(known, False, expected, 60_000, NEW_ID, 2_000, 2)
     assert decided.error is (FENCED if given is None else NONE)
     assert decided.producer == (given or NOBODY)
 
@@ -163,3 +161,39 @@ def test_transactions_time_out_and_unused_ids_expire() -> None:
     assert not is_timed_out(transaction(EMPTY), 10**9)
     assert [is_expired(transaction(EMPTY), 500, now_ms) for now_ms in (1_499, 1_500)] == [False, True]
     assert not is_expired(transaction(PREPARE_COMMIT), 500, 10**9)
+
+
+@pytest.mark.parametrize("is_writing", [False, True])
+@pytest.mark.parametrize("state", TransactionState)
+def test_a_pending_change_is_reported_before_the_producer_is_judged(state: TransactionState, is_writing: bool) -> None:
+    if state not in PREPARED and not is_writing:
+        return
+    found = transaction(state)
+    for by in (ProducerEpoch(pid, epoch) for pid in (7, 8) for epoch in (4, 5, 6)):
+        assert init_producer_id(found, is_writing, by, 60_000, NEW_ID, 2_000, 2) == BUSY
+        assert add_partitions(found, is_writing, by, [FLIGHTS], 0, 2_000) == BUSY
+        for commit in (False, True):
+            assert end(found, is_writing, by, commit, 2, NEW_ID, 2_000) == BUSY
+            first = BUSY if by == found.producer else Decision(FENCED if by.producer_id == 7 else MAPPING)
+            assert end(found, is_writing, by, commit, 0, NEW_ID, 2_000) == first
+
+
+@pytest.mark.parametrize(
+    ("by", "error"),
+    [
+        (ProducerEpoch(7, 5), ErrorCode.CONCURRENT_TRANSACTIONS),
+        (ProducerEpoch(7, 4), FENCED),
+        (ProducerEpoch(8, 5), MAPPING),
+    ],
+)
+def test_a_verification_judges_the_producer_before_a_prepared_transaction(by: ProducerEpoch, error: ErrorCode) -> None:
+    assert verify(transaction(PREPARE_COMMIT), by, FLIGHTS) is error
+
+
+@pytest.mark.parametrize(("cluster_version", "error"), [(0, FENCED), (1, FENCED), (2, NONE)])
+def test_a_fenced_producer_continues_with_its_epoch_only_from_version_2_on(
+    cluster_version: int, error: ErrorCode
+) -> None:
+    fenced = completed(abort(transaction(ONGOING), NEW_ID, 2_000, cluster_version), 3_000)
+    again = init_producer_id(fenced, False, ProducerEpoch(7, 5), 60_000, NEW_ID, 4_000, cluster_version)
+    assert again.error is error

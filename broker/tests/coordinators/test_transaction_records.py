@@ -3,7 +3,7 @@
 import pytest
 
 from barnabas_broker.coordinators.transactions.records import MalformedTransaction, TransactionRecord, decode
-from barnabas_broker.coordinators.transactions.transaction import ONGOING, Transaction
+from barnabas_broker.coordinators.transactions.transaction import DEAD, ONGOING, Transaction
 from barnabas_core.topic_partition import TopicPartition
 
 PARTITIONS = frozenset({TopicPartition("a", 1), TopicPartition("a", 0), TopicPartition("b", 2)})
@@ -32,3 +32,9 @@ def test_a_record_with_an_unknown_state_is_malformed() -> None:
     assert value is not None
     with pytest.raises(MalformedTransaction, match="99"):
         decode(key, value[:16] + bytes([99]) + value[17:])
+
+
+def test_a_dead_transaction_is_decoded_as_a_tombstone() -> None:
+    key, value = TransactionRecord("pay", ONE._replace(state=DEAD)).encode()
+    assert value is not None
+    assert decode(key, value) == TransactionRecord("pay", None)

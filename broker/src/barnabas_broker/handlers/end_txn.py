@@ -6,7 +6,7 @@ producer id and epoch of the next transaction (KIP-890); v5 requires transaction
 
 from typing import Final
 
-from barnabas_broker.coordinators.transactions.decisions import Decision
+from barnabas_broker.coordinators.transactions.decisions import BUMPING_VERSION, Decision
 from barnabas_broker.handlers.channel import RequestContext
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.handlers.transaction_answers import id_if_lacking, outcome
@@ -17,8 +17,6 @@ from barnabas_core.errors import ApiError, ErrorCode
 
 FENCED_SINCE: Final = 2
 BUMPS_SINCE: Final = 5
-BUMPING_VERSION: Final = 2
-"""The transaction.version in which every transaction has a producer epoch of its own."""
 
 
 async def handle(environment: HandlerEnvironment, context: RequestContext, request: EndTxnRequest) -> EndTxnResponse:

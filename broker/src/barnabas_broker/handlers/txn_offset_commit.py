@@ -130,6 +130,8 @@ def _known_error(code: ErrorCode, version: int) -> ErrorCode:
     """Convert an error code to a code that clients of the given version know."""
     if code is ErrorCode.TRANSACTION_ABORTABLE and version < ABORTABLE_SINCE:
         return ErrorCode.INVALID_TXN_STATE
+    if code is ErrorCode.PRODUCER_FENCED:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
     if code is ErrorCode.NETWORK_EXCEPTION or (
         code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and version < LOADING_SINCE
     ):

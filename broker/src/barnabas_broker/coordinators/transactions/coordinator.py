@@ -51,8 +51,10 @@ class TransactionCoordinator:
     ) -> None:
         """Handle an InitProducerId, which fences all earlier producers that use the transactional id."""
 
-        def decide(shard: TransactionShard, found: Transaction | None) -> Decision:
-            return decisions.init_producer_id(found, expected, timeout_ms, new_id, shard.now_ms())
+        def decide(shard: TransactionShard, found: Transaction | None, is_writing: bool) -> Decision:
+            return decisions.init_producer_id(
+                found, is_writing, expected, timeout_ms, new_id, shard.now_ms(), shard.cluster_version()
+            )
 
         self._run(transactional_id, decide, answer)
 
@@ -69,8 +71,8 @@ class TransactionCoordinator:
         The request is AddPartitionsToTxn, AddOffsetsToTxn, or a Produce of a client with transaction.version 2.
         """
 
-        def decide(shard: TransactionShard, found: Transaction | None) -> Decision:
-            return decisions.add_partitions(found, by, partitions, client_version, shard.now_ms())
+        def decide(shard: TransactionShard, found: Transaction | None, is_writing: bool) -> Decision:
+            return decisions.add_partitions(found, is_writing, by, partitions, client_version, shard.now_ms())
 
         self._run(transactional_id, decide, answer)
 
@@ -97,15 +99,15 @@ class TransactionCoordinator:
     ) -> None:
         """Handle an EndTxn: answer once the decision is stored, before the markers are written."""
 
-        def decide(shard: TransactionShard, found: Transaction | None) -> Decision:
-            return decisions.end(found, by, commit, client_version, new_id, shard.now_ms())
+        def decide(shard: TransactionShard, found: Transaction | None, is_writing: bool) -> Decision:
+            return decisions.end(found, is_writing, by, commit, client_version, new_id, shard.now_ms())
 
         self._run(transactional_id, decide, answer)
 
     def _run(
         self,
         transactional_id: str,
-        decide: Callable[[TransactionShard, Transaction | None], Decision],
+        decide: Callable[[TransactionShard, Transaction | None, bool], Decision],
         answer: OnDecision,
     ) -> None:
         try:

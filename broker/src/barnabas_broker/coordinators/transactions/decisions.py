@@ -1,11 +1,13 @@
 """The decisions of the transaction coordinator: how a request changes a transaction, and what the answer is.
 
-All functions are pure. While a transaction is being written, the shard answers CONCURRENT_TRANSACTIONS, unless the
-decision is PRODUCER_FENCED.
+All functions are pure. A change of a transaction is pending while it is being written, and from PREPARE until COMPLETE.
+The answer is then CONCURRENT_TRANSACTIONS, before producer id, epoch and result are judged: from transaction.version 2
+on, a producer may already use the producer id and epoch that its transaction gets with COMPLETE. Where the producer id
+and epoch cannot change like this, they are judged first: in EndTxn before transaction.version 2, and in verifications.
 """
 
 from collections.abc import Collection
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from barnabas_broker.coordinators.transactions.transaction import (
     COMPLETE_ABORT,
@@ -28,6 +30,8 @@ from barnabas_broker.wire.transaction_markers import ProducerEpoch
 from barnabas_core.errors import ErrorCode
 from barnabas_core.topic_partition import TopicPartition
 
+BUMPING_VERSION: Final = 2
+"""The first transaction.version in which every transaction has a producer epoch of its own."""
 NOBODY = ProducerEpoch(NO_PRODUCER_ID, NO_EPOCH)
 
 
@@ -40,21 +44,34 @@ class Decision(NamedTuple):
     """The producer id and epoch in the response, for the client's next transaction; NOBODY if the response has none."""
 
 
+BUSY: Final = Decision(ErrorCode.CONCURRENT_TRANSACTIONS)
+
+
+def _is_pending(found: Transaction | None, is_writing: bool) -> bool:
+    return is_writing or (found is not None and found.state in PREPARED)
+
+
 def init_producer_id(
-    found: Transaction | None, expected: ProducerEpoch, timeout_ms: int, new_id: int, now_ms: int
+    found: Transaction | None,
+    is_writing: bool,
+    expected: ProducerEpoch,
+    timeout_ms: int,
+    new_id: int,
+    now_ms: int,
+    cluster_version: int,
 ) -> Decision:
     """Return the decision on an InitProducerId: a new epoch or producer id, which fences earlier producers.
 
     `expected` is the producer id and epoch in the request, NOBODY if the request has none. If a transaction is open,
     the decision aborts the transaction and answers CONCURRENT_TRANSACTIONS, so that the client retries.
     """
+    if _is_pending(found, is_writing):
+        return BUSY
     known = found or Transaction(new_id, NO_EPOCH, timeout_ms)
     if expected != NOBODY and not _may_be_expected(known, expected):
         return Decision(ErrorCode.PRODUCER_FENCED)
-    if known.state in PREPARED:
-        return Decision(ErrorCode.CONCURRENT_TRANSACTIONS)
     if known.state is ONGOING:
-        return Decision(ErrorCode.CONCURRENT_TRANSACTIONS, abort(known, new_id, now_ms))
+        return BUSY._replace(write=abort(known, new_id, now_ms, cluster_version))
     current, is_expected = known.producer, expected.epoch in (NO_EPOCH, known.epoch)
     changes: dict[str, Any] = {"timeout_ms": timeout_ms, "partitions": frozenset(), "started_ms": NOT_STARTED}
     if known.epoch >= LAST_CLIENT_EPOCH and is_expected:
@@ -76,24 +93,29 @@ def _may_be_expected(known: Transaction, expected: ProducerEpoch) -> bool:
     return known.epoch == NO_EPOCH or expected.producer_id == known.producer_id or is_before
 
 
-def abort(ongoing: Transaction, new_id: int, now_ms: int) -> Transaction:
-    """Return the transaction in state PREPARE_ABORT, with a new epoch that fences its producer."""
-    return _prepare(ongoing, PREPARE_ABORT, True, new_id, now_ms)
+def abort(ongoing: Transaction, new_id: int, now_ms: int, cluster_version: int) -> Transaction:
+    """Return the transaction in state PREPARE_ABORT, with a new epoch that fences its producer.
+
+    A fenced producer can continue with its last epoch only if the transaction.version of the cluster is at least 2.
+    """
+    written = _prepare(ongoing, PREPARE_ABORT, True, new_id, now_ms)
+    return written if cluster_version >= BUMPING_VERSION else written._replace(last_epoch=NO_EPOCH)
 
 
 def add_partitions(
     found: Transaction | None,
+    is_writing: bool,
     by: ProducerEpoch,
     partitions: Collection[TopicPartition],
     client_version: int,
     now_ms: int,
 ) -> Decision:
     """Return the decision to add partitions to the open transaction, or to begin a transaction with them."""
+    if _is_pending(found, is_writing):
+        return BUSY
     error = _refusal(found, by)
     if found is None or error is not ErrorCode.NONE:
         return Decision(error)
-    if found.state in PREPARED:
-        return Decision(ErrorCode.CONCURRENT_TRANSACTIONS)
     if found.state is ONGOING and found.partitions.issuperset(partitions):
         return Decision(ErrorCode.NONE)
     is_first = found.state is not ONGOING
@@ -114,50 +136,36 @@ def _refusal(found: Transaction | None, by: ProducerEpoch) -> ErrorCode:
 
 
 def end(
-    found: Transaction | None, by: ProducerEpoch, commit: bool, client_version: int, new_id: int, now_ms: int
+    found: Transaction | None,
+    is_writing: bool,
+    by: ProducerEpoch,
+    commit: bool,
+    client_version: int,
+    new_id: int,
+    now_ms: int,
 ) -> Decision:
     """Return the decision on an EndTxn; from transaction.version 2 on, each EndTxn bumps the epoch (KIP-890)."""
-    if found is None:
-        return Decision(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
-    if client_version >= 2:
-        return _end_with_bump(found, by, commit, new_id, now_ms)
-    error = _refusal(found, by)
-    if error is not ErrorCode.NONE:
-        return Decision(error)
-    if found.state is ONGOING:
-        return _prepared(found, commit, False, new_id, now_ms)
-    if found.state is EMPTY or _is_committing(found) != commit:
-        return Decision(ErrorCode.INVALID_TXN_STATE)
-    return Decision(ErrorCode.NONE if found.state in IDLE else ErrorCode.CONCURRENT_TRANSACTIONS)
-
-
-def _end_with_bump(found: Transaction, by: ProducerEpoch, commit: bool, new_id: int, now_ms: int) -> Decision:
-    is_current, is_late = by == found.producer, _is_one_behind(found, by)
-    if by.producer_id != found.producer_id and not (is_late and found.state in IDLE - {EMPTY}):
-        return Decision(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
-    if found.state in PREPARED:
-        if not is_late:
-            return Decision(ErrorCode.PRODUCER_FENCED)
-        is_same = _is_committing(found) == commit
-        return Decision(ErrorCode.CONCURRENT_TRANSACTIONS if is_same else ErrorCode.INVALID_TXN_STATE)
-    if is_current and (found.state is ONGOING or not commit):
-        return _prepared(found, commit, True, new_id, now_ms)
-    if is_current:
-        return Decision(ErrorCode.INVALID_TXN_STATE)
-    if not is_late or found.state in (EMPTY, ONGOING):
-        return Decision(ErrorCode.PRODUCER_FENCED)
-    if _is_committing(found) == commit:
-        # The transaction has ended already: the client repeats a request whose response the client has lost.
+    is_bumping, is_pending = client_version >= BUMPING_VERSION, _is_pending(found, is_writing)
+    if is_bumping and is_pending:
+        return BUSY
+    if found is None or (by != found.producer and not (is_bumping and _is_retry(found, by))):
+        return Decision(_refusal(found, by))
+    if is_pending:
+        return BUSY
+    if by == found.producer and (found.state is ONGOING or (is_bumping and not commit)):
+        return _prepared(found, commit, is_bumping, new_id, now_ms)
+    is_ended = found.state is (COMPLETE_COMMIT if commit else COMPLETE_ABORT)
+    if is_ended and (by != found.producer or not is_bumping):
+        # The client repeats a request whose response the client has lost.
         return Decision(ErrorCode.NONE, None, found.producer)
-    # A transaction that timed out was aborted, so its producer is fenced when it commits. A client that aborts a
-    # committed transaction has a bug.
-    return Decision(ErrorCode.PRODUCER_FENCED if commit else ErrorCode.INVALID_TXN_STATE)
+    return Decision(ErrorCode.INVALID_TXN_STATE)
 
 
-def _is_one_behind(found: Transaction, by: ProducerEpoch) -> bool:
-    """True if `by` is the producer id and epoch from before the last epoch bump."""
+def _is_retry(found: Transaction, by: ProducerEpoch) -> bool:
+    """True if the transaction has ended, and `by` is the producer id and epoch with which it was open."""
     overflowed = by == (found.previous_producer_id, LAST_CLIENT_EPOCH) and found.epoch == 0
-    return overflowed or by == (found.producer_id, found.epoch - 1)
+    is_before = overflowed or by == (found.producer_id, found.epoch - 1)
+    return is_before and found.state in (COMPLETE_COMMIT, COMPLETE_ABORT)
 
 
 def _is_committing(found: Transaction) -> bool:
@@ -167,7 +175,7 @@ def _is_committing(found: Transaction) -> bool:
 def _prepared(found: Transaction, commit: bool, bump: bool, new_id: int, now_ms: int) -> Decision:
     written = _prepare(found, PREPARE_COMMIT if commit else PREPARE_ABORT, bump, new_id, now_ms)
     # The markers have the transaction version of the EndTxn request: only version 2 bumps the epoch at the end.
-    written = written._replace(client_version=2 if bump else 0)
+    written = written._replace(client_version=BUMPING_VERSION if bump else 0)
     return Decision(ErrorCode.NONE, written, completed(written, now_ms).producer)
 
 
@@ -201,7 +209,7 @@ def verify(found: Transaction | None, by: ProducerEpoch, partition: TopicPartiti
     if found is None or error is not ErrorCode.NONE:
         return error
     if found.state in PREPARED:
-        return ErrorCode.CONCURRENT_TRANSACTIONS
+        return BUSY.error
     is_in = found.state is ONGOING and partition in found.partitions
     return ErrorCode.NONE if is_in else ErrorCode.TRANSACTION_ABORTABLE
 

@@ -7,7 +7,7 @@ import struct
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
-from barnabas_broker.coordinators.transactions.transaction import EMPTY, Transaction, TransactionState
+from barnabas_broker.coordinators.transactions.transaction import DEAD, EMPTY, Transaction, TransactionState
 from barnabas_broker.wire.decoder import decoder
 from barnabas_broker.wire.encoder import encoder
 from barnabas_broker.wire.framing import MalformedRequest
@@ -72,14 +72,18 @@ def _topics(partitions: Iterable[TopicPartition]) -> list[Any]:
 
 
 def decode(key: bytes, value: bytes) -> TransactionRecord | None:
-    """Return the decoded record, None if its version is unknown. Raises MalformedTransaction."""
+    """Return the decoded record, None if its version is unknown. Raises MalformedTransaction.
+
+    A transaction that is DEAD has expired, so its record counts as a tombstone.
+    """
     try:
         (key_version,), (version,) = _INT16.unpack_from(key), _INT16.unpack_from(value)
         if key_version != _KEY_VERSION or not 0 <= version <= _VALUE_VERSION_MAX:
             return None
         transactional_id = decoder(_KEY, key_version)(memoryview(key)[_INT16.size :]).transactional_id
         found = decoder(_VALUE, version)(memoryview(value)[_INT16.size :])
-        return TransactionRecord(transactional_id, _transaction(found))
+        transaction = _transaction(found)
+        return TransactionRecord(transactional_id, None if transaction.state is DEAD else transaction)
     except (struct.error, MalformedRequest, ValueError) as error:
         raise MalformedTransaction(f"{_VALUE}: {error}") from error
 

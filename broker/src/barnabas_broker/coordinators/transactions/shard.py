@@ -13,6 +13,7 @@ from barnabas_broker.coordinators.runtime.shard import LeftOut
 from barnabas_broker.coordinators.runtime.turns import Pace
 from barnabas_broker.coordinators.runtime.writer import PartitionWriter
 from barnabas_broker.coordinators.transactions.decisions import (
+    BUSY,
     Decision,
     abort,
     completed,
@@ -110,6 +111,10 @@ class TransactionShard:
         """Return the current wall-clock time in ms."""
         return self._environment.clock.now_ms()
 
+    def cluster_version(self) -> int:
+        """Return the finalized transaction.version of the cluster."""
+        return self._environment.transaction_version()
+
     def lacks_id(self, transactional_id: str, *, if_unknown: bool) -> bool:
         """True if the next request of the transactional id may need a new producer id.
 
@@ -121,19 +126,14 @@ class TransactionShard:
     def run(
         self,
         transactional_id: str,
-        decide: Callable[[Transaction | None], Decision],
+        decide: Callable[[Transaction | None, bool], Decision],
         answer: Callable[[Decision], object],
     ) -> None:
         """Decide on a request, write the changed transaction, and answer once the write is committed.
 
-        While an earlier change of the transaction is being written, the answer is CONCURRENT_TRANSACTIONS. A fenced
-        producer gets PRODUCER_FENCED even then, because no change can make its epoch valid again.
+        `decide` takes the transaction and whether a change of it is being written; it must not change it once more.
         """
-        decision = decide(self.transactions.get(transactional_id))
-        if self.writer.is_writing(transactional_id):
-            is_fenced = decision.error is ErrorCode.PRODUCER_FENCED
-            answer(decision if is_fenced else Decision(ErrorCode.CONCURRENT_TRANSACTIONS))
-            return
+        decision = decide(self.transactions.get(transactional_id), self.writer.is_writing(transactional_id))
         written = decision.write
         if written is None:
             answer(decision)
@@ -141,13 +141,12 @@ class TransactionShard:
         is_last = written.state in PREPARED and written.epoch == FENCING_EPOCH
         if (written.next_producer_id if is_last else written.producer_id) == NO_PRODUCER_ID:
             # The caller passed no new producer id, but a new producer id is needed; the client retries.
-            answer(Decision(ErrorCode.CONCURRENT_TRANSACTIONS))
+            answer(BUSY)
             return
         self._write(transactional_id, written, lambda error: answer(Decision(error) if error else decision))
 
     def _write(self, transactional_id: str, written: Transaction, answer: Callable[[ErrorCode], object]) -> None:
-        version = self._environment.transaction_version()
-        record = TransactionRecord(transactional_id, written, version)
+        record = TransactionRecord(transactional_id, written, self.cluster_version())
 
         def settled() -> None:
             if self.transactions.get(transactional_id) is written:
@@ -210,7 +209,8 @@ class TransactionShard:
                 _logger.warning(
                     "the transaction of the transactional id %s has timed out and is aborted", transactional_id
                 )
-                self._write(transactional_id, abort(transaction, new_id, self.now_ms()), lambda _: None)
+                version = self.cluster_version()
+                self._write(transactional_id, abort(transaction, new_id, self.now_ms(), version), lambda _: None)
 
         if self.lacks_id(transactional_id, if_unknown=False):
             self._environment.ask_new_id(end)
