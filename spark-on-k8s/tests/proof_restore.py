@@ -8,6 +8,7 @@ import argparse
 import hashlib
 import os
 import random
+import secrets
 import signal
 import subprocess
 import sys
@@ -206,7 +207,7 @@ def _digests(cluster: BarnabasCluster, topic: str) -> dict[int, tuple[int, str]]
 
 def _job(name: str, bootstrap: str, world: str, quiet_s: float) -> None:
     """Run `archive`, or a restore into the topic with this name."""
-    conf = {**SMALL, "spark.local.dir": f"{world}/local"}
+    conf = {**SMALL, "spark.local.dir": f"{world}/local", "spark.authenticate.secret": secrets.token_hex()}
     master = "local[2]" if name == "archive" else "local-cluster[2,1,1024]"
     chosen: dict[str, Any] = {"bootstrap": bootstrap, "topic": TOPIC, "archive": f"{world}/archive"}
     spark = session(master, JARS, conf)

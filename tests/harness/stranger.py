@@ -1,4 +1,4 @@
-"""Collects what a client without credentials gets from a port: in clear, by TLS without certificate, and over HTTP.
+"""Collects what a client without credentials gets from a port: in clear, by TLS without certificate, HTTP and Spark.
 
 As a program, with `HOST PORT...`, it prints that of each port as JSON. It needs only Python, so that a pod can run it.
 """
@@ -49,6 +49,11 @@ REVIEW: Final = json.dumps(
     }
 ).encode()
 """A review as the API server sends it to the webhook."""
+OF_SPARK: Final = struct.pack(">qbqi4sq", 33, 10, 1, 4, b"junk", 0)
+"""A message of Spark's transport: an upload without data (type 10), with a description that no handler knows."""
+FAILURE_OF_SPARK: Final = 5
+UNAUTHENTICATED: Final = b"Unauthenticated"
+"""A word of Spark's answer to a client that has not proved that it knows the secret."""
 JSON: Final = {"Content-Type": "application/json"}
 
 
@@ -74,7 +79,7 @@ def port_of(row: list[str]) -> int:
 
 def given_to_a_stranger(host: str, port: int) -> set[str]:
     """Return the names of the requests that the port answers."""
-    return {*_of_kafka(host, port), *_of_http(host, port)}
+    return {*_of_kafka(host, port), *_of_http(host, port), *_of_spark(host, port)}
 
 
 def _of_kafka(host: str, port: int) -> Iterator[str]:
@@ -106,6 +111,22 @@ def _of_http(host: str, port: int) -> Iterator[str]:
             with suppress(OSError), read(asked) as answer:
                 if answer.status == 200:
                     yield f"{scheme} {'POST ' if body else ''}{path}"
+
+
+def _of_spark(host: str, port: int) -> Iterator[str]:
+    """Yield a name if the port gives the message to a handler of Spark, whose error is the answer."""
+    answer = answer_of_spark(host, port)
+    if answer[8:9] == bytes([FAILURE_OF_SPARK]) and UNAUTHENTICATED not in answer:
+        yield "upload to Spark"
+
+
+def answer_of_spark(host: str, port: int) -> bytes:
+    """Return the first bytes of the answer to a message of Spark; empty if the port sends none."""
+    with suppress(OSError), socket.create_connection((host, port), ANSWER_S_MAX) as connection:
+        connection.settimeout(ANSWER_S_MAX)
+        connection.sendall(OF_SPARK)
+        return connection.recv(4096)
+    return b""
 
 
 def main(host: str, *ports: str) -> None:

@@ -8,7 +8,7 @@ from typing import Any, Final
 import pytest
 from ruamel.yaml import YAML
 
-from barnabas_operator.manifests.maintenance_run import driver_job, driver_service, run_client
+from barnabas_operator.manifests.maintenance_run import driver_job, driver_service, run_client, run_policy
 from barnabas_operator.planning.maintenance.spark_conf import spark_conf
 from barnabas_operator.planning.mounted_client import FOLDER
 from barnabas_operator.planning.mounted_client import VOLUME as VOLUME_OF_CLIENT
@@ -218,6 +218,21 @@ def test_the_service_of_a_run_selects_only_its_driver() -> None:
     assert service["spec"]["selector"]["barnabas.dev/maintenance-role"] == "driver"
     assert "barnabas.dev/cluster" not in labels
     assert job["metadata"]["ownerReferences"][0]["uid"] == "u"
+
+
+def test_only_pods_of_a_run_connect_to_its_pods() -> None:
+    policy, job = run_policy(run_of(), "one"), job_of(run_of())
+    (ingress,) = policy["spec"]["ingress"]
+    (peer,) = ingress["from"]
+    chosen = policy["spec"]["podSelector"]["matchLabels"]
+    assert peer == {"podSelector": {"matchLabels": chosen}}
+    assert chosen.items() <= job["spec"]["template"]["metadata"]["labels"].items()
+    executor = {
+        name.partition(".label.")[2]: value for name, value in spark_conf(run_of(executors=1), "one", "i").items()
+    }
+    assert chosen.items() <= executor.items()
+    other = job_of(run_of("b"))["spec"]["template"]["metadata"]["labels"]
+    assert not chosen.items() <= other.items()
 
 
 def test_long_names_are_shortened_and_stay_distinct() -> None:

@@ -26,6 +26,7 @@ async def test_a_run_has_a_job_a_service_and_rights_and_ends_with_its_result(run
     assert job is not None
     assert job["spec"]["suspend"] is False
     assert runs.api.found("Service", "a-driver") is not None
+    assert runs.api.found("NetworkPolicy", "a-driver") is not None
     assert runs.api.found("RoleBinding", "one-maintenance") is not None
     assert marks(runs, "a") == "a Started"
     runs.driver_runs("a", phase="reading", records={"done": 43, "total": 100}, stages={"done": 1, "total": None})

@@ -14,7 +14,7 @@ from local_kubernetes.kubectl import PATIENTLY
 POD: Final = "stranger"
 PROGRAM: Final = Path(stranger.__file__).read_text(encoding="utf-8")
 TABLES: Final = ("/proc/net/tcp", "/proc/net/tcp6")
-LOOPBACK: Final = ("0100007F", "00000000000000000000000001000000")
+LOOPBACK: Final = ("0100007F", "00000000000000000000000001000000", "0000000000000000FFFF00000100007F")
 """The addresses in /proc/net that only the pod itself reaches."""
 
 

@@ -1,4 +1,4 @@
-"""The Kubernetes objects of a maintenance run: the driver's Job and Service, and a ServiceAccount.
+"""The Kubernetes objects of a maintenance run: the driver's Job and Service, a NetworkPolicy, and a ServiceAccount.
 
 Spark's driver reads the pod template of its executors from a file. An annotation of the driver's pod contains the
 template, and a downwardAPI volume mounts the annotation.
@@ -30,6 +30,7 @@ from barnabas_operator.planning.object_names import (
     MANAGED_BY,
     MANAGED_BY_LABEL,
     driver_name,
+    labels_of_run,
     maintenance_name,
     run_labels,
 )
@@ -82,6 +83,22 @@ def driver_service(run: MaintenanceJob, cluster: str) -> KubeObject:
         "ports": [{"name": name, "port": port, "protocol": "TCP"} for name, port in PORTS.items()],
     }
     return {"apiVersion": "v1", "kind": "Service", "metadata": run_meta(run, cluster), "spec": spec}
+
+
+def run_policy(run: MaintenanceJob, cluster: str) -> KubeObject:
+    """Return the NetworkPolicy by which only pods of the run connect to its driver and executors.
+
+    Spark authenticates them as well; but its file server sends the driver's files to anybody, and the page that
+    `spark.ui.enabled` opens asks nobody for a password. `kubectl port-forward` still reaches the page.
+    """
+    pods = {"matchLabels": dict(labels_of_run(cluster, run.metadata.name))}
+    spec = {"podSelector": pods, "policyTypes": ["Ingress"], "ingress": [{"from": [{"podSelector": pods}]}]}
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": run_meta(run, cluster),
+        "spec": spec,
+    }
 
 
 def driver_job(run: MaintenanceJob, cluster: str, access: ClientAccess, image: str) -> KubeObject:

@@ -185,7 +185,12 @@ def maintenance_selector(cluster: str) -> Mapping[str, str]:
 
 def run_labels(cluster: str, run: str, role: str) -> Mapping[str, str]:
     """Return the labels of a pod of a MaintenanceJob; `role` is driver or executor."""
-    return {**maintenance_selector(cluster), MAINTENANCE_JOB_LABEL: run, MAINTENANCE_ROLE_LABEL: role}
+    return {**labels_of_run(cluster, run), MAINTENANCE_ROLE_LABEL: role}
+
+
+def labels_of_run(cluster: str, run: str) -> Mapping[str, str]:
+    """Return the labels that driver and executors of a run share."""
+    return {**maintenance_selector(cluster), MAINTENANCE_JOB_LABEL: run}
 
 
 def starter_name(cluster: str) -> str:

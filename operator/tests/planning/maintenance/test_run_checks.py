@@ -124,6 +124,10 @@ def test_a_run_with_the_required_options_of_its_job_has_no_problem() -> None:
         ({"env": [{"name": "A"}]}, "spec.env: the variable A needs exactly one of value and secretKeyRef"),
         ({"sparkConf": {"park.x": "1"}}, "spec.sparkConf has park.x; allowed: names that begin with spark."),
         ({"sparkConf": {"spark.barnabas.run": "x"}}, "spec.sparkConf.spark.barnabas.run is x; remove the setting"),
+        ({"sparkConf": {"spark.authenticate": "no"}}, "spec.sparkConf.spark.authenticate is no; remove the setting"),
+        ({"sparkConf": {"spark.authenticate.secret": "x"}}, "spec.sparkConf.spark.authenticate.secret is x; remove"),
+        ({"sparkConf": {"spark.network.crypto.enabled": "no"}}, "spark.network.crypto.enabled is no; remove"),
+        ({"sparkConf": {"spark.ssl.rpc.enabled": "true"}}, "spec.sparkConf.spark.ssl.rpc.enabled is true; remove"),
         (
             {"sparkConf": {"spark.kubernetes.namespace": "x"}},
             "spec.sparkConf.spark.kubernetes.namespace is x; remove the setting",

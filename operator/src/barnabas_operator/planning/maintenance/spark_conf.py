@@ -47,6 +47,11 @@ OPERATOR_SETS: Final = (
     "spark.executor.cores",
     "spark.executor.instances",
     "spark.executorEnv.",
+    # The driver's program authenticates and encrypts Spark's connections.
+    "spark.authenticate",
+    "spark.authenticate.",
+    "spark.network.crypto.",
+    "spark.ssl.rpc.",
     "spark.eventLog.enabled",
     "spark.eventLog.dir",
     "spark.kubernetes.namespace",

@@ -7,7 +7,13 @@ from typing import Final
 
 from barnabas_core.clock import Clock
 from barnabas_operator.kube.api import CONFLICT, KubeApi, KubeRefused
-from barnabas_operator.manifests.maintenance_run import driver_job, driver_service, run_access, run_client
+from barnabas_operator.manifests.maintenance_run import (
+    driver_job,
+    driver_service,
+    run_access,
+    run_client,
+    run_policy,
+)
 from barnabas_operator.manifests.run_pod_template import as_the_cluster_says
 from barnabas_operator.manifests.spark_application import spark_application
 from barnabas_operator.planning.maintenance.run_checks import NO_SPARK_OPERATOR, SPARK_OPERATOR_MISSING, run_problems
@@ -110,6 +116,7 @@ class RunWork:
                 # The dry run refuses unknown fields in the template, which the creation below would silently drop.
                 await self._api.dry_run(starter)
         await self._give_rights(cluster)
+        await self._create(run, run_policy(run, name))
         await self._create(run, driver_service(run, name))
         await self._create(run, starter)
         await self._mark(run, STARTED)
