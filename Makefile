@@ -47,7 +47,7 @@ check: .venv/spark
 	$(BIN)/mypy conftest.py
 	$(BIN)/mypy tests/faults
 	$(BIN)/mypy --explicit-package-bases tests/compat
-	$(BIN)/mypy --explicit-package-bases tests/releases tests/rights tests/hostile
+	$(BIN)/mypy --explicit-package-bases tests/releases tests/rights tests/matrix tests/hostile
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/python tests/architecture/lengths.py
 	$(BIN)/python tests/architecture/passed_in.py
@@ -190,6 +190,11 @@ proof-stored-bytes: venv
 .PHONY: proof-acls
 proof-acls: venv
 	PYTHONPATH=$(PYTHONPATH):$(CURDIR)/tests $(BIN)/python -m rights $(PROOF)
+
+# Send each request in each state to our brokers and to Apache Kafka, and compare; PROOF=--write stores the answers of Apache Kafka for the tests. Needs a JDK.
+.PHONY: proof-matrix
+proof-matrix: venv
+	PYTHONPATH=$(PYTHONPATH):$(CURDIR)/tests $(BIN)/python -m matrix $(PROOF)
 
 # Copy records with librdkafka and Java, count words with Kafka Streams, produce numbers with Kafka Connect, and run transactions of all
 # client libraries, while three brokers are killed and rolled; needs a JDK, and Maven Central the first time.

@@ -15,6 +15,7 @@ from barnabas_broker.wire.record_batch import TRANSACTIONAL_BIT
 from barnabas_broker.wire.records import Record, encode_batch
 from barnabas_core.acls import AclOperation as Op
 from barnabas_core.acls import ResourceType as Kind
+from harness.codec_client import filled
 
 Right = tuple[Op, Kind]
 PRODUCER_ID: Final = 1_000_000
@@ -61,25 +62,6 @@ class Ask(NamedTuple):
     def request(self, names: Names, version: int) -> Any:
         """Return the request in the codec's types."""
         return filled(message_class(f"{API_SPECS[self.api_key].name}Request"), self.fields(names, version))
-
-
-def filled(kind: type[Any], values: Mapping[str, Any]) -> Any:
-    """Return a message or struct from plain values; nested ones are mappings, and missing fields have defaults."""
-    made = kind()
-    inner = {each.__name__: each for each in vars(kind).values() if isinstance(each, type)}
-    for name, value in values.items():
-        assert hasattr(made, name), f"{kind.__name__} has no field {name}"
-        setattr(made, name, _filled(inner, value))
-    return made
-
-
-def _filled(inner: Mapping[str, type[Any]], value: Any) -> Any:
-    if isinstance(value, list):
-        return [_filled(inner, each) for each in value]
-    if not isinstance(value, dict):
-        return value
-    kind = next(each for each in inner.values() if all(hasattr(each, name) for name in value))
-    return filled(kind, value)
 
 
 def _alternatives(need: Need) -> tuple[Right, ...]:

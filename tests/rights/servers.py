@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-from barnabas_broker.wire.messages import message_class
 from barnabas_core.acls import ANY_NAME, AclOperation, PatternType, Permission, ResourceType
 from harness.apache_kafka import SINGLE_NODE, Node, format_log_dirs
 from harness.barnabas_server import prepare_barnabas
@@ -17,7 +16,6 @@ from harness.certificates import Authority
 from harness.deadline import wait_for
 from harness.server_process import START_SECONDS_MAX, ServerProcess, free_port
 from rights.answers import text_of
-from rights.asks import filled
 from rights.cells import ALL_KINDS, NO_TOPIC, Grants, names, resource_names
 from rights.client import PASSWORD, Client
 
@@ -122,37 +120,33 @@ def prepare(server: Server, users: Mapping[Grants, str]) -> UUID:
     there = names(is_there=True, topic_id=NO_TOPIC)
     with server.client(ADMIN) as admin:
         topic = {"name": there.topic, "num_partitions": 1, "replication_factor": 1}
-        made = _asked(admin, "CreateTopics", 7, {"topics": [topic], "timeout_ms": 30_000}).topics[0]
+        made = admin.request("CreateTopics", 7, {"topics": [topic], "timeout_ms": 30_000}).topics[0]
         assert made.error_code == 0, made
         creations = [acl for grants, user in users.items() for acl in _acls(grants, user)]
         for start in range(0, len(creations), GROUPS_OF_ACLS):
             part = creations[start : start + GROUPS_OF_ACLS]
-            assert not any(each.error_code for each in _asked(admin, "CreateAcls", 3, {"creations": part}).results)
+            assert not any(each.error_code for each in admin.request("CreateAcls", 3, {"creations": part}).results)
         wait_for(lambda: _is_committed(admin, there.group, made.topic_id), seconds_max=60)
         producer = {"transactional_id": there.transactional_id, "transaction_timeout_ms": 60_000}
         producer |= {"producer_id": -1, "producer_epoch": -1}
         wait_for(lambda: _has_producer(admin, producer), seconds_max=60)
         credential = {"mechanism": 1, "iterations": 4096, "salt": b"salt" * 4, "salted_password": b"p" * 32}
         upsertions = [{"name": there.user, **credential}]
-        _asked(admin, "AlterUserScramCredentials", 0, {"upsertions": upsertions})
+        admin.request("AlterUserScramCredentials", 0, {"upsertions": upsertions})
     return UUID(str(made.topic_id))
 
 
 def _is_committed(admin: Client, group: str, topic_id: UUID) -> bool:
     topic = {"topic_id": topic_id, "partitions": [{"committed_offset": 1}]}
     request = {"group_id": group, "generation_id_or_member_epoch": -1, "topics": [topic]}
-    _asked(admin, "FindCoordinator", 4, {"coordinator_keys": [group]})
-    topics = _asked(admin, "OffsetCommit", 10, request).topics
+    admin.request("FindCoordinator", 4, {"coordinator_keys": [group]})
+    topics = admin.request("OffsetCommit", 10, request).topics
     return bool(topics and topics[0].partitions[0].error_code == 0)
 
 
 def _has_producer(admin: Client, producer: Mapping[str, Any]) -> bool:
-    _asked(admin, "FindCoordinator", 4, {"key_type": 1, "coordinator_keys": [producer["transactional_id"]]})
-    return bool(_asked(admin, "InitProducerId", 4, producer).error_code == 0)
-
-
-def _asked(client: Client, api: str, version: int, fields: Mapping[str, Any]) -> Any:
-    return client.ask(filled(message_class(f"{api}Request"), fields), version)
+    admin.request("FindCoordinator", 4, {"key_type": 1, "coordinator_keys": [producer["transactional_id"]]})
+    return bool(admin.request("InitProducerId", 4, producer).error_code == 0)
 
 
 def _acls(grants: Grants, user: str) -> Iterator[dict[str, Any]]:
@@ -195,7 +189,7 @@ def state(server: Server) -> list[str]:
     )
     with server.client(ADMIN) as admin:
         return [
-            f"{api}: {text_of(_asked(admin, api, version, fields), version, {})}" for api, version, fields in questions
+            f"{api}: {text_of(admin.request(api, version, fields), version, {})}" for api, version, fields in questions
         ]
 
 

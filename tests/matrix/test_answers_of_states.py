@@ -1,0 +1,29 @@
+"""Our broker answers each request in each state as Apache Kafka was recorded to, or differently for a reason."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from matrix.cells import Cell, Difference, Subject
+from matrix.nodes import Nodes, barnabas
+from matrix.subjects import SUBJECTS
+
+
+@pytest.fixture(scope="module")
+def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
+    with barnabas(tmp_path_factory.mktemp("matrix")) as running:
+        yield running
+
+
+@pytest.mark.parametrize("subject", SUBJECTS, ids=lambda each: each.title)
+def test_each_cell_is_answered_as_recorded_or_has_a_reason(nodes: Nodes, subject: Subject) -> None:
+    assert not [*subject.faults(subject.answers(nodes), subject.recorded())]
+
+
+def test_a_cell_without_a_reason_and_a_reason_without_a_cell_are_faults() -> None:
+    ending, adding = str(Cell("Open", "End", "a")), str(Cell("Open", "Add", "a"))
+    reasons = (Difference("Open | End | *", "1*", "we can"), Difference("Open | Ask | *", "*", "nobody asks"))
+    subject = Subject("example", lambda _: iter(()), reasons)
+    found = [*subject.faults({ending: "12", adding: "3"}, {ending: "4", adding: "3"})]
+    assert found == ["no cell differs as 'Open | Ask | *' says: nobody asks"]
+    assert len([*subject.faults({ending: "2", adding: "3"}, {ending: "4"})]) == 4
