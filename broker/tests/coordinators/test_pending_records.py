@@ -27,7 +27,7 @@ def test_only_the_record_of_a_committed_transaction_is_applied() -> None:
 def test_a_record_of_an_open_transaction_is_pending_until_the_transaction_ends() -> None:
     records = loaded({KEY: b"1"}, in_transaction(b"2"))
     assert records.newest == {KEY: b"1"}
-    decoded: PendingRecords[str] = records.pending.decoded(lambda _, value: value.decode())
+    decoded: PendingRecords[str] = records.pending.decoded(lambda _, value: value.decode(), str)
     assert KEY in decoded
     assert decoded.end(7, is_commit=True) == [(KEY, "2")]
     assert KEY not in decoded
@@ -36,7 +36,7 @@ def test_a_record_of_an_open_transaction_is_pending_until_the_transaction_ends()
 def test_a_later_record_outside_the_transaction_overrides_the_pending_one() -> None:
     records = loaded(in_transaction(b"2"), {KEY: b"3"})
     assert KEY in records.pending
-    assert records.pending.decoded(lambda _, value: value).end(7, is_commit=True) == []
+    assert records.pending.decoded(lambda _, value: value, repr).end(7, is_commit=True) == []
     assert loaded(in_transaction(b"2"), {KEY: b"3"}, COMMIT).newest == {KEY: b"3"}
 
 

@@ -1,5 +1,7 @@
 """Offsets of a transaction take effect when it commits; until then they are unstable."""
 
+import sys
+from collections.abc import Callable
 from uuid import UUID
 
 import pytest
@@ -127,3 +129,72 @@ def test_a_producer_commits_only_for_a_member_of_the_current_generation() -> Non
     assert copier.commit(5) is ErrorCode.NONE
     member.leave()
     assert copier.commit(5, member) is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+GROUPS = 400
+
+
+def _calls_of_turns(world: World) -> list[int]:
+    """Return the number of Python calls in each turn, until all work is done."""
+    counts: list[int] = []
+    goes_on = True
+
+    def called(_frame: object, event: str, _arg: object) -> None:
+        counts[-1] += event == "call"
+
+    while goes_on:
+        counts.append(0)
+        sys.setprofile(called)
+        try:
+            goes_on = world.timers.turn()
+        finally:
+            sys.setprofile(None)
+    return counts
+
+
+def _with_pending_offsets(groups: int) -> World:
+    """Return a world where each of so many groups has a committed offset, and another in an open transaction."""
+    world = World()
+    for number in range(groups):
+        for topic, producer in (("others", None), ("flights", ProducerEpoch(7, 0))):
+            offset = CommittedOffset(5, topic_id=FLIGHTS_ID if producer else None)
+            request = CommitRequest(f"g{number}", "", None, -1, 0, [(TopicPartition(topic, 0), offset)], producer)
+            world.coordinator.commit(request, lambda _: None)
+    world.timers.pass_time()
+    return world
+
+
+def _delete_the_topic(world: World) -> None:
+    world.deleted_topics = {FLIGHTS_ID: "flights"}
+    world.coordinator.on_topics_deleted(world.deleted_topics)
+
+
+def _expire(world: World) -> None:
+    world.coordinator.start()
+    world.clock.passed_ms += world.config.offsets_retention_check_interval_ms
+
+
+@pytest.mark.parametrize("sweep", [_delete_the_topic, _expire])
+def test_work_on_pending_offsets_grows_with_their_number_and_not_its_square(sweep: Callable[[World], None]) -> None:
+    few, many = _with_pending_offsets(GROUPS // 4), _with_pending_offsets(GROUPS)
+    sweep(few)
+    sweep(many)
+    of_few, of_many = _calls_of_turns(few), _calls_of_turns(many)
+    assert sum(of_many) < 5 * sum(of_few)
+    assert max(of_many) < 4_000
+
+
+def test_asking_for_the_unstable_offsets_of_a_group_reads_no_other_groups() -> None:
+    world = _with_pending_offsets(GROUPS)
+    called = 0
+
+    def count(_frame: object, event: str, _arg: object) -> None:
+        nonlocal called
+        called += event == "call"
+
+    sys.setprofile(count)
+    try:
+        assert world.coordinator.unstable("g7") == {FLIGHTS}
+    finally:
+        sys.setprofile(None)
+    assert called < 40

@@ -61,7 +61,7 @@ def expire(shard: GroupShard, warned: set[str]) -> Iterator[None]:
                 yield
         if _is_idle(shard, group) and (group.state, group.state_timestamp_ms) == state:
             _expire_of(shard, group, found, warned)
-        if pace.spent(_PER_GROUP):
+        if pace.spent(_PER_GROUP + shard.writer.transactions.count(group.group_id)):
             yield
 
 

@@ -191,6 +191,11 @@ class GroupRecord(NamedTuple):
     key: OffsetKey | GroupKey
     value: CommittedOffset | GroupMetadata | None
 
+    @property
+    def name(self) -> str:
+        """The group id of the record."""
+        return self.key.group_id
+
     def encode(self) -> tuple[bytes, bytes | None]:
         """Return the encoded key and value of the record for `__consumer_offsets`."""
         key, value = self

@@ -134,8 +134,11 @@ def _forget(shard: GroupShard, is_doomed: Callable[[TopicPartition, CommittedOff
     The offsets of a group are removed once none of its records is being written.
     """
     pace = Pace()
-    for group_id in _groups_with_pending_offsets(shard):
+    pending = shard.writer.transactions
+    for group_id in pending.names:
         shard.writer.when_idle(group_id, partial(_forget_pending, shard, group_id, is_doomed))
+        if pace.spent(_PER_GROUP + pending.count(group_id)):
+            yield
     for group_id in list(shard.tables.groups):
         shard.writer.when_idle(group_id, partial(_forget_in_group, shard, group_id, is_doomed))
         if pace.spent(_PER_GROUP + len(shard.tables.offsets.get(group_id, ()))):
@@ -155,11 +158,6 @@ def _forget_in_group(
         remove_offsets(shard, group_id, gone)
 
 
-def _groups_with_pending_offsets(shard: GroupShard) -> set[str]:
-    """Return the ids of all groups that have offsets in open transactions."""
-    return {record.key.group_id for record in shard.writer.transactions if isinstance(record.key, OffsetKey)}
-
-
 def _forget_pending(
     shard: GroupShard, group_id: str, is_doomed: Callable[[TopicPartition, CommittedOffset], bool]
 ) -> None:
@@ -168,12 +166,12 @@ def _forget_pending(
     Partitions that also have a committed offset are skipped: `_forget_in_group` writes a tombstone for the committed
     offset, and the tombstone removes the pending offset, too.
     """
-    committed, gone = shard.tables.offsets.get(group_id, {}), set()
-    for key, offset in shard.writer.transactions:
-        if isinstance(key, OffsetKey) and key.group_id == group_id and isinstance(offset, CommittedOffset):
+    committed, gone = shard.tables.offsets.get(group_id, {}), dict[TopicPartition, None]()
+    for key, offset in shard.writer.transactions.of(group_id):
+        if isinstance(key, OffsetKey) and isinstance(offset, CommittedOffset):
             partition = TopicPartition(key.topic, key.partition)
             if partition not in committed and is_doomed(partition, offset):
-                gone.add(partition)
+                gone[partition] = None
     shard.counters.offset_deletions += len(gone)
     shard.writer.submit(group_id, _tombstones(group_id, gone), lambda _: None)
 

@@ -150,9 +150,8 @@ class GroupShard:
         Offsets that are still being written to the log are included.
         """
         being_written = self.writer.pending(group_id, of_transactions_only=True)
-        keys = (record.key for record in chain(self.writer.transactions, being_written))
-        of_group = (key for key in keys if isinstance(key, OffsetKey) and key.group_id == group_id)
-        return frozenset(TopicPartition(key.topic, key.partition) for key in of_group)
+        keys = (record.key for record in chain(self.writer.transactions.of(group_id), being_written))
+        return frozenset(TopicPartition(key.topic, key.partition) for key in keys if isinstance(key, OffsetKey))
 
     def now(self) -> Now:
         """Return the current wall-clock time and monotonic time for a state change."""

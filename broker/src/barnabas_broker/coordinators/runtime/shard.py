@@ -15,7 +15,7 @@ from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
 from barnabas_broker.coordinators.runtime.pending_records import LoadedRecords
 from barnabas_broker.coordinators.runtime.turns import Turns
-from barnabas_broker.coordinators.runtime.writer import CoordinatorLog, PartitionWriter, RecordT
+from barnabas_broker.coordinators.runtime.writer import CoordinatorLog, PartitionWriter, RecordT, name_of
 from barnabas_broker.storage.errors import CorruptLog, StorageError
 from barnabas_core.clock import Cancellable, Clock, Timers
 from barnabas_core.errors import ApiError
@@ -177,7 +177,7 @@ class Shard(Generic[MachineT]):
         while loaded.newest:
             self._apply_some(loaded.newest, decode)
             yield True
-        self._writer.transactions = loaded.pending.decoded(partial(self._decoded, decode))
+        self._writer.transactions = loaded.pending.decoded(partial(self._decoded, decode), name_of)
         self._patience = self._environment.timers.call_later(_PROGRESS_S, self._report_uncommitted)
         self._environment.log.when_committed(self._partition, self._committed)
 

@@ -78,12 +78,22 @@ class CoordinatorLog(Protocol):
 class Encodable(Protocol):
     """A decoded record, as the state machine uses it."""
 
+    @property
+    def name(self) -> str:
+        """The group id or transactional id of the record."""
+        ...
+
     def encode(self) -> KeyValue:
         """Return the encoded key and value; the value of a tombstone is None."""
         ...
 
 
 RecordT = TypeVar("RecordT", bound=Encodable)
+
+
+def name_of(record: Encodable) -> str:
+    """Return the group id or transactional id of a record."""
+    return record.name
 
 
 @dataclass(slots=True, eq=False)
@@ -145,7 +155,7 @@ class PartitionWriter(Generic[RecordT]):
         self._batches: dict[_Batch, None] = {}
         """The batches that are appended but not committed, in the order of the log."""
         self.is_closed = False
-        self.transactions: PendingRecords[RecordT] = PendingRecords()
+        self.transactions: PendingRecords[RecordT] = PendingRecords(name_of)
         """The records of open transactions; they are applied only when their transaction commits."""
 
     def submit(
@@ -190,6 +200,8 @@ class PartitionWriter(Generic[RecordT]):
 
     def pending(self, name: str, *, of_transactions_only: bool = False) -> Iterator[RecordT]:
         """Yield the uncommitted records of the group or transactional id, in the order of the log."""
+        if not self.is_writing(name):
+            return
         for parts in (*(batch.parts for batch in self._batches), self._queue):
             for part in parts:
                 if part.write.name == name and (part.producer is not None or not of_transactions_only):

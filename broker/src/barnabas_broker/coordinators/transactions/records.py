@@ -33,6 +33,11 @@ class TransactionRecord(NamedTuple):
     value_version: int = _VALUE_VERSION_MAX
     """The version of the encoded value: 0 below transaction.version 1, because older brokers read only version 0."""
 
+    @property
+    def name(self) -> str:
+        """The transactional id of the record."""
+        return self.transactional_id
+
     def encode(self) -> tuple[bytes, bytes | None]:
         """Return the encoded key and value of the record; the value of a tombstone is None."""
         key = _encoded(_KEY, _KEY_VERSION, {"transactional_id": self.transactional_id})
