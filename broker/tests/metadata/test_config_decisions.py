@@ -23,6 +23,8 @@ from barnabas_broker.metadata.controller.decisions.update_features import (
 )
 from barnabas_broker.metadata.features import ELR, FIRST_LEVELS, NEW_LEVELS, SUPPORTED, TRANSACTION_VERSION, unsupported
 from barnabas_broker.metadata.model import BrokerRegistration
+from barnabas_core.config import topic_configs
+from barnabas_core.config.definitions import NAMED_MAX
 from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.metadata_level import METADATA_LEVEL
 
@@ -76,6 +78,43 @@ def test_invalid_config_changes_of_a_topic_are_refused(
         decide_alter_topic(a_cluster(1, a_topic("a")), "a", changes)
     assert refused.value.code is code
     assert message in str(refused.value)
+
+
+MANY = 5_000
+WRONG_TOPICS = [
+    NewTopic("b", 1, 1, configs={f"wrong.{number}": "1" for number in range(MANY)}),
+    NewTopic("b", 1, 1, configs={f"wrong.{number}": None for number in range(MANY)}),
+    NewTopic("b", 1, 1, configs={"retention.ms": "x" * 32_000}),
+]
+
+
+@pytest.mark.parametrize("topic", WRONG_TOPICS)
+def test_the_error_about_thousands_of_wrong_configs_is_short_and_soon_found(
+    topic: NewTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compared: list[str] = []
+    monkeypatch.setattr(topic_configs, "did_you_mean", lambda name, *_: compared.append(name) or "")
+    with pytest.raises(ApiError) as refused:
+        create(a_cluster(1), topic)
+    assert len(str(refused.value)) < 2_000
+    assert len(compared) <= NAMED_MAX + 1
+
+
+def test_the_error_about_thousands_of_config_names_that_are_given_twice_is_short() -> None:
+    changes = [ConfigChange(f"wrong.{number % MANY}", SET, "1") for number in range(2 * MANY)]
+    with pytest.raises(ApiError, match="and 4990 others") as refused:
+        decide_alter_topic(a_cluster(1, a_topic("a")), "a", changes)
+    assert len(str(refused.value)) < 2_000
+
+
+def test_a_list_that_grows_by_appends_is_no_longer_than_a_string_can_be() -> None:
+    """DescribeConfigs could not report a longer one."""
+    name = "leader.replication.throttled.replicas"
+    topic = a_topic("a", configs={name: ",".join(f"{number}:1" for number in range(4_000))})
+    appended = ",".join(f"{number}:2" for number in range(4_000))
+    with pytest.raises(ApiError, match="a value has at most 32767 bytes") as refused:
+        decide_alter_topic(a_cluster(1, topic), "a", [ConfigChange(name, APPEND, appended)])
+    assert refused.value.code is ErrorCode.INVALID_CONFIG
 
 
 def test_a_config_change_of_an_unknown_topic_is_refused() -> None:

@@ -30,11 +30,16 @@ from barnabas_broker.wire.codec import (
     encode_unsupported_api_versions,
 )
 from barnabas_broker.wire.decoder import decoder
-from barnabas_broker.wire.encoder import UnencodableMessage, encoder
+from barnabas_broker.wire.encoder import ERROR_MESSAGE, SHOWN_CHARS_MAX, UnencodableMessage, encoder
 from barnabas_broker.wire.messages import message_class
 from harness.soak import size
 
 few = settings(max_examples=size(3, 60), suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+SHORT = "x" + 16_383 * "é"
+"""The longest error message of these letters that a string can hold."""
+WITH_ERROR_MESSAGE = [
+    each for each in CODEC_MESSAGES if ERROR_MESSAGE in str(sample_tree(schema.message(each[0]).struct, each[1]))
+]
 every_message = pytest.mark.parametrize(("name", "version"), CODEC_MESSAGES)
 
 
@@ -171,6 +176,32 @@ def test_a_field_whose_value_does_not_fit_its_type_is_named_in_the_error() -> No
     message = groups(groups=[groups.ListedGroup(group_id=None)])
     with pytest.raises(UnencodableMessage, match=r"ListedGroup v1 cannot be encoded: .*group_id=None"):
         encoded("ListGroupsResponse", 1, message)
+
+
+@pytest.mark.parametrize(("name", "version"), WITH_ERROR_MESSAGE)
+def test_a_client_can_read_a_response_with_a_very_long_error_message(name: str, version: int) -> None:
+    """The message is cut to what a string holds, between two characters."""
+    struct = schema.message(name).struct
+    tree, cut = (_with_error_message(sample_tree(struct, version), message) for message in ("x" + 99_999 * "é", SHORT))
+    assert encoded(name, version, our_message(struct, tree)) == encoded(name, version, our_message(struct, cut))
+    assert SHORT.encode() in bytes(ApiMessage.encode(kafka_message(struct, cut), version=version))
+
+
+def _with_error_message(tree: Any, message: str) -> Any:
+    if isinstance(tree, list):
+        return [_with_error_message(each, message) for each in tree]
+    if not isinstance(tree, dict):
+        return tree
+    return {key: message if key == ERROR_MESSAGE else _with_error_message(each, message) for key, each in tree.items()}
+
+
+@pytest.mark.parametrize("version", [4, 7])
+def test_the_error_about_a_string_that_is_too_long_is_short_in_all_versions(version: int) -> None:
+    topics = message_class("CreateTopicsResponse")
+    topic = topics.CreatableTopicResult(name="x" * 40_000, error_message=None)
+    with pytest.raises(UnencodableMessage, match="name has 40000 bytes; a string has at most 32767") as error:
+        encoded("CreateTopicsResponse", version, topics(topics=[topic]))
+    assert len(str(error.value)) < 2 * SHOWN_CHARS_MAX
 
 
 def test_importing_an_unknown_message_fails() -> None:

@@ -13,7 +13,7 @@ from operator import attrgetter
 from typing import Any, Final
 
 from barnabas_broker.wire import schema
-from barnabas_broker.wire.decoder import FIXED_FORMATS, NO_OPERATIONS
+from barnabas_broker.wire.decoder import FIXED_FORMATS, NO_OPERATIONS, STRING_BYTES_MAX
 from barnabas_broker.wire.framing import encode_unsigned_varint
 from barnabas_broker.wire.strings import write_count
 
@@ -23,6 +23,10 @@ WriteField = Callable[[bytearray, Any], None]
 _INT16: Final = struct.Struct(">h")
 _INT32: Final = struct.Struct(">i")
 _NO_ID: Final = bytes(16)
+ERROR_MESSAGE: Final = "error_message"
+"""The name of the fields whose values are cut to STRING_BYTES_MAX."""
+SHOWN_CHARS_MAX: Final = 1000
+"""The maximum length of a message's text in an UnencodableMessage."""
 
 
 class Encoded(bytes):
@@ -62,8 +66,9 @@ def _struct_writer(struct_: schema.Struct, version: int, flexible: bool) -> Writ
         try:
             for get, write_value in steps:
                 write_value(out, get(value))
-        except (TypeError, struct.error) as error:
-            raise UnencodableMessage(f"{struct_.path} v{version} cannot be encoded: {error} in {value}") from None
+        except (TypeError, OverflowError, struct.error) as error:
+            shown = str(value)[:SHOWN_CHARS_MAX]
+            raise UnencodableMessage(f"{struct_.path} v{version} cannot be encoded: {error} in {shown}") from None
 
     return write
 
@@ -125,7 +130,7 @@ def _field_writer(field: schema.Field, version: int, flexible: bool) -> WriteFie
         write = _struct_writer(field.struct, version, flexible)
         return _nullable_struct_writer(write) if nullable else write
     if field.kind == "string":
-        return _or_null(_string_writer(flexible), b"\0" if flexible else _INT16.pack(-1), nullable)
+        return _or_null(_string_writer(field.name, flexible), b"\0" if flexible else _INT16.pack(-1), nullable)
     if field.kind in ("bytes", "records"):
         return _or_null(_bytes_writer(flexible), b"\0" if flexible else _INT32.pack(-1), nullable)
     return _SPECIAL_WRITERS.get(field.kind) or _fixed_writer(field.kind)
@@ -173,13 +178,25 @@ def _nullable_struct_writer(write_present: WriteField) -> WriteField:
     return write
 
 
-def _string_writer(flexible: bool) -> WriteField:
+def _string_writer(name: str, flexible: bool) -> WriteField:
     def write(out: bytearray, value: str) -> None:
         encoded = bytes(value, "utf-8")
+        if len(encoded) > STRING_BYTES_MAX:
+            encoded = _cut(name, encoded)
         out += encode_unsigned_varint(len(encoded) + 1) if flexible else _INT16.pack(len(encoded))
         out += encoded
 
     return write
+
+
+def _cut(name: str, encoded: bytes) -> bytes:
+    """Return as many whole characters of an error message as a string can hold, because a message may quote requests.
+
+    Raise OverflowError for any other string.
+    """
+    if name != ERROR_MESSAGE:
+        raise OverflowError(f"{name} has {len(encoded)} bytes; a string has at most {STRING_BYTES_MAX}")
+    return encoded[:STRING_BYTES_MAX].decode(errors="ignore").encode()
 
 
 def _bytes_writer(flexible: bool) -> WriteField:

@@ -5,15 +5,20 @@ use these tables, so they always agree.
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum, IntEnum
+from itertools import islice
 from typing import Final, NamedTuple, Protocol
 
 from barnabas_core.config.near_misses import written_out
 
 INT_MAX: Final = 2**31 - 1
 LONG_MAX: Final = 2**63 - 1
+NAMED_MAX: Final = 10
+"""The maximum number of configs that one error names, because a request may have thousands of wrong ones."""
+SHOWN_CHARS_MAX: Final = 200
+"""The maximum number of characters of a value that an error shows."""
 
 Value = bool | int | float | str | tuple[str, ...] | None
 """The value of a setting; None if it is not set and has no default."""
@@ -52,16 +57,27 @@ class ConfigProblem(NamedTuple):
 
     def __str__(self) -> str:
         place = "" if self.line is None else f"line {self.line}: "
-        value = "" if self.value is None else f"={self.value}"
+        value = "" if self.value is None else f"={_shortened(self.value)}"
         return f"{place}{self.name}{value}: {self.allowed}"
 
 
+def first_names(names: Collection[str]) -> str:
+    """Return the first NAMED_MAX names, separated by commas, and the number of the others."""
+    more = [f"and {len(names) - NAMED_MAX} others"] * (len(names) > NAMED_MAX)
+    return ", ".join([*islice(names, NAMED_MAX), *more])
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= SHOWN_CHARS_MAX else f"{text[:SHOWN_CHARS_MAX]}..."
+
+
 class InvalidConfig(Exception):
-    """The error that lists all invalid settings, not only the first."""
+    """The error that has all invalid settings, not only the first; its message names the first NAMED_MAX of them."""
 
     def __init__(self, problems: Iterable[ConfigProblem]) -> None:
         self.problems = tuple(problems)
-        super().__init__("; ".join(map(str, self.problems)))
+        more = ["and others"] * (len(self.problems) > NAMED_MAX)
+        super().__init__("; ".join([*map(str, self.problems[:NAMED_MAX]), *more]))
 
 
 class Check(Protocol):

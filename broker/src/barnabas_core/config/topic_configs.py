@@ -1,6 +1,6 @@
 """Check a topic's settings, and resolve them with the broker's settings as defaults."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from barnabas_core.config.broker_config import BrokerConfig
@@ -96,15 +96,16 @@ def usable_topic_values(
     return values, tuple(problems)
 
 
-def topic_config_problems(topic_overrides: Mapping[str, str], broker: BrokerConfig) -> list[ConfigProblem]:
-    """Return all problems of a topic's configs."""
-    values, problems = _overridden(topic_overrides, broker)
-    return [*problems, *_contradictions(values)]
+def topic_config_problems(topic_overrides: Mapping[str, str], broker: BrokerConfig) -> Iterator[ConfigProblem]:
+    """Yield all problems of a topic's configs; a caller that needs only some pays only for these."""
+    values = _all_inherited(broker)
+    yield from _override(values, topic_overrides)
+    yield from _contradictions(values)
 
 
 def check_topic_configs(topic_overrides: Mapping[str, str], broker: BrokerConfig) -> None:
     """Raise InvalidConfig if a topic's configs have problems."""
-    problems = topic_config_problems(topic_overrides, broker)
+    problems = list(topic_config_problems(topic_overrides, broker))
     if problems:
         raise InvalidConfig(problems)
 
@@ -143,14 +144,21 @@ def _overridden(
 
     The values are not checked against each other.
     """
-    values = {name: _inherited(name, broker) for name in TOPIC_CONFIGS}
-    problems: list[ConfigProblem] = []
+    values = _all_inherited(broker)
+    return values, list(_override(values, topic_overrides))
+
+
+def _all_inherited(broker: BrokerConfig) -> dict[str, Value]:
+    return {name: _inherited(name, broker) for name in TOPIC_CONFIGS}
+
+
+def _override(values: dict[str, Value], topic_overrides: Mapping[str, str]) -> Iterator[ConfigProblem]:
+    """Put the valid overrides into `values`; yield the problems of the others."""
     for name, text in topic_overrides.items():
         try:
             values[name] = _parse(name, text)
         except InvalidConfig as error:
-            problems += error.problems
-    return values, problems
+            yield from error.problems
 
 
 def _parse(name: str, text: str) -> Value:

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from itertools import islice
 from typing import NamedTuple
 
 import msgspec
@@ -12,15 +13,18 @@ from barnabas_broker.metadata.controller.decisions.cluster_view import ClusterVi
 from barnabas_broker.metadata.controller.decisions.partition_rules import MIN_ISR
 from barnabas_broker.metadata.documents import ALL_BROKERS
 from barnabas_broker.metadata.model import TopicDocument
+from barnabas_broker.wire.decoder import STRING_BYTES_MAX
 from barnabas_core.config.broker_config import BrokerConfig, UsableConfig
 from barnabas_core.config.broker_definitions import broker_definition
 from barnabas_core.config.definitions import (
+    NAMED_MAX,
     ConfigDefinition,
     ConfigProblem,
     ConfigType,
     Dynamic,
     InvalidConfig,
     Value,
+    first_names,
     format_value,
 )
 from barnabas_core.config.topic_configs import CONTRADICTED, check_topics_under, topic_config_problems
@@ -97,13 +101,15 @@ def decide_alter_topic(view: ClusterView, name: str, changes: Sequence[ConfigCha
 def check_new_topic_configs(view: ClusterView, configs: Mapping[str, str], stored: Mapping[str, str]) -> None:
     """Raise ApiError if a topic's configs are invalid, or contradict the configs of a broker.
 
-    Problems that the `stored` configs already have are ignored.
+    Problems that the `stored` configs already have are ignored. The check ends once it has found more problems than an
+    error names, because a request may have thousands.
     """
-    problems: list[ConfigProblem] = []
+    problems: dict[ConfigProblem, None] = {}
     can_differ = any(not CONTRADICTED.isdisjoint(own) for own in view.overrides.values())
     for config in _differing_configs(view, view.overrides) if can_differ else [view.config]:
-        known = topic_config_problems(stored, config)
-        problems += [each for each in topic_config_problems(configs, config) if each not in (*known, *problems)]
+        known = set(topic_config_problems(stored, config))
+        new = (each for each in topic_config_problems(configs, config) if each not in known)
+        problems |= dict.fromkeys(islice(new, NAMED_MAX + 1))
     if problems:
         raise ApiError(ErrorCode.INVALID_CONFIG, str(InvalidConfig(problems)))
 
@@ -213,7 +219,7 @@ def _changed(
     """Return `current` with all changes applied. Raises ApiError if a setting is named twice or a change is invalid."""
     twice = [name for name, count in Counter(change.name for change in changes).items() if count > 1]
     if twice:
-        raise ApiError(ErrorCode.INVALID_REQUEST, f"Error due to duplicate config keys: {', '.join(twice)}")
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"Error due to duplicate config keys: {first_names(twice)}")
     configs = dict(current)
     for change in changes:
         if change.name not in definitions and change.operation is not ConfigOperation.DELETE:
@@ -240,4 +246,10 @@ def _new_text(
     named = [entry.strip() for entry in change.value.split(",")]
     if change.operation is ConfigOperation.SUBTRACT:
         return ",".join(entry for entry in entries if entry not in named)
-    return ",".join([*entries, *(entry for entry in named if entry not in entries)])
+    appended = ",".join([*entries, *(entry for entry in named if entry not in entries)])
+    if len(appended.encode()) > STRING_BYTES_MAX:
+        message = (
+            f"{change.name} would have {len(appended.encode())} bytes; a value has at most {STRING_BYTES_MAX} bytes."
+        )
+        raise ApiError(ErrorCode.INVALID_CONFIG, message)
+    return appended

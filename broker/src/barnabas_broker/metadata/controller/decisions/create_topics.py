@@ -15,6 +15,7 @@ from barnabas_broker.metadata.controller.decisions.replicas import (
     place,
 )
 from barnabas_broker.metadata.model import PartitionState, TopicDocument
+from barnabas_core.config.definitions import first_names
 from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.kafka_uuid import random_uuid
 from barnabas_core.topic_name import CLUSTER_METADATA, KnownNames, check_topic_name
@@ -84,7 +85,7 @@ def _create(view: ClusterView, topic: NewTopic, names: KnownNames, random: Rando
 def _configs(view: ClusterView, topic: NewTopic) -> dict[str, str]:
     nulls = [name for name, value in topic.configs.items() if value is None]
     if nulls:
-        raise ApiError(ErrorCode.INVALID_CONFIG, f"Null value not supported for topic configs: {', '.join(nulls)}")
+        raise ApiError(ErrorCode.INVALID_CONFIG, f"Null value not supported for topic configs: {first_names(nulls)}")
     configs = {name: value for name, value in topic.configs.items() if value is not None}
     check_new_topic_configs(view, configs, {})
     return configs
