@@ -14,17 +14,21 @@ class ManualTimer:
         self.due_ms = due_ms
         self.delay_s = delay_s
         """The delay that was asked for; 0 for `call_soon`."""
-        self.is_waiting = True
-        self._callback = callback
+        self._callback: Callable[[], object] | None = callback
+
+    @property
+    def is_waiting(self) -> bool:
+        return self._callback is not None
 
     def cancel(self) -> None:
-        self.is_waiting = False
+        """Free the callback, as asyncio does."""
+        self._callback = None
 
     def run(self) -> None:
         """Call it once, or not at all if it was cancelled."""
-        if self.is_waiting:
-            self.is_waiting = False
-            self._callback()
+        callback, self._callback = self._callback, None
+        if callback is not None:
+            callback()
 
 
 class ManualTimers:

@@ -93,7 +93,7 @@ def test_the_error_about_thousands_of_wrong_configs_is_short_and_soon_found(
     topic: NewTopic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     compared: list[str] = []
-    monkeypatch.setattr(topic_configs, "did_you_mean", lambda name, *_: compared.append(name) or "")
+    monkeypatch.setattr(topic_configs, "did_you_mean", lambda name, *_: str(compared.append(name) or ""))
     with pytest.raises(ApiError) as refused:
         create(a_cluster(1), topic)
     assert len(str(refused.value)) < 2_000

@@ -20,7 +20,7 @@ from barnabas_broker.security.sasl.tokens.token_rules import TokenRules
 from barnabas_broker.server.admission import ConnectionLimits
 from barnabas_broker.server.connection import Connection
 from barnabas_broker.server.listener import Listener, SocketSettings
-from barnabas_broker.server.sasl_listener import PasswordThread, SaslListener
+from barnabas_broker.server.sasl_listener import DEADLINE_S, Logins, PasswordThread, SaslListener
 from barnabas_broker.server.sasl_session import begin_session
 from barnabas_core.config.definitions import INT_MAX
 from barnabas_core.errors import ErrorCode
@@ -125,8 +125,8 @@ class World(NamedTuple):
     mechanism: EndingPlain
     slow: SlowPlain
 
-    async def connect(self) -> Client:
-        return Client(*await asyncio.open_connection("127.0.0.1", self.port))
+    async def connect(self, source: str = "127.0.0.1") -> Client:
+        return Client(*await asyncio.open_connection("127.0.0.1", self.port, local_addr=(source, 0)))
 
     async def until(self, condition: Any) -> None:
         async with asyncio.timeout(60):
@@ -135,12 +135,13 @@ class World(NamedTuple):
 
 
 @asynccontextmanager
-async def world(session_ms: int = 0) -> AsyncIterator[World]:
+async def world(session_ms: int = 0, connections_max: int | None = None) -> AsyncIterator[World]:
     timers, mechanism = ManualTimers(), EndingPlain({"alice": "secret", "bob": "secret"})
     slow, thread = SlowPlain(mechanism), PasswordThread(asyncio.get_running_loop())
     mechanisms: dict[str, Mechanism] = {"PLAIN": mechanism, "OAUTHBEARER": of_tokens(timers.clock), "SLOW": slow}
     session_ms_max = dict.fromkeys(mechanisms, session_ms)
-    sasl = SaslListener("X", mechanisms, session_ms_max, DELAY_S, 524_288, timers.clock, timers, thread)
+    logins = Logins(timers, timers.clock, connections_max, DEADLINE_S)
+    sasl = SaslListener("X", mechanisms, session_ms_max, DELAY_S, 524_288, timers.clock, timers, thread, logins)
     listener = Listener(
         asyncio.get_running_loop(),
         who,

@@ -1,13 +1,14 @@
 """Damaged frames before authentication: each is answered, refused or closes its connection; none authenticates."""
 
+from collections.abc import Callable
 from random import Random
-from types import SimpleNamespace
 from typing import Any
 from unittest.mock import AsyncMock
 
 import pytest
 from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 
+from barnabas_broker.handlers.channel import Client
 from barnabas_broker.handlers.close_connection import CloseConnection
 from barnabas_broker.security.sasl.mechanism import Mechanism
 from barnabas_broker.security.sasl.oauth_bearer import OAuthBearer
@@ -17,9 +18,11 @@ from barnabas_broker.security.sasl.scram_credential import SCRAM_HASHES, credent
 from barnabas_broker.security.sasl.tokens.key_set import parse_key_set
 from barnabas_broker.security.sasl.tokens.token_keys import FetchTimes, TokenKeys
 from barnabas_broker.security.sasl.tokens.token_rules import TokenRules
-from barnabas_broker.server.sasl_listener import SaslListener
+from barnabas_broker.server.answers import LateAnswer
+from barnabas_broker.server.sasl_listener import DEADLINE_S, Logins, SaslListener
 from barnabas_broker.server.sasl_session import SaslSession
 from barnabas_broker.wire.framing import MalformedRequest
+from barnabas_broker.wire.parts import Part
 from harness.manual_clock import START_MS
 from harness.manual_loop_clock import ManualLoopClock
 from harness.manual_timers import ManualTimers
@@ -38,6 +41,25 @@ TOKENS = (
     b"\1",
     b"",
 )
+
+
+class FuzzedConnection:
+    """A connection that drops all responses."""
+
+    def __init__(self) -> None:
+        self.peer, self.client = "fuzz", Client("X", "10.0.0.1:1")
+        self.when_closed: list[object] = []
+        self.deferred: list[LateAnswer] = []
+
+    def defer(self) -> Callable[[list[Part]], None]:
+        self.deferred.append(LateAnswer(mutes=True))
+        return lambda _: None
+
+    def respond(self, _: list[Part]) -> None:
+        pass
+
+    def close(self, _: str | None = None) -> None:
+        pass
 
 
 def encoded(request: Any, version: int) -> bytes:
@@ -68,14 +90,12 @@ def test_damaged_frames_authenticate_no_client() -> None:
         kind.mechanism: Scram(kind, users.get, b"secret", lambda: "server"),
         "OAUTHBEARER": OAuthBearer(keys, TokenRules(("barnabas",), None, 30), timers.clock.now_ms),
     }
-    listener = SaslListener(
-        "X", mechanisms, dict.fromkeys(mechanisms, 0), 0.1, 524_288, timers.clock, timers, lambda *_: None
-    )
+    clock, logins = timers.clock, Logins(timers, timers.clock, None, DEADLINE_S)
+    never = dict.fromkeys(mechanisms, 0)
+    listener = SaslListener("X", mechanisms, never, 0.1, 524_288, clock, timers, lambda *_: print, logins)
     served: list[bytes] = []
     for _ in range(CASES):
-        connection: Any = SimpleNamespace(
-            peer="fuzz", respond=lambda _: None, defer=lambda: lambda _: None, deferred=[], close=lambda *_: None
-        )
+        connection: Any = FuzzedConnection()
         session = SaslSession(listener, lambda _, buffer, *__: served.append(bytes(buffer[:2])), 1_000_000)
         session.begin(connection)
         frames = [encoded(SaslHandshakeRequest(mechanism=random.choice([*mechanisms])), random.randrange(2))]

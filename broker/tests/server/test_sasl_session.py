@@ -9,8 +9,8 @@ from kafka.protocol.metadata import ApiVersionsRequest
 from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 from sasl_world import BAD, DELAY_S, GOOD, EndingPlain, bearer, world
 
-from barnabas_broker.server.sasl_listener import SESSION_MS_MAX
-from barnabas_broker.server.sasl_session import FIRST_FRAMES_BYTES_MAX
+from barnabas_broker.server.sasl_listener import DEADLINE_S, SESSION_MS_MAX
+from barnabas_broker.server.sasl_session import SASL_FRAME_BYTES_MAX
 from barnabas_core.errors import ErrorCode
 from harness.manual_clock import START_MS
 
@@ -22,7 +22,7 @@ async def test_a_client_acts_as_its_user_after_it_has_authenticated() -> None:
         answer = await client.ask(SaslAuthenticateRequest(auth_bytes=GOOD), 2)
         assert (answer.error_code, answer.session_lifetime_ms) == (0, 0)
         assert await client.who() == b"User:alice"
-        client.send(b"x" * (FIRST_FRAMES_BYTES_MAX + 1))
+        client.send(b"x" * (SASL_FRAME_BYTES_MAX + 1))
         assert await client.frame() == b"User:alice"
         assert at.sasl.counts.succeeded_first == 1
 
@@ -114,11 +114,36 @@ async def test_a_frame_that_is_no_request_closes_the_connection(frame: bytes) ->
 async def test_a_client_that_announces_a_large_frame_or_stays_silent_is_closed_before_authentication() -> None:
     async with world() as at:
         large, silent = await at.connect(), await at.connect()
-        large.writer.write(struct.pack(">i", FIRST_FRAMES_BYTES_MAX + 1))
+        large.writer.write(struct.pack(">i", SASL_FRAME_BYTES_MAX + 1))
         assert await large.frame() is None
-        await at.until(lambda: len(at.timers.waiting) == 2)
-        at.timers.pass_time(at.sasl.deadline_s)
+        await at.until(lambda: len(at.sasl.logins.connections) == 1)
+        at.timers.pass_time(DEADLINE_S)
         assert await silent.frame() is None
+
+
+async def test_an_address_that_never_authenticates_holds_few_places_and_none_of_another() -> None:
+    async with world(connections_max=3) as at:
+        honest = await at.connect("127.0.0.2")
+        silent = [await at.connect() for _ in range(9)]
+        for closed in silent[:7]:
+            assert await closed.frame() is None
+        assert (await honest.log_in()).error_code == ErrorCode.NONE
+        assert (await silent[-1].log_in()).error_code == ErrorCode.NONE
+        assert len(at.sasl.logins.connections) == 1
+
+
+async def test_a_frame_of_a_reauthentication_is_no_larger_than_one_of_the_first_authentication() -> None:
+    async with world(session_ms=60_000) as at:
+        client, large = await at.connect(), await at.connect()
+        for each in (client, large):
+            await each.log_in()
+        at.timers.pass_time(2)
+        await large.ask(SaslHandshakeRequest(mechanism="PLAIN"), 1)
+        large.writer.write(struct.pack(">i", SASL_FRAME_BYTES_MAX + 1))
+        assert await large.frame() is None
+        assert (await client.log_in()).error_code == ErrorCode.NONE
+        client.send(b"\0\x03" + bytes(3 * SASL_FRAME_BYTES_MAX))
+        assert await client.frame() == b"User:alice"
 
 
 async def test_a_session_ends_unless_the_client_authenticates_again_as_the_same_user() -> None:
@@ -168,7 +193,7 @@ async def test_a_wrong_token_is_answered_twice_and_counted_once() -> None:
         assert (answer.error_code, answer.auth_bytes) == (0, b'{"status":"invalid_token"}')
         assert at.sasl.counts.failed == 1
         client.request(SaslAuthenticateRequest(auth_bytes=b"\1"), 2)
-        await at.until(lambda: len(at.timers.waiting) == 2)
+        await at.until(lambda: DELAY_S in [timer.delay_s for timer in at.timers.waiting])
         at.timers.pass_time(DELAY_S)
         frame = await client.frame()
         assert frame is not None

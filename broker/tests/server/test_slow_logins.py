@@ -1,10 +1,15 @@
 """Logins whose password is checked in a thread."""
 
+import asyncio
+import threading
+from collections.abc import Callable
+
 import pytest
 from kafka.protocol.metadata import MetadataRequest
 from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 from sasl_world import GOOD, world
 
+from barnabas_broker.server.sasl_listener import DEADLINE_S, SUBMITTED_MAX, PasswordThread
 from barnabas_core.errors import ErrorCode
 
 
@@ -30,7 +35,7 @@ async def test_a_login_whose_connection_was_closed_during_the_check_does_not_cou
         at.slow.goes_on.clear()
         client.request(SaslAuthenticateRequest(auth_bytes=GOOD), 2)
         await at.until(lambda: at.timers.waiting)
-        at.timers.pass_time(at.sasl.deadline_s)
+        at.timers.pass_time(DEADLINE_S)
         assert await client.frame() is None
         at.slow.goes_on.set()
         assert (await (await at.connect()).log_in(mechanism="SLOW")).error_code == ErrorCode.NONE
@@ -45,3 +50,26 @@ async def test_a_bug_in_a_password_check_ends_only_that_connection(caplog: pytes
         at.slow.compute = right
         assert (await (await at.connect()).log_in(mechanism="SLOW")).error_code == ErrorCode.NONE
     assert "bug in the SASL authentication of 127.0.0.1:" in caplog.text
+
+
+async def test_an_address_that_tries_many_passwords_delays_others_by_a_few_passwords_only() -> None:
+    ended: list[str] = []
+    loop, goes_on = asyncio.get_running_loop(), threading.Event()
+    thread = PasswordThread(loop)
+
+    def login(address: str) -> Callable[[], object]:
+        return thread(address, lambda: b"" if goes_on.wait(60) else b"late", lambda _: ended.append(address))
+
+    guesses = [login("10.0.0.1") for _ in range(100)]
+    for address in ("10.0.0.2", "10.0.0.3", "10.0.0.2"):
+        login(address)
+    guesses.pop()()
+    assert not ended
+    goes_on.set()
+    async with asyncio.timeout(60):
+        while len(ended) < 102:
+            await asyncio.sleep(0.001)
+    assert ended[: SUBMITTED_MAX + 5].count("10.0.0.1") == SUBMITTED_MAX + 2
+    assert ended.count("10.0.0.1") == 99
+    assert not thread._waiting
+    thread.close()

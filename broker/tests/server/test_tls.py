@@ -263,6 +263,42 @@ async def test_a_flood_of_handshakes_does_not_end_the_handshake_of_a_broker(
         assert await ask_as_broker(listener, authority, port, clients=30) == b"x"
 
 
+async def test_silent_connections_to_the_listener_of_brokers_cost_no_client_its_handshake(
+    authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for limit in ("HANDSHAKES_MAX", "BROKERS_MAX"):
+        monkeypatch.setattr(handshakes, limit, 20, raising=False)
+    async with listening(authority) as (listener, port):
+        brokers_port = listener.bind("BROKERS", "127.0.0.1", 0)
+        listener.start()
+        silent = [await asyncio.open_connection("localhost", brokers_port) for _ in range(25)]
+        first, second = [await asyncio.open_connection("localhost", port) for _ in range(2)]
+        async with asyncio.timeout(PATIENCE_S):
+            while len(listener.handshakes) < 22:
+                await asyncio.sleep(0)
+            await first[1].start_tls(client_context(authority), server_hostname="localhost")
+            first[1].write(struct.pack(">i", 1) + b"x")
+            assert await first[0].readexactly(5) == b"\0\0\0\1x"
+        for _, writer in (first, second, *silent):
+            writer.close()
+
+
+async def test_an_address_that_opens_many_handshakes_does_not_end_those_of_another(
+    authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(handshakes, "HANDSHAKES_MAX", 20)
+    async with listening(authority) as (listener, port), asyncio.timeout(PATIENCE_S):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=("127.0.0.2", 0))
+        while not listener.handshakes:
+            await asyncio.sleep(0)
+        silent = [(await asyncio.open_connection("127.0.0.1", port))[1] for _ in range(30)]
+        await writer.start_tls(client_context(authority), server_hostname="localhost")
+        writer.write(struct.pack(">i", 1) + b"x")
+        assert await reader.readexactly(5) == b"\0\0\0\1x"
+        for each in (writer, *silent):
+            each.close()
+
+
 async def test_a_broker_completes_its_handshake_while_clients_hold_all_connections(authority: Authority) -> None:
     async with listening(authority, max_connections=1) as (listener, port):
         context = client_context(authority)

@@ -16,7 +16,8 @@ from barnabas_broker.security.sasl.listener_mechanisms import (
 from barnabas_broker.security.sasl.scram_credential import SCRAM_HASHES
 from barnabas_broker.server.admission import ConnectionLimits, plain_address
 from barnabas_broker.server.listener import SocketSettings
-from barnabas_broker.server.sasl_listener import InThread, SaslListener
+from barnabas_broker.server.newcomers import BROKERS_MAX
+from barnabas_broker.server.sasl_listener import DEADLINE_S, InThread, Logins, SaslListener
 from barnabas_core.clock import Clock, Timers
 from barnabas_core.config.broker_config import BrokerConfig
 from barnabas_core.config.listener_security import ListenerSecurity
@@ -62,6 +63,7 @@ def sasl_listeners(
         if not security.protocol.has_sasl:
             continue
         mechanisms = listener_mechanisms(security, environment)
+        is_protected = endpoint.name == config.listeners.only_between_brokers
         yield SaslListener(
             name=endpoint.name,
             mechanisms=mechanisms,
@@ -71,6 +73,7 @@ def sasl_listeners(
             clock=clock,
             timers=timers,
             in_thread=in_thread,
+            logins=Logins(timers, clock, BROKERS_MAX if is_protected else None, DEADLINE_S),
         )
 
 

@@ -73,7 +73,7 @@ class Connection:
         self._scratch = scratch
         self._pool = pool
         self.request_bytes_max = request_bytes_max
-        self._on_closed = on_closed
+        self.when_closed = [on_closed]
         self._start = bytearray()
         """The received bytes that are not processed yet, at most KEPT_BYTES_MAX; more bytes are kept in `_partial`."""
         self._partial: bytearray | None = None
@@ -164,7 +164,8 @@ class Connection:
         self._release_partial()
         self._pool.forget(self)
         self._slow_clients.forget(self)
-        self._on_closed(self)
+        while self.when_closed:  # Whatever these functions hold is freed with the connection.
+            self.when_closed.pop()(self)
 
     def _readable(self) -> None:
         self.was_active = True

@@ -1,7 +1,8 @@
 """Run TLS handshakes on the event loop, and limit their number, their duration and the time they take per turn.
 
-Above HANDSHAKES_MAX the oldest handshake is ended, so that clients that never finish a handshake cannot keep others
-out. Each periodic check logs all failed handshakes in one line, however many there are.
+Clients that never finish a handshake cannot keep others out: listeners of brokers and of clients have a limit each, and
+`newcomers` says whose handshake is ended at the limit. Each periodic check logs all failed handshakes in one line,
+however many there are.
 """
 
 import asyncio
@@ -11,9 +12,9 @@ import ssl
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import islice, takewhile
 from typing import Final, NamedTuple
 
+from barnabas_broker.server.newcomers import BROKERS_MAX, Newcomers
 from barnabas_broker.server.tls_stream import TlsStream
 from barnabas_broker.server.tls_transport import TlsTransport
 from barnabas_core.fair_turns import LASTS_S
@@ -22,7 +23,7 @@ log = logging.getLogger(__name__)
 
 HANDSHAKE_S_MAX: Final = 10.0
 HANDSHAKES_MAX: Final = 1024
-"""The maximum number of unfinished handshakes; each takes about 20 KiB."""
+"""The maximum number of unfinished handshakes of clients; each takes about 20 KiB."""
 TOO_MANY: Final = "there were too many unfinished handshakes"
 NAMED_MAX: Final = 3
 """The maximum number of failures that one log line names."""
@@ -55,22 +56,23 @@ class Handshake:
     principal_of: Callable[[bytes | None], str]
     done: Callable[[TlsTransport, str], object]
     failed: Callable[[], object]
-    began_s: float
-    is_protected: bool
+    under_way: "Newcomers[Handshake]"
+    """The unfinished handshakes of the same kind of listener; this one is among them until it ends."""
 
 
 class Handshakes:
-    """All unfinished handshakes of one broker's listeners, the oldest first."""
+    """All unfinished handshakes of one broker's listeners."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._under_way: dict[Handshake, None] = {}
+        self._of_brokers: Newcomers[Handshake] = Newcomers(BROKERS_MAX)
+        self._of_clients: Newcomers[Handshake] = Newcomers(HANDSHAKES_MAX)
         self._ready: deque[Handshake] = deque()
         self._goes_on_soon = False
         self._failures: list[str] = []
 
     def __len__(self) -> int:
-        return len(self._under_way)
+        return len(self._of_brokers) + len(self._of_clients)
 
     def begin(
         self,
@@ -82,29 +84,30 @@ class Handshakes:
         *,
         is_protected: bool = False,
     ) -> None:
-        """Begin a handshake over a non-blocking socket; end the oldest handshake if there are HANDSHAKES_MAX.
+        """Begin a handshake over a non-blocking socket; end another of the same kind of listener if there are too many.
 
-        The handshakes of brokers are protected: one of them is ended only if all handshakes are protected.
+        The listener is protected if only brokers use it. `peer` is the client's `host:port`.
         """
-        if len(self._under_way) >= HANDSHAKES_MAX and not self.close_oldest(1):
-            self._end(next(iter(self._under_way)), TOO_MANY)
         tls = TlsStream(connected, server.context, server_side=True)
-        began_s = self._loop.time()
-        handshake = Handshake(tls, peer, server.principal_of, done, failed, began_s, is_protected)
-        self._under_way[handshake] = None
+        under_way = self._of_brokers if is_protected else self._of_clients
+        handshake = Handshake(tls, peer, server.principal_of, done, failed, under_way)
         self._loop.add_reader(tls.fileno(), self._is_ready, handshake)
+        one_too_many = under_way.add(handshake, peer.rpartition(":")[0], self._loop.time())
+        if one_too_many is not None:
+            self._end(one_too_many, TOO_MANY)
 
-    def close_oldest(self, count: int) -> int:
-        """End up to `count` of the oldest handshakes, except those of brokers; return how many were ended."""
-        oldest = list(islice((each for each in self._under_way if not each.is_protected), count))
-        for handshake in oldest:
+    def close_some(self, count: int) -> int:
+        """End up to `count` handshakes, except those of brokers; return how many were ended."""
+        closed = 0
+        while closed < count and (handshake := self._of_clients.next_to_go()) is not None:
             self._end(handshake, TOO_MANY)
-        return len(oldest)
+            closed += 1
+        return closed
 
     def check(self) -> None:
         """End handshakes that take too long, and log the failures since the last check."""
         since_s = self._loop.time() - HANDSHAKE_S_MAX
-        for handshake in list(takewhile(lambda each: each.began_s < since_s, self._under_way)):
+        for handshake in [*self._of_brokers.added_before(since_s), *self._of_clients.added_before(since_s)]:
             self._end(handshake, f"the handshake took longer than {HANDSHAKE_S_MAX:.0f} s")
         if self._failures:
             more = f"; and {len(self._failures) - NAMED_MAX} more" if len(self._failures) > NAMED_MAX else ""
@@ -113,8 +116,9 @@ class Handshakes:
 
     def close(self) -> None:
         """End all handshakes."""
-        for handshake in list(self._under_way):
-            self._end(handshake, "the broker stops")
+        for under_way in (self._of_brokers, self._of_clients):
+            while (handshake := under_way.next_to_go()) is not None:
+                self._end(handshake, "the broker stops")
 
     def _is_ready(self, handshake: Handshake) -> None:
         """Remove the callbacks of the socket, and queue the handshake for its next step."""
@@ -133,7 +137,7 @@ class Handshakes:
         until_s = self._loop.time() + LASTS_S
         while self._ready and self._loop.time() < until_s:
             handshake = self._ready.popleft()
-            if handshake in self._under_way:
+            if handshake in handshake.under_way:
                 self._step(handshake)
         if self._ready:
             self._go_on_soon()
@@ -153,7 +157,7 @@ class Handshakes:
             log.error("bug in the TLS handshake of %s", handshake.peer, exc_info=error)
             self._end(handshake, "an unexpected error in the broker")
         else:
-            del self._under_way[handshake]
+            handshake.under_way.discard(handshake)
             handshake.done(TlsTransport(self._loop, tls), principal)
 
     def _ignore(self, handshake: Handshake) -> None:
@@ -161,7 +165,7 @@ class Handshakes:
         self._loop.remove_writer(handshake.tls.fileno())
 
     def _end(self, handshake: Handshake, reason: str) -> None:
-        del self._under_way[handshake]
+        handshake.under_way.discard(handshake)
         self._ignore(handshake)
         handshake.tls.close()
         self._failures.append(f"{handshake.peer}: {reason}")

@@ -4,7 +4,6 @@ import asyncio
 import errno
 import logging
 import socket
-from collections import deque
 from collections.abc import Callable, Mapping
 from functools import partial
 from heapq import nlargest
@@ -103,7 +102,7 @@ class Listener:
         self.connections: dict[Connection, str] = {}
         """The address of each connection, in the order in which the connections were accepted."""
         self._timers: dict[str, asyncio.TimerHandle] = {}
-        self._turned_away: deque[socket.socket] = deque()
+        self._turned_away: dict[socket.socket, asyncio.TimerHandle] = {}
         self._bytes_sent_by_closed = 0
 
     @property
@@ -164,8 +163,8 @@ class Listener:
         for timer in self._timers.values():
             timer.cancel()
         self.handshakes.close()
-        for turned_away in self._turned_away:
-            turned_away.close()
+        for turned_away in list(self._turned_away):
+            self._close_turned_away(turned_away)
         for connection in list(self.connections):
             connection.close()
 
@@ -257,10 +256,13 @@ class Listener:
 
         If too many sockets wait to be closed, the oldest is closed now.
         """
-        self._turned_away.append(client_socket)
+        self._turned_away[client_socket] = self._loop.call_later(wait_s, self._close_turned_away, client_socket)
         if len(self._turned_away) > TURNED_AWAY_MAX:
-            self._turned_away.popleft().close()
-        self._loop.call_later(wait_s, client_socket.close)
+            self._close_turned_away(next(iter(self._turned_away)))
+
+    def _close_turned_away(self, client_socket: socket.socket) -> None:
+        self._turned_away.pop(client_socket).cancel()
+        client_socket.close()
 
     def _accept_failed(self, listening: socket.socket, error: OSError) -> None:
         """Accept again later if file descriptors or memory ran out; other errors mean that the client has gone."""
@@ -323,7 +325,7 @@ class Listener:
         """
         limits = self._limits()
         excess = min(self._admission.excess(limits), ACCEPTED_CONNECTIONS)
-        excess -= self.handshakes.close_oldest(excess)
+        excess -= self.handshakes.close_some(excess)
         if not excess:
             return
         clients = [each for each in self.connections if not self._admission.is_protected(each.client.listener_name)]

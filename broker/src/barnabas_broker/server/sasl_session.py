@@ -9,7 +9,7 @@ import logging
 import struct
 from collections.abc import Callable, Mapping
 from enum import Enum
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, NamedTuple
 
 from barnabas_broker.handlers.close_connection import CloseConnection
 from barnabas_broker.security.sasl.mechanism import (
@@ -20,6 +20,7 @@ from barnabas_broker.security.sasl.mechanism import (
     ServerToken,
     SlowCheck,
 )
+from barnabas_broker.server.answers import LateAnswer
 from barnabas_broker.server.connection import Connection, Dispatch
 from barnabas_broker.server.sasl_listener import NO_MECHANISM, SaslListener
 from barnabas_broker.wire.apis import API_SPECS, API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE
@@ -31,8 +32,11 @@ from barnabas_core.errors import ErrorCode
 
 log = logging.getLogger(__name__)
 
-FIRST_FRAMES_BYTES_MAX: Final = 64 * 1024
-"""The maximum bytes of a frame before authentication; sasl.server.max.receive.size may set a lower limit."""
+SASL_FRAME_BYTES_MAX: Final = 64 * 1024
+"""The maximum bytes of a frame until a client has authenticated, also if it does so again.
+
+sasl.server.max.receive.size may set a lower limit.
+"""
 REAUTHENTICATION_S_MIN: Final = 1.0
 """The shortest time in seconds from the start of one authentication on a connection to the next, as in Kafka."""
 REASON_CHARS_MAX: Final = 400
@@ -44,8 +48,13 @@ _API_KEY: Final = struct.Struct(">h")
 _SIZE: Final = struct.Struct(">i")
 
 
-SendAnswer = Callable[[list[Part]], None]
-"""A function that sends the response to a request; the response is a list of parts."""
+class _Deferred(NamedTuple):
+    """A response that is sent later: the function that sends its parts, and its place in the order of responses."""
+
+    respond: Callable[[list[Part]], None]
+    late: LateAnswer
+
+
 _Step = Callable[["SaslSession", Connection, memoryview, int, int], None]
 """The handler of a frame in a state."""
 
@@ -107,8 +116,11 @@ class SaslSession:
     def begin(self, connection: Connection) -> None:
         """Become the dispatcher of a new connection until the client has authenticated."""
         connection.dispatch = self
-        connection.request_bytes_max = min(self._listener.frame_bytes_max, FIRST_FRAMES_BYTES_MAX)
-        self._listener.timers.call_later(self._listener.deadline_s, lambda: self._check_in_time(connection))
+        self._limit_frames(connection)
+        self._listener.logins.began(connection)
+
+    def _limit_frames(self, connection: Connection) -> None:
+        connection.request_bytes_max = min(self._listener.frame_bytes_max, SASL_FRAME_BYTES_MAX)
 
     def __call__(self, connection: Connection, buffer: memoryview, start: int, end: int) -> None:
         """Handle one frame. Raise MalformedRequest or CloseConnection to close the connection."""
@@ -125,10 +137,6 @@ class SaslSession:
             log.exception(BUG, connection.peer)
             raise CloseConnection("the SASL authentication failed with an unexpected error") from error
 
-    def _check_in_time(self, connection: Connection) -> None:
-        if self._identity is None:
-            connection.close(f"the client has not authenticated within {self._listener.deadline_s:g} s")
-
     def _tell_versions(self, connection: Connection, buffer: memoryview, start: int, end: int) -> None:
         header = parse_request_header(buffer, start, end)
         self._dispatch(connection, buffer, start, end)
@@ -143,16 +151,17 @@ class SaslSession:
             answer = _handshake_answer(header, ErrorCode.UNSUPPORTED_SASL_MECHANISM, mechanisms)
             self._refuse(connection, [answer], "the client asked for a mechanism that is not enabled")
             return
-        self._begin_dialogue(mechanism, header)
-        connection.respond([_handshake_answer(header, ErrorCode.NONE, mechanisms)])
+        self._begin_dialogue(connection, mechanism, header)
 
-    def _begin_dialogue(self, mechanism: Mechanism, header: RequestHeader) -> None:
+    def _begin_dialogue(self, connection: Connection, mechanism: Mechanism, header: RequestHeader) -> None:
+        self._limit_frames(connection)
         self._dialogue, self._is_refused = mechanism.begin(), False
         if self._identity is not None:
             self._state = State.TOKENS_AGAIN
         else:
             self._state = State.TOKENS if header.api_version else State.BARE_TOKENS
         self._began_s = self._listener.clock.monotonic_s()
+        connection.respond([_handshake_answer(header, ErrorCode.NONE, self._listener.mechanisms)])
 
     def _take_bare_token(self, connection: Connection, buffer: memoryview, start: int, end: int) -> None:
         """Handle a token without a request header, which follows SaslHandshake v0; a refusal gets no response."""
@@ -178,18 +187,18 @@ class SaslSession:
             self._refuse(connection, self._refusal(header, failure), str(failure))
 
     def _check_slowly(self, connection: Connection, header: RequestHeader | None, check: SlowCheck) -> None:
-        respond = _deferred(connection)
+        deferred = _deferred(connection)
 
         def conclude(result: Callable[[], bytes]) -> None:
             try:
-                respond(self._answer(connection, header, check.conclude(result())))
+                deferred.respond(self._answer(connection, header, check.conclude(result())))
             except AuthenticationFailed as failure:
-                self._refuse(connection, self._refusal(header, failure), str(failure), respond)
+                self._refuse(connection, self._refusal(header, failure), str(failure), deferred)
             except Exception:  # A bug in SASL closes only this connection.
                 log.exception(BUG, connection.peer)
                 connection.close("the SASL authentication failed with an unexpected error")
 
-        self._listener.in_thread(check.compute, conclude, lambda: connection.is_closed)
+        deferred.late.give_up = self._listener.in_thread(connection.client.host, check.compute, conclude)
 
     def _answer(self, connection: Connection, header: RequestHeader | None, found: ServerToken) -> list[Part]:
         """Return the response to a token, and begin the session after the last token.
@@ -234,6 +243,7 @@ class SaslSession:
         credential = identity.credential or self._mechanism.name
         connection.client = connection.client.authenticated(identity.user, credential)
         connection.request_bytes_max = self._request_bytes_max
+        self._listener.logins.ended(connection)
         if self._ends_s is None:
             connection.dispatch = self._dispatch
         self._listener.counts.succeeded(is_again=is_again)
@@ -249,8 +259,7 @@ class SaslSession:
             answer = _handshake_answer(header, ErrorCode.UNSUPPORTED_SASL_MECHANISM, mechanisms)
             self._refuse(connection, [answer], "the client changed its mechanism when it authenticated again")
         else:
-            self._begin_dialogue(self._mechanism, header)
-            connection.respond([_handshake_answer(header, ErrorCode.NONE, mechanisms)])
+            self._begin_dialogue(connection, self._mechanism, header)
 
     def _serve(self, connection: Connection, buffer: memoryview, start: int, end: int) -> None:
         """Serve a request of a session with a limited lifetime; close the connection if the session has expired."""
@@ -259,17 +268,17 @@ class SaslSession:
             raise CloseConnection("the SASL session has expired without a re-authentication")
         self._dispatch(connection, buffer, start, end)
 
-    def _refuse(self, connection: Connection, answer: list[Part], why: str, respond: SendAnswer | None = None) -> None:
+    def _refuse(self, connection: Connection, answer: list[Part], why: str, deferred: _Deferred | None = None) -> None:
         """Count a refusal; after a delay that makes guessing passwords slow, send the response and close."""
         self._note_refusal(connection, why)
-        send = respond or _deferred(connection)
+        respond, late = deferred or _deferred(connection)
 
         def end() -> None:
             if answer:
-                send(answer)
+                respond(answer)
             connection.close()
 
-        self._listener.timers.call_later(self._listener.refusal_delay_s, end)
+        late.give_up = self._listener.timers.call_later(self._listener.refusal_delay_s, end).cancel
 
     def _note_refusal(self, connection: Connection, why: str) -> None:
         """Count and log a refusal, once for each attempt."""
@@ -295,11 +304,9 @@ class SaslSession:
     }
 
 
-def _deferred(connection: Connection) -> SendAnswer:
-    """Return a function that sends the response; until its call, no request is read from the connection."""
-    respond = connection.defer()
-    connection.deferred.clear()
-    return respond
+def _deferred(connection: Connection) -> _Deferred:
+    """Defer the response; until it is sent, no request is read from the connection."""
+    return _Deferred(connection.defer(), connection.deferred.pop())
 
 
 def _frame(buffer: memoryview, start: int, end: int) -> Frame:

@@ -1,0 +1,80 @@
+"""The clients that have not authenticated yet: the oldest first, and fair between addresses.
+
+At the limit the oldest client of the address with the most clients goes, so that an address that opens many connections
+shuts out only itself.
+"""
+
+import socket
+from collections.abc import Hashable, Iterator
+from itertools import takewhile
+from typing import Final, Generic, NamedTuple, TypeVar
+
+from barnabas_broker.server.admission import plain_address
+
+BROKERS_MAX: Final = 256
+"""The limit on a listener that only brokers use. A client that does not authenticate there is none of them."""
+_NETWORK_BYTES: Final = 8
+"""The size of the part of an IPv6 address that one host usually has for itself."""
+
+ClientT = TypeVar("ClientT", bound=Hashable)
+
+
+class Newcomer(NamedTuple):
+    """The origin of a client, and the time since which it is a newcomer."""
+
+    network: str
+    since_s: float
+
+
+class Newcomers(Generic[ClientT]):
+    """The clients that have not authenticated yet; `clients_max` is None if their number has no limit."""
+
+    def __init__(self, clients_max: int | None) -> None:
+        self._clients_max = clients_max
+        self._all: dict[ClientT, Newcomer] = {}
+        self._by_network: dict[str, dict[ClientT, None]] = {}
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def __contains__(self, client: ClientT) -> bool:
+        return client in self._all
+
+    def add(self, client: ClientT, address: str, now_s: float) -> ClientT | None:
+        """Add a client; return the client that must go because there are more than the limit, or None."""
+        network = network_of(address)
+        self._all[client] = Newcomer(network, now_s)
+        self._by_network.setdefault(network, {})[client] = None
+        is_over = self._clients_max is not None and len(self) > self._clients_max
+        return self.next_to_go() if is_over else None
+
+    def discard(self, client: ClientT) -> None:
+        """Remove a client that has authenticated or gone, if it is still here."""
+        newcomer = self._all.pop(client, None)
+        if newcomer is not None:
+            of_network = self._by_network[newcomer.network]
+            del of_network[client]
+            if not of_network:
+                del self._by_network[newcomer.network]
+
+    def next_to_go(self) -> ClientT | None:
+        """Return the oldest client of the address with the most clients; None if there are no clients."""
+        most = max(self._by_network.values(), key=len, default=())
+        return next(iter(most), None)
+
+    def added_before(self, time_s: float) -> Iterator[ClientT]:
+        """Yield the clients that were added before a time, the oldest first."""
+        return (client for client, _ in takewhile(lambda entry: entry[1].since_s <= time_s, self._all.items()))
+
+    @property
+    def oldest_since_s(self) -> float | None:
+        """The time at which the oldest client was added; None if there are no clients."""
+        return next((newcomer.since_s for newcomer in self._all.values()), None)
+
+
+def network_of(address: str) -> str:
+    """Return an IPv4 address as it is, and of an IPv6 address its first 64 bits, because a host may use all others."""
+    plain = plain_address(address)
+    if ":" not in plain:
+        return plain
+    return socket.inet_pton(socket.AF_INET6, plain.partition("%")[0])[:_NETWORK_BYTES].hex()
