@@ -93,7 +93,12 @@ def test_the_error_about_thousands_of_wrong_configs_is_short_and_soon_found(
     topic: NewTopic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     compared: list[str] = []
-    monkeypatch.setattr(topic_configs, "did_you_mean", lambda name, *_: str(compared.append(name) or ""))
+
+    def did_you_mean(name: str, *_: object) -> str:
+        compared.append(name)
+        return ""
+
+    monkeypatch.setattr(topic_configs, "did_you_mean", did_you_mean)
     with pytest.raises(ApiError) as refused:
         create(a_cluster(1), topic)
     assert len(str(refused.value)) < 2_000

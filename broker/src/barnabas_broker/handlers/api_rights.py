@@ -224,3 +224,11 @@ API_RIGHTS: Final[Mapping[int, ApiRights]] = {
     ),
 }
 """The rights that a client needs for each API, by API key."""
+
+CLUSTER_ACTIONS_SINCE: Final[Mapping[int, int]] = {
+    key: need.first_version
+    for key, row in API_RIGHTS.items()
+    for need in row.needs
+    if need.operation is _O.CLUSTER_ACTION
+}
+"""The versions, by API key, from which on brokers send a request to each other; clients have no right to it."""

@@ -4,7 +4,7 @@ from barnabas_broker.handlers.answer_in_turns import AnswerInTurns
 from barnabas_broker.handlers.channel import RequestContext
 from barnabas_broker.handlers.client_rights import rights_of
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
-from barnabas_broker.handlers.mutation_quota import MutationCharge
+from barnabas_broker.handlers.mutation_quota import MutationCharge, created_partitions
 from barnabas_broker.metadata.controller.decisions.create_topics import NewTopic
 from barnabas_broker.metadata.model import TopicDocument
 from barnabas_broker.security.acls.authorizer import Rights
@@ -21,7 +21,7 @@ async def handle(
 ) -> CreateTopicsResponse:
     """Create topics, or only check them with validate_only, and return an outcome for each."""
     wanted = [_new_topic(topic) for topic in request.topics]
-    costs = {each.name: _partitions(environment, each) for each in wanted}
+    costs = {each.name: created_partitions(environment, each) for each in wanted}
     charge = MutationCharge(environment, context, costs, is_free=request.validate_only)
     allowed = [each for each in wanted if each.name not in charge.refused]
     created = await environment.metadata_writer.create_topics(allowed, validate_only=request.validate_only)
@@ -40,12 +40,6 @@ def _new_topic(topic: CreateTopicsRequest.CreatableTopic) -> NewTopic:
         assignments=[(each.partition_index, each.broker_ids) for each in topic.assignments],
         configs={each.name: each.value for each in topic.configs},
     )
-
-
-def _partitions(environment: HandlerEnvironment, topic: NewTopic) -> int:
-    if topic.assignments:
-        return len(topic.assignments)
-    return topic.partitions if topic.partitions > 0 else environment.config.num_partitions
 
 
 def _result(

@@ -20,6 +20,8 @@ from barnabas_broker.handlers.encoded_topics import (
 from barnabas_broker.handlers.guard import with_refused
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.handlers.metadata_rights import NO_ID, narrow
+from barnabas_broker.handlers.mutation_quota import MutationCharge, created_partitions
+from barnabas_broker.metadata.controller.decisions.internal_topics import automatic_topic
 from barnabas_broker.metadata.model import TopicDocument
 from barnabas_broker.wire.messages import MetadataRequest, MetadataResponse
 from barnabas_core.acls import ResourceType
@@ -113,7 +115,14 @@ def _can_be_created(name: str) -> bool:
 async def _create_and_answer(
     environment: HandlerEnvironment, context: RequestContext, request: MetadataRequest, names: list[str]
 ) -> MetadataResponse:
-    errors = await environment.metadata_writer.create_automatically(names)
+    """Create topics within the client's quota; as in Kafka, others are unknown until the client asks again."""
+    topics = {name: automatic_topic(name, environment.config) for name in names}
+    costs = {name: created_partitions(environment, topic) for name, topic in topics.items()}
+    charge = MutationCharge(environment, context, costs, is_free=False)
+    errors = await environment.metadata_writer.create_automatically(
+        [name for name in topics if name not in charge.refused]
+    )
+    charge.give_back(errors)
     return await _encode_and_answer(environment, context, request, errors)
 
 

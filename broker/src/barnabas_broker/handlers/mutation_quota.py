@@ -1,17 +1,25 @@
 """The quota controller_mutation_rate: the partitions created and deleted per second (KIP-599)."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final, Generic, TypeVar
 
 from barnabas_broker.handlers.channel import RequestContext
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
+from barnabas_broker.metadata.controller.decisions.create_topics import NewTopic
 from barnabas_core.errors import ApiError, ErrorCode
 
-STRICT_SINCE: Final[Mapping[int, int]] = {19: 6, 20: 5, 37: 3}
+STRICT_SINCE: Final[Mapping[int, int]] = {3: 0, 19: 6, 20: 5, 37: 3}
 """The first versions of CreateTopics, DeleteTopics and CreatePartitions that return an error if the client exceeds the
-quota. Clients with earlier versions are only throttled."""
+quota. Clients with earlier versions are only throttled. Metadata never creates a topic that exceeds the quota."""
 
 NameT = TypeVar("NameT")
+
+
+def created_partitions(environment: HandlerEnvironment, topic: NewTopic) -> int:
+    """Return the number of partitions that the creation of a topic makes."""
+    if topic.assignments:
+        return len(topic.assignments)
+    return topic.partitions if topic.partitions > 0 else environment.config.num_partitions
 
 
 class MutationCharge(Generic[NameT]):
@@ -45,13 +53,17 @@ class MutationCharge(Generic[NameT]):
             else:
                 self._limited.count(cost)
 
+    def give_back(self, failed: Iterable[NameT]) -> None:
+        """Give back the charge for topics that were not created or deleted."""
+        for name in failed:
+            if self._limited is not None and name not in self.refused:
+                self._limited.count(-self._costs[name])
+
     def throttle_ms(self, outcomes: Mapping[NameT, object]) -> int:
         """Give back the charge for topics that failed, and return the throttle time in ms for the response."""
         if self._limited is None:
             return 0
-        for name, outcome in outcomes.items():
-            if isinstance(outcome, ApiError) and name not in self.refused:
-                self._limited.count(-self._costs[name])
+        self.give_back(name for name, outcome in outcomes.items() if isinstance(outcome, ApiError))
         wait_ms = self._limited.wait_ms()
         self._limited.throttled(wait_ms)
         return wait_ms

@@ -7,13 +7,15 @@ quotas pays nothing. The time that a handler takes counts towards the quota requ
 after the response is sent, so it affects only the throttle times of later requests.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from time import perf_counter
 from typing import Any, Final, cast
 
+from barnabas_broker.handlers.api_rights import CLUSTER_ACTIONS_SINCE
 from barnabas_broker.handlers.batch_trust import ConnectionTrust
 from barnabas_broker.handlers.channel import Channel, Client, GiveUp, RawHandler
 from barnabas_broker.handlers.client_quotas import FULL_WINDOW_S, ClientLimits, Limited
+from barnabas_broker.handlers.client_rights import rights_of
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.server.connection import Connection
 from barnabas_broker.wire.apis import FETCH, PRODUCE
@@ -23,13 +25,9 @@ from barnabas_broker.wire.fetch_response import tell_throttle_time as tell_consu
 from barnabas_broker.wire.framing import RequestHeader
 from barnabas_broker.wire.parts import FileSlice, Part
 from barnabas_broker.wire.produce import tell_throttle_time as tell_producer
+from barnabas_core.acls import AclOperation, ResourceType
 
 PERCENT: Final = 100
-BETWEEN_BROKERS_SINCE: Final[Mapping[int, int]] = {24: 4, 27: 0}
-"""The versions, by API key, from which on only brokers send AddPartitionsToTxn and WriteTxnMarkers.
-
-Requests between brokers are not throttled.
-"""
 
 
 def throttled(api_key: int, handler: RawHandler) -> RawHandler:
@@ -57,7 +55,9 @@ def throttled(api_key: int, handler: RawHandler) -> RawHandler:
             return _produce(answer, limits, connection, version, end - body_start)
         request = parse_fetch(buffer, body_start, end, version)
         if request.replica_id >= 0:
-            return answer(channel)
+            if _is_broker(environment, channel.client):
+                return answer(channel)
+            return _fetch(answer, limits._replace(consumed_bytes=None), connection, version, correlation_id)
         if limits.consumed_bytes is not None:
             lower_bytes(buffer, body_start, version, int(limits.consumed_bytes.limit * FULL_WINDOW_S))
         return _fetch(answer, limits, connection, version, correlation_id)
@@ -86,9 +86,21 @@ def count_time(environment: HandlerEnvironment, connection: Connection, header: 
 
 
 def _limits_of(environment: HandlerEnvironment, connection: Connection, header: RequestHeader) -> ClientLimits | None:
-    since = BETWEEN_BROKERS_SINCE.get(header.api_key)
+    since = CLUSTER_ACTIONS_SINCE.get(header.api_key)
     is_between_brokers = since is not None and header.api_version >= since
-    return None if is_between_brokers else connection.client.limits(environment.quotas)
+    if is_between_brokers and _is_broker(environment, connection.client):
+        return None
+    return connection.client.limits(environment.quotas)
+
+
+def _is_broker(environment: HandlerEnvironment, client: Client) -> bool:
+    """True if the client may act as a broker, so that its requests to this end are not throttled, as in Kafka.
+
+    Without an authorizer every client has every right; then those on the listener between brokers may act as one.
+    """
+    if environment.authorizer is None:
+        return client.listener_name == environment.config.listeners.inter_broker
+    return rights_of(environment, client).may_see(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER)
 
 
 def _count_time(limits: ClientLimits, took_s: float) -> None:
