@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final, Generic, TypeVar
 
 from barnabas_broker.handlers.channel import RequestContext
+from barnabas_broker.handlers.client_quotas import Limited
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.metadata.controller.decisions.create_topics import NewTopic
 from barnabas_core.errors import ApiError, ErrorCode
@@ -20,6 +21,15 @@ def created_partitions(environment: HandlerEnvironment, topic: NewTopic) -> int:
     if topic.assignments:
         return len(topic.assignments)
     return topic.partitions if topic.partitions > 0 else environment.config.num_partitions
+
+
+def _exceeded(limited: Limited) -> ApiError | None:
+    """Return the error for a topic that exceeds the quota; None if the client is within its quota."""
+    wait_ms = limited.wait_ms()
+    if not wait_ms:
+        return None
+    message = f"the client has used up its quota controller_mutation_rate={limited.limit}; try again in {wait_ms} ms"
+    return ApiError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, message)
 
 
 class MutationCharge(Generic[NameT]):
@@ -42,16 +52,14 @@ class MutationCharge(Generic[NameT]):
         if self._limited is None:
             return
         is_strict = context.api_version >= STRICT_SINCE[context.api_key]
+        error: ApiError | None = None
         for name, cost in costs.items():
-            wait_ms = self._limited.wait_ms()
-            if is_strict and wait_ms:
-                message = (
-                    f"the client has used up its quota controller_mutation_rate={self._limited.limit}; try again in "
-                    f"{wait_ms} ms"
-                )
-                self.refused[name] = ApiError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, message)
-            else:
+            if is_strict and error is None:
+                error = _exceeded(self._limited)
+            if error is None:
                 self._limited.count(cost)
+            else:  # All further topics have the same error: a request may have a quarter of a million.
+                self.refused[name] = error
 
     def give_back(self, failed: Iterable[NameT]) -> None:
         """Give back the charge for topics that were not created or deleted."""
