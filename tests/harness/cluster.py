@@ -15,6 +15,7 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from kafka.protocol.admin.cluster import DescribeClusterRequest
 from kafka.protocol.metadata import MetadataRequest
 
 from harness.ask import ask
@@ -25,6 +26,7 @@ from harness.stock_client import StockClient
 
 REPLICAS_OF_OFFSETS_MAX = 3
 METADATA_VERSION = 12
+DESCRIBE_CLUSTER_VERSION = 0
 
 
 class PartitionView(NamedTuple):
@@ -112,8 +114,8 @@ class RunningCluster:
     def alive(self, as_told_by: int) -> set[int]:
         """Return the brokers that this one counts as alive; none if it does not answer."""
         with suppress(OSError):
-            answer = self.ask(as_told_by, MetadataRequest(topics=[]), METADATA_VERSION)
-            return {broker.node_id for broker in answer.brokers}
+            answer = self.ask(as_told_by, DescribeClusterRequest(), DESCRIBE_CLUSTER_VERSION)
+            return {broker.broker_id for broker in answer.brokers}
         return set()
 
     def wait_until_joined(self, seconds_max: float = PATIENCE_S) -> None:

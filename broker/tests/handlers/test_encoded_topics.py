@@ -45,7 +45,7 @@ class World:
             image=self.image,
             encoded_topics=self.told,
             controller_id=1,
-            nodes=lambda listener_name: [],
+            nodes=lambda listener_name, with_departed: [],
             config=SimpleNamespace(auto_create_topics_enable=False),
             answers=LargeResponses(SlowClock(), LoopTimers()),
             metadata_answers=LargeResponses(SlowClock(), LoopTimers()),

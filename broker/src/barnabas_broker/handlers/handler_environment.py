@@ -12,6 +12,7 @@ from barnabas_broker.coordinators.transactions.gate import TransactionGate
 from barnabas_broker.handlers.batch_trust import BatchTrust
 from barnabas_broker.handlers.broker_loggers import BrokerLoggers
 from barnabas_broker.handlers.client_quotas import ClientQuotas
+from barnabas_broker.handlers.departed_brokers import NOBODY, DepartedBrokers
 from barnabas_broker.handlers.encoded_topics import EncodedTopics
 from barnabas_broker.handlers.large_responses import LargeResponses
 from barnabas_broker.metadata.controller.metadata_writer import MetadataWriter
@@ -91,8 +92,10 @@ class HandlerEnvironment:
     check_certificates: Callable[[BrokerConfig], Awaitable[None]] | None = None
     """A check that raises InvalidConfig if a listener cannot use the certificates of the config."""
     quotas: ClientQuotas = field(init=False)
+    departed: DepartedBrokers = field(init=False)
 
     def __post_init__(self) -> None:
+        self.departed = DepartedBrokers(self.image, self.clock, self.config.broker_session_timeout_ms)
         self.quotas = ClientQuotas(self.image, self.clock, self.config.listeners.only_between_brokers)
 
     @property
@@ -101,21 +104,25 @@ class HandlerEnvironment:
         controller_id = self.image.controller_id
         return controller_id if controller_id in self.image.live else self.broker_id
 
-    def nodes(self, listener_name: str, *, with_fenced: bool = False) -> Iterable[tuple[BrokerRegistration, Endpoint]]:
+    def nodes(
+        self, listener_name: str, *, with_fenced: bool = False, with_departed: bool = False
+    ) -> Iterable[tuple[BrokerRegistration, Endpoint]]:
         """Yield the `visible_brokers` that have the listener, each with its advertised address."""
-        for registration in visible_brokers(self.image.brokers.values(), with_fenced=with_fenced):
+        departed = self.departed.ids() if with_departed else NOBODY
+        for registration in visible_brokers(self.image.brokers.values(), departed, with_fenced=with_fenced):
             for endpoint in registration.listeners:
                 if endpoint.name == listener_name:
                     yield registration, endpoint
 
 
 def visible_brokers(
-    registrations: Collection[BrokerRegistration], *, with_fenced: bool = False
+    registrations: Collection[BrokerRegistration], departed: Collection[int] = NOBODY, *, with_fenced: bool = False
 ) -> Collection[BrokerRegistration]:
-    """Return the live brokers, or all brokers if none is alive or `with_fenced` is True.
+    """Return the live brokers and those in `departed`; all brokers if none is alive or `with_fenced` is True.
 
     After a restore of the metadata store no broker is alive until it has registered again. A client that gets no
     brokers forgets those that it knows, and never connects again (librdkafka 2.16).
     """
-    alive = [each for each in registrations if not each.fenced]
-    return registrations if with_fenced or not alive else alive
+    if with_fenced or all(each.fenced for each in registrations):
+        return registrations
+    return [each for each in registrations if not each.fenced or each.broker_id in departed]

@@ -2,7 +2,8 @@
 
 In v0 an empty list of topics means all topics; from v1 on null means all, and an empty list none. v10 adds topic ids,
 and v12 requests by topic id. A requested topic that does not exist is created if auto.create.topics.enable and the
-request allow it. Encoded topics are cached (`encoded_topics`).
+request allow it. Encoded topics are cached (`encoded_topics`). Brokers that died a moment ago are still listed
+(`departed_brokers`).
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -162,7 +163,7 @@ def _answer(
             MetadataResponse.MetadataResponseBroker(
                 node_id=node.broker_id, host=address.host, port=address.port, rack=node.rack
             )
-            for node, address in environment.nodes(context.client.listener_name)
+            for node, address in environment.nodes(context.client.listener_name, with_departed=True)
         ],
         cluster_id=image.cluster_id,
         controller_id=environment.controller_id,
