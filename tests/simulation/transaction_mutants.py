@@ -131,9 +131,9 @@ def takes_batches_of_fenced_producers_after_a_failover() -> Iterator[None]:
     """A new leader uses only its own log, not the coordinator's epoch of the producer."""
     verify = transactional_append._verify
 
-    async def mistaken(appender: Any, partition: Partition, header: Any, *, adds: bool) -> None:
+    async def mistaken(appender: Any, partition: Partition, answer: Any) -> None:
         try:
-            await verify(appender, partition, header, adds=adds)
+            await verify(appender, partition, answer)
         except ApiError as error:
             if error.code is not ErrorCode.INVALID_PRODUCER_EPOCH or partition.leader_epoch == 0:
                 raise
@@ -147,12 +147,12 @@ def takes_markers_of_earlier_epochs() -> Iterator[None]:
     """A late marker ends the next transaction. Each marker is sent once more after a while, so that late ones exist."""
     answered = MarkerSender.answered
 
-    def again(self: MarkerSender, items: Any, answer: Any) -> None:
-        answered(self, items, answer)
-        for item in items:
-            leader = self._leader(next(iter(item.partitions)))
-            if leader is not None and leader > 0:
-                self._timers.call_later(PAUSE_S, partial(self.queues.put, leader, item))
+    def again(self: MarkerSender, broker_id: int, place: Any, items: Any, codes: Any) -> None:
+        answered(self, broker_id, place, items, codes)
+        for each in items:
+            self._timers.call_later(
+                PAUSE_S, partial(self.send, each.marker, each.transaction_version, [place], each.is_wanted, str)
+            )
 
     with patch.object(marker_append, "check_marker", lambda *_: None), patch.object(MarkerSender, "answered", again):
         yield

@@ -50,10 +50,13 @@ class Broker:
         image: Any = SimpleNamespace(
             topics={name: document(name) for name in ("flights", CONSUMER_OFFSETS, TRANSACTION_STATE)},
             features=self.features,
+            subscribe=lambda _: None,
         )
         self.producers = ProducerStates(ProducerCount())
         log = SimpleNamespace(log=SimpleNamespace(producers=self.producers))
-        links: Any = SimpleNamespace(spawn=asyncio.ensure_future, links=None)
+        links: Any = SimpleNamespace(
+            spawn=asyncio.ensure_future, links=None, clock=self.world.timers.clock, timeout=asyncio.timeout
+        )
         gate = TransactionGate(1, links, image, self.world.coordinator, asyncio.sleep)
         self.environment: Any = SimpleNamespace(
             authorizer=None,
@@ -227,6 +230,53 @@ def test_a_transactional_offset_commit_of_another_epoch_gets_a_code_that_every_v
 ) -> None:
     by = broker.begun()
     assert broker.commit(by._replace(epoch=by.epoch + 1), version)[0] == ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+@versions(ADD, since=4)
+@pytest.mark.parametrize("verify_only", [False, True])
+def test_a_partition_that_the_coordinator_does_not_know_is_not_added(
+    broker: Broker, version: int, verify_only: bool
+) -> None:
+    by = broker.begun()
+    transaction = producer.AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction
+    request = producer.AddPartitionsToTxnRequest(
+        transactions=[
+            transaction(
+                transactional_id="pay",
+                producer_id=by.producer_id,
+                producer_epoch=by.epoch,
+                verify_only=verify_only,
+                topics=[transaction.AddPartitionsToTxnTopic(name="flights", partitions=[0, 1])],
+            )
+        ]
+    )
+    (result,) = broker.ask(request, version).results_by_transaction
+    (topic,) = result.topic_results
+    codes = [each.partition_error_code for each in topic.results_by_partition]
+    assert codes == [ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    assert broker.world.coordinator.describe("pay").partitions == {FLIGHTS}
+
+
+@versions(ADD_OFFSETS)
+def test_the_offsets_of_a_group_are_added_again_later_if_the_coordinator_does_not_know_their_partition(
+    broker: Broker, version: int
+) -> None:
+    by = broker.begun()
+    broker.world.unknown = {OFFSETS}
+    request = producer.AddOffsetsToTxnRequest(
+        transactional_id="pay", producer_id=by.producer_id, producer_epoch=by.epoch, group_id="readers"
+    )
+    assert broker.ask(request, version).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    broker.world.unknown = set()
+    assert broker.ask(request, version).error_code == ErrorCode.NONE
+
+
+def test_txn_offset_commit_is_sent_again_if_the_coordinator_does_not_know_the_offsets_topic(broker: Broker) -> None:
+    by = broker.begun()
+    document = broker.environment.image.topics.pop(CONSUMER_OFFSETS)
+    assert broker.commit(by, 5)[0] == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    broker.environment.image.topics[CONSUMER_OFFSETS] = document
+    assert broker.commit(by, 5)[0] == ErrorCode.NONE
 
 
 def test_a_transactional_offset_commit_with_an_empty_group_id_is_refused(broker: Broker) -> None:

@@ -5,17 +5,16 @@ from collections.abc import Callable, Coroutine
 from inspect import isawaitable
 from types import SimpleNamespace
 from typing import Any
-from uuid import UUID
 
 import pytest
+from placed_topics import PlacedTopics
 from transaction_world import FLIGHTS, TransactionWorld
 
-from barnabas_broker.coordinators.transactions.broker_queues import LinkEnvironment
 from barnabas_broker.coordinators.transactions.gate import TransactionGate
+from barnabas_broker.coordinators.transactions.peer_requests import LinkEnvironment
 from barnabas_broker.handlers.channel import Client, RequestContext
 from barnabas_broker.handlers.large_responses import LargeResponses
 from barnabas_broker.handlers.table import message_handler
-from barnabas_broker.metadata.model import PartitionState, TopicDocument
 from barnabas_broker.wire.codec import decode_request, encode_response
 from barnabas_broker.wire.framing import parse_request_header
 from barnabas_broker.wire.transaction_markers import ProducerEpoch
@@ -34,11 +33,15 @@ class Brokers:
         self.requests = 0
         self.is_dead = False
         self._tasks: list[asyncio.Future[None]] = []
-        states = (PartitionState((1,), leader, 0, (1,)),)
-        image: Any = SimpleNamespace(topics={TRANSACTION_STATE: TopicDocument(TRANSACTION_STATE, UUID(int=1), states)})
-        links = LinkEnvironment(self, self._spawn, asyncio.timeout, "test")
+        self.topics = PlacedTopics()
+        self.topics.lead(TRANSACTION_STATE, leader, topic_id=1)
+        self.topics.lead(FLIGHTS.topic, 1, topic_id=2)
+        self.topics.lead(WEATHER.topic, 1, 1, 1, 1, topic_id=3)
+        self.hangs: set[int] = set()
+        image = self.topics.image
+        links = LinkEnvironment(self, self._spawn, asyncio.timeout, self.world.timers.clock, "test")
         self.gates = {
-            number: TransactionGate(number, links, image, self.world.coordinator, self._sleep) for number in (1, 2)
+            number: TransactionGate(number, links, image, self.world.coordinator, self._sleep) for number in (1, 2, 3)
         }
         self.open_transactions = self.gates[2].open_transactions
 
@@ -50,7 +53,9 @@ class Brokers:
         await asyncio.sleep(0)
 
     def open(self, broker_id: int, on_closed: Callable[[str], None]) -> Any:
-        return SimpleNamespace(send=lambda frame, answer: self._send(frame, answer, on_closed), close=lambda: None)
+        hang = SimpleNamespace(send=lambda frame, answer: None, close=lambda: None)
+        link = SimpleNamespace(send=lambda frame, answer: self._send(frame, answer, on_closed), close=lambda: None)
+        return hang if broker_id in self.hangs else link
 
     def _send(self, frame: bytes, answer: Callable[[memoryview], None], on_closed: Callable[[str], None]) -> None:
         if self.is_dead:
@@ -77,7 +82,7 @@ class Brokers:
         answer(memoryview(encode_response(response, header.api_version, 0))[4:])
 
     async def ask(self, at: int, by: ProducerEpoch, *partitions: TopicPartition, adds: bool = True) -> list[ErrorCode]:
-        asked = [asyncio.ensure_future(self.gates[at].ask("pay", by, each, adds=adds)) for each in partitions]
+        asked = [self.gates[at].ask("pay", by, each, adds=adds) for each in partitions]
         while not all(each.done() for each in asked):
             await asyncio.sleep(0)
             self.world.timers.pass_time()
@@ -114,6 +119,43 @@ async def test_the_gate_returns_an_error_if_the_coordinator_is_unavailable() -> 
     brokers.is_dead = True
     assert await brokers.ask(2, ProducerEpoch(7, 0), FLIGHTS) == [ErrorCode.NETWORK_EXCEPTION]
     assert await Brokers(leader=-1).ask(1, ProducerEpoch(7, 0), FLIGHTS) == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+
+
+async def test_a_question_to_a_coordinator_that_hangs_goes_to_the_next_coordinator_at_once() -> None:
+    brokers = Brokers(leader=2)
+    brokers.hangs = {2}
+    producer = brokers.world.init().producer
+    asked = [asyncio.ensure_future(brokers.ask(3, producer, each)) for each in (FLIGHTS, WEATHER)]
+    for _ in range(10):
+        await asyncio.sleep(0)
+    brokers.topics.lead(TRANSACTION_STATE, 1, topic_id=1)
+    assert await asyncio.gather(*asked) == [[ErrorCode.NONE], [ErrorCode.NONE]]
+
+
+@pytest.mark.parametrize("leader", [1, -1])
+async def test_a_question_to_a_coordinator_that_hangs_is_answered_if_this_broker_or_nobody_coordinates(
+    leader: int,
+) -> None:
+    brokers = Brokers(leader=2)
+    brokers.hangs = {2}
+    producer = brokers.world.init().producer
+    asked = asyncio.ensure_future(brokers.ask(1, producer, FLIGHTS))
+    for _ in range(10):
+        await asyncio.sleep(0)
+    brokers.topics.lead(TRANSACTION_STATE, leader, topic_id=1)
+    assert await asked == [ErrorCode.NONE if leader == 1 else ErrorCode.COORDINATOR_NOT_AVAILABLE]
+
+
+@pytest.mark.parametrize("at", [1, 2])
+@pytest.mark.parametrize("adds", [True, False])
+async def test_a_partition_that_the_coordinator_does_not_know_is_refused_and_others_are_not(
+    at: int, adds: bool
+) -> None:
+    brokers = Brokers()
+    producer = brokers.world.begun()
+    codes = await brokers.ask(at, producer, FLIGHTS, TopicPartition("flights", 1), adds=adds)
+    assert codes == [ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    assert brokers.world.coordinator.describe("pay").partitions == {FLIGHTS}
 
 
 async def test_open_transactions_are_found_until_their_markers_are_written() -> None:

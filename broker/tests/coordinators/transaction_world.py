@@ -40,6 +40,8 @@ class TransactionWorld:
         self.timers = ManualTimers()
         self.log = MemoryLog(1, self.timers)
         self.version = version
+        self.unknown: set[TopicPartition] = set()
+        """The partitions that the image of the coordinator lacks."""
         self.sending: list[Sending] = []
         self.next_id = 100
         self.leader_epoch = 0
@@ -56,12 +58,16 @@ class TransactionWorld:
             lambda: self.version,
             lambda take: take(self.new_id()),
             TransactionCounts(),
+            self._knows,
         )
         turns = Turns(timers, clock)
         of_runtime = RuntimeEnvironment(TRANSACTION_STATE, self.log, clock, timers, turns, lambda: True, 5_000)
         coordinator = TransactionCoordinator(environment, of_runtime, 1)
         coordinator.start()
         return coordinator
+
+    def _knows(self, partition: TopicPartition) -> bool:
+        return partition not in self.unknown
 
     def _elect(self) -> None:
         self.coordinator.runtime.elect(0, self.leader_epoch)

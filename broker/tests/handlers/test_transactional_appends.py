@@ -1,13 +1,14 @@
 """The first batch of a transaction waits for verification by the coordinator; a marker in between invalidates it."""
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from one_replica import FLIGHTS, NOW_MS
 from producing_broker import Client, Producing, true_batch
 
-from barnabas_broker.storage.inspection import inspector
+from barnabas_broker.storage.inspection.kept_batches import KeptBatches
 from barnabas_broker.wire.record_batch import TRANSACTIONAL_BIT
 from barnabas_broker.wire.transaction_markers import Marker, ProducerEpoch
 from barnabas_core.errors import ErrorCode
@@ -17,27 +18,33 @@ ASKED = ("payments", ProducerEpoch(7, 0), FLIGHTS, True)
 
 
 class Gate:
-    """A gate that returns the error that a test sets, and notes its calls."""
+    """A gate that returns the error that a test sets, or none if it is None, and notes its calls."""
 
     def __init__(self) -> None:
-        self.word = ErrorCode.NONE
+        self.word: ErrorCode | None = ErrorCode.NONE
+        self.kept = KeptBatches(1_000, "for coordinators")
         self.takes_in = True
         self.asked: list[tuple[str, ProducerEpoch, TopicPartition, bool]] = []
         self.meanwhile: Callable[[], object] = lambda: None
+        self.loop = asyncio.new_event_loop()
 
-    async def ask(
+    def ask(
         self, transactional_id: str, by: ProducerEpoch, partition: TopicPartition, *, adds: bool
-    ) -> ErrorCode:
+    ) -> asyncio.Future[ErrorCode]:
         self.asked.append((transactional_id, by, partition, adds))
         self.meanwhile()
-        return self.word
+        answer: asyncio.Future[ErrorCode] = asyncio.Future(loop=self.loop)
+        if self.word is not None:
+            answer.set_result(self.word)
+        return answer
 
 
 @pytest.fixture
-def broker(tmp_path: Path) -> Producing:
+def broker(tmp_path: Path) -> Iterator[Producing]:
     broker = Producing(tmp_path)
     broker.handler_environment.gate = Gate()
-    return broker
+    yield broker
+    broker.handler_environment.gate.loop.close()
 
 
 @pytest.fixture
@@ -94,6 +101,7 @@ def test_no_later_request_is_read_while_a_batch_is_verified(broker: Producing, c
         (ErrorCode.CONCURRENT_TRANSACTIONS, 12, ErrorCode.CONCURRENT_TRANSACTIONS),
         (ErrorCode.PRODUCER_FENCED, 12, ErrorCode.INVALID_PRODUCER_EPOCH),
         (ErrorCode.NOT_COORDINATOR, 12, ErrorCode.NOT_ENOUGH_REPLICAS),
+        (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 12, ErrorCode.NOT_ENOUGH_REPLICAS),
         (ErrorCode.NETWORK_EXCEPTION, 9, ErrorCode.NOT_ENOUGH_REPLICAS),
     ],
 )
@@ -142,10 +150,8 @@ def test_an_unknown_producer_must_begin_with_sequence_0(broker: Producing, clien
     assert client.send(batch(3)).error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
-def test_a_batch_is_refused_immediately_if_no_memory_is_left(
-    broker: Producing, client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(inspector, "KEPT_BYTES_MAX", 100)
+def test_a_batch_is_refused_immediately_if_no_memory_is_left(broker: Producing, client: Client) -> None:
+    broker.handler_environment.gate.kept = KeptBatches(100, "for coordinators")
     other = Client(broker, "other")
     other.transactional_id = "payments"
     other.begin(bytes(batch()))
@@ -154,6 +160,25 @@ def test_a_batch_is_refused_immediately_if_no_memory_is_left(
     assert client.results()[0].error_code == ErrorCode.REQUEST_TIMED_OUT
     broker.run_what_was_spawned()
     assert other.results()[0].error_code == ErrorCode.NONE
+
+
+@pytest.mark.parametrize("ending", ["timeout", "close"])
+def test_a_batch_that_waits_for_a_coordinator_that_hangs_holds_its_memory_until_its_request_ends(
+    broker: Producing, client: Client, ending: str
+) -> None:
+    gate, inspector = broker.handler_environment.gate, broker.handler_environment.inspector
+    gate.word = None
+    client.begin(bytes(batch()))
+    assert (gate.kept.bytes_kept, inspector.kept.bytes_kept) == (len(batch()), 0)
+    if ending == "timeout":
+        broker.timers.pass_time(1.5)
+        assert client.results()[0].error_code == ErrorCode.REQUEST_TIMED_OUT
+    else:
+        assert client.give_up is not None
+        client.give_up()
+    broker.run_what_was_spawned()
+    assert gate.kept.bytes_kept == 0
+    assert broker.partition.log.log_end_offset == 0
 
 
 def test_a_transactional_batch_without_a_transactional_id_is_refused(client: Client) -> None:

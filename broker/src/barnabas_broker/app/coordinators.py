@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import Any, Final, NamedTuple
 
 from barnabas_broker.coordinators.groups.coordinator import GroupCoordinator
@@ -11,12 +11,13 @@ from barnabas_broker.coordinators.producer_ids import ProducerIds
 from barnabas_broker.coordinators.runtime.runtime import Runtime
 from barnabas_broker.coordinators.runtime.shard import RuntimeEnvironment
 from barnabas_broker.coordinators.runtime.turns import Turns
-from barnabas_broker.coordinators.transactions.broker_queues import LinkEnvironment
 from barnabas_broker.coordinators.transactions.coordinator import TransactionCoordinator
 from barnabas_broker.coordinators.transactions.gate import TransactionGate
 from barnabas_broker.coordinators.transactions.marker_sender import MarkerSender
+from barnabas_broker.coordinators.transactions.peer_requests import LinkEnvironment
 from barnabas_broker.coordinators.transactions.shard import TransactionEnvironment
 from barnabas_broker.coordinators.transactions.transaction import TransactionCounts
+from barnabas_broker.coordinators.transactions.whereabouts import state_of
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.metadata.controller.decisions.internal_topics import NOT_COMPACTED, is_compacted
 from barnabas_broker.metadata.features import transaction_version
@@ -52,6 +53,8 @@ class CoordinatorWorld(NamedTuple):
     new_id: Callable[[], str]
     spawn: Callable[[Coroutine[object, object, None]], object]
     """A function that runs a coroutine as a task and logs its exceptions."""
+    catch_up: Callable[[], Awaitable[None]]
+    """A function that waits until the image is as new as the metadata store was at the call."""
 
 
 def make_groups(world: CoordinatorWorld) -> GroupCoordinator:
@@ -89,10 +92,10 @@ def make_transactions(world: CoordinatorWorld) -> TransactionParts:
     config, image, clock, timers = world.config, world.image, world.clock, world.timers
     read_bytes = config.transaction_state_log_load_buffer_size
     of_links = LinkEnvironment(
-        world.links, world.spawn, asyncio.timeout, f"broker-{config.broker_id}-txn-marker-sender"
+        world.links, world.spawn, asyncio.timeout, clock, f"broker-{config.broker_id}-txn-marker-sender"
     )
     counts = TransactionCounts()
-    markers = MarkerSender(of_links, image, timers, counts)
+    markers = MarkerSender(of_links, image, timers, counts, world.catch_up)
     environment = TransactionEnvironment(
         config,
         clock,
@@ -101,6 +104,7 @@ def make_transactions(world: CoordinatorWorld) -> TransactionParts:
         lambda: transaction_version(image.features),
         lambda take: world.spawn(_ask_new_id(world.producer_ids, take)),
         counts,
+        knows=lambda partition: state_of(image, partition) is not None,
     )
     of_runtime = RuntimeEnvironment(
         TRANSACTION_STATE,

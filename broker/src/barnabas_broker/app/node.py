@@ -197,6 +197,7 @@ class Node:
             self.pause_detection.is_awake,
             self._environment.new_id,
             self.supervisor.attempt,
+            partial(image_feed.catch_up, self.image, self._store, asyncio.sleep),
         )
 
     def _wire_replicas(

@@ -9,6 +9,8 @@ from barnabas_broker.handlers.transaction_answers import outcome
 from barnabas_broker.handlers.txn_offset_commit import offsets_partition
 from barnabas_broker.wire.messages import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from barnabas_broker.wire.transaction_markers import ProducerEpoch
+from barnabas_core.errors import ErrorCode
+from barnabas_core.topic_name import CONSUMER_OFFSETS
 
 FENCED_SINCE: Final = 2
 
@@ -16,7 +18,9 @@ FENCED_SINCE: Final = 2
 async def handle(
     environment: HandlerEnvironment, context: RequestContext, request: AddOffsetsToTxnRequest
 ) -> AddOffsetsToTxnResponse:
-    """Add the group's partition of `__consumer_offsets` to the transaction."""
+    """Add the group's partition of `__consumer_offsets` to the transaction; create the topic if necessary."""
+    if CONSUMER_OFFSETS not in environment.image.topics:
+        await environment.metadata_writer.create_automatically([CONSUMER_OFFSETS])
     partition = offsets_partition(environment, request.group_id)
     decision = await outcome(
         lambda answer: environment.transactions.add_partitions(
@@ -28,4 +32,5 @@ async def handle(
         ),
         knows_fenced=context.api_version >= FENCED_SINCE,
     )
-    return AddOffsetsToTxnResponse(error_code=decision.error)
+    is_unknown = decision.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return AddOffsetsToTxnResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE if is_unknown else decision.error)

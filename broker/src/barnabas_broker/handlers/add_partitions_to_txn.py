@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from barnabas_broker.coordinators.transactions.gate import Codes
+from barnabas_broker.coordinators.transactions.whereabouts import state_of
 from barnabas_broker.handlers.channel import RequestContext
 from barnabas_broker.handlers.client_rights import rights_of
 from barnabas_broker.handlers.deferred_answer import awaited
@@ -77,9 +78,8 @@ def _refusal(environment: HandlerEnvironment, rights: Rights, partition: TopicPa
     may_write = rights.may(AclOperation.WRITE, ResourceType.TOPIC, partition.topic)
     if is_internal(partition.topic) or not may_write:
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    document = environment.image.topics.get(partition.topic)
-    is_there = document is not None and 0 <= partition.partition < len(document.partitions)
-    return ErrorCode.NONE if is_there else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    is_known = state_of(environment.image, partition) is not None
+    return ErrorCode.NONE if is_known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def _partitions(topics: Iterable[Any]) -> list[TopicPartition]:

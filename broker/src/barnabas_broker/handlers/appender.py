@@ -210,7 +210,7 @@ class Appender(msgspec.Struct):
                 inspected = inspector.inspect_now(bytes(batch), config)
             if inspected is not None:
                 return self._append_inspected(partition, batch, header, inspected, place)
-        copy = inspector.keep(batch)
+        copy = inspector.kept.keep(batch)
         late = self.answer_later()
         late.hold(place, partition)
         self.environment.attempt(self._append_later(partition, copy, late, place))
@@ -245,7 +245,7 @@ class Appender(msgspec.Struct):
         except ApiError as error:
             result = self.refused(place, error)
         finally:
-            self.environment.inspector.release(batch)
+            self.environment.inspector.kept.release(batch)
         if result is not None:
             late.complete(place, result)
 

@@ -6,7 +6,7 @@ The argument `place` of the methods is the index of a batch in the request.
 from collections.abc import Callable
 from typing import Final
 
-from barnabas_broker.handlers.channel import Channel
+from barnabas_broker.handlers.channel import Channel, GiveUp
 from barnabas_broker.handlers.close_connection import CloseConnection
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.replication.partition import Partition
@@ -75,21 +75,22 @@ class PendingProduce:
         self._results: ProduceResults = []
         self._partitions: dict[int, Partition] = {}
         """The partition of each batch without a result, by the index of the batch in the request."""
-        self._unappended: set[int] = set()
-        """The indexes of the batches that may still be appended."""
+        self._unappended: dict[int, GiveUp] = {}
+        """The functions to call if a batch will not be appended, by the indexes of the batches that still may be."""
         self._timer: Cancellable | None = environment.timers.call_later(request.timeout_ms / 1000, self._expire)
 
     def begin(self, results: ProduceResults) -> None:
         """Store the results known so far; a batch without a result waits to be appended, or for its replication."""
         self._results = results
 
-    def hold(self, place: int, partition: Partition) -> None:
+    def hold(self, place: int, partition: Partition, give_up: GiveUp = lambda: None) -> None:
         """Note that the batch at index `place` in the request is not appended yet.
 
-        The connection reads no further request until the batch is appended or refused.
+        The connection reads no further request until the batch is appended or refused. `give_up` is called if the
+        request times out, or its connection closes, before that.
         """
         self._partitions[place] = partition
-        self._unappended.add(place)
+        self._unappended[place] = give_up
         self._read_on = self._read_on or self._channel.defer()
 
     def may_append(self, place: int) -> bool:
@@ -122,14 +123,19 @@ class PendingProduce:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self._unappended.clear()
+        self._give_up_unappended()
+
+    def _give_up_unappended(self) -> None:
+        unappended, self._unappended = self._unappended, {}
+        for give_up in unappended.values():
+            give_up()
 
     def _settle(self, place: int) -> None:
         """Mark the batch with the index `place` as appended or refused.
 
         If no batch of the request waits to be appended any more, the connection reads further requests.
         """
-        self._unappended.discard(place)
+        self._unappended.pop(place, None)
         self._read_on_unless_held()
 
     def _read_on_unless_held(self) -> None:
@@ -161,7 +167,7 @@ class PendingProduce:
 
     def _finish(self) -> None:
         self._timer = None
-        self._unappended.clear()
+        self._give_up_unappended()
         results: list[ProduceResult] = self._results  # type: ignore[assignment]  # none is None any more
         parts: list[Part] = []
         try:

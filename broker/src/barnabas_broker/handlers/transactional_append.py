@@ -5,8 +5,10 @@ in the transaction. From Produce v12 on the coordinator also adds the partition,
 2 (KIP-890).
 """
 
+import asyncio
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Final, Protocol
 
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
@@ -29,6 +31,7 @@ _TRY_AGAIN: Final[Mapping[ErrorCode, ErrorCode]] = dict.fromkeys(
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
         ErrorCode.COORDINATOR_NOT_AVAILABLE,
         ErrorCode.NOT_COORDINATOR,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,  # The coordinator's image is behind.
     ),
     ErrorCode.NOT_ENOUGH_REPLICAS,
 )
@@ -83,12 +86,20 @@ def append_in_transaction(
     if adds and header.base_sequence and header.producer_id not in producers.producers:
         message = f"the first sequence of producer {header.producer_id} is {header.base_sequence}, but must be 0"
         raise ApiError(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, message)
-    copy = appender.environment.inspector.keep(batch)
-    verification = producers.verifications.begin(header.producer_id, header.producer_epoch, has_own_epoch=adds)
+    gate, by = appender.environment.gate, ProducerEpoch(header.producer_id, header.producer_epoch)
+    copy = gate.kept.keep(batch)
+    verification = producers.verifications.begin(*by, has_own_epoch=adds)
+    answer = gate.ask(appender.request.transactional_id, by, partition.topic_partition, adds=adds)
     late = appender.answer_later()
-    late.hold(place, partition)
-    appender.environment.attempt(_append_verified(appender, partition, copy, late, place, verification))
+    late.hold(place, partition, partial(_give_up, answer))
+    appender.environment.attempt(_append_verified(appender, partition, copy, late, place, verification, answer))
     return None
+
+
+def _give_up(answer: asyncio.Future[ErrorCode]) -> None:
+    """End the wait for the coordinator, so that the copy of the batch is released."""
+    if not answer.done():
+        answer.set_result(ErrorCode.REQUEST_TIMED_OUT)
 
 
 async def _append_verified(
@@ -98,11 +109,12 @@ async def _append_verified(
     late: PendingProduce,
     place: int,
     verification: Verification,
+    answer: asyncio.Future[ErrorCode],
 ) -> None:
     header, producers = parse_header(batch, 0), partition.log.producers
     result: ProduceResult | None = None
     try:
-        await _verify(appender, partition, header, adds=verification.has_own_epoch)
+        await _verify(appender, partition, answer)
         if late.may_append(place):
             with appender.using_again(partition, place) as current:
                 _check_not_ended(current.log.producers, header, verification)
@@ -110,22 +122,20 @@ async def _append_verified(
     except ApiError as error:
         result = appender.refused(place, error)
     finally:
-        appender.environment.inspector.release(batch)
+        appender.environment.gate.kept.release(batch)
         producers.verifications.drop(header.producer_id, verification)
     if result is not None:
         late.complete(place, result)
 
 
-async def _verify(appender: BatchAppender, partition: Partition, header: BatchHeader, *, adds: bool) -> None:
+async def _verify(appender: BatchAppender, partition: Partition, answer: asyncio.Future[ErrorCode]) -> None:
     """Raise ApiError unless the coordinator confirms that the batch's partition is in the transaction."""
-    transactional_id = appender.request.transactional_id or ""
-    by = ProducerEpoch(header.producer_id, header.producer_epoch)
-    code = await appender.environment.gate.ask(transactional_id, by, partition.topic_partition, adds=adds)
+    code = await answer
     if code is not ErrorCode.NONE:
         error = _produce_error(code, appender.version)
         raise ApiError(
             error,
-            f"the coordinator of transactional id {transactional_id} did not confirm that "
+            f"the coordinator of transactional id {appender.request.transactional_id} did not confirm that "
             f"{partition.topic_partition} is in the transaction: {code.name}",
         )
 

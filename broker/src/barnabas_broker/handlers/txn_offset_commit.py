@@ -22,6 +22,8 @@ from barnabas_core.topic_partition import TopicPartition
 ABORTABLE_SINCE: Final = 4
 ADDS_SINCE: Final = 5
 LOADING_SINCE: Final = 2
+_UNAVAILABLE: Final = (ErrorCode.NETWORK_EXCEPTION, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+"""The errors of the transaction coordinator in whose place a client gets COORDINATOR_NOT_AVAILABLE, and tries again."""
 
 TopicResponse = TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic
 PartitionResponse = TopicResponse.TxnOffsetCommitResponsePartition
@@ -132,9 +134,7 @@ def _known_error(code: ErrorCode, version: int) -> ErrorCode:
         return ErrorCode.INVALID_TXN_STATE
     if code is ErrorCode.PRODUCER_FENCED:
         return ErrorCode.INVALID_PRODUCER_EPOCH
-    if code is ErrorCode.NETWORK_EXCEPTION or (
-        code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and version < LOADING_SINCE
-    ):
+    if code in _UNAVAILABLE or (code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and version < LOADING_SINCE):
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     if code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
         return ErrorCode.NOT_COORDINATOR

@@ -64,8 +64,9 @@ class RequestLink:
         return answer
 
     def close(self) -> None:
-        """Close the connection."""
+        """Close the connection; a request that waits for its response raises ConnectionError."""
         self._link.close()
+        self._closed("the connection was closed")
 
     def _closed(self, reason: str) -> None:
         self._reason = reason

@@ -27,6 +27,7 @@ class TransactionCoordinator:
         self, environment: TransactionEnvironment, of_runtime: RuntimeEnvironment, partition_count: int
     ) -> None:
         self._config = environment.config
+        self._knows = environment.knows
         self.counts = environment.counts
         self.runtime = Runtime(
             of_runtime, partition_count, partial(TransactionShard, environment), TransactionShard.serve
@@ -66,12 +67,15 @@ class TransactionCoordinator:
         client_version: int,
         answer: OnDecision,
     ) -> None:
-        """Add partitions to a transaction.
+        """Add partitions to a transaction; none is added if this broker does not know all of them.
 
-        The request is AddPartitionsToTxn, AddOffsetsToTxn, or a Produce of a client with transaction.version 2.
+        The request is AddPartitionsToTxn, AddOffsetsToTxn, or a Produce of a client with transaction.version 2. A
+        broker that does not know a partition could not send its marker, and would take the partition for a deleted one.
         """
 
         def decide(shard: TransactionShard, found: Transaction | None, is_writing: bool) -> Decision:
+            if not all(map(self._knows, partitions)):
+                return Decision(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             return decisions.add_partitions(found, is_writing, by, partitions, client_version, shard.now_ms())
 
         self._run(transactional_id, decide, answer)

@@ -5,19 +5,25 @@ for a producer is in flight, further partitions of the same producer wait, and t
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Sequence
-from functools import partial
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from barnabas_broker.coordinators.transactions.broker_queues import BrokerQueues, LinkEnvironment
 from barnabas_broker.coordinators.transactions.coordinator import TransactionCoordinator
 from barnabas_broker.coordinators.transactions.decisions import Decision
+from barnabas_broker.coordinators.transactions.leader_queues import LeaderQueues
 from barnabas_broker.coordinators.transactions.open_transactions import OpenTransactions
+from barnabas_broker.coordinators.transactions.peer_requests import Exchange, LinkEnvironment
+from barnabas_broker.coordinators.transactions.whereabouts import state_of
 from barnabas_broker.metadata.features import transaction_version
+from barnabas_broker.metadata.image.image_change import ImageChange
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
+from barnabas_broker.metadata.model import NO_LEADER
+from barnabas_broker.storage.inspection.kept_batches import KeptBatches
 from barnabas_broker.wire.messages import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
 from barnabas_broker.wire.transaction_markers import ProducerEpoch
 from barnabas_core.errors import ApiError, ErrorCode
+from barnabas_core.fair_turns import FairTurn
 from barnabas_core.java_hash import coordinator_partition
 from barnabas_core.topic_name import TRANSACTION_STATE
 from barnabas_core.topic_partition import TopicPartition
@@ -25,6 +31,9 @@ from barnabas_core.topic_partition import TopicPartition
 _ATTEMPTS: Final = 5
 _PAUSE_S: Final = 0.02
 """The pause in seconds before the coordinator is asked again, while the producer's previous transaction is ending."""
+
+KEPT_BYTES_MAX: Final = 64 * 1024 * 1024
+"""The largest total size of the batches that wait for coordinators. A single batch may be larger."""
 
 IMPLICIT_VERSION: Final = 2
 """The first transaction.version in which a Produce adds its partitions to the transaction."""
@@ -38,22 +47,32 @@ class _Question(NamedTuple):
     adds: bool
 
 
-class _Asked(NamedTuple):
-    """The partitions to verify or add at another broker, with the future that receives their error codes."""
+@dataclass(slots=True, eq=False)
+class _Asked:
+    """The partitions to verify or add at the coordinator, with the future that receives their error codes."""
 
     question: _Question
     partitions: Collection[TopicPartition]
     answer: asyncio.Future[Codes]
 
+    def settle(self, codes: Codes) -> None:
+        """Pass on the error codes, unless nobody waits for them any more."""
+        if not self.answer.done():
+            self.answer.set_result(codes)
+
+    def refuse(self, code: ErrorCode) -> None:
+        """Pass on one error code for all partitions."""
+        self.settle(dict.fromkeys(self.partitions, code))
+
 
 class TransactionGate:
     """The check, before a transactional append, whether the partition is in the open transaction of the producer.
 
-    The partition's leader asks the coordinator of the transactional id, which is on this or another broker.
+    The partition's leader asks the coordinator of the transactional id, which is on this or another broker. If another
+    broker becomes the coordinator meanwhile, the gate asks that broker.
     """
 
-    response = "AddPartitionsToTxnResponse"
-    version = 5
+    exchange = Exchange("AddPartitionsToTxnResponse", 5)
 
     def __init__(
         self,
@@ -68,27 +87,31 @@ class TransactionGate:
         self._coordinator = coordinator
         self._sleep = sleep
         self._spawn = environment.spawn
+        self._clock = environment.clock
         self._waiting: dict[_Question, list[tuple[TopicPartition, asyncio.Future[ErrorCode]]]] = {}
-        self._queues: BrokerQueues[_Asked] = BrokerQueues(environment, self)
+        self._queues: LeaderQueues[_Asked] = LeaderQueues(environment, self)
+        """The questions to other brokers, by the partition of `__transaction_state` that the coordinator leads."""
         self.open_transactions = OpenTransactions(environment, image)
+        self.kept = KeptBatches(KEPT_BYTES_MAX, "for transaction coordinators")
+        """The batches that wait for an answer of the gate."""
+        image.subscribe(self._image_changed)
 
     def close(self) -> None:
         """Close the connections to other brokers."""
         self._queues.close()
-        self.open_transactions.queues.close()
 
     @property
     def takes_in(self) -> bool:
         """True if the cluster's transaction.version lets a Produce add its partitions to the transaction."""
         return transaction_version(self._image.features) >= IMPLICIT_VERSION
 
-    async def ask(
+    def ask(
         self, transactional_id: str, by: ProducerEpoch, partition: TopicPartition, *, adds: bool
-    ) -> ErrorCode:
-        """Return NONE if the partition is in the producer's open transaction, else an error code.
+    ) -> asyncio.Future[ErrorCode]:
+        """Return a future of NONE if the partition is in the producer's open transaction, else of an error code.
 
         If `adds` is True, the coordinator adds the partition to the transaction first. CONCURRENT_TRANSACTIONS is
-        returned only after several attempts.
+        returned only after several attempts. A caller that no longer waits may set the result itself.
         """
         question = _Question(transactional_id, by, adds)
         answer: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
@@ -98,7 +121,7 @@ class TransactionGate:
             self._spawn(self._ask_all(question))
         else:
             waiting.append((partition, answer))
-        return await answer
+        return answer
 
     async def _ask_all(self, question: _Question) -> None:
         try:
@@ -122,20 +145,41 @@ class TransactionGate:
         return codes
 
     async def _ask_once(self, question: _Question, partitions: Collection[TopicPartition]) -> Codes:
+        answer: asyncio.Future[Codes] = asyncio.get_running_loop().create_future()
+        self._route(_Asked(question, partitions, answer))
+        return await answer
+
+    def _route(self, asked: _Asked) -> None:
         document = self._image.topics.get(TRANSACTION_STATE)
         if document is None:
-            return dict.fromkeys(partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        number = coordinator_partition(question.transactional_id, len(document.partitions))
-        leader = document.partitions[number].leader
-        answer: asyncio.Future[Codes] = asyncio.get_running_loop().create_future()
-        if leader < 0:
-            answer.set_result(dict.fromkeys(partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE))
-        elif leader == self._broker_id:
-            transactional_id, by, adds = question
-            self.decide(transactional_id, by, adds=adds, partitions=partitions, answer=partial(_settle, answer))
+            asked.refuse(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            return
+        number = coordinator_partition(asked.question.transactional_id, len(document.partitions))
+        state = document.partitions[number]
+        if state.leader == NO_LEADER:
+            asked.refuse(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        elif state.leader == self._broker_id:
+            transactional_id, by, adds = asked.question
+            self.decide(transactional_id, by, adds=adds, partitions=asked.partitions, answer=asked.settle)
         else:
-            self._queues.put(leader, _Asked(question, partitions, answer))
-        return await answer
+            partition = TopicPartition(TRANSACTION_STATE, number)
+            self._queues.put(partition, (asked,))
+            self._queues.place(partition, state)
+
+    def _image_changed(self, change: ImageChange) -> None:
+        """Ask the brokers that coordinate the waiting questions now."""
+        if not any(each.name == TRANSACTION_STATE for each in (*change.created, *change.changed, *change.deleted)):
+            return
+        for partition in self._queues.partitions(TRANSACTION_STATE):
+            state = state_of(self._image, partition)
+            if state is None or state.leader in (NO_LEADER, self._broker_id):
+                self._spawn(self._route_again(self._queues.withdraw(partition)))
+            else:
+                self._queues.place(partition, state)
+
+    async def _route_again(self, questions: Collection[_Asked]) -> None:
+        async for asked in FairTurn(self._clock).over(questions):
+            self._route(asked)
 
     def decide(
         self,
@@ -146,35 +190,52 @@ class TransactionGate:
         partitions: Collection[TopicPartition],
         answer: Callable[[Codes], object],
     ) -> None:
-        """Verify or add partitions, at the request of any broker, as the coordinator of the transactional id."""
+        """Verify or add partitions, at the request of any broker, as the coordinator of the transactional id.
+
+        A partition that the image lacks is neither verified nor added: the image may be behind, and its producer tries
+        again. Otherwise no marker could be sent to the partition.
+        """
+        known = [each for each in partitions if state_of(self._image, each) is not None]
+        unknown = dict.fromkeys(partitions, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        if not known:
+            answer(unknown)
+            return
 
         def decided(decision: Decision) -> None:
-            answer(dict.fromkeys(partitions, decision.error))
+            answer(unknown | dict.fromkeys(known, decision.error))
 
         if adds:
-            self._coordinator.add_partitions(transactional_id, by, partitions, IMPLICIT_VERSION, decided)
+            self._coordinator.add_partitions(transactional_id, by, known, IMPLICIT_VERSION, decided)
             return
         try:
-            answer(self._coordinator.verify(transactional_id, by, partitions))
+            answer(unknown | self._coordinator.verify(transactional_id, by, known))
         except ApiError as error:
             decided(Decision(error.code))
 
-    def request(self, items: Sequence[_Asked]) -> AddPartitionsToTxnRequest:
+    def weight(self, item: _Asked) -> int:
+        """Return the number of partitions in the question."""
+        return len(item.partitions)
+
+    def request(self, portions: Mapping[TopicPartition, Sequence[_Asked]]) -> AddPartitionsToTxnRequest:
         """Return one AddPartitionsToTxn request for the partitions of all given transactions."""
-        return AddPartitionsToTxnRequest(transactions=[_transaction(*item.question, item.partitions) for item in items])
+        asked = [each for portion in portions.values() for each in portion]
+        return AddPartitionsToTxnRequest(transactions=[_transaction(*each.question, each.partitions) for each in asked])
 
-    def answered(self, items: Sequence[_Asked], answer: AddPartitionsToTxnResponse | None) -> None:
-        """Give each waiting future its error codes; the response lists the transactions in the order of the request."""
+    def codes(self, sent: Sequence[_Asked], answer: AddPartitionsToTxnResponse | None) -> dict[_Asked, Codes]:
+        """Return the error codes for each question; the response lists them in the order of the request."""
         results = [] if answer is None else [_codes(each) for each in answer.results_by_transaction]
-        if len(results) != len(items):
-            results = [{} for _ in items]
-        for item, codes in zip(items, results, strict=True):
-            _settle(item.answer, codes)
+        return dict(zip(sent, results, strict=True)) if len(results) == len(sent) else {}
 
-
-def _settle(answer: asyncio.Future[Codes], codes: Codes) -> None:
-    if not answer.done():
-        answer.set_result(codes)
+    def answered(
+        self,
+        broker_id: int,  # noqa: ARG002  # Any broker that answered was the coordinator.
+        partition: TopicPartition,  # noqa: ARG002
+        items: Sequence[_Asked],
+        codes: Mapping[_Asked, Codes],
+    ) -> None:
+        """Give each waiting future its error codes."""
+        for asked in items:
+            asked.settle(codes.get(asked, {}))
 
 
 def _transaction(transactional_id: str, by: ProducerEpoch, adds: bool, partitions: Collection[TopicPartition]) -> Any:

@@ -1,27 +1,43 @@
 """The sender of transaction markers, which sends markers to the partition leaders until each partition has its marker.
 
-All markers for one broker share its next request. The sender retries until a leader has written the marker, the
-partition has been deleted, or the leader has refused the marker with a final error, which is logged.
+The markers of a partition wait in its lane (`leader_queues`), which is
+
+- *placed* while the image names a leader: the next request to this broker has them.
+- *parked* while there is no leader, and for a while after the leader did not write a marker. A parked lane waits for
+  another state of its partition in the image, or for the end of its pause. After a failure the lane sends one marker
+  only, until its leader writes one again.
+- *withdrawn* while the image lacks the partition: the image first catches up with the metadata store. If the partition
+  was deleted then, its markers count as written; otherwise the lane is parked.
+
+A marker leaves the lanes when a leader has written it, or has refused it with a final error, which is logged, when its
+partition was deleted, or when this broker does not coordinate the transaction any more.
 """
 
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
-from barnabas_broker.coordinators.transactions.broker_queues import BrokerQueues, LinkEnvironment
+from barnabas_broker.coordinators.transactions.leader_queues import AT_ONCE_MAX, Lane, LeaderQueues
+from barnabas_broker.coordinators.transactions.peer_requests import Exchange, LinkEnvironment
 from barnabas_broker.coordinators.transactions.transaction import TransactionCounts
+from barnabas_broker.coordinators.transactions.whereabouts import Deleted, state_of
+from barnabas_broker.metadata.image.image_change import ImageChange
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
+from barnabas_broker.metadata.model import NO_LEADER
 from barnabas_broker.wire.messages import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 from barnabas_broker.wire.transaction_markers import Marker
 from barnabas_core.clock import Timers
 from barnabas_core.errors import ErrorCode
+from barnabas_core.fair_turns import FairTurn
 from barnabas_core.topic_partition import TopicPartition
 
 _logger = logging.getLogger(__name__)
 
-_RETRY_S: Final = 0.1
+_PAUSE_S: Final = 0.1
+"""The pause in seconds after a leader did not write a marker; it doubles with each further failure."""
+_PAUSE_S_MAX: Final = 2.0
 
 _WRITTEN: Final = frozenset({ErrorCode.NONE, ErrorCode.UNSUPPORTED_VERSION, ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT})
 REFUSED: Final = (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED)
@@ -29,6 +45,8 @@ REFUSED: Final = (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDI
 
 WantedMarker = WriteTxnMarkersRequest.WritableTxnMarker
 WantedTopic = WantedMarker.WritableTxnMarkerTopic
+Codes = Mapping[tuple[int, TopicPartition], ErrorCode]
+"""The error codes of a response, by producer id and partition."""
 
 
 @dataclass(slots=True, eq=False)
@@ -37,32 +55,45 @@ class Ending:
 
     marker: Marker
     transaction_version: int
-    missing: set[TopicPartition]
-    """The partitions of the transaction that have no marker yet."""
+    missing: int
+    """The number of the partitions of the transaction that have no marker yet."""
     is_wanted: Callable[[], bool]
     done: Callable[[], object]
 
-
-class _Item(NamedTuple):
-    """A marker for those partitions of a transaction that one broker leads."""
-
-    ending: Ending
-    partitions: Collection[TopicPartition]
+    def has_one_more(self) -> None:
+        """Count a partition that needs no marker any more; call `done` after the last one."""
+        self.missing -= 1
+        if not self.missing and self.is_wanted():
+            self.done()
 
 
 class MarkerSender:
-    """The sender of markers to the partition leaders in the metadata image."""
+    """The sender of markers to the partition leaders in the metadata image.
 
-    response = "WriteTxnMarkersResponse"
-    version = 2
+    `catch_up` waits until the image is as new as the metadata store was at the call.
+    """
+
+    exchange = Exchange("WriteTxnMarkersResponse", 2)
 
     def __init__(
-        self, environment: LinkEnvironment, image: MetadataImage, timers: Timers, counts: TransactionCounts
+        self,
+        environment: LinkEnvironment,
+        image: MetadataImage,
+        timers: Timers,
+        counts: TransactionCounts,
+        catch_up: Callable[[], Awaitable[None]],
     ) -> None:
         self._image = image
         self._timers = timers
         self._counts = counts
-        self.queues: BrokerQueues[_Item] = BrokerQueues(environment, self)
+        self._catch_up = catch_up
+        self._spawn = environment.spawn
+        self._clock = environment.clock
+        self._absent: dict[TopicPartition, None] = {}
+        """The partitions that the image lacks, until their lanes are withdrawn."""
+        self._is_checking = False
+        self.queues: LeaderQueues[Ending] = LeaderQueues(environment, self)
+        image.subscribe(self._image_changed)
 
     def send(
         self,
@@ -76,67 +107,133 @@ class MarkerSender:
 
         `done` is called when no partition needs the marker any more.
         """
-        self._route(Ending(marker, transaction_version, set(partitions), is_wanted, done), partitions)
-
-    def _route(self, ending: Ending, partitions: Collection[TopicPartition]) -> None:
-        if not ending.is_wanted():
+        if not partitions:
+            done()
             return
-        leaders: dict[int, list[TopicPartition]] = {}
-        for partition in partitions:
-            leader = self._leader(partition)
-            if leader is None:
-                ending.missing.discard(partition)
-            else:
-                leaders.setdefault(leader, []).append(partition)
-        self._retry(ending, leaders.pop(-1, ()))
-        for leader, led in leaders.items():
-            self.queues.put(leader, _Item(ending, led))
-        if not ending.missing:
-            ending.done()
+        ending = Ending(marker, transaction_version, len(partitions), is_wanted, done)
+        for each in partitions:
+            is_new = self.queues.lane(each) is None
+            lane = self.queues.put(each, (ending,))
+            if is_new:
+                self._place(each)
+            elif not lane.items[0].is_wanted():  # Otherwise a parked lane would keep these markers.
+                lane.items.popleft()
 
-    def _leader(self, partition: TopicPartition) -> int | None:
-        """Return the id of the partition's leader, -1 if there is no leader, None if the partition was deleted."""
-        document = self._image.topics.get(partition.topic)
-        if document is None or partition.partition >= len(document.partitions):
-            return None
-        return document.partitions[partition.partition].leader
+    def _place(self, partition: TopicPartition) -> None:
+        """Place the lane of a partition at its leader; park it without a leader."""
+        state = state_of(self._image, partition)
+        self.queues.place(partition, state)
+        if state is None:
+            self._absent[partition] = None
+            if not self._is_checking:
+                self._is_checking = True
+                self._spawn(self._check_absent())
 
-    def _retry(self, ending: Ending, partitions: Collection[TopicPartition]) -> None:
-        if partitions:
-            self._timers.call_later(_RETRY_S, partial(self._route, ending, partitions))
+    def _image_changed(self, change: ImageChange) -> None:
+        """Place the lanes again whose partitions have another state, or may be deleted now."""
+        names = {document.name for document in (*change.created, *change.changed, *change.deleted)}
+        names.update(self._image.tombstones[each].name for each in change.buried if each in self._image.tombstones)
+        for name in names:
+            for partition in self.queues.partitions(name):
+                lane, state = self.queues.lane(partition), state_of(self._image, partition)
+                if lane is not None and (state is None or lane.state != state):
+                    lane.failures, lane.at_once = 0, AT_ONCE_MAX
+                    self._place(partition)
 
-    def request(self, items: Sequence[_Item]) -> WriteTxnMarkersRequest:
+    async def _check_absent(self) -> None:
+        """End the wait for partitions that were deleted, once the image is as new as their markers."""
+        try:
+            while self._absent:
+                absent, self._absent = self._absent, {}
+                withdrawn = [
+                    (each, self.queues.withdraw(each)) for each in absent if state_of(self._image, each) is None
+                ]
+                await self._catch_up()
+                deleted, turn = Deleted(self._image), FairTurn(self._clock)
+                for partition, endings in withdrawn:
+                    if deleted.has(partition):
+                        async for ending in turn.over(endings):
+                            ending.has_one_more()
+                    elif endings:
+                        self._put_back(partition, endings)
+        finally:
+            self._is_checking = False
+
+    def _put_back(self, partition: TopicPartition, endings: Iterable[Ending]) -> None:
+        self.queues.put(partition, endings)
+        state = state_of(self._image, partition)
+        self.queues.place(partition, state)
+        if state is None:
+            _logger.warning(
+                "transactions cannot end before the metadata has the partition %s; if its topic was lost, run "
+                "`barnabas restore-metadata`; if the topic was deleted, create a topic with this name and partition",
+                partition,
+            )
+
+    def weight(self, item: Ending) -> int:  # noqa: ARG002  # Each item is the marker of one partition.
+        """Return 1: a lane has an item for each partition of a transaction."""
+        return 1
+
+    def request(self, portions: Mapping[TopicPartition, Sequence[Ending]]) -> WriteTxnMarkersRequest | None:
         """Return one request with the markers for a broker, except those for which `is_wanted` returns False."""
-        return WriteTxnMarkersRequest(markers=[_wanted(*item) for item in items if item.ending.is_wanted()])
+        partitions: dict[Ending, dict[str, list[int]]] = {}
+        for (topic, number), endings in portions.items():
+            for ending in endings:
+                if ending.is_wanted():
+                    partitions.setdefault(ending, {}).setdefault(topic, []).append(number)
+        if not partitions:
+            return None
+        return WriteTxnMarkersRequest(markers=[_wanted(ending, topics) for ending, topics in partitions.items()])
 
-    def answered(self, items: Sequence[_Item], answer: WriteTxnMarkersResponse | None) -> None:
-        """Record which partitions need no marker any more, and schedule another attempt for the remaining partitions.
+    def codes(self, sent: Sequence[Ending], answer: WriteTxnMarkersResponse | None) -> Codes:  # noqa: ARG002
+        """Return the error codes of a response."""
+        if answer is None:
+            return {}
+        return {
+            (marker.producer_id, TopicPartition(topic.name, each.partition_index)): ErrorCode(each.error_code)
+            for marker in answer.markers
+            for topic in marker.topics
+            for each in topic.partitions
+        }
 
-        When no partition of a transaction needs a marker any more, the `done` of the transaction is called.
-        """
-        codes = {} if answer is None else _codes(answer)
-        for ending, partitions in items:
-            missing = [each for each in partitions if not self._is_over(ending, each, codes)]
-            ending.missing.difference_update(set(partitions).difference(missing))
-            self._retry(ending, missing)
-            if not ending.missing and ending.is_wanted():
-                ending.done()
+    def answered(self, broker_id: int, partition: TopicPartition, items: Sequence[Ending], codes: Codes) -> None:
+        """Count the markers that are written; let the others wait for another attempt."""
+        wanted = [ending for ending in items if ending.is_wanted()]
+        missing = [ending for ending in wanted if not self._is_over(ending, partition, codes)]
+        if missing:
+            lane = self.queues.put(partition, missing)
+            if lane.leader in (broker_id, NO_LEADER):
+                self._pause(partition, lane, is_first=len(missing) < len(wanted))
+            return
+        lane_left = self.queues.lane(partition)
+        if lane_left is not None:
+            lane_left.failures, lane_left.at_once = 0, AT_ONCE_MAX
 
-    def _is_over(
-        self, ending: Ending, partition: TopicPartition, codes: dict[tuple[int, TopicPartition], ErrorCode]
-    ) -> bool:
+    def _pause(self, partition: TopicPartition, lane: Lane[Ending], *, is_first: bool) -> None:
+        lane.failures = 1 if is_first else lane.failures + 1
+        lane.at_once = AT_ONCE_MAX if is_first else 1
+        self.queues.park(partition)
+        pause_s = min(_PAUSE_S * 2 ** min(lane.failures - 1, 10), _PAUSE_S_MAX)
+        self._timers.call_later(pause_s, partial(self._end_pause, partition, lane))
+
+    def _end_pause(self, partition: TopicPartition, lane: Lane[Ending]) -> None:
+        if self.queues.lane(partition) is lane and lane.leader == NO_LEADER:
+            self._place(partition)
+
+    def _is_over(self, ending: Ending, partition: TopicPartition, codes: Codes) -> bool:
+        """Count the marker if it is written or refused for ever; return False if it must be sent again."""
         code = codes.get((ending.marker.producer_id, partition), ErrorCode.NOT_LEADER_OR_FOLLOWER)
         if code in REFUSED:
             self._counts.refused_markers[code] += 1
             message = "the leader of %s refuses the marker %s with %s; the transaction ends without this marker"
             _logger.error(message, partition, ending.marker, code.name)
-        return code in _WRITTEN or code in REFUSED
+        is_over = code in _WRITTEN or code in REFUSED
+        if is_over:
+            ending.has_one_more()
+        return is_over
 
 
-def _wanted(ending: Ending, partitions: Collection[TopicPartition]) -> Any:
-    topics: dict[str, list[int]] = {}
-    for topic, number in partitions:
-        topics.setdefault(topic, []).append(number)
+def _wanted(ending: Ending, topics: Mapping[str, list[int]]) -> Any:
     marker = ending.marker
     return WantedMarker(
         producer_id=marker.producer_id,
@@ -146,12 +243,3 @@ def _wanted(ending: Ending, partitions: Collection[TopicPartition]) -> Any:
         coordinator_epoch=marker.coordinator_epoch,
         transaction_version=ending.transaction_version,
     )
-
-
-def _codes(answer: WriteTxnMarkersResponse) -> dict[tuple[int, TopicPartition], ErrorCode]:
-    return {
-        (marker.producer_id, TopicPartition(topic.name, each.partition_index)): ErrorCode(each.error_code)
-        for marker in answer.markers
-        for topic in marker.topics
-        for each in topic.partitions
-    }

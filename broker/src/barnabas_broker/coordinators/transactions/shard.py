@@ -63,6 +63,8 @@ class TransactionEnvironment(NamedTuple):
     ask_new_id: Callable[[Callable[[int], object]], object]
     """Allocate a producer id, and call the callback with the id; if the allocation fails, never call the callback."""
     counts: TransactionCounts
+    knows: Callable[[TopicPartition], bool]
+    """Return True if this broker's image of the metadata has a partition, so that markers can be sent to it."""
 
 
 class TransactionShard:

@@ -31,6 +31,18 @@ async def load(image: MetadataImage, store: MetadataStore) -> None:
     image.apply_listing(await store.listing())
 
 
+async def catch_up(image: MetadataImage, store: MetadataStore, sleep: Callable[[float], Awaitable[None]]) -> None:
+    """Wait until the image is as new as the store was at the call; try again while the store does not answer."""
+    while True:
+        try:
+            await image.reached(await store.latest_revision())
+        except StoreUnavailable as error:
+            log.warning("the metadata store does not answer: %s", error)
+            await sleep(RETRY_S)
+        else:
+            return
+
+
 class ImageFeed:
     """The reader of the metadata store that keeps one image up to date; the watchdog sees its progress in `passes`."""
 

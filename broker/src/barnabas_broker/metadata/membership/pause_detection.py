@@ -9,12 +9,12 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Final
 
+from barnabas_broker.metadata.image.image_feed import catch_up
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
-from barnabas_broker.metadata.store.metadata_store import MetadataStore, StoreUnavailable
+from barnabas_broker.metadata.store.metadata_store import MetadataStore
 from barnabas_core.clock import Clock, Timers
 
 TICKS_IN_LIMIT: Final = 4
-RETRY_S: Final = 0.5
 
 log = logging.getLogger(__name__)
 
@@ -68,13 +68,6 @@ class PauseDetection:
         self._timers.call_later(self._limit_s / TICKS_IN_LIMIT, self._tick)
 
     async def _look(self) -> None:
-        while True:
-            try:
-                await self._image.reached(await self._store.latest_revision())
-            except StoreUnavailable as error:
-                log.warning("the metadata store does not answer: %s", error)
-                await self._sleep(RETRY_S)
-            else:
-                break
+        await catch_up(self._image, self._store, self._sleep)
         self._is_looking = False
         self._awake_until_s = self._now_s() + self._limit_s

@@ -11,6 +11,7 @@ from barnabas_broker.storage.inspection.batch_inspection import (
     inspection,
     topics_codec,
 )
+from barnabas_broker.storage.inspection.kept_batches import KeptBatches
 from barnabas_broker.storage.inspection.record_check import TooManyHeaders
 from barnabas_broker.wire.compression import Codec
 from barnabas_broker.wire.record_batch import BatchHeader, parse_header
@@ -76,7 +77,7 @@ class BatchInspector:
         self._helper = helper
         self._clock = clock
         self._timeout = timeout
-        self._bytes_kept = 0
+        self.kept = KeptBatches(KEPT_BYTES_MAX, "to be checked")
 
     def inspect_now(self, batch: bytes, config: LogConfig) -> Inspected | None:
         """Check the records of a batch on the event loop; the batch header must be valid, and `is_quick` true.
@@ -99,26 +100,7 @@ class BatchInspector:
     @property
     def is_busy(self) -> bool:
         """True while batches wait for the helper."""
-        return self._bytes_kept > 0
-
-    def keep(self, batch: memoryview) -> bytes:
-        """Return a copy of the batch, which counts towards KEPT_BYTES_MAX until `release`.
-
-        Raises CannotInspect if there are other copies, and all copies together would have more than KEPT_BYTES_MAX
-        bytes. A batch that is the only copy may have any size.
-        """
-        if self._bytes_kept and self._bytes_kept + len(batch) > KEPT_BYTES_MAX:
-            message = (
-                f"too many batches wait to be checked: they have {self._bytes_kept} bytes in total, and the "
-                f"limit is {KEPT_BYTES_MAX} bytes; try again"
-            )
-            raise CannotInspect(ErrorCode.REQUEST_TIMED_OUT, message)
-        self._bytes_kept += len(batch)
-        return bytes(batch)
-
-    def release(self, batch: bytes) -> None:
-        """Release a copy that `keep` returned; its bytes no longer count towards KEPT_BYTES_MAX."""
-        self._bytes_kept -= len(batch)
+        return self.kept.bytes_kept > 0
 
     async def inspect(self, batch: bytes, config: LogConfig) -> Inspected:
         """Inspect a batch in the helper process.
