@@ -345,9 +345,8 @@ async def test_markers_that_a_former_coordinator_sent_leave_a_parked_partition()
     world.topics.lead("flights", -1, 2)
     await world.send(A, producers=3)
     world.is_wanted = False
-    elected = {"is_wanted": lambda: True, "done": lambda: None}
     for _ in range(3):
-        world.sender.send(MARKER, 2, [A], **elected)
+        world.sender.send(MARKER, 2, [A], lambda: True, lambda: None)
     lane = world.sender.queues.lane(A)
     assert lane is not None
     assert len(lane.items) == 3

@@ -31,11 +31,11 @@ SentT = TypeVar("SentT", contravariant=True)
 class Lane(Generic[ItemT]):
     """The items that wait for the leader of one partition."""
 
-    __slots__ = ("at_once", "failures", "flight", "items", "leader", "state")
+    __slots__ = ("at_once", "failures", "flight", "items", "state", "target")
 
     def __init__(self) -> None:
         self.items: deque[ItemT] = deque()
-        self.leader = NO_LEADER
+        self.target = NO_LEADER
         """The broker whose next request takes items from the lane; NO_LEADER while the lane is parked."""
         self.state: PartitionState | None = None
         """The state of the partition when the lane was last placed or parked."""
@@ -118,7 +118,7 @@ class LeaderQueues(Generic[ItemT]):
         if lane is None:
             return
         lane.state = state
-        if leader != lane.leader:
+        if leader != lane.target:
             self._move(partition, lane, leader)
             self._queue(partition, lane)
 
@@ -145,8 +145,8 @@ class LeaderQueues(Generic[ItemT]):
 
     def _move(self, partition: TopicPartition, lane: Lane[ItemT], leader: int) -> None:
         """Set the leader of a lane, and take back its items in flight."""
-        self._placed.get(lane.leader, {}).pop(partition, None)
-        lane.leader, flight, lane.flight = leader, lane.flight, None
+        self._placed.get(lane.target, {}).pop(partition, None)
+        lane.target, flight, lane.flight = leader, lane.flight, None
         if flight is not None:
             lane.items.extendleft(reversed(flight.portions.pop(partition)))
             if not flight.portions:
@@ -154,12 +154,12 @@ class LeaderQueues(Generic[ItemT]):
 
     def _queue(self, partition: TopicPartition, lane: Lane[ItemT]) -> None:
         """Let the requests to the lane's leader take items of the lane, if it has a leader, and no items in flight."""
-        if lane.leader == NO_LEADER or lane.flight is not None or not lane.items or self._is_closed:
+        if lane.target == NO_LEADER or lane.flight is not None or not lane.items or self._is_closed:
             return
-        placed = self._placed.get(lane.leader)
+        placed = self._placed.get(lane.target)
         if placed is None:
-            placed = self._placed[lane.leader] = {}
-            self._spawn(self._ask_until_empty(lane.leader, placed))
+            placed = self._placed[lane.target] = {}
+            self._spawn(self._ask_until_empty(lane.target, placed))
         placed[partition] = lane
 
     def _remove_if_empty(self, partition: TopicPartition, lane: Lane[ItemT]) -> None:

@@ -202,7 +202,7 @@ class MarkerSender:
         missing = [ending for ending in wanted if not self._is_over(ending, partition, codes)]
         if missing:
             lane = self.queues.put(partition, missing)
-            if lane.leader in (broker_id, NO_LEADER):
+            if lane.target in (broker_id, NO_LEADER):
                 self._pause(partition, lane, is_first=len(missing) < len(wanted))
             return
         lane_left = self.queues.lane(partition)
@@ -217,7 +217,7 @@ class MarkerSender:
         self._timers.call_later(pause_s, partial(self._end_pause, partition, lane))
 
     def _end_pause(self, partition: TopicPartition, lane: Lane[Ending]) -> None:
-        if self.queues.lane(partition) is lane and lane.leader == NO_LEADER:
+        if self.queues.lane(partition) is lane and lane.target == NO_LEADER:
             self._place(partition)
 
     def _is_over(self, ending: Ending, partition: TopicPartition, codes: Codes) -> bool:

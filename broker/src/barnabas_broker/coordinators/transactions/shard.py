@@ -106,7 +106,7 @@ class TransactionShard:
         for transactional_id, transaction in list(self.transactions.items()):
             if transaction.state in PREPARED:
                 self._send_markers(transactional_id, transaction)
-            if pace.spent(1):
+            if pace.spent(1 + len(transaction.partitions)):
                 yield
 
     def now_ms(self) -> int:
