@@ -45,7 +45,7 @@ REFUSED: Final = (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDI
 
 WantedMarker = WriteTxnMarkersRequest.WritableTxnMarker
 WantedTopic = WantedMarker.WritableTxnMarkerTopic
-Codes = Mapping[tuple[int, TopicPartition], ErrorCode]
+MarkerCodes = Mapping[tuple[int, TopicPartition], ErrorCode]
 """The error codes of a response, by producer id and partition."""
 
 
@@ -185,7 +185,7 @@ class MarkerSender:
             return None
         return WriteTxnMarkersRequest(markers=[_wanted(ending, topics) for ending, topics in partitions.items()])
 
-    def codes(self, sent: Sequence[Ending], answer: WriteTxnMarkersResponse | None) -> Codes:  # noqa: ARG002
+    def codes(self, sent: Sequence[Ending], answer: WriteTxnMarkersResponse | None) -> MarkerCodes:  # noqa: ARG002
         """Return the error codes of a response."""
         if answer is None:
             return {}
@@ -196,7 +196,7 @@ class MarkerSender:
             for each in topic.partitions
         }
 
-    def answered(self, broker_id: int, partition: TopicPartition, items: Sequence[Ending], codes: Codes) -> None:
+    def answered(self, broker_id: int, partition: TopicPartition, items: Sequence[Ending], codes: MarkerCodes) -> None:
         """Count the markers that are written; let the others wait for another attempt."""
         wanted = [ending for ending in items if ending.is_wanted()]
         missing = [ending for ending in wanted if not self._is_over(ending, partition, codes)]
@@ -220,7 +220,7 @@ class MarkerSender:
         if self.queues.lane(partition) is lane and lane.target == NO_LEADER:
             self._place(partition)
 
-    def _is_over(self, ending: Ending, partition: TopicPartition, codes: Codes) -> bool:
+    def _is_over(self, ending: Ending, partition: TopicPartition, codes: MarkerCodes) -> bool:
         """Count the marker if it is written or refused for ever; return False if it must be sent again."""
         code = codes.get((ending.marker.producer_id, partition), ErrorCode.NOT_LEADER_OR_FOLLOWER)
         if code in REFUSED:

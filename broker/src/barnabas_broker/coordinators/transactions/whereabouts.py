@@ -1,4 +1,4 @@
-"""Where the partitions of a transaction are: who leads them, and which of them were deleted.
+"""The whereabouts of the partitions of a transaction: the leaders, and the partitions that were deleted.
 
 A partition that the metadata image lacks need not be deleted. The metadata may be lost, or restored from an older
 backup, and the image may be seconds behind the metadata store. Only a tombstone shows that a topic was deleted.
