@@ -41,6 +41,11 @@ class TransactionHistory:
         """Note a successful response to a producer that had been fenced before its request."""
         self.violation(f"zombie: {what} was accepted")
 
+    def is_dead(self, what: str) -> None:
+        """Note that a producer cannot go on, although no other one has taken its id."""
+        if not self.is_lossy:
+            self.violation(f"dead: {what}")
+
     def saw(self, place: Place, value: str) -> None:
         """Note that a consumer of committed records got a record."""
         known = self._seen.setdefault(place, value)

@@ -12,7 +12,13 @@ from barnabas_broker.coordinators.transactions import decisions, shard
 from barnabas_broker.coordinators.transactions.decisions import Decision, abort, end, init_producer_id
 from barnabas_broker.coordinators.transactions.marker_sender import MarkerSender
 from barnabas_broker.coordinators.transactions.shard import TransactionShard
-from barnabas_broker.coordinators.transactions.transaction import IDLE, PREPARED, Transaction
+from barnabas_broker.coordinators.transactions.transaction import (
+    IDLE,
+    PREPARE_ABORT,
+    PREPARE_COMMIT,
+    PREPARED,
+    Transaction,
+)
 from barnabas_broker.handlers import fetch, list_offsets, transactional_append
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.storage.logs import marker_append
@@ -225,6 +231,32 @@ def ends_transactions_for_zombies() -> Iterator[None]:
 
 
 @contextmanager
+def judges_producers_before_pending_transactions() -> Iterator[None]:
+    """A producer that ends its next transaction while markers of the one before are missing counts as fenced."""
+
+    def mistaken(found: Transaction | None, is_writing: bool, by: ProducerEpoch, *arguments: Any) -> Decision:
+        if found is not None and found.state in PREPARED and by == found.producer:
+            return Decision(ErrorCode.PRODUCER_FENCED)
+        return end(found, is_writing, by, *arguments)
+
+    with patch.object(decisions, "end", mistaken):
+        yield
+
+
+@contextmanager
+def judges_results_before_pending_transactions() -> Iterator[None]:
+    """A producer that aborts its next transaction while its commit is being completed seems to change its decision."""
+
+    def mistaken(found: Transaction | None, is_writing: bool, by: ProducerEpoch, commit: bool, *more: Any) -> Decision:
+        if found is not None and found.state is (PREPARE_ABORT if commit else PREPARE_COMMIT):
+            return Decision(ErrorCode.INVALID_TXN_STATE)
+        return end(found, is_writing, by, commit, *more)
+
+    with patch.object(decisions, "end", mistaken):
+        yield
+
+
+@contextmanager
 def forgets_open_transactions_in_a_truncation() -> Iterator[None]:
     """Producers that are loaded after a truncation seem to have no open transaction."""
     replay = log_producers._replay
@@ -256,6 +288,8 @@ TRANSACTION_MUTANTS: Final[Mapping[Callable[[], Any], str]] = {
     forgets_aborted_transactions_in_a_truncation: SEEN,
     forgets_markers_in_a_failover: ENDLESS,
     forgets_open_transactions_in_a_truncation: f"{UNDECIDED}|^last stable offset",
+    judges_producers_before_pending_transactions: r"^dead: ",
+    judges_results_before_pending_transactions: r"^dead: ",
     never_ends_what_timed_out: ENDLESS,
     reads_past_open_transactions: SEEN,
     sends_markers_before_the_decision_is_committed: f"{UNDECIDED}|{APART}",

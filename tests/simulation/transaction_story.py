@@ -1,7 +1,7 @@
 """One seed of transactions: producers, zombies and copiers on three brokers, and random faults.
 
 Violations begin with their names: lost, torn, aborted and seen, seen and gone, two values, twice or out of order,
-zombie, offsets apart, copied apart, last stable offset, never ends.
+zombie, dead, offsets apart, copied apart, last stable offset, never ends.
 """
 
 import asyncio

@@ -16,6 +16,8 @@ IS_LATE_SHARE: Final = 0.04
 """The share of transactions whose producers go on after the timeout."""
 IS_FENCED_SHARE: Final = 0.15
 """The share of transactions before whose end another producer takes the id."""
+CHANGES_ITS_MIND_SHARE: Final = 0.2
+"""The share of commits after which the producer aborts its next transaction at once, while markers are missing."""
 ZOMBIE_OFFSET: Final = 1_000_000
 ZOMBIE_LIFE_S_MAX: Final = 4.0
 
@@ -85,11 +87,21 @@ class TransactionalProducer:
         (self._history.committed if commits else self._history.aborted).add(value)
         if commits and sent.offset != NO_OFFSET:
             self._last_offset = sent.offset
+        if commits and self._client.random.random() < CHANGES_ITS_MIND_SHARE:
+            await self._abort_nothing(value)
         if self._client.random.random() < 0.3:
             found = await self.lane.committed_offset(self._topic)
             if self._last_offset is not None:
                 self._history.check_offset(self.name, found, self._last_offset)
             self._last_offset = found
+
+    async def _abort_nothing(self, value: str) -> None:
+        """Abort a transaction without records: nobody has fenced the producer, so it must not be refused."""
+        try:
+            await self.lane.end(commits=False)
+        except Lost as error:
+            self._history.is_dead(f"the producer of {value} was refused with {error}, and nobody fenced it")
+            await self.lane.init()
 
     async def _be_fenced(self, value: str) -> None:
         """Let another producer take the id; the old one goes on, unaware of it."""
