@@ -3,14 +3,21 @@
 Node 1 leads both internal topics, of one partition each, and the topic NEAR of two partitions. Node 2 leads the topic
 HELD. It hangs once the topic exists, so a transaction with a partition of HELD stays in PREPARE for ever. The session
 of node 2 does not end, because Apache Kafka completes transactions without the markers of partitions without a leader.
+
+The transactional ids `OLD_IDS` have nearly used up the epochs of their producer ids. This takes 32,765 requests for
+each id, so their records are written into the log of `__transaction_state` while node 1 is down.
 """
 
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from barnabas_core.errors import ErrorCode
+from barnabas_broker.coordinators.transactions.records import TransactionRecord
+from barnabas_broker.coordinators.transactions.transaction import Transaction
+from barnabas_broker.wire.record_batch import parse_header
+from barnabas_broker.wire.records import Record, encode_batch
 from harness.apache_kafka import SINGLE_NODE, Node, format_log_dirs
 from harness.barnabas_server import prepare_barnabas
 from harness.codec_client import Connection
@@ -21,6 +28,9 @@ NEAR: Final = "near"
 HELD: Final = "held"
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 TRANSACTION_VERSION: Final = "transaction.version"
+OLD_IDS: Final = tuple(f"old-{number}" for number in range(400))
+_OLD_EPOCH: Final = 32_765
+_FIRST_OLD_PRODUCER_ID: Final = 7_000_000
 _UNSAFE_DOWNGRADE: Final = 3
 _UPGRADE: Final = 1
 _SETTINGS: Final = {
@@ -42,6 +52,7 @@ class Nodes:
         self._port = port
         self._connection = Connection(port)
         self._count = 0
+        self._old_ids = iter(OLD_IDS)
 
     def close(self) -> None:
         """Close the connection."""
@@ -55,6 +66,10 @@ class Nodes:
             self._connection.close()
             self._connection = Connection(self._port)
             raise
+
+    def old(self) -> str:
+        """Return one of the OLD_IDS that no cell has had."""
+        return next(self._old_ids)
 
     def fresh(self, kind: str) -> str:
         """Return a name that no cell has had."""
@@ -91,15 +106,16 @@ class Nodes:
         )
 
     def coordinates(self) -> bool:
-        """True if node 1 coordinates groups and transactional ids; the first call makes the internal topics."""
+        """True if node 1 coordinates, and allocates producer ids; the first call makes the internal topics."""
         found = [self.ask("FindCoordinator", 4, key_type=kind, coordinator_keys=["first"]) for kind in (0, 1)]
         if any(each.coordinators[0].error_code for each in found):
             return False
         (group,) = self.ask("DescribeGroups", 5, groups=["first"]).groups
-        (transaction,) = self.ask("DescribeTransactions", 0, transactional_ids=["first"]).transaction_states
-        producer = self.ask("InitProducerId", 4, transactional_id=None, producer_id=-1, producer_epoch=-1)
-        codes = group.error_code, transaction.error_code, producer.error_code
-        return codes == (0, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, 0)
+        codes = [group.error_code]
+        for transactional_id in ("first", None):
+            fields = {"transactional_id": transactional_id, "transaction_timeout_ms": 60_000}
+            codes.append(self.ask("InitProducerId", 4, producer_id=-1, producer_epoch=-1, **fields).error_code)
+        return not any(codes)
 
     def knows(self, node: int) -> bool:
         """True if node 1 counts this node as alive."""
@@ -116,7 +132,7 @@ def barnabas(folder: Path) -> Iterator[Nodes]:
         place.mkdir(parents=True)
         return prepare_barnabas(place, {**_SETTINGS, **store, "broker.id": str(number)})
 
-    with _running(process(1), process(2)) as nodes:
+    with _running(folder, process(1), process(2)) as nodes:
         yield nodes
 
 
@@ -128,7 +144,7 @@ def kafka(folder: Path) -> Iterator[Nodes]:
     alone = {"process.roles": "broker", "listeners": f"PLAINTEXT://127.0.0.1:{second.port}"}
     second.write_config([first.voter], {**SINGLE_NODE, **_SETTINGS, **alone})
     format_log_dirs(first, second)
-    with _running(first.process("512M"), second.process("256M")) as nodes:
+    with _running(folder, first.process("512M"), second.process("256M")) as nodes:
         yield nodes
 
 
@@ -136,9 +152,14 @@ SERVERS: Final[Mapping[str, Callable[[Path], Any]]] = {"barnabas": barnabas, "ka
 
 
 @contextmanager
-def _running(first: ServerProcess, second: ServerProcess) -> Iterator[Nodes]:
+def _running(folder: Path, first: ServerProcess, second: ServerProcess) -> Iterator[Nodes]:
     """Run both processes, and kill them at the end: they would wait for each other."""
     with closing(first), closing(second):
+        first.start()
+        with closing(Nodes(first.port)) as nodes:
+            wait_for(nodes.coordinates)
+        first.stop()
+        _write_old_ids(folder / "1" / "logs" / "__transaction_state-0" / f"{0:020}.log")
         first.start()
         with closing(Nodes(first.port)) as nodes:
             wait_for(nodes.coordinates)
@@ -148,3 +169,21 @@ def _running(first: ServerProcess, second: ServerProcess) -> Iterator[Nodes]:
             nodes.create_topic(HELD, 1, leader=2)
             second.pause()
             yield nodes
+
+
+def _write_old_ids(log: Path) -> None:
+    last = None
+    stored = memoryview(log.read_bytes())
+    while len(stored):
+        last = parse_header(stored, 0)
+        stored = stored[last.size_bytes :]
+    assert last is not None, f"{log} is empty"
+    now_ms = int(time.time() * 1000)
+    records = []
+    for number, name in enumerate(OLD_IDS):
+        producer_id = _FIRST_OLD_PRODUCER_ID + number
+        transaction = Transaction(producer_id, _OLD_EPOCH, 60_000, updated_ms=now_ms)
+        records.append(Record(number, now_ms, *TransactionRecord(name, transaction).encode()))
+    batch = encode_batch(records, base_offset=last.last_offset + 1, leader_epoch=last.leader_epoch)
+    with log.open("ab") as file:
+        file.write(batch)

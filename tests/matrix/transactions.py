@@ -1,7 +1,7 @@
 """A transactional id and its coordinator: each request of a producer in each state, by producer id, epoch and result.
 
 A transaction in state Ongoing has the first partition of NEAR, the partition of HELD, and the one of its group's
-offsets. `p` is the producer id that the state began with. Epochs are relative to the stored one.
+offsets. `p` is the stored producer id, and epochs are relative to the stored one.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -20,6 +20,7 @@ SECOND_2020_MS: Final = 1_577_836_800_000
 FAR_AWAY: Final = 1_000_000_000
 """A distance to the producer ids that exist."""
 NOBODY: Final = (-1, -1)
+EPOCH_MAX: Final = 32_767
 By = tuple[int, int]
 """A producer id and an epoch."""
 
@@ -41,6 +42,8 @@ class Producer:
         self.group = nodes.fresh("group")
         self.ends_by = 5 if version >= 2 else 4
         self.by: By = NOBODY
+        self.first: By = NOBODY
+        """The producer id and epoch with which the producer began."""
 
     def _fields(self, by: By) -> dict[str, Any]:
         return {"transactional_id": self.transactional_id, "producer_id": by[0], "producer_epoch": by[1]}
@@ -116,6 +119,13 @@ def init(producer: Producer) -> None:
     producer.by = answer.producer_id, answer.producer_epoch
 
 
+def begin_old(producer: Producer) -> None:
+    """Begin with the last epoch of a producer id."""
+    producer.transactional_id = producer.nodes.old()
+    init(producer)
+    producer.first = producer.by
+
+
 def init_again(producer: Producer) -> None:
     """Begin with the next epoch, as a producer does after an error (KIP-360)."""
     answer = producer.init(producer.by)
@@ -173,7 +183,6 @@ STATES: Final[Mapping[str, tuple[Step, ...]]] = {
     "Empty": BEGIN,
     "Empty after an error": (*BEGIN, init_again),
     "Ongoing": (*BEGIN, add_all, add_offsets),
-    "Ongoing after a commit": (*BEGIN, add_near, commit, wait_until_complete, add_all, add_offsets),
     "CompleteCommit": (*BEGIN, add_near, commit, wait_until_complete),
     "CompleteAbort": (*BEGIN, add_near, abort, wait_until_complete),
     "CompleteAbort of another producer": (*BEGIN, add_near, take_over, wait_until_complete),
@@ -182,6 +191,13 @@ STATES: Final[Mapping[str, tuple[Step, ...]]] = {
     "PrepareAbort": (*BEGIN, add_held, abort),
     "PrepareAbort of another producer": (*BEGIN, add_held, take_over),
 }
+LAST_EPOCH: Final[Mapping[str, tuple[Step, ...]]] = {
+    "Empty at the last epoch": (begin_old,),
+    "Ongoing at the last epoch": (begin_old, add_all, add_offsets),
+    "CompleteCommit after the last epoch": (begin_old, add_near, commit, wait_until_complete),
+    "PrepareCommit at the last epoch": (begin_old, add_held, commit),
+}
+"""The states in which the epochs of a producer id are used up: the next transaction has the next producer id."""
 
 Request = Callable[[Producer, By], Any]
 OF_ALL: Final[Mapping[str, Request]] = {
@@ -204,28 +220,44 @@ OF_VERSION_2: Final[Mapping[str, Request]] = {
 }
 OF_TIMEOUTS: Final = ("InitProducerId", "EndTxn")
 """The requests that begin no transaction, which would time out at once."""
+OF_LAST_EPOCH: Final = ("InitProducerId", "AddPartitionsToTxn", "EndTxn v5", "Produce v12", "TxnOffsetCommit v5")
+"""The requests of producers whose epochs are used up."""
 
 
-def _variants(request: str, at: Stored | None) -> dict[str, By]:
+def _variants(request: str, producer: Producer, at: Stored | None) -> dict[str, By]:
     """Return the producers that ask, by name."""
     found = {"nobody": NOBODY} if request.startswith("Init") else {}
-    if at is not None:
-        (number, epoch) = at.by
-        found |= {f"p, epoch{step:+d}": (number, epoch + step) for step in (-1, 0, 1)}
-    return found | {"another id": ((0 if at is None else at.by[0]) + FAR_AWAY, 0 if at is None else at.by[1])}
+    if at is None:
+        return found | {"another id": (FAR_AWAY, 0)}
+    number, epoch = at.by
+    found |= {f"p, epoch{step:+d}": (number, epoch + step) for step in (-1, 0, 1) if 0 <= epoch + step <= EPOCH_MAX}
+    found |= {"another id": (number + FAR_AWAY, epoch)}
+    if producer.first[0] not in (NOBODY[0], number):
+        found |= {"the first id": producer.first}
+    if producer.by[0] not in (number, producer.first[0]):
+        found |= {"the next id": producer.by}
+    return found
 
 
 def _ask(version: int, requests: Mapping[str, Request], nodes: Nodes) -> Iterator[tuple[Cell, str]]:
     nodes.set_transaction_version(version)
-    for state, steps in STATES.items():
-        example = _made(nodes, version, steps)
-        asked = [each for each in requests if steps[1:2] != (init_for_a_moment,) or each.startswith(OF_TIMEOUTS)]
-        names = [(request, name) for request in asked for name in _variants(request, example.settled())]
+    for state, steps in {**STATES, **LAST_EPOCH}.items():
+        example = _begun(nodes, version, steps)
+        at = _finished(example, steps)
+        asked = [each for each in requests if each.startswith(_only(steps))]
+        names = [(request, name) for request in asked for name in _variants(request, example, at)]
         producers = [_begun(nodes, version, steps) for _ in names]
         for (request, name), producer in zip(names, producers, strict=True):
             at = _finished(producer, steps)
-            answer = requests[request](producer, _variants(request, at)[name])
+            answer = requests[request](producer, _variants(request, producer, at)[name])
             yield Cell(state, request, name), f"{_text(answer, at)} -> {_after(producer.settled(), at)}"
+
+
+def _only(steps: tuple[Step, ...]) -> tuple[str, ...]:
+    """Return how the names of the requests begin that are sent in the state behind these steps."""
+    if steps[:1] == (begin_old,):
+        return OF_LAST_EPOCH
+    return OF_TIMEOUTS if init_for_a_moment in steps else ("",)
 
 
 def _begun(nodes: Nodes, version: int, steps: tuple[Step, ...]) -> Producer:
@@ -240,12 +272,6 @@ def _finished(producer: Producer, steps: tuple[Step, ...]) -> Stored | None:
     if steps[-1:] == (wait_until_complete,):
         wait_until_complete(producer)
     return producer.settled()
-
-
-def _made(nodes: Nodes, version: int, steps: tuple[Step, ...]) -> Producer:
-    producer = _begun(nodes, version, steps)
-    _finished(producer, steps)
-    return producer
 
 
 def _codes(answer: Any) -> list[int]:
@@ -281,7 +307,13 @@ def _after(found: Stored | None, at: Stored | None) -> str:
     return f"Ongoing of {_by(found.by, at)} with {' '.join(names)}"
 
 
-DIFFERENCES: Final[tuple[Difference, ...]] = ()
+DIFFERENCES: Final = (
+    Difference(
+        "* the last epoch | InitProducerId v5 | p, epoch?1",
+        "PRODUCER_FENCED -> *",
+        "Apache Kafka fails with an IllegalStateException, and answers UNKNOWN_SERVER_ERROR",
+    ),
+)
 SUBJECTS: Final = (
     Subject("transactions-0", partial(_ask, 0, OF_ALL), DIFFERENCES),
     Subject("transactions-2", partial(_ask, 2, OF_VERSION_2), DIFFERENCES),
