@@ -55,6 +55,13 @@ SECRETS = BrokerSecrets("/data/security/broker/user.pem", "/data/security/ca.crt
             ),
         ),
         (
+            WITH_USERS + "  authorization: {superUsers: [ANONYMOUS]}\n",
+            (
+                "spec.authorization.superUsers[0] is ANONYMOUS; allowed: the name of one user, because in Kafka "
+                "User:ANONYMOUS stands for all clients that have not authenticated"
+            ),
+        ),
+        (
             "  listeners: [{name: replication, tls: true}]\n",
             (
                 "spec.listeners[0].name is replication;"

@@ -1,6 +1,7 @@
 """Conversion between typed resources and the JSON objects of the API server."""
 
 from functools import cache
+from itertools import islice
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -8,7 +9,7 @@ import msgspec
 from barnabas_operator.resources.json_types import Json
 from barnabas_operator.resources.object_meta import ObjectMeta
 from barnabas_operator.resources.resource import Resource
-from barnabas_operator.resources.schema_check import Finding, findings
+from barnabas_operator.resources.schema_check import FINDINGS_MAX, Finding, findings
 
 ResourceT = TypeVar("ResourceT", bound=Resource)
 
@@ -26,9 +27,9 @@ class InvalidResource(ValueError):
 def resource_of(kind: type[ResourceT], body: Json) -> ResourceT:
     """Return the typed resource. An invalid status is ignored. Raises InvalidResource if another field is invalid."""
     plain = _plain(kind, body)
-    problems = [finding.message for finding in findings(_described(kind), plain)]
-    if problems:
-        raise InvalidResource(problems)
+    found = [finding.message for finding in islice(findings(_described(kind), plain), FINDINGS_MAX + 1)]
+    if found:
+        raise InvalidResource(found if len(found) <= FINDINGS_MAX else [*found[:FINDINGS_MAX], "and more"])
     try:
         return msgspec.convert({**plain, "status": body.get("status")}, kind)
     except msgspec.ValidationError:

@@ -17,9 +17,9 @@ from barnabas_operator.resources.json_types import JsonObject
 from barnabas_operator.resources.kind import Kind, column
 from barnabas_operator.resources.kinds import KINDS
 from barnabas_operator.resources.object_meta import GROUP, VERSION, Condition
+from barnabas_operator.resources.schema_check import ENTRIES_MAX
 from barnabas_operator.resources.yaml_text import yaml_text
 
-ENTRIES_MAX: Final = 256
 TEXT_MAX: Final = 4_096
 FREE: Final[JsonObject] = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 FREE_VALUE: Final[JsonObject] = {"x-kubernetes-preserve-unknown-fields": True, "nullable": True}

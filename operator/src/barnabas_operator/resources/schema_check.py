@@ -3,12 +3,19 @@
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
+from itertools import chain, islice
 from math import isfinite
 from typing import Final, NamedTuple
 
 from msgspec import inspect
 
 SHOWN_CHARACTERS_MAX: Final = 60
+ENTRIES_MAX: Final = 256
+"""The maximum number of entries of a mapping in a spec, and of a list without a maximum of its own."""
+FREE_VALUES_MAX: Final = 10_000
+"""The maximum number of values in a part of a spec that may have any fields, such as the template of a pod."""
+FINDINGS_MAX: Final = 20
+"""The number of errors that are reported, because each costs time and lengthens the message."""
 
 
 class Finding(NamedTuple):
@@ -89,10 +96,13 @@ def _is_plain_text(kind: inspect.Type) -> bool:
 
 def _check_metadata(expected: inspect.Type, value: object, path: Path) -> Iterator[Finding]:
     assert isinstance(expected, inspect.Metadata)
-    inner = tuple(findings(expected.type, value, path))
-    if inner and _is_described(expected.type):
+    inner = findings(expected.type, value, path)
+    first = next(inner, None)
+    if first is None:
+        return iter(())
+    if _is_described(expected.type):
         return _wrong(expected, value, path)  # Report the description, because the pattern is hard to read.
-    return iter(inner)
+    return chain((first,), inner)
 
 
 def _is_described(kind: inspect.Type) -> bool:
@@ -108,12 +118,13 @@ def _check_struct(expected: inspect.Type, value: object, path: Path) -> Iterator
         yield from _wrong(expected, value, path)
         return
     fields = {field.encode_name: field for field in expected.fields}
+    unknown = 0
     for key, item in value.items():
         field = fields.get(str(key))
-        if field is None:
-            yield Finding((*path, str(key)), _unknown_field(str(key), path, fields), at_key=True)
-        else:
+        if field is not None:
             yield from findings(field.type, item, (*path, str(key)))
+        elif (unknown := unknown + 1) <= FINDINGS_MAX:
+            yield Finding((*path, str(key)), _unknown_field(str(key), path, fields), at_key=True)
     for name, field in fields.items():
         if field.required and name not in value:
             yield Finding(path, f"{dotted((*path, name))} is missing; allowed: {allowed(field.type)}")
@@ -127,20 +138,29 @@ def _unknown_field(key: str, path: Path, fields: Mapping[str, inspect.Field]) ->
 
 def _check_list(expected: inspect.Type, value: object, path: Path) -> Iterator[Finding]:
     assert isinstance(expected, inspect.VarTupleType)
-    at_most = expected.max_length
+    at_most = _entries_max(expected)
     if not isinstance(value, list):
         yield from _wrong(expected, value, path)
         return
-    if len(value) < (expected.min_length or 0) or (at_most is not None and len(value) > at_most):
+    if len(value) < (expected.min_length or 0) or len(value) > at_most:
         yield Finding(path, f"{dotted(path)} has {len(value)} entries; allowed: {allowed(expected)}")
+        return
     for index, item in enumerate(value):
         yield from findings(expected.item_type, item, (*path, index))
+
+
+def _entries_max(expected: inspect.VarTupleType) -> int:
+    return ENTRIES_MAX if expected.max_length is None else expected.max_length
 
 
 def _check_dict(expected: inspect.Type, value: object, path: Path) -> Iterator[Finding]:
     assert isinstance(expected, inspect.DictType)
     if not isinstance(value, Mapping):
         yield from _wrong(expected, value, path)
+        return
+    excess = _excess(expected, value) if path[:1] == ("spec",) else ""  # Kubernetes bounds the metadata.
+    if excess:
+        yield Finding(path, f"{dotted(path)} has {excess}")
         return
     for key, item in value.items():
         if not isinstance(key, str):
@@ -149,9 +169,31 @@ def _check_dict(expected: inspect.Type, value: object, path: Path) -> Iterator[F
             yield from findings(expected.value_type, item, (*path, key))
 
 
+def _excess(expected: inspect.DictType, value: Mapping[object, object]) -> str:
+    """Return what a mapping has too much of, and what is allowed; empty if it has not."""
+    if not isinstance(expected.value_type, inspect.AnyType):
+        many = len(value)
+        return f"{many} entries; allowed: at most {ENTRIES_MAX}" if many > ENTRIES_MAX else ""
+    is_large = next(islice(_values(value), FREE_VALUES_MAX, None), None) is not None
+    return f"more than {FREE_VALUES_MAX} values; allowed: at most as many" if is_large else ""
+
+
+def _values(value: object) -> Iterator[bool]:
+    """Yield True for the value, and for each value inside it."""
+    waiting: list[Iterator[object]] = [iter((value,))]
+    while waiting:
+        for each in waiting[-1]:
+            yield True
+            if isinstance(each, Mapping | list):
+                waiting.append(iter(each.values() if isinstance(each, Mapping) else each))
+                break
+        else:
+            waiting.pop()
+
+
 def _check_union(expected: inspect.Type, value: object, path: Path) -> Iterator[Finding]:
     assert isinstance(expected, inspect.UnionType)
-    alternatives = [tuple(findings(choice, value, path)) for choice in expected.types]
+    alternatives = [tuple(islice(findings(choice, value, path), FINDINGS_MAX)) for choice in expected.types]
     if not all(alternatives):
         return iter(())
     # The alternative with the deepest error is probably the alternative that the user meant.
@@ -221,9 +263,7 @@ def _allowed_integer(expected: inspect.Type) -> str:
 
 def _allowed_list(expected: inspect.Type) -> str:
     assert isinstance(expected, inspect.VarTupleType)
-    at_least, at_most = expected.min_length or 0, expected.max_length
-    if at_most is None:
-        return "a list"
+    at_least, at_most = expected.min_length or 0, _entries_max(expected)
     return f"a list of {at_least} entries" if at_least == at_most else f"a list of {at_least} to {at_most} entries"
 
 

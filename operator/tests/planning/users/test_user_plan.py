@@ -97,6 +97,11 @@ def test_a_deleted_user_loses_everything_unless_its_policy_or_another_resource_k
 
 
 REFUSED = (
+    (
+        user("x", username="*"),
+        "spec.username is *; allowed: the name of one user, because in Kafka User:* stands for all users",
+    ),
+    (user("x", "external", username="ANONYMOUS"), "spec.username is ANONYMOUS; allowed: the name of one user"),
     (user("a" * 65, "tls"), f"metadata.name is {'a' * 65}; allowed with TLS authentication: 1 to 64 letters"),
     (
         user(kind="tls", username="O=Acme, Inc"),

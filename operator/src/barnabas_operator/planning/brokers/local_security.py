@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 
 from barnabas_operator.resources.cluster import Cluster, Listener
 from barnabas_operator.resources.schema_check import Path, dotted
+from barnabas_operator.resources.security import MEANINGS, not_one_user
 
 HOST: Final = "127.0.0.1"
 ADMINISTRATOR: Final = "admin"
@@ -222,8 +223,10 @@ def security_problems(cluster: Cluster) -> Iterator[tuple[Path, str]]:
             )
             yield ("spec", "authorization"), f"{dotted(path)} is missing, but spec.authorization is set; {allowed}"
     for index, name in enumerate(cluster.spec.authorization.super_users if cluster.spec.authorization else ()):
+        where = ("spec", "authorization", "superUsers", index)
+        if name in MEANINGS:
+            yield where, f"{dotted(where)} is {name}; {not_one_user(name)}"
         if name in OWN_USERS:
-            where = ("spec", "authorization", "superUsers", index)
             yield (
                 where,
                 (

@@ -15,6 +15,7 @@ from barnabas_operator.planning.refusal import (
 )
 from barnabas_operator.planning.users.cluster_users import ClusterUsers
 from barnabas_operator.planning.users.declared_rights import declared_acls
+from barnabas_operator.resources.security import MEANINGS, not_one_user
 from barnabas_operator.resources.user import CERTIFICATE_NAME, CERTIFICATE_NAME_WORDS, INTERNAL, AclResource, User
 
 NO_AUTHORIZER: Final = "NoAuthorizer"
@@ -58,8 +59,10 @@ def same_user_as_before(user: User, _context: UserContext) -> Refusal | None:
 
 
 def valid_name(user: User, context: UserContext) -> Refusal | None:
-    """Refuse a reserved name, or a name that the certificate of a tls user cannot have."""
+    """Refuse the name of a principal that stands for other users, and one that the User cannot have."""
     field = "spec.username" if user.spec.username is not None else "metadata.name"
+    if user.username in MEANINGS:
+        return Refusal(INVALID_SPEC, f"{field} is {user.username}; {not_one_user(user.username)}")
     if user.username in context.reserved:
         why = "which is a user of the Cluster itself; choose another name"
         return Refusal(RESOURCE_CONFLICT, f"{field} is {user.username}, {why}")
