@@ -9,11 +9,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from typing import Any
 
-from aiohttp import web
-
-from barnabas_operator.app.operator_pages import webhook_app
+from barnabas_core.web_files import WebFiles
+from barnabas_operator.app.operator_pages import webhook_server
 from barnabas_operator.app.operator_parts import Operator
 from barnabas_operator.resources.kinds import KINDS
+from barnabas_web.protection import Protection
+from local_kubernetes.certificates import Identity
 from local_kubernetes.control_plane import ControlPlane
 
 Answer = Callable[[dict[str, Any]], dict[str, Any]]
@@ -50,20 +51,25 @@ def webhook(plane: ControlPlane, answer: Answer) -> Iterator[None]:
 @asynccontextmanager
 async def webhook_of(plane: ControlPlane, operator: Operator) -> AsyncIterator[None]:
     """Let the API server ask the webhook of an operator that runs in this process."""
-    runner = web.AppRunner(webhook_app(operator), access_log=None)
-    await runner.setup()
+    identity = identity_of(plane)
+    files = WebFiles(str(identity.certificate), str(identity.key))
+    server = webhook_server(operator, Protection(files))
+    port = await server.start(HOST, 0)
     try:
-        await web.TCPSite(runner, HOST, 0, ssl_context=tls_of(plane)).start()
-        (address,) = runner.addresses
-        with asked_at(plane, address[1]):
+        with asked_at(plane, port):
             yield
     finally:
-        await runner.cleanup()
+        await server.stop()
+
+
+def identity_of(plane: ControlPlane) -> Identity:
+    """Return the certificate of a server of this machine that the API server trusts."""
+    return plane.authority.issue("webhook", "/CN=webhook", [f"IP:{HOST}"])
 
 
 def tls_of(plane: ControlPlane) -> ssl.SSLContext:
-    """Return the TLS context of a server of this machine that the API server trusts."""
-    identity = plane.authority.issue("webhook", "/CN=webhook", [f"IP:{HOST}"])
+    """Return the TLS context of such a server."""
+    identity = identity_of(plane)
     tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     tls.load_cert_chain(identity.certificate, identity.key)
     return tls

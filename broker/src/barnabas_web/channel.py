@@ -6,7 +6,8 @@ task's deadline then covers the handshake, and the connection counts as open fro
 
 import asyncio
 import ssl
-from contextlib import suppress
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, suppress
 from typing import Final
 
 READ_BYTES: Final = 16 * 1024
@@ -41,14 +42,15 @@ class TlsChannel:
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
 
-    async def shake_hands(self, turn: asyncio.Lock) -> None:
+    async def shake_hands(self, turn: Callable[[], AbstractAsyncContextManager[None]]) -> None:
         """Finish the handshake. Raises ssl.SSLError.
 
-        All handshakes share the lock `turn`, so that each turn of the event loop runs one step of one handshake.
+        One `turn` of all handshakes is held at a time, so that each turn of the event loop runs one step of one
+        handshake.
         """
         while True:
             try:
-                async with turn:
+                async with turn():
                     await asyncio.sleep(0)
                     self._tls.do_handshake()
             except ssl.SSLWantReadError:

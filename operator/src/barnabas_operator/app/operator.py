@@ -99,6 +99,6 @@ async def _run(settings: OperatorSettings, access: Access, variables: Variables)
     finally:
         await pages.stop()
         if webhook is not None:
-            await webhook.cleanup()
+            await webhook.stop()
     if operator.why_ending:
         raise MustEnd(operator.why_ending)
