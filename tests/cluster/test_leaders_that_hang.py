@@ -16,8 +16,16 @@ from harness.deadline import wait_for
 from harness.soak import size, took
 
 TRANSACTIONS = size(60, 10_000)
-COORDINATED = {"transaction.state.log.num.partitions": "1", "transaction.state.log.replication.factor": "1"}
-"""One broker coordinates all transactional ids, and replicates their transactions to nobody."""
+COORDINATED = {
+    "transaction.state.log.num.partitions": "1",
+    "transaction.state.log.replication.factor": "1",
+    "broker.session.timeout.ms": str(size(15_000, 60_000)),
+}
+"""One broker coordinates all transactional ids, and replicates their transactions to nobody.
+
+All transactions can end before the session of the broker that hangs is over.
+"""
+TIMED_OUT = "did not return a valid WriteTxnMarkersResponse: TimeoutError"
 
 
 class Producers:
@@ -76,9 +84,9 @@ def test_transactions_that_end_while_a_leader_hangs_complete_once_another_broker
                 producers.commit()
                 assert producers.incomplete() == TRANSACTIONS, "no marker can be written"
                 wait_for(lambda: cluster.partition("t", 0, as_told_by=coordinating).leader, lambda led: led == other)
-                began_s = time.monotonic()
+                timeouts, began_s = cluster.logs_text([coordinating]).count(TIMED_OUT), time.monotonic()
                 wait_for(producers.incomplete, lambda count: count == 0)
                 took(f"{TRANSACTIONS} transactions complete at the new leader", time.monotonic() - began_s, 10)
             finally:
                 cluster.resume(hanging)
-        assert "did not return a valid WriteTxnMarkersResponse: TimeoutError" not in cluster.logs_text([coordinating])
+        assert cluster.logs_text([coordinating]).count(TIMED_OUT) == timeouts, "markers wait for the broker that hangs"

@@ -1,6 +1,7 @@
 """Requests to another broker, and responses that come after the caller has given up."""
 
 import asyncio
+import gc
 from collections.abc import Callable
 
 import pytest
@@ -33,6 +34,25 @@ async def test_a_response_in_the_same_turn_as_the_cancellation_is_ignored() -> N
     link.answer(memoryview(b"too late"))
     with pytest.raises(asyncio.CancelledError):
         await asking
+
+
+async def test_closing_the_connection_ends_a_request_and_reports_nothing_if_its_caller_is_gone() -> None:
+    unhandled: list[dict[str, object]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: unhandled.append(context))
+    request_link = RequestLink(HeldLink(), 2)
+    asking = asyncio.create_task(request_link.ask(b"question"))
+    await asyncio.sleep(0)
+    request_link.close()
+    with pytest.raises(ConnectionError, match="the connection was closed"):
+        await asking
+    gone = RequestLink(HeldLink(), 2)
+    caller = gone.ask(b"question")
+    caller.send(None)
+    gone.close()
+    caller.close()
+    del gone, caller
+    gc.collect()
+    assert not unhandled
 
 
 async def test_a_response_in_time_is_returned_to_the_caller() -> None:

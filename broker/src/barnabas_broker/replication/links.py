@@ -67,6 +67,8 @@ class RequestLink:
         """Close the connection; a request that waits for its response raises ConnectionError."""
         self._link.close()
         self._closed("the connection was closed")
+        if self._answer is not None and self._answer.done() and not self._answer.cancelled():
+            self._answer.exception()  # The caller may be gone; asyncio then reports no exception that nobody retrieved.
 
     def _closed(self, reason: str) -> None:
         self._reason = reason
