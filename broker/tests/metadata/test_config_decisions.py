@@ -24,7 +24,8 @@ from barnabas_broker.metadata.controller.decisions.update_features import (
 from barnabas_broker.metadata.features import ELR, FIRST_LEVELS, NEW_LEVELS, SUPPORTED, TRANSACTION_VERSION, unsupported
 from barnabas_broker.metadata.model import BrokerRegistration
 from barnabas_core.config import topic_configs
-from barnabas_core.config.definitions import NAMED_MAX
+from barnabas_core.config.definitions import NAMED_MAX, ConfigType
+from barnabas_core.config.describe import describe_broker
 from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.metadata_level import METADATA_LEVEL
 
@@ -144,7 +145,7 @@ MAX_LAG = "log.cleaner.max.compaction.lag.ms"
 REFUSED_BROKER_CHANGES = [
     ("0", "num.partitions", "3", ErrorCode.INVALID_REQUEST, "Cannot update num.partitions dynamically"),
     ("0", "min.insync.replicas", "2", ErrorCode.INVALID_CONFIG, "Broker-level min.insync.replicas cannot be altered"),
-    ("0", "nope", "3", ErrorCode.INVALID_CONFIG, "Unknown config name: nope"),
+    ("0", "remote.log.storage.system.enable", "true", ErrorCode.INVALID_CONFIG, "remote.log.storage.system.enable"),
     ("0", "message.max.bytes", "-3", ErrorCode.INVALID_CONFIG, "message.max.bytes=-3: must be an integer, at least 0"),
     ("7", "message.max.bytes", "3", ErrorCode.INVALID_REQUEST, "the id '7'; the registered brokers are [0]."),
     ("x", "message.max.bytes", "3", ErrorCode.INVALID_REQUEST, "the id 'x'; the registered brokers are [0]."),
@@ -163,6 +164,25 @@ def test_invalid_config_changes_of_a_broker_are_refused(
         decide_alter_broker(a_cluster(1), broker, [ConfigChange(name, SET, value)])
     assert refused.value.code is code
     assert message in str(refused.value)
+
+
+@pytest.mark.parametrize("broker", ["0", ""])
+def test_a_name_that_is_no_setting_is_stored_without_effect_as_by_kafka(broker: str) -> None:
+    view, change = a_cluster(1), ConfigChange("of.another.product", SET, "x")
+    configs = decide_alter_broker(view, broker, [change])
+    assert configs == {"of.another.product": "x"}
+    usable = view.config.with_usable(*((configs, {}) if broker else ({}, configs)))
+    assert [(each.name, each.value) for each in usable.ignored] == [("of.another.product", None)]
+    shown = next(each for each in describe_broker(usable.config) if each.name == "of.another.product")
+    assert (shown.value, shown.type, shown.sensitive, shown.read_only) == (None, ConfigType.UNKNOWN, True, True)
+    assert [each.value for each in shown.synonyms] == [None]
+    stored = dataclasses.replace(view, overrides={broker: configs})
+    assert decide_alter_broker(stored, broker, [ConfigChange("of.another.product", DELETE, None)]) == {}
+
+
+def test_entries_cannot_be_appended_to_a_name_that_is_no_setting() -> None:
+    with pytest.raises(ApiError, match="Unknown config name: nope"):
+        decide_alter_broker(a_cluster(1), "0", [ConfigChange("nope", APPEND, "x")])
 
 
 def test_a_config_of_one_broker_must_not_contradict_those_of_all_brokers() -> None:

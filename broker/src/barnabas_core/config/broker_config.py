@@ -8,6 +8,7 @@ from barnabas_core.config.broker_definitions import BROKER_CONFIGS, broker_defin
 from barnabas_core.config.definitions import (
     ConfigDefinition,
     ConfigProblem,
+    ConfigType,
     InvalidConfig,
     Value,
     parse_value,
@@ -25,6 +26,7 @@ WEB_FILES: Final = WebFiles(
     certificate="http.ssl.certificate.location", key="http.ssl.key.location", token="http.bearer.token.location"
 )
 """The names of the settings for the paths of the files that protect the HTTP listener."""
+_NO_SETTING: Final = "is not a setting of a broker"
 _MAY_BE_SECRET: Final = ("listener.name.", "ssl.", "sasl.")
 """The prefixes of unknown settings whose values are never shown, because the setting may be a misspelt password."""
 _BY_TOPIC_NAME: Final = {
@@ -164,8 +166,9 @@ class BrokerConfig:
         ignored: list[ConfigProblem] = []
         own, cluster = dict(broker_overrides), dict(cluster_overrides)
         for overrides in (own, cluster):
-            unknown = [name for name in overrides if broker_definition(name) is None and unused_reason(name) is None]
-            ignored += [ConfigProblem(name, overrides.pop(name), "is not a setting of a broker") for name in unknown]
+            ignored += [ConfigProblem(name, None, _NO_SETTING) for name in overrides if is_unknown(name)]
+            refused = [name for name in overrides if name in REFUSED_CONFIGS]
+            ignored += [ConfigProblem(name, overrides.pop(name), _NO_SETTING) for name in refused]
         while True:
             try:
                 return UsableConfig(_build(self.originals, cluster, own), tuple(ignored))
@@ -207,6 +210,20 @@ def parse_broker_config(properties: Mapping[str, str | Property]) -> BrokerConfi
     except InvalidConfig as error:
         lines = {name: entry.line for name, entry in properties.items() if isinstance(entry, Property)}
         raise InvalidConfig(p._replace(line=lines.get(p.name)) for p in error.problems) from None
+
+
+def is_unknown(name: str) -> bool:
+    """True if neither Kafka nor this broker has a setting of this name."""
+    return broker_definition(name) is None and name not in REFUSED_CONFIGS and unused_reason(name) is None
+
+
+def unknown_definitions(names: Iterable[str]) -> dict[str, ConfigDefinition]:
+    """Return definitions of the type UNKNOWN for those of `names` that are no settings.
+
+    As in Kafka, clients may set them dynamically, and DescribeConfigs hides the values, which may be secrets.
+    """
+    unknown = (name for name in names if is_unknown(name))
+    return {name: ConfigDefinition(name, ConfigType.UNKNOWN, None, None, "Not a setting.") for name in unknown}
 
 
 def unused_settings(originals: Iterable[str]) -> list[str]:
@@ -258,10 +275,10 @@ def _unusable(name: str, text: str) -> Iterable[ConfigProblem]:
     why = refusal(name, text)
     if why is not None:
         yield ConfigProblem(name, text, why)
-    elif broker_definition(name) is None and name not in REFUSED_CONFIGS and unused_reason(name) is None:
+    elif is_unknown(name):
         meant = did_you_mean(name, BROKER_CONFIGS, _BY_TOPIC_NAME)
         shown = None if name.startswith(_MAY_BE_SECRET) else text
-        yield ConfigProblem(name, shown, f"is not a setting of a broker{meant}")
+        yield ConfigProblem(name, shown, f"{_NO_SETTING}{meant}")
 
 
 def _fall_back(values: dict[str, Value]) -> None:

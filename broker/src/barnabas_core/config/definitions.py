@@ -187,7 +187,7 @@ class ConfigDefinition:
     @property
     def sensitive(self) -> bool:
         """True if the value must never be shown."""
-        return self.type is ConfigType.PASSWORD
+        return self.type in (ConfigType.PASSWORD, ConfigType.UNKNOWN)
 
     @property
     def allowed(self) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from enum import IntEnum
 from typing import Final, NamedTuple
 
-from barnabas_core.config.broker_config import BrokerConfig
+from barnabas_core.config.broker_config import BrokerConfig, unknown_definitions
 from barnabas_core.config.broker_definitions import BROKER_CONFIGS
 from barnabas_core.config.definitions import ConfigDefinition, ConfigType, Dynamic, Value, format_value
 from barnabas_core.config.listener_security import prefixed_definition
@@ -69,7 +69,7 @@ def describe_broker(config: BrokerConfig) -> list[ConfigEntry]:
         for name in {**config.originals, **dynamic}
         if (definition := prefixed_definition(name)) is not None
     }
-    found = {**BROKER_CONFIGS, **unused_definitions(dynamic), **of_listeners}
+    found = {**BROKER_CONFIGS, **unused_definitions(dynamic), **unknown_definitions(dynamic), **of_listeners}
     return [_broker_entry(definition, config) for _, definition in sorted(found.items())]
 
 

@@ -14,7 +14,7 @@ from barnabas_broker.metadata.controller.decisions.partition_rules import MIN_IS
 from barnabas_broker.metadata.documents import ALL_BROKERS
 from barnabas_broker.metadata.model import TopicDocument
 from barnabas_broker.wire.decoder import STRING_BYTES_MAX
-from barnabas_core.config.broker_config import BrokerConfig, UsableConfig
+from barnabas_core.config.broker_config import BrokerConfig, UsableConfig, is_unknown, unknown_definitions
 from barnabas_core.config.broker_definitions import broker_definition
 from barnabas_core.config.definitions import (
     NAMED_MAX,
@@ -138,6 +138,7 @@ def decide_alter_broker(view: ClusterView, broker: str, changes: Sequence[Config
     known = {change.name: broker_definition(change.name) for change in changes}
     definitions = {name: definition for name, definition in known.items() if definition is not None}
     definitions.update(unused_definitions(known))
+    definitions.update(unknown_definitions(known))
     before = view.overrides.get(broker, {})
     configs = _changed(changes, before, definitions, lambda definition: view.config.value(definition.name))
     after = {**view.overrides, broker: configs}
@@ -171,9 +172,13 @@ def _usable(view: ClusterView, broker: str, overrides: Overrides) -> UsableConfi
 
 
 def _check_usable(view: ClusterView, broker: str, after: Overrides) -> None:
-    """Raise InvalidConfig if a broker setting is valid now, but would be invalid with the new configs (`after`)."""
+    """Raise InvalidConfig if a broker setting is valid now, but would be invalid with the new configs (`after`).
+
+    As in Kafka, names that are no settings are stored without effect.
+    """
     known = _usable(view, broker, view.overrides).ignored
-    problems = [problem for problem in _usable(view, broker, after).ignored if problem not in known]
+    ignored = _usable(view, broker, after).ignored
+    problems = [problem for problem in ignored if problem not in known and not is_unknown(problem.name)]
     if problems:
         raise InvalidConfig(problems)
 
@@ -238,6 +243,8 @@ def _new_text(
         raise ApiError(ErrorCode.INVALID_REQUEST, f"Null value not supported for: {change.name}")
     if change.operation is ConfigOperation.SET:
         return change.value
+    if definition.type is ConfigType.UNKNOWN:
+        raise ApiError(ErrorCode.INVALID_CONFIG, f"Unknown config name: {change.name}")
     if definition.type is not ConfigType.LIST:
         message = f"Can't {change.operation.name} to key {change.name} because its type is not LIST."
         raise ApiError(ErrorCode.INVALID_CONFIG, message)
