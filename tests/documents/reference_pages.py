@@ -16,7 +16,8 @@ from barnabas_core.config.unused import REFUSED_CONFIGS, UNUSED_CONFIGS, WITHOUT
 
 APIS_HEAD: Final = """# APIs and versions
 
-What a broker answers to ApiVersions; `make reference` writes this page. The versions are those of Apache Kafka 4.4.
+What a broker answers to ApiVersions; `make reference` writes this page. The versions are those of Apache Kafka 4.4,
+but that v6 of TxnOffsetCommit (topic ids) is missing.
 
 | key | API | versions |
 |---|---|---|

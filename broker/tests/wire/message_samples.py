@@ -11,7 +11,7 @@ from barnabas_broker.wire.apis import API_SPECS, FETCH, PRODUCE
 from barnabas_broker.wire.messages import struct_class
 
 NAMES = tuple(f"kafka.protocol.{name}" for name in ("producer", "consumer", "metadata", "admin", "sasl"))
-MODULES = [importlib.import_module(name) for name in (*NAMES, "own_messages")]
+MODULES = [importlib.import_module(name) for name in ("own_messages", *NAMES)]
 
 CODEC_APIS = [spec for spec in API_SPECS.values() if spec.key not in (PRODUCE, FETCH)]
 CODEC_MESSAGES = [

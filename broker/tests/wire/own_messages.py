@@ -1,6 +1,55 @@
-"""Messages that kafka-python does not ship, by its classes and `barnabas_core.definitions`."""
+"""Messages that kafka-python does not ship, or only in earlier versions, from `barnabas_core.definitions`."""
 
+from kafka.protocol import metadata
 from kafka.protocol.api_message import ApiMessage
+
+
+class ApiVersionsRequest(ApiMessage, load_json="barnabas_core.definitions"):
+    """The request for the versions of all APIs."""
+
+
+class ApiVersionsResponse(metadata.ApiVersionsResponse, load_json="barnabas_core.definitions"):
+    """The response to that request."""
+
+
+class CreateDelegationTokenRequest(ApiMessage, load_json="barnabas_core.definitions"):
+    """The request to create a delegation token."""
+
+
+class CreateDelegationTokenResponse(ApiMessage, load_json="barnabas_core.definitions"):
+    """The response to that request."""
+
+
+class DeleteGroupsRequest(ApiMessage, load_json="barnabas_core.definitions"):
+    """The request to delete groups."""
+
+
+class DeleteGroupsResponse(ApiMessage, load_json="barnabas_core.definitions"):
+    """The response to that request."""
+
+
+class DescribeDelegationTokenRequest(ApiMessage, load_json="barnabas_core.definitions"):
+    """The request to list delegation tokens."""
+
+
+class DescribeDelegationTokenResponse(ApiMessage, load_json="barnabas_core.definitions"):
+    """The response to that request."""
+
+
+class ExpireDelegationTokenRequest(ApiMessage, load_json="barnabas_core.definitions"):
+    """The request to end a delegation token."""
+
+
+class ExpireDelegationTokenResponse(ApiMessage, load_json="barnabas_core.definitions"):
+    """The response to that request."""
+
+
+class RenewDelegationTokenRequest(ApiMessage, load_json="barnabas_core.definitions"):
+    """The request to renew a delegation token."""
+
+
+class RenewDelegationTokenResponse(ApiMessage, load_json="barnabas_core.definitions"):
+    """The response to that request."""
 
 
 class UnregisterBrokerRequest(ApiMessage, load_json="barnabas_core.definitions"):

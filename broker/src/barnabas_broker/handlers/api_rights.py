@@ -189,6 +189,10 @@ API_RIGHTS: Final[Mapping[int, ApiRights]] = {
     35: ApiRights((_cluster(_O.DESCRIBE),)),
     36: ApiRights(),
     37: ApiRights((Need(_O.ALTER, _TOPIC, "topics.name"),), {"results": "topics"}),
+    38: ApiRights(),
+    39: ApiRights(),
+    40: ApiRights(),
+    41: ApiRights(),
     42: ApiRights((Need(_O.DELETE, _GROUP, "groups_names[]"),), {"results": "groups_names"}),
     43: ApiRights(
         (_cluster(_O.ALTER),),

@@ -1,4 +1,4 @@
-"""DeleteGroups (42), v0 to v2: deletes groups without members, and their offsets.
+"""DeleteGroups (42), v0 to v3: deletes groups without members, and their offsets.
 
 The response is sent when the deletions are in the log of `__consumer_offsets`.
 """

@@ -33,7 +33,7 @@ AUTHORIZED_RAW_HANDLERS: Final[Mapping[int, RawHandler]] = {
 
 MESSAGE_HANDLERS: Final[Mapping[int, str]] = {
     key: re.sub("(?<!^)(?=[A-Z])", "_", spec.name).lower() for key, spec in API_SPECS.items() if key not in RAW_HANDLERS
-}
+} | dict.fromkeys((38, 39, 40, 41), "delegation_tokens")
 """The modules of the message handlers in this package, by API key: `ListOffsets` is answered by `list_offsets`."""
 
 
