@@ -23,6 +23,9 @@ COMMANDS: Final = {
     "broker": Command(
         "barnabas_broker.app.main", "broker", "run one broker, as in `barnabas broker server.properties`"
     ),
+    "kafka-image": Command(
+        "barnabas_broker.app.kafka_image", "broker", "run one broker with the variables of Apache Kafka's image"
+    ),
     "up": Command(
         "barnabas_operator.app.up", "local", "run the cluster and topics that the manifests of a directory declare"
     ),

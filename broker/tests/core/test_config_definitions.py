@@ -18,6 +18,7 @@ from barnabas_core.config.unused import REFUSED_CONFIGS, unused_reason
 
 SOURCE = Path(barnabas_broker.__file__).parent
 OWN = {
+    "cluster.id",
     "metadata.store",
     "log.dirs.placement",
     "log.dirs.headroom.bytes",

@@ -9,7 +9,7 @@ import logging
 import os
 import resource
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple, NoReturn
 
@@ -40,16 +40,25 @@ def main(arguments: Sequence[str]) -> int:
     """Run a broker; return the exit code."""
     about_file = "the file with the broker's settings, in Kafka's format"
     options = parser_of("broker", "Run one broker.", about_file).parse_args(arguments)
+    return run(lambda connections: read_config(options.properties, options.override, connections), options.properties)
+
+
+def run(read: Callable[[int], BrokerConfig], source: object, on_ready: Callable[[], object] = lambda: None) -> int:
+    """Run a broker with the settings that `read` returns, and return the exit code.
+
+    `read` gets the default of `max.connections`. `source` is where the settings are from, for messages. `on_ready` is
+    called when the broker serves clients.
+    """
     logging.basicConfig(level=logging.INFO, format=LOG_FORMAT, stream=sys.stdout)
     descriptors = take_all()
     try:
-        config = read_config(options.properties, options.override, descriptors.connections)
+        config = read(descriptors.connections)
     except (OSError, MalformedProperties) as error:
-        print(f"barnabas broker: {options.properties}: {error}", file=sys.stderr)
+        print(f"barnabas broker: {source}: {error}", file=sys.stderr)
         return EXIT_CONFIG
     except InvalidConfig as error:
         for problem in error.problems:
-            print(f"barnabas broker: {options.properties}: {problem}", file=sys.stderr)
+            print(f"barnabas broker: {source}: {problem}", file=sys.stderr)
         return EXIT_CONFIG
     for warning in unused_settings(config.originals):
         log.warning(warning)
@@ -58,7 +67,7 @@ def main(arguments: Sequence[str]) -> int:
     garbage.freeze()
     interrupt_threads_soon()
     with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(selector)) as runner:
-        return runner.run(_run(config, descriptors, selector))
+        return runner.run(_run(config, descriptors, selector, on_ready))
 
 
 class Descriptors(NamedTuple):
@@ -112,7 +121,9 @@ def read_config(path: Path, overrides: Sequence[str], connections: int) -> Broke
     return parse_broker_config({MAX_CONNECTIONS: str(connections), **resolved(properties, os.environ)})
 
 
-async def _run(config: BrokerConfig, descriptors: Descriptors, selector: MeasuringSelector) -> int:
+async def _run(
+    config: BrokerConfig, descriptors: Descriptors, selector: MeasuringSelector, on_ready: Callable[[], object]
+) -> int:
     _tell_of_descriptors(config, descriptors)
     broker = Broker(config, descriptors.segments, asyncio.get_running_loop(), selector)
     try:
@@ -122,6 +133,7 @@ async def _run(config: BrokerConfig, descriptors: Descriptors, selector: Measuri
         await broker.stop()
         return EXIT_FAILED
     if is_started:
+        on_ready()
         await broker.wait_for_signal()
     if broker.failure is not None:
         log.error("stopping: %s", broker.failure)

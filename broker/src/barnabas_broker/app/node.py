@@ -134,7 +134,8 @@ class Node:
         self.config = self._dynamic.over(self.config)
         is_known = self.image.document(CLUSTER_KEY) is not None
         of_log_dirs = "" if is_known else cluster_of_log_dirs(self.config, self._environment.files)
-        cluster_id = await ensure_cluster_id(self._store, self._environment.random, of_log_dirs)
+        wanted = str(self.config.value("cluster.id"))
+        cluster_id = await ensure_cluster_id(self._store, self._environment.random, of_log_dirs, wanted)
         logs = make_log_manager(self._environment, self.image, self.current_config, cluster_id)
         before = last_incarnation(self.image.brokers.get(self.config.broker_id), self._environment.boot_id)
         await in_thread(lambda: logs.load(on_progress, last_incarnation=before))

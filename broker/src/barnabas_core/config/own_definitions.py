@@ -17,6 +17,13 @@ OWN_CONFIGS: Final = (
         "The metadata store, which all brokers of a cluster share; by default a SQLite file in the first log dir.",
     ),
     _D(
+        "cluster.id",
+        ConfigType.STRING,
+        "",
+        Pattern(r"([A-Za-z0-9_-]{22})?", "22 characters, as `kafka-storage.sh random-uuid` prints them"),
+        "The cluster id of a new cluster; by default a random one. A cluster never changes its id.",
+    ),
+    _D(
         "log.dirs.placement",
         ConfigType.STRING,
         "fewest-partitions",

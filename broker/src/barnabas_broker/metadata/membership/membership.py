@@ -52,12 +52,12 @@ NO_EPOCH: Final = -1
 log = logging.getLogger(__name__)
 
 
-async def ensure_cluster_id(store: MetadataStore, random: Random, of_log_dirs: str = "") -> str:
+async def ensure_cluster_id(store: MetadataStore, random: Random, of_log_dirs: str = "", wanted: str = "") -> str:
     """Return the cluster id in the store; if the store has none, first store a cluster id and the feature levels.
 
-    The cluster id to store is that of the log dirs (`of_log_dirs`). If the log dirs have none, a new cluster id is
-    stored, and also the first producer id. Raises StoreUnavailable, and MalformedDocument if the stored cluster
-    id is unreadable and no log dir has one.
+    The cluster id to store is that of the log dirs (`of_log_dirs`). If the log dirs have none, the `wanted` id or a
+    random one is stored, and also the first producer id. Raises StoreUnavailable, and MalformedDocument if the stored
+    cluster id is unreadable and no log dir has one.
     """
     while True:
         found = await store.get(CLUSTER_KEY)
@@ -69,7 +69,7 @@ async def ensure_cluster_id(store: MetadataStore, random: Random, of_log_dirs: s
                 f"the key `{CLUSTER_KEY}` of the metadata store cannot be read: {found.value[:100]!r}; set the key to "
                 '{"cluster_id": "..."}, with the cluster.id from the meta.properties of another broker'
             )
-        made = ClusterDocument(of_log_dirs or kafka_uuid.to_text(kafka_uuid.random_uuid(random.getrandbits)))
+        made = ClusterDocument(of_log_dirs or wanted or kafka_uuid.to_text(kafka_uuid.random_uuid(random.getrandbits)))
         try:
             await store.put(CLUSTER_KEY, encode(made), ABSENT if found is None else found.version)
             # A cluster with an id in a log dir is not new: its metadata store was lost, and its earlier producer ids
