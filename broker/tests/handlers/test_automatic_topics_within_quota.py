@@ -33,7 +33,7 @@ class Broker:
             metadata_writer=SimpleNamespace(create_automatically=self._create),
             metadata_answers=SimpleNamespace(turn=lambda _: None),
             encoded_topics=SimpleNamespace(prepare=self._prepare),
-            nodes=lambda _: [],
+            nodes=lambda *_, **__: [],
             controller_id=0,
             quotas=ClientQuotas(image, self.clock, None),
         )
