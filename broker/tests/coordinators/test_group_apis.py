@@ -311,7 +311,7 @@ def test_describe_groups(broker: Broker, version: int) -> None:
     broker.member(member_id=joined.member_id)
     rebalancing = broker.ask(DESCRIBE, version, groups=["readers"]).groups[0]
     assert (rebalancing.group_state, rebalancing.protocol_data) == ("CompletingRebalance", "")
-    assert (rebalancing.members[0].member_metadata, rebalancing.members[0].member_assignment) == (b"", b"")
+    assert (rebalancing.members[0].member_metadata, rebalancing.members[0].member_assignment) == (b"", b"all")
 
 
 @versions(LIST)

@@ -205,6 +205,27 @@ def test_an_unused_member_id_delays_the_rebalance_until_it_expires() -> None:
     """)
 
 
+def test_an_unused_member_id_does_not_delay_the_first_generation_of_an_empty_group() -> None:
+    check("""
+        >> join a
+        << a MEMBER_ID_REQUIRED a-1
+        >> join b v3
+        << b joined 1 as b-2, leads of b-2, range
+    """)
+
+
+def test_an_unused_member_id_does_not_keep_a_group_whose_members_left_from_becoming_empty() -> None:
+    check("""
+        >> join a v3
+        << a joined 1 as a-1, leads of a-1, range
+        >> join b
+        << b MEMBER_ID_REQUIRED b-2
+        >> leave a-1
+        << NONE
+        << store generation 2: empty
+    """)
+
+
 def test_a_rebalance_is_not_started_by_a_pending_member_id_that_leaves() -> None:
     check("""
         >> join a v3

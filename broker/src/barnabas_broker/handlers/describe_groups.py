@@ -56,26 +56,28 @@ def _describe(
 
 
 def _described(group: Group, operations: set[int]) -> Described:
-    """Describe a group; the protocol and the assignments are empty unless the group is stable."""
-    is_stable = group.state is GroupState.STABLE
-    protocol_name = group.protocol_name if is_stable else None
+    """Describe a group; the protocol and the metadata are empty unless the group is stable.
+
+    In a rebalance, the assignments are those of the last stable generation.
+    """
+    protocol_name = group.protocol_name if group.state is GroupState.STABLE else None
     return Described(
         error_message=None,
         group_id=group.group_id,
         group_state=group.state.value,
         protocol_type=group.protocol_type or "",
         protocol_data=protocol_name or "",
-        members=[_member(member, protocol_name, is_stable) for member in group.members.values()],
+        members=[_member(member, protocol_name) for member in group.members.values()],
         authorized_operations=operations,
     )
 
 
-def _member(member: Member, protocol_name: str | None, is_stable: bool) -> Described.DescribedGroupMember:
+def _member(member: Member, protocol_name: str | None) -> Described.DescribedGroupMember:
     return Described.DescribedGroupMember(
         member_id=member.member_id,
         group_instance_id=member.instance_id,
         client_id=member.client_id,
         client_host=member.client_host,
         member_metadata=member.metadata(protocol_name),
-        member_assignment=member.assignment if is_stable else b"",
+        member_assignment=member.assignment,
     )

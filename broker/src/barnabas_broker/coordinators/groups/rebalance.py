@@ -214,11 +214,16 @@ def begin_or_complete(group: Group, step: Step, reason: str) -> None:
 def begin(group: Group, step: Step, reason: str) -> None:
     """Enter the join phase; end it at once if all members have joined.
 
-    An Empty group waits `group.initial.rebalance.delay.ms` for more members (KIP-134).
+    An Empty group waits `group.initial.rebalance.delay.ms` for more members (KIP-134), and for nobody after that.
     """
     step.notes.append(f"a rebalance begins in state {group.state.value}, generation {group.generation}: {reason}")
+    waits_for_delay_only = group.state is GroupState.EMPTY
     _enter(group, step)
-    complete_if_joined(group, step)
+    assert group.join_deadline is not None
+    if waits_for_delay_only and not group.join_deadline.is_initial:
+        complete(group, step)
+    else:
+        complete_if_joined(group, step)
 
 
 def begin_after_failure(group: Group, step: Step, reason: str) -> None:
@@ -258,12 +263,14 @@ def _enter(group: Group, step: Step, pause_ms: int = 0) -> None:
 def complete_if_joined(group: Group, step: Step) -> None:
     """End the join phase early if all members, and all clients with pending member ids, have joined.
 
-    The initial delay of an Empty group, and the pause after a failure, are never cut short.
+    A group without members does not wait for these clients. The initial delay of an Empty group, and the pause after a
+    failure, are never cut short.
     """
     deadline = group.join_deadline
     if deadline is None or deadline.is_initial or deadline.paused_until_ms > step.now.steady_ms:
         return
-    if not group.pending_joins and all(member.awaiting_join is not None for member in group.members.values()):
+    waits_for_clients = bool(group.pending_joins and group.members)
+    if not waits_for_clients and all(member.awaiting_join is not None for member in group.members.values()):
         complete(group, step)
 
 
