@@ -73,19 +73,16 @@ def append_in_transaction(
 ) -> ProduceResult | None:
     """Append a transactional batch; return the result, or None if the result has to wait.
 
-    Raises ApiError if the batch is refused, and StorageError if the disk fails.
+    As in Kafka, the coordinator is asked before the sequence is checked, so a batch of no transaction gets the
+    coordinator's error, even a duplicate. Raises ApiError if the batch is refused, and StorageError if the disk fails.
     """
     if appender.request.transactional_id is None:
         message = "the request has a transactional batch, but no transactional id"
         raise ApiError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, message)
     producers = partition.log.producers
-    is_known = producers.check(header) is not None
-    if is_known or producers.is_in_transaction(header.producer_id, header.producer_epoch):
+    if producers.is_in_transaction(header.producer_id, header.producer_epoch):
         return appender.append_checked(partition, batch, header, place)
     adds = appender.version >= ADDS_SINCE and appender.environment.gate.takes_in
-    if adds and header.base_sequence and header.producer_id not in producers.producers:
-        message = f"the first sequence of producer {header.producer_id} is {header.base_sequence}, but must be 0"
-        raise ApiError(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, message)
     gate, by = appender.environment.gate, ProducerEpoch(header.producer_id, header.producer_epoch)
     copy = gate.kept.keep(batch)
     verification = producers.verifications.begin(*by, has_own_epoch=adds)
@@ -118,6 +115,7 @@ async def _append_verified(
         if late.may_append(place):
             with appender.using_again(partition, place) as current:
                 _check_not_ended(current.log.producers, header, verification)
+                _check_first_sequence(current.log.producers, header, verification)
                 result = appender.append_checked(current, memoryview(bytearray(batch)), header, place)
     except ApiError as error:
         result = appender.refused(place, error)
@@ -145,6 +143,13 @@ def _check_not_ended(producers: ProducerStates, header: BatchHeader, verificatio
     if not is_open and not producers.verifications.is_current(header.producer_id, verification):
         message = f"the transaction of producer {header.producer_id} ended while this batch was verified"
         raise ApiError(ErrorCode.INVALID_TXN_STATE, message)
+
+
+def _check_first_sequence(producers: ProducerStates, header: BatchHeader, verification: Verification) -> None:
+    """Raise ApiError if the first batch of an unknown producer lacks earlier ones; older clients may begin later."""
+    if verification.has_own_epoch and header.base_sequence and header.producer_id not in producers.producers:
+        message = f"the first sequence of producer {header.producer_id} is {header.base_sequence}, but must be 0"
+        raise ApiError(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, message)
 
 
 def _produce_error(code: ErrorCode, version: int) -> ErrorCode:
