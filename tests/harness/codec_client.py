@@ -3,6 +3,7 @@
 Whether the codec is Kafka's is for the tests with stock clients to say; answers of Apache Kafka are read by it, too.
 """
 
+import select
 import socket
 import ssl
 import struct
@@ -40,9 +41,21 @@ class Connection:
 
     def ask(self, request: Any, version: int) -> Any:
         """Return the response to a request."""
+        self.send(request, version)
+        return self.receive(type(request).__name__.removesuffix("Request"), version)
+
+    def send(self, request: Any, version: int) -> None:
+        """Send a request, whose response must be received before the next request."""
         self._socket.sendall(encode_request(request, version, 1, "codec-client"))
+
+    def is_answered(self, timeout_s: float) -> bool:
+        """True if the response begins to arrive before the timeout."""
+        return bool(select.select([self._socket], [], [], timeout_s)[0])
+
+    def receive(self, api: str, version: int) -> Any:
+        """Return the response to the request that was sent."""
         (size,) = struct.unpack(">i", self._exactly(4))
-        name = type(request).__name__.replace("Request", "Response")
+        name = f"{api}Response"
         frame = self._exactly(size)
         if name == "ApiVersionsResponse":  # Its header never has tagged fields.
             frame = frame[:4] + bytes(API_SPECS[18].is_flexible(version)) + frame[4:]

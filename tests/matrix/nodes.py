@@ -33,12 +33,14 @@ _OLD_EPOCH: Final = 32_765
 _FIRST_OLD_PRODUCER_ID: Final = 7_000_000
 _UNSAFE_DOWNGRADE: Final = 3
 _UPGRADE: Final = 1
+_KAFKA_PATIENCE_S: Final = 0.7
 _SETTINGS: Final = {
     "auto.create.topics.enable": "false",
     "broker.session.timeout.ms": "3600000",
     "group.initial.rebalance.delay.ms": "0",
     "offsets.topic.num.partitions": "1",
     "offsets.topic.replication.factor": "1",
+    "producer.id.expiration.check.interval.ms": "100",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "100",
     "transaction.state.log.num.partitions": "1",
     "transaction.state.log.replication.factor": "1",
@@ -48,8 +50,9 @@ _SETTINGS: Final = {
 class Nodes:
     """Both nodes; requests go to node 1 over one connection."""
 
-    def __init__(self, port: int) -> None:
-        self._port = port
+    def __init__(self, port: int, patience_s: float) -> None:
+        self.port, self.patience_s = port, patience_s
+        """The port of node 1, and the time after which one of its requests counts as waiting (`talk.py`)."""
         self._connection = Connection(port)
         self._count = 0
         self._old_ids = iter(OLD_IDS)
@@ -64,7 +67,7 @@ class Nodes:
             return self._connection.request(api, version, fields)
         except ConnectionResetError:
             self._connection.close()
-            self._connection = Connection(self._port)
+            self._connection = Connection(self.port)
             raise
 
     def old(self) -> str:
@@ -132,7 +135,7 @@ def barnabas(folder: Path) -> Iterator[Nodes]:
         place.mkdir(parents=True)
         return prepare_barnabas(place, {**_SETTINGS, **store, "broker.id": str(number)})
 
-    with _running(folder, process(1), process(2)) as nodes:
+    with _running(folder, process(1), process(2), patience_s=0) as nodes:
         yield nodes
 
 
@@ -144,7 +147,7 @@ def kafka(folder: Path) -> Iterator[Nodes]:
     alone = {"process.roles": "broker", "listeners": f"PLAINTEXT://127.0.0.1:{second.port}"}
     second.write_config([first.voter], {**SINGLE_NODE, **_SETTINGS, **alone})
     format_log_dirs(first, second)
-    with _running(folder, first.process("512M"), second.process("256M")) as nodes:
+    with _running(folder, first.process("512M"), second.process("256M"), _KAFKA_PATIENCE_S) as nodes:
         yield nodes
 
 
@@ -152,16 +155,16 @@ SERVERS: Final[Mapping[str, Callable[[Path], Any]]] = {"barnabas": barnabas, "ka
 
 
 @contextmanager
-def _running(folder: Path, first: ServerProcess, second: ServerProcess) -> Iterator[Nodes]:
+def _running(folder: Path, first: ServerProcess, second: ServerProcess, patience_s: float) -> Iterator[Nodes]:
     """Run both processes, and kill them at the end: they would wait for each other."""
     with closing(first), closing(second):
         first.start()
-        with closing(Nodes(first.port)) as nodes:
+        with closing(Nodes(first.port, patience_s)) as nodes:
             wait_for(nodes.coordinates)
         first.stop()
         _write_old_ids(folder / "1" / "logs" / "__transaction_state-0" / f"{0:020}.log")
         first.start()
-        with closing(Nodes(first.port)) as nodes:
+        with closing(Nodes(first.port, patience_s)) as nodes:
             wait_for(nodes.coordinates)
             second.start()
             wait_for(lambda: nodes.knows(2))

@@ -1,8 +1,9 @@
-"""The subjects of the matrix."""
+"""The subjects of the matrix, those of transaction.version 0 first: it is not lowered while transactions are open."""
 
 from typing import Final
 
-from matrix import transactions
+from matrix import groups, partition_producers, transactions
 from matrix.cells import Subject
 
-SUBJECTS: Final[tuple[Subject, ...]] = transactions.SUBJECTS
+_ALL: Final = (*transactions.SUBJECTS, *partition_producers.SUBJECTS, *groups.SUBJECTS)
+SUBJECTS: Final[tuple[Subject, ...]] = tuple(sorted(_ALL, key=lambda each: not each.title.endswith("-0")))
