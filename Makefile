@@ -196,6 +196,11 @@ proof-acls: venv
 proof-matrix: venv
 	PYTHONPATH=$(PYTHONPATH):$(CURDIR)/tests $(BIN)/python -m matrix $(PROOF)
 
+# Send the largest request of each API to a broker, and print the longest turn of its loop. PROOF='DescribeGroups Metadata' names APIs.
+.PHONY: proof-turns
+proof-turns: venv
+	PYTHONPATH=$(PYTHONPATH):$(CURDIR)/tests $(BIN)/python -m turns $(PROOF)
+
 # Copy records with librdkafka and Java, count words with Kafka Streams, produce numbers with Kafka Connect, and run transactions of all
 # client libraries, while three brokers are killed and rolled; needs a JDK, and Maven Central the first time.
 # PROOF='--records 1000000 --lines 20000 --numbers 50000 --transactions 200 --seed 7' sets the sizes, and replays.

@@ -6,13 +6,21 @@ import urllib.error
 import urllib.request
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Final
 
 from harness.apache_kafka import write_properties
 from harness.server_process import HERE, Place, ServerProcess, free_port
 
+BARNABAS: Final = ("-m", "barnabas")
+"""The arguments of Python that start `barnabas`."""
+
 
 def prepare_barnabas(
-    folder: Path, properties: Mapping[str, str], place: Place = HERE, listeners: Sequence[str] = ()
+    folder: Path,
+    properties: Mapping[str, str],
+    place: Place = HERE,
+    listeners: Sequence[str] = (),
+    program: Sequence[str] = BARNABAS,
 ) -> ServerProcess:
     """Return a broker, not started: its files are in `folder`, its log dir is `logs`, its output is in `server.log`.
 
@@ -27,7 +35,7 @@ def prepare_barnabas(
         **properties,
     }
     write_properties(folder / "server.properties", settings)
-    command = [sys.executable, "-m", "barnabas", "broker", str(folder / "server.properties")]
+    command = [sys.executable, *program, "broker", str(folder / "server.properties")]
     return ServerProcess(command, port, folder / "server.log", place=place)
 
 

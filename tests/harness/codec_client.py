@@ -46,7 +46,7 @@ class Connection:
 
     def send(self, request: Any, version: int) -> None:
         """Send a request, whose response must be received before the next request."""
-        self._socket.sendall(encode_request(request, version, 1, "codec-client"))
+        self.send_frame(encode_request(request, version, 1, "codec-client"))
 
     def is_answered(self, timeout_s: float) -> bool:
         """True if the response begins to arrive before the timeout."""
@@ -54,12 +54,21 @@ class Connection:
 
     def receive(self, api: str, version: int) -> Any:
         """Return the response to the request that was sent."""
-        (size,) = struct.unpack(">i", self._exactly(4))
         name = f"{api}Response"
-        frame = self._exactly(size)
+        frame = self.receive_frame()
         if name == "ApiVersionsResponse":  # Its header never has tagged fields.
             frame = frame[:4] + bytes(API_SPECS[18].is_flexible(version)) + frame[4:]
         return decode_response(name, version, memoryview(frame))
+
+    def send_frame(self, frame: bytes | bytearray) -> None:
+        """Send a framed request."""
+        self._socket.sendall(frame)
+
+    def receive_frame(self, timeout_s: float = TIMEOUT_S) -> bytes:
+        """Return the next response without its size. Raises OSError if the broker sends none."""
+        self._socket.settimeout(timeout_s)
+        (size,) = struct.unpack(">i", self._exactly(4))
+        return self._exactly(size)
 
     def _exactly(self, size: int) -> bytes:
         got = bytearray()

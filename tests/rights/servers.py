@@ -2,7 +2,7 @@
 
 import socket
 import ssl
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -11,7 +11,7 @@ from uuid import UUID
 
 from barnabas_core.acls import ANY_NAME, AclOperation, PatternType, Permission, ResourceType
 from harness.apache_kafka import SINGLE_NODE, Node, format_log_dirs
-from harness.barnabas_server import prepare_barnabas
+from harness.barnabas_server import BARNABAS, prepare_barnabas
 from harness.certificates import Authority
 from harness.deadline import wait_for
 from harness.server_process import START_SECONDS_MAX, ServerProcess, free_port
@@ -67,13 +67,13 @@ def _ports() -> dict[str, int]:
 
 
 @contextmanager
-def barnabas(folder: Path, users: Iterable[str]) -> Iterator[Server]:
-    """Run our broker."""
+def barnabas(folder: Path, users: Iterable[str], program: Sequence[str] = BARNABAS) -> Iterator[Server]:
+    """Run our broker, with the arguments of Python that start `barnabas`."""
     folder.mkdir()
     ports = _ports()
     settings, tls = _settings(folder, users, ports)
     own = {"offsets.topic.replication.factor": "1", "transaction.state.log.replication.factor": "1"}
-    process = prepare_barnabas(folder, settings | own)
+    process = prepare_barnabas(folder, settings | own, program=program)
     config = folder / "server.properties"
     first = f"PLAINTEXT://127.0.0.1:{process.port}"
     config.write_text(config.read_text().replace(f"listeners={first}", f"listeners={_listeners(first, ports)}"))

@@ -206,6 +206,8 @@ class Channel:
         self.trust: ConnectionTrust | None = None
         self.is_closed = False
         self._requests: deque[bytes | None] = deque()
+        self._large = memoryview(b"")
+        """The request that is being dispatched, which its handling may keep."""
         self._late: deque[LateAnswer] = deque()
         self.deferred: list[LateAnswer] = []
         server.channels[self] = None
@@ -226,10 +228,17 @@ class Channel:
                 self.end()
                 return
             buffer = memoryview(bytearray(frame))
+            self._large = buffer[SIZE_BYTES:]
             try:
                 self.server.dispatch(self, buffer, SIZE_BYTES, len(buffer))
             except (MalformedRequest, CloseConnection) as error:
                 self.close(str(error))
+
+    def answer_in_turns(self, answer: Callable[[memoryview], object]) -> None:
+        answer(self._large)
+
+    def request_is_read(self) -> None:
+        """Do nothing: the request's bytes are its own."""
 
     def respond(self, parts: list[Part]) -> None:
         late = LateAnswer(mutes=False)

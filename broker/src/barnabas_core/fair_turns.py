@@ -18,6 +18,10 @@ LASTS_S: Final = 0.004
 """The time limit in seconds for long work in one turn of the event loop; it is enough to check about 10,000 items."""
 CONNECTION_S: Final = 0.005
 """The time limit in seconds for the pipelined requests of one connection, before other connections have their turn."""
+LARGE_REQUEST_BYTES: Final = 4 * 1024
+"""The size of a request above which decoding, checking of rights, refusing and encoding take turns."""
+STEP_ELEMENTS: Final = 8
+"""The number of array elements of a large request that are handled between two checks of the turn's budget."""
 FIRST_TURN_S: Final = 0.0005
 """The seconds after which a request first lets other tasks run; most requests end earlier."""
 FETCHED_PARTITIONS: Final = 500
@@ -69,6 +73,18 @@ APPENDED_BYTES: Final = 4 * 1024 * 1024
 """The maximum bytes of fetched records that a follower appends in one turn; few fetches have more."""
 
 T = TypeVar("T")
+InSteps = Generator[int, None, T]
+"""Work in short steps. Each step yields the bytes of memory that it has taken, and the last one returns the result."""
+
+
+def at_once(steps: InSteps[T]) -> T:
+    """Take all steps now, and return the result."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: T = end.value
+            return result
 
 
 def slices(things: Sequence[T], size: Callable[[T], int], things_max: int, size_max: int) -> Iterator[Sequence[T]]:

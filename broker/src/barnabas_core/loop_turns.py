@@ -7,12 +7,15 @@ nothing is measured.
 
 from collections.abc import Callable
 from functools import wraps
+from math import inf
 from typing import Final, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 NOTHING_NAMED: Final = "other"
+REQUESTS_S: Final = 0.008
+"""The time limit in seconds for the requests of all connections in one turn; the rest wait for the next turn."""
 SHORT_S: Final = 0.001
 """The limit in seconds: the longest work in a turn of the event loop is recorded only if it takes longer."""
 
@@ -40,6 +43,37 @@ class LongestPart:
 
 
 LONGEST_PART: Final = LongestPart()
+
+
+class LoopShare:
+    """The time at which requests have used up their share of the current turn of the event loop.
+
+    The event loop's selector sets `ends_s` when a turn begins.
+    """
+
+    __slots__ = ("ends_s", "now_s", "seconds")
+
+    def __init__(self) -> None:
+        self.now_s: Callable[[], float] = float
+        """The clock in seconds; it always returns 0.0 until the broker replaces it to measure the turns."""
+        self.seconds = REQUESTS_S
+        self.ends_s = inf
+        """The end of the share; infinite where the turns are not measured, such as in a simulation."""
+
+    def is_used_up(self) -> bool:
+        """True if requests should wait for the next turn."""
+        return self.now_s() > self.ends_s
+
+    def charge(self, seconds: float) -> None:
+        """Count work that begins in the next turn, because a request of this turn has started it."""
+        self.ends_s -= seconds
+
+    def extend(self, seconds: float) -> None:
+        """Leave at least so many seconds of the share from now on."""
+        self.ends_s = max(self.ends_s, self.now_s() + seconds)
+
+
+LOOP_SHARE: Final = LoopShare()
 
 
 def timed(what: str) -> Callable[[Callable[P, R]], Callable[P, R]]:

@@ -21,7 +21,7 @@ from barnabas_broker.metadata.features import TRANSACTION_VERSION
 from barnabas_broker.metadata.model import PartitionState, TopicDocument
 from barnabas_broker.storage.producer_state.producers import ProducerCount, ProducerStates
 from barnabas_broker.wire.apis import API_SPECS
-from barnabas_broker.wire.codec import decode_request, encode_response
+from barnabas_broker.wire.codec import decode_request, decode_response, encode_response
 from barnabas_broker.wire.transaction_markers import ProducerEpoch
 from barnabas_core.errors import ErrorCode
 from barnabas_core.topic_name import CONSUMER_OFFSETS, TRANSACTION_STATE
@@ -92,6 +92,13 @@ class Broker:
             response = waiting.result()
         encode_response(response, version, 7)
         return response
+
+    def describe(self, *transactional_ids: str) -> list[Any]:
+        """Return the states in the response to DescribeTransactions, as a client reads it."""
+        response = self.ask(DescribeTransactionsRequest(transactional_ids=list(transactional_ids)), 0)
+        frame = memoryview(encode_response(response, 0, 7))
+        found: list[Any] = decode_response("DescribeTransactionsResponse", 0, frame[4:]).transaction_states
+        return found
 
     def init(self, version: int = 4, **fields: Any) -> Any:
         named = {"transactional_id": "pay", "transaction_timeout_ms": TIMEOUT_MS, "producer_id": -1}
@@ -285,7 +292,7 @@ def test_a_transactional_offset_commit_with_an_empty_group_id_is_refused(broker:
 
 def test_describe_transactions_returns_states_and_errors(broker: Broker) -> None:
     by = broker.begun()
-    states = broker.ask(DescribeTransactionsRequest(transactional_ids=["pay", "gone", ""]), 0).transaction_states
+    states = broker.describe("pay", "gone", "")
     assert [each.error_code for each in states] == [
         0,
         ErrorCode.TRANSACTIONAL_ID_NOT_FOUND,

@@ -18,6 +18,7 @@ from barnabas_broker.server.cold_reads import ColdReads
 from barnabas_broker.server.connection import KEPT_BYTES_MAX, SCRATCH_BYTES, Connection
 from barnabas_broker.server.slow_clients import SlowClients
 from barnabas_broker.server.transport import PlainTransport
+from barnabas_broker.server.turn_share import TurnShare
 from barnabas_broker.wire.parts import Part
 
 REQUEST_BYTES_MAX = 4 * 1024 * 1024
@@ -64,6 +65,7 @@ async def connected(
         pool,
         SlowClients(pool, loop.time, loop.call_soon),
         ColdReads(loop),
+        TurnShare(loop.call_soon),
         REQUEST_BYTES_MAX,
         lambda closed: None,
     )

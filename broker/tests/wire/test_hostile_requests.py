@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 from message_samples import CODEC_APIS, our_message, sample_tree
 
 from barnabas_broker.wire import schema
-from barnabas_broker.wire.apis import ApiSpec
-from barnabas_broker.wire.codec import decode_request
+from barnabas_broker.wire.apis import NAMES_MAX, PARTITIONS_MAX, ApiSpec
+from barnabas_broker.wire.codec import decode_in_steps, decode_request, encode_in_steps, encode_response
 from barnabas_broker.wire.encoder import encoder
 from barnabas_broker.wire.framing import ELEMENTS_MAX, MalformedRequest, encode_unsigned_varint
+from barnabas_core.fair_turns import at_once
 from harness.soak import size
 
 REQUESTS = [(spec, version) for spec in CODEC_APIS for version in range(spec.min_version, spec.max_version + 1)]
@@ -97,16 +98,18 @@ def test_an_array_of_more_elements_than_bytes_is_malformed() -> None:
 
 
 def test_more_elements_than_any_client_sends_are_malformed_before_they_are_made() -> None:
-    body = encode_unsigned_varint(ELEMENTS_MAX + 2) + b"\x01\0" * (ELEMENTS_MAX + 1) + b"\1\0\0\0"
-    with pytest.raises(MalformedRequest, match="250000"):
+    body = encode_unsigned_varint(PARTITIONS_MAX + 2) + b"\x01\0" * (PARTITIONS_MAX + 1) + b"\1\0\0\0"
+    with pytest.raises(
+        MalformedRequest, match=r"MetadataRequest v9: topics declares 100001 elements.* 100000 elements"
+    ):
         decode_request(METADATA.key, 9, memoryview(body))
     assert bytes_taken(METADATA, 9, body) < MEGABYTE
 
 
 def test_the_elements_of_nested_arrays_are_counted_together() -> None:
-    partitions = b"\0\0\0\1" * (ELEMENTS_MAX // 2)
-    topic = b"\0\1t" + struct.pack(">i", ELEMENTS_MAX // 2) + partitions
-    with pytest.raises(MalformedRequest, match="250000"):
+    partitions = b"\0\0\0\1" * (PARTITIONS_MAX // 2)
+    topic = b"\0\1t" + struct.pack(">i", PARTITIONS_MAX // 2) + partitions
+    with pytest.raises(MalformedRequest, match="100000"):
         decode_request(9, 1, memoryview(b"\0\1g" + b"\0\0\0\2" + topic * 2))
 
 
@@ -116,6 +119,29 @@ def test_many_tagged_fields_are_skipped_without_copying_the_request() -> None:
     topics = encode_unsigned_varint(count + 1) + b"\x02t\x01\x09\x01x" * count
     request = decode_request(METADATA.key, 9, memoryview(topics + b"\1\0\0\0"))
     assert len(request.topics) == count
+
+
+def test_a_request_for_groups_has_fewer_elements_than_one_for_partitions() -> None:
+    body = struct.pack(">i", NAMES_MAX + 1) + b"\0\1g" * (NAMES_MAX + 1)
+    with pytest.raises(
+        MalformedRequest, match=r"DescribeGroupsRequest v0: groups declares 10001 elements.* 10000 elem"
+    ):
+        decode_request(15, 0, memoryview(body))
+
+
+@every_request
+def test_a_request_is_decoded_in_steps_to_the_same_message(spec: ApiSpec, version: int) -> None:
+    body = memoryview(sample(spec, version))
+    assert at_once(decode_in_steps(spec.key, version, body)) == decode_request(spec.key, version, body)
+    with pytest.raises(MalformedRequest):
+        at_once(decode_in_steps(spec.key, version, body[:-1]))
+
+
+@every_request
+def test_a_response_is_encoded_in_steps_to_the_same_bytes(spec: ApiSpec, version: int) -> None:
+    struct_ = schema.message(f"{spec.name}Response").struct
+    response = our_message(struct_, sample_tree(struct_, version))
+    assert at_once(encode_in_steps(response, version, 7)) == encode_response(response, version, 7)
 
 
 def test_more_tagged_fields_than_any_client_sends_are_malformed() -> None:

@@ -12,7 +12,8 @@ from kafka.protocol.producer import ProduceResponse as KafkaResponse
 from kio.serial import entity_reader
 from leader_samples import endpoints, expected_endpoints, leaders
 
-from barnabas_broker.wire.framing import ELEMENTS_MAX, MalformedRequest, encode_unsigned_varint
+from barnabas_broker.wire.apis import NAMES_MAX
+from barnabas_broker.wire.framing import MalformedRequest, encode_unsigned_varint
 from barnabas_broker.wire.produce import (
     ProduceRefusal,
     ProduceRequest,
@@ -190,13 +191,13 @@ def test_a_name_of_negative_length_is_malformed() -> None:
 
 def test_more_partitions_than_any_client_has_are_malformed() -> None:
     partitions = b"\0\0\0\0\0\0\0\0"
-    topic = b"\0\1t" + (ELEMENTS_MAX // 2).to_bytes(4) + partitions * (ELEMENTS_MAX // 2)
+    topic = b"\0\1t" + (NAMES_MAX // 2).to_bytes(4) + partitions * (NAMES_MAX // 2)
     body = b"\xff\xff\0\0\0\0\0\0" + b"\0\0\0\2" + topic + topic
-    with pytest.raises(MalformedRequest, match="250002"):
+    with pytest.raises(MalformedRequest, match="10002"):
         parse_produce(memoryview(body), 0, len(body), 7)
-    topic = b"\2t" + encode_unsigned_varint(ELEMENTS_MAX // 2 + 1) + b"\0\0\0\0\1\0" * (ELEMENTS_MAX // 2) + b"\0"
+    topic = b"\2t" + encode_unsigned_varint(NAMES_MAX // 2 + 1) + b"\0\0\0\0\1\0" * (NAMES_MAX // 2) + b"\0"
     body = b"\0\0\0\0\0\0\0" + b"\3" + topic + topic + b"\0"
-    with pytest.raises(MalformedRequest, match="250002"):
+    with pytest.raises(MalformedRequest, match="10002"):
         parse_produce(memoryview(body), 0, len(body), 9)
 
 

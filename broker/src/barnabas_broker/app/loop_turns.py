@@ -14,7 +14,7 @@ from typing import Final
 
 from barnabas_broker.app.garbage import GARBAGE, Collections
 from barnabas_broker.server.metrics.loop_families import Turn
-from barnabas_core.loop_turns import LONGEST_PART, NOTHING_NAMED, SHORT_S
+from barnabas_core.loop_turns import LONGEST_PART, LOOP_SHARE, NOTHING_NAMED, SHORT_S
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ class LoopTurns:
 
     def measure_parts(self) -> None:
         """Begin to measure garbage collections and the calls that are marked with `timed`."""
-        LONGEST_PART.now_s = perf_counter
+        LONGEST_PART.now_s = LOOP_SHARE.now_s = perf_counter
         gc.callbacks.append(self._collections)
 
     def began(self, now_s: float) -> None:
@@ -140,6 +140,7 @@ class MeasuringSelector(selectors.DefaultSelector):
             turns.total_s += seconds
         ready = self._wait(timeout)
         self._ready_s = now_s = perf_counter()
+        LOOP_SHARE.ends_s = now_s + LOOP_SHARE.seconds
         self._waited_s += now_s - began_s
         if now_s - turns.cpu_at_s >= CPU_CHECK_S:
             turns.began(now_s)

@@ -26,7 +26,7 @@ class AnswerInTurns:
     def __init__(self, response: type[object], context: RequestContext, responses: LargeResponses) -> None:
         self._response = response.__name__
         self._version = context.api_version
-        self.turn = responses.turn(context.is_gone)
+        self.turn = context.turn or responses.turn(context.is_gone)
         """The SharedTurn that spreads the construction of the response over several turns of the event loop."""
         self._outer_bytes = 0
         self._inner_bytes = 0

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from barnabas_broker.handlers.batch_trust import ConnectionTrust
     from barnabas_broker.handlers.client_quotas import ClientLimits, ClientQuotas
     from barnabas_broker.handlers.handler_environment import HandlerEnvironment
+    from barnabas_broker.handlers.large_responses import SharedTurn
 
 
 ANONYMOUS: Final = "User:ANONYMOUS"
@@ -93,6 +94,8 @@ class RequestContext(NamedTuple):
     """The client that sent the request; its client id is taken from the request."""
     is_gone: Callable[[], bool] = lambda: False
     """A function that returns True after the connection was closed."""
+    turn: "SharedTurn | None" = None
+    """The turns of a large request, in which the rest of its work is done, too; None for a small request."""
 
 
 GiveUp = Callable[[], object]

@@ -1,6 +1,9 @@
 """DescribeTransactions (65), v0: the transactions that this broker coordinates (KIP-664)."""
 
+from functools import partial
+
 from barnabas_broker.coordinators.transactions.transaction import Transaction, state_name
+from barnabas_broker.handlers.answer_in_turns import AnswerInTurns
 from barnabas_broker.handlers.channel import RequestContext
 from barnabas_broker.handlers.client_rights import rights_of
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
@@ -12,12 +15,14 @@ from barnabas_core.errors import ApiError
 State = DescribeTransactionsResponse.TransactionState
 
 
-def handle(
+async def handle(
     environment: HandlerEnvironment, context: RequestContext, request: DescribeTransactionsRequest
 ) -> DescribeTransactionsResponse:
     """Return the transaction state, producer and partitions of each transactional id, or an error."""
     rights = rights_of(environment, context.client)
-    states = [_state(environment, rights, each) for each in request.transactional_ids]
+    answer = AnswerInTurns(DescribeTransactionsResponse, context, environment.answers)
+    describe = partial(_state, environment, rights)
+    states = await answer.elements(("transaction_states",), request.transactional_ids, describe)
     return DescribeTransactionsResponse(transaction_states=states)
 
 

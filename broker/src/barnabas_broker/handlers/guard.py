@@ -4,9 +4,9 @@ A request is refused as a whole, or only the topics, groups or other resources i
 """
 
 import functools
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from inspect import isawaitable
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from barnabas_broker.handlers.api_rights import API_RIGHTS, ApiRights, Need
@@ -18,6 +18,7 @@ from barnabas_broker.security.acls.authorizer import Rights
 from barnabas_broker.wire.apis import API_SPECS
 from barnabas_core.acls import CLUSTER_NAME, ResourceType
 from barnabas_core.errors import ErrorCode
+from barnabas_core.fair_turns import STEP_ELEMENTS, InSteps, at_once
 
 
 def guarded(message_handler: Callable[[int], MessageHandler]) -> Callable[[int], MessageHandler]:
@@ -29,6 +30,16 @@ def guarded(message_handler: Callable[[int], MessageHandler]) -> Callable[[int],
         return _Guard(api_key, row, handler) if row.needs else handler
 
     return guarded_handler
+
+
+class _Checked(NamedTuple):
+    """The parts of a response that the guard makes."""
+
+    response: Any = None
+    """The response to a request whose handler is not called; None for other requests."""
+    name: str = ""
+    refused: Sequence[Any] = ()
+    """The elements to add to the response's array `name`."""
 
 
 class _Guard:
@@ -44,36 +55,66 @@ class _Guard:
         """
         rights = rights_of(environment, context.client)
         needs = [each for each in self._row.needs if each.first_version <= context.api_version <= each.last_version]
-        for need in needs:
-            if not need.array and not _has(rights, need, request, request, environment):
-                return self._refusals.of_all(request, need.code, context.api_version)
-        array = next((each.array for each in needs if each.array), "")
-        if not array:
-            return self._handler(environment, context, request)
+        of_request = (each for each in needs if not each.array)
+        code = _code(rights, of_request, request, request, environment)
         of_elements = [each for each in needs if each.array]
-        elements = getattr(request, array) or ()
-        codes = [_code(rights, of_elements, request, element, environment) for element in elements]
-        if not any(codes):
+        if code:
+            steps = self._refuse(request, code, context.api_version)
+        elif of_elements:
+            steps = self._check(environment, rights, of_elements, request)
+        else:
             return self._handler(environment, context, request)
-        refused = [(element, code) for element, code in zip(elements, codes, strict=True) if code]
-        name, answers = self._refusals.of_elements(array, refused)
-        allowed = [element for element, code in zip(elements, codes, strict=True) if not code]
-        if not allowed:
-            return with_refused(self._refusals.empty(), name, answers)
+        if context.turn is None:
+            return self._answer(environment, context, request, at_once(steps))
+        return self._answer_later(environment, context, request, context.turn.run(steps))
+
+    def _refuse(self, request: Any, code: ErrorCode, version: int) -> InSteps[_Checked]:
+        return _Checked((yield from self._refusals.of_all(request, code, version)))
+
+    async def _answer_later(
+        self, environment: HandlerEnvironment, context: RequestContext, request: Any, checking: Awaitable[_Checked]
+    ) -> Any:
+        response = self._answer(environment, context, request, await checking)
+        return await response if isawaitable(response) else response
+
+    def _answer(
+        self, environment: HandlerEnvironment, context: RequestContext, request: Any, checked: _Checked
+    ) -> Any | Awaitable[Any]:
+        response = checked.response
+        if response is None:
+            response = self._handler(environment, context, request)
+        return with_refused(response, checked.name, checked.refused) if checked.refused else response
+
+    def _check(
+        self, environment: HandlerEnvironment, rights: Rights, needs: Sequence[Need], request: Any
+    ) -> InSteps[_Checked]:
+        """Return what is refused, in steps, and leave only the allowed elements in the request."""
+        array, allowed, refused = needs[0].array, [], []
+        for number, element in enumerate(getattr(request, array) or ()):
+            code = _code(rights, needs, request, element, environment)
+            if code:
+                refused.append((element, code))
+            else:
+                allowed.append(element)
+            if number % STEP_ELEMENTS == 0:
+                yield 0
+        if not refused:
+            return _Checked()
+        name, answers = yield from self._refusals.of_elements(array, refused)
         setattr(request, array, allowed)
-        return with_refused(self._handler(environment, context, request), name, answers)
+        return _Checked(None if allowed else self._refusals.empty(), name, answers)
 
 
-def with_refused(response: Any | Awaitable[Any], name: str, refused: list[Any]) -> Any | Awaitable[Any]:
+def with_refused(response: Any | Awaitable[Any], name: str, refused: Sequence[Any]) -> Any | Awaitable[Any]:
     """Return the response, or an awaitable of it, with refused elements at the end of its array `name`."""
     return _later(response, name, refused) if isawaitable(response) else _with(response, name, refused)
 
 
-async def _later(response: Awaitable[Any], name: str, refused: list[Any]) -> Any:
+async def _later(response: Awaitable[Any], name: str, refused: Sequence[Any]) -> Any:
     return _with(await response, name, refused)
 
 
-def _with(response: Any, name: str, refused: list[Any]) -> Any:
+def _with(response: Any, name: str, refused: Sequence[Any]) -> Any:
     setattr(response, name, [*getattr(response, name), *refused])
     return response
 

@@ -1,23 +1,27 @@
-"""Build large responses over many turns of the event loop, with bounded memory.
+"""Read large requests and build large responses over many turns of the event loop, with bounded memory.
 
-Each turn works on only one large response; otherwise a hundred of them would make each turn a hundred times as long.
+Each turn works on only one of them; otherwise a hundred of them would make each turn a hundred times as long.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable
 from itertools import count
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 from weakref import WeakSet
 
 from barnabas_broker.handlers.close_connection import CloseConnection
 from barnabas_core.clock import Clock, Timers
-from barnabas_core.fair_turns import FIRST_TURN_S, FairTurn, next_turn
+from barnabas_core.fair_turns import FIRST_TURN_S, FairTurn, InSteps, next_turn
 
 BYTES_MAX: Final = 128 * 1024 * 1024
 """The maximum size of one response in bytes.
 
 While the unfinished responses exceed this size in total, only the oldest one is continued, and the others wait.
 """
+REQUEST_BYTES_MAX: Final = 256 * 1024 * 1024
+"""The maximum memory in bytes that the elements of one request and of its refusals take."""
+
+T = TypeVar("T")
 
 
 class SharedTurn(FairTurn):
@@ -32,19 +36,46 @@ class SharedTurn(FairTurn):
         wait: Callable[["SharedTurn"], Awaitable[None]],
     ) -> None:
         super().__init__(clock)
-        self._ends_s = clock.monotonic_s() + FIRST_TURN_S
+        self.begin_first()
         self._bytes_max = bytes_max
         self._wait = wait
         self.number = number
         """The number of the response; later responses have larger numbers."""
         self.is_gone = is_gone
+        self.spent_s = 0.0
+        """The seconds of the turns that have ended."""
         self.held_bytes = 0
+        self._taken_bytes = 0
 
-    def holds(self, held_bytes: int) -> None:
+    def begin_first(self) -> None:
+        """Begin the first turn, which is short, because it does not wait for others."""
+        self._left = self._things_max
+        self._ends_s = self._clock.monotonic_s() + FIRST_TURN_S
+
+    def holds(self, response_bytes: int) -> None:
         """Note the size of the response so far. Raises CloseConnection if the response is too large."""
-        if held_bytes > self._bytes_max:
+        self.held_bytes = self._taken_bytes + response_bytes
+        if response_bytes > self._bytes_max:
             raise CloseConnection(f"the response has more than {self._bytes_max} bytes; request fewer elements at once")
-        self.held_bytes = held_bytes
+
+    async def run(self, steps: InSteps[T]) -> T:
+        """Take the steps of a generator, as many in each turn as the budget allows, and return its result.
+
+        Raises CloseConnection if the client has disconnected, or if the steps take too much memory.
+        """
+        while True:
+            await self.give_way()
+            try:
+                self._takes(next(steps))
+            except StopIteration as end:
+                result: T = end.value
+                return result
+
+    def _takes(self, size_bytes: int) -> None:
+        self._taken_bytes += size_bytes
+        self.held_bytes += size_bytes
+        if self._taken_bytes > REQUEST_BYTES_MAX:
+            raise CloseConnection(f"a request takes more than {REQUEST_BYTES_MAX} bytes; send fewer elements at once")
 
     async def give_way(self) -> None:
         """Count an item of the response in the current turn; if the turn is used up, first wait for the next turn.
@@ -52,6 +83,7 @@ class SharedTurn(FairTurn):
         Raises CloseConnection if the client has disconnected.
         """
         if not self.take():
+            self.spent_s += min(self._lasts_s, self._clock.monotonic_s() - self._ends_s + self._lasts_s)
             await self._wait(self)
             self.begin()
             self.take()

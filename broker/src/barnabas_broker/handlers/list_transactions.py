@@ -29,14 +29,13 @@ async def handle(
     error, states = ErrorCode.NONE, []
     try:
         passes = _filter(request, environment.clock.now_ms())
-        found = environment.transactions.transactions()
         rights = rights_of(environment, context.client)
+        answer = AnswerInTurns(ListTransactionsResponse, context, environment.answers)
         visible = [
             (name, each)
-            for name, each in found
+            async for name, each in answer.over(environment.transactions.transactions())
             if rights.may_see(AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, name)
         ]
-        answer = AnswerInTurns(ListTransactionsResponse, context, environment.answers)
         states = [_state(name, each) async for name, each in answer.over(visible) if passes(name, each)]
     except ApiError as refusal:
         error = refusal.code

@@ -1,11 +1,16 @@
-"""The error responses for a request that is refused, or for refused elements of its array, such as topics."""
+"""The error responses for a request that is refused, or for refused elements of its array, such as topics.
 
-from collections.abc import Iterable, Mapping
+They are made in steps, because a request may have very many elements.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from barnabas_broker.wire import schema
+from barnabas_broker.wire.framing import ELEMENT_BYTES
 from barnabas_broker.wire.messages import message_class, struct_class
 from barnabas_core.errors import ErrorCode
+from barnabas_core.fair_turns import STEP_ELEMENTS, InSteps
 
 _CODES: Final = frozenset({"error_code", "partition_error_code"})
 _USUAL_SOURCES: Final = {"partitions": "partition_indexes"}
@@ -29,38 +34,45 @@ class Refusals:
         self._fields = fields
         self._names_each = names_each
 
-    def of_all(self, request: object, code: ErrorCode, version: int) -> Any:
-        """Return the response that refuses a whole request.
+    def of_all(self, request: object, code: ErrorCode, version: int) -> InSteps[Any]:
+        """Return the response that refuses a whole request, in steps.
 
         If the response has no error field, each of its elements has the error.
         """
         own = [each for each in self._struct.fields if each.name == "error_code" and each.versions.hold(version)]
         values: dict[str, object] = dict.fromkeys((each.name for each in own), code)
-        if not own or self._names_each:
-            values |= {
-                each.name: found for each in self._arrays(self._struct) if (found := self._list(each, request, code))
-            }
+        for each in self._arrays(self._struct) if not own or self._names_each else ():
+            found = yield from self._list(each, request, code)
+            if found:
+                values[each.name] = found
         return self._response(**values, **self._own_fields(self._struct))
 
-    def of_elements(self, array: str, refused: Iterable[tuple[object, ErrorCode]]) -> tuple[str, list[Any]]:
-        """Return the response array that answers the request's array `array`: its name, and its elements.
+    def of_elements(self, array: str, refused: Iterable[tuple[object, ErrorCode]]) -> InSteps[tuple[str, list[Any]]]:
+        """Return the response array that answers the request's array `array`, in steps: its name, and its elements.
 
         The response array has one element for each pair of request element and error code in `refused`.
         """
         field = next(each for each in self._arrays(self._struct) if self._source(each) == array)
-        assert field.struct is not None, "the elements of the array must be structs"
-        return field.name, [self._element(field.struct, source, code) for source, code in refused]
+        return field.name, (yield from self._elements(field, refused))
 
     def empty(self) -> Any:
         """Return a response whose arrays are empty."""
         return self._response()
 
-    def _list(self, field: schema.Field, source: object, code: ErrorCode) -> list[Any]:
-        assert field.struct is not None, "the elements of the array must be structs"
-        found = [each for path in self._source(field).split("+") for each in _at(source, path)]
-        return [self._element(field.struct, each, code) for each in found]
+    def _list(self, field: schema.Field, source: object, code: ErrorCode) -> InSteps[list[Any]]:
+        found = (each for path in self._source(field).split("+") for each in _at(source, path))
+        return (yield from self._elements(field, ((each, code) for each in found)))
 
-    def _element(self, struct: schema.Struct, source: object, code: ErrorCode) -> Any:
+    def _elements(self, field: schema.Field, refused: Iterable[tuple[object, ErrorCode]]) -> InSteps[list[Any]]:
+        assert field.struct is not None, "the elements of the array must be structs"
+        elements = []
+        for number, (source, code) in enumerate(refused):
+            elements.append((yield from self._element(field.struct, source, code)))
+            if number % STEP_ELEMENTS == 0:
+                yield STEP_ELEMENTS * ELEMENT_BYTES
+        return elements
+
+    def _element(self, struct: schema.Struct, source: object, code: ErrorCode) -> InSteps[Any]:
         """Return the response element that refuses an element of the request.
 
         If the response element has no error field, its inner elements have the error.
@@ -72,7 +84,7 @@ class Refusals:
             if field.name in values or field.name == _MESSAGE:
                 continue
             if field in arrays:
-                values[field.name] = self._list(field, source, code)
+                values[field.name] = yield from self._list(field, source, code)
             elif is_plain and not field.is_array and field.kind == ("string" if isinstance(source, str) else "int32"):
                 values[field.name], is_plain = source, False
             elif not field.is_array and hasattr(source, name := _OTHER_NAMES.get(field.name, field.name)):
@@ -100,10 +112,12 @@ class Refusals:
         return self._answers.get(field.name, field.name)
 
 
-def _at(source: object, path: str) -> list[object]:
-    """Return the elements of the array at `path`, such as `dirs.topics`."""
-    found = [source]
-    for name in path.split("."):
-        usual = _USUAL_SOURCES.get(name, name)
-        found = [inner for each in found for inner in getattr(each, name, None) or getattr(each, usual, None) or ()]
-    return found
+def _at(source: object, path: str) -> Iterator[object]:
+    """Yield the elements of the array at `path`, such as `dirs.topics`."""
+    name, _, rest = path.partition(".")
+    usual = _USUAL_SOURCES.get(name, name)
+    for inner in getattr(source, name, None) or getattr(source, usual, None) or ():
+        if rest:
+            yield from _at(inner, rest)
+        else:
+            yield inner

@@ -13,7 +13,7 @@ import asyncio
 import logging
 import struct
 from collections.abc import Callable
-from time import monotonic
+from time import monotonic, perf_counter
 from typing import Final
 
 from barnabas_broker.handlers.batch_trust import ConnectionTrust
@@ -24,8 +24,11 @@ from barnabas_broker.server.buffers import BufferPool
 from barnabas_broker.server.cold_reads import ColdReads
 from barnabas_broker.server.slow_clients import SlowClients
 from barnabas_broker.server.transport import Transport
+from barnabas_broker.server.turn_share import TurnShare
+from barnabas_broker.server.watched_connection import WatchedConnection
 from barnabas_broker.wire.framing import MalformedRequest
 from barnabas_core.fair_turns import CONNECTION_S
+from barnabas_core.loop_turns import LOOP_SHARE
 
 log = logging.getLogger(__name__)
 
@@ -35,11 +38,17 @@ KEPT_BYTES_MAX: Final = 1024
 SIZE_BYTES: Final = 4
 _unpack_size: Final = struct.Struct(">i").unpack_from
 
+
+def _first_end(buffer: bytearray) -> int:
+    """Return the end of the first request in the buffer."""
+    return SIZE_BYTES + int(_unpack_size(buffer)[0])
+
+
 Dispatch = Callable[["Connection", memoryview, int, int], None]
 """A function that answers the request in `buffer[start:end]`, or raises MalformedRequest or CloseConnection."""
 
 
-class Connection:
+class Connection(WatchedConnection):
     """One client's connection.
 
     Either side may close it; an error, idleness or slowness of the client closes it, too.
@@ -55,19 +64,19 @@ class Connection:
         pool: BufferPool,
         slow_clients: SlowClients,
         cold_reads: ColdReads,
+        share: TurnShare,
         request_bytes_max: int,
         on_closed: Callable[["Connection"], None],
     ) -> None:
-        self._loop = loop
-        self._transport = transport
+        self._share = share
+        answers = Answers(loop, transport, slow_clients, cold_reads, self)
+        super().__init__(client, transport, answers)
         self._slow_clients = slow_clients
-        self.answers = answers = Answers(loop, transport, slow_clients, cold_reads, self)
         self.respond = answers.respond
         self.respond_soon = answers.respond_soon
         self.defer = answers.defer
         self.deferred = answers.deferred
         self._receive = transport.receive
-        self.client = client
         self.trust: ConnectionTrust | None = None
         self.dispatch = dispatch
         self._scratch = scratch
@@ -82,50 +91,10 @@ class Connection:
         """The number of received bytes below which the socket does not count as readable; 0 for no limit."""
         self._starved = False
         self._others_first = False
+        self._large: Callable[[memoryview], object] | None = None
+        """The function that answers the large request at the start of `_partial`, once the bytes are kept there."""
         self._reading = True
-        self.was_active = True
-        """True if anything has arrived since the listener's last check."""
-        self._bytes_sent_before = 0
-        self.idle_looks = 0
-        """The number of idle checks by the listener since bytes were last received or sent."""
         transport.call_when_readable(self._readable)
-
-    @property
-    def peer(self) -> str:
-        """The client's address, `host:port`."""
-        return self.client.address
-
-    def is_gone(self) -> bool:
-        """True if the connection is closed or was reset, so that no response can arrive."""
-        return self.has_ended() and self.is_closed
-
-    def has_ended(self) -> bool:
-        """True if the client has closed its side, tested without consuming bytes; close a connection that was reset."""
-        try:
-            return self.is_closed or self._transport.has_ended()
-        except OSError as error:
-            self.close(str(error))  # The socket reports an error only once, so close now.
-            return True
-
-    @property
-    def is_closed(self) -> bool:
-        """True if the connection is closed."""
-        return not self.answers.is_open
-
-    @property
-    def bytes_sent(self) -> int:
-        """The number of bytes handed to the kernel so far."""
-        return self.answers.bytes_sent
-
-    @property
-    def unsent_bytes(self) -> int:
-        """The memory in bytes that finished but unsent responses hold."""
-        return self.answers.unsent_bytes
-
-    @property
-    def has_unsent(self) -> bool:
-        """True if a finished response is not sent yet."""
-        return self.answers.has_unsent
 
     @property
     def begun_bytes(self) -> int:
@@ -142,13 +111,6 @@ class Connection:
         """True if the broker reads from the connection; then only the client can delay an incomplete request."""
         return self._reading
 
-    def looked_at(self) -> None:
-        """Count an idle check, or reset the count after activity; a client that reads a long response is active."""
-        bytes_sent = self.bytes_sent
-        is_idle = not self.was_active and bytes_sent == self._bytes_sent_before
-        self.idle_looks = self.idle_looks + 1 if is_idle else 0
-        self.was_active, self._bytes_sent_before = False, bytes_sent
-
     def close(self, reason: str | None = None) -> None:
         """Close the connection and free its memory; log the `reason`, if any."""
         if self.answers.ready:
@@ -160,6 +122,7 @@ class Connection:
         self._transport.close()
         self._reading = False
         self.answers.close()
+        self._large = None
         self._start = bytearray()
         self._release_partial()
         self._pool.forget(self)
@@ -168,6 +131,9 @@ class Connection:
             self.when_closed.pop()(self)
 
     def _readable(self) -> None:
+        if perf_counter() > LOOP_SHARE.ends_s:
+            self._go_on_next_turn()
+            return
         self.was_active = True
         try:
             if self._partial is not None:
@@ -243,6 +209,7 @@ class Connection:
                 self._slow_clients.began(self)
             return
         could_not_hold = waited_bytes > 0 and not consumed  # The kernel's buffer is too small for the whole request.
+        could_not_hold = could_not_hold or self._large is not None
         needed = SIZE_BYTES + int(_unpack_size(rest)[0])
         if could_not_hold and needed <= SCRATCH_BYTES and self._pool.has_reserve:
             self._take(seen)
@@ -250,8 +217,9 @@ class Connection:
             self._keep(memoryview(rest), whole=True)
             return
         self._take(max(consumed - kept, 0))
-        if not self._reading:
+        if not self._reading and self._large is None:
             return
+        self._large = None
         if needed > SCRATCH_BYTES or could_not_hold:
             self._wait_for_memory()
         else:
@@ -310,6 +278,8 @@ class Connection:
             if end > have:
                 break
             self.dispatch(self, buffer, start, end)
+            if self._large is not None:
+                break
             if end == have:  # The usual case: one request was received.
                 position = have
                 break
@@ -328,11 +298,34 @@ class Connection:
     def _go_on_next_turn(self) -> None:
         self._others_first = True
         self.pause_reading()
-        self._loop.call_soon(self._go_on)
+        self._share.leave(self._go_on)
 
     def _go_on(self) -> None:
         self._others_first = False
-        self.resume()
+        if self._large is None or self.is_closed:
+            self._resume_and_read()
+            return
+        partial, answer, self._large = self._partial, self._large, None
+        assert partial is not None, "the bytes of a large request are kept"
+        answer(memoryview(partial)[SIZE_BYTES : _first_end(partial)])
+
+    def answer_in_turns(self, answer: Callable[[memoryview], object]) -> None:
+        """Keep the bytes of the current request, read no further one, and call `answer` with it in a later turn.
+
+        `answer` must defer the response, and call `request_is_read` before it sends the response.
+        """
+        self._large = answer
+        self._go_on_next_turn()
+
+    def request_is_read(self) -> None:
+        """Free the bytes of the large request. Raise CloseConnection if they are lost, as the connection is closed."""
+        if self._partial is None:
+            raise CloseConnection("the client has disconnected")
+        rest = memoryview(self._partial)[_first_end(self._partial) : self._partial_have]
+        if rest:
+            self._keep(rest)
+        else:
+            self._release_partial()
 
     def _keep(self, rest: memoryview, *, whole: bool = False) -> None:
         """Store `rest`, the start of an incomplete request; if `whole`, in a buffer with room for the whole request."""
@@ -350,7 +343,10 @@ class Connection:
             memoryview(old)[:have] = rest
         else:
             buffer = self._pool.acquire(needed, needed if whole else have, self, must=old is None)
-            if buffer is None:  # The buffer cannot grow, so it stays full until memory is free.
+            if buffer is None:  # The buffer cannot grow, so the request waits until memory is free.
+                assert old is not None, "a request without a buffer always gets one"
+                memoryview(old)[:have] = rest
+                self._partial_have = have
                 self._wait_for_memory()
                 return
             buffer[:have] = rest
@@ -368,6 +364,9 @@ class Connection:
     def _memory_is_free(self) -> None:
         """Read at once, before the next connection in the queue takes the free memory of the buffer pool."""
         self._starved = False
+        self._resume_and_read()
+
+    def _resume_and_read(self) -> None:
         self.resume()
         if self._reading and self._partial is None:
             self._readable()

@@ -1,8 +1,13 @@
-"""Dispatch each framed request to its handler, send the response, and catch all exceptions of handlers."""
+"""Dispatch each framed request to its handler, send the response, and catch all exceptions of handlers.
+
+A request above LARGE_REQUEST_BYTES is decoded, checked, refused and encoded in turns, unless its handler reads the
+bytes itself.
+"""
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from inspect import isawaitable
 from time import perf_counter
 from typing import Any, Final
@@ -10,14 +15,23 @@ from typing import Any, Final
 from barnabas_broker.handlers.channel import GiveUp, MessageHandler, RawHandler, RequestContext
 from barnabas_broker.handlers.close_connection import CloseConnection
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
+from barnabas_broker.handlers.large_responses import SharedTurn
+from barnabas_broker.server.answers import LateAnswer
 from barnabas_broker.server.client_throttle import count_time, throttle_message, throttled
 from barnabas_broker.server.connection import Connection
 from barnabas_broker.server.request_stats import RequestStats
 from barnabas_broker.wire.apis import API_SPECS, API_VERSIONS
-from barnabas_broker.wire.codec import decode_request, encode_response, encode_unsupported_api_versions
+from barnabas_broker.wire.codec import (
+    decode_in_steps,
+    decode_request,
+    encode_in_steps,
+    encode_response,
+    encode_unsupported_api_versions,
+)
 from barnabas_broker.wire.framing import MalformedRequest, RequestHeader, locate_body, parse_request_header
 from barnabas_broker.wire.parts import Part
-from barnabas_core.loop_turns import LONGEST_PART
+from barnabas_core.fair_turns import FIRST_TURN_S, LARGE_REQUEST_BYTES
+from barnabas_core.loop_turns import LONGEST_PART, LOOP_SHARE
 
 log = logging.getLogger(__name__)
 
@@ -75,6 +89,9 @@ class Dispatcher:
                 give_up = raw(self._environment, connection, version, correlation_id, buffer, body_start, end)
             else:
                 header = parse_request_header(buffer, start, end)
+                if end - start > LARGE_REQUEST_BYTES and API_SPECS[api_key].supports(version):
+                    connection.answer_in_turns(partial(self._answer_large, connection, header, body_start - start))
+                    return
                 give_up = self._answer_message(connection, header, buffer[body_start:end])
         except (MalformedRequest, CloseConnection):
             raise
@@ -113,17 +130,37 @@ class Dispatcher:
         if self._quotas.are_set:
             count_time(self._environment, connection, header, perf_counter() - began_s)
         if not isawaitable(response):
-            self._respond(connection, header, response, connection.respond)
+            if self._quotas.are_set:
+                throttle_message(self._environment, connection, header, response)
+            connection.respond([encode_response(response, header.api_version, header.correlation_id)])
             return None
-        self._answer_later(connection, header, response)
+        # The order of responses is fixed before the connection's next request is read.
+        self._start(connection, header, response, connection.defer())
         return response.cancel if isinstance(response, asyncio.Future) else None
 
-    def _respond(
-        self, connection: Connection, header: RequestHeader, response: Any, respond: Callable[[list[Part]], None]
-    ) -> None:
-        if self._quotas.are_set:
-            throttle_message(self._environment, connection, header, response)
-        respond([encode_response(response, header.api_version, header.correlation_id)])
+    def _answer_large(self, connection: Connection, header: RequestHeader, body_start: int, frame: memoryview) -> None:
+        """Answer a large request, whose bytes the connection keeps until they are decoded."""
+        began_s, stats = perf_counter(), self.stats[header.api_key]
+        respond = connection.defer()
+        late = connection.deferred.pop()
+        late.on_answer = lambda: stats.answered_late(perf_counter() - began_s)
+        stats.deferred(0)
+        turn = self._environment.answers.turn(connection.is_gone)
+        handled = self._handle_large(connection, header, frame[body_start:], turn, late)
+        self._start(connection, header, handled, respond, turn)
+
+    async def _handle_large(
+        self, connection: Connection, header: RequestHeader, body: memoryview, turn: SharedTurn, late: LateAnswer
+    ) -> Any:
+        turn.begin_first()
+        request = await turn.run(decode_in_steps(header.api_key, header.api_version, body))
+        connection.request_is_read()
+        client = connection.client.named(header.client_id)
+        context = RequestContext(header.api_key, header.api_version, client, connection.is_gone, turn)
+        response = self._message_handler(header.api_key)(self._environment, context, request)
+        if isinstance(response, asyncio.Future):
+            late.give_up = response.cancel
+        return await response if isawaitable(response) else response
 
     def _refuse_version(self, connection: Connection, header: RequestHeader) -> None:
         """Answer ApiVersions, so that the client can choose another version; refuse other APIs, as Kafka does."""
@@ -133,9 +170,16 @@ class Dispatcher:
             raise MalformedRequest(f"{spec.name} version {header.api_version} is not supported; allowed are {allowed}")
         connection.respond([encode_unsupported_api_versions(header.correlation_id)])
 
-    def _answer_later(self, connection: Connection, header: RequestHeader, response: Awaitable[Any]) -> None:
-        respond = connection.defer()  # The order of responses is fixed before the connection's next request is read.
-        task = asyncio.ensure_future(self._finish(connection, header, response, respond))
+    def _start(
+        self,
+        connection: Connection,
+        header: RequestHeader,
+        response: Awaitable[Any],
+        respond: Callable[[list[Part]], None],
+        turn: SharedTurn | None = None,
+    ) -> None:
+        LOOP_SHARE.charge(FIRST_TURN_S)
+        task = asyncio.ensure_future(self._finish(connection, header, response, respond, turn))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -145,10 +189,17 @@ class Dispatcher:
         header: RequestHeader,
         response: Awaitable[Any],
         respond: Callable[[list[Part]], None],
+        turn: SharedTurn | None,
     ) -> None:
         try:
-            self._respond(connection, header, await response, respond)
-        except CloseConnection as refusal:
+            message = await response
+            if self._quotas.are_set and turn is not None:
+                count_time(self._environment, connection, header, FIRST_TURN_S + turn.spent_s)
+            turn = turn or self._environment.answers.turn(connection.is_gone)
+            if self._quotas.are_set:
+                throttle_message(self._environment, connection, header, message)
+            respond([await turn.run(encode_in_steps(message, header.api_version, header.correlation_id))])
+        except (MalformedRequest, CloseConnection) as refusal:
             connection.close(str(refusal))
         except Exception:
             log.exception(

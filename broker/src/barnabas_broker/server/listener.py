@@ -19,6 +19,7 @@ from barnabas_broker.server.handshakes import Handshakes, ServerTls
 from barnabas_broker.server.sasl_listener import TLS, AuthenticationCounts
 from barnabas_broker.server.slow_clients import LOOK_S, SlowClients
 from barnabas_broker.server.transport import PlainTransport, Transport
+from barnabas_broker.server.turn_share import TurnShare
 from barnabas_core.fair_turns import ACCEPTED_CONNECTIONS
 
 log = logging.getLogger(__name__)
@@ -96,6 +97,7 @@ class Listener:
         self.slow_clients = SlowClients(self.pool, loop.time, loop.call_soon)
         self._slow_brokers = SlowClients(self._brokers_pool, loop.time, loop.call_soon)
         self.cold_reads = ColdReads(loop)
+        self._share = TurnShare(loop.call_soon)
         self._admission = Admission(settings.protected_listener)
         self._sockets: dict[socket.socket, str] = {}
         self._not_accepting: set[socket.socket] = set()
@@ -244,6 +246,7 @@ class Listener:
             self._brokers_pool if is_broker else self.pool,
             self._slow_brokers if is_broker else self.slow_clients,
             self.cold_reads,
+            self._share,
             self._settings.request_bytes_max,
             self._forget,
         )

@@ -6,6 +6,11 @@ The versions are those of Kafka 4.4, but that v6 of TxnOffsetCommit is missing.
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
+PARTITIONS_MAX: Final = 100_000
+"""The maximum number of array elements in a request about topics and partitions."""
+NAMES_MAX: Final = 10_000
+"""The maximum number of array elements in any other request, for example of groups, users or ACLs."""
+
 
 class ApiSpec(NamedTuple):
     """An API: its key, Kafka's name, the supported versions (inclusive), and the first flexible version."""
@@ -15,6 +20,7 @@ class ApiSpec(NamedTuple):
     min_version: int
     max_version: int
     first_flexible_version: int | None
+    elements_max: int = NAMES_MAX
 
     def supports(self, version: int) -> bool:
         """True if this broker supports the version."""
@@ -42,11 +48,11 @@ SASL_AUTHENTICATE: Final = 36
 
 _SPECS: Final = (
     ApiSpec(PRODUCE, "Produce", 3, 13, 9),
-    ApiSpec(FETCH, "Fetch", 4, 18, 12),
-    ApiSpec(2, "ListOffsets", 1, 11, 6),
-    ApiSpec(3, "Metadata", 0, 13, 9),
-    ApiSpec(8, "OffsetCommit", 2, 10, 8),
-    ApiSpec(9, "OffsetFetch", 1, 10, 6),
+    ApiSpec(FETCH, "Fetch", 4, 18, 12, PARTITIONS_MAX),
+    ApiSpec(2, "ListOffsets", 1, 11, 6, PARTITIONS_MAX),
+    ApiSpec(3, "Metadata", 0, 13, 9, PARTITIONS_MAX),
+    ApiSpec(8, "OffsetCommit", 2, 10, 8, PARTITIONS_MAX),
+    ApiSpec(9, "OffsetFetch", 1, 10, 6, PARTITIONS_MAX),
     ApiSpec(10, "FindCoordinator", 0, 6, 3),
     ApiSpec(11, "JoinGroup", 0, 9, 6),
     ApiSpec(12, "Heartbeat", 0, 4, 4),
@@ -56,35 +62,35 @@ _SPECS: Final = (
     ApiSpec(16, "ListGroups", 0, 5, 3),
     ApiSpec(SASL_HANDSHAKE, "SaslHandshake", 0, 1, None),
     ApiSpec(API_VERSIONS, "ApiVersions", 0, 5, 3),
-    ApiSpec(19, "CreateTopics", 2, 7, 5),
-    ApiSpec(20, "DeleteTopics", 1, 6, 4),
-    ApiSpec(21, "DeleteRecords", 0, 2, 2),
+    ApiSpec(19, "CreateTopics", 2, 7, 5, PARTITIONS_MAX),
+    ApiSpec(20, "DeleteTopics", 1, 6, 4, PARTITIONS_MAX),
+    ApiSpec(21, "DeleteRecords", 0, 2, 2, PARTITIONS_MAX),
     ApiSpec(22, "InitProducerId", 0, 5, 2),
-    ApiSpec(23, "OffsetForLeaderEpoch", 2, 4, 4),
-    ApiSpec(24, "AddPartitionsToTxn", 0, 5, 3),
+    ApiSpec(23, "OffsetForLeaderEpoch", 2, 4, 4, PARTITIONS_MAX),
+    ApiSpec(24, "AddPartitionsToTxn", 0, 5, 3, PARTITIONS_MAX),
     ApiSpec(25, "AddOffsetsToTxn", 0, 4, 3),
     ApiSpec(26, "EndTxn", 0, 5, 3),
-    ApiSpec(27, "WriteTxnMarkers", 1, 2, 1),
-    ApiSpec(28, "TxnOffsetCommit", 0, 5, 3),
+    ApiSpec(27, "WriteTxnMarkers", 1, 2, 1, PARTITIONS_MAX),
+    ApiSpec(28, "TxnOffsetCommit", 0, 5, 3, PARTITIONS_MAX),
     ApiSpec(29, "DescribeAcls", 1, 3, 2),
     ApiSpec(30, "CreateAcls", 1, 3, 2),
     ApiSpec(31, "DeleteAcls", 1, 3, 2),
-    ApiSpec(32, "DescribeConfigs", 1, 4, 4),
-    ApiSpec(33, "AlterConfigs", 0, 2, 2),
-    ApiSpec(34, "AlterReplicaLogDirs", 1, 2, 2),
-    ApiSpec(35, "DescribeLogDirs", 1, 5, 2),
+    ApiSpec(32, "DescribeConfigs", 1, 4, 4, PARTITIONS_MAX),
+    ApiSpec(33, "AlterConfigs", 0, 2, 2, PARTITIONS_MAX),
+    ApiSpec(34, "AlterReplicaLogDirs", 1, 2, 2, PARTITIONS_MAX),
+    ApiSpec(35, "DescribeLogDirs", 1, 5, 2, PARTITIONS_MAX),
     ApiSpec(SASL_AUTHENTICATE, "SaslAuthenticate", 0, 2, 2),
-    ApiSpec(37, "CreatePartitions", 0, 3, 2),
+    ApiSpec(37, "CreatePartitions", 0, 3, 2, PARTITIONS_MAX),
     ApiSpec(38, "CreateDelegationToken", 1, 3, 2),
     ApiSpec(39, "RenewDelegationToken", 1, 2, 2),
     ApiSpec(40, "ExpireDelegationToken", 1, 2, 2),
     ApiSpec(41, "DescribeDelegationToken", 1, 3, 2),
     ApiSpec(42, "DeleteGroups", 0, 3, 2),
-    ApiSpec(43, "ElectLeaders", 0, 2, 2),
-    ApiSpec(44, "IncrementalAlterConfigs", 0, 1, 1),
-    ApiSpec(45, "AlterPartitionReassignments", 0, 1, 0),
-    ApiSpec(46, "ListPartitionReassignments", 0, 0, 0),
-    ApiSpec(47, "OffsetDelete", 0, 0, None),
+    ApiSpec(43, "ElectLeaders", 0, 2, 2, PARTITIONS_MAX),
+    ApiSpec(44, "IncrementalAlterConfigs", 0, 1, 1, PARTITIONS_MAX),
+    ApiSpec(45, "AlterPartitionReassignments", 0, 1, 0, PARTITIONS_MAX),
+    ApiSpec(46, "ListPartitionReassignments", 0, 0, 0, PARTITIONS_MAX),
+    ApiSpec(47, "OffsetDelete", 0, 0, None, PARTITIONS_MAX),
     ApiSpec(48, "DescribeClientQuotas", 0, 1, 1),
     ApiSpec(49, "AlterClientQuotas", 0, 1, 1),
     ApiSpec(50, "DescribeUserScramCredentials", 0, 0, 0),
@@ -92,12 +98,12 @@ _SPECS: Final = (
     ApiSpec(55, "DescribeQuorum", 0, 2, 0),
     ApiSpec(57, "UpdateFeatures", 0, 2, 0),
     ApiSpec(60, "DescribeCluster", 0, 2, 0),
-    ApiSpec(61, "DescribeProducers", 0, 0, 0),
+    ApiSpec(61, "DescribeProducers", 0, 0, 0, PARTITIONS_MAX),
     ApiSpec(64, "UnregisterBroker", 0, 0, 0),
     ApiSpec(65, "DescribeTransactions", 0, 0, 0),
     ApiSpec(66, "ListTransactions", 0, 2, 0),
     ApiSpec(74, "ListConfigResources", 0, 1, 0),
-    ApiSpec(75, "DescribeTopicPartitions", 0, 0, 0),
+    ApiSpec(75, "DescribeTopicPartitions", 0, 0, 0, PARTITIONS_MAX),
 )
 
 API_SPECS: Final[Mapping[int, ApiSpec]] = {spec.key: spec for spec in _SPECS}

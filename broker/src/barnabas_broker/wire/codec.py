@@ -9,9 +9,10 @@ from typing import Any, Final
 
 from barnabas_broker.wire import schema
 from barnabas_broker.wire.apis import API_SPECS
-from barnabas_broker.wire.decoder import decoder
-from barnabas_broker.wire.encoder import Encoded, element_encoder, encoder
+from barnabas_broker.wire.decoder import decoder, steps_decoder
+from barnabas_broker.wire.encoder import Encoded, element_encoder, encoder, steps_encoder
 from barnabas_broker.wire.messages import message_class
+from barnabas_core.fair_turns import InSteps
 
 UNSUPPORTED_VERSION: Final = 35
 
@@ -28,14 +29,33 @@ def decode_request(api_key: int, version: int, body: memoryview) -> Any:
     return decoder(f"{API_SPECS[api_key].name}Request", version)(body)
 
 
+def decode_in_steps(api_key: int, version: int, body: memoryview) -> InSteps[Any]:
+    """Decode a request as `decode_request` does, in steps."""
+    return steps_decoder(f"{API_SPECS[api_key].name}Request", version)(body)
+
+
 def encode_response(message: Any, version: int, correlation_id: int) -> bytearray:
     """Return the frame of a response. The header of ApiVersions responses never has tagged fields (KIP-511)."""
     name = type(message).__name__
+    out = _response_header(name, version)
+    encoder(name, version)(out, message)
+    _SIZE_CORRELATION.pack_into(out, 0, len(out) - _SIZE_BYTES, correlation_id)
+    return out
+
+
+def encode_in_steps(message: Any, version: int, correlation_id: int) -> InSteps[bytearray]:
+    """Encode a response as `encode_response` does, in steps."""
+    name = type(message).__name__
+    out = _response_header(name, version)
+    yield from steps_encoder(name, version)(out, message)
+    _SIZE_CORRELATION.pack_into(out, 0, len(out) - _SIZE_BYTES, correlation_id)
+    return out
+
+
+def _response_header(name: str, version: int) -> bytearray:
     out = bytearray(_SIZE_CORRELATION.size)
     if schema.message(name).flexible.hold(version) and name != "ApiVersionsResponse":
         out += b"\0"
-    encoder(name, version)(out, message)
-    _SIZE_CORRELATION.pack_into(out, 0, len(out) - _SIZE_BYTES, correlation_id)
     return out
 
 

@@ -1,7 +1,8 @@
 """The decoding of messages, with readers that are built once per message and version from the definitions.
 
 Input may be hostile: the size of decoded data is limited by the size of the request, and invalid bytes raise
-MalformedRequest.
+MalformedRequest. A large message is decoded in steps (`steps_decoder`), so that the event loop can do other work in
+between.
 """
 
 import functools
@@ -14,12 +15,14 @@ from typing import Any, Final
 from barnabas_broker.wire import schema
 from barnabas_broker.wire.framing import (
     BROKEN_BYTES,
-    ELEMENTS_MAX,
+    ELEMENT_BYTES,
     ONE_BYTE_VARINT,
     MalformedRequest,
+    elements_max_of,
     read_unsigned_varint,
 )
 from barnabas_broker.wire.messages import struct_class
+from barnabas_core.fair_turns import STEP_ELEMENTS, InSteps
 
 STRING_BYTES_MAX: Final = 32767
 """The maximum length of a string in bytes, as in Kafka."""
@@ -35,6 +38,8 @@ FIXED_FORMATS: Final = {
 }
 """The `struct` format characters of the primitive types with a fixed size."""
 
+MALFORMED: Final = (*BROKEN_BYTES, MalformedRequest)
+
 NO_OPERATIONS: Final = 1 << 31
 """The int32 that stands for None: the client did not request the authorized operations."""
 
@@ -42,12 +47,12 @@ NO_OPERATIONS: Final = 1 << 31
 class Body:
     """The bytes of a message, and the position of the next byte to read."""
 
-    __slots__ = ("data", "elements_left", "position")
+    __slots__ = ("data", "elements_left", "elements_max", "position")
 
-    def __init__(self, data: memoryview) -> None:
+    def __init__(self, data: memoryview, elements_max: int) -> None:
         self.data = data
         self.position = 0
-        self.elements_left = ELEMENTS_MAX
+        self.elements_left = self.elements_max = elements_max
 
     def take(self, size: int) -> memoryview:
         """Return the next `size` bytes. Raises MalformedRequest if fewer are left."""
@@ -79,12 +84,14 @@ class Body:
         if count > len(self.data) - self.position or self.elements_left < 0:
             raise MalformedRequest(
                 f"{name} declares {count} elements; the request is too short for them, or its arrays declare more than "
-                f"{ELEMENTS_MAX} elements in total"
+                f"{self.elements_max} elements in total"
             )
 
 
 Read = Callable[[Body], Any]
-Fill = Callable[[Body, Any], None]
+ReadSteps = Callable[[Body], InSteps[Any]]
+Fill = Callable[[Body, Any], InSteps[None] | None]
+"""A function that reads a field, or several, into a message: at once, or in the steps that it returns."""
 
 
 @functools.cache
@@ -96,18 +103,38 @@ def decoder(name: str, version: int) -> Callable[[memoryview], Any]:
     """
     definition = schema.message(name)
     read = _struct_reader(definition.struct, version, definition.flexible.hold(version))
+    elements_max = elements_max_of(name)
 
     def decode(data: memoryview) -> Any:
-        body = Body(data)
+        body = Body(data, elements_max)
         try:
-            message = read(body)
-        except BROKEN_BYTES as error:
-            raise MalformedRequest(f"{name} v{version} at byte {body.position}: {error}") from None
-        except MalformedRequest as error:
-            raise MalformedRequest(f"{name} v{version}: {error}") from None
-        return message
+            return read(body)
+        except MALFORMED as error:
+            raise _named(error, name, version, body) from None
 
     return decode
+
+
+@functools.cache
+def steps_decoder(name: str, version: int) -> Callable[[memoryview], InSteps[Any]]:
+    """Return a decoder like that of `decoder`, which decodes a few elements of arrays in each step."""
+    definition = schema.message(name)
+    read = _struct_steps(definition.struct, version, definition.flexible.hold(version))
+    elements_max = elements_max_of(name)
+
+    def decode(data: memoryview) -> InSteps[Any]:
+        body = Body(data, elements_max)
+        try:
+            return (yield from read(body))
+        except MALFORMED as error:
+            raise _named(error, name, version, body) from None
+
+    return decode
+
+
+def _named(error: Exception, name: str, version: int, body: Body) -> MalformedRequest:
+    place = "" if isinstance(error, MalformedRequest) else f" at byte {body.position}"
+    return MalformedRequest(f"{name} v{version}{place}: {error}")
 
 
 def _struct_reader(struct_: schema.Struct, version: int, flexible: bool) -> Read:
@@ -123,14 +150,38 @@ def _struct_reader(struct_: schema.Struct, version: int, flexible: bool) -> Read
     return read
 
 
-def _fills(struct_: schema.Struct, version: int, flexible: bool) -> Iterable[Fill]:
+def _struct_steps(struct_: schema.Struct, version: int, flexible: bool) -> ReadSteps:
+    make = struct_class(struct_)
+    fills = tuple(_fills(struct_, version, flexible, in_steps=True))
+
+    def read(body: Body) -> InSteps[Any]:
+        made = make()
+        for fill in fills:
+            steps = fill(body, made)
+            if steps is not None:
+                yield from steps
+        return made
+
+    return read
+
+
+def has_elements(field: schema.Field) -> bool:
+    """True if the field is an array of elements that are handled one by one, unlike numbers."""
+    return field.is_array and field.kind not in FIXED_FORMATS
+
+
+def _fills(struct_: schema.Struct, version: int, flexible: bool, *, in_steps: bool = False) -> Iterable[Fill]:
     """Yield the functions that read a struct: one for adjacent fields of fixed size, one for each other field."""
     fields = [field for field in struct_.fields if field.is_in_line(version)]
     for is_fixed, neighbours in groupby(fields, lambda field: field.kind in FIXED_FORMATS and not field.is_array):
         if is_fixed:
             yield _run_fill(list(neighbours))
         else:
-            yield from (_single_fill(field.name, _field_reader(field, version, flexible)) for field in neighbours)
+            for field in neighbours:
+                if in_steps and has_elements(field):
+                    yield _array_steps(field, version, flexible)
+                else:
+                    yield _single_fill(field.name, _field_reader(field, version, flexible))
     if flexible:
         yield _tags_fill(struct_, version)
 
@@ -214,6 +265,31 @@ def _array_reader(field: schema.Field, version: int, flexible: bool, nullable: b
         return read_all(body, count)
 
     return read
+
+
+def _array_steps(field: schema.Field, version: int, flexible: bool) -> Fill:
+    name, nullable = field.name, field.nullable.hold(version)
+    length = _compact_length if flexible else _plain_length
+    element = field._replace(is_array=False, nullable=schema.Versions(0, -1))
+    is_nested = field.struct is not None and any(map(has_elements, field.struct.fields))
+    read_one = _field_reader(element, version, flexible)
+    read_nested = _struct_steps(field.struct, version, flexible) if field.struct is not None and is_nested else None
+
+    def fill(body: Body, made: Any) -> InSteps[None]:
+        count = length(body)
+        if count < 0:
+            _null(name, nullable)
+            setattr(made, name, None)
+            return
+        body.take_elements(count, name)
+        elements: list[Any] = []
+        setattr(made, name, elements)
+        for number in range(count):
+            elements.append(read_one(body) if read_nested is None else (yield from read_nested(body)))
+            if number % STEP_ELEMENTS == 0:
+                yield STEP_ELEMENTS * ELEMENT_BYTES
+
+    return fill
 
 
 def _numbers_reader(kind: str) -> Callable[[Body, int], list[Any]]:

@@ -13,12 +13,15 @@ from operator import attrgetter
 from typing import Any, Final
 
 from barnabas_broker.wire import schema
-from barnabas_broker.wire.decoder import FIXED_FORMATS, NO_OPERATIONS, STRING_BYTES_MAX
+from barnabas_broker.wire.decoder import FIXED_FORMATS, NO_OPERATIONS, STRING_BYTES_MAX, has_elements
 from barnabas_broker.wire.framing import encode_unsigned_varint
 from barnabas_broker.wire.strings import write_count
+from barnabas_core.fair_turns import STEP_ELEMENTS, InSteps
 
 Get = Callable[[Any], Any]
 WriteField = Callable[[bytearray, Any], None]
+WriteSteps = Callable[[bytearray, Any], InSteps[None] | None]
+"""A function that appends an encoded value to a buffer: at once, or in the steps that it returns."""
 
 _INT16: Final = struct.Struct(">h")
 _INT32: Final = struct.Struct(">i")
@@ -42,6 +45,13 @@ def encoder(name: str, version: int) -> WriteField:
     """Return a function that appends the encoded message to a buffer. The function raises UnencodableMessage."""
     definition = schema.message(name)
     return _struct_writer(definition.struct, version, definition.flexible.hold(version))
+
+
+@functools.cache
+def steps_encoder(name: str, version: int) -> Callable[[bytearray, Any], InSteps[None]]:
+    """Return an encoder like that of `encoder`, which encodes a few elements of arrays in each step."""
+    definition = schema.message(name)
+    return _struct_steps(definition.struct, version, definition.flexible.hold(version))
 
 
 @functools.cache
@@ -73,7 +83,51 @@ def _struct_writer(struct_: schema.Struct, version: int, flexible: bool) -> Writ
     return write
 
 
-def _steps(struct_: schema.Struct, version: int, flexible: bool) -> Iterable[tuple[Get, WriteField]]:
+def _struct_steps(struct_: schema.Struct, version: int, flexible: bool) -> Callable[[bytearray, Any], InSteps[None]]:
+    parts = tuple(_steps(struct_, version, flexible, in_steps=True))
+
+    def write(out: bytearray, value: Any) -> InSteps[None]:
+        try:
+            for get, write_value in parts:
+                steps = write_value(out, get(value))
+                if steps is not None:
+                    yield from steps
+        except (TypeError, struct.error) as error:
+            raise UnencodableMessage(f"{struct_.path} v{version} cannot be encoded: {error} in {value}") from None
+
+    return write
+
+
+def _array_steps(field: schema.Field, version: int, flexible: bool) -> WriteSteps:
+    element = field._replace(is_array=False, nullable=schema.Versions(0, -1))
+    is_nested = field.struct is not None and any(map(has_elements, field.struct.fields))
+    write_element = _field_writer(element, version, flexible)
+    write_nested = _struct_steps(field.struct, version, flexible) if field.struct is not None and is_nested else None
+    null = _field_writer(field, version, flexible)
+
+    def write(out: bytearray, values: Collection[Any] | None) -> InSteps[None]:
+        if values is None:
+            null(out, values)
+            return
+        out += write_count(len(values), flexible=flexible)
+        before = len(out)
+        for number, value in enumerate(values):
+            if value.__class__ is Encoded:
+                out += value
+            elif write_nested is None:
+                write_element(out, value)
+            else:
+                yield from write_nested(out, value)
+            if number % STEP_ELEMENTS == 0:
+                yield len(out) - before
+                before = len(out)
+
+    return write
+
+
+def _steps(
+    struct_: schema.Struct, version: int, flexible: bool, *, in_steps: bool = False
+) -> Iterable[tuple[Get, WriteSteps]]:
     """Yield pairs of functions: the first gets values from a struct, the second appends the encoded values to a buffer.
 
     There is one pair for each series of adjacent fields of fixed size, one for all tagged fields, and one for each
@@ -84,7 +138,9 @@ def _steps(struct_: schema.Struct, version: int, flexible: bool) -> Iterable[tup
         if is_fixed:
             yield _run_step(list(neighbours))
         else:
-            yield from ((attrgetter(field.name), _field_writer(field, version, flexible)) for field in neighbours)
+            for field in neighbours:
+                writer = _array_steps if in_steps and has_elements(field) else _field_writer
+                yield attrgetter(field.name), writer(field, version, flexible)
     if flexible:
         yield (lambda value: value), _tags_writer(struct_, version)
 

@@ -10,9 +10,9 @@ from typing import Final
 
 import msgspec
 
+from barnabas_broker.wire.apis import PARTITIONS_MAX
 from barnabas_broker.wire.framing import (
     BROKEN_BYTES,
-    ELEMENTS_MAX,
     MalformedRequest,
     locate_tagged_fields,
     skip_tagged_fields,
@@ -53,6 +53,8 @@ _NOTHING_ELSE: Final = b"\0\0\1\1\0"
 """The end of a request that has no forgotten topics, no rack and no tagged fields."""
 _ONE: Final = 2
 """The encoded length prefix of a compact array with one element: the number of elements plus 1."""
+TOPICS_MAX: Final = 20_000
+"""The maximum number of topics in a Fetch request; its partitions are counted beside PARTITIONS_MAX."""
 _PARTITION_V4: Final = struct.Struct(">iqi")
 _PARTITION_V5: Final = struct.Struct(">iqqi")
 _PARTITION_V9: Final = struct.Struct(">iiqqi")
@@ -186,7 +188,7 @@ def _parse(data: memoryview, position: int, version: int) -> tuple[FetchRequest,
 def _parse_topics(data: memoryview, position: int, version: int) -> tuple[list[FetchTopic], int]:
     flexible = version >= FLEXIBLE_SINCE
     topic_count, position = read_count(data, position, flexible=flexible)
-    elements = topic_count
+    elements = _check_elements(topic_count, TOPICS_MAX)
     topics = []
     for _ in range(topic_count):
         name = topic_id = None
@@ -197,7 +199,7 @@ def _parse_topics(data: memoryview, position: int, version: int) -> tuple[list[F
             name, position = read_name(data, position, flexible=flexible)
         count, position = read_count(data, position, flexible=flexible)
         elements += count
-        _check_elements(elements)
+        _check_elements(elements, PARTITIONS_MAX)
         if flexible:
             partitions, position = _parse_flexible_partitions(data, position, count)
             position = skip_tagged_fields(data, position) if data[position] else position + 1
@@ -207,9 +209,12 @@ def _parse_topics(data: memoryview, position: int, version: int) -> tuple[list[F
     return topics, position
 
 
-def _check_elements(elements: int) -> None:
-    if elements > ELEMENTS_MAX:
-        raise MalformedRequest(f"{elements} partitions and topics are too many; at most {ELEMENTS_MAX} are allowed")
+def _check_elements(elements: int, elements_max: int) -> int:
+    if elements > elements_max:
+        raise MalformedRequest(
+            f"Fetch: {elements} topics and partitions are too many; at most {elements_max} are allowed"
+        )
+    return elements
 
 
 def _parse_flexible_partitions(data: memoryview, position: int, count: int) -> tuple[list[FetchPartition], int]:
@@ -249,7 +254,7 @@ def _parse_forgotten(data: memoryview, position: int, version: int) -> tuple[lis
     if version < SESSIONS_SINCE:
         return forgotten, position
     topic_count, position = read_count(data, position, flexible=flexible)
-    elements = topic_count
+    elements = _check_elements(topic_count, TOPICS_MAX)
     for _ in range(topic_count):
         name = topic_id = None
         if version >= TOPIC_IDS_SINCE:
@@ -259,7 +264,7 @@ def _parse_forgotten(data: memoryview, position: int, version: int) -> tuple[lis
             name, position = read_name(data, position, flexible=flexible)
         count, position = read_count(data, position, flexible=flexible)
         elements += count
-        _check_elements(elements)
+        _check_elements(elements, PARTITIONS_MAX)
         forgotten.append(ForgottenTopic(name, topic_id, struct.unpack_from(f">{count}i", data, position)))
         position += 4 * count
         if flexible:

@@ -22,7 +22,10 @@ _FIXED_HEADER: Final = struct.Struct(">hhih")
 _FIXED_HEADER_BYTES: Final = 10
 _unpack_fixed_header: Final = _FIXED_HEADER.unpack_from
 ELEMENTS_MAX: Final = 250_000
-"""The maximum number of array elements in a request; an element takes 56 to 300 bytes of memory."""
+"""The maximum number of array elements in a message that is not a request; `elements_max_of` has those of requests."""
+ELEMENT_BYTES: Final = 300
+"""The memory in bytes that a decoded element takes at most, without the bytes of its strings."""
+_ELEMENTS_MAX: Final = {f"{spec.name}Request": spec.elements_max for spec in API_SPECS.values()}
 
 TAGGED_FIELDS_MAX: Final = 16
 """The maximum number of tagged fields in one section; the protocol has at most 3.
@@ -52,6 +55,11 @@ class RequestHeader(msgspec.Struct, frozen=True, gc=False):
     correlation_id: int
     client_id: str | None
     body_start: int
+
+
+def elements_max_of(name: str) -> int:
+    """Return the maximum number of array elements in a message, such as `MetadataRequest`."""
+    return _ELEMENTS_MAX.get(name, ELEMENTS_MAX)
 
 
 def locate_body(buffer: memoryview, start: int, end: int) -> tuple[int, int, int, int]:

@@ -22,10 +22,13 @@ def message_class(name: str) -> type[Any]:
 
 @functools.cache
 def struct_class(struct: schema.Struct) -> type[Any]:
-    """Return the class of a message or nested struct, with an attribute for each field and for each nested class."""
+    """Return the class of a message or nested struct, with an attribute for each field and for each nested class.
+
+    Messages have no cycles, so the garbage collector need not visit the very many structs of a large one.
+    """
     fields = [(field.name, Any, _default(field)) for field in struct.fields]
     nested = {field.struct.name: struct_class(field.struct) for field in struct.fields if field.struct is not None}
-    return msgspec.defstruct(struct.name, fields, kw_only=True, namespace=nested, module=__name__)
+    return msgspec.defstruct(struct.name, fields, kw_only=True, namespace=nested, module=__name__, gc=False)
 
 
 def _default(field: schema.Field) -> Any:

@@ -12,10 +12,10 @@ from typing import Final, NamedTuple
 import msgspec
 from msgspec import structs
 
+from barnabas_broker.wire.apis import NAMES_MAX
 from barnabas_broker.wire.current_leader import NO_TAGS, CurrentLeader, endpoint_fields, leader_fields
 from barnabas_broker.wire.framing import (
     BROKEN_BYTES,
-    ELEMENTS_MAX,
     MalformedRequest,
     encode_unsigned_varint,
     read_unsigned_varint,
@@ -186,7 +186,7 @@ def _parse_classic(data: memoryview, position: int) -> tuple[ProduceRequest, int
             if position > end:
                 raise MalformedRequest(f"records of {length} bytes are longer than the rest of the request")
             batches.append((topic, partition, records_start, position))
-        if elements > ELEMENTS_MAX:
+        if elements > NAMES_MAX:
             raise _too_many(elements)
     return ProduceRequest(acks, timeout_ms, topics, batches, transactional_id), position
 
@@ -214,7 +214,7 @@ def _parse_flexible(data: memoryview, position: int, version: int) -> tuple[Prod
             position = records_start + length - 1 if length > 1 else records_start
             batches.append((topic, partition, records_start, position))
             position = position + 1 if not data[position] else skip_tagged_fields(data, position)
-        if elements > ELEMENTS_MAX:
+        if elements > NAMES_MAX:
             raise _too_many(elements)
         position = position + 1 if not data[position] else skip_tagged_fields(data, position)
     position = position + 1 if not data[position] else skip_tagged_fields(data, position)
@@ -228,7 +228,7 @@ def _parse_transactional(data: memoryview, position: int, version: int) -> tuple
 
 
 def _too_many(count: int) -> MalformedRequest:
-    return MalformedRequest(f"{count} topics and partitions are too many; at most {ELEMENTS_MAX} are allowed")
+    return MalformedRequest(f"Produce: {count} topics and partitions are too many; at most {NAMES_MAX} are allowed")
 
 
 def encode_produce_response(

@@ -1,0 +1,192 @@
+"""A large request is decoded, checked, refused and encoded in small portions, and requests share a turn of the loop."""
+
+import asyncio
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from functools import partial
+from types import FrameType, SimpleNamespace
+from typing import Any
+
+import pytest
+from asked_in_turns import SlowClock
+from test_connection import Recorder, answer, connected
+
+from barnabas_broker.handlers.guard import guarded
+from barnabas_broker.handlers.large_responses import LargeResponses
+from barnabas_broker.security.acls.audit import Audit
+from barnabas_broker.security.acls.authorizer import Authorizer
+from barnabas_broker.server.buffers import BufferPool
+from barnabas_broker.server.dispatch import Dispatcher
+from barnabas_broker.server.turn_share import TurnShare
+from barnabas_broker.wire import messages
+from barnabas_broker.wire.codec import decode_response, encode_request
+from barnabas_core.errors import ErrorCode
+from barnabas_core.fair_turns import STEP_ELEMENTS
+from barnabas_core.loop_turns import LOOP_SHARE
+from harness.manual_clock import ManualClock
+
+GROUPS = 3_000
+TEXTS_OF_A_GROUP = 4
+STEPS_OF_A_TURN = 6
+"""The steps that fit into 4 ms if each reading of the clock takes 1 ms, and two for the first turns of others."""
+MEGABYTE = 1024 * 1024
+
+
+class LoopTimers:
+    """The timers of the running loop."""
+
+    def call_soon(self, callback: Any) -> None:
+        asyncio.get_running_loop().call_soon(callback)
+
+
+def environment(*, slow: bool = False) -> Any:
+    """Return what the dispatcher needs; with a `slow` clock a turn has only a few elements."""
+    answers = LargeResponses(SlowClock() if slow else ManualClock(), LoopTimers())  # type: ignore[arg-type]
+    authorizer = Authorizer([], allow_if_none=False, audit=Audit(ManualClock()))
+    quotas = SimpleNamespace(are_set=False, on_change=None)
+    return SimpleNamespace(answers=answers, quotas=quotas, authorizer=authorizer)
+
+
+def describe(names: list[str]) -> bytes:
+    return bytes(encode_request(messages.DescribeGroupsRequest(groups=names), 5, 1, "a test"))
+
+
+def described(frame: bytes) -> list[tuple[str, int]]:
+    groups = decode_response("DescribeGroupsResponse", 5, memoryview(frame)).groups
+    return [(each.group_id, each.error_code) for each in groups]
+
+
+def handle(environment: Any, context: Any, request: Any) -> Any:
+    group = messages.DescribeGroupsResponse.DescribedGroup
+    return messages.DescribeGroupsResponse(groups=[group(group_id=each) for each in request.groups])
+
+
+NAMES = [f"group-{number}" for number in range(GROUPS)]
+
+
+@pytest.mark.parametrize("kept_bytes", [64 * MEGABYTE, 1], ids=["room", "no room"])
+async def test_a_large_request_is_answered_before_the_requests_behind_it(kept_bytes: int) -> None:
+    pool = BufferPool(kept_bytes, asyncio.get_running_loop().call_soon)
+    dispatcher = Dispatcher(environment(), {}, lambda _: handle)
+    async with connected(dispatcher, pool) as (_, reader, writer):  # type: ignore[arg-type]
+        writer.write(describe(["first"]) + describe(NAMES) + describe(["last"]) + describe(NAMES * 9))
+        assert described(await answer(reader)) == [("first", 0)]
+        assert described(await answer(reader)) == [(each, 0) for each in NAMES]
+        assert described(await answer(reader)) == [("last", 0)]
+        writer.close()
+        assert await reader.read() is not None
+    assert pool.bytes_in_use == 0
+
+
+async def test_a_large_request_while_memory_is_short_is_answered() -> None:
+    pool = BufferPool(MEGABYTE, asyncio.get_running_loop().call_soon)
+    other = pool.acquire(2 * MEGABYTE, 2 * MEGABYTE, "another connection")
+    assert other is not None
+    assert pool.is_exhausted
+    async with connected(Dispatcher(environment(), {}, lambda _: handle), pool) as (_, reader, writer):  # type: ignore[arg-type]
+        writer.write(describe(NAMES) + describe(["last"]))
+        assert len(described(await answer(reader))) == GROUPS
+        assert described(await answer(reader)) == [("last", 0)]
+    assert pool.bytes_in_use == len(other)
+
+
+async def test_the_guard_refuses_each_element_of_a_large_request() -> None:
+    dispatcher = Dispatcher(environment(slow=True), {}, guarded(lambda _: handle))
+    async with connected(dispatcher) as (_, reader, writer):  # type: ignore[arg-type]
+        writer.write(describe(NAMES))
+        refused = ErrorCode.GROUP_AUTHORIZATION_FAILED
+        assert described(await answer(reader)) == [(each, refused) for each in NAMES]
+
+
+async def test_a_client_that_disconnects_ends_its_large_request_before_it_is_handled() -> None:
+    handled: list[Any] = []
+    pool = BufferPool(64 * MEGABYTE, asyncio.get_running_loop().call_soon)
+    dispatcher = Dispatcher(environment(slow=True), {}, lambda _: lambda *given: handled.append(given))
+    async with connected(dispatcher, pool) as (connection, _, writer):  # type: ignore[arg-type]
+        writer.write(describe(NAMES))
+        while not dispatcher._tasks:
+            await asyncio.sleep(0)
+        connection.close()
+        while dispatcher._tasks:
+            await asyncio.sleep(0)
+    assert handled == []
+    assert pool.bytes_in_use == 0
+
+
+class PerTurn:
+    """Counts the calls of functions in each turn of the event loop."""
+
+    def __init__(self, *names: str) -> None:
+        self._names = names
+        self._counts: Counter[str] = Counter()
+        self.most: Counter[str] = Counter()
+
+    def _called(self, frame: FrameType, event: str, _: Any) -> None:
+        if event != "call":
+            return
+        if frame.f_code.co_name == "_run_once":
+            self._end()
+        elif frame.f_code.co_qualname in self._names:
+            self._counts[frame.f_code.co_qualname] += 1
+
+    def _end(self) -> None:
+        self.most |= self._counts
+        self._counts.clear()
+
+    def __enter__(self) -> "PerTurn":
+        sys.setprofile(self._called)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        sys.setprofile(None)
+        self._end()
+
+
+async def test_no_turn_decodes_checks_refuses_or_encodes_all_elements_of_large_requests() -> None:
+    """Count the calls of each turn for three requests at once; a slow clock ends a turn after a few steps."""
+    dispatcher = Dispatcher(environment(slow=True), {}, guarded(lambda _: handle))
+    names = ("_sized_reader.<locals>.read", "_code", "Refusals._element", "_string_writer.<locals>.write")
+    frame = describe(NAMES[:800])
+    async with connected(dispatcher) as first, connected(dispatcher) as second, connected(dispatcher) as third:  # type: ignore[arg-type]
+        with PerTurn(*names) as counted:
+            for _, _, writer in (first, second, third):
+                writer.write(frame)
+            for _, reader, _ in (first, second, third):
+                await answer(reader)
+    assert set(counted.most) == set(names)
+    assert max(counted.most.values()) < TEXTS_OF_A_GROUP * STEPS_OF_A_TURN * STEP_ELEMENTS
+
+
+@pytest.fixture
+def used_up() -> Iterator[None]:
+    """Use up the share of each turn at once."""
+    LOOP_SHARE.ends_s, LOOP_SHARE.now_s = 0.0, time.perf_counter
+    yield
+    LOOP_SHARE.ends_s, LOOP_SHARE.now_s = float("inf"), float
+
+
+async def test_connections_that_leave_a_turn_go_on_one_by_one_in_their_order(
+    used_up: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("barnabas_broker.server.turn_share.CONNECTION_S", 0.0)
+    turns, went_on = 0, list[tuple[int, int]]()
+    share = TurnShare(asyncio.get_running_loop().call_soon)
+
+    def go_on(number: int) -> None:
+        went_on.append((turns, number))
+
+    for number in range(5):
+        share.leave(partial(go_on, number))
+    for turns in range(1, 8):  # noqa: B007 - read by the callbacks
+        await asyncio.sleep(0)
+    assert went_on == [(number + 1, number) for number in range(5)]
+
+
+async def test_a_connection_whose_turn_is_used_up_is_served_in_the_next(used_up: None) -> None:
+    recorder = Recorder()
+    async with connected(recorder) as (_, reader, writer):
+        writer.write(b"\0\0\0\1a\0\0\0\1b")
+        assert [await answer(reader), await answer(reader)] == [b"a", b"b"]
+    assert recorder.requests == [b"a", b"b"]

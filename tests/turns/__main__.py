@@ -1,0 +1,97 @@
+"""`make proof-turns`: sends the largest request of each API to a real broker, and prints the longest turn of its loop.
+
+Each request is sent on 1 and on 16 connections, by a super user and by a user without any right.
+"""
+
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from threading import Thread
+from typing import Final, NamedTuple
+
+from harness.barnabas_server import peak_resident_bytes
+from rights.client import Client
+from rights.servers import ADMIN, Server, barnabas
+from turns.largest import Largest, largest_requests
+
+AIM_S: Final = 0.05
+CROWD: Final = 16
+STRANGER: Final = "eve"
+SECONDS_MAX: Final = 300.0
+WAYS: Final = ((STRANGER, 1), (STRANGER, CROWD), (ADMIN, 1), (ADMIN, CROWD))
+
+
+class Turn(NamedTuple):
+    """The longest turn during a request, in CPU seconds, and the longest work in it."""
+
+    cpu_s: float = 0.0
+    what: str = ""
+
+
+def ask(server: Server, user: str, crowd: int, frame: bytes) -> str:
+    """Send the request on each connection; return "closed" if the broker closes one, otherwise an empty text."""
+    with ExitStack() as stack:
+        clients = [stack.enter_context(server.client(user)) for _ in range(crowd)]
+        senders = [Thread(target=each.send_frame, args=(frame,)) for each in clients]
+        for each in senders:
+            each.start()
+        outcomes = [outcome(each) for each in clients]
+        for each in senders:
+            each.join()
+    return next(filter(None, outcomes), "")
+
+
+def outcome(client: Client) -> str:
+    """Read a response; return an empty text, or why there is none."""
+    try:
+        client.receive_frame(SECONDS_MAX)
+    except OSError as error:
+        return "closed" if isinstance(error, ConnectionError) else "no answer"
+    return ""
+
+
+def longest(turns: Path, since: int) -> Turn:
+    """Return the longest turn that the broker has written after the first `since` bytes of the file."""
+    lines = turns.read_text(encoding="ascii")[since:].splitlines()
+    found = [Turn(float(seconds), what) for seconds, _, what in (line.partition(" ") for line in lines)]
+    return max(found, default=Turn())
+
+
+def measure(server: Server, turns: Path, largest: Largest) -> Iterator[tuple[Turn, str]]:
+    """Yield the longest turn for each way to send the request."""
+    for user, crowd in WAYS:
+        since = turns.stat().st_size
+        why = ask(server, user, crowd, largest.frame)
+        server.client(user).close()  # The turn of the last response has now ended.
+        yield longest(turns, since), why
+
+
+def row(largest: Largest, found: list[tuple[Turn, str]]) -> str:
+    """Return a row of the table, in milliseconds."""
+    cells = [f"{turn.cpu_s * 1000:.0f}{f' ({why})' if why else ''}" for turn, why in found]
+    return f"| {largest.api} | `{largest.path}` | {largest.elements:,} | " + " | ".join(cells) + " |"
+
+
+def main(wanted: Sequence[str]) -> int:
+    """Print the table; return 1 if a turn was longer than AIM_S."""
+    titles = [f"{'without rights' if user == STRANGER else 'super user'}, {crowd}" for user, crowd in WAYS]
+    print(f"| API | array | elements | {' | '.join(titles)} |\n|---|---|{'---|' * (1 + len(WAYS))}")
+    misses = []
+    with tempfile.TemporaryDirectory() as folder:
+        turns = Path(folder) / "turns"
+        turns.touch()
+        measured = "-m", "turns.measured_broker", str(turns)
+        with barnabas(Path(folder) / "broker", [STRANGER], measured) as server:
+            for largest in largest_requests(wanted):
+                found = list(measure(server, turns, largest))
+                print(row(largest, found), flush=True)
+                misses += [largest.api for turn, _ in found if turn.cpu_s > AIM_S]
+            print(f"the broker has held at most {peak_resident_bytes(server.process.pid) >> 20} MiB")
+    print(f"turns above {AIM_S * 1000:.0f} ms: {', '.join(dict.fromkeys(misses)) or 'none'}")
+    return 1 if misses else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
