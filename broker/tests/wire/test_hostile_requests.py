@@ -115,7 +115,7 @@ def test_the_elements_of_nested_arrays_are_counted_together() -> None:
 
 def test_many_tagged_fields_are_skipped_without_copying_the_request() -> None:
     """Copying the rest of the request at each of them would take minutes."""
-    count = 100_000
+    count = PARTITIONS_MAX // 2  # The tagged fields are counted, too.
     topics = encode_unsigned_varint(count + 1) + b"\x02t\x01\x09\x01x" * count
     request = decode_request(METADATA.key, 9, memoryview(topics + b"\1\0\0\0"))
     assert len(request.topics) == count
@@ -133,8 +133,9 @@ def test_a_request_for_groups_has_fewer_elements_than_one_for_partitions() -> No
 def test_a_request_is_decoded_in_steps_to_the_same_message(spec: ApiSpec, version: int) -> None:
     body = memoryview(sample(spec, version))
     assert at_once(decode_in_steps(spec.key, version, body)) == decode_request(spec.key, version, body)
-    with pytest.raises(MalformedRequest):
-        at_once(decode_in_steps(spec.key, version, body[:-1]))
+    if body:
+        with pytest.raises(MalformedRequest):
+            at_once(decode_in_steps(spec.key, version, body[:-1]))
 
 
 @every_request
