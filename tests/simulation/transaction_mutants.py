@@ -19,11 +19,12 @@ from barnabas_broker.coordinators.transactions.transaction import (
     PREPARED,
     Transaction,
 )
-from barnabas_broker.handlers import fetch, list_offsets, transactional_append
+from barnabas_broker.handlers import appender, fetch, list_offsets, transactional_append
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.storage.logs import marker_append
 from barnabas_broker.storage.logs.log import Log
 from barnabas_broker.storage.producer_state import log_producers
+from barnabas_broker.storage.producer_state.producers import ProducerStates
 from barnabas_broker.storage.segments.transaction_index import TransactionIndex
 from barnabas_broker.wire.key_values import KeyValueSlice, TransactionalKeyValues
 from barnabas_broker.wire.transaction_markers import ProducerEpoch
@@ -143,6 +144,31 @@ def takes_batches_of_fenced_producers_after_a_failover() -> Iterator[None]:
         except ApiError as error:
             if error.code is not ErrorCode.INVALID_PRODUCER_EPOCH or partition.leader_epoch == 0:
                 raise
+
+    with patch.object(transactional_append, "_verify", mistaken):
+        yield
+
+
+@contextmanager
+def appends_without_asking_the_coordinator() -> Iterator[None]:
+    """The first batch of a transaction opens it in the log, although the coordinator does not know the partition."""
+
+    def mistaken(appender: Any, partition: Partition, batch: memoryview, header: Any, place: int) -> Any:
+        return appender.append_checked(partition, batch, header, place)
+
+    with (
+        patch.object(appender, "append_in_transaction", mistaken),
+        patch.object(ProducerStates, "_check_in_transaction", lambda *_: None),
+    ):
+        yield
+
+
+@contextmanager
+def verifies_nothing_and_appends() -> Iterator[None]:
+    """Each answer of the coordinator counts as a confirmation, also one that came from nobody."""
+
+    async def mistaken(*_: Any, **__: Any) -> None:
+        return None
 
     with patch.object(transactional_append, "_verify", mistaken):
         yield
@@ -279,6 +305,7 @@ ENDLESS: Final = r"^never ends: "
 
 TRANSACTION_MUTANTS: Final[Mapping[Callable[[], Any], str]] = {
     answers_an_end_before_it_is_committed: r"^lost: ",
+    appends_without_asking_the_coordinator: f"{UNDECIDED}|{ZOMBIE}|{ENDLESS}",
     commits_offsets_at_once: APART,
     completes_before_the_markers_are_written: f"{UNDECIDED}|{ENDLESS}",
     counts_pending_offsets_when_it_loads: APART,
@@ -295,6 +322,7 @@ TRANSACTION_MUTANTS: Final[Mapping[Callable[[], Any], str]] = {
     sends_markers_before_the_decision_is_committed: f"{UNDECIDED}|{APART}",
     takes_batches_of_fenced_producers_after_a_failover: f"{ZOMBIE}|{ENDLESS}",
     takes_markers_of_earlier_epochs: f"{UNDECIDED}|{APART}",
+    verifies_nothing_and_appends: f"{UNDECIDED}|{ZOMBIE}|{ENDLESS}",
 }
 """The regular expression of the violation that shows each mistake."""
 

@@ -14,6 +14,7 @@ from barnabas_broker.server.metrics.transaction_families import LATE_AFTER_MS, t
 from barnabas_broker.wire.record_batch import TRANSACTIONAL_BIT, parse_header
 from barnabas_broker.wire.records import Record, encode_batch
 from barnabas_broker.wire.transaction_markers import ProducerEpoch
+from harness.verified import verified
 
 MAX_TIMEOUT_MS = 900_000
 LAG = 'kafka_cluster_partition_laststableoffsetlag{topic="flights",partition="0"}'
@@ -46,7 +47,8 @@ def append(broker: Broker, producer: ProducerEpoch, now_ms: int) -> None:
         producer_epoch=producer.epoch,
         base_sequence=0,
     )
-    broker.partition.append_as_leader(memoryview(batch), parse_header(batch, 0), now_ms)
+    header = parse_header(batch, 0)
+    broker.partition.append_as_leader(memoryview(batch), header, now_ms, verified(broker.partition.log, header))
 
 
 def test_metrics_report_an_overdue_transaction_and_its_lag_until_its_marker_is_written(tmp_path: Path) -> None:

@@ -60,6 +60,7 @@ class Client:
         self.answers: list[Part] = []
         self.closed: str | None = None
         self.transactional_id: str | None = None
+        self.timeout_ms = 1500
 
     def respond(self, parts: list[Part]) -> None:
         self.answers += parts
@@ -85,7 +86,7 @@ class Client:
         request = ProduceRequest(
             transactional_id=self.transactional_id,
             acks=acks,
-            timeout_ms=1500,
+            timeout_ms=self.timeout_ms,
             topic_data=[topic(name=self.topic, topic_id=TOPIC_ID, partition_data=partitions)],
         )
         body = bytearray(request.encode(version=self.version))

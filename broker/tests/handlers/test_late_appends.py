@@ -8,6 +8,7 @@ import pytest
 from one_replica import FLIGHTS, HERE, NOW_MS, OTHER, led
 from producing_broker import MANY, TOPIC_ID, Client, Producing, true_batch
 
+from barnabas_broker.handlers.pending_produce import CHECK_MS_MIN
 from barnabas_broker.metadata.documents import tombstone_key, topic_key
 from barnabas_broker.metadata.model import TombstoneDocument, TopicDocument
 from barnabas_core.config.log_config import CleanupPolicy, LogConfig
@@ -27,7 +28,7 @@ def test_a_batch_that_timed_out_is_not_appended_after_later_ones(broker: Produci
     client = Client(broker)
     client.begin(LARGE, acks=acks)
     muted = [client.is_muted]
-    broker.timers.pass_time(2)
+    broker.timers.pass_time(CHECK_MS_MIN / 1000)
     [late] = client.results()
     assert (late.error_code, late.error_message.split(",")[0]) == (
         ErrorCode.REQUEST_TIMED_OUT,
@@ -41,10 +42,26 @@ def test_a_batch_that_timed_out_is_not_appended_after_later_ones(broker: Produci
     assert broker.partition.log.log_end_offset == 1
 
 
+def test_the_timeout_of_a_request_begins_with_the_append(broker: Producing) -> None:
+    broker.show(led(HERE, 2, HERE, OTHER, replicas=2))
+    client = Client(broker)
+    client.begin(LARGE, acks=-1)
+    broker.timers.pass_time(5)
+    broker.run_what_was_spawned()
+    broker.timers.pass_time(1.4)
+    assert client.answers == []
+    broker.timers.pass_time(0.2)
+    late = client.results()[0]
+    assert (late.error_code, late.error_message.split(",")[0]) == (
+        ErrorCode.REQUEST_TIMED_OUT,
+        "the batch was appended",
+    )
+
+
 def test_a_batch_without_acks_that_times_out_closes_the_connection(broker: Producing) -> None:
     client = Client(broker)
     client.begin(LARGE, acks=0)
-    broker.timers.pass_time(2)
+    broker.timers.pass_time(CHECK_MS_MIN / 1000)
     assert client.closed is not None
     assert "REQUEST_TIMED_OUT: the batch was not appended" in client.closed
     broker.run_what_was_spawned()

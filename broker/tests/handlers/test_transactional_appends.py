@@ -6,14 +6,17 @@ from pathlib import Path
 
 import pytest
 from one_replica import FLIGHTS, NOW_MS
-from producing_broker import Client, Producing, true_batch
+from producing_broker import MANY, Client, Producing, true_batch
 
+from barnabas_broker.handlers.pending_produce import CHECK_MS_MIN
 from barnabas_broker.storage.inspection.kept_batches import KeptBatches
 from barnabas_broker.wire.record_batch import TRANSACTIONAL_BIT
 from barnabas_broker.wire.transaction_markers import Marker, ProducerEpoch
+from barnabas_core.config.log_config import CleanupPolicy, LogConfig
 from barnabas_core.errors import ErrorCode
 from barnabas_core.topic_partition import TopicPartition
 
+COMPACTED = LogConfig(cleanup_policies=frozenset({CleanupPolicy.COMPACT}))
 ASKED = ("payments", ProducerEpoch(7, 0), FLIGHTS, True)
 
 
@@ -54,8 +57,10 @@ def client(broker: Producing) -> Client:
     return client
 
 
-def batch(sequence: int = 0, epoch: int = 0) -> bytearray:
-    return true_batch(attributes=TRANSACTIONAL_BIT, producer_id=7, producer_epoch=epoch, base_sequence=sequence)
+def batch(sequence: int = 0, epoch: int = 0, records: int = 3) -> bytearray:
+    return true_batch(
+        records, attributes=TRANSACTIONAL_BIT, producer_id=7, producer_epoch=epoch, base_sequence=sequence
+    )
 
 
 def end(broker: Producing, epoch: int, version: int) -> None:
@@ -129,6 +134,71 @@ def test_a_batch_is_refused_if_a_marker_arrives_while_it_is_verified(broker: Pro
     assert not broker.partition.log.producers.is_in_transaction(7, 0)
 
 
+@pytest.mark.parametrize("timeout_ms", [0, 1])
+def test_the_timeout_of_a_request_does_not_limit_the_verification(
+    broker: Producing, client: Client, timeout_ms: int
+) -> None:
+    client.timeout_ms = timeout_ms
+    client.begin(bytes(batch()))
+    broker.timers.pass_time(1)
+    broker.run_what_was_spawned()
+    assert client.results()[0].error_code == ErrorCode.NONE
+    assert broker.partition.log.log_end_offset == 3
+
+
+def run_next(broker: Producing) -> None:
+    """Run only the next of the tasks that were spawned."""
+    asyncio.run(broker.spawned.pop(0))
+
+
+@pytest.mark.parametrize("ends", [False, True])
+def test_a_batch_that_waits_for_the_check_of_its_records_is_appended_unless_its_transaction_ends(
+    broker: Producing, client: Client, ends: bool
+) -> None:
+    broker.partition.configure(COMPACTED)
+    client.version = 11
+    assert client.send(batch()).error_code == ErrorCode.NONE
+    client.begin(bytes(batch(3, records=MANY)))
+    if ends:
+        broker.partition.append_marker(Marker(7, 0, 0, is_commit=False), 0, NOW_MS)
+    end_offset = broker.partition.log.log_end_offset
+    broker.run_what_was_spawned()
+    expected = (ErrorCode.INVALID_TXN_STATE, 0) if ends else (ErrorCode.NONE, MANY)
+    assert (client.results()[0].error_code, broker.partition.log.log_end_offset - end_offset) == expected
+
+
+@pytest.mark.parametrize("ends", [False, True])
+def test_a_first_batch_keeps_its_verification_while_its_records_are_checked(
+    broker: Producing, client: Client, ends: bool
+) -> None:
+    broker.partition.configure(COMPACTED)
+    client.version = 11
+    broker.handler_environment.gate.takes_in = False
+    client.begin(bytes(batch(records=MANY)))
+    run_next(broker)
+    if ends:
+        broker.partition.append_marker(Marker(7, 0, 0, is_commit=False), 0, NOW_MS)
+    broker.run_what_was_spawned()
+    assert client.results()[0].error_code == (ErrorCode.INVALID_TXN_STATE if ends else ErrorCode.NONE)
+    assert broker.partition.log.producers.is_in_transaction(7, 0) is not ends
+
+
+def test_a_batch_of_an_ended_transaction_is_not_appended_with_the_verification_of_the_next(
+    broker: Producing, client: Client
+) -> None:
+    broker.partition.configure(COMPACTED)
+    client.version = 11
+    assert client.send(batch()).error_code == ErrorCode.NONE
+    client.begin(bytes(batch(3, records=MANY)))
+    late = broker.spawned.pop()
+    broker.partition.append_marker(Marker(7, 0, 0, is_commit=False), 0, NOW_MS)
+    following = Client(broker, version=11)
+    following.transactional_id = "payments"
+    following.begin(bytes(batch(3 + MANY, records=MANY)))
+    asyncio.run(late)
+    assert client.results()[0].error_code == ErrorCode.INVALID_TXN_STATE
+
+
 def test_giving_up_a_batch_does_not_invalidate_the_verification_of_its_retry(broker: Producing, client: Client) -> None:
     client.begin(bytes(batch()))
     client.answers.clear()
@@ -179,7 +249,7 @@ def test_a_batch_that_waits_for_a_coordinator_that_hangs_holds_its_memory_until_
     client.begin(bytes(batch()))
     assert (gate.kept.bytes_kept, inspector.kept.bytes_kept) == (len(batch()), 0)
     if ending == "timeout":
-        broker.timers.pass_time(1.5)
+        broker.timers.pass_time(CHECK_MS_MIN / 1000)
         assert client.results()[0].error_code == ErrorCode.REQUEST_TIMED_OUT
     else:
         assert client.give_up is not None

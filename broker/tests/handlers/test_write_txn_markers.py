@@ -17,6 +17,7 @@ from barnabas_broker.wire.messages import WriteTxnMarkersRequest
 from barnabas_broker.wire.parts import FileSlice
 from barnabas_broker.wire.record_batch import parse_header
 from barnabas_broker.wire.records import Record, encode_batch
+from harness.verified import verified
 
 ALPHA, BETA = 5, 6
 READ_COMMITTED = 1
@@ -35,7 +36,8 @@ def send(broker: Producing, producer_id: int, sequence: int) -> None:
     """Append a record of a transaction."""
     record = Record(0, NOW_MS, b"key", b"value")
     data = encode_batch([record], attributes=0x10, producer_id=producer_id, producer_epoch=0, base_sequence=sequence)
-    broker.partition.append_as_leader(memoryview(data), parse_header(data, 0), NOW_MS)
+    header = parse_header(data, 0)
+    broker.partition.append_as_leader(memoryview(data), header, NOW_MS, verified(broker.partition.log, header))
 
 
 async def write(

@@ -28,6 +28,7 @@ from barnabas_broker.storage.errors import LogDirFailed
 from barnabas_broker.storage.log_dirs.log_dir_owner import BrokerIdentity
 from barnabas_broker.storage.log_dirs.log_manager import LogManager, LogManagerSettings
 from barnabas_broker.storage.logs.log_environment import LogEnvironment
+from barnabas_broker.storage.producer_state.verifications import Verification
 from barnabas_broker.wire.record_batch import parse_header
 from barnabas_broker.wire.transaction_markers import Marker, ProducerEpoch
 from barnabas_core.config.broker_config import parse_broker_config
@@ -107,9 +108,16 @@ class Broker:
     ) -> None:
         """Send an OffsetCommit of a client that is no member, or a TxnOffsetCommit."""
         committed: asyncio.Future[list[ErrorCode]] = asyncio.get_running_loop().create_future()
+        verification = None if producer is None else self._verified(producer)
         offsets = [(TopicPartition("flights", partition), CommittedOffset(offset, metadata=metadata))]
         self.groups.commit(CommitRequest(group_id, "", None, -1, 9, offsets, producer), committed.set_result)
         assert await committed == [ErrorCode.NONE]
+        del verification
+
+    def _verified(self, producer: ProducerEpoch) -> Verification:
+        """Return a verification of the producer's transaction, as the coordinator's response leaves it."""
+        log = self.replicas.lookup.find(CONSUMER_OFFSETS, None, 0).log
+        return log.producers.verifications.begin(*producer, has_own_epoch=True)
 
     async def end(self, producer: ProducerEpoch, *, commit: bool) -> ErrorCode:
         """Write a marker for the transaction."""

@@ -13,6 +13,7 @@ from barnabas_broker.wire.records import Record, encode_batch
 from barnabas_broker.wire.transaction_markers import Marker, encode_marker
 from barnabas_core.errors import ApiError
 from harness.scenarios import check_scenario
+from harness.verified import verified
 
 SCENARIOS = sorted((Path(__file__).parent / "transaction_scenarios").glob("*.txt"))
 
@@ -42,7 +43,8 @@ class TransactionalReplica(Replica):
 
     def produce(self, by: str, sequence: str) -> None:
         batch = batch_of(by, sequence)
-        self.broker.partition.append_as_leader(memoryview(batch), parse_header(batch, 0), NOW_MS)
+        partition, header = self.broker.partition, parse_header(batch, 0)
+        partition.append_as_leader(memoryview(batch), header, NOW_MS, verified(partition.log, header))
 
     def marker(self, kind: str, by: str, coordinator: str = "0") -> None:
         try:

@@ -21,6 +21,7 @@ from barnabas_broker.wire.records import Record, encode_batch
 from barnabas_core.config.log_config import LogConfig
 from barnabas_core.topic_partition import TopicPartition
 from harness.manual_clock import START_MS
+from harness.verified import verified
 
 NOW_MS = START_MS
 FLIGHTS = TopicPartition("flights", 0)
@@ -51,9 +52,12 @@ def acknowledged_later(_: WaitingLog) -> None:
 
 
 def append(log: Log, data: memoryview, *, leader_epoch: int | None = None, now_ms: int = NOW_MS) -> LogAppend:
-    """Append a batch as the partition's leader does, by default in the epoch that the log is in."""
-    epoch = max(log.epochs.latest_epoch, 0) if leader_epoch is None else leader_epoch
-    return log.append(data, parse_header(data, 0), epoch, now_ms)
+    """Append a batch as the partition's leader does, by default in the epoch that the log is in.
+
+    The coordinator has confirmed the transaction of a transactional batch.
+    """
+    epoch, header = max(log.epochs.latest_epoch, 0) if leader_epoch is None else leader_epoch, parse_header(data, 0)
+    return log.append(data, header, epoch, now_ms, verified(log, header))
 
 
 def bytes_of(found: FileSlice | None) -> bytes:

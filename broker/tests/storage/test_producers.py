@@ -201,7 +201,7 @@ def test_a_partition_with_too_many_producers_forgets_the_one_that_was_silent_lon
     states.record(header_of(PARTITION_MAX), PARTITION_MAX + 1, NOW_MS)
     assert (len(states.producers), count.total) == (PARTITION_MAX, PARTITION_MAX)
     assert 1 not in states.producers
-    assert states.check(header_of(0, 1)) is not None
+    assert states.check_sequence(header_of(0, 1)) is not None
     states.expire(NOW_MS + 1, 1)
     assert count.total == 0
 

@@ -24,14 +24,20 @@ TRANSACTIONAL = 0x10
 
 def send(log: Log, producer_id: int, sequence: int, *, epoch: int = 0, value: bytes = b"value") -> int:
     """Append one record of a transaction, and return its offset."""
-    data = encode_batch(
-        [Record(0, NOW_MS, None, value)],
-        attributes=TRANSACTIONAL,
-        producer_id=producer_id,
-        producer_epoch=epoch,
-        base_sequence=sequence,
+    return append(log, transactional(producer_id, sequence, epoch=epoch, value=value)).base_offset
+
+
+def transactional(producer_id: int, sequence: int, *, epoch: int = 0, value: bytes = b"value") -> memoryview:
+    """Return a batch with one record of a transaction."""
+    return memoryview(
+        encode_batch(
+            [Record(0, NOW_MS, None, value)],
+            attributes=TRANSACTIONAL,
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            base_sequence=sequence,
+        )
     )
-    return append(log, memoryview(data)).base_offset
 
 
 def end(log: Log, producer_id: int, *, epoch: int = 0, commit: bool = False, version: int = 0) -> int:
@@ -167,6 +173,33 @@ def test_a_late_record_of_an_ended_transaction_is_refused_if_the_marker_raised_t
     with pytest.raises(ApiError):
         end(log, ALPHA, epoch=1, version=2)
     assert log.log_end_offset == 3
+
+
+@pytest.mark.parametrize("happens", ["nothing", "marker", "later epoch", "other epoch", "held by nobody"])
+def test_a_log_appends_the_first_batch_of_a_transaction_only_with_a_current_verification(
+    tmp_path: Path, happens: str
+) -> None:
+    log = OneLog(tmp_path).open()
+    header = parse_header(transactional(ALPHA, 0), 0)
+    held = [log.producers.verifications.begin(ALPHA, 1 if happens == "other epoch" else 0, has_own_epoch=False)]
+    if happens == "marker":
+        end(log, ALPHA)
+    elif happens == "later epoch":
+        held.append(log.producers.verifications.begin(ALPHA, 1, has_own_epoch=False))
+    elif happens == "held by nobody":
+        held.clear()
+    begun, verification = log.log_end_offset, held[0] if held else None
+    if happens == "nothing":
+        log.append(transactional(ALPHA, 0), header, 0, NOW_MS, verification)
+        log.append(transactional(ALPHA, 1), parse_header(transactional(ALPHA, 1), 0), 0, NOW_MS)
+        assert log.log_end_offset == begun + 2
+        end(log, ALPHA)
+        header = parse_header(transactional(ALPHA, 2), 0)
+        begun += 3
+    with pytest.raises(ApiError) as refused:
+        log.append(transactional(ALPHA, header.base_sequence), header, 0, NOW_MS, verification)
+    assert refused.value.code is ErrorCode.INVALID_TXN_STATE
+    assert log.log_end_offset == begun
 
 
 def test_no_producer_with_an_open_transaction_is_forgotten() -> None:

@@ -27,6 +27,7 @@ from barnabas_core.topic_partition import TopicPartition
 from harness.flushes import flush_below
 from harness.manual_clock import START_MS, ManualClock
 from harness.manual_timers import ManualTimers
+from harness.verified import verified
 
 NOW_MS = START_MS
 PLANES = TopicPartition("planes", 0)
@@ -146,7 +147,9 @@ class OneCompactedLog:
                 base_sequence=sequence,
             )
         )
-        return self.log.append(data, parse_header(data, 0), leader_epoch, self.clock.now_ms()).base_offset
+        header = parse_header(data, 0)
+        verification = verified(self.log, header)
+        return self.log.append(data, header, leader_epoch, self.clock.now_ms(), verification).base_offset
 
     def roll(self) -> None:
         """Roll the log, and sync the rolled segments, as a broker does each second."""

@@ -142,7 +142,8 @@ class Appender(msgspec.Struct):
         With acks=all the result waits until the high watermark has passed the batch. With acks=1 the result waits only
         if the log must be synced first.
         """
-        appended, log = partition.append_as_leader(batch, header, self.now_ms), partition.log
+        log, verification = partition.log, None if self.late is None else self.late.verifications.get(place)
+        appended = partition.append_as_leader(batch, header, self.now_ms, verification)
         result = (
             partition.topic_partition.partition,
             NO_ERROR,

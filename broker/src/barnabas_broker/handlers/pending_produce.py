@@ -11,6 +11,7 @@ from barnabas_broker.handlers.close_connection import CloseConnection
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.storage.inspection.inspector import BatchRefused
+from barnabas_broker.storage.producer_state.verifications import Verification
 from barnabas_broker.wire.current_leader import CurrentLeader
 from barnabas_broker.wire.parts import Part
 from barnabas_broker.wire.produce import ProduceRefusal, ProduceRequest, ProduceResult, encode_produce_response
@@ -18,6 +19,11 @@ from barnabas_core.clock import Cancellable
 from barnabas_core.errors import ApiError, ErrorCode
 
 ACKS_ALL: Final = -1
+CHECK_MS_MIN: Final = 10_000
+"""The time in ms for which a batch may wait to be appended, even if the request's timeout is shorter.
+
+The timeout of a request is for the replication of its batches, as in Kafka. It begins once they are appended.
+"""
 
 ProduceResults = list[ProduceResult | None]
 """The results of a request, in the order of its batches; None means that the result is not known yet."""
@@ -42,7 +48,7 @@ class PendingProduce:
     """A Produce request that is answered when all results are known, or when the request times out.
 
     While a batch waits to be appended, the connection reads no further requests, so that batches keep their order.
-    After the timeout, batches that still wait are not appended any more.
+    If it waits longer than CHECK_MS_MIN and the timeout, batches that still wait are not appended any more.
     """
 
     __slots__ = (
@@ -54,8 +60,10 @@ class PendingProduce:
         "_respond",
         "_results",
         "_timer",
+        "_timers",
         "_unappended",
         "_version",
+        "verifications",
     )
 
     def __init__(
@@ -77,20 +85,34 @@ class PendingProduce:
         """The partition of each batch without a result, by the index of the batch in the request."""
         self._unappended: dict[int, GiveUp] = {}
         """The functions to call if a batch will not be appended, by the indexes of the batches that still may be."""
-        self._timer: Cancellable | None = environment.timers.call_later(request.timeout_ms / 1000, self._expire)
+        self.verifications: dict[int, Verification] = {}
+        """The verifications that the appends of these batches need, by the indexes of the batches."""
+        self._timers = environment.timers
+        self._timer: Cancellable | None = self._timers.call_later(request.timeout_ms / 1000, self._expire)
 
     def begin(self, results: ProduceResults) -> None:
         """Store the results known so far; a batch without a result waits to be appended, or for its replication."""
         self._results = results
 
-    def hold(self, place: int, partition: Partition, give_up: GiveUp = lambda: None) -> None:
-        """Note that the batch at index `place` in the request is not appended yet.
+    def hold(
+        self,
+        place: int,
+        partition: Partition,
+        give_up: GiveUp = lambda: None,
+        verification: Verification | None = None,
+    ) -> None:
+        """Note that the batch at index `place` in the request is not appended yet; hold its `verification` until then.
 
         The connection reads no further request until the batch is appended or refused. `give_up` is called if the
-        request times out, or its connection closes, before that.
+        request times out, or its connection closes, before that. A batch may be held again for the check of its
+        records, and keeps its verification.
         """
+        if not self._unappended:
+            self._expire_in(max(self._request.timeout_ms, CHECK_MS_MIN))
         self._partitions[place] = partition
         self._unappended[place] = give_up
+        if verification is not None:
+            self.verifications[place] = verification
         self._read_on = self._read_on or self._channel.defer()
 
     def may_append(self, place: int) -> bool:
@@ -126,6 +148,7 @@ class PendingProduce:
         self._give_up_unappended()
 
     def _give_up_unappended(self) -> None:
+        self.verifications.clear()
         unappended, self._unappended = self._unappended, {}
         for give_up in unappended.values():
             give_up()
@@ -133,10 +156,19 @@ class PendingProduce:
     def _settle(self, place: int) -> None:
         """Mark the batch with the index `place` as appended or refused.
 
-        If no batch of the request waits to be appended any more, the connection reads further requests.
+        If no batch of the request waits to be appended any more, the connection reads further requests, and the
+        request's timeout begins.
         """
         self._unappended.pop(place, None)
+        self.verifications.pop(place, None)
+        if not self._unappended:
+            self._expire_in(self._request.timeout_ms)
         self._read_on_unless_held()
+
+    def _expire_in(self, delay_ms: int) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = self._timers.call_later(delay_ms / 1000, self._expire)
 
     def _read_on_unless_held(self) -> None:
         if self._read_on is not None and not self._unappended:
@@ -151,7 +183,7 @@ class PendingProduce:
 
     def _why_late(self, partition: Partition, *, is_appended: bool) -> ApiError:
         if not is_appended:
-            message = "the batch was not appended, because its check took longer than the request's timeout; try again"
+            message = "the batch was not appended, because its check took too long; try again"
         elif self._request.acks != ACKS_ALL:
             message = (
                 "the batch was appended, but the flush that flush.messages requires did not end before the timeout"

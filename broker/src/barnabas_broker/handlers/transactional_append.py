@@ -14,8 +14,6 @@ from typing import Final, Protocol
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.handlers.pending_produce import PendingProduce
 from barnabas_broker.replication.partition import Partition
-from barnabas_broker.storage.producer_state.producers import ProducerStates
-from barnabas_broker.storage.producer_state.verifications import Verification
 from barnabas_broker.wire.produce import ProduceRequest, ProduceResult
 from barnabas_broker.wire.record_batch import BatchHeader, parse_header
 from barnabas_broker.wire.transaction_markers import ProducerEpoch
@@ -88,8 +86,8 @@ def append_in_transaction(
     verification = producers.verifications.begin(*by, has_own_epoch=adds)
     answer = gate.ask(appender.request.transactional_id, by, partition.topic_partition, adds=adds)
     late = appender.answer_later()
-    late.hold(place, partition, partial(_give_up, answer))
-    appender.environment.attempt(_append_verified(appender, partition, copy, late, place, verification, answer))
+    late.hold(place, partition, partial(_give_up, answer), verification)
+    appender.environment.attempt(_append_verified(appender, partition, copy, late, place, answer))
     return None
 
 
@@ -105,23 +103,19 @@ async def _append_verified(
     batch: bytes,
     late: PendingProduce,
     place: int,
-    verification: Verification,
     answer: asyncio.Future[ErrorCode],
 ) -> None:
-    header, producers = parse_header(batch, 0), partition.log.producers
+    header = parse_header(batch, 0)
     result: ProduceResult | None = None
     try:
         await _verify(appender, partition, answer)
         if late.may_append(place):
             with appender.using_again(partition, place) as current:
-                _check_not_ended(current.log.producers, header, verification)
-                _check_first_sequence(current.log.producers, header, verification)
                 result = appender.append_checked(current, memoryview(bytearray(batch)), header, place)
     except ApiError as error:
         result = appender.refused(place, error)
     finally:
         appender.environment.gate.kept.release(batch)
-        producers.verifications.drop(header.producer_id, verification)
     if result is not None:
         late.complete(place, result)
 
@@ -136,20 +130,6 @@ async def _verify(appender: BatchAppender, partition: Partition, answer: asyncio
             f"the coordinator of transactional id {appender.request.transactional_id} did not confirm that "
             f"{partition.topic_partition} is in the transaction: {code.name}",
         )
-
-
-def _check_not_ended(producers: ProducerStates, header: BatchHeader, verification: Verification) -> None:
-    is_open = producers.is_in_transaction(header.producer_id, header.producer_epoch)
-    if not is_open and not producers.verifications.is_current(header.producer_id, verification):
-        message = f"the transaction of producer {header.producer_id} ended while this batch was verified"
-        raise ApiError(ErrorCode.INVALID_TXN_STATE, message)
-
-
-def _check_first_sequence(producers: ProducerStates, header: BatchHeader, verification: Verification) -> None:
-    """Raise ApiError if the first batch of an unknown producer lacks earlier ones; older clients may begin later."""
-    if verification.has_own_epoch and header.base_sequence and header.producer_id not in producers.producers:
-        message = f"the first sequence of producer {header.producer_id} is {header.base_sequence}, but must be 0"
-        raise ApiError(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, message)
 
 
 def _produce_error(code: ErrorCode, version: int) -> ErrorCode:

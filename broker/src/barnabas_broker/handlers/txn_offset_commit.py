@@ -12,6 +12,7 @@ from barnabas_broker.coordinators.groups.records import CommittedOffset
 from barnabas_broker.handlers.channel import RequestContext
 from barnabas_broker.handlers.deferred_answer import awaited
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
+from barnabas_broker.storage.producer_state.verifications import Verification
 from barnabas_broker.wire.messages import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 from barnabas_broker.wire.transaction_markers import ProducerEpoch
 from barnabas_core.errors import ApiError, ErrorCode
@@ -70,7 +71,7 @@ async def _commit(
     if not request.group_id:
         raise ApiError(ErrorCode.INVALID_GROUP_ID, "the group id must not be empty")
     producer = ProducerEpoch(request.producer_id, request.producer_epoch)
-    await _verify(environment, context, request, producer)
+    verification = await _verify(environment, context, request, producer)
     commit = CommitRequest(
         group_id=request.group_id,
         member_id=request.member_id,
@@ -81,6 +82,7 @@ async def _commit(
         producer=producer,
     )
     errors: list[ErrorCode] = await awaited(lambda answer: environment.groups.commit(commit, answer))
+    del verification  # It was held until here because the append requires it.
     known = [_known_error(error, context.api_version) for error in errors]
     return dict(zip(offsets, known, strict=True))
 
@@ -90,26 +92,26 @@ async def _verify(
     context: RequestContext,
     request: TxnOffsetCommitRequest,
     producer: ProducerEpoch,
-) -> None:
-    """Raise ApiError unless the group's `__consumer_offsets` partition is in the open transaction of the producer.
+) -> Verification:
+    """Verify that the group's `__consumer_offsets` partition is in the open transaction of the producer.
 
-    From v5 and transaction.version 2 on, the partition is first added to the transaction. The caller must append
-    the offsets in the same turn of the event loop, so that no transaction marker can be appended before them.
+    From v5 and transaction.version 2 on, the partition is first added to the transaction. The caller must submit
+    the offsets in the same turn of the event loop, so that no transaction marker can be appended before them, and hold
+    the verification until they are appended. Raises ApiError if the partition is not in the transaction.
     """
     partition = offsets_partition(environment, request.group_id)
     hosted = environment.replicas.lookup.find(partition.topic, None, partition.partition)
     producers, adds = hosted.log.producers, context.api_version >= ADDS_SINCE and environment.gate.takes_in
     verification = producers.verifications.begin(producer.producer_id, producer.epoch, has_own_epoch=adds)
     code = await environment.gate.ask(request.transactional_id, producer, partition, adds=adds)
-    is_current = producers.verifications.is_current(producer.producer_id, verification)
-    is_open = producers.is_in_transaction(*producer)
-    producers.verifications.drop(producer.producer_id, verification)
-    if code is ErrorCode.NONE and not is_current and not is_open:
+    is_current = producers.verifications.current(producer.producer_id) is verification
+    if code is ErrorCode.NONE and not is_current and not producers.is_in_transaction(*producer):
         code = ErrorCode.INVALID_TXN_STATE
     if code is not ErrorCode.NONE:
         raise ApiError(
             code, f"the coordinator of {request.transactional_id} refused the offsets of group {request.group_id}"
         )
+    return verification
 
 
 def _offsets(environment: HandlerEnvironment, request: TxnOffsetCommitRequest) -> dict[TopicPartition, CommittedOffset]:

@@ -22,6 +22,7 @@ from barnabas_broker.storage.inspection.batch_inspection import inspects_records
 from barnabas_broker.storage.logs.log import Log
 from barnabas_broker.storage.logs.log_offsets import LogAppend
 from barnabas_broker.storage.logs.marker_append import append_marker
+from barnabas_broker.storage.producer_state.verifications import Verification
 from barnabas_broker.wire.parts import FileSlice
 from barnabas_broker.wire.record_batch import BatchHeader
 from barnabas_broker.wire.transaction_markers import Marker
@@ -240,10 +241,13 @@ class Partition:
                 f"leader epoch {self.leader_epoch} begins at offset {leader.epoch_start_offset}; try again later",
             )
 
-    def append_as_leader(self, batch: memoryview, header: BatchHeader, now_ms: int) -> LogAppend:
+    def append_as_leader(
+        self, batch: memoryview, header: BatchHeader, now_ms: int, verification: Verification | None = None
+    ) -> LogAppend:
         """Append a validated batch unless it is a duplicate; wake waiting requests. `now_ms` is the wall-clock time.
 
-        Raises ApiError if the sequence, timestamp or size is wrong or this replica does not lead, and StorageError.
+        `verification` is of the transaction that the batch begins in this log. Raises ApiError if the sequence,
+        timestamp or size is wrong, the transaction is not open, or this replica does not lead; raises StorageError.
         """
         if header.max_timestamp_ms > now_ms + self._timestamp_after_max_ms:
             allowed = f"message.timestamp.after.max.ms={self.log.config.timestamp_after_max_ms}"
@@ -258,7 +262,7 @@ class Partition:
         leader = self.leader
         if leader is None:
             raise LOST_LEADERSHIP
-        appended = self.log.append(batch, header, leader.leader_epoch, now_ms)
+        appended = self.log.append(batch, header, leader.leader_epoch, now_ms, verification)
         if appended.duplicate:
             return appended
         self.messages_in += header.record_count

@@ -41,9 +41,10 @@ class RecordLog:
     ) -> None:
         """Append one batch now; `producer` makes the batch a part of the producer's transaction.
 
-        If nothing was written, `done(error)` is called before `append` returns. Otherwise `done(None)` is called once
-        the batch is committed, or `done(error)` once the broker cannot find out whether the batch will be committed.
-        Batches are committed in the order of their appends.
+        The transaction must be open in the partition, or have a current verification. If nothing was written,
+        `done(error)` is called before `append` returns. Otherwise `done(None)` is called once the batch is committed,
+        or `done(error)` once the broker cannot find out whether the batch will be committed. Batches are committed in
+        the order of their appends.
         """
         now_ms = self._clock.now_ms()
         written = [Record(delta, now_ms, key, value) for delta, (key, value) in enumerate(records)]
@@ -53,7 +54,8 @@ class RecordLog:
         try:
             with self._replicas.failures.using(self._topic, partition) as hosted:
                 hosted.check_writable(all_replicas=True)
-                appended = hosted.append_as_leader(memoryview(batch), parse_header(batch, 0), now_ms)
+                current = None if producer is None else hosted.log.producers.verifications.current(producer.producer_id)
+                appended = hosted.append_as_leader(memoryview(batch), parse_header(batch, 0), now_ms, current)
         except ApiError as error:
             done(error)
             return

@@ -26,6 +26,7 @@ from barnabas_broker.storage.producer_state.control_batches import control_batch
 from barnabas_broker.storage.producer_state.log_producers import LogProducers, ProducerReplay
 from barnabas_broker.storage.producer_state.producer_snapshots import ProducerSnapshots
 from barnabas_broker.storage.producer_state.producers import ProducerStates
+from barnabas_broker.storage.producer_state.verifications import Verification
 from barnabas_broker.storage.segments.segment import Segment, SegmentSizes
 from barnabas_broker.storage.segments.segments import Segments
 from barnabas_broker.wire.parts import FileSlice
@@ -155,17 +156,24 @@ class Log:
             job.run()
             self.syncs.flushed(job, self.log_end_offset)
 
-    def append(self, batch: memoryview, header: BatchHeader, leader_epoch: int, now_ms: int) -> LogAppend:
+    def append(
+        self,
+        batch: memoryview,
+        header: BatchHeader,
+        leader_epoch: int,
+        now_ms: int,
+        verification: Verification | None = None,
+    ) -> LogAppend:
         """Append a client's batch, and write its offset and epoch into `batch`.
 
         The header and CRC must have been checked. A batch that the log already has is not appended again. Raises
-        ApiError for a wrong producer epoch or sequence, or an old leader epoch. After an error the log has no new
-        records.
+        ApiError for a wrong producer epoch or sequence, an old leader epoch, and a transactional batch whose
+        transaction is not open and has no current `verification`. After an error the log has no new records.
         """
         producers = self.known_producers.states or self._load_producers()
         producer_id = header.producer_id
         if producer_id >= 0:
-            earlier = producers.check(header)
+            earlier = producers.check(header, verification)
             if earlier:
                 end_offset = earlier.base_offset + header.last_offset_delta + 1
                 return LogAppend(earlier.base_offset, end_offset, earlier.timestamp_ms, True)

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from barnabas_broker.storage.producer_state.producer_snapshots import SnapshotEntry
 from barnabas_broker.storage.producer_state.transactions import Transactions
-from barnabas_broker.storage.producer_state.verifications import Verifications
+from barnabas_broker.storage.producer_state.verifications import Verification, Verifications
 from barnabas_broker.storage.segments.transaction_index import AbortedTransaction
 from barnabas_broker.wire.record_batch import TRANSACTIONAL_BIT, BatchHeader
 from barnabas_broker.wire.transaction_markers import Marker
@@ -148,8 +148,20 @@ class ProducerStates:
     def __del__(self) -> None:
         self._count.add(-len(self.producers))
 
-    def check(self, header: BatchHeader) -> ProducedBatch | None:
+    def check(self, header: BatchHeader, verification: Verification | None) -> ProducedBatch | None:
         """Return None if a client's batch may be appended, or the earlier batch that it repeats.
+
+        The transaction of a transactional batch must be open in this log, or have `verification` as its current
+        verification (KIP-890). Raises ApiError as `_check_sequence`; INVALID_TXN_STATE for a transaction that is not open;
+        OUT_OF_ORDER_SEQUENCE_NUMBER for the first batch of an unknown producer that lacks earlier ones.
+        """
+        earlier = self._check_sequence(header)
+        if earlier is None and header.attributes & TRANSACTIONAL_BIT:
+            self._check_in_transaction(header, verification)
+        return earlier
+
+    def _check_sequence(self, header: BatchHeader) -> ProducedBatch | None:
+        """Return None if a client's batch continues its producer, or the earlier batch that it repeats.
 
         Raises ApiError: INVALID_PRODUCER_EPOCH for a fenced producer, OUT_OF_ORDER_SEQUENCE_NUMBER for a gap,
         INVALID_TXN_STATE for a non-transactional batch during a transaction.
@@ -172,6 +184,19 @@ class ProducerStates:
                 f"producer {producer.producer_id} has an open transaction, but the batch is not transactional",
             )
         return None
+
+    def _check_in_transaction(self, header: BatchHeader, verification: Verification | None) -> None:
+        producer_id, epoch = header.producer_id, header.producer_epoch
+        if self.is_in_transaction(producer_id, epoch):
+            return
+        current = self.verifications.current(producer_id)
+        if verification is None or verification is not current or verification.epoch != epoch:
+            message = f"the transaction of producer {producer_id} with epoch {epoch} has ended, or was not verified"
+            raise ApiError(ErrorCode.INVALID_TXN_STATE, message)
+        # Clients below transaction.version 2 may begin with a later sequence.
+        if verification.has_own_epoch and header.base_sequence > 0 and producer_id not in self.producers:
+            message = f"the first sequence of producer {producer_id} is {header.base_sequence}, but must be 0"
+            raise ApiError(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, message)
 
     def is_in_transaction(self, producer_id: int, epoch: int) -> bool:
         """True if the producer has an open transaction with the given epoch in the partition."""

@@ -6,21 +6,25 @@ marker is appended first, the response no longer counts.
 """
 
 from dataclasses import dataclass
+from typing import Final
+from weakref import WeakValueDictionary
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, weakref_slot=True)
 class Verification:
-    """A request to the coordinator to verify a transaction; batches wait for the response."""
+    """A request to the coordinator to verify a transaction. Each batch that waits for it holds it until the append."""
 
     epoch: int
     has_own_epoch: bool
     """True if each transaction has its own epoch (transaction.version 2)."""
-    waiting: int = 0
-    """The number of batches that wait for the verification."""
+
+
+_NONE: Final[WeakValueDictionary[int, Verification]] = WeakValueDictionary()
+"""The verifications of a log that has had none, which is never changed; a dictionary of its own takes 700 bytes."""
 
 
 class Verifications:
-    """The verifications of transactions, by producer id.
+    """The verifications of transactions, by producer id. A verification that no batch holds any more is removed.
 
     If a verification is removed before a waiting batch is appended, the batch must be verified again.
     """
@@ -28,28 +32,27 @@ class Verifications:
     __slots__ = ("_open",)
 
     def __init__(self) -> None:
-        self._open: dict[int, Verification] = {}
+        self._open = _NONE
 
     def begin(self, producer_id: int, epoch: int, *, has_own_epoch: bool) -> Verification:
-        """Return the verification of the producer's transaction, and count one more batch that waits for it.
+        """Return the verification of the producer's transaction.
 
         All batches of a producer with the same epoch share a verification.
         """
         known = self._open.get(producer_id)
         if known is None or known.epoch < epoch:
-            known = self._open[producer_id] = Verification(epoch, has_own_epoch)
-        known.waiting += 1
+            known = Verification(epoch, has_own_epoch)
+            if self._open is _NONE:
+                self._open = WeakValueDictionary()
+            self._open[producer_id] = known
         return known
 
-    def is_current(self, producer_id: int, verification: Verification) -> bool:
-        """True if the verification still counts. A marker, a later epoch or the start of the transaction removes it."""
-        return self._open.get(producer_id) is verification
+    def current(self, producer_id: int) -> Verification | None:
+        """Return the verification of the producer that counts, or None.
 
-    def drop(self, producer_id: int, verification: Verification) -> None:
-        """Record that a batch no longer waits for the verification; remove the verification after the last batch."""
-        verification.waiting -= 1
-        if not verification.waiting and self.is_current(producer_id, verification):
-            del self._open[producer_id]
+        A marker, a later epoch or the start of the transaction in this log removes a verification.
+        """
+        return self._open.get(producer_id)
 
     def appended(self, producer_id: int) -> None:
         """Remove the verification of the producer's transaction, because the transaction is open in this log now."""
