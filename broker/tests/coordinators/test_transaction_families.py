@@ -80,9 +80,8 @@ def test_metrics_report_an_overdue_transaction_and_its_lag_until_its_marker_is_w
     assert OVERDUE not in values
 
 
-def test_metrics_report_no_transaction_lag_of_followers_and_of_unknown_producers(tmp_path: Path) -> None:
+def test_metrics_report_no_transaction_lag_of_followers(tmp_path: Path) -> None:
     world, broker = TransactionWorld(), Broker(tmp_path, led(1, 1, 1, replicas=1))
-    assert broker.partition.log.known_producers.states is None
     values = told(world, broker)
     assert (values[LAG], values[LATE]) == (0, 0)
     append(broker, ProducerEpoch(7, 0), 0)

@@ -1,9 +1,12 @@
 """Batches and logs for the tests of the storage floor."""
 
 import random
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import FrameType
 
 from barnabas_broker.storage.disk.files import FileSystem, PosixFileSystem
 from barnabas_broker.storage.disk.open_files import OpenFiles
@@ -58,6 +61,22 @@ def append(log: Log, data: memoryview, *, leader_epoch: int | None = None, now_m
     """
     epoch, header = max(log.epochs.latest_epoch, 0) if leader_epoch is None else leader_epoch, parse_header(data, 0)
     return log.append(data, header, epoch, now_ms, verified(log, header))
+
+
+@contextmanager
+def counted_lines() -> Iterator[list[int]]:
+    """Count the lines of Python that run, which do not depend on the machine."""
+    count, before = [0], sys.gettrace()
+
+    def trace(frame: FrameType, event: str, argument: object) -> object:
+        count[0] += 1
+        return trace
+
+    sys.settrace(trace)
+    try:
+        yield count
+    finally:
+        sys.settrace(before)
 
 
 def bytes_of(found: FileSlice | None) -> bytes:

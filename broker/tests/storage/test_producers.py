@@ -10,8 +10,9 @@ from barnabas_broker.storage.logs.log import Log
 from barnabas_broker.storage.logs.log_closing import close_logs
 from barnabas_broker.storage.logs.log_offsets import LogAppend
 from barnabas_broker.storage.logs.truncation import truncate_to
+from barnabas_broker.storage.producer_state import log_producers
 from barnabas_broker.storage.producer_state.producer_snapshots import SnapshotEntry, decode_snapshot, encode_snapshot
-from barnabas_broker.storage.producer_state.producers import PARTITION_MAX, ProducerCount, ProducerStates
+from barnabas_broker.storage.producer_state.producers import KEPT_IF_SCARCE, KEPT_MS, ProducerCount, ProducerStates
 from barnabas_broker.wire.record_batch import BatchHeader, parse_header
 from barnabas_core.errors import ApiError, ErrorCode
 
@@ -155,6 +156,31 @@ def test_a_roll_takes_a_snapshot_and_the_log_replaces_damaged_ones(tmp_path: Pat
     assert [path.name for path in sorted(one.directory.glob("*.snapshot"))] == [path.name for path in snapshots[:2]]
 
 
+@pytest.mark.parametrize("cut", [False, True])
+def test_a_sync_writes_a_large_snapshot_of_a_roll_in_a_thread_unless_the_log_is_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cut: bool
+) -> None:
+    monkeypatch.setattr(log_producers, "WRITTEN_AT_ONCE_MAX", 3)
+    one = OneLog(tmp_path)
+    log = one.open()
+    for producer_id in range(4):
+        send(log, 0, producer_id=producer_id)
+    log.roll(NOW_MS)
+    send(log, 1, producer_id=0)  # The snapshot must not have this batch.
+    job = log.due_flush(NOW_MS)
+    assert job is not None
+    assert log.known_producers.snapshots.offsets == []
+    job.run()
+    if cut:
+        truncate_to(log, 2)
+    log.syncs.flushed(job, log.log_end_offset)
+    names = sorted(path.name for path in one.directory.glob("*.snapshot"))
+    assert (names, log.known_producers.snapshots.offsets) == (([], []) if cut else ([f"{4:020}.snapshot"], [4]))
+    if not cut:
+        entries = decode_snapshot((one.directory / names[0]).read_bytes())
+        assert [(entry.producer_id, entry.last_sequence) for entry in entries] == [(each, 0) for each in range(4)]
+
+
 def test_a_truncation_restores_producers_to_the_remaining_records(tmp_path: Path) -> None:
     log = OneLog(tmp_path).with_config(segment_bytes=300).open()
     for number in range(9):
@@ -192,38 +218,74 @@ def header_of(producer_id: int, sequence: int = 0) -> BatchHeader:
     return parse_header(batch(producer_id=producer_id, epoch=0, sequence=sequence), 0)
 
 
-def test_a_partition_with_too_many_producers_forgets_the_one_that_was_silent_longest() -> None:
-    count = ProducerCount()
+def arrive(states: ProducerStates, producer_id: int, offset: int, *, after_ms: int = 0, sequence: int = 0) -> bool:
+    """Check and record a batch at a time; return True if the log had it already."""
+    header = header_of(producer_id, sequence)
+    if states.check(header, None, NOW_MS + after_ms) is not None:
+        return True
+    states.record(header, offset, 2**62 - offset)  # The client chooses the timestamp.
+    return False
+
+
+def test_many_new_producers_do_not_make_a_partition_forget_one_that_has_written_recently() -> None:
+    states = ProducerStates(ProducerCount(partition_max=100))
+    arrive(states, 0, 0)
+    for producer_id in range(1, 100):
+        arrive(states, producer_id, producer_id, after_ms=1_000)
+    for _ in range(2):
+        with pytest.raises(ApiError) as refused:
+            arrive(states, 100, 100, after_ms=KEPT_MS)
+        assert refused.value.code is ErrorCode.REQUEST_TIMED_OUT
+    assert arrive(states, 0, 100, after_ms=KEPT_MS)
+    assert not arrive(states, 0, 101, after_ms=KEPT_MS, sequence=1)
+
+
+def test_a_full_partition_forgets_the_producers_that_were_silent_longest() -> None:
+    count = ProducerCount(partition_max=10)
     states = ProducerStates(count)
-    for producer_id in range(PARTITION_MAX):
-        states.record(header_of(producer_id), producer_id, NOW_MS)
-    states.record(header_of(0, 1), PARTITION_MAX, NOW_MS)
-    states.record(header_of(PARTITION_MAX), PARTITION_MAX + 1, NOW_MS)
-    assert (len(states.producers), count.total) == (PARTITION_MAX, PARTITION_MAX)
-    assert 1 not in states.producers
-    assert states.check_sequence(header_of(0, 1)) is not None
-    states.expire(NOW_MS + 1, 1)
-    assert count.total == 0
-
-
-def test_a_new_producer_replaces_one_of_its_partition_if_the_broker_has_too_many() -> None:
-    count = ProducerCount(total_max=20)
-    crowd, others = ProducerStates(count), ProducerStates(count)
-    for producer_id in range(100):
-        crowd.record(header_of(producer_id), producer_id, NOW_MS)
-    assert list(crowd.producers) == list(range(80, 100))
     for producer_id in range(10):
-        others.record(header_of(producer_id), producer_id, NOW_MS)
-    assert list(others.producers) == list(range(5, 10))
-    assert count.total == 25
-    del crowd
+        arrive(states, producer_id, producer_id)
+    states.expire(NOW_MS + 20_000, 2**62)
+    for offset in range(10, 14):
+        arrive(states, offset - 10, offset, after_ms=30_000, sequence=1)
+    arrive(states, 10, 14, after_ms=20_000 + KEPT_MS)
+    assert sorted(states.producers) == [0, 1, 2, 3, 10]
     assert count.total == 5
 
 
-def test_the_newest_producers_are_loaded_from_a_snapshot_with_too_many() -> None:
-    entries = [SnapshotEntry(number, 0, 0, number, 0, NOW_MS - number, -1, -1) for number in range(PARTITION_MAX + 10)]
-    states = ProducerStates(ProducerCount(), entries)
-    assert states.producers.keys() == set(range(PARTITION_MAX))
+def test_a_full_broker_refuses_new_producers_and_partitions_with_many_forget_silent_ones() -> None:
+    count = ProducerCount(total_max=KEPT_IF_SCARCE + 100)
+    crowd, others = ProducerStates(count), ProducerStates(count)
+    for producer_id in range(KEPT_IF_SCARCE + 90):
+        arrive(crowd, producer_id, producer_id)
+    for producer_id in range(10):
+        arrive(others, producer_id, producer_id)
+    with pytest.raises(ApiError, match="and 1100 to all"):
+        arrive(others, 10, 10)
+    for states in (crowd, others):
+        states.expire(NOW_MS + 15_000, 2**62)
+        states.expire(NOW_MS + 15_000 + KEPT_MS, 2**62)
+    assert (len(crowd.producers), len(others.producers)) == (KEPT_IF_SCARCE, 10)
+    assert not arrive(others, 10, 10, after_ms=KEPT_MS)
+    del crowd
+    assert count.total == 11
+
+
+def test_all_producers_are_loaded_from_a_snapshot() -> None:
+    entries = [SnapshotEntry(number, 0, 0, number, 0, NOW_MS - number, -1, -1) for number in range(50)]
+    states = ProducerStates(ProducerCount(partition_max=10), entries)
+    assert states.producers.keys() == set(range(50))
+
+
+def test_producers_are_loaded_with_the_log_and_not_by_its_first_use(tmp_path: Path) -> None:
+    one = OneLog(tmp_path)
+    log = one.open()
+    send(log, 0)
+    close_logs([log])
+    log = one.open(recovery_point=1, clean=True)
+    for path in one.directory.glob("*.snapshot"):
+        path.unlink()
+    assert send(log, 0).duplicate
 
 
 def test_a_producer_with_five_batches_takes_little_memory() -> None:

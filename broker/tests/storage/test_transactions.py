@@ -4,7 +4,7 @@ import struct
 from pathlib import Path
 
 import pytest
-from storage_samples import NOW_MS, OneLog, append, batch, headers_in
+from storage_samples import NOW_MS, OneLog, append, batch, counted_lines, headers_in
 
 from barnabas_broker.storage.logs.aborted_transactions import aborted_among
 from barnabas_broker.storage.logs.follower_append import append_as_follower
@@ -12,7 +12,7 @@ from barnabas_broker.storage.logs.log import Log
 from barnabas_broker.storage.logs.log_closing import close_logs
 from barnabas_broker.storage.logs.marker_append import append_marker, check_marker
 from barnabas_broker.storage.logs.truncation import truncate_to
-from barnabas_broker.storage.producer_state.producers import PARTITION_MAX, Producer, ProducerCount, ProducerStates
+from barnabas_broker.storage.producer_state.producers import KEPT_MS, Producer, ProducerCount, ProducerStates
 from barnabas_broker.wire.record_batch import parse_header
 from barnabas_broker.wire.records import Record, encode_batch
 from barnabas_broker.wire.transaction_markers import Marker, decode_marker, encode_marker
@@ -159,7 +159,7 @@ def test_a_follower_has_the_same_transactions_as_its_leader(tmp_path: Path) -> N
     append_as_follower(follower, memoryview(data), 0, 3, NOW_MS)
     assert stable(follower) == stable(leader) == 1
     assert aborted(follower) == aborted(leader) == [(ALPHA, 0)]
-    assert follower.producers.snapshot() == leader.producers.snapshot()
+    assert list(follower.producers.snapshot()) == list(leader.producers.snapshot())
 
 
 def test_a_late_record_of_an_ended_transaction_is_refused_if_the_marker_raised_the_epoch(tmp_path: Path) -> None:
@@ -203,14 +203,25 @@ def test_a_log_appends_the_first_batch_of_a_transaction_only_with_a_current_veri
 
 
 def test_no_producer_with_an_open_transaction_is_forgotten() -> None:
-    count = ProducerCount()
+    count = ProducerCount(partition_max=3)
     states = ProducerStates(count)
-    states.record(
-        parse_header(encode_batch([Record(0, 0, None, b"")], attributes=TRANSACTIONAL, producer_id=1), 0), 0, 0
-    )
-    for number in range(2, PARTITION_MAX + 3):
-        states.record(parse_header(encode_batch([Record(0, 9, None, b"")], producer_id=number), 0), number, 9)
+    states.record(parse_header(transactional(1, 0), 0), 0, 0)
+    for number in (2, 3):
+        states.record(parse_header(batch(producer_id=number, epoch=0, sequence=0), 0), number, 9)
+    states.expire(NOW_MS, 2**62)
+    states.check(parse_header(batch(producer_id=4, epoch=0, sequence=0), 0), None, NOW_MS + KEPT_MS)
     again = ProducerStates(count, states.snapshot())
-    assert 1 in states.producers
-    assert 1 in again.producers
+    assert states.producers.keys() == again.producers.keys() == {1}
     assert again.transactions.stable_until(100) == 0
+
+
+def test_the_cost_of_a_new_producer_does_not_grow_with_open_transactions() -> None:
+    def lines(opened: int) -> int:
+        states = ProducerStates(ProducerCount(partition_max=1))
+        for number in range(opened):
+            states.record(parse_header(transactional(number, 0), 0), number, 0)
+        with counted_lines() as count, pytest.raises(ApiError):
+            states.check(parse_header(batch(producer_id=opened, epoch=0, sequence=0), 0), None, NOW_MS)
+        return count[0]
+
+    assert lines(1_000) == lines(10)

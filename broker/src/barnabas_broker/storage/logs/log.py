@@ -137,12 +137,12 @@ class Log:
 
     @property
     def producers(self) -> ProducerStates:
-        """The idempotent producers of the log, which are loaded at the first use."""
-        return self.known_producers.states or self._load_producers()
+        """The idempotent producers of the log. Raises ApiError while the log refuses appends."""
+        return self.known_producers.states or self.known_producers.required()
 
-    @disk_access
-    def _load_producers(self) -> ProducerStates:
-        return self.known_producers.load(self.log_start_offset, self.log_end_offset)
+    def load_producers(self) -> None:
+        """Load the producers while the log is loaded; the event loop never reads them. Raises OSError."""
+        self.known_producers.load(self.log_start_offset, self.log_end_offset)
 
     def await_sync(self, offset: int) -> None:
         """Request a sync because of `flush.messages`; records from `offset` on are acknowledged only after the sync."""
@@ -170,10 +170,10 @@ class Log:
         ApiError for a wrong producer epoch or sequence, an old leader epoch, and a transactional batch whose
         transaction is not open and has no current `verification`. After an error the log has no new records.
         """
-        producers = self.known_producers.states or self._load_producers()
+        producers = self.known_producers.states or self.known_producers.required()
         producer_id = header.producer_id
         if producer_id >= 0:
-            earlier = producers.check(header, verification)
+            earlier = producers.check(header, verification, now_ms)
             if earlier:
                 end_offset = earlier.base_offset + header.last_offset_delta + 1
                 return LogAppend(earlier.base_offset, end_offset, earlier.timestamp_ms, True)
@@ -265,8 +265,7 @@ class Log:
         if active.base_offset == self.log_end_offset:
             return active
         active.seal()
-        self._load_producers()
-        self.known_producers.write_snapshot(self.log_end_offset)
+        self.known_producers.write_snapshot_soon(self.log_end_offset)
         new = self.new_segment(self.log_end_offset, now_ms)
         new.make()
         self.segments.add(new)
@@ -315,7 +314,7 @@ class Log:
         self.epochs.recovered(epochs)
         # Loading a snapshot above the recovery point would skip batches with transaction markers that must be read.
         self.known_producers.snapshots.remove_after(recovery_point)
-        self._load_producers()
+        self.load_producers()
         self.ends_at(self.log_end_offset)
         self._mark_unflushed()
 

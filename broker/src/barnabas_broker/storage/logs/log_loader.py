@@ -60,6 +60,8 @@ def _load(environment: LogEnvironment, place: LogPlace, now_ms: int, on_recovere
         _sync_as_asked(log)
     else:
         log.epochs.load(log.log_start_offset, log.log_end_offset, log.segments)
+        if not log.known_producers.are_held_back:
+            log.load_producers()
     for segment in log.segments:
         segment.make_missing_indexes()
     if log.log_end_offset < place.log_start_offset:

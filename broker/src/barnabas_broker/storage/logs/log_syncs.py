@@ -136,6 +136,7 @@ class LogSyncs:
         return self._job(self._sync_calls(end), end)
 
     def _job(self, calls: tuple[Callable[[], None], ...], end: int) -> FlushJob:
+        calls = (*self._snapshots.late_calls(), *calls)
         return FlushJob(self.log_dir, self.directory, calls, end, self._segments.truncations, self._renames)
 
     def _sync_calls(self, end: int) -> tuple[Callable[[], None], ...]:
@@ -172,12 +173,14 @@ class LogSyncs:
             return self.flush_job(log_end)
         return self.flush_job(min(self._segments.active.base_offset, log_end))
 
+    @disk_access
     def flushed(self, job: FlushJob, log_end: int) -> None:
-        """Raise the recovery point after `job` has run.
+        """Raise the recovery point after `job` has run. Raises StorageError.
 
         The recovery point stays if the log was truncated or renamed after the job was created.
         """
         self._ended(log_end)
+        self._snapshots.name_late()
         if (job.truncations, job.renames) == (self._segments.truncations, self._renames):
             self.synced_until(job.recovery_point, log_end)
 

@@ -1,10 +1,11 @@
-"""The producer states of one log, which are loaded at their first use and again after a truncation.
+"""The producer states of one log, which are loaded with the log and again after a truncation.
 
 After a truncation, the log refuses appends until two things are done: the checkpoint has the lowered recovery point,
 and the producer states are loaded from the newest remaining snapshot (docs/explanation/storage-guarantees.md).
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
 
 from barnabas_broker.storage.errors import disk_access
 from barnabas_broker.storage.producer_state.control_batches import record_control
@@ -15,6 +16,9 @@ from barnabas_broker.storage.segments.segment import Segment
 from barnabas_broker.storage.segments.segments import Segments
 from barnabas_broker.wire.record_batch import CONTROL_BIT
 from barnabas_core.errors import ApiError, ErrorCode
+
+WRITTEN_AT_ONCE_MAX: Final = 1_000
+"""The number of producers up to which the event loop writes a snapshot, which takes some milliseconds."""
 
 Replayed = tuple[Segment, Iterable[FoundBatch]]
 """A segment, and those of its batches that are newer than the latest producer snapshot."""
@@ -36,7 +40,7 @@ class ProducerReplay:
 
 
 class LogProducers:
-    """The producer states of a log. `states` is None while they are not loaded.
+    """The producer states of a log. `states` is None while the log refuses appends.
 
     Methods raise OSError, InvalidBatch and ApiError.
     """
@@ -68,17 +72,21 @@ class LogProducers:
                 "the log is recovering after a truncation, or is new, and takes no appends yet; try again",
             )
 
-    def load(self, log_start_offset: int, log_end_offset: int) -> ProducerStates:
-        """Return the producers; if necessary, load the newest snapshot and replay the batches after it.
+    def required(self) -> ProducerStates:
+        """Return the producers. Raises ApiError while the log refuses appends."""
+        self.check_not_held_back()
+        assert self.states is not None, "a log that accepts appends has loaded its producers"
+        return self.states
+
+    def load(self, log_start_offset: int, log_end_offset: int) -> None:
+        """Load the newest snapshot, and replay the batches after it.
 
         A clean shutdown leaves no batches after the newest snapshot.
         """
-        self.check_not_held_back()
-        if self.states is None:
-            offset, states = self._from_snapshot(log_start_offset, log_end_offset)
+        offset, states = self._from_snapshot(log_start_offset, log_end_offset)
+        if offset < log_end_offset:
             _replay(states, self._batches_from(offset))
-            self.states = states
-        return self.states
+        self.states = states
 
     def replay(self, log_dir: str, directory: str, log_start_offset: int, log_end_offset: int) -> ProducerReplay:
         """Return a `ProducerReplay`, which rebuilds the producer states in a thread; call `reloaded` afterwards."""
@@ -94,9 +102,17 @@ class LogProducers:
         return offset, ProducerStates(self._count, entries)
 
     def write_snapshot(self, offset: int) -> None:
-        """Write a snapshot at the log's end, unless the producers are not loaded."""
-        if self.states is not None:
+        """Write a snapshot at the log's end, unless the producers are not loaded or the log never had a record."""
+        if self.states is not None and offset > 0:
             self.snapshots.write(offset, self.states.snapshot())
+
+    def write_snapshot_soon(self, offset: int) -> None:
+        """Write a snapshot at the log's end; if it is large, the next sync of the log writes it in a thread."""
+        states = self.required()
+        if len(states.producers) <= WRITTEN_AT_ONCE_MAX:
+            self.snapshots.write(offset, states.snapshot())
+        else:
+            self.snapshots.write_late(offset, states.snapshot())
 
     def expire(self, now_ms: int) -> None:
         """Forget the producers without an open transaction that have not written for `producer.id.expiration.ms`."""

@@ -4,7 +4,7 @@ They have version 1 of Kafka's format.
 """
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
 from crc32c import crc32c
@@ -53,19 +53,44 @@ def decode_snapshot(data: bytes) -> list[SnapshotEntry]:
     return [SnapshotEntry(*row) for row in _ENTRY.iter_unpack(memoryview(data)[_HEAD.size :])]
 
 
+class LateSnapshot:
+    """A large snapshot, which a thread writes to a temporary file before the event loop gives the file its name."""
+
+    __slots__ = ("_entries", "_files", "is_begun", "is_written", "offset", "path", "temporary_path")
+
+    def __init__(self, files: FileSystem, path: str, offset: int, entries: Iterable[SnapshotEntry]) -> None:
+        self._files = files
+        self._entries = entries
+        self.offset = offset
+        self.path = path
+        self.temporary_path = path + ".tmp"
+        self.is_begun = False
+        self.is_written = False
+
+    def write(self) -> None:
+        """Write and sync the temporary file. The call blocks."""
+        file = self._files.open_file(self.temporary_path)
+        file.truncate(0)
+        file.append(encode_snapshot(self._entries), 0)
+        file.sync()
+        self.is_written = True
+
+
 class ProducerSnapshots:
     """The snapshots of one log, by offset. Raises OSError."""
 
-    __slots__ = ("_files", "directory", "offsets")
+    __slots__ = ("_files", "directory", "late", "offsets")
 
     def __init__(self, files: FileSystem, directory: str, offsets: Iterable[int]) -> None:
         self._files = files
         self.directory = directory
         self.offsets = sorted(offsets)
+        self.late: LateSnapshot | None = None
+        """The snapshot that the next sync of the log writes in a thread."""
 
     def moved_to(self, directory: str) -> None:
         """Set the directory of the snapshots."""
-        self.directory = directory
+        self.directory, self.late = directory, None
 
     @property
     def latest_offset(self) -> int:
@@ -95,9 +120,34 @@ class ProducerSnapshots:
 
     def write(self, offset: int, entries: Iterable[SnapshotEntry]) -> None:
         """Write a snapshot, unless a snapshot at `offset` or above exists. A later flush syncs the file."""
+        self.late = None
         if offset > self.latest_offset:
             self._files.write_atomically(self.path(offset), encode_snapshot(entries), sync=False)
             self.offsets.append(offset)
+
+    def write_late(self, offset: int, entries: Iterable[SnapshotEntry]) -> None:
+        """Leave the writing of a snapshot to a thread, unless a snapshot at `offset` or above exists.
+
+        The thread reads `entries`, which therefore must not refer to producers that change.
+        """
+        if offset > self.latest_offset:
+            self.late = LateSnapshot(self._files, self.path(offset), offset, entries)
+
+    def late_calls(self) -> list[Callable[[], None]]:
+        """Return the call that writes the late snapshot in a thread, or nothing if there is none or it was begun."""
+        late = self.late
+        if late is None or late.is_begun:
+            return []
+        late.is_begun = True
+        return [late.write]
+
+    def name_late(self) -> None:
+        """Give the late snapshot its name if a thread has written it; a truncation below it has removed it before."""
+        late = self.late
+        if late is not None and late.is_written:
+            self.late = None
+            self._files.rename(late.temporary_path, late.path)
+            self.offsets.append(late.offset)
 
     def keep_only(self, offsets: Iterable[int]) -> None:
         """Remove the snapshots whose offsets are not in `offsets`, except the newest snapshot."""
@@ -108,11 +158,14 @@ class ProducerSnapshots:
 
     def remove_after(self, offset: int) -> None:
         """Remove the snapshots above `offset`."""
+        if self.late is not None and self.late.offset > offset:
+            self.late = None
         for newer in [each for each in self.offsets if each > offset]:
             self._remove(newer)
 
     def clear(self) -> None:
         """Remove all snapshots."""
+        self.late = None
         for offset in list(self.offsets):
             self._remove(offset)
 

@@ -6,7 +6,8 @@ reload. `producer_snapshots` stores the state on disk.
 """
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import islice
 from threading import Lock
 from typing import Final, NamedTuple
 
@@ -23,12 +24,17 @@ BATCHES_KEPT: Final = 5
 SEQUENCE_MAX: Final = 2**31 - 1
 NO_SEQUENCE: Final = -1
 
-PARTITION_MAX: Final = 4_000
-"""The largest number of producers of a partition, because the event loop writes all of them to a snapshot at once."""
-PARTITION_MIN: Final = 5
-"""The number of producers that a partition always remembers, even if the broker as a whole remembers too many."""
+PARTITION_MAX: Final = 50_000
+"""The largest number of producers that write to a partition within KEPT_MS."""
 BROKER_MAX: Final = 500_000
-"""The largest number of producers that all partitions together should remember; they take about 200 MB."""
+"""The largest number of producers that write to all partitions of a broker within KEPT_MS; they take up to 250 MB."""
+KEPT_MS: Final = 180_000
+"""The time in ms for which no producer is forgotten after a write: a client retries a batch for two minutes."""
+KEPT_IF_SCARCE: Final = 1_000
+"""The number of producers that a partition keeps if the broker as a whole has too many silent ones."""
+_MARK_MS: Final = 15_000
+_FORGOTTEN_TOGETHER: Final = 256
+"""The number of producers that a full partition forgets at once, because the search for the first has a cost."""
 
 _BATCH: Final = struct.Struct("<iqiq")
 _KEPT: Final = BATCHES_KEPT * _BATCH.size
@@ -66,6 +72,7 @@ class Producer:
         "packed",
         "producer_id",
         "transaction_first_offset",
+        "written_offset",
     )
 
     def __init__(self, producer_id: int, epoch: int) -> None:
@@ -74,6 +81,8 @@ class Producer:
         self.packed = b""
         """The last batches of the current epoch as one bytes object, oldest first."""
         self.last_timestamp_ms = -1
+        self.written_offset = -1
+        """The offset of the last record or marker of the producer, which shows who has been silent for longest."""
         self.coordinator_epoch = -1
         self.transaction_first_offset = -1
 
@@ -90,7 +99,7 @@ class Producer:
     def add(self, last_sequence: int, last_offset: int, offset_delta: int, timestamp_ms: int) -> None:
         """Add an appended batch, and keep only the last five batches."""
         self.packed = (self.packed + _BATCH.pack(last_sequence, last_offset, offset_delta, timestamp_ms))[-_KEPT:]
-        self.last_timestamp_ms = timestamp_ms
+        self.last_timestamp_ms, self.written_offset = timestamp_ms, last_offset
 
     def begin_epoch(self, epoch: int) -> None:
         """Set the epoch, in which sequences begin at 0 again, and forget the batches of the previous epoch."""
@@ -110,9 +119,9 @@ class Producer:
 class ProducerCount:
     """The number of producers in all partitions of a broker. A lock guards it, because threads load logs, too."""
 
-    def __init__(self, total_max: int = BROKER_MAX) -> None:
+    def __init__(self, total_max: int = BROKER_MAX, partition_max: int = PARTITION_MAX) -> None:
         self.total = 0
-        self._total_max = total_max
+        self.total_max, self.partition_max = total_max, partition_max
         self._lock = Lock()
 
     def add(self, count: int) -> None:
@@ -121,25 +130,36 @@ class ProducerCount:
             self.total += count
 
     @property
-    def is_too_large(self) -> bool:
-        """True if the broker has too many producers, so that a partition forgets an old one when it adds a new one."""
-        return self.total > self._total_max
+    def is_full(self) -> bool:
+        """True if the broker has as many producers as it may have."""
+        return self.total >= self.total_max
+
+    @property
+    def is_scarce(self) -> bool:
+        """True if the broker has so many producers that partitions with many of them forget the silent ones."""
+        return self.total * 4 >= self.total_max * 3
 
 
 class ProducerStates:
-    """The producers of one partition by producer id, in the order of their last writes."""
+    """The producers of one partition by producer id.
 
-    __slots__ = ("_count", "producers", "transactions", "verifications")
+    A partition or broker with too many producers forgets those that were silent for longest, but none that has written
+    within KEPT_MS. If there is none to forget, batches of further producers are refused.
+    """
+
+    __slots__ = ("_count", "_idle", "_marks", "producers", "transactions", "verifications")
 
     def __init__(self, count: ProducerCount, entries: Iterable[SnapshotEntry] = ()) -> None:
         self.producers: dict[int, Producer] = {}
         for entry in entries:
             self._restore(entry)
-        newest_last = sorted(self.producers.items(), key=_importance)
-        in_transaction = {each: known for each, known in newest_last if known.transaction_first_offset >= 0}
-        self.producers = dict(newest_last[-max(PARTITION_MAX, len(in_transaction)) :])
+        known = sorted(self.producers.values(), key=_last_write)
+        self._idle = {each.producer_id: None for each in known if each.transaction_first_offset < 0}
+        """The producers without an open transaction, in the order of their last writes."""
+        self._marks: list[tuple[int, int]] = []
+        """Times in ms, the oldest first, and the offset below which all producers had written at each of them."""
         self.transactions = Transactions(
-            (each, in_transaction[each].transaction_first_offset) for each in in_transaction
+            (each.producer_id, each.transaction_first_offset) for each in known if each.transaction_first_offset >= 0
         )
         self.verifications = Verifications()
         self._count = count
@@ -148,16 +168,20 @@ class ProducerStates:
     def __del__(self) -> None:
         self._count.add(-len(self.producers))
 
-    def check(self, header: BatchHeader, verification: Verification | None) -> ProducedBatch | None:
+    def check(self, header: BatchHeader, verification: Verification | None, now_ms: int) -> ProducedBatch | None:
         """Return None if a client's batch may be appended, or the earlier batch that it repeats.
 
         The transaction of a transactional batch must be open in this log, or have `verification` as its current
         verification (KIP-890). Raises ApiError as `_check_sequence`; INVALID_TXN_STATE for a transaction that is not open;
-        OUT_OF_ORDER_SEQUENCE_NUMBER for the first batch of an unknown producer that lacks earlier ones.
+        OUT_OF_ORDER_SEQUENCE_NUMBER for the first batch of an unknown producer that lacks earlier ones; and
+        REQUEST_TIMED_OUT if there are too many producers.
         """
         earlier = self._check_sequence(header)
-        if earlier is None and header.attributes & TRANSACTIONAL_BIT:
-            self._check_in_transaction(header, verification)
+        if earlier is None:
+            if header.attributes & TRANSACTIONAL_BIT:
+                self._check_in_transaction(header, verification)
+            if header.producer_id not in self.producers:
+                self._make_room(now_ms)
         return earlier
 
     def _check_sequence(self, header: BatchHeader) -> ProducedBatch | None:
@@ -208,18 +232,22 @@ class ProducerStates:
         if header.producer_id < 0:
             return
         delta = header.last_offset_delta
-        producer = self.producers.pop(header.producer_id, None)
+        producer_id = header.producer_id
+        producer = self.producers.get(producer_id)
         if producer is None:
-            producer = self._new(header.producer_id, header.producer_epoch)
+            producer = self._new(producer_id, header.producer_epoch)
         elif producer.epoch != header.producer_epoch:
             producer.begin_epoch(header.producer_epoch)
-        self.producers[header.producer_id] = producer
+        self._idle.pop(producer_id, None)
         last_sequence = (header.base_sequence + delta) & SEQUENCE_MAX if header.base_sequence >= 0 else NO_SEQUENCE
         producer.add(last_sequence, base_offset + delta, delta, timestamp_ms)
-        if header.attributes & TRANSACTIONAL_BIT and producer.transaction_first_offset < 0:
-            producer.transaction_first_offset = base_offset
-            self.verifications.appended(header.producer_id)
-            self.transactions.begin(header.producer_id, base_offset)
+        if producer.transaction_first_offset < 0:
+            if header.attributes & TRANSACTIONAL_BIT:
+                producer.transaction_first_offset = base_offset
+                self.verifications.appended(producer_id)
+                self.transactions.begin(producer_id, base_offset)
+            else:
+                self._idle[producer_id] = None
 
     def record_marker(self, marker: Marker, offset: int, timestamp_ms: int) -> AbortedTransaction | None:
         """Update the producer's state after a transaction marker was appended.
@@ -228,37 +256,79 @@ class ProducerStates:
         """
         producer_id, epoch = marker.producer_id, marker.producer_epoch
         self.verifications.ended(producer_id, epoch)
-        producer = self.producers.pop(producer_id, None) or self._new(producer_id, epoch)
+        producer = self.producers.get(producer_id) or self._new(producer_id, epoch)
         if producer.epoch != epoch:
             producer.begin_epoch(epoch)
         producer.coordinator_epoch = marker.coordinator_epoch
         producer.transaction_first_offset = -1
-        producer.last_timestamp_ms = timestamp_ms
-        self.producers[producer_id] = producer
+        producer.last_timestamp_ms, producer.written_offset = timestamp_ms, offset
+        self._idle.pop(producer_id, None)
+        self._idle[producer_id] = None
         ended = self.transactions.end(producer_id, offset)
         if ended is None or marker.is_commit:
             return None
         return AbortedTransaction(producer_id, ended.first_offset, offset, ended.last_stable_offset)
 
     def _new(self, producer_id: int, epoch: int) -> Producer:
-        """Count and return a new producer. If there are too many, forget the longest idle one without a transaction."""
         self._count.add(1)
-        known = len(self.producers)
-        if known >= PARTITION_MAX or (known >= PARTITION_MIN and self._count.is_too_large):
-            silent = (each for each, producer in self.producers.items() if producer.transaction_first_offset < 0)
-            self._forget(next(silent, None))
-        return Producer(producer_id, epoch)
+        producer = self.producers[producer_id] = Producer(producer_id, epoch)
+        return producer
 
-    def _forget(self, producer_id: int | None) -> None:
-        if producer_id is not None:
-            del self.producers[producer_id]
-            self._count.add(-1)
+    def _make_room(self, now_ms: int) -> None:
+        """Forget silent producers if there are too many. Raises ApiError if none has been silent for KEPT_MS."""
+        self._mark(now_ms)
+        if self._is_full:
+            self._forget_silent(now_ms, _FORGOTTEN_TOGETHER)
+            if self._is_full:
+                message = (
+                    f"{len(self.producers)} producers have written to the partition, and {self._count.total} to all "
+                    f"partitions of the broker; {self._count.partition_max} and {self._count.total_max} are allowed in "
+                    f"{KEPT_MS // 1000} seconds; try again later, and use fewer producers"
+                )
+                raise ApiError(ErrorCode.REQUEST_TIMED_OUT, message)
+
+    @property
+    def _is_full(self) -> bool:
+        return len(self.producers) >= self._count.partition_max or self._count.is_full
+
+    def _mark(self, now_ms: int) -> None:
+        """Note how far producers have written, so that it is known later which ones have been silent since."""
+        marks = self._marks
+        if marks and now_ms < marks[-1][0]:
+            marks.clear()  # The clock was set back.
+        if not marks or now_ms - marks[-1][0] >= _MARK_MS:
+            newest = next(reversed(self._idle), None)
+            marks.append((now_ms, 0 if newest is None else self.producers[newest].written_offset + 1))
+        while len(marks) > 1 and now_ms - marks[1][0] >= KEPT_MS:
+            del marks[0]
+
+    def _forget_silent(self, now_ms: int, count_max: int) -> None:
+        """Forget up to `count_max` of the producers that have not written for KEPT_MS, the longest silent ones first.
+
+        The broker's clock decides, because clients choose the timestamps of their records.
+        """
+        marked_ms, end_offset = self._marks[0]
+        if now_ms - marked_ms >= KEPT_MS:
+            for producer_id in list(islice(self._idle, max(count_max, 0))):
+                if self.producers[producer_id].written_offset >= end_offset:
+                    break
+                self._forget(producer_id)
+
+    def _forget(self, producer_id: int) -> None:
+        del self.producers[producer_id], self._idle[producer_id]
+        self._count.add(-1)
 
     def expire(self, now_ms: int, expiration_ms: int) -> None:
-        """Forget the producers without an open transaction that have not written for `expiration_ms`."""
-        for producer in list(self.producers.values()):
-            if producer.transaction_first_offset < 0 and now_ms - producer.last_timestamp_ms >= expiration_ms:
-                self._forget(producer.producer_id)
+        """Forget the producers without an open transaction that have not written for `expiration_ms`.
+
+        If the broker has too many producers, forget also silent ones of this partition, down to KEPT_IF_SCARCE.
+        """
+        for producer_id in list(self._idle):
+            if now_ms - self.producers[producer_id].last_timestamp_ms >= expiration_ms:
+                self._forget(producer_id)
+        self._mark(now_ms)
+        if self._count.is_scarce:
+            self._forget_silent(now_ms, len(self.producers) - KEPT_IF_SCARCE)
 
     def oldest_transaction_ms(self) -> int | None:
         """Return the time of the last write by the producer of the oldest open transaction, or None."""
@@ -274,13 +344,24 @@ class ProducerStates:
         """Return, by producer id, the current epoch of each producer that has written no batch in that epoch."""
         return {each.producer_id: each.epoch for each in self.producers.values() if not each.packed}
 
-    def snapshot(self) -> list[SnapshotEntry]:
+    def snapshot(self) -> Iterator[SnapshotEntry]:
         """Return the entries of a `.snapshot` file: one for each remembered batch, the newest batch of a producer last.
 
         Kafka writes only the newest batch of a producer. Kafka can read the file, because it uses the last entry of a
-        producer.
+        producer. A thread may read the entries, which do not change with the producers.
         """
-        return [entry for producer in self.producers.values() for entry in _snapshot_entries(producer)]
+        return _snapshot_entries(
+            [
+                (
+                    each.producer_id,
+                    each.epoch,
+                    each.packed or _BATCH.pack(NO_SEQUENCE, -1, 0, each.last_timestamp_ms),
+                    each.coordinator_epoch,
+                    each.transaction_first_offset,
+                )
+                for each in self.producers.values()
+            ]
+        )
 
     def _restore(self, entry: SnapshotEntry) -> None:
         producer = self.producers.get(entry.producer_id)
@@ -294,9 +375,8 @@ class ProducerStates:
         producer.last_timestamp_ms = entry.timestamp_ms
 
 
-def _importance(known: tuple[int, Producer]) -> tuple[bool, int]:
-    """Return a sort key: the longest idle producers come first, and producers with open transactions last."""
-    return known[1].transaction_first_offset >= 0, known[1].last_timestamp_ms
+def _last_write(producer: Producer) -> tuple[int, int]:
+    return producer.written_offset, producer.last_timestamp_ms
 
 
 def _check_epoch(producer: Producer, epoch: int) -> None:
@@ -317,8 +397,7 @@ def _check_epoch_and_sequence(producer: Producer, epoch: int, base_sequence: int
         )
 
 
-def _snapshot_entries(producer: Producer) -> Iterable[SnapshotEntry]:
-    packed = producer.packed or _BATCH.pack(NO_SEQUENCE, -1, 0, producer.last_timestamp_ms)
-    who = (producer.producer_id, producer.epoch)
-    transaction = (producer.coordinator_epoch, producer.transaction_first_offset)
-    return [SnapshotEntry._make((*who, *batch, *transaction)) for batch in _BATCH.iter_unpack(packed)]
+def _snapshot_entries(rows: Iterable[tuple[int, int, bytes, int, int]]) -> Iterator[SnapshotEntry]:
+    for producer_id, epoch, packed, coordinator_epoch, first_offset in rows:
+        for batch in _BATCH.iter_unpack(packed):
+            yield SnapshotEntry._make((producer_id, epoch, *batch, coordinator_epoch, first_offset))

@@ -3,7 +3,7 @@
 These transactions determine the last stable offset, up to which read_committed consumers read.
 """
 
-from collections import deque
+from bisect import bisect_left
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
@@ -28,7 +28,7 @@ class Transactions:
     def __init__(self, opened: Iterable[tuple[int, int]] = ()) -> None:
         """Create the state from the open transactions: pairs of producer id and first offset."""
         self._open: dict[int, int] = dict(sorted(opened, key=lambda each: each[1]))
-        self._ended: deque[tuple[int, int]] = deque()
+        self._ended: list[tuple[int, int]] = []
         """The first offset and the marker offset of each ended transaction, in the order of the markers.
 
         `stable_until` removes the transactions whose markers are below the high watermark.
@@ -53,8 +53,7 @@ class Transactions:
         """Forget transactions whose markers are below the high watermark, and return the last stable offset."""
         if self.first_unstable_offset >= high_watermark:
             return high_watermark
-        while self._ended and self._ended[0][1] < high_watermark:
-            self._ended.popleft()
+        del self._ended[: bisect_left(self._ended, high_watermark, key=_marker_offset)]
         self._find_first()
         return min(high_watermark, self.first_unstable_offset)
 
@@ -65,3 +64,7 @@ class Transactions:
     def _find_first(self) -> None:
         oldest_open = next(iter(self._open.values()), NONE_UNSTABLE)
         self.first_unstable_offset = min([oldest_open, *(first for first, _ in self._ended)])
+
+
+def _marker_offset(ended: tuple[int, int]) -> int:
+    return ended[1]
