@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 from barnabas_broker.storage.disk.files import FileSystem, PosixFileSystem
 from barnabas_broker.storage.disk.open_files import OpenFiles
@@ -68,7 +69,7 @@ def counted_lines() -> Iterator[list[int]]:
     """Count the lines of Python that run, which do not depend on the machine."""
     count, before = [0], sys.gettrace()
 
-    def trace(frame: FrameType, event: str, argument: object) -> object:
+    def trace(frame: FrameType, event: str, argument: Any) -> Any:
         count[0] += 1
         return trace
 

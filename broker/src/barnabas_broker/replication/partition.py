@@ -246,8 +246,7 @@ class Partition:
     ) -> LogAppend:
         """Append a validated batch unless it is a duplicate; wake waiting requests. `now_ms` is the wall-clock time.
 
-        `verification` is of the transaction that the batch begins in this log. Raises ApiError if the sequence,
-        timestamp or size is wrong, the transaction is not open, or this replica does not lead; raises StorageError.
+        Raises ApiError if the batch is invalid here (`Log.append`) or this replica does not lead, and StorageError.
         """
         if header.max_timestamp_ms > now_ms + self._timestamp_after_max_ms:
             allowed = f"message.timestamp.after.max.ms={self.log.config.timestamp_after_max_ms}"

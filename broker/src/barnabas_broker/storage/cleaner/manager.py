@@ -232,8 +232,7 @@ class LogCleaner:
             aborted
             async for segment in FairTurn(self._clock).over(list(log.segments))
             if segment.transactions
-            for aborted in segment.transactions.since(0)
-            if aborted.first_offset < end_offset
+            for aborted in segment.transactions.overlapping(0, end_offset)[0]
         ]
 
     async def _rewrite(self, dirty: DirtyLog, group: list[Segment], rules: RetentionRules) -> None:

@@ -15,12 +15,11 @@ def aborted_among(log: Log, offset: int, records: FileSlice) -> list[tuple[int, 
     end_offset = _end_offset(log, offset, records)
     found: list[tuple[int, int]] = []
     for segment in log.segments.starting_at(offset):
-        for aborted in segment.transactions.since(offset) if segment.transactions else ():
-            if aborted.first_offset < end_offset:
-                found.append((aborted.producer_id, aborted.first_offset))
-            # The search ends here: later entries are for transactions that begin at or above this last stable offset.
-            if aborted.last_stable_offset >= end_offset:
-                return sorted(found, key=_first_offset)
+        if segment.transactions:
+            overlapping, is_complete = segment.transactions.overlapping(offset, end_offset)
+            found += [(each.producer_id, each.first_offset) for each in overlapping]
+            if is_complete:
+                break
     return sorted(found, key=_first_offset)
 
 

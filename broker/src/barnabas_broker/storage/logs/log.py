@@ -140,10 +140,6 @@ class Log:
         """The idempotent producers of the log. Raises ApiError while the log refuses appends."""
         return self.known_producers.states or self.known_producers.required()
 
-    def load_producers(self) -> None:
-        """Load the producers while the log is loaded; the event loop never reads them. Raises OSError."""
-        self.known_producers.load(self.log_start_offset, self.log_end_offset)
-
     def await_sync(self, offset: int) -> None:
         """Request a sync because of `flush.messages`; records from `offset` on are acknowledged only after the sync."""
         self.syncs.wait_from(offset)
@@ -164,19 +160,17 @@ class Log:
         now_ms: int,
         verification: Verification | None = None,
     ) -> LogAppend:
-        """Append a client's batch, and write its offset and epoch into `batch`.
+        """Append a client's batch unless the log already has it, and write its offset and epoch into `batch`.
 
-        The header and CRC must have been checked. A batch that the log already has is not appended again. Raises
-        ApiError for a wrong producer epoch or sequence, an old leader epoch, and a transactional batch whose
-        transaction is not open and has no current `verification`. After an error the log has no new records.
+        The header and CRC must have been checked. Raises ApiError for a wrong producer epoch or sequence, an old leader
+        epoch, and a transaction that is neither open nor currently verified. After an error nothing was appended.
         """
         producers = self.known_producers.states or self.known_producers.required()
         producer_id = header.producer_id
         if producer_id >= 0:
             earlier = producers.check(header, verification, now_ms)
             if earlier:
-                end_offset = earlier.base_offset + header.last_offset_delta + 1
-                return LogAppend(earlier.base_offset, end_offset, earlier.timestamp_ms, True)
+                return LogAppend(earlier.base_offset, earlier.last_offset + 1, earlier.timestamp_ms, True)
         offset = self.log_end_offset
         last_offset = offset + header.last_offset_delta
         length, timestamp_ms, append_time_ms = header.length, header.max_timestamp_ms, -1
@@ -314,7 +308,7 @@ class Log:
         self.epochs.recovered(epochs)
         # Loading a snapshot above the recovery point would skip batches with transaction markers that must be read.
         self.known_producers.snapshots.remove_after(recovery_point)
-        self.load_producers()
+        self.known_producers.load(self.log_start_offset, self.log_end_offset)
         self.ends_at(self.log_end_offset)
         self._mark_unflushed()
 

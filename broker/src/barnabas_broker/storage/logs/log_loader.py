@@ -61,9 +61,10 @@ def _load(environment: LogEnvironment, place: LogPlace, now_ms: int, on_recovere
     else:
         log.epochs.load(log.log_start_offset, log.log_end_offset, log.segments)
         if not log.known_producers.are_held_back:
-            log.load_producers()
+            log.known_producers.load(log.log_start_offset, log.log_end_offset)
     for segment in log.segments:
         segment.make_missing_indexes()
+    log.known_producers.rebuild_damaged_indexes(log.log_start_offset)
     if log.log_end_offset < place.log_start_offset:
         _logger.warning(
             "%s ends at offset %d, below its log start offset %d: the log is emptied and restarts at its start offset",

@@ -4,9 +4,11 @@ After a truncation, the log refuses appends until two things are done: the check
 and the producer states are loaded from the newest remaining snapshot (docs/explanation/storage-guarantees.md).
 """
 
+import logging
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
+from barnabas_broker.storage.disk import file_names
 from barnabas_broker.storage.errors import disk_access
 from barnabas_broker.storage.producer_state.control_batches import record_control
 from barnabas_broker.storage.producer_state.producer_snapshots import ProducerSnapshots
@@ -19,6 +21,8 @@ from barnabas_core.errors import ApiError, ErrorCode
 
 WRITTEN_AT_ONCE_MAX: Final = 1_000
 """The number of producers up to which the event loop writes a snapshot, which takes some milliseconds."""
+
+_logger: Final = logging.getLogger(__name__)
 
 Replayed = tuple[Segment, Iterable[FoundBatch]]
 """A segment, and those of its batches that are newer than the latest producer snapshot."""
@@ -87,6 +91,20 @@ class LogProducers:
         if offset < log_end_offset:
             _replay(states, self._batches_from(offset))
         self.states = states
+
+    def rebuild_damaged_indexes(self, log_start_offset: int) -> None:
+        """Rebuild each transaction index that has an entry that cannot be true from the control batches of its segment.
+
+        Without such an entry, consumers with `read_committed` would get aborted records. The call reads the log.
+        """
+        for segment in [each for each in self._segments if each.transactions and each.transactions.check()]:
+            path = segment.path(file_names.TXN_INDEX)
+            _logger.warning("%s has an entry that cannot be true: it is rebuilt from the segment", path)
+            segment.transactions.clear()
+            offset, entries = self.snapshots.newest_up_to(segment.base_offset) or (log_start_offset, [])
+            until = [each for each in self._batches_from(offset) if each[0].base_offset <= segment.base_offset]
+            _replay(ProducerStates(ProducerCount(), entries), until)
+            segment.transactions.flush()
 
     def replay(self, log_dir: str, directory: str, log_start_offset: int, log_end_offset: int) -> ProducerReplay:
         """Return a `ProducerReplay`, which rebuilds the producer states in a thread; call `reloaded` afterwards."""

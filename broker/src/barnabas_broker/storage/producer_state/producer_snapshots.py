@@ -5,6 +5,7 @@ They have version 1 of Kafka's format.
 
 import struct
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Final, NamedTuple
 
 from crc32c import crc32c
@@ -116,6 +117,13 @@ class ProducerSnapshots:
                 except (ValueError, FileNotFoundError):
                     pass
             self._remove(offset)
+        return None
+
+    def newest_up_to(self, offset_max: int) -> tuple[int, list[SnapshotEntry]] | None:
+        """Return the newest undamaged snapshot up to `offset_max` and its offset, or None; remove nothing."""
+        for offset in reversed([each for each in self.offsets if each <= offset_max]):
+            with suppress(ValueError, FileNotFoundError):
+                return offset, decode_snapshot(self._files.read(self.path(offset)))
         return None
 
     def write(self, offset: int, entries: Iterable[SnapshotEntry]) -> None:

@@ -82,7 +82,7 @@ class Producer:
         """The last batches of the current epoch as one bytes object, oldest first."""
         self.last_timestamp_ms = -1
         self.written_offset = -1
-        """The offset of the last record or marker of the producer, which shows who has been silent for longest."""
+        """The offset of the last record or marker of the producer, which orders the silent ones."""
         self.coordinator_epoch = -1
         self.transaction_first_offset = -1
 

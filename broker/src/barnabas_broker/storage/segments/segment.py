@@ -83,7 +83,7 @@ class Segment:
             environment.index_pages,
         )
         path = self.path(file_names.TXN_INDEX)
-        self.transactions = TransactionIndex(environment.files, path, sizes.transaction_index_bytes)
+        self.transactions = TransactionIndex(environment.files, path, sizes.transaction_index_bytes, base_offset)
 
     def make(self, then: Callable[[], None] = lambda: None) -> None:
         """Create the `.log` file now, then call `then`.
