@@ -27,6 +27,7 @@ from harness.server_process import ServerProcess, free_port
 NEAR: Final = "near"
 HELD: Final = "held"
 OFFSETS_TOPIC: Final = "__consumer_offsets"
+TRANSACTION_TOPIC: Final = "__transaction_state"
 TRANSACTION_VERSION: Final = "transaction.version"
 OLD_IDS: Final = tuple(f"old-{number}" for number in range(400))
 _OLD_EPOCH: Final = 32_765
@@ -107,6 +108,11 @@ class Nodes:
         return next(
             (each.max_version_level for each in features.finalized_features if each.name == TRANSACTION_VERSION), 0
         )
+
+    def coordinator_epoch(self) -> int:
+        """Return the leader epoch of the only partition of the transaction coordinator, which its markers have."""
+        (topic,) = self.ask("Metadata", 12, topics=[{"name": TRANSACTION_TOPIC}]).topics
+        return int(topic.partitions[0].leader_epoch)
 
     def coordinates(self) -> bool:
         """True if node 1 coordinates, and allocates producer ids; the first call makes the internal topics."""

@@ -2,7 +2,8 @@
 
 Each cell has a partition and a producer id of its own. The producer writes batches of two records; in states without
 transactions its epoch is 5. The next state is what DescribeProducers shows, then `LAST STABLE OFFSET of END OFFSET`,
-and the answer to the same request once more.
+and the answer to the same request once more. Coordinator epochs are relative to that of node 1; -1 is an older one or
+none.
 """
 
 import time
@@ -46,6 +47,7 @@ class Log:
         self.transactional_id = nodes.fresh("producer")
         self.producer_id, self.epoch, self.next_sequence = ABSENT, EPOCH, 0
         self.oldest_sequence = 0
+        self.coordinator_epoch = nodes.coordinator_epoch()
 
     def init(self, transactional_id: str | None = None) -> None:
         """Get a producer id, with an epoch if there is a transactional id."""
@@ -94,7 +96,7 @@ class Log:
             "producer_epoch": epoch,
             "transaction_result": commit,
         }
-        marker |= {"coordinator_epoch": coordinator_epoch, "topics": [topic]}
+        marker |= {"coordinator_epoch": self.coordinator_epoch + coordinator_epoch, "topics": [topic]}
         if version >= 2:
             marker["transaction_version"] = of_version
         answer = self.nodes.ask("WriteTxnMarkers", version, markers=[marker])
@@ -134,7 +136,8 @@ class Log:
         assert found.error_code == 0, found
         of_producer = [each for each in found.active_producers if each.producer_id == self.producer_id]
         for each in of_producer:
-            return Shown(each.producer_epoch, each.last_sequence, each.coordinator_epoch, each.current_txn_start_offset)
+            coordinator = max(each.coordinator_epoch - self.coordinator_epoch, ABSENT)
+            return Shown(each.producer_epoch, each.last_sequence, coordinator, each.current_txn_start_offset)
         return None
 
     def offsets(self) -> str:

@@ -172,8 +172,8 @@ class ProducerStates:
         """Return None if a client's batch may be appended, or the earlier batch that it repeats.
 
         The transaction of a transactional batch must be open in this log, or have `verification` as its current
-        verification (KIP-890). Raises ApiError as `_check_sequence`; INVALID_TXN_STATE for a transaction that is not open;
-        OUT_OF_ORDER_SEQUENCE_NUMBER for the first batch of an unknown producer that lacks earlier ones; and
+        verification (KIP-890). Raises ApiError as `_check_sequence`, INVALID_TXN_STATE for a transaction that is not
+        open, OUT_OF_ORDER_SEQUENCE_NUMBER for the first batch of an unknown producer that lacks earlier ones, and
         REQUEST_TIMED_OUT if there are too many producers.
         """
         earlier = self._check_sequence(header)
