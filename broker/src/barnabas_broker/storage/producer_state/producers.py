@@ -172,9 +172,7 @@ class ProducerStates:
         """Return None if a client's batch may be appended, or the earlier batch that it repeats.
 
         The transaction of a transactional batch must be open in this log, or have `verification` as its current
-        verification (KIP-890). Raises ApiError as `_check_sequence`, INVALID_TXN_STATE for a transaction that is not
-        open, OUT_OF_ORDER_SEQUENCE_NUMBER for the first batch of an unknown producer that lacks earlier ones, and
-        REQUEST_TIMED_OUT if there are too many producers.
+        verification (KIP-890). Raises ApiError, REQUEST_TIMED_OUT if there are too many producers.
         """
         earlier = self._check_sequence(header)
         if earlier is None:
@@ -217,7 +215,6 @@ class ProducerStates:
         if verification is None or verification is not current or verification.epoch != epoch:
             message = f"the transaction of producer {producer_id} with epoch {epoch} has ended, or was not verified"
             raise ApiError(ErrorCode.INVALID_TXN_STATE, message)
-        # Clients below transaction.version 2 may begin with a later sequence.
         if verification.has_own_epoch and header.base_sequence > 0 and producer_id not in self.producers:
             message = f"the first sequence of producer {producer_id} is {header.base_sequence}, but must be 0"
             raise ApiError(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, message)
