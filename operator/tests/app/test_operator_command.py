@@ -65,7 +65,11 @@ def test_the_help_names_each_environment_variable_of_the_operator() -> None:
             2,
             "the environment variable DRIFT_SECONDS is 1m; allowed: a number of seconds from 0.1 to 86400",
         ),
-        ("WEBHOOK_CERTIFICATES=/nowhere", 1, "tls.crt and tls.key in /nowhere (WEBHOOK_CERTIFICATES) cannot be read: "),
+        (
+            "WEBHOOK_CERTIFICATES=/nowhere",
+            1,
+            "tls.crt in WEBHOOK_CERTIFICATES=/nowhere/tls.crt: must be a file that can be read: ",
+        ),
         ("HTTP_LISTENER=192.0.2.1:0", 1, "the operator cannot listen at 192.0.2.1:0: "),
     ],
 )
