@@ -4,7 +4,7 @@ import asyncio
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from types import FrameType, SimpleNamespace
 from typing import Any
@@ -182,6 +182,17 @@ async def test_connections_that_leave_a_turn_go_on_one_by_one_in_their_order(
     for turns in range(1, 8):  # noqa: B007 - read by the callbacks
         await asyncio.sleep(0)
     assert went_on == [(number + 1, number) for number in range(5)]
+
+
+async def test_connections_that_leave_each_turn_again_schedule_one_turn_at_a_time(used_up: None) -> None:
+    scheduled = list[Callable[[], object]]()
+    share = TurnShare(lambda callback: scheduled.append(callback))
+    again = partial(share.leave, lambda: again())
+    again()
+    for _ in range(5):
+        (turn,) = scheduled
+        scheduled.clear()
+        turn()
 
 
 async def test_a_connection_whose_turn_is_used_up_is_served_in_the_next(used_up: None) -> None:
