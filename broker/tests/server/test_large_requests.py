@@ -186,8 +186,11 @@ async def test_connections_that_leave_a_turn_go_on_one_by_one_in_their_order(
 
 async def test_connections_that_leave_each_turn_again_schedule_one_turn_at_a_time(used_up: None) -> None:
     scheduled = list[Callable[[], object]]()
-    share = TurnShare(lambda callback: scheduled.append(callback))
-    again = partial(share.leave, lambda: again())
+    share = TurnShare(scheduled.append)
+
+    def again() -> None:
+        share.leave(again)
+
     again()
     for _ in range(5):
         (turn,) = scheduled
