@@ -46,8 +46,8 @@ def test_the_pods_of_a_cron_job_trigger_no_round_of_the_cluster() -> None:
 
 
 def test_the_right_to_start_runs_exists_only_for_a_cluster_with_entries() -> None:
-    assert not starter_access(cluster_of(), ())
-    account, binding = starter_access(cluster_of(NIGHTLY), ())
+    assert not starter_access(cluster_of())
+    account, binding = starter_access(cluster_of(NIGHTLY))
     assert binding["subjects"][0]["name"] == account["metadata"]["name"]
     assert binding["roleRef"]["name"] == "barnabas-maintenance-starter"
 

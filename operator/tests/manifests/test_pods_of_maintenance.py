@@ -62,8 +62,14 @@ def test_the_templates_apply_to_a_pod_that_starts_runs() -> None:
     assert is_dressed(made["spec"]["jobTemplate"]["spec"]["template"], "barnabas-maintenance-start")
 
 
-def test_the_service_accounts_of_maintenance_have_the_pull_secrets_of_the_chart() -> None:
-    for account, _ in (run_access(ONE, ["login"]), starter_access(ONE, ["login"])):
-        assert account["imagePullSecrets"] == SECRETS
-    for account, _ in (run_access(ONE, []), starter_access(ONE, [])):
+def test_pods_without_pull_secrets_of_their_own_get_those_of_the_chart_and_service_accounts_never_do() -> None:
+    plain = {**RUN, "template": {}}
+    run = as_the_cluster_says(resource_of(MaintenanceJob, resource(KIND, "a", **plain)), ONE, ["login"])
+    entry = {**plain, "name": "nightly", "schedule": "@daily"}
+    (started,) = schedules(resource_of(Cluster, resource("Cluster", "one", maintenance=[entry])), "o:dev", ["login"])
+    driver = driver_job(run, "one", ClientAccess("b:1"), "jobs:dev")["spec"]["template"]
+    executor = json.decode(driver["metadata"]["annotations"][EXECUTOR_ANNOTATION])
+    for pod in (driver, executor, started["spec"]["jobTemplate"]["spec"]["template"]):
+        assert pod["spec"]["imagePullSecrets"] == SECRETS
+    for account, _ in (run_access(ONE), starter_access(ONE)):
         assert "imagePullSecrets" not in account

@@ -36,6 +36,14 @@ async def test_all_secrets_are_created_before_the_brokers_and_the_brokers_get_th
     assert here.brokers.passwords == {"admin": "a" * 32}
 
 
+async def test_secrets_are_created_even_while_brokers_wait_for_an_address(here: World) -> None:
+    outside = {"name": "outside", "type": "loadbalancer", "tls": True, "authentication": {"type": "tls"}}
+    here.api.put(resource("Cluster", "one", **{**ASKS, "listeners": [outside]}))
+    await here.round()
+    assert here.api.found("StatefulSet", "one-broker") is None
+    assert secrets(here) >= KEPT | {"one-broker-certificates"}
+
+
 async def test_the_status_lists_certificates_of_the_cluster_and_the_first_user_one_to_expire(here: World) -> None:
     here.api.put(resource("Cluster", "one", **ASKS))
     for name, end in (("alice", "2099-01-01T00:00:00Z"), ("bob", "2098-01-01T00:00:00Z")):

@@ -233,9 +233,9 @@ def test_the_operator_can_create_all_objects_of_a_cluster_only_in_watched_namesp
         *supporting_objects(cluster),
         *broker_objects(cluster, ExternalAccess(), "image", 3),
         *lag_exporter_objects(cluster, "image", (), NOBODY_ELSE),
-        *starter_access(cluster, ()),
+        *starter_access(cluster),
         *schedules(cluster, "image"),
-        *run_access(cluster, ()),
+        *run_access(cluster),
         driver_service(run, "flights"),
         driver_job(run, "flights", ClientAccess("bootstrap:9092"), "image"),
     ]

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from barnabas_operator.kube.api import KubeApi
 from barnabas_operator.kube.claims import claims_there
-from barnabas_operator.kube.nodes import Nodes
+from barnabas_operator.kube.nodes import Nodes, addresses_of
 from barnabas_operator.manifests.stateful_set import BROKER
 from barnabas_operator.planning.brokers.external_access import ExternalAccess, is_outside, node_host
 from barnabas_operator.planning.brokers.ownership import is_owned
@@ -61,6 +61,7 @@ async def gather_pods(api: KubeApi, cluster: Cluster, nodes: Nodes) -> PodsState
             _balancer_hosts(services, broker_set.given if broker_set is not None else {}),
             _node_hosts(cluster, brokers),
             _bootstrap_ports(cluster, services),
+            _bootstrap_hosts(cluster, services),
             account_uid,
         ),
         claims,
@@ -134,10 +135,7 @@ def _pod(cluster: Cluster, broker_id: int, found: Json, node: Json, account_uid:
         trouble=pod_trouble(found),
         volumes=frozenset(_claim_templates(found)),
         host_ip=status.get("hostIP", ""),
-        # The first of several addresses of a type must win, as in the kubelet, so later addresses are inserted first.
-        node_addresses={
-            each["type"]: each["address"] for each in reversed(node.get("status", {}).get("addresses", ()))
-        },
+        node_addresses=addresses_of(node),
         is_down=not is_ready and not runs(found),
         made_at=meta.get("creationTimestamp", ""),
         ends_at=meta.get("deletionTimestamp", ""),
@@ -165,20 +163,33 @@ def _node_ports(services: Iterable[Json]) -> dict[tuple[str, int], int]:
 
 
 def _bootstrap_ports(cluster: Cluster, services: Iterable[Json]) -> dict[str, int]:
+    return {name: each["spec"]["ports"][0].get("nodePort", 0) for name, each in _of_bootstrap(cluster, services)}
+
+
+def _bootstrap_hosts(cluster: Cluster, services: Iterable[Json]) -> frozenset[str]:
+    return frozenset(host for _, each in _of_bootstrap(cluster, services) for host in _ingress_hosts(each))
+
+
+def _of_bootstrap(cluster: Cluster, services: Iterable[Json]) -> Iterator[tuple[str, Json]]:
+    """Yield the bootstrap Service of each external listener, with the listener's name."""
     names = {f"{bootstrap_name(cluster.metadata.name)}-{each.name}": each.name for each in cluster.spec.listeners}
-    return {
-        names[each["metadata"]["name"]]: each["spec"]["ports"][0].get("nodePort", 0)
-        for each in services
-        if each["metadata"].get("name") in names
-    }
+    for each in services:
+        name = names.get(each["metadata"].get("name"))
+        if name is not None:
+            yield name, each
+
+
+def _ingress_hosts(service: Json) -> list[str]:
+    """Return the host name or address of each of a Service's load balancers."""
+    ingress = service.get("status", {}).get("loadBalancer", {}).get("ingress", ())
+    return [host for each in ingress if (host := each.get("hostname") or each.get("ip"))]
 
 
 def _balancer_hosts(services: Iterable[Json], given: Mapping[str, str]) -> dict[tuple[str, int], str]:
     """Return an address of each broker's load balancer. An address that the broker already advertises is preferred."""
     hosts: dict[tuple[str, int], str] = {}
     for key, service in _of_brokers(services):
-        ingress = service.get("status", {}).get("loadBalancer", {}).get("ingress", ())
-        found: list[str] = [host for each in ingress if (host := each.get("hostname") or each.get("ip"))]
+        found = _ingress_hosts(service)
         advertised = given.get(service["metadata"]["name"], "")
         if found:
             hosts[key] = advertised if advertised in found else found[0]

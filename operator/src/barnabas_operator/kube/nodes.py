@@ -7,6 +7,12 @@ from barnabas_operator.kube.api import KubeApi
 from barnabas_operator.resources.json_types import Json
 
 
+def addresses_of(node: Json) -> Mapping[str, str]:
+    """Return the first address of each type of a node."""
+    # Later addresses are inserted first, so that the first one of a type remains.
+    return {each["type"]: each["address"] for each in reversed(node.get("status", {}).get("addresses", ()))}
+
+
 class Nodes:
     """The cached nodes, which are read again only after `forget`."""
 
@@ -26,6 +32,10 @@ class Nodes:
             self._found = {each["metadata"]["name"]: each for each in await self._api.listing("Node", None, {})}
             self._has_all = True
         return self._found
+
+    async def addresses(self) -> Mapping[str, Mapping[str, str]]:
+        """Return the addresses of all nodes by type; a node's first address of a type counts, as in the kubelet."""
+        return {name: addresses_of(node) for name, node in (await self.all()).items()}
 
     async def of(self, names: Collection[str]) -> Mapping[str, Json]:
         """Return the cached nodes by name; read missing `names` first. Raises KubeUnreachable and KubeRefused."""

@@ -15,11 +15,6 @@ def broker_access(cluster: Cluster) -> list[KubeObject]:
     return account_with_role(cluster, brokers_name(cluster.metadata.name), BROKER_ROLE, patches)
 
 
-def pulling_with(secrets: Sequence[str]) -> list[Json]:
-    """Return the patches that add image pull Secrets to a ServiceAccount; empty if there are no Secrets."""
-    return [{"imagePullSecrets": [{"name": name} for name in secrets]}] if secrets else []
-
-
 def account_with_role(cluster: Cluster, name: str, role: str, patches: Sequence[Json] = ()) -> list[KubeObject]:
     """Return a ServiceAccount, with `patches` merged over it, and its RoleBinding to the ClusterRole `role`."""
     account = kube_object("v1", "ServiceAccount", cluster, name, patches=patches, automountServiceAccountToken=False)

@@ -4,12 +4,12 @@ Spark's driver reads the pod template of its executors from a file. An annotatio
 template, and a downwardAPI volume mounts the annotation.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
 
-from barnabas_operator.manifests.access import account_with_role, pulling_with
+from barnabas_operator.manifests.access import account_with_role
 from barnabas_operator.manifests.client_access import ClientAccess, client_access
 from barnabas_operator.manifests.kube_object import KubeObject
 from barnabas_operator.manifests.restricted import CONTAINER_SECURITY, POD_SECURITY, USER_ID
@@ -68,10 +68,9 @@ def run_client(run: MaintenanceJob, cluster: Cluster) -> ClientAccess:
     return access if _asks_brokers(run) else access._replace(secret="")
 
 
-def run_access(cluster: Cluster, pull_secrets: Sequence[str]) -> list[KubeObject]:
+def run_access(cluster: Cluster) -> list[KubeObject]:
     """Return the ServiceAccount and the RoleBinding for the pods of a Cluster's MaintenanceJobs."""
-    patches = pulling_with(pull_secrets)
-    return account_with_role(cluster, maintenance_name(cluster.metadata.name), DRIVER_ROLE, patches)
+    return account_with_role(cluster, maintenance_name(cluster.metadata.name), DRIVER_ROLE)
 
 
 def driver_service(run: MaintenanceJob, cluster: str) -> KubeObject:

@@ -3,7 +3,9 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from barnabas_operator.manifests.access import account_with_role, pulling_with
+from msgspec.structs import replace
+
+from barnabas_operator.manifests.access import account_with_role
 from barnabas_operator.manifests.kube_object import KubeObject, kube_object
 from barnabas_operator.manifests.restricted import CONTAINER_SECURITY, POD_SECURITY
 from barnabas_operator.manifests.run_pod_template import admission, pod_meta, pod_template
@@ -12,6 +14,7 @@ from barnabas_operator.planning.object_names import NAME_LABEL, SCHEDULE_LABEL, 
 from barnabas_operator.resources.cluster import Cluster
 from barnabas_operator.resources.cluster_roles import STARTER_ROLE
 from barnabas_operator.resources.maintenance_entry import MaintenanceEntry
+from barnabas_operator.resources.maintenance_run import RunTemplate
 
 CONTAINER: Final = "start"
 STARTS_MAX: Final = 6
@@ -21,17 +24,20 @@ EXIT_CODES: Final = (1, 2)
 OF_JOBS: Final = "batch.kubernetes.io/"
 
 
-def starter_access(cluster: Cluster, pull_secrets: Sequence[str]) -> list[KubeObject]:
+def starter_access(cluster: Cluster) -> list[KubeObject]:
     """Return the ServiceAccount of the CronJobs' pods and its RoleBinding; empty if `spec.maintenance` is empty."""
     if not cluster.spec.maintenance:
         return []
-    patches = pulling_with(pull_secrets)
-    return account_with_role(cluster, starter_name(cluster.metadata.name), STARTER_ROLE, patches)
+    return account_with_role(cluster, starter_name(cluster.metadata.name), STARTER_ROLE)
 
 
-def schedules(cluster: Cluster, image: str) -> list[KubeObject]:
+def schedules(cluster: Cluster, image: str, pull_secrets: Sequence[str] = ()) -> list[KubeObject]:
     """Return a CronJob for each entry of `spec.maintenance`. `image` is the operator's image."""
-    return [_cron_job(cluster, each, image) for each in cluster.spec.maintenance]
+    entries = [
+        replace(each, template=RunTemplate(pod=pod_template(each.template.pod, cluster, pull_secrets)))
+        for each in cluster.spec.maintenance
+    ]
+    return [_cron_job(cluster, each, image) for each in entries]
 
 
 def leftover_schedules(cluster: Cluster, found: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
@@ -69,7 +75,7 @@ def _job(cluster: Cluster, entry: MaintenanceEntry, image: str) -> KubeObject:
     final = {"containerName": CONTAINER, "operator": "In", "values": list(EXIT_CODES)}
     lost = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
     kept_s = entry.ttl_seconds_after_finished
-    meta = pod_meta(pod_template(entry.template.pod, cluster), _labels(entry), {})
+    meta = pod_meta(entry.template.pod, _labels(entry), {})
     return {
         "backoffLimit": STARTS_MAX,
         **({"ttlSecondsAfterFinished": kept_s} if kept_s is not None else {}),

@@ -360,7 +360,8 @@ class ClusterWorker:
     ) -> None:
         now = time_text(self._clock.now_ms())
         certificates = with_users(self._brokers.secrets.certificates, self._found(USER.name).values())
-        found = found._replace(strays=self._running.strays, certificates=certificates)
+        left_out = self._brokers.secrets.nodes_left_out
+        found = found._replace(strays=self._running.strays, certificates=certificates, nodes_left_out=left_out)
         status = cluster_status(cluster, now, why, found)
         await self._statuses.write([(replace(cluster, status=status), body)])
 

@@ -151,6 +151,14 @@ class Listener(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown
         str | None,
         Meta(description="the advertised host; if left out, the host of the broker's node or load balancer"),
     ] = None
+    alternative_names: Annotated[
+        tuple[Annotated[str, Meta(min_length=1, max_length=253)], ...],
+        Meta(
+            max_length=32,
+            description="further host names and IP addresses for the brokers' certificate, by which clients connect:"
+            " names of a proxy, or DNS records of your own; a name may begin with `*.`",
+        ),
+    ] = ()
     preferred_node_port_address_type: Annotated[
         NodeAddressType | None,
         Meta(

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import pytest
 
 from barnabas_operator.planning.brokers.broker_claims import BrokerClaim
-from barnabas_operator.planning.brokers.claim_growth import refuse_disks, refuse_growth, refuse_smaller
+from barnabas_operator.planning.brokers.claim_growth import larger_claims, refuse_disks, refuse_growth, refuse_smaller
 from barnabas_operator.planning.brokers.cluster_checks import refuse_change
 from barnabas_operator.resources.cluster import Cluster, ClusterSpec, Storage, Volume
 from barnabas_operator.resources.object_meta import ObjectMeta
@@ -68,8 +68,14 @@ SIZES: Mapping[str, tuple[str, list[BrokerClaim], str | None]] = {
 def test_a_size_is_allowed_if_the_claims_have_it_or_can_grow_to_it(name: str) -> None:
     size, claims, why = SIZES[name]
     wanted = cluster(Volume(id=0, size=size))
-    refusal = refuse_smaller(wanted, claims) or refuse_growth(wanted, claims, {"rigid"})
+    refusal = refuse_smaller(wanted, [Volume(id=0, size="4Gi")], claims) or refuse_growth(wanted, claims, {"rigid"})
     assert (refusal.message if refusal else None) == (why and f"spec.storage.volumes[0].size {why}")
+
+
+def test_a_claim_that_another_program_has_grown_is_named_and_refuses_nothing() -> None:
+    declared, grown = Volume(id=0, size="1Gi"), claim("2Gi")
+    assert refuse_disks(cluster(declared), [declared], [grown]) is None
+    assert larger_claims(cluster(declared), [grown, claim("1Gi", number=1)]) == [grown]
 
 
 def test_a_disk_of_a_local_process_may_shrink() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 import pytest
 from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509 import Certificate
 from msgspec.structs import replace
 
@@ -19,8 +20,10 @@ from barnabas_operator.manifests.cluster_objects import broker_objects, supporti
 from barnabas_operator.planning.brokers.authorities import Data
 from barnabas_operator.planning.brokers.cluster_secrets import (
     Moment,
+    NodeNames,
     SecretsPlan,
     broker_hosts,
+    node_names,
     plan_secrets,
     secret_names,
 )
@@ -132,6 +135,43 @@ def test_broker_certificates_have_the_names_of_pods_services_and_current_or_form
     assert planned(cluster, first) == first
     more = planned(cluster, first, nodes=frozenset({"10.0.0.8"}))
     assert more[BROKERS]["broker.pem"] != first[BROKERS]["broker.pem"]
+
+
+def nodes(count: int) -> dict[str, dict[str, str]]:
+    """Return nodes as of a cloud whose nodes have public addresses."""
+    return {
+        f"node-{number}": {
+            "InternalIP": f"10.0.{number // 250}.{number % 250}",
+            "ExternalDNS": f"ec2-18-184-{number // 250}-{number % 250}.eu-central-1.compute.amazonaws.com",
+        }
+        for number in range(count)
+    }
+
+
+AT_NODES = secured(replace(listener("tls"), type="nodeport"))
+
+
+def test_broker_certificates_name_only_the_address_that_brokers_advertise_on_each_node() -> None:
+    found = node_names(AT_NODES, nodes(2), ["node-0"])
+    assert found == NodeNames(frozenset(each["ExternalDNS"] for each in nodes(2).values()))
+    inside = secured(replace(listener("tls"), type="nodeport", preferred_node_port_address_type="InternalIP"))
+    assert node_names(inside, nodes(2), []).hosts == {"10.0.0.0", "10.0.0.1"}
+
+
+def test_broker_certificates_stay_below_what_java_clients_accept_however_many_nodes_there_are() -> None:
+    found = node_names(AT_NODES, nodes(400), ["node-7", "node-8"])
+    assert len(found.hosts) == 2
+    assert "nodes take 2" in found.left_out
+    hosts = broker_hosts(AT_NODES, ExternalAccess(), node_names(AT_NODES, nodes(140), []).hosts)
+    (shown,) = certificates_in(planned(AT_NODES, nodes=hosts)[BROKERS]["broker.pem"].decode())
+    assert len(hosts) > 140
+    assert len(shown.public_bytes(Encoding.DER)) < 12_000
+
+
+def test_broker_certificates_name_bootstrap_balancers_and_the_names_that_the_user_adds() -> None:
+    cluster = secured(replace(listener("tls"), type="loadbalancer", alternative_names=("*.kafka.example", "192.0.2.7")))
+    hosts = broker_hosts(cluster, ExternalAccess(bootstrap_hosts=frozenset({"lb-7.example"})), frozenset())
+    assert {"*.kafka.example", "192.0.2.7", "lb-7.example"} <= hosts
 
 
 def test_brokers_and_operator_are_super_users_by_their_certificates() -> None:

@@ -73,6 +73,8 @@ NOT_OF_READY = {
     "Rolling",
     "LogsSetAside",
     "ClaimsDeleted",
+    "ClaimsLarger",
+    "NodesLeftOut",
     "VolumesResizing",
     "RebalanceProposed",
     "Rebalancing",

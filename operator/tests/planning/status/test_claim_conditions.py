@@ -8,7 +8,7 @@ from barnabas_operator.planning.brokers.broker_claims import BrokerClaim, Resize
 from barnabas_operator.planning.brokers.pods import BrokerPod, BrokerSet, PodsState
 from barnabas_operator.planning.refusal import Refusal
 from barnabas_operator.planning.status.claim_conditions import claim_conditions, resize_failure
-from barnabas_operator.resources.cluster import Cluster, ClusterSpec
+from barnabas_operator.resources.cluster import Cluster, ClusterSpec, Storage, Volume
 from barnabas_operator.resources.object_meta import ObjectMeta
 
 NOW = "2026-01-01T00:00:00Z"
@@ -35,6 +35,16 @@ def test_a_claim_that_is_deleted_while_its_broker_uses_it_is_reported() -> None:
     ((kind, status, reason, message),) = told(claim(0, is_ending=True))
     assert (kind, status, reason) == ("ClaimsDeleted", "True", "InUse")
     assert message.startswith("claims were deleted while in use: volume-0-main-broker-0. ")
+
+
+def test_a_claim_that_is_larger_than_declared_is_reported() -> None:
+    declared = Cluster(
+        metadata=CLUSTER.metadata, spec=ClusterSpec(storage=Storage(volumes=(Volume(id=0, size="1Gi"),)))
+    )
+    pods = PodsState(BrokerSet(1, "new", {}), {0: POD}, claims=[claim(0)])
+    ((found),) = claim_conditions(declared, NOW, pods)
+    assert (found.type, found.status, found.reason) == ("ClaimsLarger", "True", "GrownByAnother")
+    assert "volume-0-main-broker-0 (2Gi)" in found.message
 
 
 def test_a_deleted_claim_that_no_broker_uses_is_not_reported() -> None:

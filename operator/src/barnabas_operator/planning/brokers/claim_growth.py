@@ -21,8 +21,10 @@ def _kinds(volumes: Iterable[Volume]) -> dict[int, tuple[Decimal, str | None]]:
     return {volume.id: (quantity_value(volume.size), volume.storage_class) for volume in volumes}
 
 
-def refuse_disks(cluster: Cluster, volumes: Iterable[Volume], claims: Iterable[BrokerClaim]) -> Refusal | None:
+def refuse_disks(cluster: Cluster, volumes: Collection[Volume], claims: Iterable[BrokerClaim]) -> Refusal | None:
     """Refuse to remove or shrink a volume with records, or to change its storage class.
+
+    A claim that somebody else has made larger than declared is no reason to refuse (`larger_claims`).
 
     `volumes` are the volumes before the change, and the Cluster declares the volumes after the change. A volume whose
     claims were never bound holds no records, so it can be removed or changed.
@@ -35,18 +37,29 @@ def refuse_disks(cluster: Cluster, volumes: Iterable[Volume], claims: Iterable[B
         no_volume_removed(before, cluster)
         or same_storage_class(before, cluster)
         or _left_behind(cluster, bound)
-        or refuse_smaller(cluster, bound)
+        or refuse_smaller(cluster, volumes, bound)
     )
 
 
-def refuse_smaller(cluster: Cluster, claims: Iterable[BrokerClaim]) -> Refusal | None:
-    """Refuse a declared size below the smallest claim of the volume, because Kubernetes never shrinks a claim."""
+def refuse_smaller(cluster: Cluster, volumes: Collection[Volume], claims: Iterable[BrokerClaim]) -> Refusal | None:
+    """Refuse to make a volume smaller than its smallest claim, because Kubernetes never shrinks a claim."""
+    before = {volume.id: quantity_value(volume.size) for volume in volumes}
     for index, volume, of_volume in _volumes_with_claims(cluster, claims):
-        least = min(of_volume, key=lambda claim: quantity_value(claim.size)).size
-        if quantity_value(volume.size) < quantity_value(least):
+        least, size = min((claim.size for claim in of_volume), key=quantity_value), quantity_value(volume.size)
+        if size < quantity_value(least) and size < before.get(volume.id, size):
             message = f"spec.storage.volumes[{index}].size is {volume.size}; allowed: {least} or more"
             return Refusal(NOT_SUPPORTED, f"{message}, because existing claims cannot shrink")
     return None
+
+
+def larger_claims(cluster: Cluster, claims: Iterable[BrokerClaim]) -> list[BrokerClaim]:
+    """Return the claims that are larger than their volume is declared, because somebody else has made them grow."""
+    return [
+        claim
+        for _, volume, of_volume in _volumes_with_claims(cluster, claims)
+        for claim in of_volume
+        if quantity_value(claim.size) > quantity_value(volume.size)
+    ]
 
 
 def refuse_growth(cluster: Cluster, claims: Iterable[BrokerClaim], rigid: Collection[str]) -> Refusal | None:

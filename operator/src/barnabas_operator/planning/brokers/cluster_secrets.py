@@ -5,7 +5,7 @@ content of the Secrets, so that an operator that is killed between two writes co
 """
 
 import datetime as dt
-from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Set
 from typing import Final, NamedTuple
 
 from barnabas_operator.certificates.authority import (
@@ -18,7 +18,7 @@ from barnabas_operator.certificates.authority import (
 )
 from barnabas_operator.planning.brokers.authorities import AuthorityPlan, AuthoritySecrets, Data, plan_authority
 from barnabas_operator.planning.brokers.certificate_statuses import certificate_status
-from barnabas_operator.planning.brokers.external_access import ExternalAccess, bootstrap_servers
+from barnabas_operator.planning.brokers.external_access import ExternalAccess, bootstrap_servers, node_host
 from barnabas_operator.planning.brokers.given_authorities import plan_given
 from barnabas_operator.planning.brokers.local_security import ADMINISTRATOR, login_of, mechanism_of
 from barnabas_operator.planning.brokers.pod_security import (
@@ -54,6 +54,13 @@ CERTIFICATES_IN: Final = frozenset({BROKER_PEM, KEYSTORE, "tls.crt", "user.crt"}
 """The keys under which Secrets hold a certificate; a Secret has at most one of these keys."""
 DOMAIN: Final = "cluster.local"
 """The default domain of Kubernetes clusters."""
+NODE_NAMES_BYTES_MAX: Final = 8_192
+"""The bytes that the addresses of nodes may take in the brokers' certificate.
+
+Java clients accept handshake messages of 32 KiB at most, and each handshake carries the certificate.
+"""
+_NAME_OVERHEAD_BYTES: Final = 2
+"""The bytes of tag and length before each name of a certificate."""
 
 
 class WantedSecret(NamedTuple):
@@ -167,15 +174,44 @@ def _authority(name: str, declared: CertificateAuthority, moment: Moment) -> Aut
     return plan_given(name, secrets, moment.now, moment.new_password, makes_certificate=makes)
 
 
+class NodeNames(NamedTuple):
+    """The node addresses for the brokers' certificate; `left_out` says why it lacks some, and is empty otherwise."""
+
+    hosts: frozenset[str] = frozenset()
+    left_out: str = ""
+
+
+def node_names(cluster: Cluster, nodes: Mapping[str, Mapping[str, str]], of_brokers: Collection[str]) -> NodeNames:
+    """Return the addresses that brokers advertise on these nodes, or on `of_brokers` only if all are too many.
+
+    `nodes` holds the addresses of each node by type.
+    """
+    kinds = {each.preferred_node_port_address_type for each in cluster.spec.listeners if each.is_at_node}
+    by_node = {name: {node_host(found, "", kind) for kind in kinds} - {""} for name, found in nodes.items()}
+    every = frozenset().union(*by_node.values())
+    size = sum(len(host) + _NAME_OVERHEAD_BYTES for host in every)
+    if size <= NODE_NAMES_BYTES_MAX:
+        return NodeNames(every)
+    some = frozenset().union(*(by_node.get(name, set()) for name in of_brokers))
+    why = (
+        f"the brokers' certificate names the addresses of {len(set(of_brokers) & by_node.keys())} nodes with brokers, "
+        f"because those of all {len(nodes)} nodes take {size} bytes; allowed: {NODE_NAMES_BYTES_MAX}. "
+        "It is issued again when a broker moves to another node"
+    )
+    return NodeNames(some, why)
+
+
 def broker_hosts(cluster: Cluster, external: ExternalAccess, node_addresses: Set[str]) -> frozenset[str]:
     """Return the host names and IP addresses that the certificate of the brokers must name."""
     namespace, name = cluster.metadata.namespace or "default", cluster.metadata.name
     inside = (bootstrap_name(name), brokers_name(name), f"*.{brokers_name(name)}")
     domains = (f".{namespace}", f".{namespace}.svc", f".{namespace}.svc.{DOMAIN}")
     services = {f"{service}{domain}" for service in inside for domain in domains} | {bootstrap_name(name)}
-    declared = {each.advertised_host for each in cluster.spec.listeners if each.advertised_host}
-    at_nodes = node_addresses if any(each.is_at_node for each in cluster.spec.listeners) else frozenset()
-    hosts = services | declared | at_nodes | set(external.balancer_hosts.values())
+    listeners = cluster.spec.listeners
+    declared = {each.advertised_host for each in listeners if each.advertised_host}
+    declared |= {host for each in listeners for host in each.alternative_names}
+    balancers = {*external.balancer_hosts.values(), *external.bootstrap_hosts}
+    hosts = services | declared | node_addresses | balancers
     return frozenset(canonical_host(each) for each in hosts if each.isascii())
 
 

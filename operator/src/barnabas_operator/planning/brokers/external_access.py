@@ -22,7 +22,8 @@ class ExternalAccess:
 
     `node_ports` are the ports of Services of type NodePort, and `balancer_hosts` the hosts of load balancers.
     `node_hosts` are the addresses of the nodes that run the brokers' pods. `bootstrap_ports` are the node ports of
-    bootstrap Services, by listener. `account_uid` is the uid of the brokers' ServiceAccount, or "" before it exists.
+    bootstrap Services, by listener, and `bootstrap_hosts` all hosts of their load balancers.
+    `account_uid` is the uid of the brokers' ServiceAccount, or "" before it exists.
     `stage` is the `SecurityStage` of new pods, or None for the stage that the Cluster declares.
     """
 
@@ -30,6 +31,7 @@ class ExternalAccess:
     balancer_hosts: Mapping[tuple[str, int], str] = field(default_factory=dict)
     node_hosts: Mapping[tuple[str, int], str] = field(default_factory=dict)
     bootstrap_ports: Mapping[str, int] = field(default_factory=dict)
+    bootstrap_hosts: frozenset[str] = frozenset()
     account_uid: str = ""
     stage: SecurityStage | None = None
 

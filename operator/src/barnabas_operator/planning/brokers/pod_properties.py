@@ -1,6 +1,7 @@
 """The `server.properties` of brokers in pods, from the Cluster and the addresses of its brokers."""
 
 import hashlib
+import ipaddress
 import re
 from collections.abc import Iterator
 from typing import Final
@@ -35,6 +36,8 @@ MIN_ISR: Final = "min.insync.replicas"
 DATA_FOLDER: Final = "/var/lib/barnabas"
 ANYWHERE: Final = "0.0.0.0"
 SHOWN_DIGITS: Final = 16
+_LABEL: Final = r"[a-zA-Z0-9]([-a-zA-Z0-9]{0,61}[a-zA-Z0-9])?"
+_ALTERNATIVE_NAME: Final = re.compile(rf"(\*\.)?({_LABEL}\.)*(?=[a-zA-Z]){_LABEL}")
 _HOST: Final = re.compile(r"\[[0-9a-fA-F:.%]+\]|[^][:/,\s]+")
 
 
@@ -139,6 +142,19 @@ def _strange_hosts(cluster: Cluster) -> Iterator[tuple[Path, str]]:
             path = ("spec", "listeners", index, "advertisedHost")
             allowed = "a host name or an IP address without a port; IPv6 addresses must be in square brackets"
             yield path, f"{dotted(path)} is {each.advertised_host}; allowed: {allowed}"
+        for position, name in enumerate(each.alternative_names):
+            if _ALTERNATIVE_NAME.fullmatch(name) is None and not _is_address(name):
+                field = ("spec", "listeners", index, "alternativeNames", position)
+                allowed = "a DNS name, which may begin with *., or an IP address"
+                yield field, f"{dotted(field)} is {name}; allowed: {allowed}"
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _one_address_for_all(cluster: Cluster) -> Iterator[tuple[Path, str]]:

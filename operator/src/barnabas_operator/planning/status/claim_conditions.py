@@ -1,27 +1,29 @@
-"""The conditions of a Cluster for claims that are deleted while a broker uses them, and for claims that are resized."""
+"""The conditions of a Cluster for claims that are deleted while in use, resized, or larger than declared."""
 
 from collections.abc import Iterator, Sequence
 from typing import Final
 
 from barnabas_operator.planning.brokers.broker_claims import CANNOT_GROW, FAILED, BrokerClaim
+from barnabas_operator.planning.brokers.claim_growth import larger_claims
 from barnabas_operator.planning.brokers.pods import PodsState
 from barnabas_operator.planning.conditions import condition
 from barnabas_operator.planning.refusal import Refusal, listed
 from barnabas_operator.planning.topics.lost_records import as_before
 from barnabas_operator.resources.cluster import Cluster
-from barnabas_operator.resources.object_meta import CLAIMS_DELETED, VOLUMES_RESIZING, Condition
+from barnabas_operator.resources.object_meta import CLAIMS_DELETED, CLAIMS_LARGER, VOLUMES_RESIZING, Condition
 
 IN_USE: Final = "InUse"
+GROWN: Final = "GrownByAnother"
 
 
 def claim_conditions(cluster: Cluster, now: str, pods: PodsState | None) -> Iterator[Condition]:
-    """Yield the conditions about deleted and resizing claims, if there are such claims; `now` is in RFC 3339.
+    """Yield the conditions about deleted, resizing and too large claims, if there are any; `now` is in RFC 3339.
 
     While the pods cannot be read (None), the earlier conditions are kept.
     """
     if pods is None:
-        yield from as_before(cluster, CLAIMS_DELETED)
-        yield from as_before(cluster, VOLUMES_RESIZING)
+        for kind in (CLAIMS_DELETED, VOLUMES_RESIZING, CLAIMS_LARGER):
+            yield from as_before(cluster, kind)
         return
     deleted = [claim for claim in pods.claims if claim.is_ending and claim.broker_id in pods.pods]
     if deleted:
@@ -30,6 +32,17 @@ def claim_conditions(cluster: Cluster, now: str, pods: PodsState | None) -> Iter
     if resizing:
         reasons = sorted({claim.resize.reason for claim in resizing if claim.resize}, key=lambda each: each != FAILED)
         yield condition(cluster, VOLUMES_RESIZING, "True", reasons[0], _resizing(resizing), now)
+    larger = larger_claims(cluster, pods.lasting_claims)
+    if larger:
+        yield condition(cluster, CLAIMS_LARGER, "True", GROWN, _larger(larger), now)
+
+
+def _larger(claims: Sequence[BrokerClaim]) -> str:
+    names = listed([f"{claim.name} ({claim.size})" for claim in claims])
+    return (
+        f"claims are larger than spec.storage.volumes declares: {names}. They keep their size, and new brokers get the "
+        "declared one; declare the larger size to let all claims of the volume grow to it"
+    )
 
 
 def resize_failure(pods: PodsState) -> Refusal | None:

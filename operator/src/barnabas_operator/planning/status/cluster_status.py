@@ -39,6 +39,7 @@ from barnabas_operator.resources.cluster import (
 )
 from barnabas_operator.resources.object_meta import (
     CLAIMS_DELETED,
+    NODES_LEFT_OUT,
     ROLLING,
     SECURITY_CHANGING,
     Condition,
@@ -51,6 +52,7 @@ CLOSING_PLAINTEXT: Final = "ClosingPlaintext"
 OPENING_PLAINTEXT: Final = "OpeningPlaintext"
 USING_PLAINTEXT: Final = "UsingPlaintext"
 WITHDRAWING_TLS: Final = "WithdrawingTls"
+CERTIFICATE_FULL: Final = "CertificateFull"
 
 _UP: Final[Mapping[SecurityStage, tuple[str, str]]] = {
     SecurityStage.OFFERED: (
@@ -118,6 +120,8 @@ def _conditions(
         yield from as_before(cluster, ROLLING)
     yield from _security_conditions(cluster, now, found.pods)
     yield from claims
+    if found.nodes_left_out:
+        yield condition(cluster, NODES_LEFT_OUT, "True", CERTIFICATE_FULL, found.nodes_left_out, now)
     yield from cluster_losses(cluster, now, found.state, found.strays)
     yield from reassignment_conditions(cluster, now, found.state, found.ahead)
 

@@ -45,7 +45,7 @@ class Findings(NamedTuple):
 
     `trouble` says why pods do not run. `silence` is the last error if no broker has answered the operator for a while.
     `ahead` describes the reassignments that are proposed, waiting or in progress. `certificates` holds the expiry times
-    of certificates in a secured Cluster.
+    of certificates in a secured Cluster. `nodes_left_out` says why the brokers' certificate lacks addresses of nodes.
     """
 
     pods: PodsState | None = None
@@ -55,6 +55,7 @@ class Findings(NamedTuple):
     silence: str = ""
     ahead: MovePlan | None = None
     certificates: tuple[CertificateStatus, ...] | None = None
+    nodes_left_out: str = ""
 
 
 NOTHING_FOUND: Final = Findings()

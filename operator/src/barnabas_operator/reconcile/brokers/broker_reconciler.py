@@ -110,6 +110,8 @@ class BrokerReconciler:
         pods = await gather_pods(self._api, cluster, self._nodes)
         stage = pods.next_stage(cluster)
         pods = pods.at_stage(stage)
+        # Certificates expire, so they are renewed whatever else is refused.
+        insecure = await self.secrets.reconcile(cluster, pods)
         self._places = brokers_holding(state, max(pods.count, cluster.spec.brokers.replicas))
         # A new StatefulSet also starts the brokers that are to be removed, so they need external addresses, too.
         begins = pods.broker_set is None
@@ -121,7 +123,7 @@ class BrokerReconciler:
             refuse_passing_port(cluster, min(pods.stages, default=stage))
             or refuse_disks(cluster, pods.volumes, pods.lasting_claims)
             or refuse_older_image(cluster, state, running, self._settings.broker_image)
-            or await self.secrets.reconcile(cluster, pods)
+            or insecure
         )
         if blocked is not None:
             return BrokersOutcome(pods, blocked)

@@ -4,7 +4,6 @@ import asyncio
 import logging
 from base64 import b64decode
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
 
 from barnabas_core.clock import LoopClock
 from barnabas_core.credential_secrets import credential_secrets
@@ -14,8 +13,10 @@ from barnabas_operator.manifests.secrets import secret
 from barnabas_operator.planning.brokers.authorities import Data
 from barnabas_operator.planning.brokers.cluster_secrets import (
     Moment,
+    NodeNames,
     broker_hosts,
     given_secrets,
+    node_names,
     plan_secrets,
     secret_names,
 )
@@ -30,12 +31,6 @@ from barnabas_operator.resources.json_types import Json
 from barnabas_operator.resources.security import CertificateStatus
 
 log = logging.getLogger(__name__)
-
-NODES_MAX: Final = 500
-"""The number of nodes up to which certificates contain the addresses of all nodes.
-
-If there are more nodes, certificates contain only the addresses of the nodes that run brokers.
-"""
 
 
 class ClusterSecretsReconciler:
@@ -56,6 +51,8 @@ class ClusterSecretsReconciler:
         self._seen: object = None
         self.data: Mapping[str, Data] = {}
         """The content of the Cluster's Secrets, by name of the Secret; empty for a Cluster without security."""
+        self.nodes_left_out = ""
+        """The reason why the brokers' certificate lacks addresses of nodes; empty if it lacks none."""
         self.certificates: tuple[CertificateStatus, ...] | None = None
         """The expiry times of the certificates in the Secrets; None until they are known."""
 
@@ -66,9 +63,11 @@ class ClusterSecretsReconciler:
     async def reconcile(self, cluster: Cluster, pods: PodsState) -> Refusal | None:
         """Create and renew the Secrets; return the first error. Raises KubeUnreachable and KubeRefused."""
         if pods.external.stage_of(cluster) is SecurityStage.OPEN:
-            self.data, self.certificates, self._seen = {}, (), None
+            self.data, self.certificates, self._seen, self.nodes_left_out = {}, (), None, ""
             return None
-        hosts = broker_hosts(cluster, pods.external, await self._node_addresses(cluster, pods))
+        nodes = await self._node_names(cluster, pods)
+        self.nodes_left_out = nodes.left_out
+        hosts = broker_hosts(cluster, pods.external, nodes.hosts)
         about = cluster.metadata.generation, hosts, pods.external
         if about == self._seen:
             return None
@@ -113,18 +112,11 @@ class ClusterSecretsReconciler:
         found = await asyncio.gather(*(self._api.get("Secret", namespace, name) for name in names))
         return {name: item for name, item in zip(names, found, strict=True) if item is not None}
 
-    async def _node_addresses(self, cluster: Cluster, pods: PodsState) -> frozenset[str]:
-        """Return the addresses of all nodes, or of the brokers' nodes if there are more than NODES_MAX.
-
-        The result is empty if no listener advertises addresses of nodes.
-        """
+    async def _node_names(self, cluster: Cluster, pods: PodsState) -> NodeNames:
+        """Return the node addresses for the certificate; none if no listener advertises addresses of nodes."""
         if not any(each.is_at_node for each in cluster.spec.listeners):
-            return frozenset()
-        nodes = await self._nodes.all()
-        of_pods = {pod.node for pod in pods.pods.values()}
-        chosen = [node for name, node in nodes.items() if len(nodes) <= NODES_MAX or name in of_pods]
-        lists = (node.get("status", {}).get("addresses", ()) for node in chosen)
-        return frozenset(each["address"] for addresses in lists for each in addresses)
+            return NodeNames()
+        return node_names(cluster, await self._nodes.addresses(), [pod.node for pod in pods.pods.values()])
 
 
 def _key(cluster: Cluster) -> tuple[str, str]:

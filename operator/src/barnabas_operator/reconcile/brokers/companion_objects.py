@@ -44,7 +44,8 @@ class CompanionObjects:
         """
         name, settings, wrong = cluster.metadata.name, self._settings, dict(entry_problems(cluster.spec.maintenance))
         bad = {schedule_name(name, entry) for entry in wrong}
-        cron_jobs = (*starter_access(cluster, settings.pull_secrets), *schedules(cluster, settings.operator_image))
+        jobs = schedules(cluster, settings.operator_image, settings.pull_secrets)
+        cron_jobs = (*starter_access(cluster), *jobs)
         apis = await self._surroundings.apis()
         exporter = lag_exporter_objects(cluster, settings.operator_image, apis, settings.neighbours)
         wanted = (*(each for each in cron_jobs if each["metadata"]["name"] not in bad), *exporter)

@@ -102,7 +102,7 @@ class RunWork:
 
     async def _begin(self, run: MaintenanceJob, cluster: Cluster) -> None:
         """Begin the run: check and create its objects, mark the run as started, and start its suspended Job."""
-        run = as_the_cluster_says(run, cluster)
+        run = as_the_cluster_says(run, cluster, self._settings.pull_secrets)
         name, image = cluster.metadata.name, self._settings.jobs_image
         access = run_client(run, cluster)
         if self._settings.bootstrap:
@@ -137,7 +137,7 @@ class RunWork:
             if self._clock.monotonic_s() - self._rights_s >= RIGHTS_EVERY_S:
                 self._objects.forget()
                 self._rights_s = self._clock.monotonic_s()
-            for each in run_access(cluster, self._settings.pull_secrets):
+            for each in run_access(cluster):
                 await self._objects.apply(cluster, each)
 
     async def _create(self, run: MaintenanceJob, item: Json) -> None:
