@@ -30,7 +30,7 @@ class Limits(NamedTuple):
     public_methods: int
 
 
-LIMITS = Limits(function_lines=45, module_lines=400, public_methods=25)
+LIMITS = Limits(function_lines=45, module_lines=600, public_methods=25)
 LARGER = {"BarnabasCluster": 27}
 """Classes that are to be divided, with their current number of methods: these numbers may only fall."""
 
