@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import settings
 
+from barnabas_core.loop_turns import LOOP_SHARE
 from harness.soak import IS_SOAK, size
 
 pytest_plugins = ("gate.pytest_costs", "gate.pytest_selection")
@@ -18,3 +19,10 @@ settings.load_profile("barnabas")
 def anyio_backend() -> str:
     """Run tests that are coroutines on asyncio."""
     return "asyncio"
+
+
+@pytest.fixture(autouse=True)
+def loop_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Restore the share of a turn after a test that measures turns; a share that has ended delays all later brokers."""
+    monkeypatch.setattr(LOOP_SHARE, "ends_s", LOOP_SHARE.ends_s)
+    monkeypatch.setattr(LOOP_SHARE, "now_s", LOOP_SHARE.now_s)
