@@ -324,7 +324,7 @@ def test_transactions_are_listed_by_filters(broker: Broker, filters: dict[str, A
     assert answer.unknown_state_filters == [each for each in filters.get("state_filters", []) if each == "Nonsense"]
 
 
-@pytest.mark.parametrize("pattern", ["(", "(p|pp?)*!"])
+@pytest.mark.parametrize("pattern", ["(", "(?:p?){1000}!"])
 def test_an_invalid_or_unbounded_pattern_is_refused(broker: Broker, pattern: str) -> None:
     request = ListTransactionsRequest(state_filters=[], producer_id_filters=[], transactional_id_pattern=pattern)
     assert broker.ask(request, 2).error_code == ErrorCode.INVALID_REGULAR_EXPRESSION

@@ -5,7 +5,7 @@ v1 adds a filter by the duration of a transaction (KIP-994), and v2 by a pattern
 
 from collections.abc import Callable
 
-from barnabas_broker.coordinators.transactions.id_pattern import IdPattern
+from barnabas_broker.coordinators.name_patterns import NamePattern
 from barnabas_broker.coordinators.transactions.transaction import Transaction, TransactionState, state_name
 from barnabas_broker.handlers.answer_in_turns import AnswerInTurns
 from barnabas_broker.handlers.channel import RequestContext
@@ -47,9 +47,9 @@ def _filter(request: ListTransactionsRequest, now_ms: int) -> Callable[[str, Tra
     wanted = {STATES[name] for name in request.state_filters if name in STATES}
     producers, open_ms = set(request.producer_id_filters), request.duration_filter
     try:
-        pattern = IdPattern(request.transactional_id_pattern) if request.transactional_id_pattern else None
+        pattern = NamePattern(request.transactional_id_pattern) if request.transactional_id_pattern else None
     except ValueError as error:
-        raise ApiError(ErrorCode.INVALID_REGULAR_EXPRESSION, str(error)) from None
+        raise ApiError(ErrorCode.INVALID_REGULAR_EXPRESSION, f"TransactionalIdPattern: {error}") from None
 
     def passes(name: str, transaction: Transaction) -> bool:
         return (
