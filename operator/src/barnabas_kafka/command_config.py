@@ -5,13 +5,21 @@ are ignored.
 """
 
 import argparse
+import ssl
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from barnabas_core.config.jaas import InvalidJaas, parse_jaas
 from barnabas_core.config.properties import MalformedProperties, parse_properties
-from barnabas_kafka.security import IN_CLEAR, MECHANISMS, Credentials, SecurityFileError
+from barnabas_kafka.security import (
+    IN_CLEAR,
+    MECHANISMS,
+    Credentials,
+    SecurityFileError,
+    authorities_context,
+    load_pem,
+)
 
 PROTOCOL: Final = "security.protocol"
 PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
@@ -21,13 +29,19 @@ TRUST_TYPE: Final = "ssl.truststore.type"
 TRUST: Final = "ssl.truststore.location"
 KEY_TYPE: Final = "ssl.keystore.type"
 KEY: Final = "ssl.keystore.location"
+TRUST_PEM: Final = "ssl.truststore.certificates"
+KEY_PEM: Final = "ssl.keystore.key"
+CHAIN_PEM: Final = "ssl.keystore.certificate.chain"
+"""The properties with a PEM text in place of a file (KIP-651)."""
 KEY_PASSWORD: Final = "ssl.key.password"
 HOST_NAMES: Final = "ssl.endpoint.identification.algorithm"
 CHECKED_HOST_NAMES: Final = ("https", "")
 PEM: Final = "PEM"
 CERTIFICATE: Final = "BEGIN CERTIFICATE"
 PRIVATE_KEY: Final = "PRIVATE KEY"
-KNOWN: Final = (PROTOCOL, MECHANISM, JAAS, TRUST_TYPE, TRUST, KEY_TYPE, KEY, KEY_PASSWORD, HOST_NAMES)
+OF_TRUST: Final = (TRUST_TYPE, TRUST, TRUST_PEM)
+OF_KEY: Final = (KEY_TYPE, KEY, KEY_PEM, CHAIN_PEM, KEY_PASSWORD)
+KNOWN: Final = (PROTOCOL, MECHANISM, JAAS, *OF_TRUST, *OF_KEY, HOST_NAMES)
 ABOUT_SECURITY: Final = ("security.", "sasl.", "ssl.")
 
 Texts = Mapping[str, str]
@@ -45,7 +59,7 @@ class CommandConfig(NamedTuple):
         Raise SecurityFileError if the file cannot be read.
         """
         found = _read(self.file)
-        return found.get(PROTOCOL, "").startswith("SASL_") or KEY in found
+        return found.get(PROTOCOL, "").startswith("SASL_") or KEY in found or KEY_PEM in found
 
     def settings(self) -> Mapping[str, Any]:
         """Return the current settings for a new client. Raise SecurityFileError if the file cannot be used."""
@@ -137,13 +151,46 @@ def _tls(given: Texts) -> dict[str, Any]:
     found: dict[str, Any] = {
         "ssl_check_hostname": _one_of(given, HOST_NAMES, CHECKED_HOST_NAMES, CHECKED_HOST_NAMES[0]) != ""
     }
+    for file, text in ((TRUST, TRUST_PEM), (KEY, KEY_PEM)):
+        if file in given and text in given:
+            raise _Invalid(f"{file} and {text} must not be set together")
     if TRUST in given:
         _check_pem(given, TRUST_TYPE, TRUST, (CERTIFICATE,))
         found["ssl_cafile"] = given[TRUST]
     if KEY in given:
         _check_pem(given, KEY_TYPE, KEY, (PRIVATE_KEY, CERTIFICATE))
+    if TRUST_PEM in given or KEY_PEM in given:
+        return {"ssl_context": _context(given, checks_names=found["ssl_check_hostname"])}
+    if KEY in given:
         found |= {"ssl_certfile": given[KEY], "ssl_keyfile": given[KEY], "ssl_password": given.get(KEY_PASSWORD, "")}
     return found
+
+
+def _context(given: Texts, *, checks_names: bool) -> ssl.SSLContext:
+    """Return the TLS context for properties of which some have a PEM text in place of a file."""
+    trust = _pem(given, TRUST_TYPE, TRUST, TRUST_PEM)
+    try:
+        context = authorities_context(trust) if trust else ssl.create_default_context()
+    except ValueError as error:
+        raise _Invalid(f"{TRUST_PEM} must be certificates in PEM: {error}") from error
+    key, chain = _pem(given, KEY_TYPE, KEY, KEY_PEM), given.get(CHAIN_PEM, "")
+    if KEY_PEM in given and not chain:
+        raise _Invalid(f"{CHAIN_PEM} is missing; it must have the certificate of {KEY_PEM}, in PEM")
+    try:
+        if key:
+            load_pem(context, f"{key}\n{chain}", given.get(KEY_PASSWORD, ""))
+    except ValueError as error:
+        raise _Invalid(f"{KEY_PEM} and {CHAIN_PEM} must be a private key and its certificate: {error}") from error
+    context.check_hostname = checks_names
+    return context
+
+
+def _pem(given: Texts, type_key: str, file: str, text: str) -> str:
+    """Return the PEM in a property, or in the file that a property names; empty if neither is set."""
+    if text in given:
+        _check_type(given, type_key)
+        return given[text]
+    return Path(given[file]).read_text(encoding="utf-8") if file in given else ""
 
 
 def _check_pem(given: Texts, type_key: str, key: str, parts: tuple[str, ...]) -> None:

@@ -1,5 +1,7 @@
 """The TLS and SASL settings of a client's connections, in the form of kafka-python."""
 
+import os
+import ssl
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
@@ -75,6 +77,26 @@ class Security(NamedTuple):
             found["sasl_plain_username"] = self.sasl.username
             found["sasl_plain_password"] = self.sasl.password()
         return found
+
+
+def authorities_context(authorities: str) -> ssl.SSLContext:
+    """Return the TLS context of a client that trusts these authorities, in PEM. Raises ValueError for a broken PEM."""
+    try:
+        return ssl.create_default_context(cadata=authorities)
+    except ssl.SSLError as error:
+        raise ValueError(str(error)) from error
+
+
+def load_pem(context: ssl.SSLContext, pem: str, password: str = "") -> None:
+    """Load a certificate and its private key, both in PEM. Raises ValueError if they are broken or do not match."""
+    file = os.memfd_create("identity")  # OpenSSL reads keys only from files.
+    try:
+        os.write(file, pem.encode())
+        context.load_cert_chain(f"/proc/self/fd/{file}", password=password)
+    except ssl.SSLError as error:
+        raise ValueError(str(error)) from error
+    finally:
+        os.close(file)
 
 
 IN_CLEAR: Final[Credentials] = Security()

@@ -41,9 +41,40 @@ def test_users_and_certificates_are_taken_and_other_properties_ignored(tmp_path:
     }
 
 
+def inline(pem: str) -> str:
+    return pem.replace("\n", "\\n")
+
+
+def test_certificates_and_keys_may_be_in_the_properties_as_the_operator_writes_them(tmp_path: Path) -> None:
+    authority = Authority(tmp_path / "authority")
+    pem = authority.issue("client").file.read_text()
+    trust = f"ssl.truststore.type=PEM\nssl.truststore.certificates={inline(authority.file.read_text())}\n"
+    key = f"ssl.keystore.type=PEM\nssl.keystore.key={inline(pem)}\nssl.keystore.certificate.chain={inline(pem)}\n"
+    security = parse(given(tmp_path, f"security.protocol=SSL\n{trust}{key}")).security
+    assert security.authenticates
+    settings = security.settings()
+    assert settings.keys() == {"security_protocol", "ssl_context"}
+    assert len(settings["ssl_context"].get_ca_certs()) == 1
+    assert settings["ssl_context"].check_hostname
+    security = parse(given(tmp_path, f"security.protocol=SSL\n{trust}")).security
+    assert not security.authenticates
+
+
 @pytest.mark.parametrize(
     ("text", "why"),
     [
+        (
+            "security.protocol=SSL\nssl.truststore.type=PEM\nssl.truststore.certificates=x",
+            "ssl.truststore.certificates must be certificates in PEM: ",
+        ),
+        (
+            "security.protocol=SSL\nssl.keystore.type=PEM\nssl.keystore.key=x",
+            "ssl.keystore.certificate.chain is missing; it must have the certificate of ssl.keystore.key, in PEM",
+        ),
+        (
+            "security.protocol=SSL\nssl.truststore.certificates=x\nssl.truststore.location=y",
+            "ssl.truststore.location and ssl.truststore.certificates must not be set together",
+        ),
         ("security.protocol=TLS", "security.protocol=TLS; allowed: PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL"),
         (SASL.replace("SCRAM-SHA-512", "GSSAPI"), "sasl.mechanism=GSSAPI; allowed: PLAIN, SCRAM-SHA-256, SCRAM"),
         (

@@ -56,10 +56,13 @@ class Castle:
         """Run kubectl, where a refusal is an answer, too."""
         return self._cluster.kubectl.ask("-n", self.namespace, *arguments, stdin=stdin)
 
-    def barnabas(self, *words: str) -> str:
-        """Return the output of a `barnabas` command about this Cluster in the operator's pod. Raises AssertionError."""
-        bootstrap = f"--bootstrap={self.name}-broker.{self.namespace}:9091"
-        return self.kubectl("exec", "deploy/barnabas-operator", "--", "barnabas", *words, bootstrap)
+    def barnabas(self, *words: str, about: str = "") -> str:
+        """Return the output of a `barnabas` command in the operator's pod. Raises AssertionError.
+
+        It is about the Cluster of this name, or else about the first one.
+        """
+        cluster = f"--cluster={self.namespace}/{about or self.name}"
+        return self.kubectl("exec", "deploy/barnabas-operator", "--", "barnabas", *words, cluster)
 
     def metrics(self, pod: str, port: int) -> str:
         """Return the metrics of a pod; an empty text if they cannot be read."""

@@ -95,6 +95,11 @@ def test_the_administrators_secret_gives_access_and_another_password_does_not(ow
         stranger.list_topics(timeout=10)
 
 
+def test_the_commands_for_people_connect_to_a_secured_cluster_as_its_operator_does(vault: Castle, gold: str) -> None:
+    assert gold in vault.barnabas("status", about=NAME)
+    assert vault.barnabas("accept-loss", "--all", about=NAME).startswith("nothing to accept")
+
+
 def test_the_lag_exporter_shows_the_lag_of_a_group(vault: Castle, gold: str) -> None:
     chosen = f"app.kubernetes.io/name=barnabas-lag-exporter,barnabas.dev/cluster={NAME}"
 

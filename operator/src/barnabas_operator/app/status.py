@@ -14,8 +14,8 @@ from barnabas_operator.app.cluster_options import (
     EXIT_FAILED,
     add_cluster_options,
     connected,
-    known_bootstrap,
     mute_kafka_python,
+    target_of,
 )
 from barnabas_operator.app.output import console, number, size, table
 from barnabas_operator.app.status_watch import watch
@@ -47,25 +47,24 @@ def main(arguments: Sequence[str]) -> int:
         parser.error("--watch and --transactions cannot be used together")
     mute_kafka_python()
     out = console()
-    given = options.bootstrap
-    bootstrap, source = (given, "--bootstrap") if given else known_bootstrap(options.data_dir)
-    if options.watch:
-        watch(out, lambda: connected(bootstrap, options.command_config), _group_tables)
-        return 0
     try:
-        with connected(bootstrap, options.command_config) as admin:
+        target = target_of(options)
+        if options.watch:
+            watch(out, lambda: connected(target), _group_tables)
+            return 0
+        with connected(target) as admin:
             if options.transactions:
                 return _transactions(out, admin, options.output)
             report = gather_report(admin)
     except ClusterUnreachable as error:
-        out.print(f"no broker answers at {bootstrap} ({source}): {error}", markup=False)
-        if not given:
+        out.print(str(error), markup=False)
+        if options.bootstrap is None and options.cluster is None:
             out.print("start a cluster with `barnabas up -f examples/quickstart/`, or name a broker with --bootstrap")
         return EXIT_FAILED
     if options.output == "json":
         print(report_json(report))
     else:
-        print_report(out, report, wide=options.output == "wide", authenticates=options.command_config.authenticates)
+        print_report(out, report, wide=options.output == "wide", authenticates=target.security.authenticates)
     return 0
 
 

@@ -32,7 +32,7 @@ class Reports:
             return gather_report(self._admin)
         except ClusterUnreachable as error:
             self.close()
-            return f"no broker answers: {error}"
+            return str(error)
 
     def close(self) -> None:
         """Close the connection to the brokers."""

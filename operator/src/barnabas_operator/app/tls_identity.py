@@ -1,10 +1,10 @@
 """TLS credentials whose certificate is kept in memory, and in no file."""
 
-import os
 import ssl
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from barnabas_kafka.security import authorities_context, load_pem
 from barnabas_operator.reconcile.worker_environment import Identity
 
 
@@ -25,13 +25,6 @@ class TlsIdentity(NamedTuple):
 
 def tls_identity(identity: Identity) -> TlsIdentity:
     """Return the credentials of an identity. Raises ValueError if a PEM text is invalid."""
-    file = os.memfd_create("identity")  # OpenSSL reads keys only from files.
-    try:
-        os.write(file, (identity.key + identity.certificate).encode())
-        context = ssl.create_default_context(cadata=identity.authorities)
-        context.load_cert_chain(f"/proc/self/fd/{file}", password="")
-    except ssl.SSLError as error:
-        raise ValueError(str(error)) from error
-    finally:
-        os.close(file)
+    context = authorities_context(identity.authorities)
+    load_pem(context, identity.key + identity.certificate)
     return TlsIdentity(context)

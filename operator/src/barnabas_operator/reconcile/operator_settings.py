@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 
 from barnabas_operator.manifests.neighbours import NOBODY_ELSE, Neighbours
-from barnabas_operator.planning.brokers.security_stages import ports_between_brokers
-from barnabas_operator.planning.object_names import pod_host
+from barnabas_operator.planning.brokers.security_stages import addresses_between_brokers
 from barnabas_operator.resources.cluster import Cluster
 
 
@@ -39,11 +38,5 @@ class OperatorSettings:
     """The image pull secrets of maintenance pods, which must exist in the namespace of these pods."""
 
     def bootstrap_of(self, cluster: Cluster) -> str:
-        """Return the bootstrap addresses of a Cluster: all host names, with the ports for connections between brokers.
-
-        The setting `bootstrap` takes precedence.
-        """
-        name, namespace = cluster.metadata.name, cluster.metadata.namespace or "default"
-        hosts = [pod_host(name, namespace, number) for number in range(cluster.spec.brokers.replicas)]
-        ports = ports_between_brokers(cluster)
-        return self.bootstrap or ",".join(f"{host}:{port}" for port in ports for host in hosts)
+        """Return the bootstrap addresses of a Cluster: the setting `bootstrap`, or those between its brokers."""
+        return self.bootstrap or addresses_between_brokers(cluster)

@@ -11,7 +11,7 @@ from enum import IntEnum
 from typing import Final, NamedTuple
 
 from barnabas_operator.planning.brokers.local_security import REPLICATION, is_secured
-from barnabas_operator.planning.object_names import PASSING_PORT, REPLICATION_PORT
+from barnabas_operator.planning.object_names import PASSING_PORT, REPLICATION_PORT, pod_host
 from barnabas_operator.planning.refusal import NOT_SUPPORTED, Refusal
 from barnabas_operator.resources.cluster import Cluster, SecurityStageName
 
@@ -97,6 +97,13 @@ def is_passing(cluster: Cluster) -> bool:
 def ports_between_brokers(cluster: Cluster) -> tuple[int, ...]:
     """Return the ports that the operator tries, in this order, to connect to a broker."""
     return (PASSING_PORT, REPLICATION_PORT) if reported_stage(cluster) is SecurityStage.USED else (REPLICATION_PORT,)
+
+
+def addresses_between_brokers(cluster: Cluster) -> str:
+    """Return the bootstrap addresses of all brokers, with the ports for connections between brokers."""
+    name, namespace = cluster.metadata.name, cluster.metadata.namespace or "default"
+    hosts = [pod_host(name, namespace, number) for number in range(cluster.spec.brokers.replicas)]
+    return ",".join(f"{host}:{port}" for port in ports_between_brokers(cluster) for host in hosts)
 
 
 def refuse_passing_port(cluster: Cluster, stage: SecurityStage) -> Refusal | None:
