@@ -41,14 +41,16 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | quote }}
 {{- end }}
 
 {{/*
-Those of them that are there, as a JSON list: in others nothing can be made yet. Nobody knows where helm only renders, and
+Those of them that are there and stay, as a JSON list: in others nothing can be made. Nobody knows where helm only renders, and
 that of the release may be made by helm itself.
 */}}
 {{- define "barnabas.presentNamespaces" -}}
 {{- $present := list }}
 {{- $asks := lookup "v1" "Namespace" "" "kube-system" }}
 {{- range include "barnabas.namespaces" . | fromJsonArray }}
-{{- if or (not $asks) (eq . $.Release.Namespace) (lookup "v1" "Namespace" "" .) }}{{ $present = append $present . }}{{ end }}
+{{- $found := lookup "v1" "Namespace" "" . }}
+{{- $stays := and $found (not (dig "metadata" "deletionTimestamp" "" $found)) }}
+{{- if or (not $asks) (eq . $.Release.Namespace) $stays }}{{ $present = append $present . }}{{ end }}
 {{- end }}
 {{- $present | toJson }}
 {{- end }}

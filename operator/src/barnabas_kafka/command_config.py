@@ -5,7 +5,6 @@ are ignored.
 """
 
 import argparse
-import ssl
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -17,8 +16,8 @@ from barnabas_kafka.security import (
     MECHANISMS,
     Credentials,
     SecurityFileError,
-    authorities_context,
     load_pem,
+    trusting,
 )
 
 PROTOCOL: Final = "security.protocol"
@@ -166,11 +165,11 @@ def _tls(given: Texts) -> dict[str, Any]:
     return found
 
 
-def _context(given: Texts, *, checks_names: bool) -> ssl.SSLContext:
-    """Return the TLS context for properties of which some have a PEM text in place of a file."""
+def _context(given: Texts, *, checks_names: bool) -> Any:
+    """Return the ssl.SSLContext for properties with a PEM text in place of a file."""
     trust = _pem(given, TRUST_TYPE, TRUST, TRUST_PEM)
     try:
-        context = authorities_context(trust) if trust else ssl.create_default_context()
+        context = trusting(trust)
     except ValueError as error:
         raise _Invalid(f"{TRUST_PEM} must be certificates in PEM: {error}") from error
     key, chain = _pem(given, KEY_TYPE, KEY, KEY_PEM), given.get(CHAIN_PEM, "")

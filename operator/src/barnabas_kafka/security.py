@@ -79,10 +79,13 @@ class Security(NamedTuple):
         return found
 
 
-def authorities_context(authorities: str) -> ssl.SSLContext:
-    """Return the TLS context of a client that trusts these authorities, in PEM. Raises ValueError for a broken PEM."""
+def trusting(authorities: str = "") -> ssl.SSLContext:
+    """Return the TLS context of a client that trusts these authorities, in PEM, or else those of the machine.
+
+    Raises ValueError for a broken PEM.
+    """
     try:
-        return ssl.create_default_context(cadata=authorities)
+        return ssl.create_default_context(cadata=authorities or None)
     except ssl.SSLError as error:
         raise ValueError(str(error)) from error
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import pytest
 from ruamel.yaml import YAML
@@ -153,11 +153,12 @@ def policies(text: str) -> int:
     return text.count("kind: ValidatingAdmissionPolicy\n")
 
 
-def test_the_policies_for_metadata_are_rendered_if_the_api_server_supports_them() -> None:
-    assert policies(template(f"--api-versions={POLICIES}")) == 2
+def test_the_policies_are_rendered_if_the_api_server_supports_them() -> None:
+    assert policies(template(f"--api-versions={POLICIES}")) == 3
     assert policies(template()) == 0
-    assert policies(template(f"--api-versions={POLICIES}", "--set=brokersOwnMetadata.enabled=false")) == 1
-    assert policies(template(f"--api-versions={POLICIES}", "--set=keepMetadata.enabled=false")) == 1
+    assert policies(template(f"--api-versions={POLICIES}", "--set=brokersOwnMetadata.enabled=false")) == 2
+    assert policies(template(f"--api-versions={POLICIES}", "--set=keepMetadata.enabled=false")) == 2
+    assert policies(template(f"--api-versions={POLICIES}", "--set=protect.enabled=false")) == 2
 
 
 @pytest.fixture(scope="module")
@@ -207,6 +208,20 @@ def test_only_brokers_the_operator_and_namespace_deletion_may_delete_metadata(in
         installed.kubectl(*delete, "flights.topics.a", f"--as={who}", "--as-group=system:masters")
         a_document(installed, "flights.topics.a")
     installed.kubectl(*delete, "flights.topics.a", f"--as={OPERATOR}", "--as-group=system:masters")
+
+
+def test_a_protected_cluster_is_not_deleted_in_the_foreground_while_no_operator_runs(installed: ControlPlane) -> None:
+    cluster: dict[str, Any] = {"apiVersion": "barnabas.dev/v1alpha1", "kind": "Cluster", "metadata": {"name": "kept"}}
+    here = f"--namespace={NAMESPACE}"
+    delete = ("delete", "cluster.barnabas.dev", "kept", here, "--cascade=foreground", "--wait=false")
+    refused = "Cluster kept is not deleted, because spec.deletionPolicy is Protect"
+    installed.kubectl("apply", here, "-f-", stdin=json.dumps({**cluster, "spec": {"deletionPolicy": "Protect"}}))
+    wait_for(lambda: refused in installed.kubectl.ask(*delete, "--dry-run=server").stderr)
+    assert refused in installed.kubectl.ask(*delete).stderr
+    namespaces = "--as=system:serviceaccount:kube-system:namespace-controller"
+    installed.kubectl(*delete, "--dry-run=server", namespaces, "--as-group=system:masters")
+    installed.kubectl("apply", here, "-f-", stdin=json.dumps({**cluster, "spec": {"deletionPolicy": "Retain"}}))
+    installed.kubectl(*delete)
 
 
 def release(plane: ControlPlane, verb: str, *values: str) -> None:

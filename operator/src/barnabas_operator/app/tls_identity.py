@@ -4,7 +4,7 @@ import ssl
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from barnabas_kafka.security import authorities_context, load_pem
+from barnabas_kafka.security import load_pem, trusting
 from barnabas_operator.reconcile.worker_environment import Identity
 
 
@@ -25,6 +25,6 @@ class TlsIdentity(NamedTuple):
 
 def tls_identity(identity: Identity) -> TlsIdentity:
     """Return the credentials of an identity. Raises ValueError if a PEM text is invalid."""
-    context = authorities_context(identity.authorities)
+    context = trusting(identity.authorities)
     load_pem(context, identity.key + identity.certificate)
     return TlsIdentity(context)

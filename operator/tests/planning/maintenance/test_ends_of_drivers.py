@@ -35,6 +35,9 @@ def test_the_last_commit_of_a_driver_stays_in_the_status_while_the_next_driver_w
     assert waiting.status is not None
     told = waiting.status.driver_running, waiting.status.last_commit_time, waiting.status.records_behind
     assert told == (False, "2026-01-02T00:00:00Z", 7)
+    over = ended(waiting, "one", ObservedRun(job._replace(end=JobEnd(True, "", "", NOW)), ()), NOW)
+    assert over.status is not None
+    assert over.status.records_behind is None, "a run that has succeeded is not behind"
 
 
 def observed(status: dict[str, Any], terminated: dict[str, Any], end: JobEnd | None) -> ObservedRun:

@@ -72,7 +72,7 @@ def ended(run: MaintenanceJob, cluster: str, observed: ObservedRun, now: str) ->
         run.status, completion_time=end.at or now, activity=None, records_per_second=None, driver_running=None
     )
     if end.is_good:
-        status = replace(status, progress="100%")
+        status = replace(status, progress="100%", records_behind=None)
     if last is not None:
         status = replace(status, result=last.termination.result or {}, ledger=last.termination.ledger or status.ledger)
     truth: Truth = "True" if end.is_good else "False"

@@ -52,6 +52,8 @@ def converted_cluster(kafka: StrimziResource, pools: Sequence[StrimziResource]) 
         given(
             brokers=given(replicas=replicas, resources=_resources(first, spec), rack=_rack(spec)),
             storage=storage_of(first.section("storage")) if "storage" in first else None,
+            clusterCa=_given_authority(kafka.spec, "clusterCa"),
+            clientsCa=_given_authority(kafka.spec, "clientsCa"),
             insecure=any(map(is_open, listeners)) or None,
             listeners=listeners,
             authorization=authorization,
@@ -108,6 +110,12 @@ def _rack(spec: Section) -> JsonObject | None:
     rack = spec.section("rack")
     key = rack.take("topologyKey", str)
     return {"topologyKey": key} if key is not None else None
+
+
+def _given_authority(spec: Section, name: str) -> JsonObject | None:
+    """Return the declaration of an authority that the user provides, in Secrets of the names that Strimzi uses, too."""
+    generates = spec.section(name).take("generateCertificateAuthority", bool)
+    return {"generateCertificateAuthority": False} if generates is False else None
 
 
 def _authorization(spec: Section, open_else: bool) -> JsonObject | None:

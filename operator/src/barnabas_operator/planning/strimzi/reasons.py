@@ -10,6 +10,10 @@ _NO_JVM: Final = "brokers run without a JVM"
 _METRICS: Final = "each broker serves /metrics on port 9404 anyway"
 _OPERATOR: Final = "the operator manages Topics and Users anyway"
 _AUTHORITY: Final = "the operator creates its own CA"
+_LIFETIMES: Final = "authorities last ten years and certificates one; both are renewed at two thirds of that"
+_CERT_MANAGER: Final = (
+    "the operator asks no cert-manager; let it write the authority's Secrets, with generateCertificateAuthority: false"
+)
 _ROUTES: Final = "the operator creates no Ingress and no Route"
 _RIGHTS: Final = "the operator creates all necessary role bindings"
 _PRICE_OF_TIERS: Final = "Barnabas has no tiered storage; use the job archive to copy topics"
@@ -18,8 +22,17 @@ _KAFKA: Final[Mapping[str, str]] = {
     "spec.zookeeper": "brokers keep their metadata in the Kubernetes API",
     "spec.topicOperator": _OPERATOR,
     "spec.entityOperator": _OPERATOR,
-    "spec.clusterCa": f"{_AUTHORITY}, unless you set spec.clusterCa.generateCertificateAuthority to false",
-    "spec.clientsCa": f"{_AUTHORITY}, unless you set spec.clientsCa.generateCertificateAuthority to false",
+    **{
+        f"spec.{authority}.{name}": why
+        for authority in ("clusterCa", "clientsCa")
+        for name, why in {
+            "validityDays": _LIFETIMES,
+            "renewalDays": _LIFETIMES,
+            "type": _CERT_MANAGER,
+            "certManager": _CERT_MANAGER,
+            "certificateExpirationPolicy": "barnabas.dev/force-replace makes another key",
+        }.items()
+    },
     "spec.jmxTrans": _METRICS,
     "spec.maintenanceTimeWindows": "set spec.rolling.pause to true, and back to false when brokers may restart",
     "spec.cruiseControl": "the operator moves replicas itself; see spec.rebalance",
