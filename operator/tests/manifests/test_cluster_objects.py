@@ -19,7 +19,16 @@ from barnabas_operator.planning.brokers.external_access import ExternalAccess
 from barnabas_operator.planning.brokers.pod_properties import dynamic_settings, pod_problems, restart_hash
 from barnabas_operator.planning.brokers.pods import BrokerPod, PodsState
 from barnabas_operator.planning.object_names import ACCOUNT, maintenance_selector, selector
-from barnabas_operator.resources.cluster import Brokers, Cluster, ClusterSpec, Listener, Rack, Storage, Volume
+from barnabas_operator.resources.cluster import (
+    Brokers,
+    Cluster,
+    ClusterSpec,
+    ClusterStatus,
+    Listener,
+    Rack,
+    Storage,
+    Volume,
+)
 from barnabas_operator.resources.object_meta import ObjectMeta
 
 META = ObjectMeta(name="flights", namespace="air", uid="u-1")
@@ -337,3 +346,20 @@ PROBLEMS = {
 def test_fields_that_brokers_in_pods_cannot_have_are_reported(name: str) -> None:
     cluster, expected = PROBLEMS[name]
     assert [message for _, message in pod_problems(cluster)] == expected
+
+
+def test_a_new_value_of_the_annotation_restart_changes_the_pods_and_its_removal_afterwards_does_not() -> None:
+    def mark(asked: str | None, reported: str | None = None) -> str | None:
+        annotations = {"barnabas.dev/restart": asked} if asked is not None else {}
+        meta = ObjectMeta(name="one", namespace="air", uid="u-1", annotations=annotations)
+        cluster = Cluster(metadata=meta, spec=ClusterSpec(), status=ClusterStatus(restarted=reported))
+        (brokers,) = (
+            each for each in broker_objects(cluster, ExternalAccess(), "i", 1) if each["kind"] == "StatefulSet"
+        )
+        found: str | None = brokers["spec"]["template"]["metadata"]["annotations"].get("barnabas.dev/restart")
+        return found
+
+    assert mark(None) is None
+    assert mark("monday") == "monday"
+    assert mark(None, "monday") == "monday"
+    assert mark("tuesday", "monday") == "tuesday"

@@ -18,6 +18,7 @@ from barnabas_operator.planning.object_names import (
     CLUSTER_LABEL,
     GIVEN,
     LISTENER_LABEL,
+    RESTART,
     SECURITY_STAGE,
     STALE,
     bootstrap_name,
@@ -87,7 +88,8 @@ def _broker_set(found: Json) -> BrokerSet:
     pod = template.get("spec", {})
     image = next((each.get("image", "") for each in pod.get("containers", ()) if each["name"] == BROKER), "")
     replicas, given = found["spec"]["replicas"], addresses_given(found)
-    return BrokerSet(replicas, revision, volumes, is_ending, given, image, _stage(template))
+    restart = template.get("metadata", {}).get("annotations", {}).get(RESTART, "")
+    return BrokerSet(replicas, revision, volumes, is_ending, given, image, _stage(template), restart)
 
 
 def _stage(found: Json) -> SecurityStage:

@@ -10,7 +10,7 @@ from barnabas_operator.manifests.restricted import CONTAINER_SECURITY, FOR_ITS_G
 from barnabas_operator.planning.brokers.dynamic_configs import HOSTS
 from barnabas_operator.planning.brokers.external_access import ExternalAccess
 from barnabas_operator.planning.brokers.given_addresses import given_addresses
-from barnabas_operator.planning.brokers.pod_properties import restart_hash, volume_folder
+from barnabas_operator.planning.brokers.pod_properties import restart_asked, restart_hash, volume_folder
 from barnabas_operator.planning.brokers.pod_security import CERTIFICATES, CERTIFICATES_FOLDER
 from barnabas_operator.planning.brokers.protected_metrics import of_brokers
 from barnabas_operator.planning.brokers.security_stages import SecurityStage, stage_name
@@ -20,6 +20,7 @@ from barnabas_operator.planning.object_names import (
     GIVEN,
     HTTP_PORT,
     REPLICATION_PORT,
+    RESTART,
     SECURITY_STAGE,
     broker_certificates_name,
     brokers_name,
@@ -65,7 +66,8 @@ def _pod_template(cluster: Cluster, external: ExternalAccess, image: str) -> Kub
     name, stage = cluster.metadata.name, external.stage_of(cluster)
     of_stage = {SECURITY_STAGE: named} if (named := stage_name(stage)) else {}
     account = {ACCOUNT: external.account_uid} if external.account_uid else {}
-    annotations = {CONFIG_HASH: restart_hash(cluster, external), **account, **of_stage}
+    restart = {RESTART: asked} if (asked := restart_asked(cluster)) else {}
+    annotations = {CONFIG_HASH: restart_hash(cluster, external), **account, **of_stage, **restart}
     return {
         "metadata": {"labels": dict(labels(name)), "annotations": annotations},
         "spec": {

@@ -17,6 +17,8 @@ ACCOUNT: Final = "barnabas.dev/service-account-uid"
 If the ServiceAccount is recreated, it has another uid, and the pod's token is invalid.
 """
 SECURITY_STAGE: Final = "barnabas.dev/security-stage"
+RESTART: Final = "barnabas.dev/restart"
+"""The annotation of a Cluster that requests a restart of all brokers; each new value is a new request."""
 """The annotation of pods with the broker's `securityStage`, absent in a Cluster without security."""
 EMPTIED_LABEL: Final = "barnabas.dev/emptied"
 """The label that marks the PersistentVolumeClaims of a broker that held no replicas when it was removed."""

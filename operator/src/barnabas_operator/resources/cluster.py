@@ -307,6 +307,10 @@ class ClusterSpec(Struct, frozen=True, kw_only=True, rename="camel", forbid_unkn
     pause: Annotated[bool, Meta(description="if true, the operator changes neither brokers nor topics")] = False
 
 
+RESTART_ID_MAX: Final = 253
+"""The maximum length of the annotation barnabas.dev/restart in characters; what follows is ignored."""
+
+
 class ListenerStatus(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
     """The addresses of a listener."""
 
@@ -357,6 +361,16 @@ class ClusterStatus(Status, frozen=True, kw_only=True, rename="camel", forbid_un
     ready_brokers: Annotated[int, Meta(description="how many brokers have all their replicas in sync")] | None = None
     topics: Annotated[int, Meta(description="the number of topics, including internal topics")] | None = None
     rolling: RollingStatus | None = None
+    restarted: (
+        Annotated[
+            str,
+            Meta(
+                max_length=RESTART_ID_MAX,
+                description="the value of the annotation barnabas.dev/restart that all brokers have restarted for",
+            ),
+        ]
+        | None
+    ) = None
     security: (
         Annotated[
             SecurityName,

@@ -75,6 +75,26 @@ def test_a_roll_begins_before_kubernetes_has_observed_the_new_template() -> None
     assert rolls(look(WHOLE, "waiting for Kubernetes", broker(0), broker(1), revision="")) == ("True", (), ())
 
 
+def test_a_stateful_set_that_is_being_replaced_is_a_roll_although_no_pod_differs_from_it_yet() -> None:
+    there = PodsState(BrokerSet(2, "new", {}, is_ending=True), {0: broker(0), 1: broker(1)})
+    found = Findings(there, ClusterState(dict.fromkeys(range(2)), {}))
+    replaced = replace(WHOLE, status=cluster_status(WHOLE, NOW, Refusal(NOT_READY, "waiting for Kubernetes"), found))
+    assert said(replaced, ROLLING)[:2] == ("True", "Restarting")
+
+
+def test_a_requested_restart_is_reported_once_all_brokers_have_restarted_for_it() -> None:
+    def after(revision: str, *pods: BrokerPod, asked: str = "monday") -> str | None:
+        there = PodsState(BrokerSet(2, revision, {}, restart=asked), {each.broker_id: each for each in pods})
+        return cluster_status(WHOLE, NOW, None, Findings(there, ClusterState(dict.fromkeys(range(2)), {}))).restarted
+
+    old = broker(0, True, "old")
+    assert after("", broker(0), broker(1)) is None
+    assert after("new", old, broker(1)) is None
+    assert after("new", broker(0), broker(1, False)) is None
+    assert after("new", broker(0), broker(1)) == "monday"
+    assert after("new", broker(0), broker(1), asked="") is None
+
+
 def test_the_progress_of_a_roll_is_reported_beside_ready() -> None:
     waiting = look(BEGUN, Refusal(UNDER_REPLICATED, "waiting for a-0"), broker(0), broker(1, True, "old"))
     message = "1 of 2 brokers run with the declared settings; waiting for a-0"

@@ -26,8 +26,8 @@ from barnabas_operator.planning.brokers.server_properties import (
 )
 from barnabas_operator.planning.brokers.template_checks import template_problems
 from barnabas_operator.planning.configs import declared_texts
-from barnabas_operator.planning.object_names import HTTP_PORT, REPLICATION_PORT, pod_host
-from barnabas_operator.resources.cluster import Cluster, Listener
+from barnabas_operator.planning.object_names import HTTP_PORT, REPLICATION_PORT, RESTART, pod_host
+from barnabas_operator.resources.cluster import RESTART_ID_MAX, Cluster, Listener
 from barnabas_operator.resources.cluster_kind import LISTENERS_OF_BROKERS, MEMORY_MIN, NAME_MAX, PORT_MIN, SIZE_MIN
 from barnabas_operator.resources.quantity import quantity_value, shown_amount
 from barnabas_operator.resources.schema_check import Path, dotted
@@ -106,6 +106,15 @@ def restart_hash(cluster: Cluster, external: ExternalAccess) -> str:
     settings |= {name: text for name, text in declared.items() if name in left_out}
     hosts = [(each.name, each.type, each.advertised_host) for each in _outside(cluster)]
     return hashlib.sha256(repr((sorted(settings.items()), hosts)).encode()).hexdigest()[:SHOWN_DIGITS]
+
+
+def restart_asked(cluster: Cluster) -> str:
+    """Return the last restart of all brokers that was requested, from the annotation or from the status; else "".
+
+    So brokers do not restart again when a user removes the annotation after the restart.
+    """
+    reported = cluster.status.restarted if cluster.status is not None else None
+    return cluster.metadata.annotations.get(RESTART, "")[:RESTART_ID_MAX] or reported or ""
 
 
 def pod_problems(cluster: Cluster) -> Iterator[tuple[Path, str]]:

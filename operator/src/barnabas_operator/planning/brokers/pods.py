@@ -61,8 +61,8 @@ class BrokerSet:
 
     `replicas` is the wanted number of pods. `revision` is the revision of the pod template, or "" if unknown. `volumes`
     holds the volumes of the claim templates by template name. `is_ending` is True if the StatefulSet is being deleted.
-    `given` holds the external addresses that brokers advertise, by Service. `image` is the image of the brokers, and
-    `stage` the `SecurityStage` of new pods.
+    `given` holds the external addresses that brokers advertise, by Service. `image` is the image of the brokers,
+    `stage` the `SecurityStage` of new pods, and `restart` the requested restart after which they are created.
     """
 
     replicas: int
@@ -72,6 +72,7 @@ class BrokerSet:
     given: Mapping[str, str] = field(default_factory=dict)
     image: str = ""
     stage: SecurityStage = SecurityStage.OPEN
+    restart: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,8 +155,9 @@ class PodsState:
 
     @property
     def is_rolled_out(self) -> bool:
-        """True if no pod has to restart, and Kubernetes has observed the current pod template."""
-        return self.broker_set is not None and self.broker_set.revision != "" and not self.remaining()
+        """True if no pod has to restart, and Kubernetes has observed the pod template of a StatefulSet that stays."""
+        there = self.broker_set
+        return there is not None and not there.is_ending and there.revision != "" and not self.remaining()
 
     def unready(self) -> tuple[int, ...]:
         """Return the ids of the brokers that are missing or not ready."""

@@ -103,7 +103,16 @@ def cluster_status(cluster: Cluster, now: str, why: Refusal | None, found: Findi
         under_replicated_partitions=len(state.troubles) if state is not None else None,
         offline_partitions=sum(trouble.offline for trouble in state.troubles) if state is not None else None,
         rolling=rolling,
+        restarted=_restarted(before, pods, rolling),
     )
+
+
+def _restarted(before: ClusterStatus, pods: PodsState | None, rolling: RollingStatus | None) -> str | None:
+    """Return the requested restart that is complete; the value of the status until then."""
+    done = pods is not None and pods.is_rolled_out and rolling is None and not pods.unready()
+    if not done or pods is None or pods.broker_set is None:
+        return before.restarted
+    return pods.broker_set.restart or before.restarted
 
 
 def _conditions(
