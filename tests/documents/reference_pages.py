@@ -11,6 +11,7 @@ from typing import Final
 from barnabas_broker.wire.apis import ABSENT_APIS, API_SPECS, ApiSpec
 from barnabas_core.config.broker_definitions import BROKER_CONFIGS
 from barnabas_core.config.definitions import ConfigDefinition, Dynamic
+from barnabas_core.config.group_configs import GROUP_CONFIGS
 from barnabas_core.config.topic_definitions import TOPIC_CONFIGS
 from barnabas_core.config.unused import REFUSED_CONFIGS, UNUSED_CONFIGS, WITHOUT_EFFECT
 
@@ -38,7 +39,14 @@ value, it says so and ends with exit code 2. `cluster-wide` and `per-broker` set
 
 """
 COLUMNS: Final = "| name | default | value | changes | meaning |\n|---|---|---|---|---|\n"
-TOPIC_COLUMNS: Final = "| name | default | value | broker's default | meaning |\n|---|---|---|---|---|\n"
+INHERITING_COLUMNS: Final = "| name | default | value | broker's default | meaning |\n|---|---|---|---|---|\n"
+GROUPS_HEAD: Final = """
+## Groups
+
+The configs of a group of the consumer protocol (`kafka-configs.sh --entity-type groups`). A value must be within the
+bounds `group.consumer.min.*` and `group.consumer.max.*` of the broker.
+
+"""
 UNUSED_HEAD: Final = """
 ## Settings of Kafka that are taken and do nothing
 
@@ -65,13 +73,15 @@ def apis_page() -> str:
 
 
 def settings_page() -> str:
-    """Return the page of all settings of brokers and topics, in Markdown."""
+    """Return the page of all settings of brokers, topics and groups, in Markdown."""
     brokers = COLUMNS + "".join(_rows(BROKER_CONFIGS, _changes))
-    topics = TOPIC_COLUMNS + "".join(_rows(TOPIC_CONFIGS, _synonym))
+    topics = INHERITING_COLUMNS + "".join(_rows(TOPIC_CONFIGS, _synonym))
+    groups = INHERITING_COLUMNS + "".join(_rows(GROUP_CONFIGS, _synonym))
     without_use = sorted({**UNUSED_CONFIGS, **WITHOUT_EFFECT}.items())
     taken = "".join(f"| `{name}` | {_cell(why)} |\n" for name, why in without_use)
     refused = "".join(f"| `{name}` | {_cell(refusal.why)} |\n" for name, refusal in sorted(REFUSED_CONFIGS.items()))
-    return f"{SETTINGS_HEAD}## Brokers\n\n{brokers}\n## Topics\n\n{topics}{UNUSED_HEAD}{taken}{REFUSED_HEAD}{refused}"
+    used = f"## Brokers\n\n{brokers}\n## Topics\n\n{topics}{GROUPS_HEAD}{groups}"
+    return f"{SETTINGS_HEAD}{used}{UNUSED_HEAD}{taken}{REFUSED_HEAD}{refused}"
 
 
 def _versions(spec: ApiSpec) -> str:

@@ -12,6 +12,7 @@ import barnabas_broker
 from barnabas_core.config.broker_config import BrokerConfig
 from barnabas_core.config.broker_definitions import BROKER_CONFIGS
 from barnabas_core.config.definitions import ConfigDefinition, ConfigType, Dynamic, InvalidConfig, parse_value
+from barnabas_core.config.group_configs import GROUP_CONFIGS
 from barnabas_core.config.log_config import LogConfig
 from barnabas_core.config.topic_definitions import TOPIC_CONFIGS
 from barnabas_core.config.unused import REFUSED_CONFIGS, unused_reason
@@ -35,6 +36,7 @@ OWN_DYNAMIC = {"broker.rack", "advertised.hosts"}
 AUTHORIZERS = {"super.users", "allow.everyone.if.no.acl.found"}
 """Settings that Kafka defines in its authorizer."""
 OTHER_DEFAULTS = {
+    "group.consumer.assignment.interval.ms": "members that join would wait a second for nothing",
     "node.id": "Kafka asks for it; one broker needs none",
     "socket.listen.backlog.size": "Kafka's 50 makes thousands of clients wait",
     "socket.receive.buffer.bytes": "a fixed size stops the system from sizing it as the way to the client needs",
@@ -100,8 +102,17 @@ def test_topic_settings_have_kafkas_names_types_and_defaults() -> None:
         assert defaults_agree(definition, kafka[name].default), name
 
 
+def test_group_settings_have_kafkas_names_types_and_defaults() -> None:
+    kafka = {fact.name: fact for fact in facts("group") if fact.name.startswith("consumer.")}
+    assert kafka.keys() - {"consumer.assignor.offload.enable"} == GROUP_CONFIGS.keys()
+    for name, definition in GROUP_CONFIGS.items():
+        assert definition.type.name == kafka[name].type, name
+        assert defaults_agree(definition, kafka[name].default) == (f"group.{name}" not in OTHER_DEFAULTS), name
+        assert definition.default == BROKER_CONFIGS[definition.synonyms[0].name].default, name
+
+
 def test_every_default_is_valid() -> None:
-    for definition in (*BROKER_CONFIGS.values(), *TOPIC_CONFIGS.values()):
+    for definition in (*BROKER_CONFIGS.values(), *TOPIC_CONFIGS.values(), *GROUP_CONFIGS.values()):
         if definition.default is not None and definition.check is not None:
             assert definition.check.accepts(definition.default), definition.name
 

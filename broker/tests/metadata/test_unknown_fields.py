@@ -94,6 +94,7 @@ OF_EACH_KIND: dict[str, dict[str, object]] = {
         "name": "a",
         "acls": [["User:alice", "*", "READ", "ALLOW"]],
     },
+    "group-configs/1f": {"group": "g", "configs": {"a": "b"}},
     "client-quotas": {"entities": [{"entity": {"user": None}, "quotas": {"request_percentage": 50.0}}]},
 }
 

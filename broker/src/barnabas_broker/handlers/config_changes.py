@@ -45,7 +45,9 @@ async def alter_each(
 
 def _resource(kind: int, name: str, earlier: Collection[ConfigResource]) -> ConfigResource | ApiError:
     if kind not in {int(known) for known in ConfigResourceType}:
-        message = f"resource type {kind} is invalid; allowed are topics (2), brokers (4) and broker loggers (8)"
+        message = (
+            f"resource type {kind} is invalid; allowed are topics (2), brokers (4), broker loggers (8) and groups (32)"
+        )
         return ApiError(ErrorCode.INVALID_REQUEST, message)
     resource = ConfigResource(ConfigResourceType(kind), name)
     if resource in earlier:

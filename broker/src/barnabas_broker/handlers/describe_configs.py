@@ -1,6 +1,6 @@
-"""DescribeConfigs (32), v1 to v4: the configs of topics, brokers and loggers; v3 adds types and documentation.
+"""DescribeConfigs (32), v1 to v4: the configs of topics, brokers, loggers and groups; v3 adds types and documentation.
 
-Groups and client metrics have no configs, as in a Kafka cluster where none are set.
+Client metrics have no configs, as in a Kafka cluster where none are set.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,7 +18,14 @@ from barnabas_broker.metadata.membership.log_ends import KnownEnds
 from barnabas_broker.metadata.model import TopicDocument
 from barnabas_broker.wire.messages import DescribeConfigsRequest, DescribeConfigsResponse
 from barnabas_core.config.definitions import ConfigType
-from barnabas_core.config.describe import ConfigEntry, ConfigSource, ConfigSynonym, describe_broker, describe_topic
+from barnabas_core.config.describe import (
+    ConfigEntry,
+    ConfigSource,
+    ConfigSynonym,
+    describe_broker,
+    describe_group,
+    describe_topic,
+)
 from barnabas_core.config.stray_logs import STRAY_LOGS, STRAY_LOGS_NAMED_MAX, STRAY_LOGS_OFFLINE
 from barnabas_core.errors import ApiError, ErrorCode
 
@@ -32,11 +39,11 @@ STRAY_LOGS_OFFLINE_TEXT: Final = (
     "barnabas.stray.logs lists these stray logs until the log dir is online again or the broker restarts."
 )
 
-WITHOUT_CONFIGS: Final[Mapping[int, str]] = {
+NAMED: Final[Mapping[int, str]] = {
     ConfigResourceType.CLIENT_METRICS: "Client metrics subscription",
     ConfigResourceType.GROUP: "Group",
 }
-"""The resource types that never have configs, with the names that Kafka's error messages use."""
+"""The resource types without a default resource, with the names that Kafka's error messages use."""
 
 ResourceResult = DescribeConfigsResponse.DescribeConfigsResult
 EntryResult = ResourceResult.DescribeConfigsResourceResult
@@ -89,10 +96,12 @@ def _entries(environment: HandlerEnvironment, resource_type: int, name: str) -> 
     if resource_type == ConfigResourceType.BROKER_LOGGER:
         check_this_broker(name, environment.broker_id)
         return [_logger(*each) for each in environment.loggers.levels().items()]
-    if resource_type in WITHOUT_CONFIGS:
+    if resource_type in NAMED:
         if not name:
-            raise ApiError(ErrorCode.INVALID_REQUEST, f"{WITHOUT_CONFIGS[resource_type]} name must not be empty")
-        return ()
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"{NAMED[resource_type]} name must not be empty")
+        if resource_type == ConfigResourceType.CLIENT_METRICS:
+            return ()
+        return describe_group(environment.image.group_configs.get(name, {}), environment.config)
     allowed = "allowed are topics (2), brokers (4), broker loggers (8), client metrics (16) and groups (32)"
     raise ApiError(ErrorCode.INVALID_REQUEST, f"resource type {resource_type} is unknown; {allowed}")
 

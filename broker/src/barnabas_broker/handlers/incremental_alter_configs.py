@@ -1,6 +1,6 @@
 """IncrementalAlterConfigs (44), v0 to v1: sets, deletes, appends to and subtracts from single configs (KIP-339).
 
-The resources are topics, brokers, and the loggers of this broker (KIP-412).
+The resources are topics, brokers, groups, and the loggers of this broker (KIP-412).
 """
 
 from barnabas_broker.handlers.channel import RequestContext

@@ -12,7 +12,7 @@ ResourceResult = ListConfigResourcesResponse.ConfigResource
 def handle(
     environment: HandlerEnvironment, context: RequestContext, request: ListConfigResourcesRequest
 ) -> ListConfigResourcesResponse:
-    """List topics, brokers and broker loggers, or those of them that have a requested resource type.
+    """List topics, brokers, broker loggers and groups with configs, or those that have a requested resource type.
 
     A request with an unknown resource type gets the error UNSUPPORTED_VERSION.
     """
@@ -27,6 +27,7 @@ def handle(
         ConfigResourceType.TOPIC: list(environment.image.topics),
         ConfigResourceType.BROKER: brokers,
         ConfigResourceType.BROKER_LOGGER: brokers,
+        ConfigResourceType.GROUP: list(environment.image.group_configs),
     }
     resources = [
         ResourceResult(resource_name=name, resource_type=kind)

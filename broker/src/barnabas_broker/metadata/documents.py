@@ -15,6 +15,7 @@ from barnabas_broker.metadata.model import (
     ConfigDocument,
     ControllerDocument,
     FeaturesDocument,
+    GroupConfigDocument,
     LogEndsDocument,
     PartReference,
     ProducerIdsDocument,
@@ -37,6 +38,7 @@ AnyDocument = (
     | FeaturesDocument
     | AclsDocument
     | ClientQuotasDocument
+    | GroupConfigDocument
 )
 
 CLUSTER_KEY: Final = "cluster"
@@ -62,6 +64,7 @@ _KINDS: Final[Mapping[str, type[AnyDocument]]] = {
     FEATURES_KEY: FeaturesDocument,
     "acls": AclsDocument,
     CLIENT_QUOTAS_KEY: ClientQuotasDocument,
+    "group-configs": GroupConfigDocument,
 }
 _DECODERS: Final[Mapping[str, msgspec.json.Decoder[AnyDocument]]] = {
     key: msgspec.json.Decoder(kind) for key, kind in _KINDS.items()
@@ -75,6 +78,7 @@ _MENDED_BY: Final[Mapping[str, str]] = {
     "brokers": "the broker with this id replaces the value at its next start",
     "log-ends": "the broker with this id replaces the value when it next reports the end offsets of its logs",
     "broker-configs": "set the configs again with `kafka-configs.sh --alter`",
+    "group-configs": "set the configs of the group again with `kafka-configs.sh --alter`",
     "controller": "the next broker that becomes controller writes a new value",
     "producer-ids": "the next allocation of producer ids writes a new value, higher than all allocated ids",
     "features": "set the feature levels again with `kafka-features.sh upgrade`",
@@ -127,7 +131,16 @@ def acls_key(resource_type: str, pattern_type: str, name: str) -> str:
 
     The key has a hash of the resource name, because the name may have characters that keys may not have.
     """
-    return f"{ACLS}{resource_type.lower()}-{pattern_type.lower()}/{sha256(name.encode()).hexdigest()[:40]}"
+    return f"{ACLS}{resource_type.lower()}-{pattern_type.lower()}/{_hash(name)}"
+
+
+def group_configs_key(group: str) -> str:
+    """Return the key of a group's configs, with a hash of its name, which may have any characters."""
+    return f"group-configs/{_hash(group)}"
+
+
+def _hash(name: str) -> str:
+    return sha256(name.encode()).hexdigest()[:40]
 
 
 def log_ends_owner(key: str) -> int:

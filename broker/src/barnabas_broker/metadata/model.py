@@ -179,8 +179,15 @@ class LogEndsDocument(Extensible, frozen=True):
 
 
 class ConfigDocument(Extensible, frozen=True):
-    """The dynamic configs of one resource: a broker, all brokers, or a group."""
+    """The dynamic configs of one broker, or of all brokers."""
 
+    configs: dict[str, str]
+
+
+class GroupConfigDocument(Extensible, frozen=True):
+    """The configs of one group. The document is deleted when its last config is removed."""
+
+    group: str
     configs: dict[str, str]
 
 

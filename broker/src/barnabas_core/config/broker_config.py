@@ -324,6 +324,12 @@ def _number(value: Value) -> float:
 # Pairs of settings; the first setting must not exceed the second one.
 _ORDERED: Final = (
     ("group.min.session.timeout.ms", "group.max.session.timeout.ms"),
+    ("group.consumer.min.session.timeout.ms", "group.consumer.session.timeout.ms"),
+    ("group.consumer.session.timeout.ms", "group.consumer.max.session.timeout.ms"),
+    ("group.consumer.min.heartbeat.interval.ms", "group.consumer.heartbeat.interval.ms"),
+    ("group.consumer.heartbeat.interval.ms", "group.consumer.max.heartbeat.interval.ms"),
+    ("group.consumer.min.assignment.interval.ms", "group.consumer.assignment.interval.ms"),
+    ("group.consumer.assignment.interval.ms", "group.consumer.max.assignment.interval.ms"),
     ("broker.heartbeat.interval.ms", "broker.session.timeout.ms"),
     ("replica.fetch.wait.max.ms", "replica.lag.time.max.ms"),
     ("replica.fetch.wait.max.ms", "replica.socket.timeout.ms"),
@@ -336,6 +342,12 @@ def _contradictions(values: Mapping[str, Value], texts: Texts) -> Iterable[Confi
     for low, high in _ORDERED:
         if _number(values[low]) > _number(values[high]):
             yield ConfigProblem(low, str(values[low]), f"must be at most {high}={values[high]}")
+    session, heartbeat = values["group.consumer.session.timeout.ms"], values["group.consumer.heartbeat.interval.ms"]
+    if _number(session) <= _number(heartbeat):
+        allowed = f"must be greater than group.consumer.heartbeat.interval.ms={heartbeat}"
+        yield ConfigProblem("group.consumer.session.timeout.ms", str(session), allowed)
+    if not values["group.consumer.assignors"]:
+        yield ConfigProblem("group.consumer.assignors", "", "must name at least one of uniform, range")
     queued, request = _number(values["queued.max.request.bytes"]), _number(values["socket.request.max.bytes"])
     if 0 < queued < request:
         yield ConfigProblem(

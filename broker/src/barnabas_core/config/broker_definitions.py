@@ -248,6 +248,72 @@ _REPLICAS: Final = (
     ),
 )
 
+_CONSUMER_GROUPS: Final = (
+    _D(
+        "group.consumer.session.timeout.ms",
+        _INT,
+        45000,
+        _POSITIVE,
+        "The time in milliseconds without a heartbeat after which a group of the consumer protocol removes a member.",
+    ),
+    _D("group.consumer.min.session.timeout.ms", _INT, 45000, _POSITIVE, "The shortest session timeout of a group."),
+    _D("group.consumer.max.session.timeout.ms", _INT, 60000, _POSITIVE, "The longest session timeout of a group."),
+    _D(
+        "group.consumer.heartbeat.interval.ms",
+        _INT,
+        5000,
+        _POSITIVE,
+        "The interval in milliseconds at which members of the consumer protocol send heartbeats.",
+    ),
+    _D(
+        "group.consumer.min.heartbeat.interval.ms", _INT, 5000, _POSITIVE, "The shortest heartbeat interval of a group."
+    ),
+    _D(
+        "group.consumer.max.heartbeat.interval.ms", _INT, 15000, _POSITIVE, "The longest heartbeat interval of a group."
+    ),
+    _D(
+        "group.consumer.assignment.interval.ms",
+        _INT,
+        0,
+        _ANY_MS,
+        "The shortest time in milliseconds between two assignments of a group of the consumer protocol.",
+    ),
+    _D("group.consumer.min.assignment.interval.ms", _INT, 0, _ANY_MS, "The shortest assignment interval of a group."),
+    _D(
+        "group.consumer.max.assignment.interval.ms", _INT, 15000, _ANY_MS, "The longest assignment interval of a group."
+    ),
+    _D(
+        "group.consumer.max.size",
+        _INT,
+        INT_MAX,
+        _POSITIVE,
+        "The maximum number of members of a group of the consumer protocol.",
+    ),
+    _D(
+        "group.consumer.assignors",
+        _LIST,
+        ("uniform", "range"),
+        OneOf(("uniform", "range")),
+        "The assignors of the consumer protocol. The first one is that of groups whose members name none.",
+    ),
+    _D(
+        "group.consumer.regex.refresh.interval.ms",
+        _INT,
+        600000,
+        Range(10000),
+        "The interval in milliseconds at which the regular expressions of members are matched with all topics again.",
+    ),
+    _D(
+        "group.consumer.migration.policy",
+        _STRING,
+        "bidirectional",
+        Pattern(
+            "(?i:bidirectional|upgrade|downgrade|disabled)", "one of bidirectional, upgrade, downgrade and disabled"
+        ),
+        "Whether a group with members may change to the consumer protocol (upgrade), back (downgrade), or both.",
+    ),
+)
+
 _GROUPS: Final = (
     _D("group.min.session.timeout.ms", _INT, 6000, _POSITIVE, "The shortest allowed session timeout in ms."),
     _D("group.max.session.timeout.ms", _INT, 1800000, _POSITIVE, "The longest allowed session timeout in ms."),
@@ -259,6 +325,7 @@ _GROUPS: Final = (
         "The time in milliseconds that the first rebalance of an empty group waits for more members.",
     ),
     _D("group.max.size", _INT, INT_MAX, _POSITIVE, "The maximum number of members of a group."),
+    *_CONSUMER_GROUPS,
     _D("offset.metadata.max.bytes", _INT, 4096, _COUNT, "The maximum size of a committed offset's metadata in bytes."),
     _D(
         "offsets.commit.timeout.ms",

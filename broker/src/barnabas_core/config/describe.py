@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 from barnabas_core.config.broker_config import BrokerConfig, unknown_definitions
 from barnabas_core.config.broker_definitions import BROKER_CONFIGS
 from barnabas_core.config.definitions import ConfigDefinition, ConfigType, Dynamic, Value, format_value
+from barnabas_core.config.group_configs import GROUP_CONFIGS, effective_group_values
 from barnabas_core.config.listener_security import prefixed_definition
 from barnabas_core.config.topic_configs import usable_topic_values
 from barnabas_core.config.topic_definitions import TOPIC_CONFIGS
@@ -28,6 +29,7 @@ class ConfigSource(IntEnum):
     STATIC_BROKER = 4
     DEFAULT = 5
     DYNAMIC_BROKER_LOGGER = 6
+    GROUP = 8
 
 
 class ConfigSynonym(NamedTuple):
@@ -42,7 +44,7 @@ class ConfigSynonym(NamedTuple):
 
 
 class ConfigEntry(NamedTuple):
-    """A setting of a broker or topic; its value is None if it is hidden or missing.
+    """A setting of a broker, topic or group; its value is None if it is hidden or missing.
 
     The synonyms are in the order of precedence: the first one is in effect, unless its value is invalid.
     """
@@ -103,17 +105,36 @@ def describe_topic(overrides: Mapping[str, str], config: BrokerConfig) -> list[C
     """Return all settings of a topic except internal ones, sorted by name, with the broker's values as defaults."""
     shown = (definition for name, definition in sorted(TOPIC_CONFIGS.items()) if not name.startswith("internal."))
     values, _ = usable_topic_values(overrides, config)
-    return [_topic_entry(definition, overrides, config, values[definition.name]) for definition in shown]
+    return [
+        _inheriting_entry(definition, overrides, config, values[definition.name], ConfigSource.TOPIC)
+        for definition in shown
+    ]
 
 
-def _topic_entry(
-    definition: ConfigDefinition, overrides: Mapping[str, str], config: BrokerConfig, value: Value
+def describe_group(overrides: Mapping[str, str], config: BrokerConfig) -> list[ConfigEntry]:
+    """Return all configs of a group, sorted by name, with the broker's values as defaults."""
+    values = effective_group_values(overrides, config)
+    return [
+        _inheriting_entry(definition, overrides, config, values[name], ConfigSource.GROUP)
+        for name, definition in sorted(GROUP_CONFIGS.items())
+    ]
+
+
+def _inheriting_entry(
+    definition: ConfigDefinition,
+    overrides: Mapping[str, str],
+    config: BrokerConfig,
+    value: Value,
+    source: ConfigSource,
 ) -> ConfigEntry:
-    """Return the ConfigEntry of a topic's setting; `value` is the effective value, not an invalid override."""
+    """Return the ConfigEntry of a topic's or group's setting.
+
+    `value` is the effective value, not an invalid override, and `source` the source of an override.
+    """
     synonyms = tuple(_broker_synonyms(tuple(synonym.name for synonym in definition.synonyms), config))
     text = overrides.get(definition.name)
     if text is not None:
-        synonyms = ConfigSynonym(definition.name, text, ConfigSource.TOPIC), *synonyms
+        synonyms = ConfigSynonym(definition.name, text, source), *synonyms
     return _entry(definition, synonyms, format_value(value), read_only=False)
 
 

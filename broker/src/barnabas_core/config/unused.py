@@ -25,7 +25,7 @@ _VERIFIED: Final = (
 )
 _NO_SHARE_GROUPS: Final = "share groups are not supported"
 _NO_STREAMS_GROUPS: Final = "streams groups are not supported"
-_CLASSIC_ONLY: Final = "groups use only the classic rebalance protocol"
+_BY_GROUP_VERSION: Final = "the feature group.version decides whether groups may use the consumer protocol"
 _NO_QUOTAS: Final = "quotas of this kind are not supported"
 _FIXED_WINDOWS: Final = "quotas are measured over 11 windows of one second, which is Kafka's default"
 _HTTP_METRICS: Final = "the broker serves its metrics at /metrics of http.listener"
@@ -59,7 +59,8 @@ UNUSED_CONFIGS: Final[Mapping[str, str]] = {
     "ssl.trustmanager.algorithm": _OPENSSL,
     "follower.fetch.last.tiered.offset.enable": _NO_TIERS,
     "transaction.partition.verification.enable": _VERIFIED,
-    "group.coordinator.rebalance.protocols": _CLASSIC_ONLY,
+    "group.coordinator.rebalance.protocols": _BY_GROUP_VERSION,
+    "group.consumer.assignor.offload.enable": "the group coordinator computes large assignments in slices",
     "group.coordinator.append.linger.ms": "the group coordinator appends records without a delay",
     "group.coordinator.cached.buffer.max.bytes": "the group coordinator appends records without a delay",
     "group.coordinator.background.threads": _ONE_LOOP,
@@ -121,7 +122,6 @@ UNUSED_PREFIXES: Final[Mapping[str, str]] = {
     "share.": _NO_SHARE_GROUPS,
     "errors.deadletterqueue.": _NO_SHARE_GROUPS,
     "group.streams.": _NO_STREAMS_GROUPS,
-    "group.consumer.": _CLASSIC_ONLY,
     "alter.log.dirs.replication.quota.": _NO_QUOTAS,
     "controller.quota.": _FIXED_WINDOWS,
     "quota.": _FIXED_WINDOWS,

@@ -20,6 +20,7 @@ from barnabas_broker.metadata.controller.decisions.alter_configs import (
     ConfigResource,
     ConfigResourceType,
     decide_alter_broker,
+    decide_alter_group,
     decide_alter_topic,
     replace_all,
 )
@@ -42,13 +43,20 @@ from barnabas_broker.metadata.documents import (
     AnyDocument,
     broker_configs_key,
     broker_key,
+    group_configs_key,
     tombstone_key,
     topic_key,
 )
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.metadata.membership.membership import BROKER_LEASES
 from barnabas_broker.metadata.membership.stray_topics import refusals
-from barnabas_broker.metadata.model import AclsDocument, ConfigDocument, FeaturesDocument, TopicDocument
+from barnabas_broker.metadata.model import (
+    AclsDocument,
+    ConfigDocument,
+    FeaturesDocument,
+    GroupConfigDocument,
+    TopicDocument,
+)
 from barnabas_broker.metadata.store.metadata_store import MetadataStore, StoreUnavailable
 from barnabas_core.config.broker_config import BrokerConfig
 from barnabas_core.errors import ApiError, ErrorCode
@@ -62,6 +70,9 @@ ACLS_OF_PATTERN_MAX: Final = 5_000
 """The maximum number of ACLs of one resource pattern, because all of them must fit into one Kubernetes object."""
 ACL_PATTERNS_MAX: Final = 20_000
 """The maximum number of resource patterns with ACLs, because every broker holds all ACLs in memory."""
+
+CONFIGURED_GROUPS_MAX: Final = 20_000
+"""The maximum number of groups with configs of their own, because every broker holds all of them in memory."""
 
 AclsChange = Callable[[AclsDocument | None], AclsDocument]
 ChangesOf = Callable[[ConfigResource, Mapping[str, str]], Sequence[ConfigChange]]
@@ -269,17 +280,12 @@ class MetadataWriter(PartitionStateWriter):
                 raise ApiError(ErrorCode.INVALID_REQUEST, message)
             return Planned(key, changed)
 
-        def decide_empty(keys: Sequence[str]) -> dict[str, Planned | ApiError]:
-            known = {key: self._image.document(key) for key in keys}
-            return {key: Planned(key, None) for key, acls in known.items() if acls is not None and _is_empty(acls)}
-
         new = [key for key in changes if key not in self._image.acls]
         beyond = set(new[max(0, ACL_PATTERNS_MAX - len(self._image.acls)) :])
         outcomes = await self._transitions.carry_out([key for key in changes if key not in beyond], each(decide))
-        emptied = [
+        await self._delete_emptied(
             key for key, outcome in outcomes.items() if isinstance(outcome, Planned) and _is_empty(outcome.document)
-        ]
-        await self._transitions.carry_out(emptied, decide_empty)
+        )
         message = f"at most {ACL_PATTERNS_MAX} resource patterns can have ACLs: use prefixed patterns, or delete ACLs"
         return {**failures_of(outcomes), **dict.fromkeys(beyond, ApiError(ErrorCode.INVALID_REQUEST, message))}
 
@@ -297,6 +303,7 @@ class MetadataWriter(PartitionStateWriter):
         deciders = {
             ConfigResourceType.TOPIC: self._decide_topic_configs,
             ConfigResourceType.BROKER: self._decide_broker_configs,
+            ConfigResourceType.GROUP: self._decide_group_configs,
         }
 
         def decide(resource: ConfigResource) -> Planned:
@@ -306,7 +313,19 @@ class MetadataWriter(PartitionStateWriter):
                 raise ApiError(ErrorCode.INVALID_REQUEST, message)
             return decider(resource, changes_of)
 
-        return failures_of(await self._carry_out(resources, each(decide), validate_only))
+        outcomes = await self._carry_out(resources, each(decide), validate_only)
+        if not validate_only:
+            planned = (each for each in outcomes.values() if isinstance(each, Planned))
+            await self._delete_emptied(each.key for each in planned if isinstance(each.document, GroupConfigDocument))
+        return failures_of(outcomes)
+
+    async def _delete_emptied(self, keys: Iterable[str]) -> None:
+        """Delete those documents that have neither ACLs nor configs of a group left."""
+
+        def decide(emptied: Sequence[str]) -> dict[str, Planned | ApiError]:
+            return {key: Planned(key, None) for key in emptied if _is_empty(self._image.document(key))}
+
+        await self._transitions.carry_out(list(keys), decide)
 
     def _decide_topic_configs(self, resource: ConfigResource, changes_of: ChangesOf) -> Planned:
         topic = self._image.topics.get(resource.name)
@@ -326,6 +345,20 @@ class MetadataWriter(PartitionStateWriter):
         known = self._image.document(key) or ConfigDocument(configs)
         return Planned(key, msgspec.structs.replace(known, configs=configs))
 
+    def _decide_group_configs(self, resource: ConfigResource, changes_of: ChangesOf) -> Planned:
+        key = group_configs_key(resource.name)
+        known = self._image.document(key)
+        if not isinstance(known, GroupConfigDocument):
+            known = GroupConfigDocument(resource.name, {})
+            if len(self._image.group_configs) >= CONFIGURED_GROUPS_MAX:
+                message = (
+                    f"at most {CONFIGURED_GROUPS_MAX} groups can have configs: set them for all groups on the brokers"
+                )
+                raise ApiError(ErrorCode.INVALID_REQUEST, message)
+        changes = changes_of(resource, known.configs)
+        configs = decide_alter_group(self._view(), resource.name, changes, known.configs)
+        return Planned(key, msgspec.structs.replace(known, configs=configs))
+
     async def _carry_out(
         self, items: Sequence[Item], decide: Decide[Item], validate_only: bool = False
     ) -> Mapping[Item, Planned | ApiError]:
@@ -343,4 +376,6 @@ def _answer(outcome: Planned | ApiError | None, document: TopicDocument | None) 
 
 
 def _is_empty(document: AnyDocument | None) -> bool:
+    if isinstance(document, GroupConfigDocument):
+        return not document.configs
     return isinstance(document, AclsDocument) and not document.acls

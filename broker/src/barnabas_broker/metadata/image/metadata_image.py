@@ -32,6 +32,7 @@ from barnabas_broker.metadata.model import (
     BrokerRegistration,
     ClientQuotasDocument,
     FeaturesDocument,
+    GroupConfigDocument,
     LogEndsDocument,
     ProducerIdsDocument,
     TombstoneDocument,
@@ -361,6 +362,8 @@ class MetadataImage(ShownDocuments):
             return document.is_unregistered
         if isinstance(document, AclsDocument):
             return not document.acls
+        if isinstance(document, GroupConfigDocument):
+            return not document.configs
         if isinstance(document, TombstoneDocument):
             # A topic's tombstone is deleted after the topic's other metadata; if that remains, the tombstone was lost.
             buried = self.buried.get(document.name)

@@ -12,6 +12,7 @@ from barnabas_broker.metadata.model import (
     ClusterDocument,
     ConfigDocument,
     ControllerDocument,
+    GroupConfigDocument,
     LogEndsDocument,
     ProducerIdsDocument,
     TombstoneDocument,
@@ -29,6 +30,8 @@ class ShownDocuments:
         self.controller_epoch = 0
         self.brokers: dict[int, BrokerRegistration] = {}
         self.broker_configs: dict[str, Mapping[str, str]] = {}
+        self.group_configs: dict[str, Mapping[str, str]] = {}
+        """The configs of groups that have any, by the names of the groups."""
         self.tombstones: dict[UUID, TombstoneDocument] = {}
         self.next_producer_id = 0
         """The first producer id that no broker has allocated yet, as last read from the store."""
@@ -47,9 +50,8 @@ class ShownDocuments:
                     pending.change.seen_alive.add(document.broker_id)
             case LogEndsDocument():
                 self.log_ends[key] = document
-            case ConfigDocument():
-                self.broker_configs[_config_owner(key)] = document.configs
-                pending.change.configs.add(_config_owner(key))
+            case ConfigDocument() | GroupConfigDocument():
+                self._show_configs(key, document, pending)
             case ClusterDocument():
                 self.cluster_id = document.cluster_id
             case ControllerDocument():
@@ -65,14 +67,23 @@ class ShownDocuments:
                 self.acls[key] = document
                 pending.change.acls.add(key)
 
+    def _show_configs(self, key: str, document: ConfigDocument | GroupConfigDocument, pending: Pending) -> None:
+        if isinstance(document, GroupConfigDocument):
+            self.group_configs[document.group] = document.configs
+        else:
+            self.broker_configs[_config_owner(key)] = document.configs
+            pending.change.configs.add(_config_owner(key))
+
     def hide(self, key: str, document: AnyDocument, pending: Pending) -> None:
-        """Remove a deleted registration, tombstone or ACL from the image, and record the change in `pending`."""
+        """Remove a deleted document from the image, and record the change in `pending`."""
         match document:
             case BrokerRegistration(broker_id=broker_id):
                 self.brokers.pop(broker_id, None)
                 pending.change.brokers.add(broker_id)
             case TombstoneDocument(topic_id=topic_id):
                 self.tombstones.pop(topic_id, None)
+            case GroupConfigDocument(group=group):
+                self.group_configs.pop(group, None)
             case AclsDocument():
                 self.acls.pop(key, None)
                 pending.change.acls.add(key)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from itertools import islice
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -27,6 +27,7 @@ from barnabas_core.config.definitions import (
     first_names,
     format_value,
 )
+from barnabas_core.config.group_configs import GROUP_CONFIGS, group_config_problems, no_setting_of_group
 from barnabas_core.config.topic_configs import CONTRADICTED, check_topics_under, topic_config_problems
 from barnabas_core.config.topic_definitions import TOPIC_CONFIGS
 from barnabas_core.config.unused import unused_definitions
@@ -49,7 +50,7 @@ class ConfigResourceType(IntEnum):
 
 
 class ConfigResource(NamedTuple):
-    """A resource with configs: a topic with its name, or a broker with its id as the name.
+    """A resource with configs: a topic or group with its name, or a broker with its id as the name.
 
     A broker resource with an empty name has the default configs of all brokers.
     """
@@ -65,6 +66,9 @@ class ConfigOperation(IntEnum):
     DELETE = 1
     APPEND = 2
     SUBTRACT = 3
+
+
+_DELETE: Final = ConfigOperation.DELETE
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +154,29 @@ def decide_alter_broker(view: ClusterView, broker: str, changes: Sequence[Config
             _check_topics(view, [_usable(view, broker, after).config] if is_one else _differing_configs(view, after))
     except InvalidConfig as error:
         raise ApiError(ErrorCode.INVALID_CONFIG, str(error)) from None
+    return configs
+
+
+def decide_alter_group(
+    view: ClusterView, group: str, changes: Sequence[ConfigChange], current: Mapping[str, str]
+) -> dict[str, str]:
+    """Return the configs of a group after the changes. Raises ApiError if a change is invalid.
+
+    Problems that the current configs already have are ignored, because the bounds of the broker may have changed.
+    """
+    if not group:
+        raise ApiError(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed: name a group.")
+    unknown = [each for each in changes if each.name not in GROUP_CONFIGS and each.operation is not _DELETE]
+    if unknown:
+        name = unknown[0].name
+        raise ApiError(ErrorCode.INVALID_CONFIG, str(ConfigProblem(name, None, no_setting_of_group(name))))
+    configs = _changed(changes, current, GROUP_CONFIGS, lambda definition: definition.default)
+    known = set(
+        group_config_problems({name: text for name, text in current.items() if configs.get(name) == text}, view.config)
+    )
+    problems = [problem for problem in group_config_problems(configs, view.config) if problem not in known]
+    if problems:
+        raise ApiError(ErrorCode.INVALID_CONFIG, str(InvalidConfig(problems)))
     return configs
 
 

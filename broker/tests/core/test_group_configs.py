@@ -1,0 +1,94 @@
+"""The configs of groups: what is allowed, what is in effect, and how DescribeConfigs shows it."""
+
+import pytest
+
+from barnabas_core.config.broker_config import parse_broker_config
+from barnabas_core.config.definitions import InvalidConfig
+from barnabas_core.config.describe import ConfigSource, describe_group
+from barnabas_core.config.group_configs import effective_group_config, group_config_problems
+
+STOCK = parse_broker_config({})
+SESSION, HEARTBEAT, ASSIGNMENT = (
+    "consumer.session.timeout.ms",
+    "consumer.heartbeat.interval.ms",
+    "consumer.assignment.interval.ms",
+)
+
+
+def test_a_group_without_configs_has_those_of_the_broker() -> None:
+    config = effective_group_config({}, parse_broker_config({"group.consumer.heartbeat.interval.ms": "7000"}))
+    assert config == (45_000, 7_000, 0, 2**31 - 1, ("uniform", "range"), 600_000, "bidirectional")
+
+
+def test_a_groups_own_configs_come_before_those_of_the_broker() -> None:
+    config = effective_group_config({SESSION: "50000", ASSIGNMENT: "1000"}, STOCK)
+    assert (config.session_timeout_ms, config.heartbeat_interval_ms, config.assignment_interval_ms) == (
+        50000,
+        5000,
+        1000,
+    )
+
+
+def test_a_stored_config_outside_of_the_bounds_is_moved_into_them() -> None:
+    config = effective_group_config({SESSION: "90000", HEARTBEAT: "1", ASSIGNMENT: "x", "future": "1"}, STOCK)
+    assert (config.session_timeout_ms, config.heartbeat_interval_ms, config.assignment_interval_ms) == (60000, 5000, 0)
+
+
+@pytest.mark.parametrize(
+    ("configs", "problem"),
+    [
+        ({SESSION: "1000"}, "must be from 45000 to 60000, which group.consumer.min.session.timeout.ms and"),
+        ({HEARTBEAT: "20000"}, "must be from 5000 to 15000"),
+        ({ASSIGNMENT: "-1"}, "must be an integer, at least 0"),
+        ({"consumer.session.timeout": "1"}, "is not a config of a group; did you mean consumer.session.timeout.ms"),
+        ({"share.auto.offset.reset": "latest"}, "cannot be set, because share groups are not supported"),
+        ({"streams.num.standby.replicas": "1"}, "cannot be set, because streams groups are not supported"),
+    ],
+)
+def test_a_wrong_config_is_refused_with_what_is_allowed(configs: dict[str, str], problem: str) -> None:
+    (found,) = group_config_problems(configs, STOCK)
+    assert problem in str(found)
+
+
+def test_the_session_must_be_longer_than_the_heartbeat_interval() -> None:
+    broker = parse_broker_config({"group.consumer.min.session.timeout.ms": "1000"})
+    (found,) = group_config_problems({SESSION: "5000"}, broker)
+    assert str(found) == f"{SESSION}=5000: must be greater than {HEARTBEAT}=5000"
+    assert not list(group_config_problems({SESSION: "5001"}, broker))
+
+
+def test_an_entry_names_the_brokers_config_as_its_synonym() -> None:
+    broker = parse_broker_config({"group.consumer.session.timeout.ms": "46000"})
+    entries = {entry.name: entry for entry in describe_group({SESSION: "50000"}, broker)}
+    assert [*entries] == [ASSIGNMENT, HEARTBEAT, SESSION]
+    own, inherited = entries[SESSION], entries[HEARTBEAT]
+    assert (own.value, own.source, inherited.value, inherited.source) == (
+        "50000",
+        ConfigSource.GROUP,
+        "5000",
+        ConfigSource.DEFAULT,
+    )
+    assert own.synonyms == (
+        (SESSION, "50000", ConfigSource.GROUP),
+        ("group.consumer.session.timeout.ms", "46000", ConfigSource.STATIC_BROKER),
+        ("group.consumer.session.timeout.ms", "45000", ConfigSource.DEFAULT),
+    )
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ({"group.consumer.session.timeout.ms": "30000"}, "group.consumer.min.session.timeout.ms=45000"),
+        ({"group.consumer.max.heartbeat.interval.ms": "1000"}, "group.consumer.heartbeat.interval.ms=5000"),
+        ({"group.consumer.assignors": ""}, "group.consumer.assignors"),
+        ({"group.consumer.assignors": "uniform,org.example.Mine"}, "one of uniform, range"),
+        ({"group.consumer.migration.policy": "sideways"}, "bidirectional, upgrade, downgrade and disabled"),
+        (
+            {"group.consumer.min.session.timeout.ms": "1", "group.consumer.session.timeout.ms": "5000"},
+            "must be greater than group.consumer.heartbeat.interval.ms=5000",
+        ),
+    ],
+)
+def test_settings_of_the_broker_that_contradict_each_other_are_refused(settings: dict[str, str], named: str) -> None:
+    with pytest.raises(InvalidConfig, match=named):
+        parse_broker_config(settings)
