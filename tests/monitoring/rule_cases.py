@@ -292,9 +292,16 @@ CASES: Final = (
     Case(
         "TopicNotReady",
         {f'barnabas_resource_state{{{RESOURCE},kind="Topic",name="flights",reason="InvalidConfig"}}': "1x4 0x30"},
-        19,
-        21,
+        14,
+        16,
         'resource_namespace="kafka",cluster="main",name="flights"',
+    ),
+    Case(
+        "ResourceNotReady",
+        {f'barnabas_resource_state{{{RESOURCE},kind="User",name="alice",reason="NoAuthority"}}': "1x4 0x30"},
+        14,
+        16,
+        'resource_namespace="kafka",cluster="main",kind="User",name="alice"',
     ),
     *(
         Case(
