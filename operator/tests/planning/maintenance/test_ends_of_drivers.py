@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from msgspec import json
 
 from barnabas_operator.planning.maintenance.observed_run import JobEnd, ObservedRun, RunJob, driver_pod
 from barnabas_operator.planning.maintenance.run_status import ended, running
@@ -38,6 +39,37 @@ def test_the_last_commit_of_a_driver_stays_in_the_status_while_the_next_driver_w
     over = ended(waiting, "one", ObservedRun(job._replace(end=JobEnd(True, "", "", NOW)), ()), NOW)
     assert over.status is not None
     assert over.status.records_behind is None, "a run that has succeeded is not behind"
+
+
+def seen(meta: dict[str, Any] | None = None, *, at_ms: int | None = None, **status: Any) -> MaintenanceJob:
+    """Return the run with its status at NOW, whose driver runs and wrote its progress at `at_ms`."""
+    heartbeat = {} if at_ms is None else {"atMs": at_ms}
+    said = json.encode({"phase": "archiving", "recordsBehind": 0, **heartbeat}).decode()
+    pod = {
+        "metadata": {"name": "a-driver-x", "annotations": {"barnabas.dev/progress": said}, **(meta or {})},
+        "status": {"phase": "Running", "containerStatuses": [{"name": "driver", "state": {"running": {}}}], **status},
+    }
+    return running(RUN, "one", ObservedRun(RunJob("uid", "", False, False, 1, NOW, None), (driver_pod(pod),)), NOW)
+
+
+NOW_MS = 1767225600000
+
+
+def test_a_driver_without_a_heartbeat_for_two_minutes_does_not_count_as_running() -> None:
+    for at_ms, runs in ((NOW_MS, True), (NOW_MS - 119_000, True), (NOW_MS - 121_000, False), (None, True)):
+        status = seen(at_ms=at_ms).status
+        assert status is not None
+        assert (status.driver_running, status.records_behind) == ((True, 0) if runs else (False, None))
+    ready = condition_of(seen(at_ms=NOW_MS - 121_000).conditions, "Ready")
+    assert ready is not None
+    assert ready.message.startswith("driver a-driver-x has not reported for more than 120 s: it hangs, or its node is")
+
+
+def test_a_driver_whose_pod_kubernetes_takes_away_does_not_count_as_running() -> None:
+    disrupted = {"type": "DisruptionTarget", "status": "True"}
+    for run in (seen({"deletionTimestamp": NOW}), seen(reason="NodeLost"), seen(conditions=[disrupted])):
+        assert run.status is not None
+        assert run.status.driver_running is False
 
 
 def observed(status: dict[str, Any], terminated: dict[str, Any], end: JobEnd | None) -> ObservedRun:

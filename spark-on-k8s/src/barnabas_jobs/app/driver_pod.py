@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final, Self
 
 import msgspec
+from msgspec.structs import replace
 
 from barnabas_jobs.planning.ending import Ending
 from barnabas_jobs.planning.progress import Progress
@@ -19,6 +20,8 @@ ANNOTATION: Final = "barnabas.dev/progress"
 ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 TERMINATION_LOG: Final = Path("/dev/termination-log")
 PAUSE_S: Final = 5.0
+HEARTBEAT_S: Final = 30.0
+"""The seconds after which unchanged progress is written again; the operator waits for it four times as long."""
 ANSWER_SECONDS_MAX: Final = 5.0
 
 
@@ -29,13 +32,19 @@ class DriverPod:
     """
 
     def __init__(
-        self, url: str, account: Path, termination_log: Path, clock: Callable[[], float] = time.monotonic
+        self,
+        url: str,
+        account: Path,
+        termination_log: Path,
+        clock: Callable[[], float] = time.monotonic,
+        wall_clock: Callable[[], float] = time.time,
     ) -> None:
         self._url = url
         self._account = account
         self._termination_log = termination_log
         self._clock = clock
-        self._written = b""
+        self._wall_clock = wall_clock
+        self._written: Progress | None = None
         self._written_at_s = -PAUSE_S
         self._refused = False
 
@@ -54,16 +63,18 @@ class DriverPod:
     def tell(self, progress: Progress, last: bool = False) -> None:
         """Write changed progress to an annotation of the pod, at most every 5 s but always at the end.
 
-        A failure does not stop the job; only the first failure is printed.
+        Progress that does not change is written every 30 s, as a heartbeat. A failure does not stop the job; only the
+        first failure is printed.
         """
-        written = msgspec.json.encode(progress)
         now_s = self._clock()
-        if written == self._written or (not last and now_s - self._written_at_s < PAUSE_S):
+        pause_s = HEARTBEAT_S if progress == self._written else 0.0 if last else PAUSE_S
+        if now_s - self._written_at_s < pause_s:
             return
         self._written_at_s = now_s
+        text = msgspec.json.encode(replace(progress, at_ms=round(self._wall_clock() * 1000))).decode()
         try:
-            self._patch({"metadata": {"annotations": {ANNOTATION: written.decode()}}})
-            self._written = written
+            self._patch({"metadata": {"annotations": {ANNOTATION: text}}})
+            self._written = progress
         except (OSError, HTTPException) as error:
             if not self._refused:
                 print(f"barnabas jobs: the progress cannot be written to the pod {self._url}: {error}", file=sys.stderr)

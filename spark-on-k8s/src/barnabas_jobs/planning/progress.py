@@ -36,7 +36,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
 class Progress(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """The progress figures of a job, and the records per second in the present phase.
 
-    A driver writes them as JSON to an annotation of its pod.
+    A driver writes them as JSON to an annotation of its pod, with the wall-clock time of the write (`at_ms`).
     """
 
     phase: str
@@ -45,6 +45,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_d
     records_per_second: int
     last_commit_ms: int | None = None
     records_behind: int | None = None
+    at_ms: int | None = None
 
     @property
     def seconds_left(self) -> int | None:

@@ -36,6 +36,8 @@ class Progress(Struct, frozen=True, kw_only=True, rename="camel"):
     records_per_second: float | None = None
     last_commit_ms: int | None = None
     records_behind: int | None = None
+    at_ms: int | None = None
+    """The driver's wall-clock time when it wrote the progress; None of drivers without a heartbeat."""
 
 
 class TerminationMessage(Struct, frozen=True, kw_only=True):
@@ -60,7 +62,7 @@ class DriverPod(NamedTuple):
     end_reason: str = ""
     """The reason why Kubernetes ended the pod, such as OOMKilled or Evicted, or "" if its process exited."""
     is_running: bool = False
-    """True if the process of the driver runs."""
+    """True if the process of the driver runs, as far as Kubernetes knows: its pod may be on a node that has died."""
 
 
 class JobEnd(NamedTuple):
@@ -189,8 +191,16 @@ def driver_pod(found: Json) -> DriverPod:
         _progress((meta.get("annotations") or {}).get(PROGRESS)),
         _trouble(status, container),
         _end_reason(status, ended or {}),
-        "running" in container.get("state", {}),
+        "running" in container.get("state", {}) and not _is_going(meta, status),
     )
+
+
+def _is_going(meta: Json, status: Json) -> bool:
+    """True if Kubernetes takes the pod away; on a dead node such a pod keeps the state `running` for ever."""
+    disrupted = any(
+        each["type"] == "DisruptionTarget" and each["status"] == "True" for each in status.get("conditions", ())
+    )
+    return "deletionTimestamp" in meta or status.get("reason") == "NodeLost" or disrupted
 
 
 def _executor_trouble(pods: Iterable[Json]) -> str:

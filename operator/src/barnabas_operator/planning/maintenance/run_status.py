@@ -38,6 +38,8 @@ REASONS: Final = {2: INVALID_OPTIONS, 3: FOUND_SOMETHING}
 """The reasons of the condition `Ready`, by the job's exit code; docs/how-to/jobs.md explains the codes."""
 OF_KUBERNETES: Final = frozenset({"DeadlineExceeded"})
 """The reasons of failed Jobs that the status reports instead of the exit code and message of the last driver pod."""
+SILENT_S: Final = 120
+"""The seconds after which a driver without a heartbeat, which it sends every 30 s, does not count as running."""
 ANOTHER: Final = "to run the job again, apply a MaintenanceJob with another name"
 MORE_MEMORY: Final = "apply a MaintenanceJob with another name and more spec.driver.resources.limits.memory"
 
@@ -57,7 +59,7 @@ def refused(run: MaintenanceJob, cluster: str, why: str, now: str) -> Maintenanc
 def running(run: MaintenanceJob, cluster: str, observed: ObservedRun, now: str) -> MaintenanceJob:
     """Return the MaintenanceJob with the status Running, with the progress that its driver reports."""
     run = _with_numbers(run, observed, now)
-    return _with_status(run, cluster, "Running", ("Unknown", RUNNING, _doing(observed)), now)
+    return _with_status(run, cluster, "Running", ("Unknown", RUNNING, _doing(observed, now)), now)
 
 
 def ended(run: MaintenanceJob, cluster: str, observed: ObservedRun, now: str) -> MaintenanceJob:
@@ -176,7 +178,17 @@ def _with_numbers(run: MaintenanceJob, observed: ObservedRun, until: str) -> Mai
         driver_running=last is not None and last.is_running,
     )
     progress = last.progress if last is not None else None
-    return replace(run, status=_with_progress(status, progress) if progress is not None else status)
+    if progress is not None:
+        status = _with_progress(status, progress)
+    if last is not None and last.is_running and _is_silent(last, until):
+        status = replace(status, driver_running=False, records_behind=None, records_per_second=None)
+    return replace(run, status=status)
+
+
+def _is_silent(driver: DriverPod, now: str) -> bool:
+    """True if the driver has sent no heartbeat for SILENT_S: it hangs, or its node is dead or cut off."""
+    at_ms = driver.progress.at_ms if driver.progress is not None else None
+    return at_ms is not None and seconds_between(time_text(at_ms), now) > SILENT_S
 
 
 def _with_progress(status: MaintenanceJobStatus, progress: Progress) -> MaintenanceJobStatus:
@@ -201,7 +213,7 @@ def _percent(count: Count | None) -> str | None:
     return f"{min(100, 100 * count.done // count.total)}%" if count is not None and count.total else None
 
 
-def _doing(observed: ObservedRun) -> str:
+def _doing(observed: ObservedRun, now: str) -> str:
     """Return a text with the reason for a lack of progress, or else with the current phase."""
     if not observed.drivers:
         return ": ".join(filter(None, ("the driver is being created", observed.unmade)))
@@ -211,6 +223,11 @@ def _doing(observed: ObservedRun) -> str:
     if last.has_ended:
         again = f"driver {last.name} ended{_code(last)}, so another driver is started"
         return f"{again}; the last message was: {last.termination.message}" if last.termination.message else again
+    if _is_silent(last, now):
+        return (
+            f"driver {last.name} has not reported for more than {SILENT_S} s: it hangs, or its node is dead or cut off."
+            " No second driver starts beside it; if the node is gone for good, delete the Node, or the pod with --force"
+        )
     doing = last.progress.phase if last.progress is not None else f"driver {last.name} starts"
     return "; ".join(filter(None, (doing, observed.executor_trouble)))
 
