@@ -46,4 +46,4 @@ def test_a_broker_does_not_start_if_the_finalized_level_is_unsupported(tmp_path:
             database.execute("UPDATE documents SET value = ? WHERE key = 'features'", (later,))
         alone.brokers[0].launch()
         assert alone.brokers[0].wait_for_end() == 1
-        assert "finalized at level 9, but this broker version supports levels 1 to 3" in alone.logs_text()
+        assert "finalized at level 9, but this broker version supports levels 1 to 4" in alone.logs_text()

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from placed_topics import PlacedTopics
 
+from barnabas_broker.coordinators.runtime.peer_requests import LinkEnvironment
 from barnabas_broker.coordinators.transactions.marker_sender import MarkerSender
-from barnabas_broker.coordinators.transactions.peer_requests import LinkEnvironment
 from barnabas_broker.coordinators.transactions.transaction import TransactionCounts
 from barnabas_broker.wire.codec import decode_request, encode_response
 from barnabas_broker.wire.framing import parse_request_header

@@ -10,11 +10,13 @@ import pytest
 from placed_topics import PlacedTopics
 from transaction_world import FLIGHTS, TransactionWorld
 
+from barnabas_broker.coordinators.runtime.feature_users import FeatureUsers
+from barnabas_broker.coordinators.runtime.peer_requests import LinkEnvironment
 from barnabas_broker.coordinators.transactions.gate import TransactionGate
-from barnabas_broker.coordinators.transactions.peer_requests import LinkEnvironment
 from barnabas_broker.handlers.channel import Client, RequestContext
 from barnabas_broker.handlers.large_responses import LargeResponses
 from barnabas_broker.handlers.table import message_handler
+from barnabas_broker.metadata.features import TRANSACTION_VERSION
 from barnabas_broker.wire.codec import decode_request, encode_response
 from barnabas_broker.wire.framing import parse_request_header
 from barnabas_broker.wire.transaction_markers import ProducerEpoch
@@ -43,7 +45,7 @@ class Brokers:
         self.gates = {
             number: TransactionGate(number, links, image, self.world.coordinator, self._sleep) for number in (1, 2, 3)
         }
-        self.open_transactions = self.gates[2].open_transactions
+        self.feature_users = FeatureUsers(links, image)
 
     def _spawn(self, work: Coroutine[object, object, None]) -> None:
         self._tasks.append(asyncio.ensure_future(work))
@@ -161,11 +163,11 @@ async def test_a_partition_that_the_coordinator_does_not_know_is_refused_and_oth
 async def test_open_transactions_are_found_until_their_markers_are_written() -> None:
     brokers = Brokers()
     producer = brokers.world.begun()
-    assert await brokers.open_transactions.find() == ["pay"]
+    assert await brokers.feature_users.find(TRANSACTION_VERSION) == ["pay"]
     brokers.world.end(producer)
-    assert await brokers.open_transactions.find() == ["pay"], "a transaction without its markers is open"
+    assert await brokers.feature_users.find(TRANSACTION_VERSION) == ["pay"], "a transaction without its markers is open"
     brokers.world.write_markers()
-    assert await brokers.open_transactions.find() == []
+    assert await brokers.feature_users.find(TRANSACTION_VERSION) == []
 
 
 @pytest.mark.parametrize("leader", [1, -1])
@@ -173,5 +175,5 @@ async def test_listing_open_transactions_fails_if_a_coordinator_is_unavailable(l
     brokers = Brokers(leader)
     brokers.is_dead = True
     with pytest.raises(ApiError, match="cannot list its open transactions") as refused:
-        await brokers.open_transactions.find()
+        await brokers.feature_users.find(TRANSACTION_VERSION)
     assert refused.value.code is ErrorCode.COORDINATOR_NOT_AVAILABLE

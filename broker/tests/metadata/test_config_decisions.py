@@ -19,9 +19,17 @@ from barnabas_broker.metadata.controller.decisions.update_features import (
     FeatureUpdate,
     UpgradeType,
     decide_update_features,
-    lowers_transactions,
+    lowered,
 )
-from barnabas_broker.metadata.features import ELR, FIRST_LEVELS, NEW_LEVELS, SUPPORTED, TRANSACTION_VERSION, unsupported
+from barnabas_broker.metadata.features import (
+    ELR,
+    FIRST_LEVELS,
+    GROUP_VERSION,
+    NEW_LEVELS,
+    SUPPORTED,
+    TRANSACTION_VERSION,
+    unsupported,
+)
 from barnabas_broker.metadata.model import BrokerRegistration
 from barnabas_core.config import topic_configs
 from barnabas_core.config.definitions import NAMED_MAX, ConfigType
@@ -324,7 +332,7 @@ def test_a_feature_level_is_lowered_only_by_an_explicit_downgrade() -> None:
     [
         ("nope", 1, "the supported features are barnabas.metadata.version, eligible.leader.replicas.version"),
         (ELR, 0, "this broker supports levels 1 to 1"),
-        (METADATA_LEVEL, 99, "this broker supports levels 1 to 3"),
+        (METADATA_LEVEL, 99, "this broker supports levels 1 to 4"),
     ],
 )
 def test_unsupported_feature_levels_are_refused(name: str, level: int, why: str) -> None:
@@ -334,35 +342,48 @@ def test_unsupported_feature_levels_are_refused(name: str, level: int, why: str)
 
 
 EVERYBODY = [with_features(0, {name: (levels.lowest, levels.highest) for name, levels in SUPPORTED.items()})]
-OF_METADATA_ALONE = FeatureUpdate(METADATA_LEVEL, 3, UpgradeType.UPGRADE)
+OF_METADATA_ALONE = FeatureUpdate(METADATA_LEVEL, 4, UpgradeType.UPGRADE)
 BACK = FeatureUpdate(METADATA_LEVEL, 2, UpgradeType.SAFE_DOWNGRADE)
 
 
-def test_raising_the_metadata_level_sets_the_transaction_version_unless_it_is_named() -> None:
+def test_raising_the_metadata_level_raises_the_features_that_it_has_unless_they_are_named() -> None:
     levels = {METADATA_LEVEL: 2, ELR: 1}
     assert decide_update_features(levels, [OF_METADATA_ALONE], EVERYBODY, []) == NEW_LEVELS
+    to_three = FeatureUpdate(METADATA_LEVEL, 3, UpgradeType.UPGRADE)
+    raised = decide_update_features(levels, [to_three], EVERYBODY, [])
+    assert raised == {METADATA_LEVEL: 3, ELR: 1, TRANSACTION_VERSION: 2}
+    assert decide_update_features(raised, [OF_METADATA_ALONE], EVERYBODY, []) == NEW_LEVELS
     named = FeatureUpdate(TRANSACTION_VERSION, 1, UpgradeType.UPGRADE)
     raised = decide_update_features(levels, [OF_METADATA_ALONE, named], EVERYBODY, [])
-    assert raised[TRANSACTION_VERSION] == 1
+    assert (raised[TRANSACTION_VERSION], raised[GROUP_VERSION]) == (1, 1)
 
 
-def test_lowering_the_metadata_level_removes_the_transaction_version() -> None:
+def test_lowering_the_metadata_level_removes_the_features_that_it_lacks() -> None:
     assert decide_update_features(NEW_LEVELS, [BACK], EVERYBODY, []) == {METADATA_LEVEL: 2, ELR: 1}
 
 
-@pytest.mark.parametrize("update", [BACK, FeatureUpdate(TRANSACTION_VERSION, 1, UpgradeType.SAFE_DOWNGRADE)])
-def test_the_transaction_version_is_not_lowered_while_transactions_are_open(update: FeatureUpdate) -> None:
-    assert lowers_transactions(NEW_LEVELS, [update])
-    assert not lowers_transactions({METADATA_LEVEL: 2, ELR: 1}, [OF_METADATA_ALONE])
-    message = r"for feature transaction.version: transactions are open \(pay, ship\); end these transactions first"
-    with pytest.raises(ApiError, match=message):
-        decide_update_features(NEW_LEVELS, [update], EVERYBODY, [], ["pay", "ship"])
+USES = {
+    TRANSACTION_VERSION: r"transactions are open \(pay, ship\); end these transactions first",
+    GROUP_VERSION: r"groups use the consumer protocol \(pay, ship\); restart their members with group.protocol=classic",
+}
+
+
+@pytest.mark.parametrize("feature", USES)
+def test_a_feature_is_not_lowered_while_something_uses_it(feature: str) -> None:
+    to_zero = FeatureUpdate(feature, 0, UpgradeType.SAFE_DOWNGRADE)
+    assert lowered(NEW_LEVELS, [to_zero]) == [feature]
+    assert lowered(NEW_LEVELS, [BACK]) == [TRANSACTION_VERSION, GROUP_VERSION]
+    assert not lowered({METADATA_LEVEL: 2, ELR: 1}, [OF_METADATA_ALONE])
+    for update in (to_zero, BACK):
+        with pytest.raises(ApiError, match=f"for feature {feature}: {USES[feature]}"):
+            decide_update_features(NEW_LEVELS, [update], EVERYBODY, [], {feature: ["pay", "ship"]})
+        decide_update_features(NEW_LEVELS, [update], EVERYBODY, [], {feature: []})
 
 
 def test_an_unsupported_feature_level_of_the_cluster_is_reported() -> None:
     assert unsupported(FIRST_LEVELS) is None
-    assert unsupported({METADATA_LEVEL: 4}) == (
-        "feature barnabas.metadata.version is finalized at level 4, but this broker version supports levels 1 to 3"
+    assert unsupported({METADATA_LEVEL: 5}) == (
+        "feature barnabas.metadata.version is finalized at level 5, but this broker version supports levels 1 to 4"
     )
     assert unsupported({"of.later": 1}) == (
         "feature of.later is finalized at level 1, but this broker version does not know the feature"

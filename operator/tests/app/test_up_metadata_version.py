@@ -40,35 +40,35 @@ def levels(up: RunningUp) -> MetadataVersions | None:
 def test_a_downgraded_metadata_level_stays_while_it_is_pinned_and_is_raised_afterwards(up: RunningUp) -> None:
     up.write("cluster.yaml", two())
     up.start()
-    wait_for(lambda: up.cluster_status().metadata_version == 3)
+    wait_for(lambda: up.cluster_status().metadata_version == 4)
     up.write("cluster.yaml", two("metadataVersion: 1"))
     wait_for(lambda: up.cluster_reason() == "NotSupported")
-    assert levels(up) == MetadataVersions(3, 3), "the operator never lowers the level"
+    assert levels(up) == MetadataVersions(4, 4), "the operator never lowers the level"
     up.write("cluster.yaml", two("pause: true"))
     wait_for(lambda: up.cluster_status().observed_generation == 2 and up.cluster_reason() == "BrokersReady")
     bring_back(up, 1)
     wait_for(lambda: up.cluster_status().metadata_version == 1)
     up.write("cluster.yaml", two("metadataVersion: 1"))
     wait_for(lambda: up.cluster_status().observed_generation == 3 and up.cluster_reason() == "BrokersReady")
-    assert levels(up) == MetadataVersions(1, 3)
+    assert levels(up) == MetadataVersions(1, 4)
     assert "raise barnabas.metadata.version" not in up.log()
-    up.write("cluster.yaml", two("metadataVersion: 4"))
+    up.write("cluster.yaml", two("metadataVersion: 5"))
     wait_for(lambda: up.cluster_reason() == "NotSupported")
-    assert levels(up) == MetadataVersions(1, 3)
+    assert levels(up) == MetadataVersions(1, 4)
     up.write("cluster.yaml", two())
-    wait_for(lambda: up.cluster_status().metadata_version == 3)
+    wait_for(lambda: up.cluster_status().metadata_version == 4)
     wait_for(lambda: up.cluster_reason() == "BrokersReady")
-    assert levels(up) == MetadataVersions(3, 3)
-    assert up.log().count("raise barnabas.metadata.version from 1 to 3") == 1
+    assert levels(up) == MetadataVersions(4, 4)
+    assert up.log().count("raise barnabas.metadata.version from 1 to 4") == 1
 
 
 def test_the_admin_reads_the_levels_that_brokers_support_and_returns_a_refused_raise(up: RunningUp) -> None:
     up.start()
     with ClusterAdmin(up.bootstrap, SystemClock()) as admin:
-        assert admin.supported_metadata_versions([0]) == {0: Supported(1, 3)}
-        assert admin.supported_metadata_versions([0, 7]) == {0: Supported(1, 3)}, "there is no broker 7"
-        assert admin.raise_metadata_version(3) is None, "the level is 3 already"
+        assert admin.supported_metadata_versions([0]) == {0: Supported(1, 4)}
+        assert admin.supported_metadata_versions([0, 7]) == {0: Supported(1, 4)}, "there is no broker 7"
+        assert admin.raise_metadata_version(4) is None, "the level is 4 already"
         refused = admin.raise_metadata_version(9)
     assert refused is not None
     assert refused.code == ErrorCode.INVALID_UPDATE_VERSION
-    assert "supports levels 1 to 3" in str(refused)
+    assert "supports levels 1 to 4" in str(refused)

@@ -8,13 +8,13 @@ from typing import Any, Final, NamedTuple
 from barnabas_broker.coordinators.groups.coordinator import GroupCoordinator
 from barnabas_broker.coordinators.groups.shard import GroupEnvironment
 from barnabas_broker.coordinators.producer_ids import ProducerIds
+from barnabas_broker.coordinators.runtime.peer_requests import LinkEnvironment
 from barnabas_broker.coordinators.runtime.runtime import Runtime
 from barnabas_broker.coordinators.runtime.shard import RuntimeEnvironment
 from barnabas_broker.coordinators.runtime.turns import Turns
 from barnabas_broker.coordinators.transactions.coordinator import TransactionCoordinator
 from barnabas_broker.coordinators.transactions.gate import TransactionGate
 from barnabas_broker.coordinators.transactions.marker_sender import MarkerSender
-from barnabas_broker.coordinators.transactions.peer_requests import LinkEnvironment
 from barnabas_broker.coordinators.transactions.shard import TransactionEnvironment
 from barnabas_broker.coordinators.transactions.transaction import TransactionCounts
 from barnabas_broker.coordinators.transactions.whereabouts import state_of
@@ -75,11 +75,15 @@ def make_groups(world: CoordinatorWorld) -> GroupCoordinator:
 
 
 class TransactionParts(NamedTuple):
-    """The transaction coordinator, the check before transactional appends (`gate`), and the sender of markers."""
+    """The transaction coordinator, the check before transactional appends (`gate`), and the sender of markers.
+
+    `links` sends the requests of coordinators to other brokers.
+    """
 
     coordinator: TransactionCoordinator
     gate: TransactionGate
     markers: MarkerSender
+    links: LinkEnvironment
 
     def close(self) -> None:
         """Stop the requests to other brokers."""
@@ -117,7 +121,7 @@ def make_transactions(world: CoordinatorWorld) -> TransactionParts:
     )
     coordinator = TransactionCoordinator(environment, of_runtime, config.transaction_state_log_num_partitions)
     gate = TransactionGate(config.broker_id, of_links, image, coordinator, asyncio.sleep)
-    return TransactionParts(coordinator, gate, markers)
+    return TransactionParts(coordinator, gate, markers, of_links)
 
 
 async def _ask_new_id(producer_ids: ProducerIds, take: Callable[[int], object]) -> None:

@@ -22,6 +22,7 @@ from barnabas_broker.app.registration import last_incarnation, registration_of
 from barnabas_broker.app.replication_wiring import make_fetchers, make_follower_sessions, make_mover
 from barnabas_broker.app.supervision import Supervisor, every
 from barnabas_broker.coordinators.producer_ids import ProducerIds
+from barnabas_broker.coordinators.runtime.feature_users import FeatureUsers
 from barnabas_broker.handlers.batch_trust import BatchTrust
 from barnabas_broker.handlers.encoded_topics import EncodedTopics
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
@@ -176,6 +177,7 @@ class Node:
             groups=make_groups(world),
             transactions=transactions.coordinator,
             gate=transactions.gate,
+            feature_users=FeatureUsers(transactions.links, self.image),
             producer_ids=producer_ids,
             inspector=self._environment.inspector,
             trust=BatchTrust(),

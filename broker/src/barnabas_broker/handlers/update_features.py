@@ -11,7 +11,7 @@ from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.metadata.controller.decisions.update_features import (
     FeatureUpdate,
     UpgradeType,
-    lowers_transactions,
+    lowered,
 )
 from barnabas_broker.wire.messages import UpdateFeaturesRequest, UpdateFeaturesResponse
 from barnabas_core.errors import ApiError, ErrorCode
@@ -25,9 +25,9 @@ async def handle(
     """Change all feature levels, or none if there is an error; with validate_only, only check the changes."""
     try:
         updates = [_update(context.api_version, each) for each in request.feature_updates]
-        lowers = lowers_transactions(environment.image.features, updates)
-        found = await environment.gate.open_transactions.find() if lowers else ()
-        await environment.metadata_writer.update_features(updates, found, validate_only=request.validate_only)
+        lower = lowered(environment.image.features, updates)
+        users = {feature: await environment.feature_users.find(feature) for feature in lower}
+        await environment.metadata_writer.update_features(updates, users, validate_only=request.validate_only)
     except ApiError as error:
         return UpdateFeaturesResponse(error_code=error.code, error_message=error.message)
     results = [Result(feature=each.feature, error_message=None) for each in request.feature_updates]

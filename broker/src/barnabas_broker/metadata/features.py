@@ -21,13 +21,18 @@ Supported = Mapping[str, SupportedLevels]
 
 SPLIT_TOPICS_LEVEL: Final = 2
 TRANSACTIONS_LEVEL: Final = 3
+CONSUMER_GROUPS_LEVEL: Final = 4
 ELR: Final = "eligible.leader.replicas.version"
 """The feature of eligible leader replicas (KIP-966), which are always on, so there is no level 0."""
 TRANSACTION_VERSION: Final = "transaction.version"
 """The feature of transactions: level 2 gives each transaction its own producer epoch (KIP-890)."""
 
+GROUP_VERSION: Final = "group.version"
+"""The feature of groups: level 1 has the consumer protocol (KIP-848)."""
+
 SUPPORTED: Final[Supported] = {
     ELR: SupportedLevels(1, 1),
+    GROUP_VERSION: SupportedLevels(0, 1),
     METADATA_LEVEL: SupportedLevels(METADATA_LEVEL_MIN, METADATA_LEVEL_MAX),
     TRANSACTION_VERSION: SupportedLevels(0, 2),
 }
@@ -42,6 +47,11 @@ NEW_LEVELS: Final[Mapping[str, int]] = {name: levels.highest for name, levels in
 def transaction_version(finalized: Mapping[str, int]) -> int:
     """Return the finalized level of transaction.version, or 0 if none is finalized."""
     return finalized.get(TRANSACTION_VERSION, 0)
+
+
+def has_consumer_groups(finalized: Mapping[str, int]) -> bool:
+    """True if the finalized level of group.version allows the consumer protocol."""
+    return finalized.get(GROUP_VERSION, 0) >= 1
 
 
 def unsupported(finalized: Mapping[str, int]) -> str | None:

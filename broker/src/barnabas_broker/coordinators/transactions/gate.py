@@ -9,11 +9,10 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
+from barnabas_broker.coordinators.runtime.peer_requests import Exchange, LinkEnvironment
 from barnabas_broker.coordinators.transactions.coordinator import TransactionCoordinator
 from barnabas_broker.coordinators.transactions.decisions import Decision
 from barnabas_broker.coordinators.transactions.leader_queues import LeaderQueues
-from barnabas_broker.coordinators.transactions.open_transactions import OpenTransactions
-from barnabas_broker.coordinators.transactions.peer_requests import Exchange, LinkEnvironment
 from barnabas_broker.coordinators.transactions.whereabouts import state_of
 from barnabas_broker.metadata.features import transaction_version
 from barnabas_broker.metadata.image.image_change import ImageChange
@@ -91,7 +90,6 @@ class TransactionGate:
         self._waiting: dict[_Question, list[tuple[TopicPartition, asyncio.Future[ErrorCode]]]] = {}
         self._queues: LeaderQueues[_Asked] = LeaderQueues(environment, self)
         """The questions to other brokers, by the partition of `__transaction_state` that the coordinator leads."""
-        self.open_transactions = OpenTransactions(environment, image)
         self.kept = KeptBatches(KEPT_BYTES_MAX, "for transaction coordinators")
         """The batches that wait for an answer of the gate."""
         image.subscribe(self._image_changed)

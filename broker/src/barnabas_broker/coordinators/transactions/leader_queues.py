@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, Generic, Protocol, TypeVar
 
-from barnabas_broker.coordinators.transactions.peer_requests import Exchange, LinkEnvironment, PeerRequests
+from barnabas_broker.coordinators.runtime.peer_requests import Exchange, LinkEnvironment, PeerRequests
 from barnabas_broker.metadata.model import NO_LEADER, PartitionState
 from barnabas_core.fair_turns import FairTurn
 from barnabas_core.topic_partition import TopicPartition

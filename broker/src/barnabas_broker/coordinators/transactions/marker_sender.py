@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
+from barnabas_broker.coordinators.runtime.peer_requests import Exchange, LinkEnvironment
 from barnabas_broker.coordinators.transactions.leader_queues import AT_ONCE_MAX, Lane, LeaderQueues
-from barnabas_broker.coordinators.transactions.peer_requests import Exchange, LinkEnvironment
 from barnabas_broker.coordinators.transactions.transaction import TransactionCounts
 from barnabas_broker.coordinators.transactions.whereabouts import Deleted, state_of
 from barnabas_broker.metadata.image.image_change import ImageChange

@@ -32,7 +32,11 @@ from barnabas_broker.metadata.controller.decisions.delete_topics import decide_d
 from barnabas_broker.metadata.controller.decisions.fencing import remove_fenced
 from barnabas_broker.metadata.controller.decisions.internal_topics import automatic_topic
 from barnabas_broker.metadata.controller.decisions.unregistration import check_unregistration
-from barnabas_broker.metadata.controller.decisions.update_features import FeatureUpdate, decide_update_features
+from barnabas_broker.metadata.controller.decisions.update_features import (
+    NO_USERS,
+    FeatureUpdate,
+    decide_update_features,
+)
 from barnabas_broker.metadata.controller.deletions import delete_documents, tombstone_of
 from barnabas_broker.metadata.controller.partition_state_writer import PartitionStateWriter, failures_of
 from barnabas_broker.metadata.controller.producer_id_blocks import allocate_block
@@ -203,15 +207,22 @@ class MetadataWriter(PartitionStateWriter):
         return dict.fromkeys(changes, outcome) if isinstance(outcome, ApiError) else failures
 
     async def update_features(
-        self, updates: Sequence[FeatureUpdate], open_transactions: Sequence[str] = (), *, validate_only: bool = False
+        self,
+        updates: Sequence[FeatureUpdate],
+        users: Mapping[str, Sequence[str]] = NO_USERS,
+        *,
+        validate_only: bool = False,
     ) -> None:
-        """Finalize levels of features. Raises ApiError if one of the updates is refused; then no level changes."""
+        """Finalize levels of features. Raises ApiError if one of the updates is refused; then no level changes.
+
+        `users` has what uses the features that are lowered.
+        """
 
         def decide(key: str) -> Planned:
             registered = [*self._image.brokers.values()]
             topics = (*self._image.topics.values(), *self._image.incomplete.values())
             split = [topic.name for topic in topics if topic.parts]
-            levels = decide_update_features(self._image.features, updates, registered, split, open_transactions)
+            levels = decide_update_features(self._image.features, updates, registered, split, users)
             known = self._image.document(key) or FeaturesDocument(levels)
             return Planned(key, msgspec.structs.replace(known, levels=levels))
 

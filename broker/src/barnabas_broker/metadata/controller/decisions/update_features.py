@@ -6,6 +6,8 @@ from typing import Final, NamedTuple
 
 from barnabas_broker.metadata.features import (
     BASE,
+    CONSUMER_GROUPS_LEVEL,
+    GROUP_VERSION,
     SPLIT_TOPICS_LEVEL,
     SUPPORTED,
     TRANSACTION_VERSION,
@@ -13,10 +15,12 @@ from barnabas_broker.metadata.features import (
     SupportedLevels,
 )
 from barnabas_broker.metadata.model import BrokerRegistration
+from barnabas_core.config.definitions import first_names
 from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.metadata_level import METADATA_LEVEL
 
 NAMED_MAX: Final = 3
+NO_USERS: Final[Mapping[str, Sequence[str]]] = {}
 
 
 class UpgradeType(IntEnum):
@@ -35,28 +39,43 @@ class FeatureUpdate(NamedTuple):
     upgrade_type: UpgradeType
 
 
-def with_implied(finalized: Mapping[str, int], updates: Sequence[FeatureUpdate]) -> Sequence[FeatureUpdate]:
-    """Return the updates, plus an update of `transaction.version` if the metadata level gains or loses transactions.
+IMPLIED: Final[Mapping[str, int]] = {TRANSACTION_VERSION: TRANSACTIONS_LEVEL, GROUP_VERSION: CONSUMER_GROUPS_LEVEL}
+"""The features that the metadata level switches on and off, each with the first level that has it."""
+_USES: Final[Mapping[str, str]] = {
+    TRANSACTION_VERSION: "transactions are open ({}); end these transactions first",
+    GROUP_VERSION: "groups use the consumer protocol ({}); "
+    "restart their members with group.protocol=classic, or delete these groups first",
+}
+"""The reasons why the level of a feature cannot be lowered while something uses it."""
 
-    No update is added if `updates` itself changes `transaction.version`. At a metadata level without transactions,
-    `transaction.version` becomes 0, because a broker of that level cannot start with a higher `transaction.version`. At
-    a level with transactions, it becomes the highest supported version.
+
+def with_implied(finalized: Mapping[str, int], updates: Sequence[FeatureUpdate]) -> Sequence[FeatureUpdate]:
+    """Return the updates, plus updates of the features in IMPLIED that the metadata level gains or loses.
+
+    No update is added for a feature that `updates` itself changes. At a metadata level without the feature, its level
+    becomes 0, because a broker of that metadata level cannot start with a higher one. At a metadata level with the
+    feature, it becomes the highest supported level.
     """
     named = {update.name: update for update in updates}
     change = named.get(METADATA_LEVEL)
-    if change is None or TRANSACTION_VERSION in named:
+    if change is None:
         return updates
-    has_transactions = change.level >= TRANSACTIONS_LEVEL
-    if has_transactions == (finalized.get(METADATA_LEVEL, 0) >= TRANSACTIONS_LEVEL):
-        return updates
-    level = SUPPORTED[TRANSACTION_VERSION].highest if has_transactions else 0
-    return (*updates, FeatureUpdate(TRANSACTION_VERSION, level, change.upgrade_type))
+    added = []
+    for feature, first_level in IMPLIED.items():
+        is_there = change.level >= first_level
+        if feature not in named and is_there != (finalized.get(METADATA_LEVEL, 0) >= first_level):
+            level = SUPPORTED[feature].highest if is_there else 0
+            added.append(FeatureUpdate(feature, level, change.upgrade_type))
+    return (*updates, *added)
 
 
-def lowers_transactions(finalized: Mapping[str, int], updates: Sequence[FeatureUpdate]) -> bool:
-    """True if the updates lower `transaction.version`, which is refused while transactions are open."""
-    before = finalized.get(TRANSACTION_VERSION, 0)
-    return any(each.name == TRANSACTION_VERSION and each.level < before for each in with_implied(finalized, updates))
+def lowered(finalized: Mapping[str, int], updates: Sequence[FeatureUpdate]) -> list[str]:
+    """Return the features of IMPLIED whose level the updates lower, which is refused while something uses them."""
+    return [
+        each.name
+        for each in with_implied(finalized, updates)
+        if each.name in IMPLIED and each.level < finalized.get(each.name, 0)
+    ]
 
 
 def decide_update_features(
@@ -64,15 +83,16 @@ def decide_update_features(
     updates: Sequence[FeatureUpdate],
     registered: Sequence[BrokerRegistration],
     split_topics: Sequence[str],
-    open_transactions: Sequence[str] = (),
+    users: Mapping[str, Sequence[str]] = NO_USERS,
 ) -> dict[str, int]:
     """Return the finalized levels after the updates. Raises ApiError(INVALID_UPDATE_VERSION) if an update is refused.
 
     `registered` includes brokers that are not alive, because a broker that does not support a finalized level could not
     start again. The metadata of each topic in `split_topics` is split over several keys. While there are such topics, a
-    metadata level below SPLIT_TOPICS_LEVEL is refused, because brokers at that level would see fewer partitions. A
-    downgrade of `transaction.version` is refused while there are `open_transactions`, because the lower version ends
-    transactions by other rules. A feature at level 0 is left out of the result.
+    metadata level below SPLIT_TOPICS_LEVEL is refused, because brokers at that level would see fewer partitions.
+    `users` has the names of what uses a feature whose level is lowered: open transactions, which a lower level ends by
+    other rules, and groups of the consumer protocol, which no lower level serves. While there are any, the downgrade
+    is refused. A feature at level 0 is left out of the result.
     """
     levels = dict(finalized)
     for update in with_implied(finalized, updates):
@@ -88,9 +108,8 @@ def decide_update_features(
                 f"the requested level does not support topics whose metadata is split over several keys ({named}); "
                 "delete these topics first",
             )
-        if update.name == TRANSACTION_VERSION and update.level < known and open_transactions:
-            named = ", ".join(open_transactions[:NAMED_MAX])
-            raise _refusal(update, f"transactions are open ({named}); end these transactions first")
+        if update.level < known and users.get(update.name):
+            raise _refusal(update, _USES[update.name].format(first_names(users[update.name])))
         _check_range(update, "this broker", SUPPORTED[update.name])
         for registration in registered:
             supported = {name: SupportedLevels(*each) for name, each in registration.features.items()} or BASE

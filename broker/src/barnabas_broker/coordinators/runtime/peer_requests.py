@@ -1,4 +1,4 @@
-"""The requests of the transaction coordinator to other brokers, with one connection to each broker."""
+"""The requests of coordinators to other brokers, with one connection to each broker."""
 
 import logging
 from collections.abc import Callable, Coroutine
