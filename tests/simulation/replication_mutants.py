@@ -9,8 +9,8 @@ import msgspec
 
 from barnabas_broker.coordinators.groups import offsets
 from barnabas_broker.coordinators.groups.group import Group
-from barnabas_broker.coordinators.groups.messages import Now
 from barnabas_broker.coordinators.groups.tables import GroupTables
+from barnabas_broker.coordinators.runtime.alarms import Now
 from barnabas_broker.metadata.controller import controller, transitions
 from barnabas_broker.metadata.controller.decisions import elections, isr_changes, state_changes
 from barnabas_broker.metadata.controller.decisions.fencing import begin_incarnation

@@ -19,10 +19,13 @@ from barnabas_broker.coordinators.groups.messages import (
 )
 from barnabas_broker.coordinators.groups.records import CommittedOffset
 from barnabas_broker.coordinators.groups.shard import GroupEnvironment
+from barnabas_broker.coordinators.modern.shard import ModernEnvironment
+from barnabas_broker.coordinators.modern.targets import KnownTopic
 from barnabas_broker.replication.record_log import KeyValue
 from barnabas_broker.wire.key_values import KeyValueSlice, TransactionalKeyValues
 from barnabas_broker.wire.transaction_markers import Marker, ProducerEpoch
 from barnabas_core.config.broker_config import BrokerConfig
+from barnabas_core.config.group_configs import effective_group_config
 from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.topic_partition import TopicPartition
 from harness.manual_timers import ManualTimers
@@ -116,6 +119,31 @@ def _slice(batch: Sequence[Any]) -> KeyValueSlice:
     return dict(batch)
 
 
+class ManualTopics:
+    """The topics of the cluster, as a test sets them."""
+
+    def __init__(self) -> None:
+        self.known: dict[str, KnownTopic] = {}
+        self.versions = 0
+
+    def make(self, name: str, partitions: int) -> UUID:
+        """Create a topic, or give it more partitions; return its id, which has the bytes of its name."""
+        self.versions += 1
+        topic_id = UUID(bytes=name.encode().ljust(16, b"-"))
+        self.known[name] = KnownTopic(topic_id, partitions)
+        return topic_id
+
+    def delete(self, name: str) -> None:
+        self.versions += 1
+        del self.known[name]
+
+    def version(self) -> int:
+        return self.versions
+
+    def find(self, name: str) -> KnownTopic | None:
+        return self.known.get(name)
+
+
 class World:
     """One broker's coordinator with its environment."""
 
@@ -129,6 +157,8 @@ class World:
         self.deleted_topics: dict[UUID, str] = {}
         self.missing_topics: set[str] = set()
         self.is_awake = True
+        self.topics = ManualTopics()
+        self.consumer_settings = effective_group_config({}, config)
         self.coordinator = self._new_coordinator()
         self.elect()
 
@@ -142,6 +172,7 @@ class World:
             lambda: self.deleted_topics,
             lambda: self.is_awake,
             lambda: str(next(_IDS)),
+            ModernEnvironment(self.topics, lambda _: self.consumer_settings, lambda: True),
         )
         return GroupCoordinator(environment, self.partitions)
 

@@ -23,12 +23,12 @@ from barnabas_broker.coordinators.groups.messages import (
     LeaveResult,
     MemberIdentity,
     MemberProtocol,
-    Now,
     Reply,
     Step,
     SyncRequest,
     Token,
 )
+from barnabas_broker.coordinators.runtime.alarms import Now
 from barnabas_core.config.broker_config import BrokerConfig, parse_broker_config
 from barnabas_core.errors import ErrorCode
 

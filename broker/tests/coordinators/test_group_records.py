@@ -10,7 +10,6 @@ from barnabas_broker.coordinators.groups.records import (
     CommittedOffset,
     GroupKey,
     GroupMetadata,
-    MalformedRecord,
     OffsetKey,
     StoredMember,
     decode_group,
@@ -21,6 +20,7 @@ from barnabas_broker.coordinators.groups.records import (
     encode_offset,
     encode_offset_key,
 )
+from barnabas_broker.coordinators.runtime.record_strings import MalformedRecord
 
 OFFSET_KEY = OffsetKey("flights-readers", "flights", 5)
 OFFSET_KEY_BYTES = bytes.fromhex("0001000f666c69676874732d726561646572730007666c696768747300000005")

@@ -8,12 +8,14 @@ from uuid import UUID
 import pytest
 from one_replica import at_once
 
+from barnabas_broker.app.coordinators import ImageTopics
 from barnabas_broker.app.loop_time import SystemClock
 from barnabas_broker.app.loop_timers import LoopTimers
 from barnabas_broker.coordinators.groups.coordinator import GroupCoordinator
 from barnabas_broker.coordinators.groups.messages import CommitRequest
 from barnabas_broker.coordinators.groups.records import CommittedOffset
 from barnabas_broker.coordinators.groups.shard import GroupEnvironment
+from barnabas_broker.coordinators.modern.shard import ModernEnvironment
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.metadata.model import PartitionState, TopicDocument
 from barnabas_broker.replication.partition import Partition
@@ -32,6 +34,7 @@ from barnabas_broker.storage.producer_state.verifications import Verification
 from barnabas_broker.wire.record_batch import parse_header
 from barnabas_broker.wire.transaction_markers import Marker, ProducerEpoch
 from barnabas_core.config.broker_config import parse_broker_config
+from barnabas_core.config.group_configs import effective_group_config
 from barnabas_core.config.log_config import LogConfig
 from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.topic_name import CONSUMER_OFFSETS
@@ -88,7 +91,15 @@ class Broker:
         at_once(self.replicas.start())
         self.log = RecordLog(CONSUMER_OFFSETS, self.replicas, clock, codec, read_bytes)
         environment_of_groups = GroupEnvironment(
-            config, self.log, clock, timers, lambda _: True, dict, is_awake=lambda: True, new_id=lambda: "1"
+            config,
+            self.log,
+            clock,
+            timers,
+            lambda _: True,
+            dict,
+            is_awake=lambda: True,
+            new_id=lambda: "1",
+            modern=ModernEnvironment(ImageTopics(image), lambda _: effective_group_config({}, config), lambda: False),
         )
         self.groups = GroupCoordinator(environment_of_groups, 1)
 

@@ -12,6 +12,22 @@ class ApiVersionsResponse(metadata.ApiVersionsResponse, load_json="barnabas_core
     """The response to that request."""
 
 
+class ConsumerGroupDescribeRequest(ApiMessage, load_json="barnabas_core.definitions"):
+    """The request to describe consumer groups."""
+
+
+class ConsumerGroupDescribeResponse(ApiMessage, load_json="barnabas_core.definitions"):
+    """The response to that request."""
+
+
+class ConsumerGroupHeartbeatRequest(ApiMessage, load_json="barnabas_core.definitions"):
+    """The heartbeat of a member of a consumer group."""
+
+
+class ConsumerGroupHeartbeatResponse(ApiMessage, load_json="barnabas_core.definitions"):
+    """The response to that request."""
+
+
 class CreateDelegationTokenRequest(ApiMessage, load_json="barnabas_core.definitions"):
     """The request to create a delegation token."""
 
@@ -49,6 +65,14 @@ class RenewDelegationTokenRequest(ApiMessage, load_json="barnabas_core.definitio
 
 
 class RenewDelegationTokenResponse(ApiMessage, load_json="barnabas_core.definitions"):
+    """The response to that request."""
+
+
+class TxnOffsetCommitRequest(ApiMessage, load_json="barnabas_core.definitions"):
+    """The request to commit offsets in a transaction."""
+
+
+class TxnOffsetCommitResponse(ApiMessage, load_json="barnabas_core.definitions"):
     """The response to that request."""
 
 

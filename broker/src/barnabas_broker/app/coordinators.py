@@ -7,6 +7,8 @@ from typing import Any, Final, NamedTuple
 
 from barnabas_broker.coordinators.groups.coordinator import GroupCoordinator
 from barnabas_broker.coordinators.groups.shard import GroupEnvironment
+from barnabas_broker.coordinators.modern.shard import ModernEnvironment
+from barnabas_broker.coordinators.modern.targets import KnownTopic
 from barnabas_broker.coordinators.producer_ids import ProducerIds
 from barnabas_broker.coordinators.runtime.peer_requests import LinkEnvironment
 from barnabas_broker.coordinators.runtime.runtime import Runtime
@@ -30,6 +32,7 @@ from barnabas_broker.replication.replica_manager import ReplicaManager
 from barnabas_broker.wire.compression import Codec
 from barnabas_core.clock import Clock, Timers
 from barnabas_core.config.broker_config import BrokerConfig
+from barnabas_core.config.group_configs import effective_group_config
 from barnabas_core.errors import ApiError
 from barnabas_core.topic_name import CONSUMER_OFFSETS, TRANSACTION_STATE
 
@@ -37,6 +40,7 @@ log = logging.getLogger(__name__)
 
 _WRITE_TIMEOUT_MS: Final = 30_000
 """The timeout in ms for writing a record of a transaction, as long as Kafka's request.timeout.ms."""
+_GROUP_VERSION: Final = "group.version"
 
 
 class CoordinatorWorld(NamedTuple):
@@ -57,6 +61,38 @@ class CoordinatorWorld(NamedTuple):
     """A function that waits until the image is as new as the metadata store was at the call."""
 
 
+def _has_consumer_groups(image: MetadataImage) -> bool:
+    return image.features.get(_GROUP_VERSION, 0) > 0
+
+
+class ImageTopics:
+    """The topics of the metadata image, with a version that rises only with changes that consumer groups look at."""
+
+    def __init__(self, image: MetadataImage) -> None:
+        self._image = image
+        self._version = 0
+        self._partition_counts = {name: len(topic.partitions) for name, topic in image.topics.items()}
+        image.subscribe(self._changed)
+
+    def _changed(self, change: ImageChange) -> None:
+        counts = self._partition_counts
+        for topic in change.deleted:
+            counts.pop(topic.name, None)
+        for topic in (*change.created, *change.changed):
+            self._version += counts.get(topic.name) != len(topic.partitions)
+            counts[topic.name] = len(topic.partitions)
+        self._version += bool(change.deleted)
+
+    def version(self) -> int:
+        """Return a number that rises whenever a topic is created or deleted, or gets partitions."""
+        return self._version
+
+    def find(self, name: str) -> KnownTopic | None:
+        """Return the topic with this name, or None."""
+        topic = self._image.topics.get(name)
+        return None if topic is None else KnownTopic(topic.topic_id, len(topic.partitions))
+
+
 def make_groups(world: CoordinatorWorld) -> GroupCoordinator:
     """Make the group coordinator, which leads no partition yet."""
     config, image = world.config, world.image
@@ -70,6 +106,11 @@ def make_groups(world: CoordinatorWorld) -> GroupCoordinator:
         deleted_topics=lambda: {each: stone.name for each, stone in image.tombstones.items()},
         is_awake=world.is_awake,
         new_id=world.new_id,
+        modern=ModernEnvironment(
+            ImageTopics(image),
+            lambda group: effective_group_config(image.group_configs.get(group, {}), config),
+            lambda: _has_consumer_groups(image),
+        ),
     )
     return GroupCoordinator(environment, config.offsets_topic_num_partitions)
 

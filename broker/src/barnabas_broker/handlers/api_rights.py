@@ -221,6 +221,14 @@ API_RIGHTS: Final[Mapping[int, ApiRights]] = {
         in_handler="The response lists only the topics that the client may describe.",
     ),
     66: ApiRights(in_handler="The response lists only the transactional ids that the client may describe."),
+    68: ApiRights(
+        in_handler="The client needs Read on the group (otherwise error code 30), and Describe on each topic that it "
+        "names (otherwise error code 29). A regular expression matches only topics that the client may describe."
+    ),
+    69: ApiRights(
+        in_handler="The client needs Describe on each group (otherwise error code 30), and on each topic to which a "
+        "member of the group subscribes (otherwise the group has error code 29)."
+    ),
     74: ApiRights((_cluster(_O.DESCRIBE_CONFIGS),)),
     75: ApiRights(
         in_handler="The client needs Describe on each topic that it names (otherwise error code 29 and a zero topic "

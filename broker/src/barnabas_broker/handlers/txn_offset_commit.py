@@ -1,10 +1,11 @@
-"""TxnOffsetCommit (28), v0 to v5: commits offsets of a group as part of a transaction.
+"""TxnOffsetCommit (28), v0 to v6: commits offsets of a group as part of a transaction.
 
 From v3 on the request names a group member, and is refused if the member has left the group (KIP-447). v5 also adds the
-group's partition of `__consumer_offsets` to the transaction, if the cluster's transaction.version is 2 (KIP-890).
+group's partition of `__consumer_offsets` to the transaction, if the cluster's transaction.version is 2 (KIP-890). v6
+replaces topic names by topic ids, and its clients know the errors of consumer groups with member epochs (KIP-1319).
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from barnabas_broker.coordinators.groups.messages import CommitRequest
@@ -12,6 +13,7 @@ from barnabas_broker.coordinators.groups.records import CommittedOffset
 from barnabas_broker.handlers.channel import RequestContext
 from barnabas_broker.handlers.deferred_answer import awaited
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
+from barnabas_broker.metadata.model import TopicDocument
 from barnabas_broker.storage.producer_state.verifications import Verification
 from barnabas_broker.wire.messages import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 from barnabas_broker.wire.transaction_markers import ProducerEpoch
@@ -26,6 +28,9 @@ LOADING_SINCE: Final = 2
 _UNAVAILABLE: Final = (ErrorCode.NETWORK_EXCEPTION, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 """The errors of the transaction coordinator in whose place a client gets COORDINATOR_NOT_AVAILABLE, and tries again."""
 
+TOPIC_IDS_SINCE: Final = 6
+
+TopicRequest = TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
 TopicResponse = TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic
 PartitionResponse = TopicResponse.TxnOffsetCommitResponsePartition
 
@@ -34,27 +39,44 @@ async def handle(
     environment: HandlerEnvironment, context: RequestContext, request: TxnOffsetCommitRequest
 ) -> TxnOffsetCommitResponse:
     """Store offsets that take effect if the transaction is committed, and return an error code for each partition."""
-    offsets = _offsets(environment, request)
+    documents = [_document(environment, context, topic) for topic in request.topics]
+    offsets = dict(_offsets(request, documents))
     try:
         errors = await _commit(environment, context, request, offsets)
     except ApiError as error:
         errors = dict.fromkeys(offsets, _known_error(error.code, context.api_version))
     topics = [
-        TopicResponse(
-            name=topic.name,
-            partitions=[
-                PartitionResponse(
-                    partition_index=each.partition_index,
-                    error_code=errors.get(
-                        TopicPartition(topic.name, each.partition_index), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                    ),
-                )
-                for each in topic.partitions
-            ],
-        )
-        for topic in request.topics
+        _answered(context, topic, document, errors) for topic, document in zip(request.topics, documents, strict=True)
     ]
     return TxnOffsetCommitResponse(topics=topics)
+
+
+def _document(environment: HandlerEnvironment, context: RequestContext, topic: TopicRequest) -> TopicDocument | None:
+    """Return the topic, or None if it does not exist."""
+    by_id = context.api_version >= TOPIC_IDS_SINCE
+    name = topic.name
+    if by_id:
+        name = "" if topic.topic_id is None else environment.image.topic_name(topic.topic_id) or ""
+    return environment.image.topics.get(name)
+
+
+def _answered(
+    context: RequestContext,
+    topic: TopicRequest,
+    document: TopicDocument | None,
+    errors: Mapping[TopicPartition, ErrorCode],
+) -> TopicResponse:
+    by_id = context.api_version >= TOPIC_IDS_SINCE
+    unknown = ErrorCode.UNKNOWN_TOPIC_ID if by_id and document is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    name = topic.name if document is None else document.name
+    partitions = [
+        PartitionResponse(
+            partition_index=each.partition_index,
+            error_code=errors.get(TopicPartition(name, each.partition_index), unknown),
+        )
+        for each in topic.partitions
+    ]
+    return TopicResponse(name=topic.name, topic_id=topic.topic_id, partitions=partitions)
 
 
 def offsets_partition(environment: HandlerEnvironment, group_id: str) -> TopicPartition:
@@ -76,8 +98,8 @@ async def _commit(
         group_id=request.group_id,
         member_id=request.member_id,
         instance_id=request.group_instance_id,
-        generation=request.generation_id,
-        api_version=0,
+        generation=request.generation_id_or_member_epoch,
+        api_version=context.api_version,
         offsets=list(offsets.items()),
         producer=producer,
     )
@@ -114,20 +136,20 @@ async def _verify(
     return verification
 
 
-def _offsets(environment: HandlerEnvironment, request: TxnOffsetCommitRequest) -> dict[TopicPartition, CommittedOffset]:
-    """Return the offsets of the partitions that exist."""
-    found = {}
-    for topic in request.topics:
-        document = environment.image.topics.get(topic.name)
+def _offsets(
+    request: TxnOffsetCommitRequest, documents: Iterable[TopicDocument | None]
+) -> Iterator[tuple[TopicPartition, CommittedOffset]]:
+    """Yield the offsets of the partitions that exist."""
+    for topic, document in zip(request.topics, documents, strict=True):
         for each in topic.partitions:
             if document is not None and 0 <= each.partition_index < len(document.partitions):
-                found[TopicPartition(topic.name, each.partition_index)] = CommittedOffset(
+                committed = CommittedOffset(
                     each.committed_offset,
                     each.committed_leader_epoch,
                     each.committed_metadata or "",
                     topic_id=document.topic_id,
                 )
-    return found
+                yield TopicPartition(document.name, each.partition_index), committed
 
 
 def _known_error(code: ErrorCode, version: int) -> ErrorCode:

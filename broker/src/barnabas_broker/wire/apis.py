@@ -1,6 +1,6 @@
 """The APIs and versions that this broker supports, for framing, codec and ApiVersions.
 
-The versions are those of Kafka 4.4, but that v6 of TxnOffsetCommit is missing.
+The versions are those of Kafka 4.4.
 """
 
 from collections.abc import Mapping
@@ -71,7 +71,7 @@ _SPECS: Final = (
     ApiSpec(25, "AddOffsetsToTxn", 0, 4, 3),
     ApiSpec(26, "EndTxn", 0, 5, 3),
     ApiSpec(27, "WriteTxnMarkers", 1, 2, 1, PARTITIONS_MAX),
-    ApiSpec(28, "TxnOffsetCommit", 0, 5, 3, PARTITIONS_MAX),
+    ApiSpec(28, "TxnOffsetCommit", 0, 6, 3, PARTITIONS_MAX),
     ApiSpec(29, "DescribeAcls", 1, 3, 2),
     ApiSpec(30, "CreateAcls", 1, 3, 2),
     ApiSpec(31, "DeleteAcls", 1, 3, 2),
@@ -102,6 +102,8 @@ _SPECS: Final = (
     ApiSpec(64, "UnregisterBroker", 0, 0, 0),
     ApiSpec(65, "DescribeTransactions", 0, 0, 0),
     ApiSpec(66, "ListTransactions", 0, 2, 0),
+    ApiSpec(68, "ConsumerGroupHeartbeat", 0, 1, 0, PARTITIONS_MAX),
+    ApiSpec(69, "ConsumerGroupDescribe", 0, 1, 0),
     ApiSpec(74, "ListConfigResources", 0, 1, 0),
     ApiSpec(75, "DescribeTopicPartitions", 0, 0, 0, PARTITIONS_MAX),
 )
@@ -110,8 +112,6 @@ API_SPECS: Final[Mapping[int, ApiSpec]] = {spec.key: spec for spec in _SPECS}
 """The supported APIs by API key."""
 
 ABSENT_APIS: Final[Mapping[int, str]] = {
-    68: "ConsumerGroupHeartbeat",
-    69: "ConsumerGroupDescribe",
     71: "GetTelemetrySubscriptions",
     72: "PushTelemetry",
     76: "ShareGroupHeartbeat",

@@ -4,6 +4,7 @@ At run time kafka-python is not imported: see messages.py.
 """
 
 from typing import Any
+from uuid import UUID
 
 from kafka.protocol.admin import AlterClientQuotasRequest as AlterClientQuotasRequest
 from kafka.protocol.admin import AlterClientQuotasResponse as AlterClientQuotasResponse
@@ -95,8 +96,6 @@ from kafka.protocol.producer import EndTxnRequest as EndTxnRequest
 from kafka.protocol.producer import EndTxnResponse as EndTxnResponse
 from kafka.protocol.producer import InitProducerIdRequest as InitProducerIdRequest
 from kafka.protocol.producer import InitProducerIdResponse as InitProducerIdResponse
-from kafka.protocol.producer import TxnOffsetCommitRequest as TxnOffsetCommitRequest
-from kafka.protocol.producer import TxnOffsetCommitResponse as TxnOffsetCommitResponse
 from kafka.protocol.producer import WriteTxnMarkersRequest as WriteTxnMarkersRequest
 from kafka.protocol.producer import WriteTxnMarkersResponse as WriteTxnMarkersResponse
 from kafka.protocol.sasl import SaslAuthenticateRequest as SaslAuthenticateRequest
@@ -117,6 +116,210 @@ class UnregisterBrokerResponse:
     throttle_time_ms: int
     error_code: int
     error_message: str | None
+
+class ConsumerGroupHeartbeatRequest:
+    class TopicPartitions:
+        def __init__(self, *, topic_id: UUID | None = ..., partitions: list[int] = ...) -> None: ...
+        topic_id: UUID | None
+        partitions: list[int]
+
+    def __init__(
+        self,
+        *,
+        group_id: str = ...,
+        member_id: str = ...,
+        member_epoch: int = ...,
+        instance_id: str | None = ...,
+        rack_id: str | None = ...,
+        rebalance_timeout_ms: int = ...,
+        subscribed_topic_names: list[str] | None = ...,
+        subscribed_topic_regex: str | None = ...,
+        server_assignor: str | None = ...,
+        topic_partitions: list[TopicPartitions] | None = ...,
+    ) -> None: ...
+    group_id: str
+    member_id: str
+    member_epoch: int
+    instance_id: str | None
+    rack_id: str | None
+    rebalance_timeout_ms: int
+    subscribed_topic_names: list[str] | None
+    subscribed_topic_regex: str | None
+    server_assignor: str | None
+    topic_partitions: list[TopicPartitions] | None
+
+class ConsumerGroupHeartbeatResponse:
+    class Assignment:
+        class TopicPartitions:
+            def __init__(self, *, topic_id: UUID | None = ..., partitions: list[int] = ...) -> None: ...
+            topic_id: UUID | None
+            partitions: list[int]
+
+        def __init__(self, *, topic_partitions: list[TopicPartitions] = ...) -> None: ...
+        topic_partitions: list[TopicPartitions]
+
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = ...,
+        error_code: int = ...,
+        error_message: str | None = ...,
+        member_id: str | None = ...,
+        member_epoch: int = ...,
+        heartbeat_interval_ms: int = ...,
+        assignment: Assignment | None = ...,
+    ) -> None: ...
+    throttle_time_ms: int
+    error_code: int
+    error_message: str | None
+    member_id: str | None
+    member_epoch: int
+    heartbeat_interval_ms: int
+    assignment: Assignment | None
+
+class ConsumerGroupDescribeRequest:
+    def __init__(self, *, group_ids: list[str] = ..., include_authorized_operations: bool = ...) -> None: ...
+    group_ids: list[str]
+    include_authorized_operations: bool
+
+class ConsumerGroupDescribeResponse:
+    class DescribedGroup:
+        class Member:
+            class Assignment:
+                class TopicPartitions:
+                    def __init__(
+                        self, *, topic_id: UUID | None = ..., topic_name: str = ..., partitions: list[int] = ...
+                    ) -> None: ...
+                    topic_id: UUID | None
+                    topic_name: str
+                    partitions: list[int]
+
+                def __init__(self, *, topic_partitions: list[TopicPartitions] = ...) -> None: ...
+                topic_partitions: list[TopicPartitions]
+
+            def __init__(
+                self,
+                *,
+                member_id: str = ...,
+                instance_id: str | None = ...,
+                rack_id: str | None = ...,
+                member_epoch: int = ...,
+                client_id: str = ...,
+                client_host: str = ...,
+                subscribed_topic_names: list[str] = ...,
+                subscribed_topic_regex: str | None = ...,
+                assignment: Assignment = ...,
+                target_assignment: Assignment = ...,
+                member_type: int = ...,
+            ) -> None: ...
+            member_id: str
+            instance_id: str | None
+            rack_id: str | None
+            member_epoch: int
+            client_id: str
+            client_host: str
+            subscribed_topic_names: list[str]
+            subscribed_topic_regex: str | None
+            assignment: Assignment
+            target_assignment: Assignment
+            member_type: int
+
+        def __init__(
+            self,
+            *,
+            error_code: int = ...,
+            error_message: str | None = ...,
+            group_id: str = ...,
+            group_state: str = ...,
+            group_epoch: int = ...,
+            assignment_epoch: int = ...,
+            assignor_name: str = ...,
+            members: list[Member] = ...,
+            authorized_operations: set[int] = ...,
+        ) -> None: ...
+        error_code: int
+        error_message: str | None
+        group_id: str
+        group_state: str
+        group_epoch: int
+        assignment_epoch: int
+        assignor_name: str
+        members: list[Member]
+        authorized_operations: set[int]
+
+    def __init__(self, *, throttle_time_ms: int = ..., groups: list[DescribedGroup] = ...) -> None: ...
+    throttle_time_ms: int
+    groups: list[DescribedGroup]
+
+class TxnOffsetCommitRequest:
+    class TxnOffsetCommitRequestTopic:
+        class TxnOffsetCommitRequestPartition:
+            def __init__(
+                self,
+                *,
+                partition_index: int = ...,
+                committed_offset: int = ...,
+                committed_leader_epoch: int = ...,
+                committed_metadata: str | None = ...,
+            ) -> None: ...
+            partition_index: int
+            committed_offset: int
+            committed_leader_epoch: int
+            committed_metadata: str | None
+
+        def __init__(
+            self,
+            *,
+            name: str = ...,
+            topic_id: UUID | None = ...,
+            partitions: list[TxnOffsetCommitRequestPartition] = ...,
+        ) -> None: ...
+        name: str
+        topic_id: UUID | None
+        partitions: list[TxnOffsetCommitRequestPartition]
+
+    def __init__(
+        self,
+        *,
+        transactional_id: str = ...,
+        group_id: str = ...,
+        producer_id: int = ...,
+        producer_epoch: int = ...,
+        generation_id_or_member_epoch: int = ...,
+        member_id: str = ...,
+        group_instance_id: str | None = ...,
+        topics: list[TxnOffsetCommitRequestTopic] = ...,
+    ) -> None: ...
+    transactional_id: str
+    group_id: str
+    producer_id: int
+    producer_epoch: int
+    generation_id_or_member_epoch: int
+    member_id: str
+    group_instance_id: str | None
+    topics: list[TxnOffsetCommitRequestTopic]
+
+class TxnOffsetCommitResponse:
+    class TxnOffsetCommitResponseTopic:
+        class TxnOffsetCommitResponsePartition:
+            def __init__(self, *, partition_index: int = ..., error_code: int = ...) -> None: ...
+            partition_index: int
+            error_code: int
+
+        def __init__(
+            self,
+            *,
+            name: str = ...,
+            topic_id: UUID | None = ...,
+            partitions: list[TxnOffsetCommitResponsePartition] = ...,
+        ) -> None: ...
+        name: str
+        topic_id: UUID | None
+        partitions: list[TxnOffsetCommitResponsePartition]
+
+    def __init__(self, *, throttle_time_ms: int = ..., topics: list[TxnOffsetCommitResponseTopic] = ...) -> None: ...
+    throttle_time_ms: int
+    topics: list[TxnOffsetCommitResponseTopic]
 
 def message_class(name: str) -> type[Any]: ...
 def struct_class(struct: schema.Struct) -> type[Any]: ...

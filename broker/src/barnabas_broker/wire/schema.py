@@ -21,7 +21,9 @@ _OPERATIONS: Final = "authorized_operations"
 
 These fields are of the type int32 in Kafka's definitions, but they are sets in the message classes.
 """
-_WITH_OPERATIONS: Final = frozenset({"MetadataResponse", "DescribeGroupsResponse", "DescribeClusterResponse"})
+_WITH_OPERATIONS: Final = frozenset(
+    {"MetadataResponse", "DescribeGroupsResponse", "DescribeClusterResponse", "ConsumerGroupDescribeResponse"}
+)
 
 
 class UnknownMessage(LookupError):

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from barnabas_broker.coordinators.groups import membership, offsets, rebalance, removal, sync
+from barnabas_broker.coordinators.groups import consumer_groups, membership, offsets, rebalance, removal, sync
 from barnabas_broker.coordinators.groups.expiry import expire
 from barnabas_broker.coordinators.groups.group import Group, GroupState
 from barnabas_broker.coordinators.groups.messages import (
@@ -18,13 +18,17 @@ from barnabas_broker.coordinators.groups.messages import (
     JoinRequest,
     LeaveResult,
     MemberIdentity,
-    Now,
     Step,
     SyncReply,
     SyncRequest,
 )
 from barnabas_broker.coordinators.groups.records import CommittedOffset, GroupRecord, OffsetKey
 from barnabas_broker.coordinators.groups.shard import Counters, GroupEnvironment, GroupShard
+from barnabas_broker.coordinators.modern.consumer_group import ConsumerGroup
+from barnabas_broker.coordinators.modern.consumer_heartbeat import Beat, BeatReply
+from barnabas_broker.coordinators.modern.consumer_heartbeat import check as check_beat
+from barnabas_broker.coordinators.modern.targets import chosen_assignor
+from barnabas_broker.coordinators.runtime.alarms import Now
 from barnabas_broker.coordinators.runtime.runtime import Runtime
 from barnabas_broker.coordinators.runtime.shard import RuntimeEnvironment
 from barnabas_broker.coordinators.runtime.turns import Turns
@@ -80,6 +84,7 @@ class GroupCoordinator:
         try:
             _check_join(request, self.config.group_min_session_timeout_ms, self.config.group_max_session_timeout_ms)
             shard = self.runtime.find(request.group_id)
+            consumer_groups.make_room(shard, request.group_id)
         except ApiError as error:
             answer(JoinReply(error.code, member_id=request.member_id))
             return
@@ -91,6 +96,18 @@ class GroupCoordinator:
         shard.ask(
             group, partial(rebalance.join, group, request._replace(new_member_id=new_member_id)), answer, JoinReply
         )
+
+    def beat(self, request: Beat, api_version: int, answer: Callable[[BeatReply], object]) -> None:
+        """Handle a ConsumerGroupHeartbeat (KIP-848)."""
+        try:
+            check_beat(request, api_version, self._environment.modern.settings(request.group_id).assignors)
+            _check_named(request.group_id)
+            for what, text in (("member id", request.member_id), ("group instance id", request.instance_id or "")):
+                _check_length(what, text)
+            member_id = request.member_id or self._environment.new_id()
+            consumer_groups.beat(self.runtime.find(request.group_id), request._replace(member_id=member_id), answer)
+        except ApiError as error:
+            answer(BeatReply(error.code, error.message, request.member_id))
 
     def sync(self, request: SyncRequest, answer: Callable[[SyncReply], object]) -> None:
         """Handle a SyncGroup. While the coordinator loads, answer REBALANCE_IN_PROGRESS, so that the member rejoins."""
@@ -138,7 +155,7 @@ class GroupCoordinator:
             answer([error.code] * len(request.offsets))
             return
         now, tables = shard.now(), shard.tables
-        refusal = _check_commit(tables.groups.get(request.group_id), request, now)
+        refusal = _check_commit(shard, request, now)
         if refusal is not ErrorCode.NONE:
             answer([refusal] * len(request.offsets))
             return
@@ -212,6 +229,22 @@ class GroupCoordinator:
             return
         removal.delete_group(shard, group_id, answer)
 
+    @property
+    def has_consumer_groups(self) -> bool:
+        """True if the cluster has consumer groups of KIP-848."""
+        return self._environment.modern.is_on()
+
+    def describe_consumer_group(self, group_id: str) -> ConsumerGroup:
+        """Return the consumer group to describe. Raises ApiError, with GROUP_ID_NOT_FOUND if there is none."""
+        group = self.runtime.find(group_id).modern.by_id.get(group_id)
+        if group is None:
+            raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group.")
+        return group
+
+    def assignor_of(self, group: ConsumerGroup) -> str:
+        """Return the name of the assignor that a consumer group uses."""
+        return chosen_assignor(group.assignors, self._environment.modern.settings(group.group_id).assignors)
+
     def describe(self, group_id: str) -> Group:
         """Return the group to describe. Raises ApiError, with GROUP_ID_NOT_FOUND if the group does not exist."""
         group = self.runtime.find(group_id).tables.groups.get(group_id)
@@ -264,11 +297,15 @@ def _serve(shard: GroupShard) -> Iterator[None]:
     yield from removal.forget_deleted_topics(shard)
 
 
-def _check_commit(group: Group | None, request: CommitRequest, now: Now) -> ErrorCode:
+def _check_commit(shard: GroupShard, request: CommitRequest, now: Now) -> ErrorCode:
+    modern = shard.modern.by_id.get(request.group_id)
+    if modern is not None:
+        return consumer_groups.check_commit(modern, request)
+    group = shard.tables.groups.get(request.group_id)
     if group is not None and request.producer is not None:
         return offsets.check_transactional_commit(group, request.member_id, request.instance_id, request.generation)
     if group is None:
-        return offsets.check_unknown_group_commit(request.generation, request.api_version)
+        return offsets.check_unknown_group_commit(request)
     return offsets.check_commit(group, request.member_id, request.instance_id, request.generation, now)
 
 

@@ -7,11 +7,11 @@ from operator import is_, itemgetter
 from typing import Final
 
 from barnabas_broker.coordinators.groups.group import Group, GroupState
-from barnabas_broker.coordinators.groups.messages import Now
 from barnabas_broker.coordinators.groups.offsets import Offsets, expiries
 from barnabas_broker.coordinators.groups.records import CommittedOffset
 from barnabas_broker.coordinators.groups.removal import remove_group, remove_offsets
 from barnabas_broker.coordinators.groups.shard import GroupShard
+from barnabas_broker.coordinators.runtime.alarms import Now
 from barnabas_broker.coordinators.runtime.turns import Pace, portions
 from barnabas_core.topic_partition import TopicPartition
 

@@ -14,15 +14,9 @@ from enum import Enum
 from typing import Final
 
 from barnabas_broker.coordinators.groups.member import CONSUMER_PROTOCOL_TYPE, Member, subscribed_topics
-from barnabas_broker.coordinators.groups.messages import (
-    JoinedMember,
-    JoinReply,
-    JoinRequest,
-    MemberProtocol,
-    Now,
-    Token,
-)
+from barnabas_broker.coordinators.groups.messages import JoinedMember, JoinReply, JoinRequest, MemberProtocol, Token
 from barnabas_broker.coordinators.groups.records import NO_TIMESTAMP
+from barnabas_broker.coordinators.runtime.alarms import Now
 from barnabas_core.errors import ErrorCode
 
 

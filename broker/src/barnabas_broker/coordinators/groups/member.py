@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from barnabas_broker.coordinators.groups.messages import MemberProtocol, Token
-from barnabas_broker.coordinators.groups.records import MalformedRecord, read_string
+from barnabas_broker.coordinators.runtime.record_strings import MalformedRecord, read_string
 
 CONSUMER_PROTOCOL_TYPE: Final = "consumer"
 

@@ -4,7 +4,8 @@ from collections.abc import Iterable
 
 from barnabas_broker.coordinators.groups import rebalance
 from barnabas_broker.coordinators.groups.group import Group, GroupState
-from barnabas_broker.coordinators.groups.messages import LeaveResult, MemberIdentity, Now, Step
+from barnabas_broker.coordinators.groups.messages import LeaveResult, MemberIdentity, Step
+from barnabas_broker.coordinators.runtime.alarms import Now
 from barnabas_core.errors import ErrorCode
 
 

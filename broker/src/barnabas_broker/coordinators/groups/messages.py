@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple, NewType
 
 from barnabas_broker.coordinators.groups.records import CommittedOffset, GroupMetadata
+from barnabas_broker.coordinators.runtime.alarms import Now
 from barnabas_broker.wire.transaction_markers import ProducerEpoch
 from barnabas_core.config.broker_config import BrokerConfig
 from barnabas_core.errors import ErrorCode
@@ -15,13 +16,6 @@ Token = NewType("Token", int)
 
 NO_MEMBER_ID: Final = ""
 NO_GENERATION: Final = -1
-
-
-class Now(NamedTuple):
-    """The current time: the wall-clock time `wall_ms` for records, and the monotonic time `steady_ms` for deadlines."""
-
-    wall_ms: int
-    steady_ms: int
 
 
 class MemberProtocol(NamedTuple):

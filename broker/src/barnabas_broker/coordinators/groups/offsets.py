@@ -1,14 +1,21 @@
 """The rules for committed offsets: who may commit and delete offsets, and when offsets expire (KIP-211)."""
 
 from collections.abc import Iterator, Mapping
+from typing import Final
 
 from barnabas_broker.coordinators.groups.group import Group, GroupState
 from barnabas_broker.coordinators.groups.member import CONSUMER_PROTOCOL_TYPE
-from barnabas_broker.coordinators.groups.messages import NO_MEMBER_ID, Now
+from barnabas_broker.coordinators.groups.messages import NO_MEMBER_ID, CommitRequest
 from barnabas_broker.coordinators.groups.records import NO_TIMESTAMP, CommittedOffset
+from barnabas_broker.coordinators.runtime.alarms import Now
 from barnabas_core.errors import ErrorCode
 from barnabas_core.reset_mark import is_marked, says_nothing
 from barnabas_core.topic_partition import TopicPartition
+
+COMMIT_WITH_EPOCHS: Final = 9
+"""The first version of OffsetCommit with member epochs."""
+TXN_COMMIT_WITH_EPOCHS: Final = 6
+"""The first version of TxnOffsetCommit whose clients know the errors of member epochs."""
 
 Offsets = Mapping[TopicPartition, CommittedOffset]
 """The committed offsets of one group."""
@@ -53,11 +60,17 @@ def check_transactional_commit(group: Group, member_id: str, instance_id: str | 
     return error
 
 
-def check_unknown_group_commit(generation: int, api_version: int) -> ErrorCode:
+def knows_member_epochs(request: CommitRequest) -> bool:
+    """True if the client knows member epochs and the errors of consumer groups that have them (KIP-848, KIP-1319)."""
+    first_version = COMMIT_WITH_EPOCHS if request.producer is None else TXN_COMMIT_WITH_EPOCHS
+    return request.api_version >= first_version
+
+
+def check_unknown_group_commit(request: CommitRequest) -> ErrorCode:
     """Return the error code for a commit to an unknown group: NONE if the commit names no generation."""
-    if generation < 0:
+    if request.generation < 0:
         return ErrorCode.NONE
-    return ErrorCode.GROUP_ID_NOT_FOUND if api_version >= 9 else ErrorCode.ILLEGAL_GENERATION
+    return ErrorCode.GROUP_ID_NOT_FOUND if knows_member_epochs(request) else ErrorCode.ILLEGAL_GENERATION
 
 
 def following(offset: CommittedOffset, before: CommittedOffset | None, member_id: str, now_ms: int) -> CommittedOffset:

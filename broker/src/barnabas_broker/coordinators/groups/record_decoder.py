@@ -19,6 +19,8 @@ from barnabas_broker.coordinators.groups.records import (
     decode_offset,
     encode_offset_key,
 )
+from barnabas_broker.coordinators.modern.records import ModernRecord
+from barnabas_broker.coordinators.modern.records import decode as decode_modern
 
 _WITHOUT_TAGS: Final = struct.Struct(">hqibqb")
 """The value of an offset commit with empty metadata and without a topic id.
@@ -42,11 +44,11 @@ class RecordDecoder:
         """The group id and topic of decoded record keys, by the encoded record key without its partition number."""
         self._topic_ids: dict[bytes, UUID] = {}
 
-    def decode(self, key: bytes, value: bytes) -> GroupRecord | None:
-        """Return the decoded record, or None if the record does not concern a classic group. Raises MalformedRecord."""
+    def decode(self, key: bytes, value: bytes) -> GroupRecord | ModernRecord | None:
+        """Return the decoded record, or None if the record is of an unknown kind. Raises MalformedRecord."""
         names = self._topics.get(key[:-4]) or self._new_topic(key)
         if names is None:
-            return decode(key, value)
+            return decode(key, value) or decode_modern(key, value)
         partition = int.from_bytes(key[-4:], "big", signed=True)
         if partition < 0:
             check_partition(partition)

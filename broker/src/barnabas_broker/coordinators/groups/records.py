@@ -11,6 +11,7 @@ from uuid import UUID
 
 from msgspec.structs import astuple
 
+from barnabas_broker.coordinators.runtime.record_strings import MalformedRecord, encode_string, read_string
 from barnabas_broker.wire.decoder import decoder
 from barnabas_broker.wire.encoder import encoder
 from barnabas_broker.wire.framing import MalformedRequest, encode_unsigned_varint
@@ -33,10 +34,6 @@ _VERSION_OFFSET_EPOCH: Final = struct.Struct(">hqi")
 _NO_TAGS: Final = b"\0"
 TOPIC_ID_FOLLOWS: Final = b"\1\0\x10"
 """The bytes before a tagged topic id: the number of tagged fields (1), the tag (0) and the size (16)."""
-
-
-class MalformedRecord(ValueError):
-    """The error for a record that cannot be decoded, or that describes an impossible group."""
 
 
 class OffsetKey(NamedTuple):
@@ -88,19 +85,14 @@ class GroupMetadata(NamedTuple):
     members: tuple[StoredMember, ...]
 
 
-def _string(text: str) -> bytes:
-    blob = text.encode()
-    return _INT16.pack(len(blob)) + blob
-
-
 def encode_offset_key(key: OffsetKey) -> bytes:
     """Return the encoded key of a committed offset, in version 1."""
-    return _INT16.pack(1) + _string(key.group_id) + _string(key.topic) + _INT32.pack(key.partition)
+    return _INT16.pack(1) + encode_string(key.group_id) + encode_string(key.topic) + _INT32.pack(key.partition)
 
 
 def encode_group_key(group_id: str) -> bytes:
     """Return the encoded key of a group, in version 2."""
-    return _INT16.pack(_GROUP_KEY_VERSION) + _string(group_id)
+    return _INT16.pack(_GROUP_KEY_VERSION) + encode_string(group_id)
 
 
 def decode_key(data: bytes) -> OffsetKey | GroupKey | None:
@@ -124,26 +116,12 @@ def check_partition(partition: int) -> None:
         raise MalformedRecord(f"the partition number is {partition}, but must be 0 or more")
 
 
-def read_string(data: bytes, position: int) -> tuple[str, int]:
-    """Return a string with a 16-bit length, and the position after the string.
-
-    Raises MalformedRecord, or struct.error or UnicodeDecodeError for a length or text that cannot be decoded.
-    """
-    (length,) = _INT16.unpack_from(data, position)
-    end = position + 2 + length
-    if length < 0 or end > len(data):
-        raise MalformedRecord(
-            f"a string of {length} bytes at position {position} does not fit into data of {len(data)} bytes"
-        )
-    return data[position + 2 : end].decode(), end
-
-
 def encode_offset(value: CommittedOffset) -> bytes:
     """Return the encoded offset, in version 1 if the offset has an expiry timestamp, otherwise in version 4."""
     timestamp = _INT64.pack(value.commit_timestamp_ms)
     if value.expire_timestamp_ms is not None:
         head = _VERSION_OFFSET.pack(_EXPIRING_OFFSET_VALUE_VERSION, value.offset)
-        return head + _string(value.metadata) + timestamp + _INT64.pack(value.expire_timestamp_ms)
+        return head + encode_string(value.metadata) + timestamp + _INT64.pack(value.expire_timestamp_ms)
     head = _VERSION_OFFSET_EPOCH.pack(_OFFSET_VALUE_VERSION, value.offset, value.leader_epoch)
     metadata = value.metadata.encode()
     tags = _NO_TAGS if value.topic_id is None else TOPIC_ID_FOLLOWS + value.topic_id.bytes

@@ -107,7 +107,7 @@ def _about_to_be_committed(shard: GroupShard, group_id: str) -> dict[TopicPartit
     The uncommitted offset is being written, or is part of an open transaction.
     """
     committed = shard.tables.offsets.get(group_id, {})
-    pending = (key for key, _ in shard.writer.pending(group_id))
+    pending = (record.key for record in shard.writer.pending(group_id) if isinstance(record, GroupRecord))
     keys = [TopicPartition(key.topic, key.partition) for key in pending if isinstance(key, OffsetKey)]
     return {partition: None for partition in (*keys, *shard.unstable(group_id)) if partition not in committed}
 
@@ -167,7 +167,8 @@ def _forget_pending(
     offset, and the tombstone removes the pending offset, too.
     """
     committed, gone = shard.tables.offsets.get(group_id, {}), dict[TopicPartition, None]()
-    for key, offset in shard.writer.transactions.of(group_id):
+    for record in shard.writer.transactions.of(group_id):
+        key, offset = record.key, record.value  # type: ignore[union-attr]
         if isinstance(key, OffsetKey) and isinstance(offset, CommittedOffset):
             partition = TopicPartition(key.topic, key.partition)
             if partition not in committed and is_doomed(partition, offset):

@@ -15,21 +15,17 @@ from uuid import UUID
 
 from barnabas_broker.coordinators.groups import membership, rebalance, sync
 from barnabas_broker.coordinators.groups.group import Group, GroupState
-from barnabas_broker.coordinators.groups.messages import (
-    Append,
-    JoinReply,
-    Now,
-    Step,
-    SyncReply,
-    Token,
-)
+from barnabas_broker.coordinators.groups.messages import Append, JoinReply, Step, SyncReply, Token
 from barnabas_broker.coordinators.groups.record_decoder import RecordDecoder
 from barnabas_broker.coordinators.groups.records import GroupKey, GroupRecord, OffsetKey
 from barnabas_broker.coordinators.groups.tables import GroupTables
+from barnabas_broker.coordinators.modern.records import ModernRecord
+from barnabas_broker.coordinators.modern.shard import ModernEnvironment, ModernGroups
+from barnabas_broker.coordinators.runtime.alarms import Alarms, Now
 from barnabas_broker.coordinators.runtime.shard import LeftOut
 from barnabas_broker.coordinators.runtime.turns import Turns
 from barnabas_broker.coordinators.runtime.writer import CoordinatorLog, PartitionWriter
-from barnabas_core.clock import Cancellable, Clock, Timers
+from barnabas_core.clock import Clock, Timers
 from barnabas_core.config.broker_config import BrokerConfig
 from barnabas_core.errors import ErrorCode
 from barnabas_core.topic_partition import TopicPartition
@@ -56,6 +52,7 @@ class GroupEnvironment(NamedTuple):
     """Return False if the process was suspended and has not read the latest metadata since."""
     new_id: Callable[[], str]
     """Return the unique suffix of a member id."""
+    modern: ModernEnvironment
 
 
 @dataclass(slots=True)
@@ -66,11 +63,6 @@ class Counters:
     offset_expirations: int = 0
     offset_deletions: int = 0
     completed_rebalances: int = 0
-
-
-class _Alarm(NamedTuple):
-    at_ms: int
-    timer: Cancellable
 
 
 class _Waiting(NamedTuple):
@@ -90,32 +82,42 @@ class GroupShard:
     """The groups of one partition of `__consumer_offsets`; each loading of the partition creates a new shard."""
 
     def __init__(
-        self, environment: GroupEnvironment, counters: Counters, turns: Turns, writer: PartitionWriter[GroupRecord]
+        self,
+        environment: GroupEnvironment,
+        counters: Counters,
+        turns: Turns,
+        writer: PartitionWriter[GroupRecord | ModernRecord],
     ) -> None:
         self.environment = environment
         self.counters = counters
         self.turns = turns
         self.writer = writer
-        self.tables = GroupTables()
+        self.modern = ModernGroups(environment.modern, environment.clock, environment.timers, turns, writer)
+        self.tables = GroupTables(self.modern.by_id)
         self._last_token = 0
         self._waiting: dict[Token, _Waiting] = {}
-        self._alarms: dict[str, _Alarm] = {}
+        self._alarms = Alarms(environment.timers, environment.clock, self._wake)
 
-    def decoder(self) -> Callable[[bytes, bytes], GroupRecord | None]:
+    def decoder(self) -> Callable[[bytes, bytes], GroupRecord | ModernRecord | None]:
         """Return a new decoder of records, which is used for one load of the partition."""
         return RecordDecoder().decode
 
-    def apply(self, record: GroupRecord) -> None:
+    def apply(self, record: GroupRecord | ModernRecord) -> None:
         """Apply a record, which was just committed or read from the log, to the groups and offsets."""
-        self.tables.apply(record)
+        if isinstance(record, GroupRecord):
+            self.tables.apply(record)
+        else:
+            self.modern.apply(record)
 
     def restore(self, left_out: LeftOut) -> Iterator[None]:
         """Restore the members and sessions of all groups in steps, and count the groups that cannot be restored."""
-        return self.tables.restore_groups(self.now(), left_out)
+        yield from self.modern.restore(left_out)
+        yield from self.tables.restore_groups(self.now(), left_out)
 
     def contents(self) -> str:
         """Return the numbers of groups and offsets as text for a log line."""
-        return f"{len(self.tables.groups)} groups and {sum(map(len, self.tables.offsets.values()))} committed offsets"
+        groups = len(self.tables.groups) + len(self.modern.by_id)
+        return f"{groups} groups and {sum(map(len, self.tables.offsets.values()))} committed offsets"
 
     def serve(self) -> Iterator[None]:
         """Start the session timeouts of the members of the loaded groups.
@@ -127,19 +129,19 @@ class GroupShard:
             for group in some:
                 self._serve(group)
             yield
+        yield from self.modern.serve()
 
     def _serve(self, group: Group) -> None:
         if self.tables.groups.get(group.group_id) is not group:
             return
         if len(group.members) > self.environment.config.group_max_size:
             self.run(group, partial(rebalance.begin, group, reason="the group has more members than group.max.size"))
-        self.set_alarm(group)
+        self._alarms.set(group.group_id, group.wake_ms)
 
     def close(self) -> None:
         """Cancel all timers, and answer all waiting requests with NOT_COORDINATOR."""
-        for alarm in self._alarms.values():
-            alarm.timer.cancel()
-        self._alarms.clear()
+        self._alarms.cancel_all()
+        self.modern.close()
         waiting, self._waiting = self._waiting, {}
         for each in waiting.values():
             each.refuse(ErrorCode.NOT_COORDINATOR)
@@ -150,7 +152,8 @@ class GroupShard:
         Offsets that are still being written to the log are included.
         """
         being_written = self.writer.pending(group_id, of_transactions_only=True)
-        keys = (record.key for record in chain(self.writer.transactions.of(group_id), being_written))
+        records = chain(self.writer.transactions.of(group_id), being_written)
+        keys = (record.key for record in records if isinstance(record, GroupRecord))
         return frozenset(TopicPartition(key.topic, key.partition) for key in keys if isinstance(key, OffsetKey))
 
     def now(self) -> Now:
@@ -208,7 +211,7 @@ class GroupShard:
         if step.append is not None:
             record = GroupRecord(GroupKey(group.group_id), step.append.metadata)
             self.writer.submit(group.group_id, (record,), partial(self._append_finished, group, step.append))
-        self.set_alarm(group)
+        self._alarms.set(group.group_id, group.wake_ms)
         for token, reply in step.replies:
             self._waiting.pop(token).answer(reply)
         if self.tables.is_vacant(group) and not self.writer.is_writing(group.group_id):
@@ -226,21 +229,7 @@ class GroupShard:
         if before is not GroupState.STABLE and group.state is GroupState.STABLE:
             self.counters.completed_rebalances += 1
 
-    def set_alarm(self, group: Group) -> None:
-        """Set the group's timer to `wake_ms`, unless the timer already fires earlier."""
-        if group.wake_ms is None:
-            return
-        alarm = self._alarms.get(group.group_id)
-        if alarm is not None:
-            if alarm.at_ms <= group.wake_ms:
-                return
-            alarm.timer.cancel()
-        delay_s = max(group.wake_ms - self.now().steady_ms, 0) / 1000
-        timer = self.environment.timers.call_later(delay_s, partial(self._wake, group.group_id))
-        self._alarms[group.group_id] = _Alarm(group.wake_ms, timer)
-
     def _wake(self, group_id: str) -> None:
-        self._alarms.pop(group_id, None)
         group = self.tables.groups.get(group_id)
         if group is None:
             return

@@ -4,8 +4,10 @@ from collections.abc import Mapping
 
 from barnabas_broker.coordinators.groups.group import Group, GroupState
 from barnabas_broker.coordinators.groups.member import Member
-from barnabas_broker.coordinators.groups.messages import MemberProtocol, Now
-from barnabas_broker.coordinators.groups.records import GroupMetadata, MalformedRecord, StoredMember
+from barnabas_broker.coordinators.groups.messages import MemberProtocol
+from barnabas_broker.coordinators.groups.records import GroupMetadata, StoredMember
+from barnabas_broker.coordinators.runtime.alarms import Now
+from barnabas_broker.coordinators.runtime.record_strings import MalformedRecord
 
 
 def metadata(group: Group, assignments: Mapping[str, bytes]) -> GroupMetadata:

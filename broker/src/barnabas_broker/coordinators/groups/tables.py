@@ -4,13 +4,13 @@ Only records change the durable state: `apply` is called for each record that is
 loaded from the log. State that is not stored, such as the deadlines of a group, is in `groups`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from itertools import islice
 
 from barnabas_broker.coordinators.groups.group import Group, GroupState
-from barnabas_broker.coordinators.groups.messages import Now
 from barnabas_broker.coordinators.groups.records import CommittedOffset, GroupKey, GroupMetadata, GroupRecord
 from barnabas_broker.coordinators.groups.stored_group import restore
+from barnabas_broker.coordinators.runtime.alarms import Now
 from barnabas_broker.coordinators.runtime.shard import LeftOut
 from barnabas_core.topic_partition import TopicPartition
 
@@ -24,9 +24,11 @@ _new = tuple.__new__
 class GroupTables:
     """The groups, the committed offsets and the stored group metadata of one partition."""
 
-    __slots__ = ("groups", "offsets", "stored")
+    __slots__ = ("_modern", "groups", "offsets", "stored")
 
-    def __init__(self) -> None:
+    def __init__(self, modern: Container[str] = ()) -> None:
+        """Create empty tables; `modern` has the ids of modern groups, which have offsets here and nothing else."""
+        self._modern = modern
         self.groups: dict[str, Group] = {}
         self.offsets: dict[str, dict[TopicPartition, CommittedOffset]] = {}
         self.stored: dict[str, GroupMetadata] = {}
@@ -45,7 +47,8 @@ class GroupTables:
             assert not isinstance(value, GroupMetadata)
             offsets = self.offsets.get(group_id)
             if offsets is None:
-                self.group(group_id)
+                if group_id not in self._modern:
+                    self.group(group_id)
                 offsets = self.offsets[group_id] = {}
             offsets[topic_partition] = value
         elif group_id in self.offsets:
@@ -60,7 +63,7 @@ class GroupTables:
             return
         self.stored.pop(group_id, None)
         self.groups.pop(group_id, None)
-        if group_id in self.offsets:
+        if group_id in self.offsets and group_id not in self._modern:
             self.group(group_id)
 
     def group(self, group_id: str) -> Group:
@@ -75,6 +78,9 @@ class GroupTables:
 
         A group that cannot be restored is counted in `left_out`, and keeps its offsets.
         """
+        for group_id in [each for each in self.groups if each in self._modern]:
+            del self.groups[group_id]
+            self.stored.pop(group_id, None)
         stored = iter(list(self.stored))
         while some := list(islice(stored, _RESTORED_AT_ONCE)):
             for group_id in some:

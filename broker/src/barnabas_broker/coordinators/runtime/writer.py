@@ -122,6 +122,8 @@ class _Part(Generic[RecordT]):
     write: _Write
     producer: ProducerEpoch | None = None
     """The producer whose transaction contains the records, or None. Transactional records get a batch of their own."""
+    is_applied: bool = False
+    """True if the caller has applied the records already."""
     records: list[RecordT] = field(default_factory=list)
     encoded: list[KeyValue] = field(default_factory=list)
     size_bytes: int = 0
@@ -146,7 +148,8 @@ class PartitionWriter(Generic[RecordT]):
         self._timers = timers
         self._timeout_ms = timeout_ms
         self._apply = apply
-        self._on_doubt = on_doubt
+        self.on_doubt = on_doubt
+        """The function that loads the partition again, because the state may differ from the log."""
         self.leader_epoch = leader_epoch
         """The leader epoch in which this broker leads the partition."""
         self._queue: list[_Part[RecordT]] = []
@@ -164,13 +167,17 @@ class PartitionWriter(Generic[RecordT]):
         records: Sequence[RecordT],
         answer: Callable[[ErrorCode], object],
         producer: ProducerEpoch | None = None,
+        *,
+        is_applied: bool = False,
     ) -> None:
         """Append records in the next turn of the event loop.
 
         `answer(NONE)` is called once the records are committed and applied, `answer(error)` after a failure or the
         write timeout. With a `producer`, the records belong to the transaction of the producer: `answer(NONE)` is
         called once the records are committed, and the records are applied when the transaction commits. Records that
-        fit into one batch are appended atomically.
+        fit into one batch are appended atomically. With `is_applied`, the caller has applied the records: they are not
+        applied again, and if they cannot be written, the partition is loaded again, because its state is ahead of the
+        log.
         """
         if self.is_closed or not records:
             answer(ErrorCode.NOT_COORDINATOR if self.is_closed else ErrorCode.NONE)
@@ -178,7 +185,7 @@ class PartitionWriter(Generic[RecordT]):
         if not self._queue:
             self._timers.call_soon(self._flush)
         write = _Write(name, answer)
-        for part in _parts(write, records, producer):
+        for part in _parts(_Part(write, producer, is_applied), records):
             write.parts += 1
             self._in_flight[name] += 1
             self._queue.append(part)
@@ -232,6 +239,10 @@ class PartitionWriter(Generic[RecordT]):
     def _flush(self) -> None:
         queue, self._queue = self._queue, []
         for parts in _batches(queue):
+            if self.is_closed:
+                for part in parts:
+                    part.write.finish(ErrorCode.NOT_COORDINATOR)
+                continue
             records, producer = [each for part in parts for each in part.encoded], parts[0].producer
             self._append(_Batch(self, parts), partial(self._log.append, self._partition, records, producer=producer))
 
@@ -244,7 +255,7 @@ class PartitionWriter(Generic[RecordT]):
     def finished(self, batch: "_Batch", error: ErrorCode) -> None:
         """Apply the records of a committed batch, and call the callbacks of the writes whose records are in the batch.
 
-        If the batch failed but may be in the log, call `on_doubt`.
+        If the batch failed but may be in the log, or its records are already applied, call `on_doubt`.
         """
         if batch not in self._batches:
             return
@@ -254,15 +265,16 @@ class PartitionWriter(Generic[RecordT]):
                 self._apply_part(part)
                 self._apply_marker(batch.marker)
             self._part_finished(part.write, error)
-        if error is not ErrorCode.NONE and batch.timer is not None and not self.is_closed:
-            self._on_doubt()
+        is_doubtful = batch.timer is not None or any(part.is_applied for part in batch.parts)
+        if error is not ErrorCode.NONE and is_doubtful and not self.is_closed:
+            self.on_doubt()
 
     def _apply_part(self, part: _Part[RecordT]) -> None:
         if part.producer is not None:
             for (key, _), record in zip(part.encoded, part.records, strict=True):
                 self.transactions.add(part.producer.producer_id, key, record)
             return
-        for record in part.records:
+        for record in () if part.is_applied else part.records:
             self._apply(record)
         if self.transactions:
             for key, value in part.encoded:
@@ -315,15 +327,14 @@ class _Batch:
             part.write.finish(_ANSWERS[ErrorCode.REQUEST_TIMED_OUT])
 
 
-def _parts(write: _Write, records: Iterable[RecordT], producer: ProducerEpoch | None) -> Iterator[_Part[RecordT]]:
-    """Yield the records in order, split into parts of at most the maximum size of a batch."""
-    part: _Part[RecordT] = _Part(write, producer)
+def _parts(part: _Part[RecordT], records: Iterable[RecordT]) -> Iterator[_Part[RecordT]]:
+    """Yield the records in order, split into parts like `part` of at most the maximum size of a batch."""
     for record in records:
         key, value = record.encode()
         size_bytes = len(key) + len(value or b"")
         if part.records and part.size_bytes + size_bytes > _BATCH_BYTES_MAX:
             yield part
-            part = _Part(write, producer)
+            part = _Part(part.write, part.producer, part.is_applied)
         part.records.append(record)
         part.encoded.append((key, value))
         part.size_bytes += size_bytes

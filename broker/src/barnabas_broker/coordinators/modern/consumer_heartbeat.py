@@ -1,0 +1,327 @@
+"""The handling of ConsumerGroupHeartbeat requests, without IO and clock: members join, go on, leave and are fenced.
+
+A function here checks first, and raises ApiError before it writes anything to the `GroupChange`.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from barnabas_broker.coordinators.modern.assignors import ASSIGNORS
+from barnabas_broker.coordinators.modern.consumer_group import ConsumerGroup
+from barnabas_broker.coordinators.modern.group import (
+    LEAVE_EPOCH,
+    LEAVE_FOR_A_WHILE_EPOCH,
+    GroupChange,
+    ModernMember,
+)
+from barnabas_broker.coordinators.modern.reconciliation import Aim, Reported, reconciled
+from barnabas_broker.coordinators.modern.records import (
+    Current,
+    GroupEpoch,
+    Kind,
+    MemberMetadata,
+    MemberState,
+    Owned,
+    TargetEpoch,
+)
+from barnabas_broker.coordinators.modern.targets import (
+    AT_ONCE_MAX,
+    Topics,
+    chosen_assignor,
+    ids_of,
+    metadata_hash,
+    question,
+    write_targets,
+)
+from barnabas_broker.coordinators.runtime.alarms import Now
+from barnabas_core.config.group_configs import GroupConfig
+from barnabas_core.errors import ApiError, ErrorCode
+
+UNCHANGED_TIMEOUT: Final = -1
+JOIN_EPOCH: Final = 0
+
+
+class BeatWorld(NamedTuple):
+    """The facts outside the group on which a decision depends."""
+
+    now: Now
+    settings: GroupConfig
+    topics: Topics
+
+
+class Beat(NamedTuple):
+    """A ConsumerGroupHeartbeat request; None means that the value has not changed since the last heartbeat."""
+
+    group_id: str
+    member_id: str
+    epoch: int
+    client_id: str = ""
+    client_host: str = ""
+    instance_id: str | None = None
+    rack_id: str | None = None
+    rebalance_timeout_ms: int = UNCHANGED_TIMEOUT
+    topic_names: Sequence[str] | None = None
+    topic_regex: str | None = None
+    assignor: str | None = None
+    owned: Reported = None
+
+    @property
+    def is_full(self) -> bool:
+        """True if the request has all that a member may leave out, so that the answer has the assignment."""
+        has_subscription = self.topic_names is not None or self.topic_regex is not None
+        return self.rebalance_timeout_ms != UNCHANGED_TIMEOUT and has_subscription and self.owned is not None
+
+
+class BeatReply(NamedTuple):
+    """The answer to a ConsumerGroupHeartbeat; an assignment of None has not changed."""
+
+    error: ErrorCode = ErrorCode.NONE
+    message: str | None = None
+    member_id: str | None = None
+    epoch: int = 0
+    heartbeat_interval_ms: int = 0
+    assignment: Mapping[UUID, Collection[int]] | None = None
+
+
+def check(beat: Beat, api_version: int, assignors: Sequence[str]) -> None:
+    """Check the fields of a request that do not depend on the group. Raises ApiError."""
+    is_first_of_v0 = api_version == 0 and beat.epoch == JOIN_EPOCH
+    checks = (
+        (not beat.member_id and not is_first_of_v0, "the member id must not be empty"),
+        (not beat.group_id, "the group id must not be empty"),
+        (beat.instance_id == "", "the group instance id must be null or not empty"),
+        (beat.rack_id == "", "the rack id must be null or not empty"),
+        (
+            beat.epoch < LEAVE_FOR_A_WHILE_EPOCH,
+            f"the member epoch is {beat.epoch}, but must be {LEAVE_FOR_A_WHILE_EPOCH} or more",
+        ),
+        (beat.epoch == LEAVE_FOR_A_WHILE_EPOCH and beat.instance_id is None, "only a static member has epoch -2"),
+    )
+    for is_wrong, message in (*checks, *(_join_checks(beat) if beat.epoch == JOIN_EPOCH else ())):
+        if is_wrong:
+            raise ApiError(ErrorCode.INVALID_REQUEST, message)
+    if beat.assignor is not None and beat.assignor not in assignors:
+        message = f"the assignor is {beat.assignor!r}, but must be one of {', '.join(assignors)}"
+        raise ApiError(ErrorCode.UNSUPPORTED_ASSIGNOR, message)
+
+
+def _join_checks(beat: Beat) -> Iterable[tuple[bool, str]]:
+    has_subscription = beat.topic_names is not None or beat.topic_regex is not None
+    return (
+        (beat.rebalance_timeout_ms == UNCHANGED_TIMEOUT, "a member that joins must name its rebalance timeout"),
+        (beat.owned is None or len(beat.owned) > 0, "a member that joins must own no partitions, and say so"),
+        (not has_subscription, "a member that joins must name its topics, or a regular expression"),
+    )
+
+
+def heartbeat(change: GroupChange, group: ConsumerGroup, beat: Beat, world: BeatWorld) -> BeatReply:
+    """Decide on a heartbeat; `change` is one of the group. Raises ApiError."""
+    member = _sender(group, beat)
+    if beat.epoch < JOIN_EPOCH:
+        assert member is not None
+        return _leave(change, member, beat, world)
+    if member is None and len(group.members) >= world.settings.max_size:
+        message = f"the group already has {len(group.members)} members, the most that group.consumer.max.size allows"
+        raise ApiError(ErrorCode.GROUP_MAX_SIZE_REACHED, message)
+    if member is not None and member.member_id != beat.member_id:
+        member = _replace(change, member, beat.member_id)
+    before = Current() if member is None else member.current
+    is_new_subscription = _subscribe(change, None if member is None else member.metadata, beat, world)
+    member = group.members[beat.member_id]
+    _begin_epoch(change, world, is_due=is_new_subscription)
+    if group.assignment_epoch < group.epoch:
+        _assign(change, world)
+    _reconcile(change, group, member, beat, world, is_new_subscription=is_new_subscription)
+    member.session_deadline_ms = group.expect(world.now.steady_ms + world.settings.session_timeout_ms)
+    return _reply(member, before, beat, world)
+
+
+def _sender(group: ConsumerGroup, beat: Beat) -> ModernMember | None:
+    """Return the member that sends the heartbeat, or whose place the sender takes; None if it is new."""
+    instance_id = beat.instance_id
+    holder_id = None if instance_id is None else group.static_members.get(instance_id)
+    if beat.epoch == JOIN_EPOCH:
+        if holder_id is None:
+            return group.members.get(beat.member_id)
+        holder = group.members[holder_id]
+        if holder.current.epoch != LEAVE_FOR_A_WHILE_EPOCH:
+            message = f"the member {holder_id} has the group instance id {instance_id}, and has not left"
+            raise ApiError(ErrorCode.UNRELEASED_INSTANCE_ID, message)
+        return holder
+    if instance_id is not None and holder_id not in (None, beat.member_id):
+        message = f"the group instance id {instance_id} belongs to the member {holder_id}"
+        raise ApiError(ErrorCode.FENCED_INSTANCE_ID, message)
+    member = group.members.get(beat.member_id)
+    if member is None or (instance_id is not None and holder_id is None):
+        raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID, f"the group has no member {beat.member_id}")
+    if beat.epoch > JOIN_EPOCH:
+        _check_epoch(member.current, beat)
+    return member
+
+
+def _check_epoch(current: Current, beat: Beat) -> None:
+    """Check the member epoch. The previous one counts if the last answer was lost. Raises FENCED_MEMBER_EPOCH."""
+    if beat.epoch == current.epoch:
+        return
+    is_answer_lost = beat.epoch == current.previous_epoch and beat.owned is not None
+    if beat.epoch > current.epoch or not is_answer_lost or not _is_within(beat.owned or {}, current.assigned):
+        message = f"the member epoch is {beat.epoch}, but must be {current.epoch}; the member must join again"
+        raise ApiError(ErrorCode.FENCED_MEMBER_EPOCH, message)
+
+
+def _is_within(reported: Mapping[UUID, Collection[int]], assigned: Owned) -> bool:
+    return all(assigned.get(topic_id, {}).keys() >= set(numbers) for topic_id, numbers in reported.items())
+
+
+def _replace(change: GroupChange, old: ModernMember, member_id: str) -> ModernMember:
+    """Let a restarted static member take over what it had under its old member id, at epoch 0."""
+    metadata, target, assigned = old.known, old.target, old.current.assigned
+    change.remove_member(old.member_id)
+    change.write(Kind.MEMBER, member_id, metadata)
+    change.write(Kind.TARGET, member_id, target)
+    change.write(Kind.CURRENT, member_id, Current(assigned=assigned))
+    return change.group.members[member_id]
+
+
+def _subscribe(change: GroupChange, old: MemberMetadata | None, beat: Beat, world: BeatWorld) -> bool:
+    """Store what the heartbeat says about the member; return True if the group needs another assignment for that."""
+    group, assignors = change.group, world.settings.assignors
+    before = old or MemberMetadata()
+    metadata = _updated(before, beat)
+    if metadata == old:
+        return False
+    topics, assignor = group.topics_of(before), chosen_assignor(group.assignors, assignors)
+    change.write(Kind.MEMBER, beat.member_id, metadata)
+    _drop_unused_patterns(change)
+    names_changed = metadata.subscribed_topic_names != before.subscribed_topic_names
+    has_dropped_regex = bool(before.subscribed_topic_regex) and not metadata.subscribed_topic_regex
+    topics_changed = names_changed or has_dropped_regex or group.topics_of(metadata) != topics
+    return topics_changed or chosen_assignor(group.assignors, assignors) != assignor
+
+
+def _updated(before: MemberMetadata, beat: Beat) -> MemberMetadata:
+    is_same_timeout = beat.rebalance_timeout_ms == UNCHANGED_TIMEOUT
+    names = before.subscribed_topic_names if beat.topic_names is None else tuple(sorted(set(beat.topic_names)))
+    return MemberMetadata(
+        before.instance_id if beat.instance_id is None else beat.instance_id,
+        before.rack_id if beat.rack_id is None else beat.rack_id,
+        beat.client_id,
+        beat.client_host,
+        names,
+        before.subscribed_topic_regex if beat.topic_regex is None else beat.topic_regex,
+        before.rebalance_timeout_ms if is_same_timeout else beat.rebalance_timeout_ms,
+        before.server_assignor if beat.assignor is None else beat.assignor,
+    )
+
+
+def _drop_unused_patterns(change: GroupChange) -> None:
+    for pattern in change.group.regexes.keys() - change.group.patterns.keys():
+        change.write(Kind.REGEX, pattern, None)
+
+
+def _begin_epoch(change: GroupChange, world: BeatWorld, *, is_due: bool) -> None:
+    """Begin the next epoch of the group if it is due, or if the group's topics have changed."""
+    group, version = change.group, world.topics.version()
+    topics_hash = group.metadata_hash
+    if group.topics_version != version:
+        topics_hash, group.topics_version = metadata_hash(group, world.topics), version
+    if is_due or topics_hash != group.metadata_hash:
+        change.bump(topics_hash)
+    elif not group.is_stored:
+        change.write(Kind.GROUP, "", GroupEpoch(group.epoch, topics_hash))
+        change.write(Kind.TARGET_EPOCH, "", TargetEpoch(group.assignment_epoch))
+
+
+def _assign(change: GroupChange, world: BeatWorld) -> None:
+    """Compute the target assignment at once, or ask for it if the group is large; wait for the interval before."""
+    group, settings = change.group, world.settings
+    if world.now.wall_ms - group.assignment_timestamp_ms < settings.assignment_interval_ms:
+        return
+    subscribers, counts = question(group, world.topics)
+    if len(subscribers) + sum(counts.values()) > AT_ONCE_MAX:
+        change.wants_targets = True
+        return
+    assignor = ASSIGNORS[chosen_assignor(group.assignors, settings.assignors)]
+    write_targets(change, assignor(subscribers, counts), group.epoch, world.now)
+
+
+def _reconcile(
+    change: GroupChange,
+    group: ConsumerGroup,
+    member: ModernMember,
+    beat: Beat,
+    world: BeatWorld,
+    *,
+    is_new_subscription: bool,
+) -> None:
+    """Bring the member nearer to its target assignment."""
+    current = member.current
+    is_there = current.state is MemberState.STABLE and current.epoch == group.assignment_epoch
+    if is_there and not is_new_subscription:
+        return
+    metadata, is_free = member.known, _freedom(group, member.member_id)
+    topics = None if group.is_unresolved(metadata) else ids_of(world.topics, group.topics_of(metadata))
+    found = reconciled(current, Aim(group.assignment_epoch, member.target, beat.owned, topics, is_free))
+    if found is current:
+        return
+    change.write(Kind.CURRENT, member.member_id, found)
+    member.rebalance_deadline_ms = None
+    if found.state is MemberState.UNREVOKED:
+        member.rebalance_deadline_ms = group.expect(world.now.steady_ms + metadata.rebalance_timeout_ms)
+
+
+def _freedom(group: ConsumerGroup, member_id: str) -> Callable[[UUID, int], bool]:
+    return lambda topic_id, number: group.is_free(member_id, topic_id, number)
+
+
+def _reply(member: ModernMember, before: Current, beat: Beat, world: BeatWorld) -> BeatReply:
+    current = member.current
+    is_told = beat.epoch == JOIN_EPOCH or beat.is_full or current.assigned != before.assigned
+    return BeatReply(
+        member_id=member.member_id,
+        epoch=current.epoch,
+        heartbeat_interval_ms=world.settings.heartbeat_interval_ms,
+        assignment=current.assigned if is_told else None,
+    )
+
+
+def _leave(change: GroupChange, member: ModernMember, beat: Beat, world: BeatWorld) -> BeatReply:
+    if beat.epoch == LEAVE_EPOCH:
+        change.notes.append(f"member {member.member_id} left")
+        remove(change, [member], world)
+    else:
+        change.notes.append(f"static member {member.member_id} left for a while")
+        assigned = {topic_id: dict.fromkeys(epochs, 0) for topic_id, epochs in member.current.assigned.items()}
+        away = Current(LEAVE_FOR_A_WHILE_EPOCH, member.current.epoch, MemberState.STABLE, assigned)
+        change.write(Kind.CURRENT, member.member_id, away)
+        member.rebalance_deadline_ms = None
+    return BeatReply(member_id=beat.member_id, epoch=beat.epoch)
+
+
+def remove(change: GroupChange, members: Iterable[ModernMember], world: BeatWorld) -> None:
+    """Remove members, which left or are fenced, and begin the next epoch of the group."""
+    group = change.group
+    for member in members:
+        change.remove_member(member.member_id)
+    _drop_unused_patterns(change)
+    _begin_epoch(change, world, is_due=True)
+    if not group.members:
+        change.write(Kind.TARGET_EPOCH, "", TargetEpoch(group.epoch, world.now.wall_ms))
+
+
+def on_time(change: GroupChange, world: BeatWorld) -> None:
+    """Fence the members that have missed a deadline."""
+    late = change.group.late(world.now)
+    change.notes += [f"member {member.member_id} {missed}, and is fenced" for member, missed in late]
+    if late:
+        remove(change, [member for member, _ in late], world)
+
+
+def restart_timeouts(group: ConsumerGroup, world: BeatWorld) -> None:
+    """Begin the sessions of all members, and the time to revoke partitions, after the group was loaded."""
+    for member in group.members.values():
+        member.session_deadline_ms = group.expect(world.now.steady_ms + world.settings.session_timeout_ms)
+        if member.current.state is MemberState.UNREVOKED:
+            deadline_ms = world.now.steady_ms + member.known.rebalance_timeout_ms
+            member.rebalance_deadline_ms = group.expect(deadline_ms)

@@ -1,0 +1,265 @@
+"""The state of a modern group: its members, their subscriptions and assignments, and the epochs of all of these.
+
+Records are the only way to change the durable state: a decision writes them to a `GroupChange`, which applies each at
+once, so the rest of the decision, and the next one, sees its effect. Loading applies the same records, in any order.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Final
+
+from barnabas_broker.coordinators.modern.assignors import Assignment
+from barnabas_broker.coordinators.modern.records import (
+    NOTHING,
+    Current,
+    GroupEpoch,
+    Kind,
+    MemberMetadata,
+    ModernRecord,
+    ResolvedRegex,
+    TargetEpoch,
+    Value,
+)
+from barnabas_broker.coordinators.runtime.alarms import Now
+
+FIRST_EPOCH: Final = 1
+"""The epoch of a new group, and of its target assignment, which is empty; the first member's epoch is 2."""
+LEAVE_EPOCH: Final = -1
+LEAVE_FOR_A_WHILE_EPOCH: Final = -2
+NEVER: Final = -1
+"""The version of the topics before any were looked at."""
+
+
+class ModernState(Enum):
+    """The states of a modern group, with the names that clients see."""
+
+    EMPTY = "Empty"
+    ASSIGNING = "Assigning"
+    RECONCILING = "Reconciling"
+    STABLE = "Stable"
+
+
+@dataclass(slots=True, eq=False)
+class ModernMember:
+    """A member of a modern group. The deadlines are not stored: they begin again when the group is loaded."""
+
+    member_id: str
+    metadata: MemberMetadata | None = None
+    """The metadata; None while loading has not found its record yet."""
+    current: Current = Current()
+    target: Assignment = field(default_factory=lambda: NOTHING)
+    session_deadline_ms: int | None = None
+    """The time at which the member counts as gone; None until its first heartbeat is answered."""
+    rebalance_deadline_ms: int | None = None
+    """The time until which the member must have revoked partitions; None if it has none to revoke."""
+
+    @property
+    def known(self) -> MemberMetadata:
+        """The metadata of a member that is loaded."""
+        assert self.metadata is not None
+        return self.metadata
+
+
+class ModernGroup:
+    """A group whose coordinator assigns partitions. What a subclass adds is what its kind of group does with them."""
+
+    def __init__(self, group_id: str) -> None:
+        self.group_id = group_id
+        self.epoch = FIRST_EPOCH
+        self.metadata_hash = 0
+        self.assignment_epoch = FIRST_EPOCH
+        self.assignment_timestamp_ms = 0
+        self.members: dict[str, ModernMember] = {}
+        self.static_members: dict[str, str] = {}
+        """The member ids of static members, by instance id."""
+        self.topic_names: Counter[str] = Counter()
+        """The number of members that subscribe to each topic by its name."""
+        self.patterns: Counter[str] = Counter()
+        """The number of members that subscribe by each regular expression."""
+        self.assignors: Counter[str] = Counter()
+        """The number of members that name each assignor."""
+        self.regexes: dict[str, ResolvedRegex] = {}
+        self.is_stored = False
+        """True if the group has a record of its epoch."""
+        self.topics_version = NEVER
+        """The version of the cluster's topics with which the group's metadata hash was last compared."""
+        self.wake_ms: int | None = None
+        self.is_assigning = False
+        """True while a target assignment is computed in turns of the event loop."""
+
+    @property
+    def state(self) -> ModernState:
+        """The state of the group."""
+        if not self.members:
+            return ModernState.EMPTY
+        if self.epoch > self.assignment_epoch:
+            return ModernState.ASSIGNING
+        is_stable = all(map(self.is_reconciled, self.members.values()))
+        return ModernState.STABLE if is_stable else ModernState.RECONCILING
+
+    def is_reconciled(self, member: ModernMember) -> bool:
+        """True if the member has its whole target assignment."""
+        return member.current.state == 0 and member.current.epoch == self.assignment_epoch
+
+    def apply(self, record: ModernRecord) -> None:
+        """Apply a record to the state."""
+        item, value = record.item, record.value
+        if isinstance(value, MemberMetadata) or record.kind is Kind.MEMBER:
+            self._set_metadata(item, value)  # type: ignore[arg-type]
+        elif isinstance(value, GroupEpoch):
+            self.epoch, self.metadata_hash, self.is_stored = value.epoch, value.metadata_hash, True
+        elif isinstance(value, TargetEpoch):
+            self.assignment_epoch, self.assignment_timestamp_ms = value
+        elif isinstance(value, ResolvedRegex):
+            self.regexes[item], self.topics_version = value, NEVER
+        elif record.kind is Kind.REGEX:
+            self.regexes.pop(item, None)
+            self.topics_version = NEVER
+        elif record.kind is Kind.TARGET:
+            self._set_target(item, value)
+        elif record.kind is Kind.CURRENT:
+            self.set_current(item, value if isinstance(value, Current) else None)
+
+    def _member(self, member_id: str) -> ModernMember:
+        member = self.members.get(member_id)
+        if member is None:
+            member = self.members[member_id] = ModernMember(member_id)
+        return member
+
+    def _set_metadata(self, member_id: str, metadata: MemberMetadata | None) -> None:
+        if metadata is None and member_id not in self.members:
+            return
+        member = self._member(member_id)
+        if member.metadata is not None:
+            self._unlist(member_id, member.metadata)
+        member.metadata = metadata
+        if metadata is None:
+            del self.members[member_id]
+            return
+        names = metadata.subscribed_topic_names
+        if any(name not in self.topic_names for name in names):
+            self.topics_version = NEVER
+        self.topic_names.update(names)
+        if metadata.server_assignor:
+            self.assignors[metadata.server_assignor] += 1
+        if metadata.subscribed_topic_regex:
+            self.patterns[metadata.subscribed_topic_regex] += 1
+        if metadata.instance_id is not None:
+            self.static_members[metadata.instance_id] = member_id
+
+    def _unlist(self, member_id: str, metadata: MemberMetadata) -> None:
+        """Remove a member's metadata from the indexes."""
+        if any(self.topic_names[name] == 1 for name in metadata.subscribed_topic_names):
+            self.topics_version = NEVER
+        _uncount(self.topic_names, metadata.subscribed_topic_names)
+        if metadata.server_assignor:
+            _uncount(self.assignors, (metadata.server_assignor,))
+        if metadata.subscribed_topic_regex:
+            _uncount(self.patterns, (metadata.subscribed_topic_regex,))
+        instance_id = metadata.instance_id
+        if instance_id is not None and self.static_members.get(instance_id) == member_id:
+            del self.static_members[instance_id]
+
+    def _set_target(self, member_id: str, target: Any) -> None:
+        if target is not None:
+            self._member(member_id).target = target
+        elif member_id in self.members:
+            self.members[member_id].target = NOTHING
+
+    def set_current(self, member_id: str, current: Current | None) -> None:
+        """Set what a member has now; None if it has nothing any more."""
+        if current is not None:
+            self._member(member_id).current = current
+        elif member_id in self.members:
+            self.members[member_id].current = Current()
+
+    def forget_unknown(self) -> None:
+        """Remove the members whose metadata is not in the log, after the group was loaded."""
+        for member_id in [each.member_id for each in self.members.values() if each.metadata is None]:
+            self.set_current(member_id, None)
+            del self.members[member_id]
+
+    def topics_of(self, metadata: MemberMetadata) -> frozenset[str]:
+        """Return the names of the topics to which a member subscribes; some may not exist."""
+        names = frozenset(metadata.subscribed_topic_names)
+        resolved = self.regexes.get(metadata.subscribed_topic_regex or "")
+        return names if resolved is None else names.union(resolved.topics)
+
+    def is_unresolved(self, metadata: MemberMetadata) -> bool:
+        """True if the member subscribes by a regular expression whose topics are not known yet."""
+        return bool(metadata.subscribed_topic_regex) and metadata.subscribed_topic_regex not in self.regexes
+
+    def all_topics(self) -> set[str]:
+        """Return the names of the topics to which any member subscribes; some may not exist."""
+        return set(self.topic_names).union(*(each.topics for each in self.regexes.values()))
+
+    def is_subscribed_to(self, topic: str) -> bool:
+        """True if a member subscribes to the topic."""
+        return topic in self.topic_names or any(topic in each.topics for each in self.regexes.values())
+
+    def expect(self, deadline_ms: int) -> int:
+        """Set `wake_ms` to the deadline if the deadline is earlier than `wake_ms`; return the deadline."""
+        if self.wake_ms is None or deadline_ms < self.wake_ms:
+            self.wake_ms = deadline_ms
+        return deadline_ms
+
+    def late(self, now: Now) -> list[tuple[ModernMember, str]]:
+        """Return the members that have missed a deadline, each with what it has missed; find the next deadline."""
+        late: list[tuple[ModernMember, str]] = []
+        self.wake_ms = None
+        for member in self.members.values():
+            for deadline_ms, missed in (
+                (member.session_deadline_ms, "sent no heartbeat within its session timeout"),
+                (member.rebalance_deadline_ms, "did not revoke its partitions within its rebalance timeout"),
+            ):
+                if deadline_ms is not None and deadline_ms <= now.steady_ms:
+                    late.append((member, missed))
+                    break
+                if deadline_ms is not None:
+                    self.expect(deadline_ms)
+        return late
+
+
+def _uncount(counts: Counter[str], names: tuple[str, ...]) -> None:
+    counts.subtract(names)
+    for name in names:
+        if counts[name] <= 0:
+            del counts[name]
+
+
+class GroupChange:
+    """A change of one group while it is decided: the records that it has written, and lines for the log."""
+
+    def __init__(self, group: ModernGroup) -> None:
+        self.group = group
+        self.records: list[ModernRecord] = []
+        self.notes: list[str] = []
+        self.wants_targets = False
+        """True if the group needs a target assignment that takes too long for one turn of the event loop."""
+
+    def write(self, kind: Kind, item: str, value: Value | None) -> None:
+        """Write a record, and apply it to the group at once."""
+        record = ModernRecord(kind, self.group.group_id, item, value)
+        self.group.apply(record)
+        self.records.append(record)
+
+    def bump(self, metadata_hash: int) -> None:
+        """Begin the next epoch of the group."""
+        self.write(Kind.GROUP, "", GroupEpoch(self.group.epoch + 1, metadata_hash))
+
+    def remove_member(self, member_id: str) -> None:
+        """Remove a member with everything that it has."""
+        for kind in (Kind.CURRENT, Kind.TARGET, Kind.MEMBER):
+            self.write(kind, member_id, None)
+
+
+def tombstones(group: ModernGroup) -> Iterator[ModernRecord]:
+    """Yield the records that remove a group without members."""
+    assert not group.members
+    yield ModernRecord(Kind.TARGET_EPOCH, group.group_id, "", None)
+    for pattern in group.regexes:
+        yield ModernRecord(Kind.REGEX, group.group_id, pattern, None)
+    yield ModernRecord(Kind.OLD_TOPICS, group.group_id, "", None)
+    yield ModernRecord(Kind.GROUP, group.group_id, "", None)

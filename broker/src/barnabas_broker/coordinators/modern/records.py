@@ -1,0 +1,274 @@
+"""The records of modern groups in `__consumer_offsets`, in Kafka's format.
+
+A key begins with the kind of the record as an int16; the group id follows, and in most kinds the member id or the
+regular expression. A value begins with its version, which is 0. The decoder skips unknown kinds.
+"""
+
+import struct
+from collections.abc import Callable, Collection, Iterable, Mapping
+from enum import IntEnum
+from typing import Any, Final, NamedTuple
+from uuid import UUID
+
+from barnabas_broker.coordinators.modern.assignors import Assignment
+from barnabas_broker.coordinators.runtime.record_strings import MalformedRecord, encode_string, read_string
+from barnabas_broker.wire.decoder import decoder
+from barnabas_broker.wire.encoder import encoder
+from barnabas_broker.wire.framing import MalformedRequest
+
+Owned = Mapping[UUID, Mapping[int, int]]
+"""The partitions of a member, by topic id, each with the member epoch in which the member got the partition."""
+NOTHING: Final[Mapping[Any, Any]] = {}
+"""An empty assignment, or no partitions of a topic."""
+
+_VALUE_VERSION: Final = 0
+_INT16: Final = struct.Struct(">h")
+
+
+class Kind(IntEnum):
+    """The kinds of records of a consumer group, with their numbers in keys."""
+
+    GROUP = 3
+    OLD_TOPICS = 4
+    """The topics of a group, as Kafka 4.0 wrote them; only tombstones are written, and only they are read."""
+    MEMBER = 5
+    TARGET_EPOCH = 6
+    TARGET = 7
+    CURRENT = 8
+    REGEX = 16
+
+
+class MemberState(IntEnum):
+    """The states of a member, with their numbers in records (`reconciliation` has the table of the states)."""
+
+    STABLE = 0
+    UNREVOKED = 1
+    UNRELEASED = 2
+
+
+class GroupEpoch(NamedTuple):
+    """The epoch of a group, which rises with each change that needs another assignment, and the hash of its topics."""
+
+    epoch: int
+    metadata_hash: int = 0
+
+
+class TargetEpoch(NamedTuple):
+    """The group epoch of the target assignment, and the time at which the assignment was computed."""
+
+    assignment_epoch: int
+    assignment_timestamp: int = 0
+
+
+class ClassicProtocol(NamedTuple):
+    """A protocol that a classic member of a consumer group supports, with the member's metadata."""
+
+    name: str
+    metadata: bytes
+
+
+class ClassicMetadata(NamedTuple):
+    """The additional metadata of a member that uses the classic protocol."""
+
+    session_timeout_ms: int
+    supported_protocols: tuple[ClassicProtocol, ...]
+
+
+class MemberMetadata(NamedTuple):
+    """The metadata that a member has sent: its static id, its client, and its subscription."""
+
+    instance_id: str | None = None
+    rack_id: str | None = None
+    client_id: str = ""
+    client_host: str = ""
+    subscribed_topic_names: tuple[str, ...] = ()
+    """The names of the topics, sorted and distinct."""
+    subscribed_topic_regex: str | None = None
+    rebalance_timeout_ms: int = -1
+    server_assignor: str | None = None
+    classic_member_metadata: ClassicMetadata | None = None
+
+
+class Current(NamedTuple):
+    """The assignment that a member has, on its way to the target assignment."""
+
+    epoch: int = 0
+    previous_epoch: int = 0
+    state: MemberState = MemberState.STABLE
+    assigned: Owned = NOTHING
+    revoking: Owned = NOTHING
+    """The partitions that the member must give up before it gets the next epoch."""
+
+
+class ResolvedRegex(NamedTuple):
+    """The topics whose names match a regular expression, and the version and time of the metadata that had them."""
+
+    topics: tuple[str, ...]
+    version: int
+    timestamp: int
+
+
+Value = GroupEpoch | TargetEpoch | MemberMetadata | Assignment | Current | ResolvedRegex
+
+
+class ModernRecord(NamedTuple):
+    """A decoded record of a modern group; a value of None is a tombstone."""
+
+    kind: Kind
+    group_id: str
+    item: str
+    """The member id or the regular expression; empty if a group has only one record of this kind."""
+    value: Value | None
+
+    @property
+    def name(self) -> str:
+        """The group id of the record."""
+        return self.group_id
+
+    def encode(self) -> tuple[bytes, bytes | None]:
+        """Return the encoded key and value of the record for `__consumer_offsets`."""
+        key = _INT16.pack(self.kind) + encode_string(self.group_id)
+        if _FORMATS[self.kind].has_item:
+            key += encode_string(self.item)
+        return key, None if self.value is None else self._encoded_value(self.value)
+
+    def _encoded_value(self, value: Value) -> bytes:
+        format_ = _FORMATS[self.kind]
+        out = bytearray(_INT16.pack(_VALUE_VERSION))
+        encoder(format_.definition, _VALUE_VERSION)(out, format_.to_message(value))
+        return bytes(out)
+
+
+class _Topic(NamedTuple):
+    topic_id: UUID
+    partitions: Collection[int]
+    assignment_epochs: Collection[int] | None = None
+
+
+class _TargetMessage(NamedTuple):
+    topic_partitions: Collection[_Topic]
+
+
+class _CurrentMessage(NamedTuple):
+    member_epoch: int
+    previous_member_epoch: int
+    state: int
+    assigned_partitions: Collection[_Topic]
+    partitions_pending_revocation: Collection[_Topic]
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _target_message(target: Assignment) -> _TargetMessage:
+    return _TargetMessage([_Topic(topic_id, sorted(partitions)) for topic_id, partitions in sorted(target.items())])
+
+
+def _target(message: Any) -> Assignment:
+    return {each.topic_id: frozenset(each.partitions) for each in message.topic_partitions if each.partitions}
+
+
+def _current_message(current: Current) -> _CurrentMessage:
+    return _CurrentMessage(
+        current.epoch, current.previous_epoch, current.state, _topics(current.assigned), _topics(current.revoking)
+    )
+
+
+def _topics(owned: Owned) -> list[_Topic]:
+    return [_Topic(topic_id, epochs.keys(), epochs.values()) for topic_id, epochs in sorted(owned.items())]
+
+
+def _current(message: Any) -> Current:
+    epoch = message.member_epoch
+    return Current(
+        epoch,
+        message.previous_member_epoch,
+        MemberState(message.state),
+        _owned(message.assigned_partitions, epoch),
+        _owned(message.partitions_pending_revocation, epoch),
+    )
+
+
+def _owned(topics: Iterable[Any], member_epoch: int) -> Owned:
+    """Return the partitions with their epochs; records of Kafka before 4.3 have no epochs, so the member's counts."""
+    owned = {}
+    for each in topics:
+        epochs = each.assignment_epochs or [member_epoch] * len(each.partitions)
+        if each.partitions:
+            owned[each.topic_id] = dict(zip(each.partitions, epochs, strict=True))
+    return owned
+
+
+def _member(message: Any) -> MemberMetadata:
+    classic = message.classic_member_metadata
+    return MemberMetadata(
+        message.instance_id,
+        message.rack_id,
+        message.client_id,
+        message.client_host,
+        tuple(sorted(set(message.subscribed_topic_names))),
+        message.subscribed_topic_regex,
+        message.rebalance_timeout_ms,
+        message.server_assignor,
+        classic
+        and ClassicMetadata(
+            classic.session_timeout_ms,
+            tuple(ClassicProtocol(each.name, bytes(each.metadata)) for each in classic.supported_protocols),
+        ),
+    )
+
+
+class _Format(NamedTuple):
+    """The format of a kind of records: the definition of the value, whether the key has an item, and conversions."""
+
+    definition: str
+    has_item: bool
+    to_message: Callable[[Any], Any]
+    from_message: Callable[[Any], Value]
+
+
+_FORMATS: Final[Mapping[int, _Format]] = {
+    Kind.GROUP: _Format("ConsumerGroupMetadataValue", False, _same, lambda it: GroupEpoch(it.epoch, it.metadata_hash)),
+    Kind.OLD_TOPICS: _Format("", False, _same, _same),
+    Kind.MEMBER: _Format("ConsumerGroupMemberMetadataValue", True, _same, _member),
+    Kind.TARGET_EPOCH: _Format(
+        "ConsumerGroupTargetAssignmentMetadataValue",
+        False,
+        _same,
+        lambda it: TargetEpoch(it.assignment_epoch, it.assignment_timestamp),
+    ),
+    Kind.TARGET: _Format("ConsumerGroupTargetAssignmentMemberValue", True, _target_message, _target),
+    Kind.CURRENT: _Format("ConsumerGroupCurrentMemberAssignmentValue", True, _current_message, _current),
+    Kind.REGEX: _Format(
+        "ConsumerGroupRegularExpressionValue",
+        True,
+        _same,
+        lambda it: ResolvedRegex(tuple(it.topics), it.version, it.timestamp),
+    ),
+}
+
+
+def decode(key: bytes, value: bytes | None) -> ModernRecord | None:
+    """Return the decoded record, or None if it is of another kind or has no use. Raises MalformedRecord."""
+    try:
+        (number,) = _INT16.unpack_from(key)
+        format_ = _FORMATS.get(number)
+        if format_ is None:
+            return None
+        group_id, position = read_string(key, _INT16.size)
+        item = read_string(key, position)[0] if format_.has_item else ""
+        if value is None:
+            return ModernRecord(Kind(number), group_id, item, None)
+        if not format_.definition:
+            return None
+        return ModernRecord(Kind(number), group_id, item, _decoded_value(format_, value))
+    except (struct.error, UnicodeDecodeError, MalformedRequest, ValueError) as error:
+        raise MalformedRecord(f"record of a modern group: {error}") from error
+
+
+def _decoded_value(format_: _Format, value: bytes) -> Value:
+    (version,) = _INT16.unpack_from(value)
+    if version != _VALUE_VERSION:
+        raise MalformedRecord(f"{format_.definition} has version {version}; only version {_VALUE_VERSION} is supported")
+    return format_.from_message(decoder(format_.definition, version)(memoryview(value)[_INT16.size :]))

@@ -1,0 +1,188 @@
+"""The modern groups of one partition of `__consumer_offsets`, and the effects of the decisions about them.
+
+A decision (`consumer_heartbeat`) changes a group at once, and its records go to the log; the answer waits until they
+are committed. If they cannot be written, the partition is loaded again, so the state never stays ahead of the log.
+"""
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from typing import Any, Final, NamedTuple, TypeVar
+
+from barnabas_broker.coordinators.modern.assignors import ASSIGNORS_IN_STEPS
+from barnabas_broker.coordinators.modern.consumer_group import ConsumerGroup
+from barnabas_broker.coordinators.modern.consumer_heartbeat import (
+    BeatWorld,
+    on_time,
+    restart_timeouts,
+)
+from barnabas_broker.coordinators.modern.group import GroupChange
+from barnabas_broker.coordinators.modern.records import Kind, ModernRecord
+from barnabas_broker.coordinators.modern.targets import (
+    Topics,
+    changed_targets,
+    chosen_assignor,
+    question,
+    write_target_epoch,
+)
+from barnabas_broker.coordinators.runtime.alarms import Alarms, Now
+from barnabas_broker.coordinators.runtime.shard import LeftOut
+from barnabas_broker.coordinators.runtime.turns import Turns, portions
+from barnabas_broker.coordinators.runtime.writer import Encodable, PartitionWriter
+from barnabas_core.clock import Clock, Timers
+from barnabas_core.config.group_configs import GroupConfig
+from barnabas_core.errors import ErrorCode
+
+_logger = logging.getLogger(__name__)
+
+ResultT = TypeVar("ResultT")
+
+_RESTORED_AT_ONCE: Final = 100
+"""The number of members whose groups are restored before other tasks may run: about a millisecond of work."""
+
+
+class ModernEnvironment(NamedTuple):
+    """The dependencies of modern groups."""
+
+    topics: Topics
+    settings: Callable[[str], GroupConfig]
+    """Return the settings of a consumer group."""
+    is_on: Callable[[], bool]
+    """Return True if the cluster has consumer groups with this protocol."""
+
+
+class ModernGroups:
+    """The modern groups of one partition; each loading of the partition makes a new collection."""
+
+    def __init__(
+        self,
+        environment: ModernEnvironment,
+        clock: Clock,
+        timers: Timers,
+        turns: Turns,
+        writer: PartitionWriter[Any],
+    ) -> None:
+        self.by_id: dict[str, ConsumerGroup] = {}
+        self._environment = environment
+        self._clock = clock
+        self._turns = turns
+        self._writer = writer
+        self._alarms = Alarms(timers, clock, self._wake)
+        self._unanswered: dict[str, list[Callable[[ErrorCode], object]]] = {}
+        """The answers that wait for the last write of each group."""
+
+    def apply(self, record: ModernRecord) -> None:
+        """Apply a record that was read from the log. A group without an epoch is removed at the end of loading."""
+        group = self.by_id.get(record.group_id)
+        if group is None:
+            group = self.by_id[record.group_id] = ConsumerGroup(record.group_id)
+        group.apply(record)
+
+    def restore(self, left_out: LeftOut) -> Iterator[None]:
+        """Remove what lacks a part of its records, in steps between which other tasks may run."""
+        groups = iter(list(self.by_id.values()))
+        while some := list(islice(groups, _RESTORED_AT_ONCE)):
+            for group in some:
+                group.forget_unknown()
+                if not group.is_stored:
+                    del self.by_id[group.group_id]
+                    left_out.add(f"group {group.group_id}", ValueError("the group has no record of its epoch"))
+            yield
+
+    def serve(self) -> Iterator[None]:
+        """Begin the sessions of the members of the loaded groups."""
+        for group in list(self.by_id.values()):
+            if self.by_id.get(group.group_id) is group:
+                restart_timeouts(group, self._world(group.group_id))
+                self._alarms.set(group.group_id, group.wake_ms)
+                yield
+
+    def close(self) -> None:
+        """Cancel all timers. The writer has answered all requests that wait."""
+        self._alarms.cancel_all()
+
+    def _world(self, group_id: str) -> BeatWorld:
+        now = Now(self._clock.now_ms(), int(self._clock.monotonic_s() * 1000))
+        return BeatWorld(now, self._environment.settings(group_id), self._environment.topics)
+
+    def run(
+        self,
+        group: ConsumerGroup,
+        decide: Callable[[GroupChange, BeatWorld], ResultT],
+        answer: Callable[[ErrorCode, ResultT], object],
+        first: Sequence[Encodable] = (),
+    ) -> None:
+        """GroupChange a group, and answer with the result once all of its records so far are committed.
+
+        `first` are records that are written before those of the change. Raises the ApiError of `decide`, which then has
+        changed nothing.
+        """
+        change, world = GroupChange(group), self._world(group.group_id)
+        try:
+            result = decide(change, world)
+        except Exception:
+            if change.records:
+                self._writer.on_doubt()
+            raise
+        for note in change.notes:
+            _logger.info("group %s: %s", group.group_id, note)
+        if group.is_stored:
+            self.by_id[group.group_id] = group
+        self._write(group.group_id, (*first, *change.records), lambda error: answer(error, result))
+        self._alarms.set(group.group_id, group.wake_ms)
+        if change.wants_targets and not group.is_assigning:
+            group.is_assigning = True
+            self._turns.run(self._assign(group, world))
+
+    def _write(self, group_id: str, records: Sequence[Encodable], answer: Callable[[ErrorCode], object]) -> None:
+        """Write records; without any, answer together with the last write of the group."""
+        if not records:
+            waiting = self._unanswered.get(group_id)
+            if waiting is None:
+                answer(ErrorCode.NONE)
+            else:
+                waiting.append(answer)
+            return
+        answers = self._unanswered[group_id] = [answer]
+
+        def finished(error: ErrorCode) -> None:
+            if self._unanswered.get(group_id) is answers:
+                del self._unanswered[group_id]
+            for each in answers:
+                each(error)
+
+        self._writer.submit(group_id, records, finished, is_applied=True)
+
+    def _assign(self, group: ConsumerGroup, world: BeatWorld) -> Iterator[object]:
+        """Compute the target assignment of a large group, and write it, in steps between which others may run."""
+        epoch, settings = group.epoch, world.settings
+        steps = ASSIGNORS_IN_STEPS[chosen_assignor(group.assignors, settings.assignors)]
+        try:
+            targets = yield from steps(*question(group, world.topics))
+            for some in portions(changed_targets(group, targets)):
+                if not self._is_here(group):
+                    return
+                change = GroupChange(group)
+                for member_id, target in some:
+                    if member_id in group.members:
+                        change.write(Kind.TARGET, member_id, target)
+                self._write(group.group_id, tuple(change.records), lambda _: None)
+                yield len(some)
+            if self._is_here(group):
+                change = GroupChange(group)
+                write_target_epoch(change, epoch, self._world(group.group_id).now)
+                self._write(group.group_id, tuple(change.records), lambda _: None)
+        finally:
+            group.is_assigning = False
+
+    def _is_here(self, group: ConsumerGroup) -> bool:
+        return not self._writer.is_closed and self.by_id.get(group.group_id) is group
+
+    def _wake(self, group_id: str) -> None:
+        group = self.by_id.get(group_id)
+        if group is None:
+            return
+        try:
+            self.run(group, on_time, lambda *_: None)
+        except Exception:
+            _logger.exception("bug: the members of the group %s that are late could not be fenced", group_id)

@@ -1,0 +1,89 @@
+"""ConsumerGroupHeartbeat (68), v0 and v1: a member of a consumer group joins, goes on or leaves (KIP-848).
+
+The response has the partitions that the broker assigns, and is sent when the changes of the group are committed. v1
+adds regular expressions, and the client then makes its member id.
+"""
+
+from collections.abc import Awaitable, Mapping, Sequence
+from typing import TypeAlias
+from uuid import UUID
+
+from barnabas_broker.coordinators.modern.consumer_heartbeat import Beat, BeatReply
+from barnabas_broker.handlers.channel import RequestContext
+from barnabas_broker.handlers.client_rights import rights_of
+from barnabas_broker.handlers.deferred_answer import answer_of
+from barnabas_broker.handlers.handler_environment import HandlerEnvironment
+from barnabas_broker.handlers.join_group import client_host
+from barnabas_broker.wire.messages import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
+from barnabas_core.acls import AclOperation, ResourceType
+from barnabas_core.errors import ErrorCode
+
+Assignment: TypeAlias = ConsumerGroupHeartbeatResponse.Assignment
+
+
+def handle(
+    environment: HandlerEnvironment, context: RequestContext, request: ConsumerGroupHeartbeatRequest
+) -> ConsumerGroupHeartbeatResponse | Awaitable[ConsumerGroupHeartbeatResponse]:
+    """Pass the heartbeat to the group; return the member epoch, and the assignment if it has changed."""
+    refusal = _refusal(environment, context, request)
+    if refusal is not ErrorCode.NONE:
+        return ConsumerGroupHeartbeatResponse(error_code=refusal)
+    beat = _beat(context, request)
+    return answer_of(
+        lambda respond: environment.groups.beat(beat, context.api_version, lambda reply: respond(_response(reply)))
+    )
+
+
+def _refusal(
+    environment: HandlerEnvironment, context: RequestContext, request: ConsumerGroupHeartbeatRequest
+) -> ErrorCode:
+    """Return the error of a client without the rights, or of a cluster without consumer groups of this protocol."""
+    if not environment.groups.has_consumer_groups:
+        return ErrorCode.UNSUPPORTED_VERSION
+    rights = rights_of(environment, context.client)
+    if not rights.may(AclOperation.READ, ResourceType.GROUP, request.group_id):
+        return ErrorCode.GROUP_AUTHORIZATION_FAILED
+    names = request.subscribed_topic_names or ()
+    is_allowed = all(rights.may(AclOperation.DESCRIBE, ResourceType.TOPIC, name) for name in names)
+    return ErrorCode.NONE if is_allowed else ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+
+def _beat(context: RequestContext, request: ConsumerGroupHeartbeatRequest) -> Beat:
+    return Beat(
+        group_id=request.group_id,
+        member_id=request.member_id,
+        epoch=request.member_epoch,
+        client_id=context.client.client_id or "",
+        client_host=client_host(context),
+        instance_id=request.instance_id,
+        rack_id=request.rack_id,
+        rebalance_timeout_ms=request.rebalance_timeout_ms,
+        topic_names=request.subscribed_topic_names,
+        topic_regex=request.subscribed_topic_regex,
+        assignor=request.server_assignor,
+        owned=_owned(request.topic_partitions),
+    )
+
+
+def _owned(
+    topics: Sequence[ConsumerGroupHeartbeatRequest.TopicPartitions] | None,
+) -> Mapping[UUID, Sequence[int]] | None:
+    return None if topics is None else {each.topic_id: each.partitions for each in topics if each.topic_id is not None}
+
+
+def _response(reply: BeatReply) -> ConsumerGroupHeartbeatResponse:
+    assignment = None
+    if reply.assignment is not None:
+        partitions = [
+            Assignment.TopicPartitions(topic_id=topic_id, partitions=sorted(numbers))
+            for topic_id, numbers in reply.assignment.items()
+        ]
+        assignment = Assignment(topic_partitions=partitions)
+    return ConsumerGroupHeartbeatResponse(
+        error_code=reply.error,
+        error_message=reply.message,
+        member_id=reply.member_id,
+        member_epoch=reply.epoch,
+        heartbeat_interval_ms=reply.heartbeat_interval_ms,
+        assignment=assignment,
+    )

@@ -1,0 +1,101 @@
+"""The records of consumer groups (KIP-848) in Kafka's format."""
+
+from uuid import UUID
+
+import pytest
+
+from barnabas_broker.coordinators.modern.consumer_group import ConsumerGroup
+from barnabas_broker.coordinators.modern.records import (
+    ClassicMetadata,
+    ClassicProtocol,
+    Current,
+    GroupEpoch,
+    Kind,
+    MemberMetadata,
+    MemberState,
+    ModernRecord,
+    ResolvedRegex,
+    TargetEpoch,
+    decode,
+)
+from barnabas_broker.coordinators.runtime.record_strings import MalformedRecord
+
+T = UUID(int=7)
+RECORDS = [
+    ModernRecord(Kind.GROUP, "g", "", GroupEpoch(3)),
+    ModernRecord(Kind.GROUP, "g", "", GroupEpoch(3, -5)),
+    ModernRecord(Kind.TARGET_EPOCH, "g", "", TargetEpoch(3)),
+    ModernRecord(Kind.TARGET_EPOCH, "g", "", TargetEpoch(3, 1_700_000_000_000)),
+    ModernRecord(Kind.MEMBER, "g", "m", MemberMetadata(client_id="c", client_host="/h", rebalance_timeout_ms=9)),
+    ModernRecord(
+        Kind.MEMBER,
+        "g",
+        "m",
+        MemberMetadata(
+            "i", "r", "c", "/h", ("a", "b"), "x.*", 9, "range", ClassicMetadata(10, (ClassicProtocol("p", b"\1"),))
+        ),
+    ),
+    ModernRecord(Kind.TARGET, "g", "m", {}),
+    ModernRecord(Kind.TARGET, "g", "m", {T: frozenset({0, 3})}),
+    ModernRecord(Kind.CURRENT, "g", "m", Current(3, 2, MemberState.UNREVOKED, {T: {0: 2, 1: 3}}, {T: {2: 1}})),
+    ModernRecord(Kind.REGEX, "g", "x.*", ResolvedRegex(("xa", "xb"), 5, 6)),
+]
+
+
+@pytest.mark.parametrize("record", RECORDS, ids=lambda record: f"{record.kind.name}-{RECORDS.index(record)}")
+def test_record_comes_back_as_it_was_written(record: ModernRecord) -> None:
+    key, value = record.encode()
+    assert decode(key, value) == record
+    assert decode(key, None) == record._replace(value=None)
+
+
+def test_records_have_kafkas_bytes() -> None:
+    assert RECORDS[1].encode() == (
+        bytes.fromhex("0003 0001 67"),
+        bytes.fromhex("0000 00000003 01 00 08 fffffffffffffffb"),
+    )
+    assert RECORDS[7].encode() == (
+        bytes.fromhex("0007 0001 67 0001 6d"),
+        bytes.fromhex("0000 02") + T.bytes + bytes.fromhex("03 00000000 00000003 00 00"),
+    )
+
+
+def test_current_assignment_of_kafka_before_4_3_has_the_epoch_of_the_member() -> None:
+    key = ModernRecord(Kind.CURRENT, "g", "m", None).encode()[0]
+    value = bytes.fromhex("0000 00000004 00000003 00 02") + T.bytes + bytes.fromhex("02 00000005 00 01 00")
+    record = decode(key, value)
+    assert record is not None
+    assert record.value == Current(4, 3, MemberState.STABLE, {T: {5: 4}})
+
+
+@pytest.mark.parametrize("kind", [9, 10, 15, 17, 23, 99])
+def test_records_of_other_kinds_are_skipped(kind: int) -> None:
+    assert decode(kind.to_bytes(2, "big") + b"\0\1g", b"\0\0") is None
+
+
+def test_old_topics_of_a_group_are_skipped() -> None:
+    assert decode(b"\0\4\0\1g", b"\0\0\1\0") is None
+
+
+@pytest.mark.parametrize("value", [b"", b"\0\1\0", b"\0\0", b"\0\0\0\0\0"])
+def test_malformed_values_are_reported(value: bytes) -> None:
+    with pytest.raises(MalformedRecord):
+        decode(b"\0\3\0\1g", value)
+
+
+def test_tombstones_of_what_is_not_there_change_nothing() -> None:
+    group = ConsumerGroup("g")
+    for kind in (Kind.CURRENT, Kind.TARGET, Kind.MEMBER, Kind.REGEX):
+        group.apply(ModernRecord(kind, "g", "m", None))
+    assert not group.members
+
+
+def test_two_owners_of_a_partition_are_only_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    group = ConsumerGroup("g")
+    for name, epoch in (("a", 4), ("b", 3)):
+        group.apply(ModernRecord(Kind.CURRENT, "g", name, Current(epoch, 2, MemberState.STABLE, {T: {0: 2}})))
+    assert "both have partition 0" in caplog.text
+    assert group.is_free("a", T, 0)
+    assert not group.is_free("b", T, 0)
+    group.apply(ModernRecord(Kind.CURRENT, "g", "b", None))
+    assert not group.is_free("b", T, 0)
