@@ -26,11 +26,11 @@ class Listening:
     async def start(self, host: str, port: int) -> int:
         """Listen and return the port; the system chooses a port if `port` is 0.
 
-        Raise OSError if the address is taken, or the host name is invalid.
+        An empty host means all addresses of IPv4 and IPv6. Raise OSError if the address is taken, or the host name is invalid.
         """
         loop = asyncio.get_running_loop()
         try:
-            bound = await loop.create_server(asyncio.Protocol, host, port, start_serving=False)
+            bound = await loop.create_server(asyncio.Protocol, host or None, port, start_serving=False)
         except UnicodeError as error:  # The host name is invalid: a label is empty or too long.
             raise OSError(f"{host} is not a host name: {error}") from error
         self._sockets = [each.dup() for each in bound.sockets]

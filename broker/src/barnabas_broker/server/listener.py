@@ -63,6 +63,15 @@ TlsOf = Callable[[str], ServerTls | None]
 """A function that returns the current TLS context of a listener; None for a listener without TLS."""
 
 
+def _has_ipv6() -> bool:
+    """True unless the kernel was started without IPv6."""
+    try:
+        socket.socket(socket.AF_INET6).close()
+    except OSError:
+        return False
+    return True
+
+
 class Listener:
     """All sockets of the Kafka listeners of one broker, on one event loop."""
 
@@ -115,9 +124,9 @@ class Listener:
     def bind(self, listener_name: str, host: str, port: int) -> int:
         """Bind the address without accepting; return the port, which the system chooses if `port` is 0.
 
-        Raise OSError if the address cannot be bound.
+        An empty host binds all addresses of IPv4 and IPv6. Raise OSError if the address cannot be bound.
         """
-        family = socket.AF_INET6 if ":" in host or not host else socket.AF_INET
+        family = socket.AF_INET6 if ":" in host or (not host and _has_ipv6()) else socket.AF_INET
         listening = socket.socket(family, socket.SOCK_STREAM)
         try:
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -46,7 +46,7 @@ def serve(options: Options, rounds: Rounds) -> int:
     except OSError as error:
         log.error("cannot listen on --listen-address %s:%d: %s", *options.listener, error.strerror)
         return EXIT_FAILED
-    address = (options.protection.scheme, options.listener.host or "0.0.0.0", server.port)
+    address = (options.protection.scheme, options.listener.host or "*", server.port)
     log.info("serving %s://%s:%d/metrics with the metrics of the cluster at %s", *address, options.bootstrap)
     supervised.watch(hang_s(options.interval_s))
     server.close()

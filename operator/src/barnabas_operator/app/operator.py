@@ -42,7 +42,7 @@ VARIABLES: Final = """environment variables:
   POD_NAMESPACE, RELEASE, POD_NAME
                         the namespace, Helm release and name of the operator's own pod
   POD_MONITOR_LABELS    the labels of PodMonitors, as JSON
-  HTTP_LISTENER         the address of /healthz, /readyz and /metrics; default: 0.0.0.0:8080
+  HTTP_LISTENER         the address of /healthz, /readyz and /metrics; default: :8080, which is every address
   HTTP_CERTIFICATES     folder with tls.crt and tls.key for that address; empty: no TLS
   HTTP_TOKEN_FILE       file with the bearer token for /metrics; needs HTTP_CERTIFICATES; empty: no token
   WEBHOOK_CERTIFICATES  the folder with tls.crt and tls.key of the webhook; empty: no webhook

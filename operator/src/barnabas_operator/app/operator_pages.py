@@ -16,7 +16,8 @@ from barnabas_web.visitors import Limits
 PROBES: Final = frozenset({"/healthz", "/readyz"})
 METRICS_TYPE: Final = "text/plain; charset=utf-8"
 WEBHOOK_PORT: Final = 9443
-WEBHOOK_HOST: Final = "0.0.0.0"
+WEBHOOK_HOST: Final = ""
+"""All addresses of the pod, of IPv4 and IPv6."""
 WEBHOOK_NAMES: Final = WebFiles("tls.crt in WEBHOOK_CERTIFICATES", "tls.key in WEBHOOK_CERTIFICATES", "")
 OF_WEBHOOK: Final = Limits(bytes=32 << 20, rate=200)
 """The limits of the webhook's port: 512 connections, or six of the largest reviews."""

@@ -42,7 +42,7 @@ class Variables(msgspec.Struct, frozen=True, rename=str.upper):
     release: str = ""
     pod_name: str = ""
     pod_monitor_labels: MonitorLabels = {}
-    http_listener: HostAndPort = "0.0.0.0:8080"
+    http_listener: HostAndPort = ":8080"
     http_certificates: str = ""
     http_token_file: str = ""
     webhook_certificates: str = ""

@@ -34,7 +34,8 @@ from barnabas_operator.resources.schema_check import Path, dotted
 
 MIN_ISR: Final = "min.insync.replicas"
 DATA_FOLDER: Final = "/var/lib/barnabas"
-ANYWHERE: Final = "0.0.0.0"
+ANYWHERE: Final = ""
+"""The host that binds all addresses of a pod, also if it has only addresses of IPv6."""
 SHOWN_DIGITS: Final = 16
 _LABEL: Final = r"[a-zA-Z0-9]([-a-zA-Z0-9]{0,61}[a-zA-Z0-9])?"
 _ALTERNATIVE_NAME: Final = re.compile(rf"(\*\.)?({_LABEL}\.)*(?=[a-zA-Z]){_LABEL}")
