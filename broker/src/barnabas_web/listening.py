@@ -26,7 +26,7 @@ class Listening:
     async def start(self, host: str, port: int) -> int:
         """Listen and return the port; the system chooses a port if `port` is 0.
 
-        An empty host means all addresses of IPv4 and IPv6. Raise OSError if the address is taken, or the host name is invalid.
+        An empty host means all addresses of IPv4 and IPv6. Raise OSError if the address is taken or invalid.
         """
         loop = asyncio.get_running_loop()
         try:

@@ -64,7 +64,7 @@ TlsOf = Callable[[str], ServerTls | None]
 
 
 def _has_ipv6() -> bool:
-    """True unless the kernel was started without IPv6."""
+    """True if the kernel was not started without IPv6."""
     try:
         socket.socket(socket.AF_INET6).close()
     except OSError:
