@@ -2,12 +2,24 @@
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from itertools import count
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from barnabas_core.topic_partition import TopicPartition as Partition
+from barnabas_kafka.asking import Asking
+from barnabas_kafka.connection import connected_client
+from barnabas_kafka.consumer_groups import ConsumerGroupDescribeRequest
+from barnabas_lag.kafka.chosen_groups import read_chosen
+from barnabas_lag.kafka.offsets_retention import OffsetsRetention
+from barnabas_operator.app.system_clock import SystemClock
+from barnabas_operator.kafka.cluster_admin import ClusterAdmin
+from barnabas_operator.kafka.gather_report import gather_report
+from barnabas_operator.kafka.group_admin import GroupAdmin
+from barnabas_operator.planning.groups.group_descriptions import Committed
 from drivers.broker_under_test import KEPT_FOR_EVER, PROPERTIES, check_end, prepare_server
 from harness.deadline import PATIENCE_S
 from harness.running_exporter import RunningExporter
@@ -16,6 +28,7 @@ from harness.stock_client import StockClient
 
 pytestmark = pytest.mark.xdist_group("apache-kafka")
 RECORDS = 10
+STATE = "kafka_consumergroup_state"
 OFFSETS_EXPIRE = "kafka_consumergroup_offsets_expire_seconds"
 WRITTEN_S: dict[str, float] = {}
 """The time of the last record, by topic."""
@@ -134,12 +147,55 @@ def test_a_group_without_members_keeps_its_lag_in_records_and_seconds(
     assert written_s * 0.9 < late_s < written_s * 1.1 + time.time() - WRITTEN_S[topic]
 
 
-def test_a_group_of_the_new_protocol_has_lag_but_no_number_of_members(
-    cluster: ServerProcess, exporter: RunningExporter, client: StockClient, topic: str
+@pytest.fixture
+def connected(cluster: ServerProcess) -> Iterator[Any]:
+    connected = connected_client(cluster.bootstrap, PATIENCE_S, "operator")
+    if not Asking(connected).supports(ConsumerGroupDescribeRequest, 0):
+        pytest.skip("the broker has no groups of the consumer protocol")
+    yield connected
+    connected.close()
+
+
+def test_a_group_of_the_consumer_protocol_has_lag_members_type_and_state(
+    exporter: RunningExporter, connected: Any, client: StockClient, topic: str
 ) -> None:
-    if "kafka.Kafka" not in cluster.command:
-        pytest.skip("KIP-848's protocol is Apache Kafka's only")
     with member(client, topic, topic, group_protocol="consumer"):
         exporter.wait_for_value("kafka_consumergroup_lag_sum", 0, consumergroup=topic)
-        assert exporter.value("kafka_consumergroup_members", consumergroup=topic) is None
+        exporter.wait_for_value(STATE, 1, consumergroup=topic, type="consumer", state="Stable")
+        assert exporter.value("kafka_consumergroup_members", consumergroup=topic) == 1
         assert exporter.value("kafka_consumergroup_status", consumergroup=topic) == 1
+    exporter.wait_for_value(STATE, 1, consumergroup=topic, type="consumer", state="Empty")
+    assert exporter.value("kafka_consumergroup_members", consumergroup=topic) == 0
+
+
+def test_each_partition_of_a_group_of_the_consumer_protocol_has_an_owner(
+    cluster: ServerProcess, connected: Any, client: StockClient, topic: str
+) -> None:
+    both = {(topic, 0), (topic, 1)}
+    with member(client, topic, topic, group_protocol="consumer", client_id="reader"):
+        chosen = read_chosen(Asking(connected), [topic], {}, OffsetsRetention(time.monotonic))
+        (consumer,) = chosen.consumers[topic]
+        assert (consumer.client_id, set(consumer.partitions)) == ("reader", both)
+        assert chosen.readings.groups[topic].topics == frozenset({topic})
+        with ClusterAdmin(cluster.bootstrap, SystemClock()) as admin:
+            (group,) = (each for each in gather_report(admin).groups if each.group_id == topic)
+        assert (group.type, group.state, len(group.members or ())) == ("consumer", "Stable", 1)
+        assert {(each.topic, each.partition, each.client_id) for each in group.lags} == {
+            (*each, "reader") for each in both
+        }
+
+
+def test_offsets_of_a_group_of_the_consumer_protocol_are_reset_only_without_members(
+    connected: Any, client: StockClient, topic: str
+) -> None:
+    admin, offsets = GroupAdmin(connected, nullcontext), {Partition(topic, 0): Committed(3)}
+    with member(client, topic, topic, group_protocol="consumer"):
+        described = admin.describe([topic]).groups[topic]
+        assert (described.state, len(described.members), described.is_active) == ("Stable", 1, True)
+        refused = admin.commit(topic, offsets)
+        assert refused is not None
+        assert refused.has_members
+    described = admin.describe([topic]).groups[topic]
+    assert (described.state, described.members, described.is_active) == ("Empty", (), False)
+    assert admin.commit(topic, offsets) is None
+    assert admin.describe([topic]).groups[topic].committed[Partition(topic, 0)].offset == 3

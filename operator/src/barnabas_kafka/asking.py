@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any, Final, NamedTuple
 
-from kafka.errors import KafkaError, for_code
+from kafka.errors import IncompatibleBrokerVersion, KafkaError, for_code
 
 from barnabas_core.errors import ErrorCode
 from barnabas_kafka.connection import ClusterUnreachable, reachable
@@ -93,8 +93,11 @@ class Asking:
             self.client.meet(broker_ids)
 
     def supports(self, request: type, version: int) -> bool:
-        """True if the cluster supports this version of a request."""
-        return int(self.client.connections.broker_version_data.api_version(request)) >= version
+        """True if the cluster supports this version of a request, or a later one."""
+        try:
+            return int(self.client.connections.broker_version_data.api_version(request)) >= version
+        except IncompatibleBrokerVersion:
+            return False
 
     async def _any(self, request: Request) -> tuple[int, Answer | KafkaError]:
         """Send the request to a broker that has not failed in this round of requests.

@@ -6,6 +6,7 @@ import pytest
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
 
 from barnabas_core.topic_partition import TopicPartition
+from barnabas_kafka.consumer_groups import owned
 from barnabas_lag.evaluation.history import History
 from barnabas_lag.evaluation.progress import Status
 from barnabas_lag.evaluation.readings import GroupReading, PartitionReading, Readings
@@ -64,6 +65,12 @@ def member(**partitions: list[int]) -> SimpleNamespace:
     return SimpleNamespace(member_assignment=assignment.encode(version=0))
 
 
+def owner(**partitions: list[int]) -> SimpleNamespace:
+    """Return a member as in a ConsumerGroupDescribe response."""
+    topics = [SimpleNamespace(topic_name=topic, partitions=some) for topic, some in partitions.items()]
+    return SimpleNamespace(assignment=SimpleNamespace(topic_partitions=topics))
+
+
 @pytest.mark.parametrize(
     ("group", "topics"),
     [
@@ -72,10 +79,12 @@ def member(**partitions: list[int]) -> SimpleNamespace:
             {"flights", "orders"},
         ),
         (Described("PreparingRebalance", "consumer", [member()]), None),
+        (Described("Reconciling", "consumer", [owner(flights=[0])], owned), None),
+        (Described("Stable", "consumer", [owner(flights=[0]), owner(orders=[1])], owned), {"flights", "orders"}),
         (Described("Stable", "connect", [member(flights=[0])]), None),
         (Described("Stable", "consumer", [member(flights=[0]), SimpleNamespace(member_assignment=b"\0")]), None),
     ],
-    ids=["stable", "rebalance", "of others", "not readable"],
+    ids=["stable", "rebalance", "reconciling", "stable by the consumer protocol", "of others", "not readable"],
 )
 def test_the_topics_of_a_group_are_known_only_if_all_assignments_are_readable(
     group: Described, topics: set[str] | None

@@ -41,6 +41,8 @@ class GroupReading(NamedTuple):
     """The ids of a ConsumerGroup's latest resets by partition, read from the metadata of the committed offsets."""
     topics: frozenset[str] | None = None
     """The topics with partitions assigned to members; None if unknown, as during a rebalance."""
+    group_type: str = "classic"
+    """The protocol of the group: classic, consumer (KIP-848) or another one, as its coordinator lists it."""
 
     @property
     def has_members(self) -> bool:

@@ -59,6 +59,12 @@ MEMBERS: Final = Metric(
     "Number of members of the group; missing if the cluster does not describe the group.",
     GROUP,
 )
+STATE: Final = Metric(
+    "kafka_consumergroup_state",
+    "1 for the state of the group and its protocol: classic, or consumer (KIP-848, with Assigning and Reconciling).",
+    ("consumergroup", "type", "state"),
+    "kafka.server:type=group-coordinator-metrics: group-count, consumer-group-count",
+)
 OFFSETS_EXPIRE: Final = Metric(
     "kafka_consumergroup_offsets_expire_seconds",
     "Seconds until all offsets of a group without members have expired; missing while the group has members.",
@@ -137,6 +143,7 @@ CATALOGUE: Final = (
     UNDER_REPLICATED,
     STABLE_OFFSET_LAG,
     MEMBERS,
+    STATE,
     OFFSETS_EXPIRE,
     GROUP_OFFSET,
     LAG,

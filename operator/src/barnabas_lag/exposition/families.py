@@ -61,6 +61,9 @@ class ClusterMetrics(Collector):
             yield _family(of_partition, ((names, number(part)) for names, part in self._partitions()))
         groups = self.shown.groups.items()
         yield _family(catalogue.MEMBERS, (((group_id,), lags.members) for group_id, lags in groups))
+        readings = self._readings.groups
+        states = ((group_id, readings[group_id]) for group_id, _ in groups if group_id in readings)
+        yield _family(catalogue.STATE, (((name, each.group_type, each.state), 1) for name, each in states))
         expiries = (((group_id,), lags.offsets_expire_s) for group_id, lags in groups)
         yield _family(catalogue.OFFSETS_EXPIRE, expiries)
         for of_group, lag_of in OF_GROUP_PARTITION.items():

@@ -9,7 +9,7 @@ from barnabas_core.topic_partition import TopicPartition
 from barnabas_kafka.asking import Asking
 from barnabas_lag.evaluation.readings import Consumer, PartitionReading, Readings
 from barnabas_lag.kafka.cluster_metadata import ASKED, coordinators, partitions_of, without_coordinator
-from barnabas_lag.kafka.described import Described, assigned
+from barnabas_lag.kafka.described import Described
 from barnabas_lag.kafka.groups import committed_offsets, described_groups, group_reading, listed_groups
 from barnabas_lag.kafka.offsets import with_ends, with_stable_offsets
 from barnabas_lag.kafka.offsets_retention import OffsetsRetention
@@ -73,5 +73,5 @@ def _consumers(group: Described) -> Iterator[Consumer]:
     A member has no partitions during a rebalance, or if its assignment is not that of a consumer.
     """
     for each in group.members[:CONSUMERS_MAX]:
-        partitions = assigned(each.member_assignment) or ()
+        partitions = group.partitions_of(each) or ()
         yield Consumer(each.client_id, each.client_host.removeprefix("/"), partitions)

@@ -2,7 +2,7 @@
 
 import struct
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from threading import Lock
 from typing import Any, Final, NamedTuple
 
@@ -18,27 +18,6 @@ KEPT_BYTES_MAX: Final = 32 << 20
 ENTRY_BYTES: Final = 300
 PARTITION_BYTES: Final = 112
 """The memory in bytes, as measured, of an assignment in the cache, and of each partition of the assignment."""
-
-
-class Described(NamedTuple):
-    """The state and the protocol type of a group, and its members as in the response to DescribeGroups."""
-
-    state: str
-    protocol_type: str
-    members: Sequence[Any]
-
-    @property
-    def topics(self) -> frozenset[str] | None:
-        """The topics with partitions assigned to members, or None if unknown."""
-        if self.state != STABLE or self.protocol_type != CONSUMERS:
-            return None
-        topics: set[str] = set()
-        for each in self.members:
-            partitions = assigned(each.member_assignment)
-            if partitions is None:
-                return None
-            topics.update(where.topic for where in partitions)
-        return frozenset(topics)
 
 
 class Assignments:
@@ -88,3 +67,36 @@ def _decoded(assignment: bytes) -> tuple[TopicPartition, ...] | None:
 
 assigned: Final = Assignments(KEPT_BYTES_MAX).decoded
 """The function that decodes an assignment, with one cache for all clusters of this process."""
+
+
+PartitionsOf = Callable[[Any], tuple[TopicPartition, ...] | None]
+
+
+def classic_partitions(member: Any) -> tuple[TopicPartition, ...] | None:
+    """Return the partitions of a member of a classic group, or None if its assignment has another format."""
+    return assigned(member.member_assignment)
+
+
+class Described(NamedTuple):
+    """The state and the protocol type of a group, and its members as in the response.
+
+    `partitions_of` returns the partitions of a member, or None if they are not readable.
+    """
+
+    state: str
+    protocol_type: str
+    members: Sequence[Any]
+    partitions_of: PartitionsOf = classic_partitions
+
+    @property
+    def topics(self) -> frozenset[str] | None:
+        """The topics with partitions assigned to members, or None if unknown."""
+        if self.state != STABLE or self.protocol_type != CONSUMERS:
+            return None
+        topics: set[str] = set()
+        for each in self.members:
+            partitions = self.partitions_of(each)
+            if partitions is None:
+                return None
+            topics.update(where.topic for where in partitions)
+        return frozenset(topics)

@@ -12,14 +12,14 @@ from barnabas_core.reset_mark import reset_ids
 from barnabas_core.topic_partition import TopicPartition
 from barnabas_kafka.asking import Asking
 from barnabas_kafka.batches import MANY_GROUPS_VERSION, describe_groups, fetch_offsets
+from barnabas_kafka.consumer_groups import CONSUMER, ConsumerGroupDescribeRequest, describe_consumer_groups, owned
 from barnabas_kafka.log_offsets import by_broker
 from barnabas_lag.evaluation.filters import Names
 from barnabas_lag.evaluation.readings import GroupReading, PartitionReading
-from barnabas_lag.kafka.described import Described
+from barnabas_lag.kafka.described import CONSUMERS, Described
 
 WITHOUT_OFFSETS: Final = "share"
-DESCRIBED: Final = frozenset({"", "classic"})
-"""The group types that DescribeGroups describes; KIP-848 needs another request, which the client library lacks."""
+CLASSIC: Final = "classic"
 
 Known = Callable[[TopicPartition], TopicPartition | None]
 """A function that returns one shared object for all equal partitions, to save memory.
@@ -29,7 +29,7 @@ The function returns None for a partition that is to be skipped.
 
 
 class Listed(NamedTuple):
-    """A group as its coordinator lists it; old clusters report no state."""
+    """A group as its coordinator lists it; old clusters report no state, and have only classic groups."""
 
     coordinator: int
     state: str
@@ -59,7 +59,7 @@ def listed_groups(asking: Asking, broker_ids: Sequence[int], wanted: Names) -> t
             continue
         answered.add(broker_id)
         for each in answer.groups:
-            group_type = (each.group_type or "").lower()
+            group_type = (each.group_type or CLASSIC).lower()
             if group_type != WITHOUT_OFFSETS and each.group_id in wanted:
                 found[each.group_id] = Listed(broker_id, each.group_state or "Unknown", group_type)
     return found, answered == set(broker_ids)
@@ -79,23 +79,35 @@ def read_groups(
 
 def group_reading(listed: Listed, described: Described | None, committed: Committed) -> GroupReading:
     """Return one group; without a description the number and topics of its members are unknown."""
+    group_type = listed.group_type
     if described is None:
-        return GroupReading(listed.state, None, *committed)
-    return GroupReading(described.state, len(described.members), *committed, described.topics)
+        return GroupReading(listed.state, None, *committed, group_type=group_type)
+    return GroupReading(described.state, len(described.members), *committed, described.topics, group_type)
 
 
 def described_groups(asking: Asking, listed: Mapping[str, Listed]) -> dict[str, Described]:
-    """Return the descriptions of the classic groups; groups that could not be read are recorded as failures."""
-    classic = [group_id for group_id, each in listed.items() if each.group_type in DESCRIBED]
-    coordinated = by_broker(classic, lambda group_id: listed[group_id].coordinator)
-    requests = {broker_id: describe_groups(some) for broker_id, some in coordinated.items()}
+    """Return the descriptions of classic groups and of groups of the consumer protocol.
+
+    Groups that could not be read are recorded as failures.
+    """
+    requests: dict[int, list[Any]] = {}
+    for group_type, describe in ((CLASSIC, describe_groups), (CONSUMER, describe_consumer_groups)):
+        of_type = [group_id for group_id, each in listed.items() if each.group_type == group_type]
+        for broker_id, some in by_broker(of_type, lambda group_id: listed[group_id].coordinator).items():
+            requests.setdefault(broker_id, []).extend(describe(some))
     found: dict[str, Described] = {}
     for broker_id, request, answer in asking.ask(requests):
         for group in answer.groups:
             if group.error_code == ErrorCode.NONE:
-                found[group.group_id] = Described(group.group_state, group.protocol_type, group.members)
+                found[group.group_id] = _described(request, group)
         asking.refused(request, broker_id, ((each.error_code, f"group {each.group_id}") for each in answer.groups))
     return found
+
+
+def _described(request: Any, group: Any) -> Described:
+    if isinstance(request, ConsumerGroupDescribeRequest):
+        return Described(group.group_state, CONSUMERS, group.members, owned)
+    return Described(group.group_state, group.protocol_type, group.members)
 
 
 def committed_offsets(asking: Asking, listed: Mapping[str, Listed], known: Known) -> Iterator[tuple[str, Committed]]:

@@ -230,14 +230,14 @@ def _partition_row(part: PartitionReport) -> tuple[str, ...]:
 
 def groups_table(groups: Iterable[GroupReport]) -> Table:
     """Return a table with one line for each consumer group."""
-    headings = ("GROUP", "STATE", "MEMBERS>", "TOPICS", "LAG>")
+    headings = ("GROUP", "TYPE", "STATE", "MEMBERS>", "TOPICS", "LAG>")
     return table("Groups", headings, map(_group_row, groups))
 
 
 def _group_row(group: GroupReport) -> tuple[str, ...]:
     topics = ", ".join(sorted({part.topic for part in group.lags}))
     members = None if group.members is None else len(group.members)
-    return group.group_id, group.state, number(members), topics, number(group.lag)
+    return group.group_id, group.type, group.state, number(members), topics, number(group.lag)
 
 
 def lag_table(groups: Iterable[GroupReport]) -> Table:

@@ -87,9 +87,10 @@ class LagReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupReport:
-    """A consumer group; `members` is None if they are unknown, as in KIP-848 groups."""
+    """A consumer group of the classic or the consumer protocol; `members` is None if they are unknown."""
 
     group_id: str
+    type: str
     state: str
     members: tuple[MemberReport, ...] | None
     lags: tuple[LagReport, ...]

@@ -12,7 +12,10 @@ from barnabas_core import kafka_uuid
 from barnabas_core.group_lag import by_topic, lag, partitions_read
 from barnabas_core.topic_name import TRANSACTION_STATE
 from barnabas_core.topic_partition import TopicPartition
-from barnabas_kafka.connection import reachable
+from barnabas_kafka.asking import Asking
+from barnabas_kafka.connection import ClusterUnreachable, reachable
+from barnabas_lag.kafka.described import Described
+from barnabas_lag.kafka.groups import Listed, described_groups, listed_groups
 from barnabas_operator.kafka.cluster_admin import ClusterAdmin
 from barnabas_operator.kafka.cluster_report import (
     BrokerReport,
@@ -37,7 +40,7 @@ class _Logs(NamedTuple):
     ends: OffsetsByPartition
 
 
-WITH_OFFSETS: Final = frozenset({"", "classic", "consumer"})
+WITH_OFFSETS: Final = frozenset({"classic", "consumer"})
 
 
 def gather_report(admin: ClusterAdmin) -> ClusterReport:
@@ -54,10 +57,10 @@ def gather_report(admin: ClusterAdmin) -> ClusterReport:
         earliest = _list_offsets(admin, led, OffsetSpec.EARLIEST)
         ends = _list_offsets(admin, led, OffsetSpec.LATEST)
         sizes = _sizes(admin)
-        groups = _groups(admin, earliest, ends)
         lost = lost_partitions(admin.client, [topic["name"] for topic in topics if _is_offline(topic)])
         alive = (broker for broker in cluster["brokers"] if not broker.get("is_fenced"))
         live = sorted(alive, key=itemgetter("broker_id"))
+        groups = _groups(admin, [broker["broker_id"] for broker in live], earliest, ends)
         refuses = any(topic["name"] == TRANSACTION_STATE for topic in topics) and not _is_compacted(admin)
         strays = stray_logs(admin.client, [broker["broker_id"] for broker in live])
     return ClusterReport(
@@ -131,51 +134,58 @@ def _topic(
     return TopicReport(name=name, topic_id=topic_id, internal=topic["is_internal"], partitions=partitions)
 
 
-def _groups(admin: ClusterAdmin, earliest: OffsetsByPartition, ends: OffsetsByPartition) -> tuple[GroupReport, ...]:
+class _Everything:
+    """The names of all groups."""
+
+    def __contains__(self, name: object) -> bool:
+        return True
+
+
+def _groups(
+    admin: ClusterAdmin, broker_ids: Sequence[int], earliest: OffsetsByPartition, ends: OffsetsByPartition
+) -> tuple[GroupReport, ...]:
     """Return every consumer group, including groups without members that still have committed offsets."""
-    listed = {
-        group["group_id"]: group
-        for group in admin.client.list_groups()
-        if (group.get("group_type") or "").lower() in WITH_OFFSETS
-    }
+    asking = Asking(admin.client)
+    listed, is_complete = listed_groups(asking, broker_ids, _Everything())
+    if not is_complete:
+        raise ClusterUnreachable("; ".join(map(str, asking.failures)))
+    listed = {group_id: each for group_id, each in listed.items() if each.group_type in WITH_OFFSETS}
     if not listed:
         return ()
-    described = admin.client.describe_groups(list(listed))
+    described = described_groups(asking, listed)
     committed = admin.client.list_group_offsets(dict.fromkeys(listed))
     topics = by_topic(TopicPartition(*key) for key in sorted(ends) if key in earliest)
     return tuple(
-        _group(group, listed[group], described[group], _Logs(topics, earliest, ends), committed[group])
+        _group(group, listed[group], described.get(group), _Logs(topics, earliest, ends), committed[group])
         for group in sorted(listed)
     )
 
 
 def _group(
-    group_id: str,
-    listed: Mapping[str, Any],
-    described: Mapping[str, Any],
-    logs: _Logs,
-    committed: Mapping[Any, Any],
+    group_id: str, listed: Listed, described: Described | None, logs: _Logs, committed: Mapping[Any, Any]
 ) -> GroupReport:
-    """Return the report of a group; a KIP-848 group has no classic description, so its members are unknown."""
-    known = not described.get("error")
-    members = tuple(_member(member) for member in described["members"]) if known else None
-    state = described["group_state"] if known else listed.get("group_state") or "Unknown"
+    """Return the report of a group; the members of a group that its coordinator did not describe are unknown."""
+    members = None if described is None else tuple(_member(described, each) for each in described.members)
     offsets = {
         TopicPartition(key.topic, key.partition): answer.offset
         for key, answer in committed.items()
         if answer.offset >= 0
     }
-    return GroupReport(group_id=group_id, state=state, members=members, lags=_lags(offsets, logs, members or ()))
+    return GroupReport(
+        group_id=group_id,
+        type=listed.group_type,
+        state=listed.state if described is None else described.state,
+        members=members,
+        lags=_lags(offsets, logs, members or ()),
+    )
 
 
-def _member(member: Mapping[str, Any]) -> MemberReport:
-    assignment = member["member_assignment"]
-    assigned = assignment["assigned_partitions"] if isinstance(assignment, Mapping) else ()
+def _member(described: Described, member: Any) -> MemberReport:
     return MemberReport(
-        member_id=member["member_id"],
-        client_id=member["client_id"],
-        host=member["client_host"].removeprefix("/"),
-        partitions=tuple((topic["topic"], number) for topic in assigned for number in topic["partitions"]),
+        member_id=member.member_id,
+        client_id=member.client_id,
+        host=member.client_host.removeprefix("/"),
+        partitions=tuple(described.partitions_of(member) or ()),
     )
 
 

@@ -3,7 +3,7 @@
 All calls block and may raise ClusterUnreachable.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from itertools import groupby
 from typing import Any, Final, NamedTuple
 
@@ -17,6 +17,7 @@ from barnabas_core.topic_partition import TopicPartition
 from barnabas_kafka.asking import Asking
 from barnabas_kafka.batches import MANY_GROUPS_VERSION, describe_groups, fetch_offsets
 from barnabas_kafka.connection import REQUEST_TIMEOUT_S, ClusterUnreachable
+from barnabas_kafka.consumer_groups import ConsumerGroupDescribeRequest, describe_consumer_groups
 from barnabas_kafka.log_offsets import EARLIEST, LATEST, NO_OFFSET, NOBODY, by_broker, log_offsets
 from barnabas_operator.kafka.cluster_admin import TimedWrite
 from barnabas_operator.planning.groups.group_descriptions import (
@@ -51,6 +52,7 @@ class Refused(NamedTuple):
             ErrorCode.ILLEGAL_GENERATION,
             ErrorCode.NON_EMPTY_GROUP,
             ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC,
+            ErrorCode.STALE_MEMBER_EPOCH,
         )
 
     def __str__(self) -> str:
@@ -183,10 +185,25 @@ class GroupAdmin:
             yield key, self._asking.ask_any(one)
 
     def _described(self, group_ids: Iterable[str]) -> Iterator[tuple[str, GroupDescription]]:
-        requests = by_broker(group_ids, self._coordinators.__getitem__)
-        for _, _, answer in self._asking.ask({broker: describe_groups(some) for broker, some in requests.items()}):
-            for group in answer.groups:
+        """Describe the groups.
+
+        DescribeGroups describes a group of the consumer protocol like one that does not exist, so such groups are asked
+        for again by ConsumerGroupDescribe, if the cluster has it.
+        """
+        unknown = []
+        for group in self._ask_groups(group_ids, describe_groups):
+            described = _described(group)
+            if described == GroupDescription():
+                unknown.append(group.group_id)
+            yield group.group_id, described
+        if unknown and self._asking.supports(ConsumerGroupDescribeRequest, 0):
+            for group in self._ask_groups(unknown, describe_consumer_groups):
                 yield group.group_id, _described(group)
+
+    def _ask_groups(self, group_ids: Iterable[str], describe: Callable[[Iterable[str]], list[Any]]) -> Iterator[Any]:
+        requests = by_broker(group_ids, self._coordinators.__getitem__)
+        for _, _, answer in self._asking.ask({broker: describe(some) for broker, some in requests.items()}):
+            yield from answer.groups
 
     def _committed(self, group_ids: Iterable[str]) -> Iterator[tuple[str, dict[TopicPartition, Committed]]]:
         many = self._asking.supports(OffsetFetchRequest, MANY_GROUPS_VERSION)
