@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterator
 from itertools import count, pairwise
+from math import inf
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
@@ -11,6 +12,8 @@ from barnabas_broker.wire.codec import encode_request
 from barnabas_broker.wire.messages import message_class, struct_class
 
 _WITHOUT_ARRAYS_TO_FILL: Final = (API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE)
+SMALLEST_INTEGERS: Final = 128
+"""The number of integers from 0 on that fit into each type."""
 _VALUES: Final = {
     "resource_type": 2,
     "acks": 1,
@@ -32,12 +35,15 @@ class Largest(NamedTuple):
     frame: bytes
 
 
-def largest_requests(wanted: Collection[str]) -> Iterator[Largest]:
-    """Yield the largest request of each wanted API for each of its arrays; of every API if none is named."""
+def largest_requests(wanted: Collection[str], elements_max: float = inf) -> Iterator[Largest]:
+    """Yield the largest request of each wanted API for each of its arrays; of every API if none is named.
+
+    `elements_max` is a lower limit of the elements than that of the API.
+    """
     for spec in API_SPECS.values():
         if spec.key not in _WITHOUT_ARRAYS_TO_FILL and (not wanted or spec.name in wanted):
             for path in _paths(schema.message(f"{spec.name}Request").struct, spec.max_version):
-                yield _largest(spec, path)
+                yield _largest(spec, path, int(min(spec.elements_max, elements_max)))
 
 
 def _paths(struct_: schema.Struct, version: int) -> Iterator[tuple[schema.Field, ...]]:
@@ -49,8 +55,8 @@ def _paths(struct_: schema.Struct, version: int) -> Iterator[tuple[schema.Field,
                 yield from ((field, *rest) for rest in _paths(field.struct, version))
 
 
-def _largest(spec: ApiSpec, path: tuple[schema.Field, ...]) -> Largest:
-    elements = spec.elements_max - len(path) + 1
+def _largest(spec: ApiSpec, path: tuple[schema.Field, ...], elements_max: int) -> Largest:
+    elements = elements_max - len(path) + 1
     numbers = count()
     made: Any = [_element(path[-1], spec.max_version, next(numbers)) for _ in range(elements)]
     for field, inner in reversed(list(pairwise(path))):
@@ -88,4 +94,6 @@ def _value(field: schema.Field, number: int) -> Any:
         return b""
     if field.kind == "int32" and "partition" in field.name:
         return number
+    if field.is_array and field.kind.startswith("int"):
+        return number % SMALLEST_INTEGERS
     return field._replace(is_array=False).default

@@ -1,4 +1,4 @@
-"""An OffsetCommit of very many partitions is checked over several turns and committed in one batch."""
+"""An OffsetCommit of very many partitions is checked over several turns and committed in portions."""
 
 import asyncio
 from collections.abc import Callable
@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
+import pytest
 from asked_in_turns import SlowClock
 from coordinator_world import Client, World
 
@@ -15,7 +16,7 @@ from barnabas_broker.metadata.model import PartitionState, TopicDocument
 from barnabas_broker.wire.codec import decode_response, encode_response
 from barnabas_broker.wire.messages import OffsetCommitRequest
 from barnabas_core.errors import ErrorCode
-from barnabas_core.fair_turns import THINGS_MAX
+from barnabas_core.fair_turns import STEP_ELEMENTS, THINGS_MAX
 
 VERSION = 8
 MANY = THINGS_MAX
@@ -87,7 +88,21 @@ def test_many_offsets_are_checked_over_several_turns_and_committed_in_one_batch(
     assert set(broker.committed().values()) == {5}
     assert len(broker.committed()) == 2 * MANY
     assert broker.world.log.batches == batches + 1
-    assert broker.turns_before_commit > 2 * MANY / 10
+    assert broker.turns_before_commit > 2 * MANY / (10 * STEP_ELEMENTS)
+
+
+def test_more_offsets_than_one_commit_has_are_committed_in_portions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(offset_commit, "COMMITTED_OFFSETS", MANY // 2)
+    broker = Broker()
+    batches = broker.world.log.batches
+
+    def delete_topic(turn: int) -> None:
+        if broker.world.log.batches == batches + 3:
+            broker.topics.pop("ferries", None)
+
+    deleted = [ErrorCode.NONE] * (MANY // 2) + [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * (MANY // 2)
+    assert broker.commit(delete_topic) == {"flights": [ErrorCode.NONE] * MANY, "ferries": deleted}
+    assert broker.world.log.batches == batches + 3
 
 
 def test_no_offset_is_committed_for_a_topic_deleted_or_recreated_between_turns() -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from barnabas_core.fair_turns import FairRounds, FairTurn, slices
+from barnabas_core.fair_turns import STEP_ELEMENTS, FairRounds, FairTurn, at_once, in_steps, slices
 from harness.manual_clock import ManualClock
 from harness.manual_timers import ManualTimers
 
@@ -81,3 +81,9 @@ def test_a_stopped_round_skips_the_rest() -> None:
 def test_slices_are_bounded_by_number_and_size_but_contain_at_least_one_thing() -> None:
     assert list(slices([1, 1, 1, 5, 1, 1], int, 2, 3)) == [[1, 1], [1], [5], [1, 1]]
     assert list(slices([], int, 2, 3)) == []
+
+
+def test_a_list_is_made_in_steps_of_a_few_items() -> None:
+    items = range(3 * STEP_ELEMENTS)
+    assert len(list(in_steps(items, str))) == 3
+    assert at_once(in_steps(items, str)) == [str(each) for each in items]

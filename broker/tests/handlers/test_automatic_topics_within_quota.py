@@ -1,4 +1,4 @@
-"""Topics that Metadata creates count for the quota controller_mutation_rate."""
+"""Topics that Metadata creates are bounded, and count for the quota controller_mutation_rate."""
 
 from inspect import isawaitable
 from types import SimpleNamespace
@@ -82,3 +82,10 @@ async def test_metadata_creates_all_topics_for_a_client_without_a_quota() -> Non
     broker = Broker()
     await broker.ask(100)
     assert len(broker.created) == 100
+
+
+async def test_metadata_creates_no_more_topics_than_one_request_may() -> None:
+    broker = Broker()
+    answer = await broker.ask(metadata.CREATED_MAX + 1)
+    assert len(broker.created) == metadata.CREATED_MAX
+    assert len(answer.topics) == metadata.CREATED_MAX + 1

@@ -11,8 +11,6 @@ import pytest
 from asked_in_turns import ask
 from one_replica import AWAY, FLIGHTS, HERE, OTHER, Broker, led
 
-from barnabas_broker.handlers import alter_replica_log_dirs
-from barnabas_broker.handlers.channel import Client, RequestContext
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.handlers.large_responses import LargeResponses
 from barnabas_broker.metadata.model import PartitionState
@@ -25,7 +23,6 @@ from barnabas_core.errors import ErrorCode
 
 NOWHERE = PartitionState((OTHER, AWAY), OTHER, 4, (OTHER, AWAY), partition_epoch=4)
 COMES = led(OTHER, 5, OTHER, HERE)
-CONTEXT = RequestContext(34, 2, Client("PLAIN", "1.2.3.4", "tool"))
 Dir = AlterReplicaLogDirsRequest.AlterReplicaLogDir
 
 
@@ -51,7 +48,7 @@ class Asked:
         """Ask for moves to these paths in one request, and return the answers in the same order."""
         topic = Dir.AlterReplicaLogDirTopic(name=FLIGHTS.topic, partitions=[partition])
         request = AlterReplicaLogDirsRequest(dirs=[Dir(path=path, topics=[topic]) for path in paths])
-        (answered,) = alter_replica_log_dirs.handle(self.handler_environment, CONTEXT, request).results
+        (answered,) = ask(self.handler_environment, request, 2).answer.results
         return [ErrorCode(each.error_code) for each in answered.partitions]
 
     def described(self) -> dict[str, int]:

@@ -14,7 +14,7 @@ from kio.serial import entity_reader
 from leader_samples import endpoints, expected_endpoints, leaders
 from message_samples import MemoryFile
 
-from barnabas_broker.wire.apis import PARTITIONS_MAX
+from barnabas_broker.wire.apis import FETCHED_MAX
 from barnabas_broker.wire.fetch import FetchPartition, FetchTopic, ForgottenTopic, parse_fetch
 from barnabas_broker.wire.fetch_response import FetchResult, encode_fetch_response
 from barnabas_broker.wire.framing import MalformedRequest
@@ -239,7 +239,7 @@ def test_a_request_with_changed_bytes_is_parsed_or_malformed(version: int, data:
 
 @pytest.mark.parametrize("version", [4, 12])
 def test_more_partitions_than_any_client_has_are_malformed(version: int) -> None:
-    asked = [("t", uuid.UUID(int=1), [FetchPartition(1, 2, 3, 4, 5, 6)] * (PARTITIONS_MAX // 2))]
+    asked = [("t", uuid.UUID(int=1), [FetchPartition(1, 2, 3, 4, 5, 6)] * (FETCHED_MAX // 2))]
     body = encoded_request(version, asked * 2, [])
-    with pytest.raises(MalformedRequest, match="100002"):
+    with pytest.raises(MalformedRequest, match=str(FETCHED_MAX + 2)):
         parse_fetch(memoryview(body), 0, len(body), version)

@@ -4,15 +4,16 @@ Clients send v0 to v3. Brokers send v4 and later, to add partitions to many tran
 partitions were added.
 """
 
-import asyncio
-from collections.abc import Iterable
+from collections.abc import Awaitable, Iterable
+from inspect import isawaitable
 from typing import Any, Final
 
 from barnabas_broker.coordinators.transactions.gate import Codes
 from barnabas_broker.coordinators.transactions.whereabouts import state_of
+from barnabas_broker.handlers.answer_in_turns import AnswerInTurns
 from barnabas_broker.handlers.channel import RequestContext
 from barnabas_broker.handlers.client_rights import rights_of
-from barnabas_broker.handlers.deferred_answer import awaited
+from barnabas_broker.handlers.deferred_answer import answer_of
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.handlers.transaction_answers import outcome
 from barnabas_broker.security.acls.authorizer import Rights
@@ -20,6 +21,7 @@ from barnabas_broker.wire.messages import AddPartitionsToTxnRequest, AddPartitio
 from barnabas_broker.wire.transaction_markers import ProducerEpoch
 from barnabas_core.acls import AclOperation, ResourceType
 from barnabas_core.errors import ErrorCode
+from barnabas_core.fair_turns import in_steps
 from barnabas_core.topic_name import is_internal
 from barnabas_core.topic_partition import TopicPartition
 
@@ -39,35 +41,51 @@ async def handle(
 
     From v4 on, a request adds or only verifies the partitions of many transactions.
     """
+    answer = AnswerInTurns(AddPartitionsToTxnResponse, context, environment.answers)
     if context.api_version >= BATCHED_SINCE:
-        codes = await asyncio.gather(*(_decided(environment, each) for each in request.transactions))
+        asked = [
+            (each, _decision(environment, each, await _partitions(answer, each.topics)))
+            async for each in answer.over(request.transactions)
+        ]
         results = [
-            Result(transactional_id=each.transactional_id, topic_results=_topics(each.topics, found))
-            for each, found in zip(request.transactions, codes, strict=True)
+            Result(
+                transactional_id=each.transactional_id,
+                topic_results=await _topics(answer, each.topics, await found if isawaitable(found) else found),
+            )
+            async for each, found in answer.over(asked)
         ]
         return AddPartitionsToTxnResponse(results_by_transaction=results)
-    topics = _topics(request.v3_and_below_topics, await _add(environment, context, request))
+    partitions = await _partitions(answer, request.v3_and_below_topics)
+    codes = await _add(environment, answer, context, request, partitions)
+    topics = await _topics(answer, request.v3_and_below_topics, codes)
     return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=topics)
 
 
-async def _decided(environment: HandlerEnvironment, wanted: Any) -> Codes:
-    by, partitions = ProducerEpoch(wanted.producer_id, wanted.producer_epoch), _partitions(wanted.topics)
+def _decision(
+    environment: HandlerEnvironment, wanted: Any, partitions: list[TopicPartition]
+) -> Codes | Awaitable[Codes]:
+    by = ProducerEpoch(wanted.producer_id, wanted.producer_epoch)
     transactional_id, adds = wanted.transactional_id, not wanted.verify_only
-    return await awaited(
+    return answer_of(
         lambda answer: environment.gate.decide(transactional_id, by, adds=adds, partitions=partitions, answer=answer)
     )
 
 
-async def _add(environment: HandlerEnvironment, context: RequestContext, request: AddPartitionsToTxnRequest) -> Codes:
-    partitions = _partitions(request.v3_and_below_topics)
+async def _add(
+    environment: HandlerEnvironment,
+    answer: AnswerInTurns,
+    context: RequestContext,
+    request: AddPartitionsToTxnRequest,
+    partitions: list[TopicPartition],
+) -> Codes:
     rights = rights_of(environment, context.client)
-    refusals = {each: _refusal(environment, rights, each) for each in partitions}
+    refusals = {each: _refusal(environment, rights, each) async for each in answer.over(partitions)}
     if any(refusals.values()):
         return {each: code or ErrorCode.OPERATION_NOT_ATTEMPTED for each, code in refusals.items()}
     by = ProducerEpoch(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch)
     decision = await outcome(
-        lambda answer: environment.transactions.add_partitions(
-            request.v3_and_below_transactional_id, by, partitions, EXPLICIT_VERSION, answer
+        lambda done: environment.transactions.add_partitions(
+            request.v3_and_below_transactional_id, by, partitions, EXPLICIT_VERSION, done
         ),
         knows_fenced=context.api_version >= FENCED_SINCE,
     )
@@ -82,11 +100,12 @@ def _refusal(environment: HandlerEnvironment, rights: Rights, partition: TopicPa
     return ErrorCode.NONE if is_known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def _partitions(topics: Iterable[Any]) -> list[TopicPartition]:
-    return [TopicPartition(topic.name, number) for topic in topics for number in topic.partitions]
+async def _partitions(answer: AnswerInTurns, topics: Iterable[Any]) -> list[TopicPartition]:
+    named = ((topic.name, number) for topic in topics for number in topic.partitions)
+    return await answer.turn.run(in_steps(named, lambda each: TopicPartition(*each)))
 
 
-def _topics(topics: Iterable[Any], codes: Codes) -> list[Any]:
+async def _topics(answer: AnswerInTurns, topics: Iterable[Any], codes: Codes) -> list[Any]:
     kind = Result.AddPartitionsToTxnTopicResult
     return [
         kind(
@@ -95,8 +114,8 @@ def _topics(topics: Iterable[Any], codes: Codes) -> list[Any]:
                 kind.AddPartitionsToTxnPartitionResult(
                     partition_index=number, partition_error_code=codes[TopicPartition(topic.name, number)]
                 )
-                for number in topic.partitions
+                async for number in answer.over(topic.partitions)
             ],
         )
-        for topic in topics
+        async for topic in answer.over(topics)
     ]

@@ -1,5 +1,6 @@
 """AlterConfigs (33), v0 to v2: replaces all configs of each resource."""
 
+from barnabas_broker.handlers.answer_in_turns import AnswerInTurns
 from barnabas_broker.handlers.channel import RequestContext
 from barnabas_broker.handlers.config_changes import alter_each
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
@@ -15,13 +16,18 @@ async def handle(
     environment: HandlerEnvironment, context: RequestContext, request: AlterConfigsRequest
 ) -> AlterConfigsResponse:
     """Replace the configs, or only check them with validate_only; return an error code for each resource."""
-    configs = [(each.resource_type, each.resource_name, _changes(each)) for each in request.resources]
-    outcomes = await alter_each(environment, configs, replaces=True, validate_only=request.validate_only)
+    answer = AnswerInTurns(AlterConfigsResponse, context, environment.answers)
+    configs = [
+        (each.resource_type, each.resource_name, await _changes(answer, each))
+        async for each in answer.over(request.resources)
+    ]
+    outcomes = await alter_each(environment, answer.turn, configs, replaces=True, validate_only=request.validate_only)
     results = [
-        ResourceResult(resource_type=kind, resource_name=name, **error_fields(error)) for kind, name, error in outcomes
+        ResourceResult(resource_type=kind, resource_name=name, **error_fields(error))
+        async for kind, name, error in answer.over(outcomes)
     ]
     return AlterConfigsResponse(responses=results)
 
 
-def _changes(resource: Resource) -> list[ConfigChange]:
-    return [ConfigChange(each.name, ConfigOperation.SET, each.value) for each in resource.configs]
+async def _changes(answer: AnswerInTurns, resource: Resource) -> list[ConfigChange]:
+    return [ConfigChange(each.name, ConfigOperation.SET, each.value) async for each in answer.over(resource.configs)]

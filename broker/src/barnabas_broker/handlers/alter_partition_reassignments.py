@@ -20,13 +20,13 @@ async def handle(
 ) -> AlterPartitionReassignmentsResponse:
     """Begin or cancel the reassignment of each partition, and return an error code for each."""
     may_change_factor = context.api_version == 0 or request.allow_replication_factor_change
+    answer = AnswerInTurns(AlterPartitionReassignmentsResponse, context, environment.answers)
     wanted = {
         TopicPartition(topic.name, partition.partition_index): partition.replicas
-        for topic in request.topics
-        for partition in topic.partitions
+        async for topic in answer.over(request.topics)
+        async for partition in answer.over(topic.partitions)
     }
     outcomes = await environment.metadata_writer.alter_reassignments(wanted, may_change_factor=may_change_factor)
-    answer = AnswerInTurns(AlterPartitionReassignmentsResponse, context, environment.answers)
     results = []
     async for topic, found in answer.over(by_topic(outcomes)):
         partitions = await answer.elements(("responses", "partitions"), found, lambda each: _result(*each))

@@ -4,17 +4,40 @@ Each element of an array is encoded in the turn that creates it, because encodin
 block the event loop.
 """
 
-from collections.abc import AsyncIterator, Callable, Iterable
-from typing import TypeVar, cast
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from functools import wraps
+from inspect import isawaitable
+from typing import Any, TypeVar, cast
 
-from barnabas_broker.handlers.channel import RequestContext
+from barnabas_broker.handlers.channel import MessageHandler, RequestContext
+from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.handlers.large_responses import LargeResponses
 from barnabas_broker.wire.codec import encode_element
+from barnabas_core.fair_turns import InSteps, at_once
 
 Thing = TypeVar("Thing")
 Element = TypeVar("Element")
 Path = tuple[str, ...]
 """The path of an array in the response: the names of its field and of the enclosing fields, outermost first."""
+
+
+def stepwise(handle: Callable[[HandlerEnvironment, RequestContext, Any], InSteps[Any]]) -> MessageHandler:
+    """Return a handler that takes the steps of `handle` at once, or in the turns of a large request.
+
+    The result of the last step is a response, or an awaitable of it.
+    """
+
+    @wraps(handle)
+    def handler(environment: HandlerEnvironment, context: RequestContext, request: Any) -> Any | Awaitable[Any]:
+        steps = handle(environment, context, request)
+        return at_once(steps) if context.turn is None else _response(context.turn.run(steps))
+
+    return handler
+
+
+async def _response(handling: Awaitable[Any]) -> Any:
+    response = await handling
+    return await response if isawaitable(response) else response
 
 
 class AnswerInTurns:

@@ -15,12 +15,14 @@ from barnabas_broker.metadata.controller.decisions.alter_configs import (
 from barnabas_broker.metadata.store.metadata_store import StoreUnavailable
 from barnabas_core.config.definitions import InvalidConfig
 from barnabas_core.errors import ApiError, ErrorCode
+from barnabas_core.fair_turns import FairTurn
 
 _LISTENER_PREFIX: Final = "listener.name."
 
 
 async def alter_each(
     environment: HandlerEnvironment,
+    turn: FairTurn,
     requests: Sequence[tuple[int, str, list[ConfigChange] | ApiError]],
     *,
     replaces: bool,
@@ -33,12 +35,12 @@ async def alter_each(
     """
     wanted: dict[ConfigResource, list[ConfigChange]] = {}
     read: list[ConfigResource | ApiError] = []
-    for kind, name, changes in requests:
+    async for kind, name, changes in turn.over(requests):
         resource = changes if isinstance(changes, ApiError) else _resource(kind, name, wanted)
         if isinstance(resource, ConfigResource) and not isinstance(changes, ApiError):
             wanted[resource] = changes
         read.append(resource)
-    errors = await _alter(environment, wanted, replaces=replaces, validate_only=validate_only)
+    errors = await _alter(environment, turn, wanted, replaces=replaces, validate_only=validate_only)
     outcomes = [each if isinstance(each, ApiError) else errors[each] for each in read]
     return [(kind, name, outcome) for (kind, name, _), outcome in zip(requests, outcomes, strict=True)]
 
@@ -57,6 +59,7 @@ def _resource(kind: int, name: str, earlier: Collection[ConfigResource]) -> Conf
 
 async def _alter(
     environment: HandlerEnvironment,
+    turn: FairTurn,
     wanted: Mapping[ConfigResource, list[ConfigChange]],
     *,
     replaces: bool,
@@ -65,7 +68,7 @@ async def _alter(
     """Change log levels on this broker, and all other configs in the metadata store; return the errors."""
     outcomes: dict[ConfigResource, ApiError | None] = {}
     accepted: dict[ConfigResource, list[ConfigChange]] = {}
-    for resource, changes in wanted.items():
+    async for resource, changes in turn.over(wanted.items()):
         try:
             if resource.type is ConfigResourceType.BROKER_LOGGER and not replaces:
                 check_this_broker(resource.name, environment.broker_id)
@@ -77,7 +80,10 @@ async def _alter(
             outcomes[resource] = error
     writer = environment.metadata_writer
     if replaces:
-        configs = {each: {change.name: change.value for change in changes} for each, changes in accepted.items()}
+        configs = {
+            each: {change.name: change.value for change in changes}
+            async for each, changes in turn.over(accepted.items())
+        }
         return outcomes | await writer.replace_configs(configs, validate_only=validate_only)
     return outcomes | await writer.alter_configs(accepted, validate_only=validate_only)
 

@@ -5,6 +5,7 @@ The error is SECURITY_DISABLED without an authorizer.
 
 from typing import Any
 
+from barnabas_broker.handlers.answer_in_turns import AnswerInTurns
 from barnabas_broker.handlers.channel import RequestContext
 from barnabas_broker.handlers.describe_acls import acls_of
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
@@ -22,15 +23,20 @@ async def handle(
     environment: HandlerEnvironment, context: RequestContext, request: CreateAclsRequest
 ) -> CreateAclsResponse:
     """Create ACLs; an ACL that exists already is not an error."""
-    read = [_read(environment, each) for each in request.creations]
+    answer = AnswerInTurns(CreateAclsResponse, context, environment.answers)
+    read = [_read(environment, each) async for each in answer.over(request.creations)]
     wanted: dict[AclPattern, list[AclEntry]] = {}
-    for each in read:
+    async for each in answer.over(read):
         if not isinstance(each, ApiError):
             wanted.setdefault(each[0], []).append(each[1])
-    changes = {key_of(pattern): changing(pattern, added=entries) for pattern, entries in wanted.items()}
+    changes = {
+        key_of(pattern): changing(pattern, added=entries) async for pattern, entries in answer.over(wanted.items())
+    }
     failures = await environment.metadata_writer.change_acls(changes)
-    outcomes = [each if isinstance(each, ApiError) else failures.get(key_of(each[0])) for each in read]
-    return CreateAclsResponse(results=[Result(**error_fields(each)) for each in outcomes])
+    outcomes = [
+        each if isinstance(each, ApiError) else failures.get(key_of(each[0])) async for each in answer.over(read)
+    ]
+    return CreateAclsResponse(results=[Result(**error_fields(each)) async for each in answer.over(outcomes)])
 
 
 def _read(environment: HandlerEnvironment, creation: Any) -> tuple[AclPattern, AclEntry] | ApiError:
@@ -38,4 +44,4 @@ def _read(environment: HandlerEnvironment, creation: Any) -> tuple[AclPattern, A
         acls_of(environment)
         return new_acl(creation)
     except ApiError as error:
-        return error
+        return error.with_traceback(None)  # A traceback would keep thousands of frames alive.

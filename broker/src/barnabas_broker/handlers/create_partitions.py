@@ -1,5 +1,6 @@
 """CreatePartitions (37), v0 to v3: adds partitions to topics."""
 
+from barnabas_broker.handlers.answer_in_turns import AnswerInTurns
 from barnabas_broker.handlers.channel import RequestContext
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.handlers.mutation_quota import MutationCharge
@@ -14,13 +15,14 @@ async def handle(
     environment: HandlerEnvironment, context: RequestContext, request: CreatePartitionsRequest
 ) -> CreatePartitionsResponse:
     """Add partitions, or only check the request with validate_only; return an error code for each topic."""
-    wanted = [_new_partitions(topic) for topic in request.topics]
-    costs = {each.name: _added(environment, each) for each in wanted}
+    answer = AnswerInTurns(CreatePartitionsResponse, context, environment.answers)
+    wanted = [_new_partitions(topic) async for topic in answer.over(request.topics)]
+    costs = {each.name: _added(environment, each) async for each in answer.over(wanted)}
     charge = MutationCharge(environment, context, costs, is_free=request.validate_only)
     allowed = [each for each in wanted if each.name not in charge.refused]
     made = await environment.metadata_writer.create_partitions(allowed, validate_only=request.validate_only)
     outcomes = {**made, **charge.refused}
-    results = [TopicResult(name=name, **error_fields(error)) for name, error in outcomes.items()]
+    results = [TopicResult(name=name, **error_fields(error)) async for name, error in answer.over(outcomes.items())]
     return CreatePartitionsResponse(throttle_time_ms=charge.throttle_ms(outcomes), results=results)
 
 

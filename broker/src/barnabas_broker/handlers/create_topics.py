@@ -20,13 +20,13 @@ async def handle(
     environment: HandlerEnvironment, context: RequestContext, request: CreateTopicsRequest
 ) -> CreateTopicsResponse:
     """Create topics, or only check them with validate_only, and return an outcome for each."""
-    wanted = [_new_topic(topic) for topic in request.topics]
-    costs = {each.name: created_partitions(environment, each) for each in wanted}
+    answer = AnswerInTurns(CreateTopicsResponse, context, environment.answers)
+    wanted = [_new_topic(topic) async for topic in answer.over(request.topics)]
+    costs = {each.name: created_partitions(environment, each) async for each in answer.over(wanted)}
     charge = MutationCharge(environment, context, costs, is_free=request.validate_only)
     allowed = [each for each in wanted if each.name not in charge.refused]
     created = await environment.metadata_writer.create_topics(allowed, validate_only=request.validate_only)
     outcomes = {**created, **charge.refused}
-    answer = AnswerInTurns(CreateTopicsResponse, context, environment.answers)
     rights = rights_of(environment, context.client)
     results = await answer.elements(("topics",), outcomes.items(), lambda each: _result(environment, rights, *each))
     return CreateTopicsResponse(throttle_time_ms=charge.throttle_ms(outcomes), topics=results)

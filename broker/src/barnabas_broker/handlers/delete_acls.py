@@ -6,6 +6,7 @@ The error is SECURITY_DISABLED without an authorizer.
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from barnabas_broker.handlers.answer_in_turns import AnswerInTurns
 from barnabas_broker.handlers.channel import RequestContext
 from barnabas_broker.handlers.describe_acls import acls_of
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
@@ -27,7 +28,8 @@ async def handle(
     environment: HandlerEnvironment, context: RequestContext, request: DeleteAclsRequest
 ) -> DeleteAclsResponse:
     """Delete the ACLs that match the filters; the response lists the matching ACLs of each filter."""
-    found = [_find(environment, each) for each in request.filters]
+    answer = AnswerInTurns(DeleteAclsResponse, context, environment.answers)
+    found = [await _find(environment, answer, each) async for each in answer.over(request.filters)]
     every = {acl for each in found if not isinstance(each, ApiError) for acl in each}
     if len(every) > DELETED_MAX:
         message = (
@@ -36,15 +38,20 @@ async def handle(
         refused = ApiError(ErrorCode.INVALID_REQUEST, message)
         return DeleteAclsResponse(filter_results=[_result(refused, {}) for _ in found])
     failures = await environment.metadata_writer.change_acls(_changes(every))
-    return DeleteAclsResponse(filter_results=[_result(each, failures) for each in found])
+    return DeleteAclsResponse(filter_results=[_result(each, failures) async for each in answer.over(found)])
 
 
-def _find(environment: HandlerEnvironment, asked: Any) -> list[Acl] | ApiError:
+async def _find(environment: HandlerEnvironment, answer: AnswerInTurns, asked: Any) -> list[Acl] | ApiError:
     try:
         patterns, wanted = acls_of(environment).patterns(), acl_filter(asked)
     except ApiError as error:
-        return error
-    return [(pattern, each) for pattern, entries in patterns for each in entries if wanted.finds(pattern, each)]
+        return error.with_traceback(None)  # A traceback would keep thousands of frames alive.
+    return [
+        (pattern, each)
+        async for pattern, entries in answer.over(patterns)
+        for each in entries
+        if wanted.finds(pattern, each)
+    ]
 
 
 def _changes(acls: Iterable[Acl]) -> dict[str, Any]:

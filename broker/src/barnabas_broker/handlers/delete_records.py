@@ -33,11 +33,12 @@ async def handle(
     REQUEST_TIMED_OUT means that the leader has deleted the records, but some followers may still have them.
     """
     topics = await _delete_in_turns(environment, request)
-    unknown = [each for _, deletions in topics for each in deletions if not each.look()]
+    answer = AnswerInTurns(DeleteRecordsResponse, context, environment.answers)
+    begun = [each for _, deletions in topics for each in deletions]
+    unknown = [each async for each in answer.over(begun) if not each.look()]
     if unknown:
         await _followers(environment, unknown, request.timeout_ms / 1000)
-    answer = AnswerInTurns(DeleteRecordsResponse, context, environment.answers)
-    results = [await _told(answer, name, deletions) for name, deletions in topics]
+    results = [await _told(answer, name, deletions) async for name, deletions in answer.over(topics)]
     return DeleteRecordsResponse(topics=results)
 
 
@@ -153,7 +154,7 @@ async def _delete_in_turns(
                 async for each in turn.over(topic.partitions)
             ],
         )
-        for topic in request.topics
+        async for topic in turn.over(request.topics)
     ]
 
 

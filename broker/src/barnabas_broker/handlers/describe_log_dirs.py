@@ -39,7 +39,11 @@ async def handle(
 async def _sizes(environment: HandlerEnvironment, answer: AnswerInTurns, request: DescribeLogDirsRequest) -> "_Sizes":
     wanted = None
     if request.topics is not None:
-        wanted = {TopicPartition(topic.topic, index) for topic in request.topics for index in topic.partitions}
+        wanted = {
+            TopicPartition(topic.topic, index)
+            async for topic in answer.over(request.topics)
+            async for index in answer.over(topic.partitions)
+        }
     sizes, reported, lookup = _Sizes(environment.logs.moves, answer), set(), environment.replicas.lookup
     async for hosted in answer.over(lookup.partitions()):
         which = hosted.topic_partition

@@ -4,43 +4,41 @@ There is no Raft quorum: the metadata is in a store, and the controller is the b
 revisions of the store. The offsets of observers are not reported (docs/decisions/quorum.md).
 """
 
+from functools import partial
 from typing import Final
 
+from barnabas_broker.handlers.answer_in_turns import stepwise
 from barnabas_broker.handlers.channel import RequestContext
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.metadata.image.shown_documents import NO_CONTROLLER
 from barnabas_broker.wire.messages import DescribeQuorumRequest, DescribeQuorumResponse
 from barnabas_core.errors import ErrorCode
+from barnabas_core.fair_turns import InSteps, in_steps
 
 METADATA_TOPIC: Final = "__cluster_metadata"
 EPOCH_MAX: Final = 2**31 - 1
 UNKNOWN: Final = -1
+AskedPartition = DescribeQuorumRequest.TopicData.PartitionData
 Topic = DescribeQuorumResponse.TopicData
 PartitionData = Topic.PartitionData
 ReplicaState = PartitionData.ReplicaState
 Node = DescribeQuorumResponse.Node
 
 
+@stepwise
 def handle(
     environment: HandlerEnvironment, context: RequestContext, request: DescribeQuorumRequest
-) -> DescribeQuorumResponse:
+) -> InSteps[DescribeQuorumResponse]:
     """Describe partition 0 of `__cluster_metadata`; other partitions have the error UNKNOWN_TOPIC_OR_PARTITION."""
-    return DescribeQuorumResponse(
-        error_message=None,
-        topics=[
-            Topic(
-                topic_name=topic.topic_name,
-                partitions=[
-                    _partition(environment, topic.topic_name, each.partition_index) for each in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ],
-        nodes=_nodes(environment, context),
-    )
+    topics = []
+    for topic in request.topics:
+        partitions = yield from in_steps(topic.partitions, partial(_partition, environment, topic.topic_name))
+        topics.append(Topic(topic_name=topic.topic_name, partitions=partitions))
+    return DescribeQuorumResponse(error_message=None, topics=topics, nodes=_nodes(environment, context))
 
 
-def _partition(environment: HandlerEnvironment, topic: str, number: int) -> PartitionData:
+def _partition(environment: HandlerEnvironment, topic: str, asked: AskedPartition) -> PartitionData:
+    number = asked.partition_index
     if (topic, number) != (METADATA_TOPIC, 0):
         message = f"{topic}-{number} has no quorum; only {METADATA_TOPIC}-0 has one"
         return PartitionData(

@@ -43,11 +43,13 @@ async def handle(
     first = Place("", 0) if cursor is None else Place(cursor.topic_name, cursor.partition_index)
     rights = rights_of(environment, context.client)
     named = sorted({topic.name for topic in request.topics})
-    refused = {name for name in named if not rights.may(AclOperation.DESCRIBE, ResourceType.TOPIC, name)}
+    answer = AnswerInTurns(DescribeTopicPartitionsResponse, context, environment.answers)
+    refused = {
+        name async for name in answer.over(named) if not rights.may(AclOperation.DESCRIBE, ResourceType.TOPIC, name)
+    }
     asked = named or [name for name in sorted(environment.image.topics) if _sees(rights, name)]
     limit = max(1, min(request.response_partition_limit, environment.config.max_request_partition_size_limit))
     places = list(islice(_places(environment, asked, refused, first), limit + 1))
-    answer = AnswerInTurns(DescribeTopicPartitionsResponse, context, environment.answers)
     by_topic = [(name, list(page)) for name, page in groupby(places[:limit], lambda each: each.name)]
     topics = [await _topic(environment, rights, answer, name, page) async for name, page in answer.over(by_topic)]
     return DescribeTopicPartitionsResponse(topics=topics, next_cursor=_cursor(places[limit:]))

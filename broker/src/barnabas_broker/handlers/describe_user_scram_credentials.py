@@ -3,25 +3,27 @@
 from collections import Counter
 from collections.abc import Mapping
 
+from barnabas_broker.handlers.answer_in_turns import stepwise
 from barnabas_broker.handlers.channel import RequestContext
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.security.sasl.scram_credential import SCRAM_HASHES, ScramCredential
 from barnabas_broker.wire.messages import DescribeUserScramCredentialsRequest, DescribeUserScramCredentialsResponse
 from barnabas_core.errors import ErrorCode
+from barnabas_core.fair_turns import InSteps, in_steps
 
 UserResult = DescribeUserScramCredentialsResponse.DescribeUserScramCredentialsResult
 Credentials = Mapping[tuple[str, str], ScramCredential]
 
 
+@stepwise
 def handle(
     environment: HandlerEnvironment, context: RequestContext, request: DescribeUserScramCredentialsRequest
-) -> DescribeUserScramCredentialsResponse:
+) -> InSteps[DescribeUserScramCredentialsResponse]:
     """Return the credentials of the requested users, or of all users if the request names none."""
     credentials: Credentials = {} if environment.scram is None else environment.scram.credentials
     times = Counter(user.name for user in request.users or ()) or Counter({user for user, _ in credentials})
-    return DescribeUserScramCredentialsResponse(
-        error_message=None, results=[_result(user, count, credentials) for user, count in sorted(times.items())]
-    )
+    results = yield from in_steps(sorted(times.items()), lambda each: _result(*each, credentials))
+    return DescribeUserScramCredentialsResponse(error_message=None, results=results)
 
 
 def _result(user: str, times: int, credentials: Credentials) -> UserResult:

@@ -28,13 +28,15 @@ async def handle(
     election = ElectionType.PREFERRED if context.api_version == 0 else ELECTIONS.get(request.election_type)
     if election is None:
         return _answer(ErrorCode.INVALID_REQUEST, [])
+    answer = AnswerInTurns(ElectLeadersResponse, context, environment.answers)
     partitions = None
     if request.topic_partitions is not None:
         partitions = [
-            TopicPartition(each.topic, number) for each in request.topic_partitions for number in each.partitions
+            TopicPartition(each.topic, number)
+            async for each in answer.over(request.topic_partitions)
+            async for number in answer.over(each.partitions)
         ]
     outcomes = await environment.metadata_writer.elect_leaders(election, partitions)
-    answer = AnswerInTurns(ElectLeadersResponse, context, environment.answers)
     results = []
     async for topic, found in answer.over(by_topic(outcomes)):
         partition_results = await answer.elements((RESULTS, "partition_result"), found, lambda each: _result(*each))

@@ -3,6 +3,7 @@
 The resources are topics, brokers, groups, and the loggers of this broker (KIP-412).
 """
 
+from barnabas_broker.handlers.answer_in_turns import AnswerInTurns
 from barnabas_broker.handlers.channel import RequestContext
 from barnabas_broker.handlers.config_changes import alter_each
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
@@ -22,22 +23,30 @@ async def handle(
 
     If one change of a resource is invalid, no config of that resource changes.
     """
-    changes = [(each.resource_type, each.resource_name, _changes(each)) for each in request.resources]
-    outcomes = await alter_each(environment, changes, replaces=False, validate_only=request.validate_only)
+    answer = AnswerInTurns(IncrementalAlterConfigsResponse, context, environment.answers)
+    changes = [
+        (each.resource_type, each.resource_name, await _changes(answer, each))
+        async for each in answer.over(request.resources)
+    ]
+    outcomes = await alter_each(environment, answer.turn, changes, replaces=False, validate_only=request.validate_only)
     results = [
-        ResourceResult(resource_type=kind, resource_name=name, **error_fields(error)) for kind, name, error in outcomes
+        ResourceResult(resource_type=kind, resource_name=name, **error_fields(error))
+        async for kind, name, error in answer.over(outcomes)
     ]
     return IncrementalAlterConfigsResponse(responses=results)
 
 
-def _changes(resource: Resource) -> list[ConfigChange] | ApiError:
+async def _changes(answer: AnswerInTurns, resource: Resource) -> list[ConfigChange] | ApiError:
     """Return the changes of a resource, or an error if one of the changes is invalid."""
     known = {int(operation) for operation in ConfigOperation}
-    for each in resource.configs:
+    async for each in answer.over(resource.configs):
         if each.config_operation not in known:
             message = (
                 f"config operation {each.config_operation} of {each.name} is unknown; allowed are {sorted(known)} "
                 "(set, delete, append, subtract)"
             )
             return ApiError(ErrorCode.INVALID_REQUEST, message)
-    return [ConfigChange(each.name, ConfigOperation(each.config_operation), each.value) for each in resource.configs]
+    return [
+        ConfigChange(each.name, ConfigOperation(each.config_operation), each.value)
+        async for each in answer.over(resource.configs)
+    ]

@@ -40,7 +40,7 @@ async def handle(
     answer = AnswerInTurns(ListOffsetsResponse, context, environment.answers)
     limit = last_stable_offset if request.isolation_level == READ_COMMITTED else attrgetter("high_watermark")
     topics = []
-    for topic in request.topics:
+    async for topic in answer.over(request.topics):
         look_up = partial(_look_up, environment, topic.name, limit, context.api_version, answer.turn)
         results = [answer.encoded(("topics", "partitions"), await look_up(wanted)) for wanted in topic.partitions]
         topics.append(answer.encoded(("topics",), TopicResponse(name=topic.name, partitions=results)))

@@ -18,7 +18,7 @@ async def handle(
     """Return the ongoing reassignments of the requested partitions; partitions without one are left out."""
     answer = AnswerInTurns(ListPartitionReassignmentsResponse, context, environment.answers)
     topics = []
-    async for name, numbers in answer.over(_asked(environment, request).items()):
+    async for name, numbers in answer.over((await _asked(environment, answer, request)).items()):
         partitions = [
             answer.encoded(("topics", "partitions"), _ongoing(number, state))
             async for number in answer.over(numbers)
@@ -29,12 +29,14 @@ async def handle(
     return ListPartitionReassignmentsResponse(error_message=None, topics=topics)
 
 
-def _asked(environment: HandlerEnvironment, request: ListPartitionReassignmentsRequest) -> dict[str, Iterable[int]]:
+async def _asked(
+    environment: HandlerEnvironment, answer: AnswerInTurns, request: ListPartitionReassignmentsRequest
+) -> dict[str, Iterable[int]]:
     """Return the requested partitions of each topic without duplicates, or all partitions if the topics are null."""
     if request.topics is None:
         return {name: range(len(topic.partitions)) for name, topic in environment.image.topics.items()}
     asked: dict[str, dict[int, None]] = {}
-    for each in request.topics:
+    async for each in answer.over(request.topics):
         asked.setdefault(each.name, {}).update(dict.fromkeys(each.partition_indexes))
     return {**asked}
 

@@ -7,8 +7,11 @@ request allow it. Encoded topics are cached (`encoded_topics`). Brokers that die
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Final, cast
+from functools import partial
+from itertools import islice
+from typing import Final, TypeVar, cast
 
+from barnabas_broker.handlers.answer_in_turns import stepwise
 from barnabas_broker.handlers.channel import RequestContext
 from barnabas_broker.handlers.client_rights import cluster_operations, rights_of
 from barnabas_broker.handlers.encoded_topics import (
@@ -27,15 +30,20 @@ from barnabas_broker.metadata.model import TopicDocument
 from barnabas_broker.wire.messages import MetadataRequest, MetadataResponse
 from barnabas_core.acls import ResourceType
 from barnabas_core.errors import ApiError, ErrorCode
-from barnabas_core.fair_turns import ENCODED_PARTITIONS
+from barnabas_core.fair_turns import ENCODED_PARTITIONS, InSteps, at_once, in_steps
 from barnabas_core.topic_name import TRANSACTION_STATE, check_topic_name
 
 FIRST_VERSION_BY_ID: Final = 12
+CREATED_MAX: Final = 1_000
+"""The maximum number of topics that one request creates."""
+
+T = TypeVar("T")
 
 
+@stepwise
 def handle(
     environment: HandlerEnvironment, context: RequestContext, request: MetadataRequest
-) -> MetadataResponse | Awaitable[MetadataResponse]:
+) -> InSteps[MetadataResponse | Awaitable[MetadataResponse]]:
     """Describe the cluster from this broker's image.
 
     The response is an awaitable if topics must be created first, or if many partitions must be encoded.
@@ -43,26 +51,27 @@ def handle(
     if context.api_version == 0 and not request.topics:
         request.topics = None
     if environment.authorizer is None:
-        return _visible(environment, context, request)
-    refused = narrow(environment, rights_of(environment, context.client), request)
-    return with_refused(_visible(environment, context, request), "topics", refused)
+        return (yield from _visible(environment, context, request))
+    refused = yield from narrow(environment, rights_of(environment, context.client), request)
+    return with_refused((yield from _visible(environment, context, request)), "topics", refused)
 
 
 def _visible(
     environment: HandlerEnvironment, context: RequestContext, request: MetadataRequest
-) -> MetadataResponse | Awaitable[MetadataResponse]:
-    missing = _to_create(environment, request)
+) -> InSteps[MetadataResponse | Awaitable[MetadataResponse]]:
+    missing = yield from _to_create(environment, request)
     if missing:
         return _create_and_answer(environment, context, request, missing)
     form_of = _forms(environment, context, request)
-    new = [
-        each
-        for each in _documents(environment, request)
-        if environment.encoded_topics.find(each, form_of(each.name)) is None
-    ]
-    if sum(len(document.partitions) for document in new) > ENCODED_PARTITIONS:
+
+    def new_partitions(document: TopicDocument) -> int:
+        is_kept = environment.encoded_topics.find(document, form_of(document.name)) is not None
+        return 0 if is_kept else len(document.partitions)
+
+    documents = yield from _documents(environment, request)
+    if sum((yield from in_steps(documents, new_partitions))) > ENCODED_PARTITIONS:
         return _encode_and_answer(environment, context, request, {})
-    return _answer(environment, context, request, {}, {})
+    return (yield from _answer(environment, context, request, {}, {}))
 
 
 def _forms(environment: HandlerEnvironment, context: RequestContext, request: MetadataRequest) -> Callable[[str], Form]:
@@ -75,13 +84,17 @@ def _forms(environment: HandlerEnvironment, context: RequestContext, request: Me
     return lambda name: Form(version, frozenset(rights.operations(ResourceType.TOPIC, name)), live)
 
 
-def _documents(environment: HandlerEnvironment, request: MetadataRequest) -> list[TopicDocument]:
+def _documents(environment: HandlerEnvironment, request: MetadataRequest) -> InSteps[list[TopicDocument]]:
     """Return the requested topics that exist."""
     image = environment.image
+
+    def find(wanted: MetadataRequest.MetadataRequestTopic) -> TopicDocument | None:
+        name = image.topic_name(wanted.topic_id) if wanted.name is None else wanted.name
+        return None if name is None else image.topics.get(name)
+
     if request.topics is None:
         return list(image.topics.values())
-    names = (each.name if each.name is not None else image.topic_name(each.topic_id) for each in request.topics or ())
-    return [image.topics[name] for name in names if name in image.topics]
+    return [each for each in (yield from in_steps(request.topics, find)) if each is not None]
 
 
 async def _encode_and_answer(
@@ -91,18 +104,34 @@ async def _encode_and_answer(
         document = environment.image.topics.get(name)
         return None if document is None else (document, _forms(environment, context, request)(name))
 
-    names = [document.name for document in _documents(environment, request)]
+    documents = await _run(context, _documents(environment, request))
     turn = environment.metadata_answers.turn(context.is_gone)
-    prepared = await environment.encoded_topics.prepare(names, look_up, turn)
-    return _answer(environment, context, request, errors, prepared)
+    prepared = await environment.encoded_topics.prepare([each.name for each in documents], look_up, turn)
+    return await _run(context, _answer(environment, context, request, errors, prepared))
 
 
-def _to_create(environment: HandlerEnvironment, request: MetadataRequest) -> list[str]:
+async def _run(context: RequestContext, steps: InSteps[T]) -> T:
+    """Take the steps in the turns of a large request; take those of a small one at once, even if its answer is large.
+
+    Then all topics of the answer are those of one turn.
+    """
+    return at_once(steps) if context.turn is None else await context.turn.run(steps)
+
+
+def _to_create(environment: HandlerEnvironment, request: MetadataRequest) -> InSteps[list[str]]:
+    """Return the topics to create, at most CREATED_MAX; a client asks again for those that are still unknown."""
     if not environment.config.auto_create_topics_enable or not request.allow_auto_topic_creation:
         return []
-    # Metadata does not create __transaction_state, which needs a cleanup policy and partitions of its own.
-    names = [topic.name for topic in request.topics or () if topic.name and topic.name != TRANSACTION_STATE]
-    return [name for name in names if name not in environment.image.topics and _can_be_created(name)]
+
+    def name_of(wanted: MetadataRequest.MetadataRequestTopic) -> str | None:
+        # Metadata does not create __transaction_state, which needs a cleanup policy and partitions of its own.
+        name = wanted.name
+        if not name or name == TRANSACTION_STATE or name in environment.image.topics:
+            return None
+        return name if _can_be_created(name) else None
+
+    names = yield from in_steps(request.topics or (), name_of)
+    return list(islice(filter(None, names), CREATED_MAX))
 
 
 def _can_be_created(name: str) -> bool:
@@ -133,7 +162,7 @@ def _answer(
     request: MetadataRequest,
     errors: dict[str, ErrorCode],
     prepared: Mapping[str, EncodedTopic],
-) -> MetadataResponse:
+) -> InSteps[MetadataResponse]:
     """Make the response; `prepared` holds the topics that were encoded in earlier turns of the event loop.
 
     Changed topics are encoded again, up to ENCODED_PARTITIONS partitions; further topics keep the older encoding.
@@ -154,10 +183,11 @@ def _answer(
         return cast("TopicResponse", found.encoded)
 
     if request.topics is None:
-        topics = [tell(document) for document in image.topics.values()]
+        topics = yield from in_steps(list(image.topics.values()), tell)
     else:
         named = context.api_version < FIRST_VERSION_BY_ID
-        topics = [_requested(environment, wanted, tell, errors, named) for wanted in _each_once(request)]
+        requested = partial(_requested, environment, tell, errors, named)
+        topics = yield from in_steps(_each_once(request), requested)
     return MetadataResponse(
         brokers=[
             MetadataResponse.MetadataResponseBroker(
@@ -179,10 +209,10 @@ def _each_once(request: MetadataRequest) -> Iterable[MetadataRequest.MetadataReq
 
 def _requested(
     environment: HandlerEnvironment,
-    wanted: MetadataRequest.MetadataRequestTopic,
     tell: Callable[[TopicDocument], TopicResponse],
     errors: dict[str, ErrorCode],
     named: bool,
+    wanted: MetadataRequest.MetadataRequestTopic,
 ) -> TopicResponse:
     image = environment.image
     by_id = wanted.name is None

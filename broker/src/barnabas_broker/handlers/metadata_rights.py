@@ -9,12 +9,13 @@ from barnabas_broker.security.acls.authorizer import Rights
 from barnabas_broker.wire.messages import MetadataRequest
 from barnabas_core.acls import AclOperation, ResourceType
 from barnabas_core.errors import ErrorCode
+from barnabas_core.fair_turns import InSteps, in_steps
 
 NO_ID: Final = UUID(int=0)
 Wanted = MetadataRequest.MetadataRequestTopic
 
 
-def narrow(environment: HandlerEnvironment, rights: Rights, request: MetadataRequest) -> list[TopicResponse]:
+def narrow(environment: HandlerEnvironment, rights: Rights, request: MetadataRequest) -> InSteps[list[TopicResponse]]:
     """Remove from the request the topics that the client may not describe or create; return an error for each of them.
 
     If the request asks for all topics, change it to ask for the topics that the client may describe; return no errors.
@@ -27,13 +28,14 @@ def narrow(environment: HandlerEnvironment, rights: Rights, request: MetadataReq
         request.allow_auto_topic_creation = False
         return []
     creates = environment.config.auto_create_topics_enable and request.allow_auto_topic_creation
-    allowed: list[Wanted] = []
-    refused: list[Wanted] = []
-    for wanted in request.topics:
+
+    def refusal(wanted: Wanted) -> TopicResponse | None:
         may = _may_describe(environment, rights, wanted) and (not creates or _may_create(environment, rights, wanted))
-        (allowed if may else refused).append(wanted)
-    request.topics = allowed
-    return [_refusal(each) for each in refused]
+        return None if may else _refusal(wanted)
+
+    refusals = yield from in_steps(request.topics, refusal)
+    request.topics = [wanted for wanted, refused in zip(request.topics, refusals, strict=True) if refused is None]
+    return [each for each in refusals if each is not None]
 
 
 def _may_describe(environment: HandlerEnvironment, rights: Rights, wanted: Wanted) -> bool:

@@ -4,27 +4,28 @@ The response is sent when the offsets are committed to the log. v2 to v4 may hav
 epochs, v7 static members, and v10 replaces topic names by topic ids.
 """
 
-from collections.abc import Awaitable, Iterable, Iterator
+from collections.abc import Awaitable, Iterable, Iterator, Sequence
 from functools import partial
-from inspect import isawaitable
+from itertools import compress
 from typing import Final
 
 from barnabas_broker.coordinators.groups.messages import CommitRequest
 from barnabas_broker.coordinators.groups.records import CommittedOffset
 from barnabas_broker.handlers.answer_in_turns import AnswerInTurns
 from barnabas_broker.handlers.channel import RequestContext
-from barnabas_broker.handlers.deferred_answer import answer_of
+from barnabas_broker.handlers.deferred_answer import answer_of, awaited
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.metadata.model import TopicDocument
 from barnabas_broker.wire.messages import OffsetCommitRequest, OffsetCommitResponse
 from barnabas_core.errors import ErrorCode
-from barnabas_core.fair_turns import THINGS_MAX
+from barnabas_core.fair_turns import COMMITTED_OFFSETS, THINGS_MAX, in_steps, slices
 from barnabas_core.topic_partition import TopicPartition
 
 FIRST_WITH_TOPIC_IDS: Final = 10
 DEFAULT_RETENTION: Final = -1
 INT64_MAX: Final = 2**63 - 1
 
+OffsetsToCommit = Sequence[tuple[TopicPartition, CommittedOffset]]
 TopicRequest = OffsetCommitRequest.OffsetCommitRequestTopic
 PartitionRequest = TopicRequest.OffsetCommitRequestPartition
 TopicResponse = OffsetCommitResponse.OffsetCommitResponseTopic
@@ -35,7 +36,7 @@ def handle(
     environment: HandlerEnvironment, context: RequestContext, request: OffsetCommitRequest
 ) -> OffsetCommitResponse | Awaitable[OffsetCommitResponse]:
     """Commit the offsets of all partitions that exist, and return an error code for each partition."""
-    if sum(len(topic.partitions) for topic in request.topics) > THINGS_MAX:
+    if context.turn is not None or sum(len(topic.partitions) for topic in request.topics) > THINGS_MAX:
         return _commit_many(environment, context, request)
     documents = [_document(environment, context, topic) for topic in request.topics]
     commit = _commit(context, request, list(_offsets(environment, request, documents)))
@@ -50,42 +51,39 @@ def handle(
 async def _commit_many(
     environment: HandlerEnvironment, context: RequestContext, request: OffsetCommitRequest
 ) -> OffsetCommitResponse:
-    documents = [_document(environment, context, topic) for topic in request.topics]
-    offsets = await _offsets_in_turns(environment, request, documents)
-    documents = [_unless_gone(environment, document) for document in documents]
-    there = {document.name for document in documents if document is not None}
-    commit = _commit(context, request, [each for each in offsets if each[0].topic in there])
-    committed: list[ErrorCode] | Awaitable[list[ErrorCode]] = answer_of(
-        lambda respond: environment.groups.commit(commit, respond)
-    )
-    errors = iter(await committed if isawaitable(committed) else committed)
-    return await _response_in_turns(environment, context, request, documents, errors)
+    answer = AnswerInTurns(OffsetCommitResponse, context, environment.answers)
+    documents = [_document(environment, context, topic) async for topic in answer.over(request.topics)]
+    offsets = await answer.turn.run(in_steps(_offsets(environment, request, documents), lambda each: each))
+    errors: list[ErrorCode] = []
+    for some in slices(offsets, lambda _: 1, COMMITTED_OFFSETS, COMMITTED_OFFSETS):
+        await answer.turn.give_way()
+        errors += await _commit_some(environment, context, request, some)
+    return await _response_in_turns(answer, context, request, documents, iter(errors))
 
 
-async def _offsets_in_turns(
-    environment: HandlerEnvironment, request: OffsetCommitRequest, documents: Iterable[TopicDocument | None]
-) -> list[tuple[TopicPartition, CommittedOffset]]:
-    turn, offsets = environment.answers.turn(), []
-    for each in _offsets(environment, request, documents):
-        await turn.give_way()
-        offsets.append(each)
-    return offsets
+async def _commit_some(
+    environment: HandlerEnvironment, context: RequestContext, request: OffsetCommitRequest, offsets: OffsetsToCommit
+) -> list[ErrorCode]:
+    """Commit offsets, except for topics that were deleted, whose offsets would never be removed."""
+    there = [_is_there_still(environment, *each) for each in offsets]
+    commit = _commit(context, request, list(compress(offsets, there)))
+    committed: list[ErrorCode] = await awaited(lambda respond: environment.groups.commit(commit, respond))
+    codes = iter(committed)
+    return [next(codes) if is_there else _unknown(context) for is_there in there]
 
 
-def _unless_gone(environment: HandlerEnvironment, document: TopicDocument | None) -> TopicDocument | None:
-    """Return the topic; None if it was deleted, because offsets committed after the deletion would never be removed."""
-    now = None if document is None else environment.image.topics.get(document.name)
-    return document if document is not None and now is not None and now.topic_id == document.topic_id else None
+def _is_there_still(environment: HandlerEnvironment, partition: TopicPartition, offset: CommittedOffset) -> bool:
+    topic = environment.image.topics.get(partition.topic)
+    return topic is not None and topic.topic_id == offset.topic_id
 
 
 async def _response_in_turns(
-    environment: HandlerEnvironment,
+    answer: AnswerInTurns,
     context: RequestContext,
     request: OffsetCommitRequest,
     documents: Iterable[TopicDocument | None],
     errors: Iterator[ErrorCode],
 ) -> OffsetCommitResponse:
-    answer = AnswerInTurns(OffsetCommitResponse, context, environment.answers)
     unknown, topics = _unknown(context), []
     async for topic, document in answer.over(zip(request.topics, documents, strict=True)):
         tell = partial(_partition, document, errors, unknown)

@@ -1,29 +1,30 @@
 """OffsetDelete (47), v0: deletes a group's offsets of topics that none of its members consumes (KIP-496)."""
 
 from collections.abc import Awaitable, Iterator
+from functools import partial
 from itertools import compress
 
+from barnabas_broker.handlers.answer_in_turns import stepwise
 from barnabas_broker.handlers.channel import RequestContext
 from barnabas_broker.handlers.deferred_answer import answer_of
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.wire.messages import OffsetDeleteRequest, OffsetDeleteResponse
 from barnabas_core.errors import ErrorCode
+from barnabas_core.fair_turns import InSteps, in_steps
 from barnabas_core.topic_partition import TopicPartition
 
 TopicResponse = OffsetDeleteResponse.OffsetDeleteResponseTopic
 PartitionResponse = TopicResponse.OffsetDeleteResponsePartition
 
 
+@stepwise
 def handle(
     environment: HandlerEnvironment, context: RequestContext, request: OffsetDeleteRequest
-) -> OffsetDeleteResponse | Awaitable[OffsetDeleteResponse]:
+) -> InSteps[OffsetDeleteResponse | Awaitable[OffsetDeleteResponse]]:
     """Delete committed offsets; return one error for the group, or an error code for each partition."""
-    partitions = [
-        TopicPartition(topic.name, partition.partition_index)
-        for topic in request.topics
-        for partition in topic.partitions
-    ]
-    there = [_is_there(environment, partition) for partition in partitions]
+    named = ((topic.name, each.partition_index) for topic in request.topics for each in topic.partitions)
+    partitions = yield from in_steps(named, lambda each: TopicPartition(*each))
+    there = yield from in_steps(partitions, partial(_is_there, environment))
     return answer_of(
         lambda respond: environment.groups.delete_offsets(
             request.group_id,

@@ -62,7 +62,9 @@ async def handle(
             async for group in answer.over(request.groups)
         ]
         return OffsetFetchResponse(groups=groups)
-    wanted = None if request.topics is None else [_Topic(t.name, t.partition_indexes) for t in request.topics]
+    wanted = None
+    if request.topics is not None:
+        wanted = [_Topic(each.name, each.partition_indexes) async for each in answer.over(request.topics)]
     error = ErrorCode.NONE
     try:
         topics = await _read(environment, context, answer, request.group_id, wanted, request.require_stable)
@@ -84,7 +86,9 @@ async def _group(
     require_stable: bool,
 ) -> GroupResponse:
     by_id = context.api_version >= FIRST_WITH_TOPIC_IDS
-    wanted = None if group.topics is None else [_wanted(environment, topic, by_id) for topic in group.topics]
+    wanted = None
+    if group.topics is not None:
+        wanted = [_wanted(environment, topic, by_id) async for topic in answer.over(group.topics)]
     error, topics = ErrorCode.NONE, []
     try:
         topics = await _read(environment, context, answer, group.group_id, wanted, require_stable)

@@ -10,6 +10,7 @@ from typing import Final
 
 from barnabas_broker.coordinators.groups.messages import CommitRequest
 from barnabas_broker.coordinators.groups.records import CommittedOffset
+from barnabas_broker.handlers.answer_in_turns import AnswerInTurns
 from barnabas_broker.handlers.channel import RequestContext
 from barnabas_broker.handlers.deferred_answer import awaited
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
@@ -18,6 +19,7 @@ from barnabas_broker.storage.producer_state.verifications import Verification
 from barnabas_broker.wire.messages import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 from barnabas_broker.wire.transaction_markers import ProducerEpoch
 from barnabas_core.errors import ApiError, ErrorCode
+from barnabas_core.fair_turns import in_steps
 from barnabas_core.java_hash import coordinator_partition
 from barnabas_core.topic_name import CONSUMER_OFFSETS
 from barnabas_core.topic_partition import TopicPartition
@@ -39,14 +41,16 @@ async def handle(
     environment: HandlerEnvironment, context: RequestContext, request: TxnOffsetCommitRequest
 ) -> TxnOffsetCommitResponse:
     """Store offsets that take effect if the transaction is committed, and return an error code for each partition."""
-    documents = [_document(environment, context, topic) for topic in request.topics]
-    offsets = dict(_offsets(request, documents))
+    answer = AnswerInTurns(TxnOffsetCommitResponse, context, environment.answers)
+    documents = [_document(environment, context, topic) async for topic in answer.over(request.topics)]
+    offsets = dict(await answer.turn.run(in_steps(_offsets(request, documents), lambda each: each)))
     try:
         errors = await _commit(environment, context, request, offsets)
     except ApiError as error:
         errors = dict.fromkeys(offsets, _known_error(error.code, context.api_version))
     topics = [
-        _answered(context, topic, document, errors) for topic, document in zip(request.topics, documents, strict=True)
+        _answered(context, topic, document, errors)
+        async for topic, document in answer.over(zip(request.topics, documents, strict=True))
     ]
     return TxnOffsetCommitResponse(topics=topics)
 

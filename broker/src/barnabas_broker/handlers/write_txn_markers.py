@@ -33,11 +33,11 @@ async def handle(
     """Append all markers, and return an error code for each partition, grouped by producer."""
     writing = _Writing(environment)
     try:
-        for wanted in request.markers:
+        async for wanted in writing.turn.over(request.markers):
             marker = Marker(
                 wanted.producer_id, wanted.producer_epoch, wanted.coordinator_epoch, wanted.transaction_result
             )
-            for topic in wanted.topics:
+            async for topic in writing.turn.over(wanted.topics):
                 async for index in writing.turn.over(topic.partition_indexes):
                     writing.append(topic.name, index, marker, wanted.transaction_version)
         return WriteTxnMarkersResponse(markers=await writing.results())

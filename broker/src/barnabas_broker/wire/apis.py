@@ -6,10 +6,12 @@ The versions are those of Kafka 4.4.
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-PARTITIONS_MAX: Final = 100_000
+PARTITIONS_MAX: Final = 50_000
 """The maximum number of array elements in a request about topics and partitions."""
 NAMES_MAX: Final = 10_000
 """The maximum number of array elements in any other request, for example of groups, users or ACLs."""
+FETCHED_MAX: Final = 40_000
+"""The maximum number of topics and partitions in a Fetch."""
 
 
 class ApiSpec(NamedTuple):
@@ -48,7 +50,7 @@ SASL_AUTHENTICATE: Final = 36
 
 _SPECS: Final = (
     ApiSpec(PRODUCE, "Produce", 3, 13, 9),
-    ApiSpec(FETCH, "Fetch", 4, 18, 12, PARTITIONS_MAX),
+    ApiSpec(FETCH, "Fetch", 4, 18, 12, FETCHED_MAX),
     ApiSpec(2, "ListOffsets", 1, 11, 6, PARTITIONS_MAX),
     ApiSpec(3, "Metadata", 0, 13, 9, PARTITIONS_MAX),
     ApiSpec(8, "OffsetCommit", 2, 10, 8, PARTITIONS_MAX),
@@ -67,11 +69,11 @@ _SPECS: Final = (
     ApiSpec(21, "DeleteRecords", 0, 2, 2, PARTITIONS_MAX),
     ApiSpec(22, "InitProducerId", 0, 5, 2),
     ApiSpec(23, "OffsetForLeaderEpoch", 2, 4, 4, PARTITIONS_MAX),
-    ApiSpec(24, "AddPartitionsToTxn", 0, 5, 3, PARTITIONS_MAX),
+    ApiSpec(24, "AddPartitionsToTxn", 0, 5, 3),
     ApiSpec(25, "AddOffsetsToTxn", 0, 4, 3),
     ApiSpec(26, "EndTxn", 0, 5, 3),
-    ApiSpec(27, "WriteTxnMarkers", 1, 2, 1, PARTITIONS_MAX),
-    ApiSpec(28, "TxnOffsetCommit", 0, 6, 3, PARTITIONS_MAX),
+    ApiSpec(27, "WriteTxnMarkers", 1, 2, 1),
+    ApiSpec(28, "TxnOffsetCommit", 0, 6, 3),
     ApiSpec(29, "DescribeAcls", 1, 3, 2),
     ApiSpec(30, "CreateAcls", 1, 3, 2),
     ApiSpec(31, "DeleteAcls", 1, 3, 2),
@@ -90,7 +92,7 @@ _SPECS: Final = (
     ApiSpec(44, "IncrementalAlterConfigs", 0, 1, 1, PARTITIONS_MAX),
     ApiSpec(45, "AlterPartitionReassignments", 0, 1, 0, PARTITIONS_MAX),
     ApiSpec(46, "ListPartitionReassignments", 0, 0, 0, PARTITIONS_MAX),
-    ApiSpec(47, "OffsetDelete", 0, 0, None, PARTITIONS_MAX),
+    ApiSpec(47, "OffsetDelete", 0, 0, None),
     ApiSpec(48, "DescribeClientQuotas", 0, 1, 1),
     ApiSpec(49, "AlterClientQuotas", 0, 1, 1),
     ApiSpec(50, "DescribeUserScramCredentials", 0, 0, 0),

@@ -63,7 +63,7 @@ def encode_element(message: str, path: tuple[str, ...], version: int, element: A
     """Encode an element of the array at `path` of a message; the result can replace the element in the array."""
     out = bytearray()
     element_encoder(message, path, version)(out, element)
-    return Encoded(out)
+    return Encoded(bytes(out))
 
 
 def encode_request(message: Any, version: int, correlation_id: int, client_id: str) -> bytearray:

@@ -15,7 +15,7 @@ from typing import Any, Final
 from barnabas_broker.wire import schema
 from barnabas_broker.wire.framing import (
     BROKEN_BYTES,
-    ELEMENT_BYTES,
+    HANDLED_BYTES,
     ONE_BYTE_VARINT,
     MalformedRequest,
     elements_max_of,
@@ -287,7 +287,7 @@ def _array_steps(field: schema.Field, version: int, flexible: bool) -> Fill:
         for number in range(count):
             elements.append(read_one(body) if read_nested is None else (yield from read_nested(body)))
             if number % STEP_ELEMENTS == 0:
-                yield STEP_ELEMENTS * ELEMENT_BYTES
+                yield STEP_ELEMENTS * HANDLED_BYTES
 
     return fill
 

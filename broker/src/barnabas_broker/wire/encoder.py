@@ -12,6 +12,8 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Any, Final
 
+import msgspec
+
 from barnabas_broker.wire import schema
 from barnabas_broker.wire.decoder import FIXED_FORMATS, NO_OPERATIONS, STRING_BYTES_MAX, has_elements
 from barnabas_broker.wire.framing import encode_unsigned_varint
@@ -32,8 +34,13 @@ SHOWN_CHARS_MAX: Final = 1000
 """The maximum length of a message's text in an UnencodableMessage."""
 
 
-class Encoded(bytes):
-    """An already encoded element of an array."""
+class Encoded(msgspec.Struct, frozen=True, gc=False):
+    """An already encoded element of an array; the garbage collector need not visit the very many of a response."""
+
+    data: bytes
+
+    def __len__(self) -> int:
+        return len(self.data)
 
 
 class UnencodableMessage(ValueError):
@@ -113,7 +120,7 @@ def _array_steps(field: schema.Field, version: int, flexible: bool) -> WriteStep
         before = len(out)
         for number, value in enumerate(values):
             if value.__class__ is Encoded:
-                out += value
+                out += value.data
             elif write_nested is None:
                 write_element(out, value)
             else:
@@ -218,7 +225,7 @@ def _array_writer(field: schema.Field, version: int, flexible: bool) -> WriteFie
         out += write_count(len(values), flexible=flexible)
         for value in values:
             if value.__class__ is Encoded:
-                out += value
+                out += value.data
             else:
                 write_element(out, value)
 

@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from barnabas_broker.wire.apis import PARTITIONS_MAX
+from barnabas_broker.wire.apis import FETCHED_MAX
 from barnabas_broker.wire.framing import (
     BROKEN_BYTES,
     MalformedRequest,
@@ -54,7 +54,7 @@ _NOTHING_ELSE: Final = b"\0\0\1\1\0"
 _ONE: Final = 2
 """The encoded length prefix of a compact array with one element: the number of elements plus 1."""
 TOPICS_MAX: Final = 20_000
-"""The maximum number of topics in a Fetch request; its partitions are counted beside PARTITIONS_MAX."""
+"""The maximum number of topics in a Fetch request; its partitions are counted beside FETCHED_MAX."""
 _PARTITION_V4: Final = struct.Struct(">iqi")
 _PARTITION_V5: Final = struct.Struct(">iqqi")
 _PARTITION_V9: Final = struct.Struct(">iiqqi")
@@ -199,7 +199,7 @@ def _parse_topics(data: memoryview, position: int, version: int) -> tuple[list[F
             name, position = read_name(data, position, flexible=flexible)
         count, position = read_count(data, position, flexible=flexible)
         elements += count
-        _check_elements(elements, PARTITIONS_MAX)
+        _check_elements(elements, FETCHED_MAX)
         if flexible:
             partitions, position = _parse_flexible_partitions(data, position, count)
             position = skip_tagged_fields(data, position) if data[position] else position + 1
@@ -264,7 +264,7 @@ def _parse_forgotten(data: memoryview, position: int, version: int) -> tuple[lis
             name, position = read_name(data, position, flexible=flexible)
         count, position = read_count(data, position, flexible=flexible)
         elements += count
-        _check_elements(elements, PARTITIONS_MAX)
+        _check_elements(elements, FETCHED_MAX)
         forgotten.append(ForgottenTopic(name, topic_id, struct.unpack_from(f">{count}i", data, position)))
         position += 4 * count
         if flexible:

@@ -25,6 +25,8 @@ ELEMENTS_MAX: Final = 250_000
 """The maximum number of array elements in a message that is not a request; `elements_max_of` has those of requests."""
 ELEMENT_BYTES: Final = 300
 """The memory in bytes that a decoded element takes at most, without the bytes of its strings."""
+HANDLED_BYTES: Final = 1_000
+"""The memory in bytes that an element of a large request takes at most, with what its handler makes of it."""
 _ELEMENTS_MAX: Final = {f"{spec.name}Request": spec.elements_max for spec in API_SPECS.values()}
 
 TAGGED_FIELDS_MAX: Final = 16

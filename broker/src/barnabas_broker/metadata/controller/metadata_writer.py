@@ -40,7 +40,7 @@ from barnabas_broker.metadata.controller.decisions.update_features import (
 from barnabas_broker.metadata.controller.deletions import delete_documents, tombstone_of
 from barnabas_broker.metadata.controller.partition_state_writer import PartitionStateWriter, failures_of
 from barnabas_broker.metadata.controller.producer_id_blocks import allocate_block
-from barnabas_broker.metadata.controller.transitions import Decide, Item, Planned, Transitions, decided, each
+from barnabas_broker.metadata.controller.transitions import Decide, Item, Planned, Transitions, each
 from barnabas_broker.metadata.documents import (
     CLIENT_QUOTAS_KEY,
     FEATURES_KEY,
@@ -373,7 +373,9 @@ class MetadataWriter(PartitionStateWriter):
     async def _carry_out(
         self, items: Sequence[Item], decide: Decide[Item], validate_only: bool = False
     ) -> Mapping[Item, Planned | ApiError]:
-        return await (decided(items, decide) if validate_only else self._transitions.carry_out(items, decide))
+        if validate_only:
+            return await self._transitions.decided(items, decide)
+        return await self._transitions.carry_out(items, decide)
 
     def _view(self) -> ClusterView:
         return view_cluster(self._image.topics, self._image.brokers, self._config(), self._image.broker_configs)

@@ -16,7 +16,7 @@ from barnabas_broker.metadata.model import NO_LEADER, PartitionState, TopicDocum
 from barnabas_broker.metadata.topic_layout import part_with, pieces_of
 from barnabas_core.config.broker_config import BrokerConfig
 from barnabas_core.errors import ApiError, ErrorCode
-from barnabas_core.fair_turns import FairTurn, next_turn
+from barnabas_core.fair_turns import WRITTEN_PARTITIONS, FairTurn, next_turn, slices
 from barnabas_core.topic_partition import TopicPartition
 
 PartitionOutcome = PartitionState | ApiError
@@ -46,7 +46,11 @@ NO_TOPIC: Final = "The topic '%s' does not exist."
 
 
 class Piece(NamedTuple):
-    """The partitions to change that are stored in the same document; a large topic is stored in several documents."""
+    """Partitions to change that are stored in the same document; a large topic is stored in several documents.
+
+    More than WRITTEN_PARTITIONS of a document, or of a topic that does not exist, are several pieces, changed one after
+    the other.
+    """
 
     topic: str
     numbers: Sequence[int]
@@ -130,7 +134,11 @@ class PartitionChanges:
             found.setdefault((name, bisect_right(begins[name], number)), []).append(number)
             if count % FOUND_MAX == 0:
                 await next_turn()
-        return [Piece(name, tuple(numbers)) for (name, _), numbers in found.items()]
+        return [
+            Piece(name, tuple(some))
+            for (name, _), numbers in found.items()
+            for some in slices(numbers, lambda _: 1, WRITTEN_PARTITIONS, WRITTEN_PARTITIONS)
+        ]
 
     def _decide(self, piece: Piece, decide: DecidePartition) -> dict[TopicPartition, PartitionOutcome]:
         partitions = piece.partitions()

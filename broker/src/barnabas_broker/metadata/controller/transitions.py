@@ -1,5 +1,6 @@
 """The execution of metadata changes: they are decided from the metadata image and written by compare-and-set."""
 
+import asyncio
 import logging
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Final, NamedTuple, TypeVar
@@ -50,15 +51,6 @@ def each(decide: Callable[[Item], Planned]) -> Decide[Item]:
     return lambda items: {item: decide_one(item) for item in items}
 
 
-async def decided(items: Sequence[Item], decide: Decide[Item]) -> dict[Item, Planned | ApiError]:
-    """Return what `carry_out` would decide for each item, such as a topic, without writing any change."""
-    outcomes: dict[Item, Planned | ApiError] = {}
-    for some in slices(items, lambda _: 1, WRITTEN_ITEMS, WRITTEN_ITEMS):
-        outcomes |= decide(some)
-        await next_turn()
-    return outcomes
-
-
 class Transitions:
     """The writer of metadata changes.
 
@@ -68,8 +60,17 @@ class Transitions:
     def __init__(self, store: MetadataStore, image: MetadataImage) -> None:
         self._store = store
         self._image = image
+        self._turns = asyncio.Lock()
         self.rounds = 0
         """The number of attempts of this broker so far to decide on metadata changes and to write them."""
+
+    async def decided(self, items: Sequence[Item], decide: Decide[Item]) -> dict[Item, Planned | ApiError]:
+        """Return what `carry_out` would decide for each item, such as a topic, without writing any change."""
+        outcomes: dict[Item, Planned | ApiError] = {}
+        for some in slices(items, lambda _: 1, WRITTEN_ITEMS, WRITTEN_ITEMS):
+            outcomes |= decide(some)
+            await self._next_turn()
+        return outcomes
 
     async def carry_out(
         self, items: Sequence[Item], decide: Decide[Item], size: Callable[[Item], int] = lambda _: 1
@@ -85,13 +86,18 @@ class Transitions:
             for number, some in enumerate(slices(items, size, WRITTEN_ITEMS, WRITTEN_PARTITIONS)):
                 if number:
                     # Without a write nothing is awaited, so many items without a write would block other tasks.
-                    await next_turn()
+                    await self._next_turn()
                 await self._carry_out_some(some, decide, outcomes)
         except StoreUnavailable as error:
             log.warning("the metadata could not be changed: %s", error)
             failure = ApiError(ErrorCode.REQUEST_TIMED_OUT, f"the metadata store does not answer: {error}")
             outcomes |= {item: failure for item in items if item not in outcomes}
         return outcomes
+
+    async def _next_turn(self) -> None:
+        """Wait for a turn of the event loop in which no other call decides, however many are under way."""
+        async with self._turns:
+            await next_turn()
 
     async def _carry_out_some(
         self, items: Sequence[Item], decide: Decide[Item], outcomes: dict[Item, Planned | ApiError]

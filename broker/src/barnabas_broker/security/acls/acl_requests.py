@@ -1,5 +1,6 @@
 """Read and check the ACLs of CreateAcls requests, and the filters of DescribeAcls and DeleteAcls requests."""
 
+import functools
 from enum import IntEnum
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -57,13 +58,18 @@ def _check_new(pattern: AclPattern, entry: AclEntry) -> None:
         _refuse("host", entry.host, "an IP address or *")
 
 
+@functools.cache
+def _by_code(words: type[IntEnum]) -> dict[int, IntEnum]:
+    return {int(word): word for word in words if word.name != "UNKNOWN"}
+
+
 def _known(words: type[Word], code: int, field: str) -> Word:
     """Return the member of the enum `words` with this code. Raises ApiError for UNKNOWN (0) and undefined codes."""
-    known = {int(word): word for word in words if word.name != "UNKNOWN"}
+    known = _by_code(words)
     if code not in known:
         allowed = ", ".join(f"{number} ({word.name})" for number, word in known.items())
         raise ApiError(ErrorCode.INVALID_REQUEST, f"{field}={code} is not valid in an ACL; allowed: {allowed}")
-    return known[code]
+    return words(code)
 
 
 def _refuse(field: str, value: str, allowed: str) -> None:
