@@ -114,7 +114,7 @@ class BrokersMemory:
                     rows = enumerate(self.topics[topic].partitions)
                     there = tuple(moved.get(number, row) for number, row in rows)
                     self.topics[topic] = replace(self.topics[topic], partitions=there)
-                case DeleteTopic(topic, topic_id) if self.topics[topic].topic_id == topic_id:
+                case DeleteTopic(topic, topic_id) if topic in self.topics and self.topics[topic].topic_id == topic_id:
                     del self.topics[topic]
         return {}
 

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from barnabas_broker.app.coordinators import follow_topic, forget_deleted_topics
 from barnabas_broker.metadata.image.image_change import ImageChange
-from barnabas_broker.metadata.model import PartitionState, TopicDocument
+from barnabas_broker.metadata.model import PartitionState, TombstoneDocument, TopicDocument
 from barnabas_core.topic_name import CONSUMER_OFFSETS
 
 
@@ -25,19 +25,21 @@ class Coordinator:
     def resign_all(self) -> None:
         self.heard.append("resigned")
 
-    def on_topics_deleted(self, topics: dict[UUID, str]) -> None:
-        self.heard.append(topics)
+    def on_topics_deleted(self, topics: dict[UUID, TombstoneDocument]) -> None:
+        self.heard.append({topic_id: tombstone.name for topic_id, tombstone in topics.items()})
 
 
 def topic(name: str, number: int, leader_epoch: int = 0) -> TopicDocument:
     return TopicDocument(name, UUID(int=number), (PartitionState((1,), 1, leader_epoch, (1,)),))
 
 
-def heard_of(before: TopicDocument, change: ImageChange) -> list[object]:
+def heard_of(before: TopicDocument, change: ImageChange, *, is_buried: bool = True) -> list[object]:
     """Return the calls that the coordinator gets for the change, without those for the state before."""
     listeners: list[Callable[[ImageChange], None]] = []
     coordinator: Any = Coordinator()
-    image: Any = SimpleNamespace(topics={before.name: before}, subscribe=listeners.append)
+    stone = TombstoneDocument(before.name, before.topic_id, 0)
+    tombstones = {before.topic_id: stone} if is_buried else {}
+    image: Any = SimpleNamespace(topics={before.name: before}, tombstones=tombstones, subscribe=listeners.append)
     follow_topic(CONSUMER_OFFSETS, coordinator, 1, image)
     forget_deleted_topics(coordinator, image)
     coordinator.heard.clear()
@@ -59,3 +61,8 @@ def test_a_recreated_offsets_topic_is_loaded_although_its_leader_epoch_is_lower(
 def test_the_coordinator_is_notified_of_the_old_id_of_a_recreated_topic() -> None:
     old, new = topic("weather", 1), topic("weather", 2)
     assert heard_of(old, ImageChange(created=(new,), deleted=(old,))) == [{UUID(int=1): "weather"}]
+
+
+def test_the_coordinator_keeps_the_offsets_of_a_topic_that_an_older_backup_replaces_by_an_earlier_one() -> None:
+    earlier, lost = topic("weather", 1), topic("weather", 2)
+    assert heard_of(lost, ImageChange(created=(earlier,), deleted=(lost,)), is_buried=False) == []

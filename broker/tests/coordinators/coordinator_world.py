@@ -21,6 +21,7 @@ from barnabas_broker.coordinators.groups.records import CommittedOffset
 from barnabas_broker.coordinators.groups.shard import GroupEnvironment
 from barnabas_broker.coordinators.modern.shard import ModernEnvironment
 from barnabas_broker.coordinators.modern.targets import KnownTopic
+from barnabas_broker.metadata.model import TombstoneDocument
 from barnabas_broker.replication.record_log import KeyValue
 from barnabas_broker.wire.key_values import KeyValueSlice, TransactionalKeyValues
 from barnabas_broker.wire.transaction_markers import Marker, ProducerEpoch
@@ -154,8 +155,7 @@ class World:
         self.log = MemoryLog(partitions, self.timers)
         self.partitions = partitions
         self.leader_epoch = 0
-        self.deleted_topics: dict[UUID, str] = {}
-        self.missing_topics: set[str] = set()
+        self.tombstones: dict[UUID, TombstoneDocument] = {}
         self.is_awake = True
         self.topics = ManualTopics()
         self.consumer_settings = effective_group_config({}, config)
@@ -168,13 +168,22 @@ class World:
             self.log,
             self.clock,
             self.timers,
-            lambda topic: topic not in self.missing_topics and topic not in self.deleted_topics.values(),
-            lambda: self.deleted_topics,
+            lambda: dict(self.tombstones),
             lambda: self.is_awake,
             lambda: str(next(_IDS)),
             ModernEnvironment(self.topics, lambda _: self.consumer_settings, lambda: True),
         )
         return GroupCoordinator(environment, self.partitions)
+
+    def bury(self, *topics: tuple[str, UUID]) -> None:
+        """Write the tombstones of topics, which the coordinator does not know yet."""
+        for name, topic_id in topics:
+            self.tombstones[topic_id] = TombstoneDocument(name, topic_id, self.clock.now_ms())
+
+    def delete(self, *topics: tuple[str, UUID]) -> None:
+        """Delete topics."""
+        self.bury(*topics)
+        self.coordinator.on_topics_deleted({topic_id: self.tombstones[topic_id] for _, topic_id in topics})
 
     def elect(self) -> None:
         """Make this broker the leader of all partitions, in a new epoch."""

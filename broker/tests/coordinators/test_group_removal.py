@@ -126,8 +126,7 @@ def test_offsets_of_a_deleted_topic_are_removed_from_all_groups(world: World) ->
     client.commit(("weather", 0, 1), topic_id=OLD_WEATHER)
     other.commit(("weather", 1, 1))
     world.timers.pass_time()
-    world.deleted_topics[OLD_WEATHER] = "weather"
-    world.coordinator.on_topics_deleted({OLD_WEATHER: "weather"})
+    world.delete(("weather", OLD_WEATHER))
     world.timers.pass_time()
     assert (client.committed(), other.committed()) == ({"flights-0": 1}, {})
     world.crash()
@@ -139,10 +138,12 @@ def test_a_pending_commit_for_a_recreated_topic_survives_the_removal_of_old_offs
     client.commit(("weather", 0, 1), ("weather", 1, 1), topic_id=OLD_WEATHER)
     world.timers.pass_time()
     world.log.holding = True
+    world.bury(("weather", OLD_WEATHER))
+    world.timers.pass_time(1)
     client.commit(("weather", 0, 7), topic_id=NEW_WEATHER)
     answers = client.commit(("weather", 2, 8), expire_timestamp_ms=2**62, topic_id=None)
     world.timers.pass_time()
-    world.coordinator.on_topics_deleted({OLD_WEATHER: "weather"})
+    world.coordinator.on_topics_deleted(dict(world.tombstones))
     world.timers.pass_time()
     world.log.commit()
     world.timers.pass_time()

@@ -12,7 +12,7 @@ from barnabas_broker.coordinators.groups.records import CommittedOffset, GroupRe
 from barnabas_core.errors import ErrorCode
 from harness.soak import size, took
 
-TOPICS = {UUID(int=number): f"topic-{number}" for number in range(50)}
+TOPICS = [(f"topic-{number}", UUID(int=number)) for number in range(50)]
 SMALL_GROUPS = size(250, 2_500)
 OFFSETS = 40 * SMALL_GROUPS
 TURN_S_MAX = 0.05
@@ -85,13 +85,13 @@ def test_expiring_many_offsets_does_not_block_the_loop(world: World) -> None:
 
 def test_removing_many_offsets_of_deleted_topics_does_not_block_the_loop(world: World) -> None:
     world.timers.pass_time()
-    world.coordinator.on_topics_deleted(TOPICS)
+    world.delete(*TOPICS)
     took("the longest turn", longest_turn_s(world), TURN_S_MAX)
     assert left(world) == 0
 
 
 def test_loading_many_offsets_of_deleted_topics_does_not_block_the_loop(world: World) -> None:
-    world.deleted_topics = dict(TOPICS)
+    world.bury(*TOPICS)
     took("the longest turn", longest_turn_s(world), TURN_S_MAX)
     assert left(world) == 0
 
@@ -113,7 +113,7 @@ def test_an_offset_committed_while_offsets_of_deleted_topics_are_removed_stays(w
     client = Client(world, "stranger", group_id="large")
     last = list(client.committed())[-1]
     topic, number = last.rsplit("-", 1)
-    world.coordinator.on_topics_deleted(TOPICS)
+    world.delete(*TOPICS)
     while left(world) == OFFSETS:
         assert world.timers.turn()
     answers = client.commit((topic, int(number), 77))

@@ -106,8 +106,7 @@ def test_deleting_a_group_removes_its_pending_offsets(copier: Copier) -> None:
 
 def test_pending_offsets_of_a_deleted_topic_are_discarded(copier: Copier) -> None:
     copier.commit(5)
-    copier.world.deleted_topics = {FLIGHTS_ID: "flights"}
-    copier.world.coordinator.on_topics_deleted(copier.world.deleted_topics)
+    copier.world.delete(("flights", FLIGHTS_ID))
     copier.world.timers.pass_time()
     assert copier.view() == (-1, False)
     copier.end(commit=True)
@@ -167,8 +166,7 @@ def _with_pending_offsets(groups: int) -> World:
 
 
 def _delete_the_topic(world: World) -> None:
-    world.deleted_topics = {FLIGHTS_ID: "flights"}
-    world.coordinator.on_topics_deleted(world.deleted_topics)
+    world.delete(("flights", FLIGHTS_ID))
 
 
 def _expire(world: World) -> None:

@@ -1,5 +1,6 @@
 """Topics are removed by a deletion request, and restored when their documents vanish in other ways."""
 
+import asyncio
 import sqlite3
 
 import msgspec
@@ -12,6 +13,7 @@ from barnabas_broker.metadata.controller.decisions.elections import ElectionType
 from barnabas_broker.metadata.documents import broker_key, encode, tombstone_key, topic_key
 from barnabas_broker.metadata.image.restoration import with_newer_partitions
 from barnabas_broker.metadata.model import TopicDocument
+from barnabas_broker.metadata.store.metadata_store import Changes
 from barnabas_core.topic_partition import TopicPartition
 
 
@@ -29,6 +31,32 @@ async def test_a_deleted_topic_leaves_a_tombstone(cluster: ClusterOfNodes) -> No
     again = (await two.writer.create_topics([NewTopic("a", 1, 1)]))["a"]
     assert isinstance(again, TopicDocument)
     assert two.image.topics == {"a": again}
+
+
+async def test_a_broker_whose_metadata_is_late_deletes_a_topic_by_an_id_that_it_does_not_know_yet(
+    cluster: ClusterOfNodes,
+) -> None:
+    one, two = await cluster.start(1, 2)
+    apply = two.image.apply_changes
+    waiting: list[Changes] = []
+    two.image.apply_changes = waiting.append  # type: ignore[assignment]
+    made = (await one.writer.create_topics([NewTopic("a", 1, 1)]))["a"]
+    assert isinstance(made, TopicDocument)
+    latest_revision, is_asked = two.store.latest_revision, asyncio.Event()
+
+    async def asked() -> int:
+        is_asked.set()
+        return await latest_revision()
+
+    two.store.latest_revision = asked  # type: ignore[method-assign]
+    deleting, asking = (
+        asyncio.ensure_future(each) for each in (two.writer.delete_topics([made.topic_id]), is_asked.wait())
+    )
+    await asyncio.wait((deleting, asking), return_when=asyncio.FIRST_COMPLETED)
+    two.image.apply_changes = apply  # type: ignore[method-assign]
+    for changes in waiting:
+        apply(changes)
+    assert await deleting == {made.topic_id: made}
 
 
 async def test_the_controller_completes_an_unfinished_topic_deletion(cluster: ClusterOfNodes) -> None:

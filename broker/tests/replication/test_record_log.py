@@ -95,7 +95,6 @@ class Broker:
             self.log,
             clock,
             timers,
-            lambda _: True,
             dict,
             is_awake=lambda: True,
             new_id=lambda: "1",

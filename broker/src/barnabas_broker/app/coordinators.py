@@ -102,8 +102,7 @@ def make_groups(world: CoordinatorWorld) -> GroupCoordinator:
         RecordLog(CONSUMER_OFFSETS, world.replicas, world.clock, codec, read_bytes),
         world.clock,
         world.timers,
-        topic_exists=lambda topic: topic in image.topics,
-        deleted_topics=lambda: {each: stone.name for each, stone in image.tombstones.items()},
+        deleted_topics=lambda: dict(image.tombstones),
         is_awake=world.is_awake,
         new_id=world.new_id,
         modern=ModernEnvironment(
@@ -212,11 +211,17 @@ def follow_topic(topic: str, runtime: Runtime[Any], broker_id: int, image: Metad
 
 
 def forget_deleted_topics(groups: GroupCoordinator, image: MetadataImage) -> None:
-    """Subscribe to deletions of topics, so that the committed offsets of deleted topics are removed."""
+    """Subscribe to deletions of topics, so that the committed offsets of deleted topics are removed.
+
+    A topic that leaves the image without a tombstone was not deleted: an older backup may have brought back an earlier
+    topic of the same name.
+    """
 
     def changed(change: ImageChange) -> None:
-        if change.deleted:
-            groups.on_topics_deleted({document.topic_id: document.name for document in change.deleted})
+        gone = [image.tombstones.get(document.topic_id) for document in change.deleted]
+        buried = {each.topic_id: each for each in gone if each is not None}
+        if buried:
+            groups.on_topics_deleted(buried)
 
     image.subscribe(changed)
 

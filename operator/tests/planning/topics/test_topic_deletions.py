@@ -68,7 +68,18 @@ DELETIONS: Mapping[str, tuple[Topic, list[Topic], tuple[TopicStep, ...], str | N
         (),
         None,
     ),
-    "a topic that is gone needs no deletion": (topic(owned="gone", deletion_policy="Delete"), [], (), None),
+    "a topic that a broker does not show is deleted by its id, since the broker may be late": (
+        topic(owned="gone", deletion_policy="Delete"),
+        [],
+        (DeleteTopic("gone", "id"),),
+        None,
+    ),
+    "a topic that is gone and had no id needs no deletion": (
+        topic(owned="gone", topic_id=None, deletion_policy="Delete"),
+        [],
+        (),
+        None,
+    ),
 }
 
 

@@ -32,6 +32,7 @@ from barnabas_broker.coordinators.runtime.alarms import Now
 from barnabas_broker.coordinators.runtime.runtime import Runtime
 from barnabas_broker.coordinators.runtime.shard import RuntimeEnvironment
 from barnabas_broker.coordinators.runtime.turns import Turns
+from barnabas_broker.metadata.model import TombstoneDocument
 from barnabas_broker.wire.transaction_markers import Marker
 from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.topic_name import CONSUMER_OFFSETS
@@ -75,8 +76,8 @@ class GroupCoordinator:
         """Schedule the expiry of offsets every `offsets.retention.check.interval.ms`."""
         self.runtime.sweep_every(self.config.offsets_retention_check_interval_ms / 1000, partial(expire, warned=set()))
 
-    def on_topics_deleted(self, topics: Mapping[UUID, str]) -> None:
-        """Begin to remove the offsets of deleted topics; `topics` maps the id of each deleted topic to its name."""
+    def on_topics_deleted(self, topics: Mapping[UUID, TombstoneDocument]) -> None:
+        """Begin to remove the offsets of deleted topics; `topics` has their tombstones by topic id."""
         self.runtime.sweep(lambda shard: removal.forget_topics(shard, topics))
 
     def join(self, request: JoinRequest, answer: Callable[[JoinReply], object]) -> None:

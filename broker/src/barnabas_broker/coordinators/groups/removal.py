@@ -15,6 +15,7 @@ from barnabas_broker.coordinators.groups.offsets import check_delete_group, chec
 from barnabas_broker.coordinators.groups.records import CommittedOffset, GroupKey, GroupRecord, OffsetKey
 from barnabas_broker.coordinators.groups.shard import GroupShard
 from barnabas_broker.coordinators.runtime.turns import Pace, portions
+from barnabas_broker.metadata.model import TombstoneDocument
 from barnabas_core.errors import ErrorCode
 from barnabas_core.topic_partition import TopicPartition
 
@@ -112,18 +113,21 @@ def _about_to_be_committed(shard: GroupShard, group_id: str) -> dict[TopicPartit
     return {partition: None for partition in (*keys, *shard.unstable(group_id)) if partition not in committed}
 
 
-def forget_topics(shard: GroupShard, deleted: Mapping[UUID, str]) -> Iterator[None]:
-    """Remove the offsets of deleted topics; `deleted` maps the id of each deleted topic to its name.
+def forget_topics(shard: GroupShard, deleted: Mapping[UUID, TombstoneDocument]) -> Iterator[None]:
+    """Remove the offsets of deleted topics; `deleted` has the tombstones of these topics by topic id.
 
     An offset with a topic id is removed if that topic was deleted, even if a new topic has the same name. An offset
-    without a topic id, from an older record, is removed if no topic has the name now.
+    without a topic id, from an older record, is removed if it was committed before a topic of that name was deleted. A
+    later commit is for a later topic, even if the metadata image lacks this topic.
     """
-    names, topic_exists = set(deleted.values()), shard.environment.topic_exists
+    deleted_at_ms: dict[str, int] = {}
+    for tombstone in deleted.values():
+        deleted_at_ms[tombstone.name] = max(tombstone.deleted_at_ms, deleted_at_ms.get(tombstone.name, 0))
 
     def is_of_deleted_topic(partition: TopicPartition, offset: CommittedOffset) -> bool:
         if offset.topic_id is not None:
             return offset.topic_id in deleted
-        return partition.topic in names and not topic_exists(partition.topic)
+        return partition.topic in deleted_at_ms and offset.commit_timestamp_ms <= deleted_at_ms[partition.topic]
 
     return _forget(shard, is_of_deleted_topic)
 

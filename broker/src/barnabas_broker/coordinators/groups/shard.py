@@ -25,6 +25,7 @@ from barnabas_broker.coordinators.runtime.alarms import Alarms, Now
 from barnabas_broker.coordinators.runtime.shard import LeftOut
 from barnabas_broker.coordinators.runtime.turns import Turns
 from barnabas_broker.coordinators.runtime.writer import CoordinatorLog, PartitionWriter
+from barnabas_broker.metadata.model import TombstoneDocument
 from barnabas_core.clock import Clock, Timers
 from barnabas_core.config.broker_config import BrokerConfig
 from barnabas_core.errors import ErrorCode
@@ -45,9 +46,8 @@ class GroupEnvironment(NamedTuple):
     log: CoordinatorLog
     clock: Clock
     timers: Timers
-    topic_exists: Callable[[str], bool]
-    deleted_topics: Callable[[], Mapping[UUID, str]]
-    """Return the names of the deleted topics whose tombstones the metadata keeps, by topic id."""
+    deleted_topics: Callable[[], Mapping[UUID, TombstoneDocument]]
+    """Return the tombstones of deleted topics that the metadata keeps, by topic id."""
     is_awake: Callable[[], bool]
     """Return False if the process was suspended and has not read the latest metadata since."""
     new_id: Callable[[], str]

@@ -6,7 +6,7 @@ broker's image holds the change, so that a client sees its own changes in later 
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from random import Random
 from typing import Final
@@ -139,12 +139,20 @@ class MetadataWriter(PartitionStateWriter):
                 failures[name] = outcome.code
         return failures
 
-    async def delete_topics(self, topics: Iterable[str | UUID]) -> dict[str | UUID, TopicDocument | ApiError]:
+    async def delete_topics(self, topics: Collection[str | UUID]) -> dict[str | UUID, TopicDocument | ApiError]:
         """Delete topics; return, for each name or id in the request, the deleted topic or the error.
 
         A topic counts as deleted once its tombstone is written: if this broker then fails, the controller completes the
-        deletion. A topic can be deleted even if the metadata of some of its partitions is missing.
+        deletion. A topic can be deleted even if the metadata of some of its partitions is missing. A topic id is
+        unknown only if it is missing in an image that is as new as the metadata store at the call, because clients take
+        an unknown id for one that was deleted.
         """
+        try:
+            if any(isinstance(topic, UUID) and self._image.topic_name(topic) is None for topic in topics):
+                await self._image.reached(await self._store.latest_revision())
+        except StoreUnavailable as error:
+            message = f"the metadata store does not answer: {error}"
+            return dict.fromkeys(topics, ApiError(ErrorCode.REQUEST_TIMED_OUT, message))
         found: dict[str | UUID, TopicDocument] = {}
 
         def decide(topic: str | UUID) -> Planned:

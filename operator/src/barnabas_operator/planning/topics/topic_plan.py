@@ -169,15 +169,26 @@ def _set_configs(topic: Topic, found: TopicState) -> Iterator[AlterConfigs]:
 def _plan_deletion(topic: Topic, still_owned: set[str], cluster: ClusterState) -> TopicPlan:
     """Return the plan to delete the topic of a Topic.
 
-    The plan has no steps if the Topic is paused, protected or retained, or if the topic belongs to another resource.
+    The plan has no steps if the Topic is paused, protected or retained, or if the topic belongs to another resource. A
+    topic that `cluster` lacks may exist, because a broker's metadata may be seconds late. The plan deletes it by the
+    topic id in the status, and the broker answers whether the id exists.
     """
     name = claimed_name(topic)
     found = cluster.topics.get(name)
-    if found is None or name in still_owned or topic.spec.pause or not _is_claimed(topic, found, cluster):
+    topic_id = found.topic_id if found is not None else _last_id(topic)
+    if topic_id is None or name in still_owned or topic.spec.pause:
         return TopicPlan(topic)
-    if topic.spec.deletion_policy == "Protect":
+    if found is not None and not _is_claimed(topic, found, cluster):
+        return TopicPlan(topic)
+    if found is not None and topic.spec.deletion_policy == "Protect":
         return TopicPlan(topic, refusal=deletion_protected(f"Topic {name}"))
-    return TopicPlan(topic, (DeleteTopic(name, found.topic_id),) if topic.spec.deletion_policy == "Delete" else ())
+    return TopicPlan(topic, (DeleteTopic(name, topic_id),) if topic.spec.deletion_policy == "Delete" else ())
+
+
+def _last_id(topic: Topic) -> str | None:
+    """Return the topic id in the status, or None if the status names no topic."""
+    status = topic.status
+    return status.topic_id if status is not None and status.topic_name is not None else None
 
 
 def _is_claimed(topic: Topic, found: TopicState, cluster: ClusterState) -> bool:
@@ -186,7 +197,7 @@ def _is_claimed(topic: Topic, found: TopicState, cluster: ClusterState) -> bool:
     If the status has no topic id, the replicas and configs of the topic must be those with which the operator creates
     a topic for the resource.
     """
-    status = topic.status
-    if status is not None and status.topic_name is not None and status.topic_id is not None:
-        return status.topic_id == found.topic_id
+    last_id = _last_id(topic)
+    if last_id is not None:
+        return last_id == found.topic_id
     return was_made_by(topic, found, cluster)
