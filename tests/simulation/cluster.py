@@ -333,6 +333,7 @@ class SimulatedCluster:
         self.network.heal()
         self.store.is_away = False
         self.store.failure_share = 0.0
+        self.store.late_s.clear()
         for broker in self.brokers:
             broker.disk.is_full = broker.disk.is_broken = False
             broker.disk.sync_error = None

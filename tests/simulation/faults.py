@@ -15,19 +15,28 @@ from simulation.loop import Host
 BETWEEN_S: Final = 1.0
 STRANDED: Final = 8
 """The weight of leaders that are left alone; that of `_kill` is four."""
+LATE_S_MAX: Final = 3.0
 
 
 class Faults:
     """`topic` is the one whose replicas are moved; `stranded` the one whose leaders are left alone, if any."""
 
     def __init__(
-        self, cluster: SimulatedCluster, random: Random, topic: str, *, stranded: str | None, sets_clocks: bool = True
+        self,
+        cluster: SimulatedCluster,
+        random: Random,
+        topic: str,
+        *,
+        stranded: str | None,
+        sets_clocks: bool = True,
+        delays_watches: bool = False,
     ) -> None:
         self._cluster = cluster
         self._random = random
         self._topic = topic
         self._stranded = stranded
         self._sets_clocks = sets_clocks
+        self._delays_watches = delays_watches
         self._is_over = False
         self._lost_power = False
         """True if power was lost since the cluster was last healthy: only one replica may lose unsynced records."""
@@ -52,6 +61,7 @@ class Faults:
             + [self._reassign] * 2
             + [self._elect_preferred, self._set_clock if self._sets_clocks else self._kill]
             + [self._strand] * (0 if self._stranded is None else STRANDED)
+            + [self._delay_watch] * (3 if self._delays_watches else 0)
         )
         while self._cluster.loop.time() < end_s:
             await asyncio.sleep(self._random.expovariate(1 / BETWEEN_S))
@@ -279,6 +289,13 @@ class Faults:
         self._cluster.note("the metadata store fails now and then")
         store.failure_share = 0.4
         self._later(self._random.expovariate(0.3), lambda: setattr(store, "failure_share", 0.0))
+
+    def _delay_watch(self) -> None:
+        """Let the metadata reach one broker late, in order, for a while."""
+        broker, late_s = self._some_broker(), self._random.uniform(0.3, LATE_S_MAX)
+        self._cluster.note(f"the metadata reaches {broker.name} {late_s:.2f} s late")
+        self._cluster.store.late_s[broker.name] = late_s
+        self._later(self._random.uniform(1, 4), lambda: self._cluster.store.late_s.pop(broker.name, None))
 
     def _forget_history(self) -> None:
         self._cluster.note("the metadata store forgets its history")

@@ -2,13 +2,14 @@
 
 Calls take time, may fail before or after they took effect, and fail altogether while the store is away. On one machine
 leases end with their holder's process, as SQLite's do. On several, as in Kubernetes, a lease lasts from when a client
-first saw it renewed, by the client's own clock.
+first saw it renewed, by the client's own clock. The watch and the listing of one client may be late by seconds. The
+store may be put back to an older backup.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from random import Random
-from typing import NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from barnabas_broker.metadata.store.metadata_store import (
     ABSENT,
@@ -25,6 +26,9 @@ from barnabas_broker.metadata.store.metadata_store import (
 )
 from barnabas_core.clock import monotonic_ms
 from simulation.loop import Host
+
+BUMP: Final = 1_000_000_000
+"""The number by which a restored store raises its revision, as `etcdutl snapshot restore --bump-revision` does."""
 
 R = TypeVar("R")
 
@@ -45,6 +49,8 @@ class StoreState:
         self.is_one_machine = is_one_machine
         self.is_away = False
         self.failure_share = 0.0
+        self.late_s: dict[str, float] = {}
+        """The seconds by which each answer of a watch, and each listing, reaches a machine late, by its name."""
         self.revision = 0
         self.documents: dict[str, Document] = {}
         self.changes: list[Change] = []
@@ -56,9 +62,12 @@ class StoreState:
     def write(self, writes: Sequence[Write]) -> list[int | VersionConflict]:
         """Write; each write succeeds or conflicts by itself."""
         results = [self._write(write) for write in writes]
+        self._wake()
+        return results
+
+    def _wake(self) -> None:
         self._changed.set()
         self._changed = asyncio.Event()
-        return results
 
     def _write(self, write: Write) -> int | VersionConflict:
         found = self.documents.get(write.key)
@@ -76,6 +85,16 @@ class StoreState:
     def forget_history(self) -> None:
         """Forget the history: watchers that have not seen everything list again."""
         self.first_kept = self.revision
+
+    def put_back(self, documents: Mapping[str, Document]) -> None:
+        """Replace the documents by those of a backup; watchers list again. Leases are in no backup.
+
+        The revision is raised, as the how-to page on recovery demands.
+        """
+        self.documents = dict(documents)
+        self.revision += BUMP
+        self.forget_history()
+        self._wake()
 
     def changed(self) -> asyncio.Event:
         """Return an event that the next write sets."""
@@ -156,7 +175,9 @@ class SimulatedStore:
         def work() -> Listing:
             return Listing(state.revision, [document for _, document in sorted(state.documents.items())])
 
-        return await self._call(work)
+        listing = await self._call(work)
+        await self._late()
+        return listing
 
     async def put(self, key: str, value: bytes, expected_version: int | None = None) -> int:
         (result,) = await self.write([Write(key, value, expected_version)])
@@ -183,7 +204,14 @@ class SimulatedStore:
                 continue
             news = [change for change in state.changes if change.revision > seen]
             seen = state.revision
+            await self._late()
             yield Changes(seen, news)
+
+    async def _late(self) -> None:
+        """Wait as long as news are late on this machine."""
+        late_s = self._state.late_s.get(self._host.name, 0.0)
+        if late_s:
+            await asyncio.sleep(late_s)
 
     def _seen_at_ms(self, held: Held) -> int:
         renewal, seen_at_ms = self._seen.get(held.lease.name, (-1, 0))

@@ -19,6 +19,7 @@ from barnabas_broker.coordinators.transactions.transaction import (
     PREPARED,
     Transaction,
 )
+from barnabas_broker.coordinators.transactions.whereabouts import Deleted, state_of
 from barnabas_broker.handlers import appender, fetch, list_offsets, transactional_append
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.storage.logs import marker_append
@@ -297,17 +298,26 @@ def forgets_open_transactions_in_a_truncation() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def counts_an_absent_partition_as_deleted() -> Iterator[None]:
+    """A partition that the metadata lacks counts as deleted, without a tombstone."""
+    with patch.object(Deleted, "has", lambda self, partition: state_of(self._image, partition) is None):
+        yield
+
+
 UNDECIDED: Final = r"^(torn|lost|aborted and seen|seen and gone): "
 SEEN: Final = r"^(aborted and seen|seen and gone): "
 APART: Final = r"^(offsets|copied) apart"
 ZOMBIE: Final = r"^zombie: "
 ENDLESS: Final = r"^never ends: "
+FRESH: Final = r"^fresh: |^never ends: a transaction of fresh"
 
 TRANSACTION_MUTANTS: Final[Mapping[Callable[[], Any], str]] = {
     answers_an_end_before_it_is_committed: r"^lost: ",
     appends_without_asking_the_coordinator: f"{UNDECIDED}|{ZOMBIE}|{ENDLESS}",
     commits_offsets_at_once: APART,
     completes_before_the_markers_are_written: f"{UNDECIDED}|{ENDLESS}",
+    counts_an_absent_partition_as_deleted: FRESH,
     counts_pending_offsets_when_it_loads: APART,
     ends_transactions_for_zombies: f"{UNDECIDED}|{ZOMBIE}",
     fences_without_a_new_epoch: f"{UNDECIDED}|{ZOMBIE}",

@@ -1,7 +1,7 @@
 """One seed of transactions: producers, zombies and copiers on three brokers, and random faults.
 
 Violations begin with their names: lost, torn, aborted and seen, seen and gone, two values, twice or out of order,
-zombie, dead, offsets apart, copied apart, last stable offset, never ends.
+zombie, dead, offsets apart, copied apart, last stable offset, never ends, fresh.
 """
 
 import asyncio
@@ -15,11 +15,13 @@ from barnabas_broker.metadata.controller.decisions.create_topics import NewTopic
 from barnabas_core.errors import ApiError
 from barnabas_core.topic_name import CONSUMER_OFFSETS, TRANSACTION_STATE
 from simulation import log_dir_moves
+from simulation.backups import Backups
 from simulation.clients import Client, Failed
 from simulation.cluster import AUTHORIZER, SimulatedCluster
 from simulation.committed_reader import CommittedReader, Place
 from simulation.copier import Copier
 from simulation.faults import Faults
+from simulation.fresh_topics import FreshTopics
 from simulation.history import History
 from simulation.log_dir_moves import LogDirMoves
 from simulation.loop import Deadlock, SimulatedLoop
@@ -44,6 +46,10 @@ It is longer than a coordinator waits for the answer of a leader whose machine l
 COMMITTED_MIN: Final = 10
 """A run with fewer committed transactions proves nothing."""
 MOVES_SHARE: Final = 0.3
+FRESH_SHARE: Final = 0.5
+"""The share of the seeds in which topics are made beside."""
+BACKUP_SHARE: Final = 0.5
+"""The share of these seeds in which the metadata store is put back to a backup, and no topic is deleted."""
 SETTINGS: Final = log_dir_moves.SETTINGS | {
     **AUTHORIZER,
     "transaction.state.log.num.partitions": "3",
@@ -92,7 +98,7 @@ class Story:
         )
         topic = random.choice([SOURCE, TRANSACTION_STATE, CONSUMER_OFFSETS])
         # If a clock is set back by ten minutes, a transaction times out ten minutes later.
-        self._faults = Faults(self.cluster, random, topic, stranded=None, sets_clocks=False)
+        self._faults = Faults(self.cluster, random, topic, stranded=None, sets_clocks=False, delays_watches=True)
         self._losses = Losses(self.cluster, lambda _: setattr(self.transactions, "is_lossy", True))
         self._moves = LogDirMoves(self.cluster, self.history, self._client) if random.random() < MOVES_SHARE else None
         self._producers = [
@@ -100,6 +106,14 @@ class Story:
             for number in range(PRODUCERS)
         ]
         self._copiers = [Copier(self._client(f"c{number}"), SOURCE, COPIES) for number in range(2)]
+        is_fresh, is_put_back = random.random() < FRESH_SHARE, random.random() < BACKUP_SHARE
+        self._backups = Backups(self.cluster, random) if is_fresh and is_put_back else None
+        self._fresh = FreshTopics(self.cluster, self._client, random, self._is_wrong, deletes=not is_put_back)
+        self._fresh.is_stopping = not is_fresh
+
+    def _is_wrong(self, what: str) -> None:
+        if not self.transactions.is_lossy:
+            self.history.violation(what)
 
     def _client(self, name: str) -> Client:
         brokers = [broker.name for broker in self.cluster.brokers]
@@ -110,18 +124,25 @@ class Story:
         self.cluster.start()
         await self._create_topics()
         producing = [asyncio.ensure_future(each.run()) for each in self._producers]
+        producing.append(asyncio.ensure_future(self._fresh.run()))
         others = [asyncio.ensure_future(each.run()) for each in self._copiers]
         others.append(asyncio.ensure_future(self._leave_transactions_open()))
         others += [asyncio.ensure_future(self._watch(partition)) for partition in range(PARTITIONS)]
         if self._moves is not None:
             others.append(asyncio.ensure_future(self._moves.run()))
+        if self._backups is not None:
+            others.append(asyncio.ensure_future(self._backups.take(FAULTY_S)))
         await self._faults.run(FAULTY_S)
+        if self._backups is not None:
+            self._backups.put_back()
+            producing.append(asyncio.ensure_future(self._backups.restore()))
         self.cluster.note("all is mended")
         self.cluster.heal()
         accepting = asyncio.ensure_future(self._losses.accept_in_time())
         await self._until_enough_is_committed()
         for each in self._producers:
             each.is_stopping = True
+        self._fresh.is_stopping = True
         try:
             async with asyncio.timeout(HEALING_S_MAX):
                 await asyncio.gather(*producing)
@@ -177,6 +198,7 @@ class Story:
         copies = await self._read(COPIES, 0)
         end = await self._copiers[0].last_stable_offset()
         self.transactions.check_copies(list(logs[0].values()), list(copies.values()), copied, end)
+        await self._fresh.check(self._read_values)
         await self._until_all_are_idle()
         if self._moves is not None:
             await self._moves.settle()
@@ -195,6 +217,9 @@ class Story:
                 raise NeverEndsError(f"a transaction of {topic}-{partition} is open at {reader.position}")
             await asyncio.sleep(0.05)
         return log
+
+    async def _read_values(self, topic: str, partition: int) -> list[str]:
+        return list((await self._read(topic, partition)).values())
 
     async def _until_all_are_idle(self) -> None:
         """Wait until the coordinators have noted the end of every transaction."""

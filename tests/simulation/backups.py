@@ -1,0 +1,76 @@
+"""A backup of the metadata store that comes back while brokers run or are down, and the administrator who then repairs.
+
+What `docs/how-to/recover.md` promises: no record is lost. Running brokers write again what they know. If all were down,
+the topics made since the backup wait for `restore-metadata`.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from random import Random
+from typing import Final
+
+from barnabas_broker.metadata.controller.decisions.restored_topics import NotRestored, Restored, restored_topics
+from barnabas_broker.metadata.documents import topic_key
+from barnabas_broker.metadata.image.image_feed import load
+from barnabas_broker.metadata.image.metadata_image import MetadataImage
+from barnabas_broker.metadata.image.topic_writes import write_in_order, writes_of
+from barnabas_broker.metadata.store.metadata_store import Document, StoreUnavailable
+from barnabas_core.config.broker_config import parse_broker_config
+from simulation.cluster import SETTINGS, SimulatedCluster
+from simulation.loop import Host
+from simulation.store import SimulatedStore
+
+AGE_S_MAX: Final = 6.0
+RESTORED_S_MAX: Final = 9.0
+"""The longest time until the administrator restores topics; transactions time out meanwhile."""
+ATTEMPTS_S: Final = 1.0
+DOWN_SHARE: Final = 0.7
+"""The share of restorations while all brokers are down."""
+
+
+class Backups:
+    """One backup of the store of a cluster."""
+
+    def __init__(self, cluster: SimulatedCluster, random: Random) -> None:
+        self._cluster = cluster
+        self._random = random
+        self._documents: Mapping[str, Document] = {}
+
+    async def take(self, faulty_s: float) -> None:
+        """Take the backup some seconds before the faults end, which last so long."""
+        await asyncio.sleep(faulty_s - self._random.uniform(0.5, AGE_S_MAX))
+        self._documents = dict(self._cluster.store.documents)
+        self._cluster.note("a backup of the metadata store is taken")
+
+    def put_back(self) -> None:
+        """Put the store back, perhaps while all brokers are down."""
+        if self._random.random() < DOWN_SHARE:
+            self._cluster.note("all brokers go")
+            for broker in self._cluster.brokers:
+                broker.kill()
+        self._cluster.note("the metadata store is put back to its backup")
+        self._cluster.store.put_back(self._documents)
+
+    async def restore(self) -> None:
+        """Run `restore-metadata` until no topic is missing any more."""
+        await asyncio.sleep(self._random.uniform(0, RESTORED_S_MAX))
+        while await self._restore_some():
+            await asyncio.sleep(ATTEMPTS_S)
+
+    async def _restore_some(self) -> bool:
+        """Run the command once; True if it must be run again."""
+        store = SimulatedStore(self._cluster.store, Host("admin", self._cluster.loop))
+        image = MetadataImage(self._cluster.sizes.document_partitions_max)
+        config = parse_broker_config({"node.id": "1"} | SETTINGS | self._cluster.settings)
+        try:
+            await load(image, store)
+            decided = restored_topics(image, config, accepts_loss=False)
+            restored = [each for each in decided if isinstance(each, Restored)]
+            for each in restored:
+                self._cluster.note(f"restore-metadata: {each.document.name}")
+                await write_in_order([writes_of(topic_key(each.document.name), each.document, image)], store)
+        except StoreUnavailable:
+            return True
+        for stays in (each for each in decided if isinstance(each, NotRestored)):
+            self._cluster.note(f"restore-metadata: {stays.name} is not restored: {stays.why}")
+        return bool(decided) or not all(broker.is_serving for broker in self._cluster.brokers)
