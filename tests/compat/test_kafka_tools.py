@@ -168,6 +168,23 @@ def test_configs_of_brokers_are_described_and_altered(tools: KafkaTools) -> None
     assert refused.status == 1
 
 
+def test_configs_of_groups_are_described_altered_and_listed(tools: KafkaTools, topic: str) -> None:
+    about, timeout = f"kafka-configs.sh {SERVER} --entity-type groups", "consumer.session.timeout.ms"
+    everything = tools.check(f"{about} --entity-name {topic} --describe --all")
+    assert re.search(rf"{timeout}=45000 sensitive=false .*DEFAULT_CONFIG:group.{timeout}=45000", everything)
+    tools.check(f"{about} --entity-name {topic} --alter --add-config {timeout}=50000")
+    changed = wait_for(lambda: tools.check(f"{about} --entity-name {topic} --describe"), lambda text: timeout in text)
+    synonyms = f"{{DYNAMIC_GROUP_CONFIG:{timeout}=50000, DEFAULT_CONFIG:group.{timeout}=45000}}"
+    assert f"{timeout}=50000 sensitive=false synonyms={synonyms}" in changed
+    assert f"configs for group {topic} are" in tools.check(f"{about} --describe")
+    for wrong in (f"{timeout}=1", f"{timeout}=soon", "consumer.heartbeat.interval.ms=60000", "retention.ms=1"):
+        refused = tools.run(f"{about} --entity-name {topic} --alter --add-config {wrong}")
+        assert (refused.status, "InvalidConfiguration" in refused.text) == (1, True), refused.text
+        assert wrong.partition("=")[0] in refused.text
+    tools.check(f"{about} --entity-name {topic} --alter --delete-config {timeout}")
+    wait_for(lambda: topic not in tools.check(f"{about} --describe"))
+
+
 def test_offsets_are_listed_by_position_and_timestamp(tools: KafkaTools, filled: str) -> None:
     get = f"kafka-get-offsets.sh {SERVER} --topic {filled}"
     assert tools.check(get).split() == [f"{filled}:0:10", f"{filled}:1:10"]
