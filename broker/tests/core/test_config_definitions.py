@@ -30,6 +30,7 @@ OWN = {
     "http.bearer.token.location",
     "sasl.oauthbearer.allowed.urls",
     "sasl.plain.credentials",
+    "sasl.scram.password.overlap.max.ms",
 }
 OWN_DYNAMIC = {"broker.rack", "advertised.hosts"}
 """Settings that are dynamic only in Barnabas."""

@@ -158,7 +158,7 @@ def test_a_credential_is_stored_in_kafkas_text_format_and_its_repr_shows_no_key(
     verifier = verifier_of("right")
     assert parse_credential(format_credential(verifier)) == verifier
     assert format_credential(verifier).startswith("salt=YSBzYWx0,stored_key=")
-    assert repr(verifier) == "ScramCredential(iterations=4096)"
+    assert repr(verifier) == "ScramCredential(iterations=4096, previous=None)"
     with pytest.raises(ValueError, match="must be salt="):
         parse_credential("salt=x")
 

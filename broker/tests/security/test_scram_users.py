@@ -1,18 +1,26 @@
 """SCRAM credentials: the changes that are allowed, and how every broker of a store applies them."""
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from barnabas_broker.app.loop_time import SystemClock
-from barnabas_broker.handlers.alter_user_scram_credentials import decide
+from barnabas_broker.handlers.alter_user_scram_credentials import Present, decide
 from barnabas_broker.metadata.store.sqlite.sqlite_secrets import SqliteSecrets
-from barnabas_broker.security.sasl.scram_credential import ScramCredential
-from barnabas_broker.security.sasl.scram_users import ScramUsers
+from barnabas_broker.security.sasl.scram_credential import (
+    SCRAM_HASHES,
+    PreviousPassword,
+    ScramCredential,
+    credential_of,
+)
+from barnabas_broker.security.sasl.scram_users import Named, ScramUsers
 from barnabas_broker.wire.messages import AlterUserScramCredentialsRequest as Request
 from barnabas_core.errors import ErrorCode
+from harness.manual_clock import START_MS
+from harness.manual_timers import ManualTimers
 
 KEY = b"k" * 32
 ALICE = ("alice", "SCRAM-SHA-256")
@@ -31,6 +39,19 @@ def verifier(name: bytes) -> ScramCredential:
     return ScramCredential(name, KEY, KEY, 4096)
 
 
+def present(credentials: dict[Named, ScramCredential], overlap_ms_max: int = 60_000) -> Present:
+    return Present(credentials, START_MS, overlap_ms_max)
+
+
+def password(letter: bytes, salt: bytes = b"salt", previous: PreviousPassword | None = None) -> ScramCredential:
+    made = credential_of(SCRAM_HASHES["SCRAM-SHA-256"], letter * 32, salt, 4096)
+    return replace(made, previous=previous)
+
+
+def another(letter: bytes, overlap_ms: int = 0, **other: Any) -> Request:
+    return Request(upsertions=[upsertion(salted_password=letter * 32, previous_password_ms=overlap_ms, **other)])
+
+
 @pytest.mark.parametrize(
     ("request_", "error"),
     [
@@ -47,7 +68,7 @@ def verifier(name: bytes) -> ScramCredential:
 def test_an_invalid_change_is_refused_and_does_not_affect_other_users(request_: Request, error: ErrorCode) -> None:
     user = [*request_.deletions, *request_.upsertions][0].name
     request_.upsertions = [*request_.upsertions, upsertion("bob")]
-    decision = decide(request_, {("carol", "SCRAM-SHA-256")})
+    decision = decide(request_, present({("carol", "SCRAM-SHA-256"): password(b"c")}))
     refusal = decision.outcomes[user]
     assert refusal is not None
     assert refusal.code == error
@@ -55,12 +76,12 @@ def test_an_invalid_change_is_refused_and_does_not_affect_other_users(request_: 
 
 
 def test_a_deletion_of_an_existing_credential_is_a_change() -> None:
-    assert decide(Request(deletions=[deletion(1)]), {ALICE}).changes == {ALICE: None}
+    assert decide(Request(deletions=[deletion(1)]), present({ALICE: password(b"1")})).changes == {ALICE: None}
 
 
 async def test_all_brokers_share_one_secret_and_apply_every_change(tmp_path: Path) -> None:
     stores = [await SqliteSecrets.open(tmp_path / "secrets.sqlite", SystemClock()) for _ in range(2)]
-    first, second = (ScramUsers(store, asyncio.sleep) for store in stores)
+    first, second = (ScramUsers(store, asyncio.sleep, SystemClock(), ManualTimers()) for store in stores)
     await first.load(b"one")
     await first.change({ALICE: verifier(b"1"), ("b/o,b", "SCRAM-SHA-512"): verifier(b"2")})
     await second.load(b"two")
@@ -68,7 +89,7 @@ async def test_all_brokers_share_one_secret_and_apply_every_change(tmp_path: Pat
     assert [each.iterations for each in second.shapes("SCRAM-SHA-256")] == [4096]
     assert second.credentials == first.credentials
     changed: asyncio.Queue[tuple[str, str]] = asyncio.Queue()
-    second.on_change = lambda *name: changed.put_nowait(name)
+    second.on_change = lambda user, mechanism, _valid: changed.put_nowait((user, mechanism))
     following = asyncio.ensure_future(second.follow())
     await first.change({ALICE: verifier(b"3")})
     assert await changed.get() == ALICE
@@ -80,3 +101,91 @@ async def test_all_brokers_share_one_secret_and_apply_every_change(tmp_path: Pat
     following.cancel()
     for store in stores:
         await store.close()
+
+
+def test_a_request_for_an_overlap_keeps_the_previous_password_until_its_time() -> None:
+    previous = PreviousPassword(password(b"1").keys, START_MS + 5_000)
+    decision = decide(another(b"2", 5_000), present({ALICE: password(b"1")}))
+    assert decision.changes == {ALICE: password(b"2", previous=previous)}
+
+
+def test_a_request_as_kafkas_tools_send_it_ends_all_earlier_passwords() -> None:
+    there = password(b"2", previous=PreviousPassword(password(b"1").keys, START_MS + 5_000))
+    assert decide(another(b"3"), present({ALICE: there})).changes == {ALICE: password(b"3")}
+    assert decide(another(b"2"), present({ALICE: there})).changes == {ALICE: password(b"2")}
+
+
+def test_a_third_password_ends_the_first_one_even_if_both_requests_ask_for_an_overlap() -> None:
+    there = password(b"2", previous=PreviousPassword(password(b"1").keys, START_MS + 50_000))
+    wanted = password(b"3", previous=PreviousPassword(password(b"2").keys, START_MS + 5_000))
+    assert decide(another(b"3", 5_000), present({ALICE: there})).changes == {ALICE: wanted}
+
+
+def test_a_repeated_request_for_an_overlap_keeps_the_previous_password_and_its_end() -> None:
+    there = password(b"2", previous=PreviousPassword(password(b"1").keys, START_MS + 500))
+    assert decide(another(b"2", 5_000), present({ALICE: there})).changes == {ALICE: there}
+
+
+def test_the_first_password_of_a_user_has_nothing_to_overlap_with() -> None:
+    assert decide(another(b"1", 5_000), present({})).changes == {ALICE: password(b"1")}
+
+
+@pytest.mark.parametrize(
+    ("request_", "allowed"),
+    [
+        (another(b"2", -1), "PreviousPasswordMs=-1: must be from 0 to 60000 (sasl.scram.password.overlap.max.ms)"),
+        (another(b"2", 60_001), "PreviousPasswordMs=60001: must be from 0 to 60000"),
+        (another(b"2", 1, salt=b"other"), "must be 0 if salt or iterations differ from the current password's"),
+        (another(b"2", 1, iterations=8192), "must be 0 if salt or iterations differ from the current password's"),
+    ],
+)
+def test_an_overlap_that_is_too_long_or_of_another_salt_is_refused_and_changes_nothing(
+    request_: Request, allowed: str
+) -> None:
+    decision = decide(request_, present({ALICE: password(b"1")}))
+    refusal = decision.outcomes["alice"]
+    assert refusal is not None
+    assert refusal.code == ErrorCode.UNACCEPTABLE_CREDENTIAL
+    assert allowed in str(refusal)
+    assert not decision.changes
+
+
+async def test_a_previous_password_ends_at_its_time_on_a_broker_that_has_restarted_since(tmp_path: Path) -> None:
+    stores = [await SqliteSecrets.open(tmp_path / "secrets.sqlite", SystemClock()) for _ in range(2)]
+    timers = [ManualTimers() for _ in stores]
+    first, second = (
+        ScramUsers(store, asyncio.sleep, each.clock, each) for store, each in zip(stores, timers, strict=True)
+    )
+    await first.load(b"one")
+    now_ms = timers[0].clock.now_ms()
+    both = password(b"2", previous=PreviousPassword(password(b"1").keys, now_ms + 5_000))
+    await first.change({ALICE: both})
+    await second.load(b"two")
+    changes: list[tuple[str, str, frozenset[bytes]]] = []
+    second.on_change = lambda *change: changes.append(change)
+    timers[1].pass_time(4.9)
+    assert second.credentials[ALICE] == both
+    timers[1].pass_time(0.1)
+    assert second.credentials[ALICE] == password(b"2")
+    assert changes == [(*ALICE, frozenset({password(b"2").keys.verifier_id}))]
+    await second.read_again()
+    assert second.credentials[ALICE] == password(b"2"), "the store still has the previous password"
+    assert len(changes) == 1
+    assert not timers[1].waiting
+
+
+async def test_a_change_tells_which_passwords_stay_valid(tmp_path: Path) -> None:
+    timers = ManualTimers()
+    store = await SqliteSecrets.open(tmp_path / "secrets.sqlite", SystemClock())
+    users = ScramUsers(store, asyncio.sleep, timers.clock, timers)
+    await users.load(b"one")
+    one, two = (password(letter).keys.verifier_id for letter in (b"1", b"2"))
+    valid: list[frozenset[bytes]] = []
+    users.on_change = lambda _user, _mechanism, ids: valid.append(ids)
+    end_ms = timers.clock.now_ms() + 5_000
+    await users.change({ALICE: password(b"1")})
+    await users.change({ALICE: password(b"2", previous=PreviousPassword(password(b"1").keys, end_ms))})
+    await users.change({ALICE: password(b"2")})
+    await users.change({ALICE: None})
+    assert valid == [{one, two}, {two}, set()]
+    assert not timers.waiting, "an overlap that is over has no timer"

@@ -53,13 +53,16 @@ def test_a_user_authenticates_with_the_password_and_a_second_time_without_a_slow
     mechanism: str, token: bytes
 ) -> None:
     server = plain({("alice", mechanism): verifier("right", mechanism)})
-    assert log_in(server, token) == Identity("alice", credential=mechanism)
-    assert server.respond(token) == ServerToken(b"", Identity("alice", credential=mechanism))
+    alice = Identity("alice", credential=mechanism, verifier_id=verifier("right", mechanism).keys.verifier_id)
+    assert log_in(server, token) == alice
+    assert server.respond(token) == ServerToken(b"", alice)
 
 
 def test_the_sha_512_credential_of_a_user_takes_precedence() -> None:
     server = plain({("alice", SHA_256): verifier("old", SHA_256), ("alice", SHA_512): verifier("new")})
-    assert log_in(server, b"\0alice\0new") == Identity("alice", credential=SHA_512)
+    assert log_in(server, b"\0alice\0new") == Identity(
+        "alice", credential=SHA_512, verifier_id=verifier("new").keys.verifier_id
+    )
     with pytest.raises(AuthenticationFailed):
         log_in(server, b"\0alice\0old")
 

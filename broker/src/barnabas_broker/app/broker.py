@@ -248,7 +248,7 @@ class Broker:
         try:
             store = await open_secrets(self._config.metadata_store, self._clock)
             self._takedown.append(store.close)
-            users = ScramUsers(store, asyncio.sleep)
+            users = ScramUsers(store, asyncio.sleep, self._clock, self._timers)
             await users.load(token_bytes())
         except StoreUnavailable as error:
             raise CannotStart(f"metadata.store={self._config.metadata_store}: {error}") from error

@@ -2,10 +2,14 @@
 
 The client sends the salted password. The broker derives a verifier from the salted password, and stores only the
 verifier.
+
+The tagged field PreviousPasswordMs is our own, and Apache Kafka ignores it. If it is set, the previous password stays
+valid for that time. A request without it, such as one of Kafka's tools, ends the previous password at once.
 """
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 from barnabas_broker.handlers.channel import RequestContext
@@ -16,6 +20,7 @@ from barnabas_broker.security.sasl.scram_credential import (
     BY_NUMBER,
     ITERATIONS_MAX,
     ITERATIONS_MIN,
+    PreviousPassword,
     ScramCredential,
     ScramHash,
     credential_of,
@@ -28,6 +33,7 @@ NO_SCRAM: Final = (
     "No listener has a SCRAM mechanism in sasl.enabled.mechanisms, so this broker cannot store SCRAM credentials; "
     "add a SCRAM mechanism."
 )
+OVERLAP_MAX: Final = "sasl.scram.password.overlap.max.ms"
 SALT_BYTES_MAX: Final = 256
 USER_CHARS_MAX: Final = 255
 
@@ -41,6 +47,14 @@ class ScramDecision(NamedTuple):
     outcomes: Mapping[str, ApiError | None]
 
 
+class Present(NamedTuple):
+    """The credentials before the changes, the wall-clock time, and the longest allowed overlap of two passwords."""
+
+    credentials: Mapping[Named, ScramCredential]
+    now_ms: int
+    overlap_ms_max: int
+
+
 async def handle(
     environment: HandlerEnvironment, context: RequestContext, request: AlterUserScramCredentialsRequest
 ) -> AlterUserScramCredentialsResponse:
@@ -49,12 +63,20 @@ async def handle(
     if users is None:
         refusal = ApiError(ErrorCode.SECURITY_DISABLED, NO_SCRAM)
         return _response({each.name: refusal for each in (*request.deletions, *request.upsertions)})
-    decision = decide(request, users.credentials.keys())
+    decision: ScramDecision | None = None
     try:
+        if any(each.previous_password_ms for each in request.upsertions):
+            await users.read_again()  # A password that another broker has just replaced must not become valid again.
+        present = Present(
+            users.credentials, environment.clock.now_ms(), environment.config.sasl_scram_password_overlap_max_ms
+        )
+        decision = decide(request, present)
         await users.change(decision.changes)
     except StoreUnavailable as error:
         failure = ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error))
-        return _response({user: outcome or failure for user, outcome in decision.outcomes.items()})
+        names = (each.name for each in (*request.deletions, *request.upsertions))
+        outcomes = dict.fromkeys(names) if decision is None else decision.outcomes
+        return _response({user: outcome or failure for user, outcome in outcomes.items()})
     return _response(decision.outcomes)
 
 
@@ -63,7 +85,7 @@ def _response(outcomes: Mapping[str, ApiError | None]) -> AlterUserScramCredenti
     return AlterUserScramCredentialsResponse(results=results)
 
 
-def decide(request: AlterUserScramCredentialsRequest, existing: Collection[Named]) -> ScramDecision:
+def decide(request: AlterUserScramCredentialsRequest, present: Present) -> ScramDecision:
     """Return the changes, and an error or None for each user; an error of one user does not affect other users."""
     asked = [*((each, True) for each in request.deletions), *((each, False) for each in request.upsertions)]
     times = Counter(each.name for each, _ in asked)
@@ -74,10 +96,10 @@ def decide(request: AlterUserScramCredentialsRequest, existing: Collection[Named
         try:
             kind = _checked_mechanism(each, times[each.name])
             name = each.name, kind.mechanism
-            if is_deletion and name not in existing:
+            if is_deletion and name not in present.credentials:
                 message = "Attempt to delete a user credential that does not exist"
                 raise ApiError(ErrorCode.RESOURCE_NOT_FOUND, message)
-            changes[name] = None if is_deletion else _credential(each, kind)
+            changes[name] = None if is_deletion else _with_previous(name, each, _credential(each, kind), present)
         except ApiError as error:
             outcomes[each.name] = error
     return ScramDecision(changes, outcomes)
@@ -106,3 +128,24 @@ def _credential(asked: Any, kind: ScramHash) -> ScramCredential:
         )
         raise ApiError(ErrorCode.UNACCEPTABLE_CREDENTIAL, message)
     return credential_of(kind, asked.salted_password, asked.salt, asked.iterations)
+
+
+def _with_previous(name: Named, asked: Any, new: ScramCredential, present: Present) -> ScramCredential:
+    """Return the new credential, with the previous password if the request asks for an overlap.
+
+    If the new password is the current one, the request is a repetition, and its previous password stays as it is.
+    """
+    overlap_ms, current = asked.previous_password_ms, present.credentials.get(name)
+    if overlap_ms == 0:
+        return new
+    if not 0 < overlap_ms <= present.overlap_ms_max:
+        allowed = f"must be from 0 to {present.overlap_ms_max} ({OVERLAP_MAX})"
+        raise ApiError(ErrorCode.UNACCEPTABLE_CREDENTIAL, f"PreviousPasswordMs={overlap_ms}: {allowed}")
+    if current is None:
+        return new
+    if not new.has_salt_of(current):
+        message = f"PreviousPasswordMs={overlap_ms}: must be 0 if salt or iterations differ from the current password's"
+        raise ApiError(ErrorCode.UNACCEPTABLE_CREDENTIAL, message)
+    if new.keys == current.keys:
+        return current
+    return replace(new, previous=PreviousPassword(current.keys, present.now_ms + overlap_ms))

@@ -34,6 +34,8 @@ class Client(NamedTuple):
     """The principal `User:NAME`, authenticated by certificate or SASL."""
     mechanism: str = ""
     """The SASL mechanism of the credential with which the client has authenticated; empty without SASL."""
+    verifier_id: bytes = b""
+    """The id of the stored verifier that the client's password matched; empty without a stored verifier."""
 
     @property
     def host(self) -> str:
@@ -44,9 +46,9 @@ class Client(NamedTuple):
         """Return the quotas of the client; None if it has none."""
         return quotas.of(self.principal, self.client_id, self.listener_name)
 
-    def authenticated(self, user: str, mechanism: str) -> "Client":
-        """Return a copy of the client with the user and mechanism that SASL has authenticated."""
-        return self._replace(principal=user_principal(user), mechanism=mechanism)
+    def authenticated(self, user: str, mechanism: str, verifier_id: bytes) -> "Client":
+        """Return a copy of the client with the user, mechanism and verifier that SASL has authenticated."""
+        return self._replace(principal=user_principal(user), mechanism=mechanism, verifier_id=verifier_id)
 
     def named(self, client_id: str | None) -> "Client":
         """Return this client with the given client id."""

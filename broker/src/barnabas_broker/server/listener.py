@@ -4,7 +4,7 @@ import asyncio
 import errno
 import logging
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from heapq import nlargest
 from types import MappingProxyType
@@ -179,11 +179,16 @@ class Listener:
         for connection in list(self.connections):
             connection.close()
 
-    def close_authenticated(self, user: str, mechanism: str) -> None:
-        """Close the connections of a user whose credential for a SASL mechanism has changed."""
+    def close_authenticated(self, user: str, mechanism: str, valid: Collection[bytes]) -> None:
+        """Close the connections of a user whose password for a SASL mechanism is no longer valid.
+
+        The connections that have authenticated with one of the `valid` verifiers stay.
+        """
         principal = user_principal(user)
         for connection in list(self.connections):
-            if connection.client.mechanism == mechanism and connection.client.principal == principal:
+            client = connection.client
+            is_of_user = client.mechanism == mechanism and client.principal == principal
+            if is_of_user and client.verifier_id not in valid:
                 connection.close(f"the credential of {user!r} for {mechanism} has changed")
 
     def _accept(self, listening: socket.socket) -> None:

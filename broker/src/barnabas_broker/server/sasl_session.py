@@ -241,7 +241,7 @@ class SaslSession:
         self._identity, self._dialogue, self._state = identity, None, State.AUTHENTICATED
         self._ends_s = self._listener.session_end_s(self._mechanism.name, identity)
         credential = identity.credential or self._mechanism.name
-        connection.client = connection.client.authenticated(identity.user, credential)
+        connection.client = connection.client.authenticated(identity.user, credential, identity.verifier_id)
         connection.request_bytes_max = self._request_bytes_max
         self._listener.logins.ended(connection)
         if self._ends_s is None:

@@ -60,6 +60,7 @@ class BrokerConfig:
     queued_max_request_bytes: int
     connections_max_idle_ms: int
     connection_failed_authentication_delay_ms: int
+    sasl_scram_password_overlap_max_ms: int
     sasl_mechanism_inter_broker_protocol: str
     max_connections: int
     max_connections_per_ip: int

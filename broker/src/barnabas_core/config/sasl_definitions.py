@@ -1,7 +1,7 @@
 """The definitions of SASL settings of brokers, listeners and mechanisms, with Kafka's names and defaults.
 
 Kafka's default mechanism GSSAPI is not supported, so a listener with SASL must name other mechanisms.
-`sasl.plain.credentials` is our own setting.
+`sasl.plain.credentials` and `sasl.scram.password.overlap.max.ms` are our own settings.
 """
 
 from collections.abc import Mapping
@@ -14,6 +14,8 @@ BETWEEN_BROKERS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 MECHANISMS: Final = (*BETWEEN_BROKERS, "OAUTHBEARER")
 OF_JAAS: Final = "jaas"
 OF_SCRAM: Final = "scram"
+OVERLAP_MS_MAX: Final = 7 * 24 * 3600 * 1000
+"""Seven days, the longest time for which two passwords of a user may be valid."""
 _D = ConfigDefinition
 _SESSIONS: Final = _D(
     "connections.max.reauth.ms",
@@ -78,6 +80,14 @@ SASL_BROKER_CONFIGS: Final[Mapping[str, ConfigDefinition]] = table(
         "GSSAPI",
         OneOf((*BETWEEN_BROKERS, "GSSAPI")),
         "The mechanism by which brokers authenticate to each other, if the listener between brokers uses SASL.",
+    ),
+    _D(
+        "sasl.scram.password.overlap.max.ms",
+        ConfigType.LONG,
+        OVERLAP_MS_MAX,
+        Range(0, OVERLAP_MS_MAX),
+        "The longest time in milliseconds for which the previous password of a SCRAM user may stay valid beside a new "
+        "one, if the request for the new one asks for that; 0 refuses such requests.",
     ),
 )
 """The settings that can be set only for the whole broker."""

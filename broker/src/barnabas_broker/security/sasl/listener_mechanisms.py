@@ -92,9 +92,13 @@ def _mechanism(
 
 
 def _scram(name: str, environment: SaslEnvironment) -> Scram:
+    def credential_of(user: str) -> ScramCredential | None:
+        stored = environment.credentials.get((user, name))
+        return None if stored is None else stored.at(environment.now_ms())
+
     return Scram(
         SCRAM_HASHES[name],
-        lambda user: environment.credentials.get((user, name)),
+        credential_of,
         environment.secret,
         environment.new_nonce,
         lambda: environment.shapes(name),

@@ -26,6 +26,8 @@ class Identity(NamedTuple):
 
     Empty if the client used the mechanism of the credential.
     """
+    verifier_id: bytes = b""
+    """The id of the stored verifier that the client's password matched; empty without a stored verifier."""
 
 
 class ServerToken(NamedTuple):

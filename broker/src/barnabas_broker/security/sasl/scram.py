@@ -1,8 +1,9 @@
 """The server's side of SCRAM-SHA-256 and SCRAM-SHA-512 (RFC 5802, RFC 7677).
 
 An unknown user gets a challenge as if the user existed. The salt is the same at each attempt, and its length and the
-iteration count are those of an existing user. The refusal is the same as for a wrong password. Neither responses nor
-response times reveal which users exist.
+iteration count are those of an existing user. The refusal is the same as for a wrong password. Each proof is checked
+against two verifiers, because a user may have a previous password. Neither responses nor response times reveal which
+users exist, or which have two passwords.
 """
 
 from base64 import b64encode
@@ -20,6 +21,7 @@ from barnabas_broker.security.sasl.scram_credential import (
     SaltShape,
     ScramCredential,
     ScramHash,
+    ScramKeys,
     hashed,
 )
 from barnabas_broker.security.sasl.scram_messages import (
@@ -36,9 +38,9 @@ _USUAL: Final = (SaltShape(TEXT, ITERATIONS_MIN),)
 class Scram:
     """The mechanism SCRAM with one hash function.
 
-    `credential_of` returns the credential of a user. The salts of unknown users are derived from `secret`. `new_nonce`
-    returns a different text at each call. `shapes` returns the pairs of salt length and iteration count that the
-    credentials of the users have.
+    `credential_of` returns the credential of a user, with the passwords that are valid now. The salts of unknown users
+    are derived from `secret`. `new_nonce` returns a different text at each call. `shapes` returns the pairs of salt
+    length and iteration count that the credentials of the users have.
     """
 
     def __init__(
@@ -82,7 +84,6 @@ class ScramDialogue:
     def __init__(self, mechanism: Scram) -> None:
         self._mechanism = mechanism
         self._first: ClientFirst | None = None
-        self._known: ScramCredential | None = None
         self._nonce = ""
         self._server_first = ""
 
@@ -98,10 +99,10 @@ class ScramDialogue:
 
     def _challenge(self, token: bytes) -> ServerToken:
         self._first = first = parse_client_first(token)
-        self._known = self._mechanism.credential_of(first.user)
+        known = self._mechanism.credential_of(first.user)
         # The credential is made up for existing users, too: response times must not reveal which users exist.
         made_up = self._mechanism.made_up(first.user)
-        self._asked = self._known or made_up
+        self._asked = known or made_up
         self._nonce = first.nonce + self._mechanism.new_nonce()
         salt = b64encode(self._asked.salt).decode()
         self._server_first = f"r={self._nonce},s={salt},i={self._asked.iterations}"
@@ -109,23 +110,34 @@ class ScramDialogue:
 
     def _verdict(self, first: ClientFirst, token: bytes) -> ServerToken:
         final = parse_client_final(token)
-        kind, asked = self._mechanism.kind, self._asked
+        kind = self._mechanism.kind
         if not compare_digest(final.nonce.encode(), self._nonce.encode()):
             raise AuthenticationFailed("the final message has a different nonce")
         if final.channel != first.gs2_header.encode():
             raise AuthenticationFailed("the final message has a different channel binding than the first")
         messages = f"{first.bare},{self._server_first},{final.unproved}".encode()
-        signature = digest(asked.stored_key, messages, kind.function)
-        fits = len(final.proof) == kind.key_bytes and compare_digest(
-            hashed(kind, _xor(final.proof, signature)), asked.stored_key
-        )
-        is_current = self._known is not None and self._mechanism.credential_of(first.user) == self._known
-        if not fits or not is_current:
+        # The password may have changed since the challenge. If its salt is still the same, the proof of either counts.
+        known = self._mechanism.credential_of(first.user)
+        is_current = known is not None and known.has_salt_of(self._asked)
+        proved = _proved(kind, known if known is not None and is_current else self._asked, messages, final.proof)
+        if proved is None or not is_current:
             raise AuthenticationFailed(f"the user is unknown, or the password is wrong: {first.user!r}")
         if first.authorized_as not in ("", first.user):
             raise AuthenticationFailed(f"{first.user!r} asks to act as another user, which is not allowed")
-        verifier = b64encode(digest(asked.server_key, messages, kind.function))
-        return ServerToken(b"v=" + verifier, Identity(first.user))
+        verifier = b64encode(digest(proved.server_key, messages, kind.function))
+        return ServerToken(b"v=" + verifier, Identity(first.user, verifier_id=proved.verifier_id))
+
+
+def _proved(kind: ScramHash, credential: ScramCredential, messages: bytes, proof: bytes) -> ScramKeys | None:
+    """Return the keys of the password that the proof proves; None if it proves no valid password."""
+    if len(proof) != kind.key_bytes:
+        return None
+    found: ScramKeys | None = None
+    for keys in credential.valid_keys:  # Both are always computed, for equal response times.
+        signature = digest(keys.stored_key, messages, kind.function)
+        if compare_digest(hashed(kind, _xor(proof, signature)), keys.stored_key):
+            found = keys
+    return found
 
 
 def _xor(left: bytes, right: bytes) -> bytes:

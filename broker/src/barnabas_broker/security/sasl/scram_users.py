@@ -3,6 +3,8 @@
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Mapping
+from dataclasses import replace
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -16,6 +18,7 @@ from barnabas_broker.security.sasl.scram_credential import (
     parse_credential,
     shape_of,
 )
+from barnabas_core.clock import Cancellable, Clock, Timers
 
 log = logging.getLogger(__name__)
 
@@ -27,18 +30,30 @@ Named = tuple[str, str]
 
 
 class ScramUsers:
-    """The SCRAM credentials of the cluster, as this broker knows them."""
+    """The SCRAM credentials of the cluster, as this broker knows them.
 
-    def __init__(self, store: SecretStore, sleep: Callable[[float], Awaitable[None]]) -> None:
+    A previous password ends at its wall-clock time, by a timer of each broker.
+    """
+
+    def __init__(
+        self, store: SecretStore, sleep: Callable[[float], Awaitable[None]], clock: Clock, timers: Timers
+    ) -> None:
         self._store = store
         self._sleep = sleep
+        self._clock = clock
+        self._timers = timers
         self._credentials: dict[Named, ScramCredential] = {}
+        self._ends: dict[Named, Cancellable] = {}
+        """The timers that end the previous passwords."""
         self._shapes: dict[str, Counter[SaltShape]] = {}
         """The number of users with each pair of salt length and iteration count, by mechanism."""
         self.secret = b""
         """A secret that all brokers of the cluster share."""
-        self.on_change: Callable[[str, str], object] = lambda _user, _mechanism: None
-        """A function that is called with each user and mechanism whose credential was changed or deleted."""
+        self.on_change: Callable[[str, str, frozenset[bytes]], object] = lambda _user, _mechanism, _valid: None
+        """A function that is called with each user and mechanism whose credential was changed or deleted.
+
+        It also gets the ids of the verifiers that are still valid.
+        """
 
     @property
     def credentials(self) -> Mapping[Named, ScramCredential]:
@@ -56,7 +71,7 @@ class ScramUsers:
         """
         secret = await self._store.create(_SECRET_KEY, msgspec.json.encode(new_secret.hex()))
         self.secret = bytes.fromhex(msgspec.json.decode(secret, type=str))
-        await self._read_all()
+        await self.read_again()
 
     async def follow(self) -> None:
         """Apply the changes of all brokers until the task is cancelled or the store is closed."""
@@ -84,7 +99,7 @@ class ScramUsers:
     async def _read_all_when_it_answers(self) -> None:
         while True:
             try:
-                return await self._read_all()
+                return await self.read_again()
             except StoreUnavailable as error:
                 await self._later(error)
 
@@ -92,7 +107,8 @@ class ScramUsers:
         log.warning("the secret store with the credentials does not answer, trying again: %s", error)
         await self._sleep(RETRY_S)
 
-    async def _read_all(self) -> None:
+    async def read_again(self) -> None:
+        """Read all credentials, which other brokers may just have changed. Raise StoreUnavailable."""
         stored = await self._store.read()
         gone = self._credentials.keys() - {_name(key) for key in stored if key.startswith(_PREFIX)}
         self._apply({**{_key(*name): None for name in gone}, **stored})
@@ -108,6 +124,8 @@ class ScramUsers:
 
     def _set(self, name: Named, verifier: ScramCredential | None) -> None:
         before = self._credentials.get(name)
+        verifier = None if verifier is None else verifier.at(self._clock.now_ms())
+        self._await_end(name, verifier)
         if verifier == before:
             return
         shapes = self._shapes.setdefault(name[1], Counter())
@@ -119,7 +137,17 @@ class ScramUsers:
         if before is not None:
             shapes[shape_of(before)] -= 1
             shapes += Counter()  # Adding an empty Counter removes shapes with the count 0.
-            self.on_change(*name)
+            self.on_change(*name, frozenset() if verifier is None else verifier.verifier_ids)
+
+    def _await_end(self, name: Named, verifier: ScramCredential | None) -> None:
+        """Set the timer for the end of the previous password."""
+        earlier = self._ends.pop(name, None)
+        if earlier is not None:
+            earlier.cancel()
+        if verifier is not None and verifier.previous is not None:
+            left_s = (verifier.previous.ends_ms - self._clock.now_ms()) / 1000
+            current = replace(verifier, previous=None)
+            self._ends[name] = self._timers.call_later(left_s, partial(self._set, name, current))
 
 
 def _key(user: str, mechanism: str) -> str:

@@ -3,7 +3,8 @@
 A thread hashes each password to compare it with the verifier, because the hash takes milliseconds. A password that was
 accepted before is recognized by a fast keyed hash (`Seal`), so that clients that reconnect do not wait for each other.
 
-Passwords of unknown users are hashed, too. Neither responses nor response times reveal which users exist.
+Passwords of unknown users are hashed, too. Neither responses nor response times reveal which users exist. A user may
+have a previous password, which the same hash is compared with, because it has the same salt.
 """
 
 from collections.abc import Sequence
@@ -14,7 +15,12 @@ from typing import Final, NamedTuple
 from barnabas_broker.security.sasl.mechanism import AuthenticationFailed, Identity, ServerToken, SlowCheck
 from barnabas_broker.security.sasl.plain import PlainToken, parse_plain
 from barnabas_broker.security.sasl.scram import Scram
-from barnabas_broker.security.sasl.scram_credential import ScramCredential, credential_of, salted_password
+from barnabas_broker.security.sasl.scram_credential import (
+    ScramCredential,
+    ScramKeys,
+    credential_of,
+    salted_password,
+)
 
 _HASH: Final = "sha256"
 
@@ -28,13 +34,15 @@ class Verifier(NamedTuple):
 
 
 class Seal(NamedTuple):
-    """The keyed hash of a password that was accepted, and the verifier that the password matched."""
+    """The keyed hash of a password that was accepted, and the keys of the verifier that the password matched."""
 
-    credential: ScramCredential
+    keys: ScramKeys
     sealed: bytes
 
 
-_NO_SEAL: Final = Seal(ScramCredential(b"", b"", b"", 0), b"")
+Seals = tuple[Seal, Seal]
+_NO_SEAL: Final = Seal(ScramKeys(b"", b""), b"")
+_NO_SEALS: Final = (_NO_SEAL, _NO_SEAL)
 
 
 class VerifiedPlain:
@@ -51,7 +59,8 @@ class VerifiedPlain:
     def __init__(self, scrams: Sequence[Scram], key: bytes) -> None:
         self._scrams = scrams
         self._key = key
-        self._seals: dict[str, Seal] = {}
+        self._seals: dict[str, Seals] = {}
+        """The last two passwords of each user that were accepted."""
 
     def begin(self) -> "VerifiedPlain":
         """Return this object, which all authentications share: PLAIN has a single step, so no state must be kept."""
@@ -66,10 +75,9 @@ class VerifiedPlain:
         if asked.authorized_as not in ("", asked.user):
             raise AuthenticationFailed(f"{asked.user!r} asks to act as another user, which is not allowed")
         verifier, sealed = self._verifier(asked.user), digest(self._key, asked.password.encode(), _HASH)
-        seal = self._seals.get(asked.user, _NO_SEAL)
-        was_right = compare_digest(seal.sealed, sealed)
-        if was_right and verifier.exists and seal.credential == verifier.credential:
-            return _accepted(asked, verifier)
+        right = [seal for seal in self._seals.get(asked.user, _NO_SEALS) if compare_digest(seal.sealed, sealed)]
+        if right and verifier.exists and right[0].keys in verifier.credential.valid_keys:
+            return _accepted(asked, verifier.scram, right[0].keys)
         credential = verifier.credential
         compute = partial(salted_password, verifier.scram.kind, asked.password, credential.salt, credential.iterations)
         return SlowCheck(compute, partial(self._conclude, asked, verifier, sealed))
@@ -77,12 +85,15 @@ class VerifiedPlain:
     def _conclude(self, asked: PlainToken, verifier: Verifier, sealed: bytes, salted: bytes) -> ServerToken:
         wanted, kind = verifier.credential, verifier.scram.kind
         made = credential_of(kind, salted, wanted.salt, wanted.iterations)
-        fits = compare_digest(made.stored_key, wanted.stored_key)
-        is_current = verifier.exists and verifier.scram.credential_of(asked.user) == wanted
-        if not fits or not is_current:
+        # The password may have changed since the request. If its salt is still the same, either password counts.
+        known = verifier.scram.credential_of(asked.user)
+        is_current = verifier.exists and known is not None and known.has_salt_of(wanted)
+        matched = (known if known is not None and is_current else wanted).keys_of(made.stored_key)
+        if matched is None or not is_current:
             raise AuthenticationFailed(f"the user is unknown, or the password is wrong: {asked.user!r}")
-        self._seals[asked.user] = Seal(wanted, sealed)
-        return _accepted(asked, verifier)
+        last, before = self._seals.get(asked.user, _NO_SEALS)
+        self._seals[asked.user] = Seal(matched, sealed), before if last.keys == matched else last
+        return _accepted(asked, verifier.scram, matched)
 
     def _verifier(self, user: str) -> Verifier:
         # The verifier is made up for existing users, too: response times must not reveal which users exist.
@@ -103,5 +114,5 @@ class VerifiedPlain:
         return max(found, key=lambda each: each.credential.stored_key)
 
 
-def _accepted(asked: PlainToken, verifier: Verifier) -> ServerToken:
-    return ServerToken(b"", Identity(asked.user, credential=verifier.scram.name))
+def _accepted(asked: PlainToken, scram: Scram, keys: ScramKeys) -> ServerToken:
+    return ServerToken(b"", Identity(asked.user, credential=scram.name, verifier_id=keys.verifier_id))
