@@ -31,7 +31,7 @@ from barnabas_operator.planning.users.user_steps import (
 def after(found: FoundUser, step: UserStep) -> FoundUser:
     """Return the state of a user at the brokers after a step."""
     match step:
-        case SetPassword(_, mechanism, _):
+        case SetPassword(_, mechanism):
             return replace(found, mechanisms=found.mechanisms | {mechanism})
         case DeletePassword(_, mechanism):
             return replace(found, mechanisms=found.mechanisms - {mechanism})
@@ -65,6 +65,8 @@ class BrokersMemory:
         self.begun: list[LogDirMove] = []
         self.accounts: dict[str, FoundUser] = {}
         self.passwords: dict[str, str] = {}
+        self.overlaps_s: dict[str, int] = {}
+        """The overlap of the last password of each user with the one before."""
         self.refused_user: StepRefused | None = None
         self.finalized = 1
         self.highest: dict[int, int] = {}
@@ -131,6 +133,7 @@ class BrokersMemory:
             self.accounts[step.user] = after(found, step)
             if isinstance(step, SetPassword):
                 self.passwords[step.user] = step.password
+                self.overlaps_s[step.user] = step.overlap_s
         return {}
 
     def disks(self, broker_ids: Collection[int]) -> Disks:

@@ -70,6 +70,53 @@ async def test_another_value_of_the_annotation_rotates_the_password(here: World)
     assert here.said("User", "alice")[0] == "True"
 
 
+async def annotated(world: World, **annotations: str) -> dict[str, Any]:
+    """Annotate the User `alice`, reconcile, and return the status of the User."""
+    body = world.api.found("User", "alice")
+    assert body is not None
+    prefixed = {f"barnabas.dev/{name.replace('_', '-')}": value for name, value in annotations.items()}
+    known = body["metadata"].get("annotations", {})
+    world.api.put({**body, "metadata": {**body["metadata"], "annotations": {**known, **prefixed}}})
+    await world.round()
+    status: dict[str, Any] = (world.api.found("User", "alice") or {})["status"]
+    return status
+
+
+async def rotated(world: World) -> dict[str, Any]:
+    """Make a User whose brokers have another password than its Secret, reconcile, and return its status."""
+    world.api.put(resource("Cluster", "one"))
+    world.api.put(user(authentication={**SCRAM, "password": {"overlapSeconds": 3600}}))
+    await world.round()
+    assert world.brokers.overlaps_s["alice"] == 0, "the first password has none before it"
+    body = world.api.found("User", "alice")
+    assert body is not None
+    salt_id = body["status"]["passwordId"].partition("-")[0]
+    world.api.put({**body, "status": {**body["status"], "passwordId": f"{salt_id}-earlier"}})
+    return await annotated(world)
+
+
+async def test_the_status_says_until_when_the_previous_password_works_and_an_annotation_ends_it(here: World) -> None:
+    status = await rotated(here)
+    assert here.brokers.overlaps_s["alice"] == 3600
+    until = status["previousPasswordUntil"]
+    assert (await annotated(here))["previousPasswordUntil"] == until, "it stays until then"
+    assert any(f"works until {until}" in message for _, message in here.api.events())
+    status = await annotated(here, revoke_password="now")
+    assert here.brokers.overlaps_s["alice"] == 0
+    assert "previousPasswordUntil" not in status
+    assert status["revoked"] == "now"
+    assert "PasswordRevoked" in [reason for reason, _ in here.api.events()]
+
+
+async def test_a_revocation_that_the_brokers_refuse_is_tried_again(here: World) -> None:
+    until = (await rotated(here))["previousPasswordUntil"]
+    here.brokers.refused_user = StepRefused(15, "no store")
+    assert (await annotated(here, revoke_password="now"))["previousPasswordUntil"] == until
+    here.brokers.refused_user = None
+    assert (await annotated(here))["revoked"] == "now"
+    assert here.brokers.overlaps_s["alice"] == 0
+
+
 async def test_a_secret_of_another_owner_is_never_written(here: World) -> None:
     here.api.put(resource("Cluster", "one"))
     theirs = {"kind": "Secret", "metadata": {"name": "alice"}, "data": {"ca.key": b64encode(b"theirs").decode()}}

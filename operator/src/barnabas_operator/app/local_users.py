@@ -55,7 +55,7 @@ class FileSecrets(UserSecrets):
     async def given(self, reference: SecretKeyRef) -> GivenPassword:
         """Raise SecretsRefused, because there are no Secrets without Kubernetes."""
         raise SecretsRefused(
-            f"`barnabas up` cannot read the Secret {reference.name}; leave out spec.authentication.password"
+            f"`barnabas up` cannot read the Secret {reference.name}; leave out spec.authentication.password.valueFrom"
         )
 
     async def write(

@@ -8,13 +8,13 @@ from typing import Any, Final
 from kafka.admin import ScramMechanism, UserScramCredentialDeletion, UserScramCredentialUpsertion
 from kafka.protocol.admin import (
     AlterClientQuotasRequest,
-    AlterUserScramCredentialsRequest,
     CreateAclsRequest,
     DeleteAclsRequest,
     DescribeAclsRequest,
     DescribeClientQuotasRequest,
     DescribeUserScramCredentialsRequest,
 )
+from kafka.protocol.api_message import ApiMessage
 
 from barnabas_core.acls import AclEntry, AclOperation, AclPattern, PatternType, Permission, ResourceType
 from barnabas_core.errors import ErrorCode
@@ -41,6 +41,14 @@ _MECHANISMS: Final[Mapping[str, ScramMechanism]] = {
 _NAMES: Final = {int(code): name for name, code in _MECHANISMS.items()}
 Failures = Iterator[tuple[str, StepRefused]]
 """The users whose changes were refused, each with the error."""
+
+
+class AlterUserScramCredentialsRequest(ApiMessage, load_json="barnabas_core.definitions"):
+    """Kafka's request, with the field PreviousPasswordMs of our own, which kafka-python does not have."""
+
+
+_AlterCredentials: Final[Any] = AlterUserScramCredentialsRequest
+"""The class, whose nested classes kafka-python makes at runtime."""
 
 
 def cluster_users(client: Any) -> ClusterUsers:
@@ -154,9 +162,19 @@ def _requests(steps: Iterable[UserStep]) -> Iterator[list[UserStep]]:
 
 
 def _set_passwords(client: Any, steps: Sequence[SetPassword]) -> Failures:
-    made = [UserScramCredentialUpsertion(step.user, _MECHANISMS[step.mechanism], step.password) for step in steps]
-    upsertions = [(each.user, int(each.mechanism), each.iterations, each.salt, each.salted_password) for each in made]
-    return _alter_credentials(client, [], upsertions)
+    return _alter_credentials(client, [], [_upsertion(step) for step in steps])
+
+
+def _upsertion(step: SetPassword) -> Any:
+    made = UserScramCredentialUpsertion(step.user, _MECHANISMS[step.mechanism], step.password, salt=step.salt)
+    return _AlterCredentials.ScramCredentialUpsertion(
+        name=made.user,
+        mechanism=int(made.mechanism),
+        iterations=made.iterations,
+        salt=made.salt,
+        salted_password=made.salted_password,
+        previous_password_ms=step.overlap_s * 1000,
+    )
 
 
 def _delete_passwords(client: Any, steps: Sequence[DeletePassword]) -> Failures:
@@ -166,7 +184,7 @@ def _delete_passwords(client: Any, steps: Sequence[DeletePassword]) -> Failures:
 
 
 def _alter_credentials(client: Any, deletions: Sequence[Any], upsertions: Sequence[Any]) -> Failures:
-    request = AlterUserScramCredentialsRequest(deletions=list(deletions), upsertions=list(upsertions))
+    request = _AlterCredentials(deletions=list(deletions), upsertions=list(upsertions))
     answer = client.ask(request)
     for each in answer.results:
         if each.error_code != ErrorCode.NONE:

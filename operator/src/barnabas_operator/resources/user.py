@@ -11,6 +11,7 @@ from barnabas_operator.resources.security import CertificateStatus
 from barnabas_operator.resources.topic import DeletionPolicy
 
 USERNAME_LENGTH_MAX: Final = 253
+OVERLAP_SECONDS_MAX: Final = 7 * 24 * 3600
 ACLS_MAX: Final = 256
 OPERATIONS_MAX: Final = 13
 RESOURCE_NAME_MAX: Final = 249
@@ -55,10 +56,26 @@ class PasswordSource(Struct, frozen=True, kw_only=True, rename="camel", forbid_u
     secret_key_ref: SecretKeyRef
 
 
-class Password(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """A password from a Secret, instead of a generated password."""
+class Password(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
+    """The source of the password, and its change to another one."""
 
-    value_from: PasswordSource
+    value_from: (
+        Annotated[
+            PasswordSource,
+            Meta(description="the password; if left out, a password of 32 characters is generated"),
+        ]
+        | None
+    ) = None
+    overlap_seconds: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=OVERLAP_SECONDS_MAX,
+            description="how many seconds the previous password works beside a new one, and connections that logged in"
+            " with it stay; 0 ends both at once, as a new value of the annotation barnabas.dev/revoke-password does at"
+            " any time",
+        ),
+    ] = 0
 
 
 class UserAuthentication(
@@ -77,8 +94,8 @@ class UserAuthentication(
         Annotated[
             Password,
             Meta(
-                description="the password, allowed only for scram-sha-512 and scram-sha-256; if left out, a password"
-                " of 32 characters is generated"
+                description="where the password comes from, and how long the previous one works; allowed only for"
+                " scram-sha-512 and scram-sha-256; if left out, a password of 32 characters is generated"
             ),
         ]
         | None
@@ -233,6 +250,20 @@ class UserStatus(Status, frozen=True, kw_only=True, rename="camel", forbid_unkno
         ]
         | None
     ) = None
+    previous_password_until: (
+        Annotated[str, Meta(description="the time until which the previous password works; missing if it does not")]
+        | None
+    ) = None
+    revoked: (
+        Annotated[
+            str,
+            Meta(
+                description="the last value of the annotation barnabas.dev/revoke-password that was carried out; a new"
+                " value ends the previous password at once"
+            ),
+        ]
+        | None
+    ) = None
 
 
 class User(Resource, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
@@ -263,6 +294,7 @@ USER: Final = Kind(
         column("Authentication", "string", ".spec.authentication.type"),
         column("Secret", "string", ".status.secret"),
         column("Username", "string", ".status.username", wide=True),
+        column("Previous password until", "string", ".status.previousPasswordUntil", wide=True),
     ),
     rules={
         User: [

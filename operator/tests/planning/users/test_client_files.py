@@ -12,6 +12,7 @@ from barnabas_operator.planning.users.client_files import Endpoint, Proof, clien
 from barnabas_operator.planning.users.user_certificate import ClientsAuthority, is_due, issue
 from barnabas_operator.planning.users.user_secret import (
     ROTATE,
+    SALT,
     GivenPassword,
     StoredSecret,
     given_password_problem,
@@ -113,6 +114,24 @@ def test_a_password_stays_until_another_one_is_requested() -> None:
     assert password_of(user(), None, None, lambda: next(made)) == "newer"
     marks = marks_of(user(), stored, lambda: "salt")
     assert known_password("old", marks).password_id != known_password("new", marks).password_id
+
+
+def test_a_rotation_waits_until_the_brokers_have_the_stored_password_with_the_salt_of_the_secret() -> None:
+    marks = {ROTATE: "1", SALT: "salt"}
+    stored, known = StoredSecret({"password": b"old"}, marks, is_own=True), known_password("old", marks)
+    assert known.salt not in (b"salt", known_password("old", {SALT: "other"}).salt)
+    hour = {"type": "scram-sha-512", "password": {"overlapSeconds": 3600}}
+
+    def asked(password_id: str, authentication: object = hour, given: GivenPassword | None = None) -> tuple[str, str]:
+        annotated = user(status={"passwordId": password_id}, authentication=authentication)
+        annotated.metadata.annotations[ROTATE] = "2"
+        return password_of(annotated, stored, given, lambda: "new"), marks_of(annotated, stored, str)[ROTATE]
+
+    assert asked(known.earlier_id) == asked(f"other-{known.earlier_id}") == ("old", "1")
+    assert asked(known.earlier_id, given=GivenPassword("theirs")) == ("old", "1")
+    assert asked(known.password_id) == ("new", "2")
+    assert asked(known.password_id, given=GivenPassword("theirs")) == ("theirs", "2")
+    assert asked(known.earlier_id, {"type": "scram-sha-512"}) == ("new", "2")
 
 
 @pytest.mark.parametrize("text", [None, "", " a", "a\nb", "ü", "a" * 256])

@@ -1,5 +1,6 @@
 """The plan for a User changes only what differs, and only what belongs to the user."""
 
+import msgspec
 import pytest
 from declared_users import rule, user
 
@@ -7,20 +8,25 @@ from barnabas_core.acls import AclEntry, AclOperation, AclPattern, PatternType, 
 from barnabas_operator.planning.admission.user_admission import review_user
 from barnabas_operator.planning.admission.verdict import AdmissionContext
 from barnabas_operator.planning.refusal import Refusal
+from barnabas_operator.planning.time_text import time_text
 from barnabas_operator.planning.users.cluster_users import SCRAM_256, SCRAM_512, Acl, ClusterUsers, FoundUser
 from barnabas_operator.planning.users.user_checks import UserContext, refuse
-from barnabas_operator.planning.users.user_plan import KnownPassword, plan_deletion, plan_user
+from barnabas_operator.planning.users.user_plan import REVOKE, KnownPassword, plan_deletion, plan_user
+from barnabas_operator.planning.users.user_status import PasswordStatus, password_event, password_status
 from barnabas_operator.planning.users.user_steps import (
     CreateAcls,
     DeleteAcls,
     DeletePassword,
     SetPassword,
     SetQuotas,
+    UserStep,
     describe,
 )
 from barnabas_operator.resources.user import User
 
-KNOWN = KnownPassword("geheim", "id-1")
+SALT = b"of alice"
+KNOWN = KnownPassword("geheim", SALT, "salt-", "1")
+NEXT = KnownPassword("neu", SALT, "salt-", "2")
 READY = {
     "conditions": [
         {
@@ -34,7 +40,7 @@ READY = {
     "observedGeneration": 1,
     "cluster": "one",
     "username": "alice",
-    "passwordId": "id-1",
+    "passwordId": "salt-1",
 }
 
 
@@ -51,7 +57,7 @@ def test_a_new_user_gets_its_declared_password_acls_and_quotas() -> None:
     plan = plan_user(wanted, FoundUser(), KNOWN)
     group = acl(AclOperation.READ, kind=ResourceType.GROUP)
     assert plan.steps == (
-        SetPassword("alice", SCRAM_512, "geheim"),
+        SetPassword("alice", SCRAM_512, "geheim", SALT),
         CreateAcls("alice", (acl(AclOperation.READ), acl(AclOperation.DESCRIBE), group)),
         SetQuotas("alice", {"producer_byte_rate": 1000.0, "controller_mutation_rate": 0.5}),
     )
@@ -76,11 +82,11 @@ def test_changes_by_others_are_undone_as_drift_and_addresses_are_compared_by_val
 
 def test_a_changed_password_is_set_and_does_not_count_as_drift() -> None:
     there = FoundUser(frozenset({SCRAM_512}))
-    plan = plan_user(user(status=READY), there, KnownPassword("neu", "id-2"))
-    assert plan.steps == (SetPassword("alice", SCRAM_512, "neu"),)
+    plan = plan_user(user(status=READY), there, NEXT)
+    assert plan.steps == (SetPassword("alice", SCRAM_512, "neu", SALT),)
     assert not plan.drift
     gone = plan_user(user(status=READY), FoundUser(), KNOWN)
-    assert gone.drift == (SetPassword("alice", SCRAM_512, "geheim"),)
+    assert gone.drift == (SetPassword("alice", SCRAM_512, "geheim", SALT),)
 
 
 def test_a_deleted_user_loses_everything_unless_its_policy_or_another_resource_keeps_it() -> None:
@@ -166,3 +172,91 @@ def test_acls_need_an_authorizer_and_an_existing_user_is_adopted_only_if_allowed
     assert refusal is not None
     assert refusal.message.startswith("user alice existed before the User, and spec.adopt is false")
     assert refuse(user(adopt=False, status=READY), context) is None
+
+
+THERE = FoundUser(mechanisms=frozenset({SCRAM_512}))
+NOW_MS = 1_800_000_000_000
+HOUR = {"type": "scram-sha-512", "password": {"overlapSeconds": 3600}}
+
+
+def overlapping(revoke: str | None = None, authentication: object = None, **status: object) -> User:
+    """Return a User whose passwords overlap by an hour; `revoke` is the value of its annotation."""
+    made = user(status=READY | status, authentication=authentication or HOUR)
+    if revoke is not None:
+        made.metadata.annotations[REVOKE] = revoke
+    return made
+
+
+def passwords(wanted: User, known: KnownPassword) -> tuple[tuple[UserStep, ...], PasswordStatus]:
+    plan = plan_user(wanted, THERE, known)
+    return plan.steps, password_status(wanted, plan, known, NOW_MS)
+
+
+def test_a_new_password_overlaps_with_the_previous_one_for_the_declared_time() -> None:
+    steps, status = passwords(overlapping(), NEXT)
+    assert steps == (SetPassword("alice", SCRAM_512, "neu", SALT, 3600),)
+    assert describe(steps[0]) == (
+        "set the password of user alice (SCRAM-SHA-512; the previous one stays valid for 3600 s)"
+    )
+    assert status == PasswordStatus("salt-2", time_text(NOW_MS + 3_600_000), None)
+
+
+def test_the_end_of_an_overlap_needs_no_step_and_leaves_the_status() -> None:
+    both = {"passwordId": "salt-2", "previousPasswordUntil": time_text(NOW_MS + 1000)}
+    assert passwords(overlapping(**both), NEXT) == ((), PasswordStatus("salt-2", both["previousPasswordUntil"], None))
+    over = both | {"previousPasswordUntil": time_text(NOW_MS)}
+    assert passwords(overlapping(**over), NEXT) == ((), PasswordStatus("salt-2", None, None))
+
+
+def test_a_new_value_of_the_annotation_ends_the_previous_password_once() -> None:
+    both = {"passwordId": "salt-2", "previousPasswordUntil": time_text(NOW_MS + 1000)}
+    steps, status = passwords(overlapping(revoke="now", **both), NEXT)
+    assert steps == (SetPassword("alice", SCRAM_512, "neu", SALT),)
+    assert status == PasswordStatus("salt-2", None, "now")
+    assert passwords(overlapping(revoke="now", passwordId="salt-2", revoked="now"), NEXT)[0] == ()
+
+
+def test_a_rotation_and_a_revocation_together_leave_no_overlap() -> None:
+    steps, status = passwords(overlapping(revoke="now"), NEXT)
+    assert steps == (SetPassword("alice", SCRAM_512, "neu", SALT),)
+    assert status == PasswordStatus("salt-2", None, "now")
+
+
+@pytest.mark.parametrize("had", ["other-1", "1", None])
+def test_a_password_with_another_salt_cannot_overlap(had: str | None) -> None:
+    steps, status = passwords(overlapping(passwordId=had), NEXT)
+    assert steps == (SetPassword("alice", SCRAM_512, "neu", SALT),)
+    assert status.previous_until is None
+
+
+def test_a_password_of_an_earlier_operator_gets_the_salt_of_the_secret_only_when_an_overlap_is_declared() -> None:
+    plain = overlapping(passwordId="1", authentication={"type": "scram-sha-512"})
+    assert passwords(plain, KNOWN) == ((), PasswordStatus("1", None, None))
+    steps, status = passwords(overlapping(passwordId="1"), KNOWN)
+    assert steps == (SetPassword("alice", SCRAM_512, "geheim", SALT),)
+    assert status == PasswordStatus("salt-1", None, None)
+    assert password_event("alice", PasswordStatus("1"), status) is None, "the password is the same"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "says"),
+    [
+        (PasswordStatus("salt-1"), PasswordStatus("salt-2"), "connections that used the old password were closed"),
+        (PasswordStatus("1"), PasswordStatus("salt-2", "2027"), "the old password works until 2027"),
+        (PasswordStatus("salt-2", "2027"), PasswordStatus("salt-2", None, "now"), "has ended on request"),
+        (PasswordStatus("salt-2", "2027"), PasswordStatus("salt-2"), None),
+        (PasswordStatus(), PasswordStatus("salt-1"), None),
+        (PasswordStatus("salt-1"), PasswordStatus(), None),
+    ],
+)
+def test_an_event_reports_a_new_password_and_a_revocation(
+    before: PasswordStatus, after: PasswordStatus, says: str | None
+) -> None:
+    said = password_event("alice", before, after)
+    assert (said is None) if says is None else (said is not None and said[2].count(says) == 1)
+
+
+@pytest.mark.parametrize("seconds", [-1, 7 * 24 * 3600 + 1, 1.5, "1h"])
+def test_an_overlap_that_is_negative_longer_than_a_week_or_no_whole_number_is_refused(seconds: object) -> None:
+    with pytest.raises(msgspec.ValidationError, match="overlapSeconds"):
+        overlapping(authentication={"type": "scram-sha-512", "password": {"overlapSeconds": seconds}})

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from barnabas_operator.planning.refusal import Refusal
 from barnabas_operator.planning.topics.topic_checks import deletion_protected
@@ -19,12 +19,30 @@ from barnabas_operator.planning.users.user_steps import (
 from barnabas_operator.resources.object_meta import READY, condition_of
 from barnabas_operator.resources.user import User
 
+REVOKE: Final = "barnabas.dev/revoke-password"
+"""The annotation of a User that requests the end of the previous password.
+
+`status.revoked` has the value that was carried out last.
+"""
+
 
 class KnownPassword(NamedTuple):
-    """A password, and the id by which the status records that the brokers have this password."""
+    """A password with the salt of the User's Secret, and the ids by which the status records what the brokers have."""
 
     password: str
-    password_id: str
+    salt: bytes
+    salt_id: str
+    """The prefix of the password id if the brokers have a password with this salt.
+
+    Only such a password can stay valid beside the next one.
+    """
+    earlier_id: str
+    """The id of the same password by an earlier version of the operator, which used another salt for each password."""
+
+    @property
+    def password_id(self) -> str:
+        """The id of this password with this salt."""
+        return self.salt_id + self.earlier_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +75,38 @@ def _was_brought_about(user: User) -> bool:
     return ready is not None and ready.status == "True" and ready.observed_generation == generation
 
 
+def overlap_s(user: User) -> int:
+    """Return for how long the next password of the User leaves the current one valid, in seconds."""
+    password = user.spec.authentication.password
+    return 0 if password is None or asks_for_revocation(user) else password.overlap_seconds
+
+
+def asks_for_revocation(user: User) -> bool:
+    """Return whether the annotation of the User requests an end of the previous password that is not done yet."""
+    wanted, done = user.metadata.annotations.get(REVOKE), user.status.revoked if user.status is not None else None
+    return wanted is not None and wanted != done
+
+
+def has_salt(user: User, salt_id: str) -> bool:
+    """Return whether the brokers have a password of the User with the salt that has this id."""
+    return user.status is not None and (user.status.password_id or "").startswith(salt_id)
+
+
+def _password_steps(user: User, found: FoundUser, mechanism: str, known: KnownPassword) -> Iterator[SetPassword]:
+    """Yield the step that gives the brokers a new password, ends the previous one, or changes the salt."""
+    had = user.status.password_id if user.status is not None else None
+    is_there = mechanism in found.mechanisms
+    has_current = had == known.password_id or (had == known.earlier_id and not overlap_s(user))
+    if is_there and has_current and not asks_for_revocation(user):
+        return
+    overlap = overlap_s(user) if is_there and has_salt(user, known.salt_id) else 0
+    yield SetPassword(user.username, mechanism, known.password, known.salt, overlap)
+
+
 def _steps(user: User, found: FoundUser, known: KnownPassword | None) -> Iterator[UserStep]:
     mechanism, name = mechanism_of(user), user.username
-    had = user.status.password_id if user.status is not None else None
-    if mechanism is not None and known is not None and (mechanism not in found.mechanisms or had != known.password_id):
-        yield SetPassword(name, mechanism, known.password)
+    if mechanism is not None and known is not None:
+        yield from _password_steps(user, found, mechanism, known)
     yield from (DeletePassword(name, each) for each in sorted(found.mechanisms - {mechanism}))
     yield from acl_steps(name, found, declared_acls(user))
     changes = quota_changes(found, dict(declared_quotas(user)))

@@ -10,11 +10,17 @@ SHOWN_MAX: Final = 3
 
 
 class SetPassword(NamedTuple):
-    """The step that stores a SCRAM credential with the password."""
+    """The step that stores a SCRAM credential with the password.
+
+    Without a salt, a random one is used. With an overlap, the previous password stays valid for that time; it must have
+    the same salt.
+    """
 
     user: str
     mechanism: str
     password: str
+    salt: bytes | None = None
+    overlap_s: int = 0
 
     def __repr__(self) -> str:  # A traceback must not show the password.
         return f"SetPassword({self.user}, {self.mechanism})"
@@ -57,8 +63,9 @@ UserStep = SetPassword | DeletePassword | CreateAcls | DeleteAcls | SetQuotas
 def describe(step: UserStep) -> str:
     """Return the step in words, for logs and Events."""
     match step:
-        case SetPassword(user, mechanism, _):
-            return f"set the password of user {user} ({mechanism})"
+        case SetPassword(user, mechanism, _, _, overlap_s):
+            stays = f"; the previous one stays valid for {overlap_s} s" if overlap_s else ""
+            return f"set the password of user {user} ({mechanism}{stays})"
         case DeletePassword(user, mechanism):
             return f"delete the password of user {user} ({mechanism})"
         case CreateAcls(user, acls):

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from barnabas_operator.kafka.step_requests import StepRefused
 from barnabas_operator.planning.conditions import with_problem
+from barnabas_operator.planning.kube_event import Said
 from barnabas_operator.planning.owners import owned_by, owners
 from barnabas_operator.planning.refusal import KAFKA_ERROR, KUBERNETES_ERROR, Refusal
 from barnabas_operator.planning.time_text import time_text
@@ -15,7 +16,12 @@ from barnabas_operator.planning.users.cluster_users import ClusterUsers
 from barnabas_operator.planning.users.user_checks import UserContext, refuse
 from barnabas_operator.planning.users.user_plan import UserPlan, owned_name, plan_deletion, plan_user
 from barnabas_operator.planning.users.user_secret import NewPassword
-from barnabas_operator.planning.users.user_status import user_status
+from barnabas_operator.planning.users.user_status import (
+    password_event,
+    password_of_status,
+    password_status,
+    user_status,
+)
 from barnabas_operator.planning.users.user_steps import UserStep, describe
 from barnabas_operator.reconcile.in_turns import all_ended
 from barnabas_operator.reconcile.users.secret_writer import ReadySecret, SecretRound, SecretWriter
@@ -43,8 +49,8 @@ class UserOutcome(NamedTuple):
     user: User
     drift: tuple[UserStep, ...] = ()
     """The steps that restored the user in Kafka after other clients had changed the user."""
-    is_rotated: bool = False
-    """True if the user's previous password was replaced."""
+    password_event: Said | None = None
+    """The Event about a new password, or about the end of the previous one."""
 
 
 class UsersOutcome(NamedTuple):
@@ -107,7 +113,7 @@ class UsersWork:
         steps = [step for plan in (*(plan for plan, _ in planned), *deletions) for step in plan.steps]
         refused = await self._brokers.apply(steps) if steps else {}
         now = time_text(round_.secrets.now_ms)
-        outcomes = tuple(_outcome(plan, ready, refused, round_.secrets.cluster, now) for plan, ready in planned)
+        outcomes = tuple(_outcome(plan, ready, refused, round_.secrets) for plan, ready in planned)
         kept = await all_ended(self._end(plan, refused, now) for plan in deletions)
         done = tuple(describe(step) for step in steps if step.user not in refused)
         return UsersOutcome(outcomes, tuple(user for user in kept if user is not None), done)
@@ -142,25 +148,25 @@ class UsersWork:
         return None
 
 
-def _outcome(plan: UserPlan, ready: ReadySecret, refused: RefusedSteps, cluster: Cluster, now: str) -> UserOutcome:
-    user = plan.resource
+def _outcome(plan: UserPlan, ready: ReadySecret, refused: RefusedSteps, round_: SecretRound) -> UserOutcome:
+    user, now = plan.resource, time_text(round_.now_ms)
     if plan.refusal is not None or user.spec.pause:
         return UserOutcome(replace(user, status=user_status(user, plan.refusal, now)))
-    problem, before = _problem(plan, refused), user.status.password_id if user.status is not None else None
-    known = ready.known.password_id if ready.known is not None else None
+    problem, before = _problem(plan, refused), password_of_status(user)
+    after = before if problem is not None else password_status(user, plan, ready.known, round_.now_ms)
     status = user_status(
         user,
         problem,
         now,
-        cluster=cluster.metadata.name,
+        cluster=round_.cluster.metadata.name,
         has_secret=ready.is_there,
-        password_id=before if problem is not None else known,
+        passwords=after,
         certificate=ready.certificate,
         note=ready.note,
     )
     user = replace(user, status=status)
-    is_rotated = known is not None and before not in (None, known) and problem is None
-    return UserOutcome(user, plan.drift if problem is None else (), is_rotated)
+    drift = plan.drift if problem is None else ()
+    return UserOutcome(user, drift, password_event(user.username, before, after))
 
 
 def _problem(plan: UserPlan, refused: RefusedSteps) -> Refusal | None:

@@ -35,6 +35,7 @@ from barnabas_operator.planning.users.user_secret import (
     marks_of,
     not_own,
     password_of,
+    password_reference,
 )
 from barnabas_operator.reconcile.users.user_secrets import SecretsRefused, SecretTaken, UserSecrets
 from barnabas_operator.resources.cluster import Cluster
@@ -111,8 +112,8 @@ class SecretWriter:
     async def _with_password(
         self, user: User, stored: StoredSecret | None, endpoint: Endpoint, authority: str
     ) -> ReadySecret:
-        reference = user.spec.authentication.password
-        given = await self._secrets.given(reference.value_from.secret_key_ref) if reference is not None else None
+        reference = password_reference(user)
+        given = await self._secrets.given(reference) if reference is not None else None
         problem = given_password_problem(user, given) if given is not None else None
         if problem is not None:
             return ReadySecret(stored is not None, refusal=problem)

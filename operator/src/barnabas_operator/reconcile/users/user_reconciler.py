@@ -9,7 +9,7 @@ from barnabas_operator.planning.brokers.pod_security import companion_names, com
 from barnabas_operator.planning.kube_event import kube_event
 from barnabas_operator.planning.object_names import bootstrap_name
 from barnabas_operator.planning.users.cluster_users import ClusterUsers
-from barnabas_operator.planning.users.user_status import drift_undone, password_rotated
+from barnabas_operator.planning.users.user_status import drift_undone
 from barnabas_operator.planning.users.user_steps import UserStep
 from barnabas_operator.reconcile.broker_calls import blocking
 from barnabas_operator.reconcile.kind_reconciler import Bodies, DirectReconciler, ReconcilerEnvironment, Seen
@@ -76,8 +76,7 @@ class UserReconciler(DirectReconciler[User]):
 
     async def _tell(self, outcomes: Iterable[UserOutcome]) -> None:
         for outcome in outcomes:
-            rotated = password_rotated(outcome.user.username) if outcome.is_rotated else None
-            for said in filter(None, (drift_undone(outcome.drift), rotated)):
+            for said in filter(None, (drift_undone(outcome.drift), outcome.password_event)):
                 await self._events.tell(kube_event(outcome.user, *said, self._now()))
 
 
