@@ -64,7 +64,7 @@ def test_status_reports_topics_groups_and_lag_also_of_groups_without_members(up:
 
     text = barnabas("status", "--data-dir", str(up.data)).stdout
     assert [line.split() for line in text.splitlines() if line.startswith("boards")] == [
-        ["boards", "Stable", "1", "flights", "4"],
+        ["boards", "classic", "Stable", "1", "flights", "4"],
         ["boards", "flights", "0", "3", "3", "0", "reader"],
         ["boards", "flights", "1", "5", "9", "4", "reader"],
     ]
