@@ -145,3 +145,12 @@ def test_a_revocation_ends_the_old_password_and_its_connections_at_once(eve: Eve
     assert wait_for(of_old, all, 60.0) == [True, True]
     assert eve.refusals("new") == 0
     assert of_new() == [False, False]
+
+
+def test_both_passwords_work_after_a_restart_of_the_broker(eve: Eve) -> None:
+    eve.set_password("old")
+    eve.set_password("new", OVERLAP_S)
+    eve.secured.broker.stop()
+    eve.secured.broker.launch()
+    eve.secured.broker.await_port()
+    assert [eve.refusals(password) for password in ("old", "new", "wrong")] == [0, 0, len(WAYS)]

@@ -49,6 +49,17 @@ class SecretConformance:
         await mine.write({"scram/1": b'"changed"', "scram/2": None})
         await until(following, {"scram/1": b'"changed"', "scram/2": None})
 
+    async def test_a_read_of_some_secrets_is_current_and_hides_no_change_from_those_who_follow(
+        self, open_secrets: OpenSecrets
+    ) -> None:
+        mine, other = await open_secrets(), await open_secrets()
+        await mine.write({"scram/a": b'"1"', "scram/b": b'"2"'})
+        await other.read()
+        await mine.write({"scram/a": b'"3"', "scram/b": None})
+        assert await other.get(["scram/a", "scram/b", "scram/never"]) == {"scram/a": b'"3"'}
+        assert await other.get([]) == {}
+        await until(other.follow(), {"scram/a": b'"3"', "scram/b": None})
+
     async def test_following_ends_when_the_store_is_closed(self, open_secrets: OpenSecrets) -> None:
         store = await open_secrets()
         await store.create("secret", b'"1"')

@@ -40,7 +40,7 @@ def verifier(name: bytes) -> ScramCredential:
 
 
 def present(credentials: dict[Named, ScramCredential], overlap_ms_max: int = 60_000) -> Present:
-    return Present(credentials, START_MS, overlap_ms_max)
+    return Present(credentials, credentials, START_MS, overlap_ms_max)
 
 
 def password(letter: bytes, salt: bytes = b"salt", previous: PreviousPassword | None = None) -> ScramCredential:
@@ -150,6 +150,23 @@ def test_an_overlap_that_is_too_long_or_of_another_salt_is_refused_and_changes_n
     assert not decision.changes
 
 
+def test_a_password_that_another_broker_has_just_replaced_does_not_stay_valid() -> None:
+    known, stored = {ALICE: password(b"1")}, {ALICE: password(b"2")}
+    previous = PreviousPassword(password(b"2").keys, START_MS + 5_000)
+    decision = decide(another(b"3", 5_000), Present(known, stored, START_MS, 60_000))
+    assert decision.changes == {ALICE: password(b"3", previous=previous)}
+
+
+async def test_a_broker_that_does_not_follow_yet_reads_what_another_one_has_stored(tmp_path: Path) -> None:
+    stores = [await SqliteSecrets.open(tmp_path / "secrets.sqlite", SystemClock()) for _ in range(2)]
+    first, second = (ScramUsers(store, asyncio.sleep, SystemClock(), ManualTimers()) for store in stores)
+    await first.load(b"one")
+    await second.load(b"two")
+    await first.change({ALICE: password(b"1")})
+    assert await second.stored([ALICE, ("bob", "SCRAM-SHA-256")]) == {ALICE: password(b"1")}
+    assert ALICE not in second.credentials
+
+
 async def test_a_previous_password_ends_at_its_time_on_a_broker_that_has_restarted_since(tmp_path: Path) -> None:
     stores = [await SqliteSecrets.open(tmp_path / "secrets.sqlite", SystemClock()) for _ in range(2)]
     timers = [ManualTimers() for _ in stores]
@@ -168,7 +185,7 @@ async def test_a_previous_password_ends_at_its_time_on_a_broker_that_has_restart
     timers[1].pass_time(0.1)
     assert second.credentials[ALICE] == password(b"2")
     assert changes == [(*ALICE, frozenset({password(b"2").keys.verifier_id}))]
-    await second.read_again()
+    await second.load(b"three")
     assert second.credentials[ALICE] == password(b"2"), "the store still has the previous password"
     assert len(changes) == 1
     assert not timers[1].waiting

@@ -51,6 +51,8 @@ class Present(NamedTuple):
     """The credentials before the changes, the wall-clock time, and the longest allowed overlap of two passwords."""
 
     credentials: Mapping[Named, ScramCredential]
+    stored: Mapping[Named, ScramCredential]
+    """The credentials whose passwords may stay valid, as the store has them."""
     now_ms: int
     overlap_ms_max: int
 
@@ -65,10 +67,13 @@ async def handle(
         return _response({each.name: refusal for each in (*request.deletions, *request.upsertions)})
     decision: ScramDecision | None = None
     try:
-        if any(each.previous_password_ms for each in request.upsertions):
-            await users.read_again()  # A password that another broker has just replaced must not become valid again.
+        # A password that another broker has just replaced must not become valid again: so the store is asked.
+        replaced = await users.stored(_overlapping(request))
         present = Present(
-            users.credentials, environment.clock.now_ms(), environment.config.sasl_scram_password_overlap_max_ms
+            users.credentials,
+            replaced,
+            environment.clock.now_ms(),
+            environment.config.sasl_scram_password_overlap_max_ms,
         )
         decision = decide(request, present)
         await users.change(decision.changes)
@@ -78,6 +83,12 @@ async def handle(
         outcomes = dict.fromkeys(names) if decision is None else decision.outcomes
         return _response({user: outcome or failure for user, outcome in outcomes.items()})
     return _response(decision.outcomes)
+
+
+def _overlapping(request: AlterUserScramCredentialsRequest) -> list[Named]:
+    """Return the credentials for which the request asks for an overlap of two passwords."""
+    asked = [each for each in request.upsertions if each.previous_password_ms and each.mechanism in BY_NUMBER]
+    return [(each.name, BY_NUMBER[each.mechanism].mechanism) for each in asked]
 
 
 def _response(outcomes: Mapping[str, ApiError | None]) -> AlterUserScramCredentialsResponse:
@@ -135,7 +146,7 @@ def _with_previous(name: Named, asked: Any, new: ScramCredential, present: Prese
 
     If the new password is the current one, the request is a repetition, and its previous password stays as it is.
     """
-    overlap_ms, current = asked.previous_password_ms, present.credentials.get(name)
+    overlap_ms, current = asked.previous_password_ms, present.stored.get(name)
     if overlap_ms == 0:
         return new
     if not 0 < overlap_ms <= present.overlap_ms_max:

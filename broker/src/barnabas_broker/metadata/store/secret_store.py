@@ -3,7 +3,7 @@
 The tests in `secret_conformance` apply to every implementation.
 """
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
 from typing import Protocol
 
 Secrets = Mapping[str, bytes | None]
@@ -23,6 +23,10 @@ class SecretStore(Protocol):
 
     async def read(self) -> Mapping[str, bytes]:
         """Return all secrets."""
+        ...
+
+    async def get(self, keys: Collection[str]) -> Mapping[str, bytes]:
+        """Return those of these secrets that exist, as they are stored now. This does not affect `follow`."""
         ...
 
     def follow(self) -> AsyncIterator[Secrets]:

@@ -71,7 +71,7 @@ class ScramUsers:
         """
         secret = await self._store.create(_SECRET_KEY, msgspec.json.encode(new_secret.hex()))
         self.secret = bytes.fromhex(msgspec.json.decode(secret, type=str))
-        await self.read_again()
+        await self._read_all()
 
     async def follow(self) -> None:
         """Apply the changes of all brokers until the task is cancelled or the store is closed."""
@@ -96,10 +96,19 @@ class ScramUsers:
         for name, verifier in changes.items():
             self._set(name, verifier)
 
+    async def stored(self, names: Collection[Named]) -> Mapping[Named, ScramCredential]:
+        """Return the credentials with these names as they are stored, even if this broker does not know them yet.
+
+        Raise StoreUnavailable if the store does not respond.
+        """
+        found = await self._store.get([_key(*name) for name in names])
+        read = {_name(key): _verifier(key, value) for key, value in found.items()}
+        return {name: each for name, each in read.items() if each is not None}
+
     async def _read_all_when_it_answers(self) -> None:
         while True:
             try:
-                return await self.read_again()
+                return await self._read_all()
             except StoreUnavailable as error:
                 await self._later(error)
 
@@ -107,8 +116,7 @@ class ScramUsers:
         log.warning("the secret store with the credentials does not answer, trying again: %s", error)
         await self._sleep(RETRY_S)
 
-    async def read_again(self) -> None:
-        """Read all credentials, which other brokers may just have changed. Raise StoreUnavailable."""
+    async def _read_all(self) -> None:
         stored = await self._store.read()
         gone = self._credentials.keys() - {_name(key) for key in stored if key.startswith(_PREFIX)}
         self._apply({**{_key(*name): None for name in gone}, **stored})

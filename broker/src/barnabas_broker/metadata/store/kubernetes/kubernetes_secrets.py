@@ -7,7 +7,7 @@ Secrets can have one filled with the token of any service account.
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
 from http import HTTPStatus
 from typing import Final
 
@@ -69,6 +69,14 @@ class KubernetesSecrets:
         for shard, found in enumerate(await asyncio.gather(*map(self._get, self._names))):
             self._see(shard, found)
         return {key: value for known in self._known for key, value in known.items()}
+
+    async def get(self, keys: Collection[str]) -> Mapping[str, bytes]:
+        """Return those of these secrets that exist, as they are stored now."""
+        names = sorted({self._names[secret_objects.shard_of(key)] for key in keys})
+        stored: dict[str, bytes] = {}
+        for found in await asyncio.gather(*map(self._get, names)):
+            stored |= {} if found is None else _secrets_in(found)
+        return {key: stored[key] for key in keys if key in stored}
 
     async def follow(self) -> AsyncIterator[Secrets]:
         """Yield the changes since the last `read`, and later changes, until `close` is called."""

@@ -1,7 +1,7 @@
 """The secrets of brokers on one machine, in a SQLite file of their own that only its owner may read."""
 
 import os
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
 from pathlib import Path
 from typing import Final, Self
 
@@ -55,6 +55,11 @@ class SqliteSecrets:
         listing = await self._store.listing()
         self._revision = listing.revision
         return {each.key: each.value for each in listing.documents}
+
+    async def get(self, keys: Collection[str]) -> Mapping[str, bytes]:
+        """Return those of these secrets that exist, as they are stored now."""
+        found = [await self._store.get(key) for key in keys]
+        return {each.key: each.value for each in found if each is not None}
 
     async def follow(self) -> AsyncIterator[Secrets]:
         """Yield the changes since the last `read`, and later changes, until `close` is called."""
