@@ -8,6 +8,7 @@ from confluent_kafka.admin import AdminClient
 
 from barnabas_operator.app.data_dir import read_status
 from barnabas_operator.resources.object_meta import READY, condition_of
+from barnabas_operator.resources.user import UserStatus
 from harness.deadline import wait_for
 from harness.running_up import CLUSTER, RunningUp, topic_manifest
 
@@ -63,3 +64,36 @@ def test_a_declared_user_connects_with_its_rights_until_its_manifest_is_removed(
     wait_for(lambda: not folder.exists())
     with pytest.raises(KafkaException):
         topics(settings)
+
+
+def test_a_rotated_password_overlaps_with_the_previous_one_until_it_is_revoked(up: RunningUp) -> None:
+    listener = "      port: 0\n"
+    up.write("cluster.yaml", CLUSTER.replace(listener, listener + SECURED))
+    up.write("flights.yaml", topic_manifest("flights", "partitions: 1"))
+    kind = "scram-sha-512, password: {overlapSeconds: 3600}"
+
+    def declare(**annotations: str) -> None:
+        named = ", ".join(f"barnabas.dev/{name}-password: {value}" for name, value in annotations.items())
+        meta = f"{{name: loader, annotations: {{{named}}}}}"
+        up.write("loader.yaml", LOADER.replace("{name: NAME}", meta).replace("KIND", kind))
+
+    def status() -> UserStatus:
+        known = read_status(up.data)
+        return next((each.status for each in known.users if each.status), UserStatus()) if known else UserStatus()
+
+    declare()
+    up.start()
+    file = up.data / "users" / "loader" / "kcat.conf"
+    wait_for(lambda: reason(up, "loader"), lambda found: found == "Reconciled")
+    old = settings_of(file)
+    declare(rotate="one")
+    assert wait_for(lambda: status().previous_password_until) is not None
+    new = settings_of(file)
+    assert old["sasl.password"] != new["sasl.password"]
+    assert topics(old) == topics(new) == {"flights"}
+    declare(rotate="one", revoke="one")
+    wait_for(lambda: status().revoked, lambda found: found == "one")
+    assert status().previous_password_until is None
+    assert topics(new) == {"flights"}
+    with pytest.raises(KafkaException):
+        topics(old)
