@@ -89,7 +89,9 @@ def test_commits_of_aborted_and_open_transactions_are_left_out(
     world.make(1)
     world.client.write(world.topic, [b"one"] * 10)
     reader = world.client.consumer(f"copiers-{world.topic}")
-    writer = Producer({**world.client.settings, "transactional.id": world.topic})
+    # The coordinator must not end the open transaction, however busy the machine is.
+    long = {"transaction.timeout.ms": 900_000}
+    writer = Producer({**world.client.settings, **long, "transactional.id": world.topic})
     writer.init_transactions(PATIENCE_S)
     for offset, commits in ((4, True), (6, False), (7, True), (9, None)):
         writer.begin_transaction()

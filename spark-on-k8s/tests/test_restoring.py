@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from confluent_kafka import Producer
 from jobs_world import FIRST_MS, HOUR_MS, QUIET_S, World
 from pyspark import SparkContext
 from pyspark.errors import SparkRuntimeException
@@ -111,6 +112,25 @@ def test_a_restore_fails_on_a_refused_record_and_the_next_run_continues_it(spark
     world.set_config({"max.message.bytes": "3000000"}, into)
     restored(spark, world, into=into)
     assert world.read(into) == world.read()
+
+
+def test_a_restore_waits_for_the_end_of_an_open_transaction_and_writes_nothing_before(
+    spark: SparkSession, world: World
+) -> None:
+    world.make(1)
+    world.write(5, 1)
+    world.archive(spark)
+    producer = Producer({"bootstrap.servers": world.bootstrap, "transactional.id": world.topic})
+    producer.init_transactions(PATIENCE_S)
+    producer.begin_transaction()
+    producer.produce(world.topic, b"open")
+    assert producer.flush(PATIENCE_S) == 0
+    for _ in range(2):
+        with pytest.raises(Refused, match=r"transactions are open in the partitions 0 \(from offset 5\); wait until"):
+            restored(spark, world, append=True)
+    producer.abort_transaction(PATIENCE_S)
+    assert restored(spark, world, append=True).written == {0: 5}
+    assert len(world.read()) == 10
 
 
 def test_a_second_restore_into_the_same_topic_is_refused(spark: SparkSession, world: World) -> None:

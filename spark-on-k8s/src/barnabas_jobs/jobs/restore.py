@@ -162,8 +162,20 @@ class _Target:
         self._written = 0
 
     def ends(self) -> dict[int, int]:
-        """Return the end offset of each partition."""
-        return {partition: bounds.latest for partition, bounds in self.cluster.bounds(self.topic).items()}
+        """Return the end offset of each partition, behind open transactions, too."""
+        return self.cluster.log_ends(self.topic)
+
+    def check_no_open_transaction(self) -> None:
+        """Raise Refused if a transaction is open in the topic: nobody could read what is restored behind it."""
+        stable, ends = self.cluster.bounds(self.topic), self.ends()
+        held = [
+            f"{number} (from offset {stable[number].latest})" for number in ends if stable[number].latest < ends[number]
+        ]
+        if held:
+            raise Refused(
+                f"into={self.topic.name}: transactions are open in the partitions {', '.join(held)}; wait until their "
+                "producers have ended them, or end them with `barnabas abort-transaction`, and run the restore again"
+            )
 
     def written(self, plan: Plan) -> int:
         """Return the number of planned records that the target has; the last known number if no broker answers."""
@@ -213,6 +225,7 @@ def _restore(
     if plan is not None or selected is None:
         selected = _selected(spark, folder, generation, target.selection)
     _check(target.cluster, target.topic.name, generation, selected, options, target.clock)
+    target.check_no_open_transaction()
     if plan is not None:
         check_selected(plan, selected)
     else:

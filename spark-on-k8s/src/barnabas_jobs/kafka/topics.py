@@ -95,9 +95,16 @@ class Cluster:
         )
         return {partition: Bounds(first[partition], last[partition]) for partition in topic.partitions}
 
-    def _offsets(self, topic: Topic, spec: OffsetSpec) -> dict[int, int]:
+    def log_ends(self, topic: Topic) -> dict[int, int]:
+        """Return the offset after the last record of each partition, which may be one of an open transaction."""
+        uncommitted = IsolationLevel.READ_UNCOMMITTED
+        return self._with_leaders(partial(self._offsets, topic, OffsetSpec.latest(), uncommitted))
+
+    def _offsets(
+        self, topic: Topic, spec: OffsetSpec, isolation: IsolationLevel = IsolationLevel.READ_COMMITTED
+    ) -> dict[int, int]:
         wanted = {TopicPartition(topic.name, partition): spec for partition in topic.partitions}
-        asked = self._admin.list_offsets(wanted, isolation_level=IsolationLevel.READ_COMMITTED)
+        asked = self._admin.list_offsets(wanted, isolation_level=isolation)
         return {part.partition: self._answer(future, topic.name).offset for part, future in asked.items()}
 
     def config(self, name: str) -> dict[str, str]:

@@ -51,7 +51,13 @@ PRODUCER: Final = {
     "message.max.bytes": LARGEST_MESSAGE,
     "log_level": 0,
 }
-CONSUMER: Final = {"group.id": "barnabas-restore", "enable.auto.commit": False, "log_level": 0}
+CONSUMER: Final = {
+    "group.id": "barnabas-restore",
+    "enable.auto.commit": False,
+    "log_level": 0,
+    # The end of a partition counts here, also behind an open transaction.
+    "isolation.level": "read_uncommitted",
+}
 
 
 Ends = TypeVar("Ends")
