@@ -12,7 +12,7 @@ from documents.pages import BLOCK, DOCS, Run, Write, lacking, languages, not_run
 
 HOW_TO = sorted((DOCS / "how-to").glob("*.md"))
 PAGES = [*sorted((DOCS / "tutorials").glob("*.md")), *HOW_TO]
-KNOWN = {"console", "promql", "properties", "python", "sh", "text", "yaml"}
+KNOWN = {"console", "java", "promql", "properties", "python", "sh", "text", "yaml"}
 
 
 def test_the_steps_of_a_page_are_its_files_commands_and_expected_output(tmp_path: Path) -> None:

@@ -46,6 +46,7 @@ EDITS: Final[Mapping[str, Edit]] = {
     "listeners.tls": Edit(True),
     "listeners.authentication": Edit({"type": "tls"}, "authentication"),
     "listeners.advertisedHost": Edit("nobodys.example"),
+    "listeners.alternativeNames": Edit(["not a name"], "alternativeNames[0] is not a name"),
     "listeners.preferredNodePortAddressType": Edit("Hostname"),
     "listeners.networkPolicyPeers": Edit([{"podSelector": {"matchLabels": {"a": "b c"}}}], "NetworkPolicy"),
     "listeners.template": Edit({"brokerServices": [{"brokerId": 0, "spec": {"selector": {"a": "b"}}}]}, "selector"),
