@@ -17,8 +17,7 @@ from barnabas_core.config.unused import REFUSED_CONFIGS, UNUSED_CONFIGS, WITHOUT
 
 APIS_HEAD: Final = """# APIs and versions
 
-What a broker answers to ApiVersions; `make reference` writes this page. The versions are those of Apache Kafka 4.4,
-but that v6 of TxnOffsetCommit (topic ids) is missing.
+What a broker answers to ApiVersions; `make reference` writes this page. The versions are those of Apache Kafka 4.4.
 
 | key | API | versions |
 |---|---|---|

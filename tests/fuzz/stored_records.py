@@ -8,6 +8,17 @@ from uuid import UUID
 
 from barnabas_broker.coordinators.groups import records
 from barnabas_broker.coordinators.groups.records import GroupMetadata, OffsetKey, StoredMember
+from barnabas_broker.coordinators.modern.records import (
+    Current,
+    GroupEpoch,
+    Kind,
+    MemberMetadata,
+    MemberState,
+    ModernRecord,
+    ResolvedRegex,
+    TargetEpoch,
+    Value,
+)
 from barnabas_broker.replication.record_log import KeyValue
 from barnabas_broker.wire.encoder import encoder
 from barnabas_broker.wire.framing import encode_unsigned_varint
@@ -26,11 +37,30 @@ def hostile_record(random: Random, groups: tuple[str, ...] = GROUPS) -> tuple[st
         key, value = _offset_key(random, group_id), _offset(random)
     else:
         key, value = records.encode_group_key(group_id), _group(random)
+    if random.random() < 0.4:
+        key, value = _modern(random, group_id)
     if random.random() < 0.05:
         key = random.choice(BODY_BREAKS)(random, key)
     if random.random() < 0.2:
         value = random.choice(BODY_BREAKS)(random, value)
     return group_id, (key, None if random.random() < 0.03 else value)
+
+
+def _modern(random: Random, group_id: str) -> tuple[bytes, bytes]:
+    """Return a record of a consumer group with member epochs, with edges in place of its numbers."""
+    numbers = [random.choice((0, 1, 2, 3, 2**30, -1)) for _ in range(4)]
+    owned = {UUID(int=1): {0: numbers[2]}}
+    kind = random.choice([each for each in Kind if each is not Kind.OLD_TOPICS])
+    values: dict[Kind, Value] = {
+        Kind.GROUP: GroupEpoch(numbers[0], numbers[1]),
+        Kind.TARGET_EPOCH: TargetEpoch(numbers[0], numbers[1]),
+        Kind.MEMBER: MemberMetadata(random.choice((None, "gate")), None, "c", "/h", TOPICS, None, numbers[0]),
+        Kind.TARGET: {UUID(int=1): frozenset(numbers)},
+        Kind.CURRENT: Current(numbers[0], numbers[1], random.choice(list(MemberState)), owned, owned),
+        Kind.REGEX: ResolvedRegex(TOPICS, numbers[0], numbers[1]),
+    }
+    key, encoded = ModernRecord(kind, group_id, random.choice(("m", "n", "")), values[kind]).encode()
+    return key, encoded or b""
 
 
 def _offset_key(random: Random, group_id: str) -> bytes:

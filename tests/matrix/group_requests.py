@@ -104,7 +104,7 @@ def _of_member(who: str, instance: str | None, shift: int | None, *, versions: b
     def txn_commit(world: GroupWorld) -> dict[str, Any]:
         id_, epoch = world.producer()
         of = {"transactional_id": world.group, "producer_id": id_, "producer_epoch": epoch}
-        return generation(world) | of | {"topics": [_offset(2)]}
+        return commit(world) | of
 
     yield Request(title, "Heartbeat", 4, generation)
     yield Request(title, "SyncGroup", 5, lambda world: generation(world) | {"protocol_type": None})

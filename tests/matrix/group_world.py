@@ -108,7 +108,7 @@ class GroupWorld:
         topics = [{"name": READ, "partitions": [{"partition_index": 0, "committed_offset": 2}]}]
         id_, epoch = self.producer()
         of = {"transactional_id": self.group, "producer_id": id_, "producer_epoch": epoch}
-        answer = self.ask("TxnOffsetCommit", 5, **of, generation_id=-1, topics=topics)
+        answer = self.ask("TxnOffsetCommit", 5, **of, generation_id_or_member_epoch=-1, topics=topics)
         assert answer.topics[0].partitions[0].error_code == 0, answer
 
     def leave(self, *who: str) -> None:

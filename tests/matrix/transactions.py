@@ -96,7 +96,7 @@ class Producer:
     def commit_offsets(self, by: By, *, version: int) -> Any:
         """Send a TxnOffsetCommit."""
         topic = {"name": NEAR, "partitions": [{"partition_index": 0, "committed_offset": 5}]}
-        fields = {**self._fields(by), "group_id": self.group, "generation_id": -1, "topics": [topic]}
+        fields = {**self._fields(by), "group_id": self.group, "generation_id_or_member_epoch": -1, "topics": [topic]}
         return self.nodes.ask("TxnOffsetCommit", version, **fields)
 
 

@@ -192,8 +192,9 @@ def _in_transaction(**more: Any) -> Callable[[Names, int], Mapping[str, Any]]:
 
 
 def _txn_offset_commit(names: Names, version: int) -> Mapping[str, Any]:
-    topic = {"name": names.topic, "partitions": [{"committed_offset": 1}]}
-    return {**_in_transaction(group_id="$group")(names, version), "generation_id": -1, "topics": [topic]}
+    topic = {"name": names.topic, "topic_id": names.topic_id, "partitions": [{"committed_offset": 1}]}
+    of_nobody = {"generation_id_or_member_epoch": -1}
+    return {**_in_transaction(group_id="$group")(names, version), **of_nobody, "topics": [topic]}
 
 
 def _markers(names: Names, _: int) -> Mapping[str, Any]:
@@ -355,6 +356,20 @@ ASKS: Final = (
     Ask("UnregisterBroker", 64, lambda *_: {"broker_id": 99}),
     Ask("DescribeTransactions", 65, lambda names, _: {"transactional_ids": [names.transactional_id]}, (_DESCRIBE_T,)),
     Ask("ListTransactions", 66, lambda *_: {}, (((Op.DESCRIBE, _ID),),)),
+    Ask(
+        "ConsumerGroupHeartbeat",
+        68,
+        lambda names, _: {
+            "group_id": names.group,
+            "member_id": "member",
+            "member_epoch": 0,
+            "rebalance_timeout_ms": 5000,
+            "subscribed_topic_names": [names.topic],
+            "topic_partitions": [],
+        },
+        (((Op.READ, Kind.GROUP),), _DESCRIBE_T),
+    ),
+    Ask("ConsumerGroupDescribe", 69, lambda names, _: {"group_ids": [names.group]}, (((Op.DESCRIBE, Kind.GROUP),),)),
     Ask("ListConfigResources", 74, lambda *_: {"resource_types": []}),
     Ask("DescribeTopicPartitions", 75, lambda names, _: {"topics": [{"name": names.topic}]}, (_DESCRIBE_T,)),
     Ask("DescribeTopicPartitions of all", 75, lambda *_: {"topics": []}, (_DESCRIBE_T,)),

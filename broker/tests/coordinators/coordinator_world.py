@@ -144,6 +144,9 @@ class ManualTopics:
     def find(self, name: str) -> KnownTopic | None:
         return self.known.get(name)
 
+    def names(self) -> list[str]:
+        return list(self.known)
+
 
 class World:
     """One broker's coordinator with its environment."""

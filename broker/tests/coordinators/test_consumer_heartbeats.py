@@ -438,3 +438,75 @@ def test_large_group_is_assigned_in_turns(world: World) -> None:
     second.join()
     settle(first, second)
     assert (len(first.numbers), len(second.numbers)) == (1_000, 1_000)
+
+
+def test_regular_expression_gives_its_topics_in_the_first_answer(world: World) -> None:
+    world.topics.make("planes", 2)
+    world.topics.make("other", 3)
+    reply = Consumer(world, "a").join(topic_names=None, topic_regex="flights|pl.*")
+    assert (reply.epoch, len(numbers(reply.assignment) or ())) == (2, 8)
+    kinds = [int.from_bytes(key[:2], "big") for key, _ in world.log.committed(0)]
+    assert kinds == [Kind.MEMBER, Kind.REGEX, Kind.GROUP, Kind.TARGET, Kind.TARGET_EPOCH, Kind.CURRENT]
+
+
+def test_regular_expression_matches_whole_names_beside_the_named_topics(world: World) -> None:
+    world.topics.make("flights2", 2)
+    world.topics.make("planes", 1)
+    reply = Consumer(world, "a", ["planes"]).join(topic_regex="flights")
+    assert len(numbers(reply.assignment) or ()) == 7
+
+
+def test_regular_expression_that_is_not_valid_is_refused(world: World) -> None:
+    reply = Consumer(world, "a").join(topic_regex="(")
+    assert (reply.error, bool(reply.message)) == (ErrorCode.INVALID_REGULAR_EXPRESSION, True)
+    assert not world.log.committed(0)
+
+
+def test_regular_expression_matches_no_topic_that_the_client_may_not_describe(world: World) -> None:
+    world.topics.make("planes", 2)
+    reply = Consumer(world, "a").join(topic_names=None, topic_regex=".*", may_describe=lambda name: name == "planes")
+    assert len(numbers(reply.assignment) or ()) == 2
+
+
+def test_topics_that_match_later_are_found_after_a_pause(world: World) -> None:
+    member = Consumer(world, "a")
+    member.join(topic_names=None, topic_regex=".*")
+    world.topics.make("planes", 2)
+    assert member.beat().assignment is None
+    world.timers.pass_time(11)
+    assert len(numbers(member.beat().assignment) or ()) == 8
+
+
+def test_regular_expression_that_is_dropped_begins_an_epoch_and_is_forgotten(world: World) -> None:
+    member = Consumer(world, "a")
+    member.join(topic_names=None, topic_regex="nothing.*")
+    epoch = group_of(world).epoch
+    member.beat(topic_names=["flights"], topic_regex="")
+    assert (group_of(world).epoch, dict(group_of(world).regexes)) == (epoch + 1, {})
+
+
+def test_regular_expression_goes_with_its_last_member(world: World) -> None:
+    first, second = Consumer(world, "a"), Consumer(world, "b")
+    for member in (first, second):
+        member.join(topic_names=None, topic_regex="fl.*")
+    first.leave()
+    assert list(group_of(world).regexes) == ["fl.*"]
+    second.leave()
+    assert not group_of(world).regexes
+
+
+def test_next_coordinator_knows_the_topics_of_regular_expressions(world: World) -> None:
+    member = Consumer(world, "a")
+    member.join(topic_names=None, topic_regex="fl.*")
+    world.crash()
+    assert group_of(world).regexes["fl.*"].topics == ("flights",)
+    assert member.beat().epoch == 2
+
+
+def test_regular_expressions_are_matched_in_turns_in_a_large_cluster(world: World) -> None:
+    for number in range(2_000):
+        world.topics.make(f"t{number}", 1)
+    member = Consumer(world, "a")
+    assert member.join(topic_names=None, topic_regex="flights|t1").epoch == 1
+    settle(member)
+    assert len(member.numbers) == 7

@@ -26,7 +26,7 @@ def test_fuzzed_records_cause_no_bugs_and_do_not_affect_other_groups(
         world.timers.pass_time()
         world.log.write(0, [hostile_record(random)[1] for _ in range(RECORDS)])
         world.crash(survivors=1)
-        restored += sum(len(each.members) for each in map(world.coordinator.describe, _listed(world)))
+        restored += sum(len(each.members) for each in world.coordinator.list_groups())
         left_out += world.coordinator.runtime.left_out_count()
         _live(world, random)
         assert client.committed() == {"flights-0": 7}, number

@@ -10,6 +10,7 @@ import pytest
 from coordinator_world import World
 from kafka.protocol import producer
 from kafka.protocol.admin import DescribeTransactionsRequest, ListTransactionsRequest
+from kafka.protocol.api_message import ApiMessage
 from transaction_world import FLIGHTS, TIMEOUT_MS, TransactionWorld
 
 from barnabas_broker.coordinators.producer_ids import ProducerIds
@@ -29,7 +30,14 @@ from barnabas_core.topic_partition import TopicPartition
 
 INIT, ADD, ADD_OFFSETS, END, COMMIT = 22, 24, 25, 26, 28
 OFFSETS = TopicPartition(CONSUMER_OFFSETS, 0)
-OFFSETS_TOPIC = producer.TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
+
+
+class _TxnOffsetCommitRequest(ApiMessage, load_json="barnabas_core.definitions"):
+    """The request to commit offsets in a transaction, in the versions of Kafka 4.4."""
+
+
+TxnOffsetCommitRequest: Any = _TxnOffsetCommitRequest
+OFFSETS_TOPIC = TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
 
 
 def versions(api_key: int, since: int = 0, until: int = 99) -> pytest.MarkDecorator:
@@ -51,6 +59,7 @@ class Broker:
             topics={name: document(name) for name in ("flights", CONSUMER_OFFSETS, TRANSACTION_STATE)},
             features=self.features,
             subscribe=lambda _: None,
+            topic_name=lambda topic_id: "flights" if topic_id.int == len("flights") else None,
         )
         self.producers = ProducerStates(ProducerCount())
         log = SimpleNamespace(log=SimpleNamespace(producers=self.producers))
@@ -125,12 +134,12 @@ class Broker:
             partition(partition_index=index, committed_offset=5, committed_leader_epoch=0, committed_metadata="")
             for index in (0, 9)
         ]
-        request = producer.TxnOffsetCommitRequest(
+        request = TxnOffsetCommitRequest(
             transactional_id="pay",
             group_id=group_id,
             producer_id=by.producer_id,
             producer_epoch=by.epoch,
-            topics=[OFFSETS_TOPIC(name="flights", partitions=partitions)],
+            topics=[OFFSETS_TOPIC(name="flights", topic_id=UUID(int=len("flights")), partitions=partitions)],
         )
         (topic,) = self.ask(request, version).topics
         return [each.error_code for each in topic.partitions]

@@ -123,7 +123,9 @@ class LibrdkafkaClient:
         return records
 
     def join(self, group: str, member: str, topics: Sequence[str], **options: Any) -> LibrdkafkaMember:
-        times = {"heartbeat.interval.ms": 300, "session.timeout.ms": 10_000, "fetch.wait.max.ms": 100}
+        times: dict[str, Any] = {"fetch.wait.max.ms": 100}
+        if options.get("group.protocol") != "consumer":  # There the broker decides these times.
+            times |= {"heartbeat.interval.ms": 300, "session.timeout.ms": 10_000}
         start = {"auto.offset.reset": "earliest", "enable.auto.commit": False}
         settings = {**self.settings, **times, **start, "group.id": group, "client.id": member, **options}
         return LibrdkafkaMember(settings, topics)

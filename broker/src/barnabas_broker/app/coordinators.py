@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable
 from typing import Any, Final, NamedTuple
 
 from barnabas_broker.coordinators.groups.coordinator import GroupCoordinator
@@ -22,7 +22,7 @@ from barnabas_broker.coordinators.transactions.transaction import TransactionCou
 from barnabas_broker.coordinators.transactions.whereabouts import state_of
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.metadata.controller.decisions.internal_topics import NOT_COMPACTED, is_compacted
-from barnabas_broker.metadata.features import transaction_version
+from barnabas_broker.metadata.features import GROUP_VERSION, transaction_version
 from barnabas_broker.metadata.image.image_change import ImageChange
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.metadata.model import TopicDocument
@@ -40,7 +40,6 @@ log = logging.getLogger(__name__)
 
 _WRITE_TIMEOUT_MS: Final = 30_000
 """The timeout in ms for writing a record of a transaction, as long as Kafka's request.timeout.ms."""
-_GROUP_VERSION: Final = "group.version"
 
 
 class CoordinatorWorld(NamedTuple):
@@ -62,7 +61,7 @@ class CoordinatorWorld(NamedTuple):
 
 
 def _has_consumer_groups(image: MetadataImage) -> bool:
-    return image.features.get(_GROUP_VERSION, 0) > 0
+    return image.features.get(GROUP_VERSION, 0) > 0
 
 
 class ImageTopics:
@@ -91,6 +90,10 @@ class ImageTopics:
         """Return the topic with this name, or None."""
         topic = self._image.topics.get(name)
         return None if topic is None else KnownTopic(topic.topic_id, len(topic.partitions))
+
+    def names(self) -> Collection[str]:
+        """Return the names of all topics."""
+        return self._image.topics.keys()
 
 
 def make_groups(world: CoordinatorWorld) -> GroupCoordinator:

@@ -5,6 +5,7 @@ adds regular expressions, and the client then makes its member id.
 """
 
 from collections.abc import Awaitable, Mapping, Sequence
+from functools import partial
 from typing import TypeAlias
 from uuid import UUID
 
@@ -14,6 +15,7 @@ from barnabas_broker.handlers.client_rights import rights_of
 from barnabas_broker.handlers.deferred_answer import answer_of
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.handlers.join_group import client_host
+from barnabas_broker.security.acls.authorizer import Rights
 from barnabas_broker.wire.messages import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
 from barnabas_core.acls import AclOperation, ResourceType
 from barnabas_core.errors import ErrorCode
@@ -25,22 +27,20 @@ def handle(
     environment: HandlerEnvironment, context: RequestContext, request: ConsumerGroupHeartbeatRequest
 ) -> ConsumerGroupHeartbeatResponse | Awaitable[ConsumerGroupHeartbeatResponse]:
     """Pass the heartbeat to the group; return the member epoch, and the assignment if it has changed."""
-    refusal = _refusal(environment, context, request)
+    rights = rights_of(environment, context.client)
+    refusal = _refusal(environment, rights, request)
     if refusal is not ErrorCode.NONE:
         return ConsumerGroupHeartbeatResponse(error_code=refusal)
-    beat = _beat(context, request)
+    beat = _beat(context, request, rights)
     return answer_of(
         lambda respond: environment.groups.beat(beat, context.api_version, lambda reply: respond(_response(reply)))
     )
 
 
-def _refusal(
-    environment: HandlerEnvironment, context: RequestContext, request: ConsumerGroupHeartbeatRequest
-) -> ErrorCode:
+def _refusal(environment: HandlerEnvironment, rights: Rights, request: ConsumerGroupHeartbeatRequest) -> ErrorCode:
     """Return the error of a client without the rights, or of a cluster without consumer groups of this protocol."""
     if not environment.groups.has_consumer_groups:
         return ErrorCode.UNSUPPORTED_VERSION
-    rights = rights_of(environment, context.client)
     if not rights.may(AclOperation.READ, ResourceType.GROUP, request.group_id):
         return ErrorCode.GROUP_AUTHORIZATION_FAILED
     names = request.subscribed_topic_names or ()
@@ -48,7 +48,7 @@ def _refusal(
     return ErrorCode.NONE if is_allowed else ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
-def _beat(context: RequestContext, request: ConsumerGroupHeartbeatRequest) -> Beat:
+def _beat(context: RequestContext, request: ConsumerGroupHeartbeatRequest, rights: Rights) -> Beat:
     return Beat(
         group_id=request.group_id,
         member_id=request.member_id,
@@ -62,6 +62,7 @@ def _beat(context: RequestContext, request: ConsumerGroupHeartbeatRequest) -> Be
         topic_regex=request.subscribed_topic_regex,
         assignor=request.server_assignor,
         owned=_owned(request.topic_partitions),
+        may_describe=partial(rights.may_see, AclOperation.DESCRIBE, ResourceType.TOPIC),
     )
 
 

@@ -4,9 +4,9 @@ v4 adds a filter by state, and v5 a filter by type (KIP-518, KIP-848).
 """
 
 from collections.abc import Callable
-from typing import Final
 
 from barnabas_broker.coordinators.groups.group import Group
+from barnabas_broker.coordinators.modern.consumer_group import ConsumerGroup
 from barnabas_broker.handlers.answer_in_turns import AnswerInTurns
 from barnabas_broker.handlers.channel import RequestContext
 from barnabas_broker.handlers.client_rights import rights_of
@@ -14,8 +14,6 @@ from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.wire.messages import ListGroupsRequest, ListGroupsResponse
 from barnabas_core.acls import AclOperation, ResourceType
 from barnabas_core.errors import ApiError
-
-CLASSIC: Final = "classic"
 
 
 async def handle(
@@ -33,7 +31,7 @@ async def handle(
         group
         for group in groups
         if has_state(group.state.value)
-        and has_type(CLASSIC)
+        and has_type(group.group_type)
         and (sees_all or rights.may_see(AclOperation.DESCRIBE, ResourceType.GROUP, group.group_id))
     ]
     answer = AnswerInTurns(ListGroupsResponse, context, environment.answers)
@@ -41,12 +39,12 @@ async def handle(
     return ListGroupsResponse(groups=listed)
 
 
-def _listed(group: Group) -> ListGroupsResponse.ListedGroup:
+def _listed(group: Group | ConsumerGroup) -> ListGroupsResponse.ListedGroup:
     return ListGroupsResponse.ListedGroup(
         group_id=group.group_id,
         protocol_type=group.protocol_type or "",
         group_state=group.state.value,
-        group_type=CLASSIC,
+        group_type=group.group_type,
     )
 
 

@@ -1,9 +1,9 @@
 """OffsetFetch (9), v1 to v10: the committed offsets of groups; -1 means that no offset is committed.
 
-From v2 on null topics mean all topics. v8 adds requests for several groups (KIP-709), v9 member epochs, which classic
-groups do not have, and v10 replaces topic names by topic ids. Offsets of a deleted topic with the same name are
-ignored. From v7 on a request may require stable offsets: an offset that an open transaction may change has the error
-UNSTABLE_OFFSET_COMMIT (KIP-447).
+From v2 on null topics mean all topics. v8 adds requests for several groups (KIP-709), v9 member epochs, which only
+consumer groups of KIP-848 have, and v10 replaces topic names by topic ids. Offsets of a deleted topic with the same
+name are ignored. From v7 on a request may require stable offsets: an offset that an open transaction may change has the
+error UNSTABLE_OFFSET_COMMIT (KIP-447).
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -67,7 +67,8 @@ async def handle(
         wanted = [_Topic(each.name, each.partition_indexes) async for each in answer.over(request.topics)]
     error = ErrorCode.NONE
     try:
-        topics = await _read(environment, context, answer, request.group_id, wanted, request.require_stable)
+        committed = dict(environment.groups.committed(request.group_id))
+        topics = await _read(environment, context, answer, request.group_id, committed, wanted, request.require_stable)
     except ApiError as refusal:
         error = refusal.code
         has_group_error = context.api_version >= FIRST_WITH_GROUP_ERROR
@@ -91,7 +92,8 @@ async def _group(
         wanted = [_wanted(environment, topic, by_id) async for topic in answer.over(group.topics)]
     error, topics = ErrorCode.NONE, []
     try:
-        topics = await _read(environment, context, answer, group.group_id, wanted, require_stable)
+        committed = dict(environment.groups.committed(group.group_id, group.member_id, group.member_epoch))
+        topics = await _read(environment, context, answer, group.group_id, committed, wanted, require_stable)
     except ApiError as refusal:
         error = refusal.code
     encoded = [
@@ -113,16 +115,16 @@ async def _read(
     context: RequestContext,
     answer: AnswerInTurns,
     group_id: str,
+    committed: Committed,
     wanted: list[_Topic] | None,
     require_stable: bool,
 ) -> list[_Topic]:
     """Return the requested topics, or all topics with committed offsets.
 
-    Raises ApiError if this broker does not coordinate the group. The group's offsets are copied at once, because before
-    a later turn of the event loop they may change, or another broker may become the coordinator.
+    Raises ApiError if this broker does not coordinate the group. `committed` is a copy of the group's offsets, because
+    before a later turn of the event loop they may change, or another broker may become the coordinator.
     """
     rights = rights_of(environment, context.client)
-    committed = dict(environment.groups.committed(group_id))
     unstable = environment.groups.unstable(group_id) if require_stable else frozenset()
     if wanted is None:
         by_topic: dict[str, list[int]] = {}

@@ -13,6 +13,7 @@ from barnabas_broker.coordinators.groups import consumer_groups, membership, off
 from barnabas_broker.coordinators.groups.expiry import expire
 from barnabas_broker.coordinators.groups.group import Group, GroupState
 from barnabas_broker.coordinators.groups.messages import (
+    NO_GENERATION,
     CommitRequest,
     JoinReply,
     JoinRequest,
@@ -27,6 +28,7 @@ from barnabas_broker.coordinators.groups.shard import Counters, GroupEnvironment
 from barnabas_broker.coordinators.modern.consumer_group import ConsumerGroup
 from barnabas_broker.coordinators.modern.consumer_heartbeat import Beat, BeatReply
 from barnabas_broker.coordinators.modern.consumer_heartbeat import check as check_beat
+from barnabas_broker.coordinators.modern.group import ModernState
 from barnabas_broker.coordinators.modern.targets import chosen_assignor
 from barnabas_broker.coordinators.runtime.alarms import Now
 from barnabas_broker.coordinators.runtime.runtime import Runtime
@@ -48,7 +50,7 @@ class GroupOffset(NamedTuple):
     group_id: str
     topic_partition: TopicPartition
     committed: CommittedOffset
-    state: GroupState
+    state: GroupState | ModernState
     member_count: int
 
 
@@ -200,12 +202,19 @@ class GroupCoordinator:
         fits = len(offset.metadata) <= self.config.offset_metadata_max_bytes
         return ErrorCode.NONE if fits else ErrorCode.OFFSET_METADATA_TOO_LARGE
 
-    def committed(self, group_id: str) -> Mapping[TopicPartition, CommittedOffset]:
+    def committed(
+        self, group_id: str, member_id: str | None = None, member_epoch: int = NO_GENERATION
+    ) -> Mapping[TopicPartition, CommittedOffset]:
         """Return the committed offsets of a group, empty for an unknown group.
 
-        Raises ApiError if this broker does not coordinate the group, or is still loading it.
+        A member of a consumer group may name its epoch. Raises ApiError if the member or the epoch is wrong, or if this
+        broker does not coordinate the group, or is still loading it.
         """
-        return self.runtime.find(group_id).tables.offsets.get(group_id, {})
+        shard = self.runtime.find(group_id)
+        modern = shard.modern.by_id.get(group_id)
+        if modern is not None:
+            modern.check_fetch(member_id, member_epoch)
+        return shard.tables.offsets.get(group_id, {})
 
     def delete_offsets(
         self,
@@ -253,15 +262,20 @@ class GroupCoordinator:
             raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
         return group
 
-    def list_groups(self) -> list[Group]:
+    def list_groups(self) -> list[Group | ConsumerGroup]:
         """Return all groups of this coordinator. Raises ApiError while a partition is loading.
 
         As in Kafka, the list lacks the groups of partitions that could not be loaded.
         """
         if self.runtime.partition_counts()["loading"]:
             raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-        groups = (group for shard in self.runtime.loaded() for group in shard.tables.groups.values())
-        return [group for group in groups if group.state is not GroupState.DEAD]
+        return [group for group in self._groups() if group.state is not GroupState.DEAD]
+
+    def _groups(self) -> Iterator[Group | ConsumerGroup]:
+        """Yield all loaded groups. Groups may change during the iteration."""
+        for shard in self.runtime.loaded():
+            yield from list(shard.tables.groups.values())
+            yield from list(shard.modern.by_id.values())
 
     def _group(self, group_id: str) -> tuple[GroupShard, Group]:
         """Return a group and the shard of its partition of `__consumer_offsets`.
@@ -279,7 +293,7 @@ class GroupCoordinator:
         """Yield all committed offsets of loaded groups. Offsets may change during the iteration."""
         for shard in self.runtime.loaded():
             for group_id, committed_by_group in list(shard.tables.offsets.items()):
-                group = shard.tables.groups.get(group_id)
+                group = shard.find(group_id)
                 if group is None:
                     continue
                 for topic_partition, committed in list(committed_by_group.items()):
@@ -287,9 +301,13 @@ class GroupCoordinator:
 
     def member_counts(self) -> Iterator[tuple[str, int]]:
         """Yield the id and the number of members of each loaded group. Groups may change during the iteration."""
-        for shard in self.runtime.loaded():
-            for group_id, group in list(shard.tables.groups.items()):
-                yield group_id, len(group.members)
+        for group in self._groups():
+            yield group.group_id, len(group.members)
+
+    def group_counts(self) -> Iterator[tuple[str, str]]:
+        """Yield the type and the state of each loaded group. Groups may change during the iteration."""
+        for group in self._groups():
+            yield group.group_type, group.state.value
 
 
 def _serve(shard: GroupShard) -> Iterator[None]:

@@ -9,8 +9,9 @@ from typing import Final
 from barnabas_broker.coordinators.groups.group import Group, GroupState
 from barnabas_broker.coordinators.groups.offsets import Offsets, expiries
 from barnabas_broker.coordinators.groups.records import CommittedOffset
-from barnabas_broker.coordinators.groups.removal import remove_group, remove_offsets
+from barnabas_broker.coordinators.groups.removal import as_classic, remove_group, remove_offsets
 from barnabas_broker.coordinators.groups.shard import GroupShard
+from barnabas_broker.coordinators.modern.consumer_group import ConsumerGroup
 from barnabas_broker.coordinators.runtime.alarms import Now
 from barnabas_broker.coordinators.runtime.turns import Pace, portions
 from barnabas_core.topic_partition import TopicPartition
@@ -33,7 +34,7 @@ class _Found:
     expiring: int = 0
     first_at_ms: int | None = None
 
-    def look(self, group: Group, offsets: Offsets) -> None:
+    def look(self, group: Group | ConsumerGroup, offsets: Offsets) -> None:
         """Check the given offsets of a group: add expired offsets to `expired`, and count offsets that expire soon."""
         horizon_ms = self.now.wall_ms + self.retention_ms // _WARN_AT_RETENTION_FRACTION
         for partition, at_ms in expiries(group, offsets, self.retention_ms):
@@ -51,28 +52,34 @@ def expire(shard: GroupShard, warned: set[str]) -> Iterator[None]:
     """
     pace = Pace()
     retention_ms = shard.environment.config.offsets_retention_minutes * 60_000
-    for group in list(shard.tables.groups.values()):
+    groups: list[Group | ConsumerGroup] = [*shard.tables.groups.values(), *shard.modern.by_id.values()]
+    for group in groups:
         found = _Found(shard.now(), retention_ms)
-        state = group.state, group.state_timestamp_ms
+        state = _version(group)
         offsets = shard.tables.offsets.get(group.group_id, {})
         for some in portions(list(offsets)):
             found.look(group, {partition: offsets[partition] for partition in some if partition in offsets})
             if pace.spent(len(some)):
                 yield
-        if _is_idle(shard, group) and (group.state, group.state_timestamp_ms) == state:
+        if _is_idle(shard, group) and _version(group) == state:
             _expire_of(shard, group, found, warned)
         if pace.spent(_PER_GROUP + shard.writer.transactions.count(group.group_id)):
             yield
 
 
-def _is_idle(shard: GroupShard, group: Group) -> bool:
+def _version(group: Group | ConsumerGroup) -> tuple[object, int]:
+    """Return a value that changes with the subscriptions of the group, or when its members have left."""
+    return (group.state, group.state_timestamp_ms) if isinstance(group, Group) else (bool(group.members), group.epoch)
+
+
+def _is_idle(shard: GroupShard, group: Group | ConsumerGroup) -> bool:
     """True if the group still exists, is not Dead, and none of its records is being written."""
     group_id = group.group_id
-    is_here = not shard.writer.is_closed and shard.tables.groups.get(group_id) is group
+    is_here = not shard.writer.is_closed and shard.find(group_id) is group
     return is_here and group.state is not GroupState.DEAD and not shard.writer.is_writing(group_id)
 
 
-def _expire_of(shard: GroupShard, group: Group, found: _Found, warned: set[str]) -> None:
+def _expire_of(shard: GroupShard, group: Group | ConsumerGroup, found: _Found, warned: set[str]) -> None:
     group_id, unstable = group.group_id, shard.unstable(group.group_id)
     expired = [each for each in found.expired if each[0] not in unstable]
     offsets = shard.tables.offsets.get(group_id, {})
@@ -81,9 +88,12 @@ def _expire_of(shard: GroupShard, group: Group, found: _Found, warned: set[str])
             "group %s: %d of %d committed offsets have expired and are removed", group_id, len(expired), len(offsets)
         )
         shard.counters.offset_expirations += len(expired)
-    if not unstable and _is_all(expired, offsets) and group.state is GroupState.EMPTY and not group.pending_joins:
+    is_vacant = not group.members
+    if isinstance(group, Group):
+        is_vacant = group.state is GroupState.EMPTY and not group.pending_joins
+    if not unstable and _is_all(expired, offsets) and is_vacant:
         warned.discard(group_id)
-        remove_group(shard, group, lambda _: None)
+        remove_group(shard, as_classic(shard, group_id), lambda _: None)
         return
     remove_offsets(shard, group_id, expired)
     _warn(group_id, found, warned)

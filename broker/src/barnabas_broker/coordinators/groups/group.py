@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Final
+from typing import ClassVar, Final
 
 from barnabas_broker.coordinators.groups.member import CONSUMER_PROTOCOL_TYPE, Member, subscribed_topics
 from barnabas_broker.coordinators.groups.messages import JoinedMember, JoinReply, JoinRequest, MemberProtocol, Token
@@ -65,6 +65,8 @@ class JoinDeadline:
 class Group:
     """A classic consumer group. Each deadline is set with `expect`, so `wake_ms` is never later than any deadline."""
 
+    group_type: ClassVar[str] = "classic"
+    """The type of the group, as clients see it."""
     group_id: str
     state: GroupState = GroupState.EMPTY
     state_timestamp_ms: int = NO_TIMESTAMP

@@ -7,6 +7,7 @@ from barnabas_broker.coordinators.groups.group import Group, GroupState
 from barnabas_broker.coordinators.groups.member import CONSUMER_PROTOCOL_TYPE
 from barnabas_broker.coordinators.groups.messages import NO_MEMBER_ID, CommitRequest
 from barnabas_broker.coordinators.groups.records import NO_TIMESTAMP, CommittedOffset
+from barnabas_broker.coordinators.modern.consumer_group import ConsumerGroup
 from barnabas_broker.coordinators.runtime.alarms import Now
 from barnabas_core.errors import ErrorCode
 from barnabas_core.reset_mark import is_marked, says_nothing
@@ -104,16 +105,17 @@ def check_delete_offsets(group: Group) -> ErrorCode:
     return ErrorCode.NONE if known else ErrorCode.NON_EMPTY_GROUP
 
 
-def expiries(group: Group, offsets: Offsets, retention_ms: int) -> Iterator[tuple[TopicPartition, int]]:
+def expiries(group: Group | ConsumerGroup, offsets: Offsets, retention_ms: int) -> Iterator[tuple[TopicPartition, int]]:
     """Yield each offset that can expire, with the wall-clock time in ms at which the offset expires.
 
     An offset expires after the retention, which begins:
     - in an Empty group: when the group became Empty;
     - in a Stable consumer group, for topics to which no member subscribes: at the commit;
-    - in a group without a protocol type: at the commit.
+    - in a group without a protocol type: at the commit;
+    - in a consumer group of KIP-848, for topics to which no member subscribes: at the commit.
     All other offsets are in use and do not expire. If the commit itself set an expiry time, this time applies instead.
     """
-    if not _may_expire(group):
+    if isinstance(group, Group) and not _may_expire(group):
         return
     for topic_partition, offset in offsets.items():
         if not group.is_subscribed_to(topic_partition.topic):
@@ -126,10 +128,10 @@ def _may_expire(group: Group) -> bool:
     return group.state is GroupState.STABLE and group.subscribed_topics is not None
 
 
-def _expiry_ms(group: Group, offset: CommittedOffset, retention_ms: int) -> int:
+def _expiry_ms(group: Group | ConsumerGroup, offset: CommittedOffset, retention_ms: int) -> int:
     if offset.expire_timestamp_ms is not None:
         return offset.expire_timestamp_ms
-    since_empty = (
-        group.protocol_type is not None and group.state is GroupState.EMPTY and group.state_timestamp_ms != NO_TIMESTAMP
-    )
-    return (group.state_timestamp_ms if since_empty else offset.commit_timestamp_ms) + retention_ms
+    since_ms = offset.commit_timestamp_ms
+    if isinstance(group, Group) and group.protocol_type is not None and group.state is GroupState.EMPTY:
+        since_ms = since_ms if group.state_timestamp_ms == NO_TIMESTAMP else group.state_timestamp_ms
+    return since_ms + retention_ms

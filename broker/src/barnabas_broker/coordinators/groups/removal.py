@@ -10,6 +10,7 @@ from functools import partial
 from typing import Final
 from uuid import UUID
 
+from barnabas_broker.coordinators.groups.consumer_groups import make_room
 from barnabas_broker.coordinators.groups.group import Group, GroupState
 from barnabas_broker.coordinators.groups.offsets import check_delete_group, check_delete_offsets
 from barnabas_broker.coordinators.groups.records import CommittedOffset, GroupKey, GroupRecord, OffsetKey
@@ -27,12 +28,25 @@ _PER_GROUP: Final = 10
 
 def delete_group(shard: GroupShard, group_id: str, answer: Callable[[ErrorCode], object]) -> None:
     """Delete a group and all its offsets if the group is Empty; otherwise answer with an error."""
+    modern = shard.modern.by_id.get(group_id)
+    if modern is not None:
+        if modern.members:
+            answer(ErrorCode.NON_EMPTY_GROUP)
+            return
+        shard.counters.offset_deletions += remove_group(shard, as_classic(shard, group_id), answer)
+        return
     group = shard.tables.groups.get(group_id)
     error = ErrorCode.GROUP_ID_NOT_FOUND if group is None else check_delete_group(group)
     if group is None or error is not ErrorCode.NONE:
         answer(error)
         return
     shard.counters.offset_deletions += remove_group(shard, group, answer)
+
+
+def as_classic(shard: GroupShard, group_id: str) -> Group:
+    """Return the group, which has no members; change it to a classic one if it is not, for these can be removed."""
+    make_room(shard, group_id)
+    return shard.tables.group(group_id)
 
 
 def remove_group(shard: GroupShard, group: Group, answer: Callable[[ErrorCode], object]) -> int:
@@ -87,8 +101,10 @@ def delete_offsets(
 
     `answer` is called with an error code for the request, and an error code for each partition.
     """
-    group = shard.tables.groups.get(group_id)
-    error = ErrorCode.GROUP_ID_NOT_FOUND if group is None else check_delete_offsets(group)
+    group = shard.find(group_id)
+    error = ErrorCode.GROUP_ID_NOT_FOUND
+    if group is not None:
+        error = check_delete_offsets(group) if isinstance(group, Group) else ErrorCode.NONE
     if group is None or error is not ErrorCode.NONE:
         answer(error, [])
         return
@@ -143,7 +159,7 @@ def _forget(shard: GroupShard, is_doomed: Callable[[TopicPartition, CommittedOff
         shard.writer.when_idle(group_id, partial(_forget_pending, shard, group_id, is_doomed))
         if pace.spent(_PER_GROUP + pending.count(group_id)):
             yield
-    for group_id in list(shard.tables.groups):
+    for group_id in list(shard.tables.offsets):
         shard.writer.when_idle(group_id, partial(_forget_in_group, shard, group_id, is_doomed))
         if pace.spent(_PER_GROUP + len(shard.tables.offsets.get(group_id, ()))):
             yield

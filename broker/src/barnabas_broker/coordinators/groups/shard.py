@@ -19,6 +19,7 @@ from barnabas_broker.coordinators.groups.messages import Append, JoinReply, Step
 from barnabas_broker.coordinators.groups.record_decoder import RecordDecoder
 from barnabas_broker.coordinators.groups.records import GroupKey, GroupRecord, OffsetKey
 from barnabas_broker.coordinators.groups.tables import GroupTables
+from barnabas_broker.coordinators.modern.consumer_group import ConsumerGroup
 from barnabas_broker.coordinators.modern.records import ModernRecord
 from barnabas_broker.coordinators.modern.shard import ModernEnvironment, ModernGroups
 from barnabas_broker.coordinators.runtime.alarms import Alarms, Now
@@ -145,6 +146,10 @@ class GroupShard:
         waiting, self._waiting = self._waiting, {}
         for each in waiting.values():
             each.refuse(ErrorCode.NOT_COORDINATOR)
+
+    def find(self, group_id: str) -> Group | ConsumerGroup | None:
+        """Return the group with this id, None if there is none; one id has at most one group, of one type."""
+        return self.modern.by_id.get(group_id) or self.tables.groups.get(group_id)
 
     def unstable(self, group_id: str) -> frozenset[TopicPartition]:
         """Return the partitions for which the group has offsets in open transactions.

@@ -5,6 +5,7 @@ The group also decides whose commits and reads of offsets are current (KIP-1251)
 
 import logging
 from collections.abc import Iterable, Mapping
+from typing import Final
 from uuid import UUID
 
 from barnabas_broker.coordinators.modern.group import ModernGroup
@@ -16,6 +17,10 @@ _logger = logging.getLogger(__name__)
 
 class ConsumerGroup(ModernGroup):
     """A consumer group with an index of the owners of all partitions."""
+
+    group_type: Final = "consumer"
+    """The type of the group, as clients see it."""
+    protocol_type: Final = "consumer"
 
     def __init__(self, group_id: str) -> None:
         super().__init__(group_id)
@@ -37,7 +42,8 @@ class ConsumerGroup(ModernGroup):
             owners = self._owners.get(topic_id, {})
             for owned in (current.assigned, current.revoking):
                 for number in owned.get(topic_id, NOTHING):
-                    if owners.get(number, ("", 0))[0] == member_id:
+                    owner = owners.get(number)
+                    if owner is not None and owner[0] == member_id:
                         del owners[number]
             if not owners:
                 self._owners.pop(topic_id, None)

@@ -13,8 +13,10 @@ from barnabas_broker.coordinators.modern.group import (
     LEAVE_EPOCH,
     LEAVE_FOR_A_WHILE_EPOCH,
     GroupChange,
+    ModernGroup,
     ModernMember,
 )
+from barnabas_broker.coordinators.modern.patterns import resolve, topic_pattern
 from barnabas_broker.coordinators.modern.reconciliation import Aim, Reported, reconciled
 from barnabas_broker.coordinators.modern.records import (
     Current,
@@ -23,6 +25,7 @@ from barnabas_broker.coordinators.modern.records import (
     MemberMetadata,
     MemberState,
     Owned,
+    ResolvedRegex,
     TargetEpoch,
 )
 from barnabas_broker.coordinators.modern.targets import (
@@ -37,8 +40,13 @@ from barnabas_broker.coordinators.modern.targets import (
 from barnabas_broker.coordinators.runtime.alarms import Now
 from barnabas_core.config.group_configs import GroupConfig
 from barnabas_core.errors import ApiError, ErrorCode
+from barnabas_core.fair_turns import at_once
 
 UNCHANGED_TIMEOUT: Final = -1
+MATCHED_AT_ONCE_MAX: Final = 2_000
+"""The names that are matched with regular expressions in the turn of a heartbeat: about a millisecond of work."""
+MATCHING_PAUSE_MS: Final = 10_000
+"""The pause before the regular expressions of a group are matched again because topics were created or deleted."""
 JOIN_EPOCH: Final = 0
 
 
@@ -65,6 +73,8 @@ class Beat(NamedTuple):
     topic_regex: str | None = None
     assignor: str | None = None
     owned: Reported = None
+    may_describe: Callable[[str], bool] = lambda _: True
+    """Return True if the client may describe a topic, so that its regular expression matches the topic's name."""
 
     @property
     def is_full(self) -> bool:
@@ -124,11 +134,13 @@ def heartbeat(change: GroupChange, group: ConsumerGroup, beat: Beat, world: Beat
     if member is None and len(group.members) >= world.settings.max_size:
         message = f"the group already has {len(group.members)} members, the most that group.consumer.max.size allows"
         raise ApiError(ErrorCode.GROUP_MAX_SIZE_REACHED, message)
+    _check_regex(beat, None if member is None else member.metadata)
     if member is not None and member.member_id != beat.member_id:
         member = _replace(change, member, beat.member_id)
     before = Current() if member is None else member.current
     is_new_subscription = _subscribe(change, None if member is None else member.metadata, beat, world)
     member = group.members[beat.member_id]
+    is_new_subscription |= _match_regexes(change, beat, world)
     _begin_epoch(change, world, is_due=is_new_subscription)
     if group.assignment_epoch < group.epoch:
         _assign(change, world)
@@ -213,6 +225,64 @@ def _updated(before: MemberMetadata, beat: Beat) -> MemberMetadata:
         before.rebalance_timeout_ms if is_same_timeout else beat.rebalance_timeout_ms,
         before.server_assignor if beat.assignor is None else beat.assignor,
     )
+
+
+def _check_regex(beat: Beat, metadata: MemberMetadata | None) -> None:
+    """Check the regular expression of a heartbeat unless the member has it already. Raises ApiError."""
+    if beat.topic_regex and (metadata is None or metadata.subscribed_topic_regex != beat.topic_regex):
+        topic_pattern(beat.topic_regex)
+
+
+def _match_regexes(change: GroupChange, beat: Beat, world: BeatWorld) -> bool:
+    """Match the group's regular expressions if that is due, at once or later; return True if the topics changed."""
+    group, names = change.group, world.topics.names()
+    if not group.patterns or group.is_matching or not _is_matching_due(group, world):
+        return False
+    if len(names) * len(group.patterns) > MATCHED_AT_ONCE_MAX:
+        change.wants_regexes, change.may_describe = True, beat.may_describe
+        return False
+    version, found = world.topics.version(), at_once(resolve(list(group.patterns), list(names)))
+    return store_matches(change, found, version, beat.may_describe, world.now)
+
+
+def _is_matching_due(group: ModernGroup, world: BeatWorld) -> bool:
+    """True if an expression has not been matched yet, or if topics have come, or time has passed since."""
+    if group.lacks_topics_of_regexes() or group.regexes_matched_ms is None:
+        return True
+    passed_ms = world.now.steady_ms - group.regexes_matched_ms
+    has_other_topics = group.regexes_version != world.topics.version() and passed_ms >= MATCHING_PAUSE_MS
+    return has_other_topics or passed_ms >= world.settings.regex_refresh_interval_ms
+
+
+def store_matches(
+    change: GroupChange,
+    found: Mapping[str, Sequence[str]],
+    topics_version: int,
+    may_describe: Callable[[str], bool],
+    now: Now,
+) -> bool:
+    """Store the topics of regular expressions that are still used; return True if a member's topics changed."""
+    group, has_changed = change.group, False
+    group.regexes_version, group.regexes_matched_ms = topics_version, now.steady_ms
+    for pattern, names in found.items():
+        topics = tuple(sorted(filter(may_describe, names)))
+        known = group.regexes.get(pattern)
+        if pattern in group.patterns and (known is None or known.topics != topics):
+            has_changed |= topics != (() if known is None else known.topics)
+            change.write(Kind.REGEX, pattern, ResolvedRegex(topics, topics_version, now.wall_ms))
+    return has_changed
+
+
+def matched(
+    change: GroupChange,
+    found: Mapping[str, Sequence[str]],
+    topics_version: int,
+    may_describe: Callable[[str], bool],
+    world: BeatWorld,
+) -> None:
+    """Store the topics of regular expressions that were matched in turns; begin the next epoch if they changed."""
+    if store_matches(change, found, topics_version, may_describe, world.now):
+        _begin_epoch(change, world, is_due=True)
 
 
 def _drop_unused_patterns(change: GroupChange) -> None:

@@ -5,7 +5,7 @@ once, so the rest of the decision, and the next one, sees its effect. Loading ap
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final
@@ -85,6 +85,12 @@ class ModernGroup:
         """True if the group has a record of its epoch."""
         self.topics_version = NEVER
         """The version of the cluster's topics with which the group's metadata hash was last compared."""
+        self.regexes_version = NEVER
+        """The version of the cluster's topics with which the regular expressions were last matched."""
+        self.regexes_matched_ms: int | None = None
+        """The monotonic time at which the regular expressions were last matched."""
+        self.is_matching = False
+        """True while the regular expressions are matched in turns of the event loop."""
         self.wake_ms: int | None = None
         self.is_assigning = False
         """True while a target assignment is computed in turns of the event loop."""
@@ -191,6 +197,10 @@ class ModernGroup:
         """True if the member subscribes by a regular expression whose topics are not known yet."""
         return bool(metadata.subscribed_topic_regex) and metadata.subscribed_topic_regex not in self.regexes
 
+    def lacks_topics_of_regexes(self) -> bool:
+        """True if the topics of a regular expression are not known yet."""
+        return not self.patterns.keys() <= self.regexes.keys()
+
     def all_topics(self) -> set[str]:
         """Return the names of the topics to which any member subscribes; some may not exist."""
         return set(self.topic_names).union(*(each.topics for each in self.regexes.values()))
@@ -238,6 +248,10 @@ class GroupChange:
         self.notes: list[str] = []
         self.wants_targets = False
         """True if the group needs a target assignment that takes too long for one turn of the event loop."""
+        self.wants_regexes = False
+        """True if regular expressions must be matched, and that takes too long for one turn of the event loop."""
+        self.may_describe: Callable[[str], bool] = lambda _: True
+        """The right of the client for whose heartbeat the regular expressions are matched."""
 
     def write(self, kind: Kind, item: str, value: Value | None) -> None:
         """Write a record, and apply it to the group at once."""

@@ -6,6 +6,7 @@ are committed. If they cannot be written, the partition is loaded again, so the 
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import islice
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -13,10 +14,12 @@ from barnabas_broker.coordinators.modern.assignors import ASSIGNORS_IN_STEPS
 from barnabas_broker.coordinators.modern.consumer_group import ConsumerGroup
 from barnabas_broker.coordinators.modern.consumer_heartbeat import (
     BeatWorld,
+    matched,
     on_time,
     restart_timeouts,
 )
 from barnabas_broker.coordinators.modern.group import GroupChange
+from barnabas_broker.coordinators.modern.patterns import resolve
 from barnabas_broker.coordinators.modern.records import Kind, ModernRecord
 from barnabas_broker.coordinators.modern.targets import (
     Topics,
@@ -26,6 +29,7 @@ from barnabas_broker.coordinators.modern.targets import (
     write_target_epoch,
 )
 from barnabas_broker.coordinators.runtime.alarms import Alarms, Now
+from barnabas_broker.coordinators.runtime.record_strings import MalformedRecord
 from barnabas_broker.coordinators.runtime.shard import LeftOut
 from barnabas_broker.coordinators.runtime.turns import Turns, portions
 from barnabas_broker.coordinators.runtime.writer import Encodable, PartitionWriter
@@ -86,7 +90,7 @@ class ModernGroups:
                 group.forget_unknown()
                 if not group.is_stored:
                     del self.by_id[group.group_id]
-                    left_out.add(f"group {group.group_id}", ValueError("the group has no record of its epoch"))
+                    left_out.add(f"group {group.group_id}", MalformedRecord("the group has no record of its epoch"))
             yield
 
     def serve(self) -> Iterator[None]:
@@ -133,6 +137,9 @@ class ModernGroups:
         if change.wants_targets and not group.is_assigning:
             group.is_assigning = True
             self._turns.run(self._assign(group, world))
+        if change.wants_regexes:
+            group.is_matching = True
+            self._turns.run(self._match(group, world, change.may_describe))
 
     def _write(self, group_id: str, records: Sequence[Encodable], answer: Callable[[ErrorCode], object]) -> None:
         """Write records; without any, answer together with the last write of the group."""
@@ -174,6 +181,17 @@ class ModernGroups:
                 self._write(group.group_id, tuple(change.records), lambda _: None)
         finally:
             group.is_assigning = False
+
+    def _match(self, group: ConsumerGroup, world: BeatWorld, may_describe: Callable[[str], bool]) -> Iterator[object]:
+        """Match the regular expressions of a group in a large cluster, in steps between which others may run."""
+        version = world.topics.version()
+        try:
+            found = yield from resolve(list(group.patterns), list(world.topics.names()))
+        finally:
+            group.is_matching = False
+        if self._is_here(group):
+            store = partial(matched, found=found, topics_version=version, may_describe=may_describe)
+            self.run(group, lambda change, world: store(change, world=world), lambda *_: None)
 
     def _is_here(self, group: ConsumerGroup) -> bool:
         return not self._writer.is_closed and self.by_id.get(group.group_id) is group

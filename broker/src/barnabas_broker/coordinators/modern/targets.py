@@ -1,7 +1,7 @@
 """The target assignment of a modern group: the topics that it is about, and what each member is to have of them."""
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple, Protocol
 from uuid import UUID
 
@@ -31,6 +31,10 @@ class Topics(Protocol):
 
     def find(self, name: str) -> KnownTopic | None:
         """Return the topic with this name, or None."""
+        ...
+
+    def names(self) -> Collection[str]:
+        """Return the names of all topics."""
         ...
 
 

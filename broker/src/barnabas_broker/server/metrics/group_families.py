@@ -5,7 +5,7 @@ scrape (docs/decisions/consumer-lag.md). `group_lag` decides which partitions co
 """
 
 import asyncio
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import groupby
@@ -56,6 +56,12 @@ async def group_families(environment: HandlerEnvironment) -> list[Family]:
         ),
         _by_topic(places, f"{prefix}lag_sum", "Sum of the group's lag over the topic's partitions", lag),
         Family(f"{prefix}members", "gauge", "Number of members of the group", lambda: _members(groups)),
+        Family(
+            "barnabas_groups",
+            "gauge",
+            "Number of groups that this broker coordinates, by type and state",
+            lambda: _by_type_and_state(groups),
+        ),
         *_counters(groups),
         *_partitions(groups),
     ]
@@ -147,6 +153,15 @@ def _by_topic(places: Places, name: str, help_text: str, value: OffsetValue) -> 
 def _members(groups: GroupCoordinator) -> Iterator[Sample]:
     for group_id, member_count in groups.member_counts():
         yield Sample(labels(consumergroup=group_id), member_count)
+
+
+def _by_type_and_state(groups: GroupCoordinator) -> Iterator[Sample | None]:
+    counts: Counter[tuple[str, str]] = Counter()
+    for each in groups.group_counts():
+        counts[each] += 1
+        yield None
+    for (group_type, state), count in sorted(counts.items()):
+        yield Sample(labels(type=group_type, state=state), count)
 
 
 def _counters(groups: GroupCoordinator) -> list[Family]:

@@ -37,9 +37,12 @@ final class Members {
     private Object join(JsonNode request) {
         Properties properties = Settings.of(bootstrap, request,
             "key.deserializer", Records.BYTES_OUT, "value.deserializer", Records.BYTES_OUT,
-            "auto.offset.reset", "earliest", "enable.auto.commit", "false", "heartbeat.interval.ms", "300",
-            "session.timeout.ms", "10000", "group.id", request.get("group").asText(),
-            "client.id", request.get("member").asText());
+            "auto.offset.reset", "earliest", "enable.auto.commit", "false",
+            "group.id", request.get("group").asText(), "client.id", request.get("member").asText());
+        if (!"consumer".equals(properties.get("group.protocol"))) { // There the broker decides these times.
+            properties.putIfAbsent("heartbeat.interval.ms", "300");
+            properties.putIfAbsent("session.timeout.ms", "10000");
+        }
         List<String> topics = StreamSupport.stream(request.get("topics").spliterator(), false).map(JsonNode::asText).toList();
         members.put(request.get("member").asText(), new Member(properties, topics));
         return null;

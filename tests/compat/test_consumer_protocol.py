@@ -1,0 +1,76 @@
+"""Consumer groups of KIP-848 with the clients that have them: Java's consumer, and librdkafka's; and Kafka's tools."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from drivers.interface import Client, Member, Message
+from drivers.kafka_tools import KafkaTools
+from drivers.librdkafka import LibrdkafkaClient
+from harness.deadline import wait_for
+
+SERVER = "--bootstrap-server localhost:9092"
+OPTIONS = {"group.protocol": "consumer"}
+Join = Callable[[str], Member]
+
+
+@pytest.fixture
+def filled(librdkafka: LibrdkafkaClient, topic: str) -> str:
+    """A topic of four partitions with ten records in each."""
+    librdkafka.create_topic(topic, 4, {})
+    librdkafka.produce(topic, [Message(b"%d" % n, partition=n % 4) for n in range(40)])
+    return topic
+
+
+@pytest.fixture(params=["java", "librdkafka"])
+def join(request: pytest.FixtureRequest, clients: Callable[[str], Client], filled: str) -> Join:
+    """A function that makes a member of the group, which has the name of the topic."""
+    client: Any = clients(request.param)
+    options = {"config": OPTIONS} if request.param == "java" else OPTIONS
+    return lambda name: client.join(filled, f"{request.param}-{name}", [filled], **options)
+
+
+def sizes(*members: Member) -> list[int]:
+    return [len(member.assignment()) for member in members]
+
+
+def test_members_join_and_leave_and_each_partition_is_read(
+    join: Join, librdkafka: LibrdkafkaClient, filled: str
+) -> None:
+    first = join("first")
+    wait_for(first.records, lambda records: len(records) == 40)
+    first.commit()
+    second = join("second")
+    wait_for(lambda: sizes(first, second), lambda found: found == [2, 2])
+    assert first.assignment().isdisjoint(second.assignment())
+    librdkafka.produce(filled, [Message(b"more", partition=n) for n in range(4)])
+    wait_for(lambda: len(first.records()) + len(second.records()), lambda count: count == 44)
+    for member in (first, second):
+        member.commit()
+    first.leave()
+    wait_for(lambda: sizes(second), lambda found: found == [4])
+    second.leave()
+    assert librdkafka.committed(filled, filled) == dict.fromkeys(range(4), 11)
+
+
+def test_tools_show_and_delete_a_group(tools: KafkaTools, librdkafka: LibrdkafkaClient, filled: str) -> None:
+    group = f"kafka-consumer-groups.sh {SERVER} --group {filled}"
+    member = librdkafka.join(filled, "the-member", [filled], **OPTIONS)
+    wait_for(member.records, lambda records: len(records) == 40)
+    member.commit()
+    listed = tools.check(f"kafka-consumer-groups.sh {SERVER} --list --type consumer")
+    assert filled in listed
+    state = tools.check(f"{group} --describe --state --verbose").split()
+    assert {"Stable", "uniform", "2"} <= set(state)
+    members = tools.check(f"{group} --describe --members --verbose")
+    assert "the-member" in members
+    assert "0" in tools.check(f"{group} --describe --offsets")
+    assert "The group is not empty" in tools.run(f"{group} --delete").text
+    assert "actively subscribed" in tools.run(f"{group} --delete-offsets --topic {filled}").text
+    member.leave()
+    reset = f"{group} --reset-offsets --topic {filled} --to-earliest --execute"
+    tools.check(reset)
+    assert librdkafka.committed(filled, filled) == dict.fromkeys(range(4), 0)
+    tools.check(f"{group} --delete")
+    assert filled not in tools.check(f"kafka-consumer-groups.sh {SERVER} --list").splitlines()
