@@ -144,6 +144,9 @@ class ManualTopics:
     def find(self, name: str) -> KnownTopic | None:
         return self.known.get(name)
 
+    def name_of(self, topic_id: UUID) -> str | None:
+        return next((name for name, each in self.known.items() if each.topic_id == topic_id), None)
+
     def names(self) -> list[str]:
         return list(self.known)
 

@@ -32,12 +32,12 @@ INIT, ADD, ADD_OFFSETS, END, COMMIT = 22, 24, 25, 26, 28
 OFFSETS = TopicPartition(CONSUMER_OFFSETS, 0)
 
 
-class _TxnOffsetCommitRequest(ApiMessage, load_json="barnabas_core.definitions"):
+class TxnOffsetCommitRequest(ApiMessage, load_json="barnabas_core.definitions"):
     """The request to commit offsets in a transaction, in the versions of Kafka 4.4."""
 
 
-TxnOffsetCommitRequest: Any = _TxnOffsetCommitRequest
-OFFSETS_TOPIC = TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
+COMMIT_REQUEST: Any = TxnOffsetCommitRequest
+OFFSETS_TOPIC = COMMIT_REQUEST.TxnOffsetCommitRequestTopic
 
 
 def versions(api_key: int, since: int = 0, until: int = 99) -> pytest.MarkDecorator:
@@ -134,7 +134,7 @@ class Broker:
             partition(partition_index=index, committed_offset=5, committed_leader_epoch=0, committed_metadata="")
             for index in (0, 9)
         ]
-        request = TxnOffsetCommitRequest(
+        request = COMMIT_REQUEST(
             transactional_id="pay",
             group_id=group_id,
             producer_id=by.producer_id,

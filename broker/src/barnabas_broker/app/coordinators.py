@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable
 from typing import Any, Final, NamedTuple
+from uuid import UUID
 
 from barnabas_broker.coordinators.groups.coordinator import GroupCoordinator
 from barnabas_broker.coordinators.groups.shard import GroupEnvironment
@@ -90,6 +91,10 @@ class ImageTopics:
         """Return the topic with this name, or None."""
         topic = self._image.topics.get(name)
         return None if topic is None else KnownTopic(topic.topic_id, len(topic.partitions))
+
+    def name_of(self, topic_id: UUID) -> str | None:
+        """Return the name of the topic with this id, or None."""
+        return self._image.topic_name(topic_id)
 
     def names(self) -> Collection[str]:
         """Return the names of all topics."""

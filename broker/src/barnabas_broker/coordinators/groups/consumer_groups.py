@@ -1,16 +1,34 @@
 """The requests to consumer groups of KIP-848, which the group coordinator passes to the modern groups of a shard."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
-from barnabas_broker.coordinators.groups.group import Group, GroupState
-from barnabas_broker.coordinators.groups.messages import CommitRequest
+from barnabas_broker.coordinators.groups import classic_members
+from barnabas_broker.coordinators.groups.group import GroupState
+from barnabas_broker.coordinators.groups.messages import (
+    CommitRequest,
+    JoinReply,
+    JoinRequest,
+    LeaveResult,
+    MemberIdentity,
+    SyncReply,
+    SyncRequest,
+)
+from barnabas_broker.coordinators.groups.migration import upgraded
 from barnabas_broker.coordinators.groups.offsets import knows_member_epochs
 from barnabas_broker.coordinators.groups.records import GroupKey, GroupRecord
 from barnabas_broker.coordinators.groups.shard import GroupShard
 from barnabas_broker.coordinators.modern.consumer_group import ConsumerGroup
-from barnabas_broker.coordinators.modern.consumer_heartbeat import JOIN_EPOCH, Beat, BeatReply, heartbeat
-from barnabas_broker.coordinators.modern.group import tombstones
+from barnabas_broker.coordinators.modern.consumer_heartbeat import (
+    JOIN_EPOCH,
+    Beat,
+    BeatReply,
+    BeatWorld,
+    heartbeat,
+    restart_timeouts,
+)
+from barnabas_broker.coordinators.modern.group import GroupChange, tombstones
+from barnabas_broker.coordinators.runtime.writer import Encodable
 from barnabas_core.errors import ApiError, ErrorCode
 
 
@@ -20,22 +38,29 @@ def beat(shard: GroupShard, request: Beat, answer: Callable[[BeatReply], object]
     group, classic = shard.modern.by_id.get(group_id), shard.tables.groups.get(group_id)
     if group is None and request.epoch != JOIN_EPOCH:
         raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no consumer group {group_id}")
-    first: tuple[GroupRecord, ...] = ()
+    first: list[Encodable] = []
     if group is None and classic is not None:
-        _check_replaceable(classic)
+        if classic.state is GroupState.DEAD:
+            raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"the group {group_id} is being deleted")
         if shard.writer.is_writing(group_id):
             shard.writer.when_idle(group_id, partial(_beat_again, shard, request, answer))
             return
-        first = (GroupRecord(GroupKey(group_id), None),) if group_id in shard.tables.stored else ()
+        first += [GroupRecord(GroupKey(group_id), None)] if group_id in shard.tables.stored else []
+        if classic.members:
+            world = shard.modern.world(group_id)
+            upgrade = upgraded(classic, world.settings, world.topics, world.now.wall_ms)
+            group, first = upgrade.group, [*first, *upgrade.change.records]
+            restart_timeouts(group, world)
     group = group or ConsumerGroup(group_id)
 
     def written(error: ErrorCode, reply: BeatReply) -> None:
         answer(BeatReply(error, member_id=request.member_id) if error else reply)
 
     shard.modern.run(group, lambda change, world: heartbeat(change, group, request, world), written, first)
-    if group_id in shard.modern.by_id:
-        shard.tables.groups.pop(group_id, None)
+    if group_id in shard.modern.by_id and classic is not None:
+        del shard.tables.groups[group_id]
         shard.tables.stored.pop(group_id, None)
+        shard.refuse_waiting(group_id, ErrorCode.REBALANCE_IN_PROGRESS)
 
 
 def _beat_again(shard: GroupShard, request: Beat, answer: Callable[[BeatReply], object]) -> None:
@@ -48,26 +73,11 @@ def _beat_again(shard: GroupShard, request: Beat, answer: Callable[[BeatReply], 
         answer(BeatReply(error.code, error.message, request.member_id))
 
 
-def _check_replaceable(classic: Group) -> None:
-    """Check that a classic group has no members. Raises ApiError."""
-    if classic.state is GroupState.DEAD:
-        raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"the group {classic.group_id} is being deleted")
-    if classic.members or classic.pending_joins:
-        message = f"the group {classic.group_id} has members with the classic protocol"
-        raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, message)
-
-
 def make_room(shard: GroupShard, group_id: str) -> None:
-    """Remove a consumer group without members, so that a classic group takes its place and its offsets.
-
-    Raises INCONSISTENT_GROUP_PROTOCOL if the consumer group has members.
-    """
+    """Remove a consumer group without members, if there is one; a classic group takes its place and its offsets."""
     group = shard.modern.by_id.get(group_id)
     if group is None:
         return
-    if group.members:
-        message = f"the group {group_id} has members with the consumer protocol"
-        raise ApiError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, message)
     del shard.modern.by_id[group_id]
     shard.writer.submit(group_id, tuple(tombstones(group)), lambda _: None, is_applied=True)
     if group_id in shard.tables.offsets:
@@ -85,8 +95,56 @@ def check_commit(group: ConsumerGroup, request: CommitRequest) -> ErrorCode:
     try:
         group.check_commit(request.member_id, request.generation, partitions)
     except ApiError as error:
+        if error.code is ErrorCode.STALE_MEMBER_EPOCH and _is_classic(group, request.member_id):
+            return ErrorCode.ILLEGAL_GENERATION
         if knows_epochs or error.code is not ErrorCode.STALE_MEMBER_EPOCH:
             return error.code
         return ErrorCode.ILLEGAL_GENERATION if is_transactional else ErrorCode.UNSUPPORTED_VERSION
-    is_old = not is_transactional and request.generation >= 0 and not knows_epochs
-    return ErrorCode.UNSUPPORTED_VERSION if is_old else ErrorCode.NONE
+    needs_epochs = not is_transactional and request.generation >= 0 and not _is_classic(group, request.member_id)
+    return ErrorCode.UNSUPPORTED_VERSION if needs_epochs and not knows_epochs else ErrorCode.NONE
+
+
+def _is_classic(group: ConsumerGroup, member_id: str) -> bool:
+    member = group.members.get(member_id)
+    return member is not None and member.is_classic
+
+
+def join(shard: GroupShard, group: ConsumerGroup, request: JoinRequest, answer: Callable[[JoinReply], object]) -> None:
+    """Handle the JoinGroup of a classic member of a consumer group. Raises ApiError."""
+
+    def written(error: ErrorCode, reply: JoinReply) -> None:
+        answer(JoinReply(error, member_id=request.member_id) if error else reply)
+
+    shard.modern.run(group, lambda change, world: classic_members.join(change, group, request, world), written)
+
+
+def sync(shard: GroupShard, group: ConsumerGroup, request: SyncRequest, answer: Callable[[SyncReply], object]) -> None:
+    """Handle the SyncGroup of a classic member of a consumer group. Raises ApiError."""
+
+    def written(error: ErrorCode, reply: SyncReply) -> None:
+        answer(SyncReply(error) if error else reply)
+
+    shard.modern.run(group, lambda _, world: classic_members.sync(group, request, world), written)
+
+
+def classic_heartbeat(
+    shard: GroupShard, group: ConsumerGroup, member_id: str, instance_id: str | None, generation: int
+) -> ErrorCode:
+    """Handle the Heartbeat of a classic member of a consumer group."""
+    try:
+        return classic_members.classic_heartbeat(group, member_id, instance_id, generation, shard.now())
+    except ApiError as error:
+        return error.code
+    finally:
+        shard.modern.set_alarm(group)
+
+
+def leave(shard: GroupShard, group: ConsumerGroup, identities: Sequence[MemberIdentity]) -> list[LeaveResult]:
+    """Handle the LeaveGroup of members of a consumer group."""
+    results: list[LeaveResult] = []
+
+    def decide(change: GroupChange, world: BeatWorld) -> None:
+        results.extend(classic_members.leave(change, group, identities, world))
+
+    shard.modern.run(group, decide, lambda *_: None)
+    return results

@@ -87,6 +87,12 @@ class GroupCoordinator:
         try:
             _check_join(request, self.config.group_min_session_timeout_ms, self.config.group_max_session_timeout_ms)
             shard = self.runtime.find(request.group_id)
+            modern = shard.modern.by_id.get(request.group_id)
+            new_member_id = f"{request.instance_id or request.client_id}-{self._environment.new_id()}"
+            request = request._replace(new_member_id=new_member_id)
+            if modern is not None and modern.members:
+                consumer_groups.join(shard, modern, request, answer)
+                return
             consumer_groups.make_room(shard, request.group_id)
         except ApiError as error:
             answer(JoinReply(error.code, member_id=request.member_id))
@@ -95,10 +101,7 @@ class GroupCoordinator:
             answer(JoinReply(ErrorCode.UNKNOWN_MEMBER_ID, member_id=request.member_id))
             return
         group = shard.tables.group(request.group_id)
-        new_member_id = f"{request.instance_id or request.client_id}-{self._environment.new_id()}"
-        shard.ask(
-            group, partial(rebalance.join, group, request._replace(new_member_id=new_member_id)), answer, JoinReply
-        )
+        shard.ask(group, partial(rebalance.join, group, request), answer, JoinReply)
 
     def beat(self, request: Beat, api_version: int, answer: Callable[[BeatReply], object]) -> None:
         """Handle a ConsumerGroupHeartbeat (KIP-848)."""
@@ -116,6 +119,9 @@ class GroupCoordinator:
         """Handle a SyncGroup. While the coordinator loads, answer REBALANCE_IN_PROGRESS, so that the member rejoins."""
         try:
             shard, group = self._group(request.group_id)
+            if isinstance(group, ConsumerGroup):
+                consumer_groups.sync(shard, group, request, answer)
+                return
         except ApiError as error:
             loading = error.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
             answer(SyncReply(ErrorCode.REBALANCE_IN_PROGRESS if loading else error.code))
@@ -129,6 +135,8 @@ class GroupCoordinator:
         except ApiError as error:
             loading = error.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
             return ErrorCode.NONE if loading else error.code
+        if isinstance(group, ConsumerGroup):
+            return consumer_groups.classic_heartbeat(shard, group, member_id, instance_id, generation)
         return membership.heartbeat(group, member_id, instance_id, generation, shard.now())
 
     def leave(self, group_id: str, identities: Sequence[MemberIdentity]) -> list[LeaveResult]:
@@ -142,6 +150,8 @@ class GroupCoordinator:
             if error.code is not ErrorCode.UNKNOWN_MEMBER_ID:
                 raise
             return [LeaveResult(identity, error.code) for identity in identities]
+        if isinstance(group, ConsumerGroup):
+            return consumer_groups.leave(shard, group, identities)
         results = [LeaveResult(identity, ErrorCode.COORDINATOR_NOT_AVAILABLE) for identity in identities]
 
         def decide(step: Step) -> None:
@@ -277,14 +287,14 @@ class GroupCoordinator:
             yield from list(shard.tables.groups.values())
             yield from list(shard.modern.by_id.values())
 
-    def _group(self, group_id: str) -> tuple[GroupShard, Group]:
+    def _group(self, group_id: str) -> tuple[GroupShard, Group | ConsumerGroup]:
         """Return a group and the shard of its partition of `__consumer_offsets`.
 
         Raises ApiError; the code is UNKNOWN_MEMBER_ID if the group does not exist.
         """
         _check_named(group_id)
         shard = self.runtime.find(group_id)
-        group = shard.tables.groups.get(group_id)
+        group = shard.find(group_id)
         if group is None:
             raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID)
         return shard, group

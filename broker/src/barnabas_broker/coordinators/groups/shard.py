@@ -13,13 +13,15 @@ from itertools import chain, islice
 from typing import Any, Final, NamedTuple, TypeVar
 from uuid import UUID
 
-from barnabas_broker.coordinators.groups import membership, rebalance, sync
+from barnabas_broker.coordinators.groups import membership, migration, rebalance, sync
 from barnabas_broker.coordinators.groups.group import Group, GroupState
 from barnabas_broker.coordinators.groups.messages import Append, JoinReply, Step, SyncReply, Token
 from barnabas_broker.coordinators.groups.record_decoder import RecordDecoder
 from barnabas_broker.coordinators.groups.records import GroupKey, GroupRecord, OffsetKey
+from barnabas_broker.coordinators.groups.stored_group import restore
 from barnabas_broker.coordinators.groups.tables import GroupTables
 from barnabas_broker.coordinators.modern.consumer_group import ConsumerGroup
+from barnabas_broker.coordinators.modern.group import tombstones
 from barnabas_broker.coordinators.modern.records import ModernRecord
 from barnabas_broker.coordinators.modern.shard import ModernEnvironment, ModernGroups
 from barnabas_broker.coordinators.runtime.alarms import Alarms, Now
@@ -93,7 +95,9 @@ class GroupShard:
         self.counters = counters
         self.turns = turns
         self.writer = writer
-        self.modern = ModernGroups(environment.modern, environment.clock, environment.timers, turns, writer)
+        self.modern = ModernGroups(
+            environment.modern, environment.clock, environment.timers, turns, writer, self._go_down_if_classic
+        )
         self.tables = GroupTables(self.modern.by_id)
         self._last_token = 0
         self._waiting: dict[Token, _Waiting] = {}
@@ -207,8 +211,7 @@ class GroupShard:
             generation=group.generation,
             protocol_type=group.protocol_type,
         )
-        for token in [token for token, waiting in self._waiting.items() if waiting.group_id == group_id]:
-            self._waiting.pop(token).refuse(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        self.refuse_waiting(group_id, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
     def _carry_out(self, group: Group, step: Step) -> None:
         for note in step.notes:
@@ -233,6 +236,25 @@ class GroupShard:
             self.run(group, lambda step: sync.append_failed(group, append, error, step))
         if before is not GroupState.STABLE and group.state is GroupState.STABLE:
             self.counters.completed_rebalances += 1
+
+    def refuse_waiting(self, group_id: str, error: ErrorCode) -> None:
+        """Answer all waiting requests of a group with an error."""
+        for token in [token for token, waiting in self._waiting.items() if waiting.group_id == group_id]:
+            self._waiting.pop(token).refuse(error)
+
+    def _go_down_if_classic(self, group: ConsumerGroup) -> None:
+        """Change a consumer group whose members all use the classic protocol to a classic group, and rebalance it."""
+        group_id, world = group.group_id, self.modern.world(group.group_id)
+        if self.modern.by_id.get(group_id) is not group or not migration.may_go_down(group, world.settings):
+            return
+        metadata = migration.downgraded(group, world.topics, world.now.wall_ms)
+        classic = restore(group_id, metadata, world.now)
+        del self.modern.by_id[group_id]
+        self.tables.stored[group_id], self.tables.groups[group_id] = metadata, classic
+        records: list[GroupRecord | ModernRecord] = [*tombstones(group), GroupRecord(GroupKey(group_id), metadata)]
+        self.writer.submit(group_id, records, lambda _: None, is_applied=True)
+        _logger.info("group %s: the last member with the consumer protocol has gone", group_id)
+        self.run(classic, partial(rebalance.begin, classic, reason="the group changed to the classic protocol"))
 
     def _wake(self, group_id: str) -> None:
         group = self.tables.groups.get(group_id)

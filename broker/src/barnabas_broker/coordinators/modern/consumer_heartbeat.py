@@ -19,6 +19,7 @@ from barnabas_broker.coordinators.modern.group import (
 from barnabas_broker.coordinators.modern.patterns import resolve, topic_pattern
 from barnabas_broker.coordinators.modern.reconciliation import Aim, Reported, reconciled
 from barnabas_broker.coordinators.modern.records import (
+    ClassicMetadata,
     Current,
     GroupEpoch,
     Kind,
@@ -73,6 +74,8 @@ class Beat(NamedTuple):
     topic_regex: str | None = None
     assignor: str | None = None
     owned: Reported = None
+    classic: ClassicMetadata | None = None
+    """The metadata of a member that uses the classic protocol, which sends JoinGroup requests."""
     may_describe: Callable[[str], bool] = lambda _: True
     """Return True if the client may describe a topic, so that its regular expression matches the topic's name."""
 
@@ -145,7 +148,7 @@ def heartbeat(change: GroupChange, group: ConsumerGroup, beat: Beat, world: Beat
     if group.assignment_epoch < group.epoch:
         _assign(change, world)
     _reconcile(change, group, member, beat, world, is_new_subscription=is_new_subscription)
-    member.session_deadline_ms = group.expect(world.now.steady_ms + world.settings.session_timeout_ms)
+    _begin_session(group, member, world)
     return _reply(member, before, beat, world)
 
 
@@ -157,7 +160,7 @@ def _sender(group: ConsumerGroup, beat: Beat) -> ModernMember | None:
         if holder_id is None:
             return group.members.get(beat.member_id)
         holder = group.members[holder_id]
-        if holder.current.epoch != LEAVE_FOR_A_WHILE_EPOCH:
+        if holder.current.epoch != LEAVE_FOR_A_WHILE_EPOCH and beat.classic is None:
             message = f"the member {holder_id} has the group instance id {instance_id}, and has not left"
             raise ApiError(ErrorCode.UNRELEASED_INSTANCE_ID, message)
         return holder
@@ -224,6 +227,7 @@ def _updated(before: MemberMetadata, beat: Beat) -> MemberMetadata:
         before.subscribed_topic_regex if beat.topic_regex is None else beat.topic_regex,
         before.rebalance_timeout_ms if is_same_timeout else beat.rebalance_timeout_ms,
         before.server_assignor if beat.assignor is None else beat.assignor,
+        beat.classic,
     )
 
 
@@ -388,10 +392,16 @@ def on_time(change: GroupChange, world: BeatWorld) -> None:
         remove(change, [member for member, _ in late], world)
 
 
+def _begin_session(group: ConsumerGroup, member: ModernMember, world: BeatWorld) -> None:
+    classic = member.known.classic_member_metadata
+    timeout_ms = world.settings.session_timeout_ms if classic is None else classic.session_timeout_ms
+    member.session_deadline_ms = group.expect(world.now.steady_ms + timeout_ms)
+
+
 def restart_timeouts(group: ConsumerGroup, world: BeatWorld) -> None:
     """Begin the sessions of all members, and the time to revoke partitions, after the group was loaded."""
     for member in group.members.values():
-        member.session_deadline_ms = group.expect(world.now.steady_ms + world.settings.session_timeout_ms)
+        _begin_session(group, member, world)
         if member.current.state is MemberState.UNREVOKED:
             deadline_ms = world.now.steady_ms + member.known.rebalance_timeout_ms
             member.rebalance_deadline_ms = group.expect(deadline_ms)

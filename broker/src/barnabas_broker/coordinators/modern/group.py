@@ -54,12 +54,19 @@ class ModernMember:
     """The time at which the member counts as gone; None until its first heartbeat is answered."""
     rebalance_deadline_ms: int | None = None
     """The time until which the member must have revoked partitions; None if it has none to revoke."""
+    classic_deadline_ms: int | None = None
+    """The time until which a classic member must join or sync; None if it need not."""
 
     @property
     def known(self) -> MemberMetadata:
         """The metadata of a member that is loaded."""
         assert self.metadata is not None
         return self.metadata
+
+    @property
+    def is_classic(self) -> bool:
+        """True if the member uses the classic protocol."""
+        return self.metadata is not None and self.metadata.classic_member_metadata is not None
 
 
 class ModernGroup:
@@ -80,6 +87,8 @@ class ModernGroup:
         """The number of members that subscribe by each regular expression."""
         self.assignors: Counter[str] = Counter()
         """The number of members that name each assignor."""
+        self.classic_count = 0
+        """The number of members that use the classic protocol."""
         self.regexes: dict[str, ResolvedRegex] = {}
         self.is_stored = False
         """True if the group has a record of its epoch."""
@@ -148,6 +157,7 @@ class ModernGroup:
         if any(name not in self.topic_names for name in names):
             self.topics_version = NEVER
         self.topic_names.update(names)
+        self.classic_count += metadata.classic_member_metadata is not None
         if metadata.server_assignor:
             self.assignors[metadata.server_assignor] += 1
         if metadata.subscribed_topic_regex:
@@ -157,6 +167,7 @@ class ModernGroup:
 
     def _unlist(self, member_id: str, metadata: MemberMetadata) -> None:
         """Remove a member's metadata from the indexes."""
+        self.classic_count -= metadata.classic_member_metadata is not None
         if any(self.topic_names[name] == 1 for name in metadata.subscribed_topic_names):
             self.topics_version = NEVER
         _uncount(self.topic_names, metadata.subscribed_topic_names)
@@ -223,6 +234,7 @@ class ModernGroup:
             for deadline_ms, missed in (
                 (member.session_deadline_ms, "sent no heartbeat within its session timeout"),
                 (member.rebalance_deadline_ms, "did not revoke its partitions within its rebalance timeout"),
+                (member.classic_deadline_ms, "did not join or sync within its rebalance timeout"),
             ):
                 if deadline_ms is not None and deadline_ms <= now.steady_ms:
                     late.append((member, missed))
@@ -270,8 +282,10 @@ class GroupChange:
 
 
 def tombstones(group: ModernGroup) -> Iterator[ModernRecord]:
-    """Yield the records that remove a group without members."""
-    assert not group.members
+    """Yield the records that remove a group and its members."""
+    for kind in (Kind.CURRENT, Kind.TARGET, Kind.MEMBER):
+        for member_id in group.members:
+            yield ModernRecord(kind, group.group_id, member_id, None)
     yield ModernRecord(Kind.TARGET_EPOCH, group.group_id, "", None)
     for pattern in group.regexes:
         yield ModernRecord(Kind.REGEX, group.group_id, pattern, None)

@@ -65,12 +65,15 @@ class ModernGroups:
         timers: Timers,
         turns: Turns,
         writer: PartitionWriter[Any],
+        changed: Callable[[ConsumerGroup], object],
     ) -> None:
+        """Create the collection; `changed` is called after each change of a group, and after it was loaded."""
         self.by_id: dict[str, ConsumerGroup] = {}
         self._environment = environment
         self._clock = clock
         self._turns = turns
         self._writer = writer
+        self._changed = changed
         self._alarms = Alarms(timers, clock, self._wake)
         self._unanswered: dict[str, list[Callable[[ErrorCode], object]]] = {}
         """The answers that wait for the last write of each group."""
@@ -97,15 +100,21 @@ class ModernGroups:
         """Begin the sessions of the members of the loaded groups."""
         for group in list(self.by_id.values()):
             if self.by_id.get(group.group_id) is group:
-                restart_timeouts(group, self._world(group.group_id))
+                restart_timeouts(group, self.world(group.group_id))
                 self._alarms.set(group.group_id, group.wake_ms)
+                self._changed(group)
                 yield
 
     def close(self) -> None:
         """Cancel all timers. The writer has answered all requests that wait."""
         self._alarms.cancel_all()
 
-    def _world(self, group_id: str) -> BeatWorld:
+    def set_alarm(self, group: ConsumerGroup) -> None:
+        """Set the timer of a group after a request that changed only deadlines."""
+        self._alarms.set(group.group_id, group.wake_ms)
+
+    def world(self, group_id: str) -> BeatWorld:
+        """Return the facts on which a decision about a group depends."""
         now = Now(self._clock.now_ms(), int(self._clock.monotonic_s() * 1000))
         return BeatWorld(now, self._environment.settings(group_id), self._environment.topics)
 
@@ -121,7 +130,7 @@ class ModernGroups:
         `first` are records that are written before those of the change. Raises the ApiError of `decide`, which then has
         changed nothing.
         """
-        change, world = GroupChange(group), self._world(group.group_id)
+        change, world = GroupChange(group), self.world(group.group_id)
         try:
             result = decide(change, world)
         except Exception:
@@ -140,6 +149,8 @@ class ModernGroups:
         if change.wants_regexes:
             group.is_matching = True
             self._turns.run(self._match(group, world, change.may_describe))
+        if change.records:
+            self._changed(group)
 
     def _write(self, group_id: str, records: Sequence[Encodable], answer: Callable[[ErrorCode], object]) -> None:
         """Write records; without any, answer together with the last write of the group."""
@@ -177,7 +188,7 @@ class ModernGroups:
                 yield len(some)
             if self._is_here(group):
                 change = GroupChange(group)
-                write_target_epoch(change, epoch, self._world(group.group_id).now)
+                write_target_epoch(change, epoch, self.world(group.group_id).now)
                 self._write(group.group_id, tuple(change.records), lambda _: None)
         finally:
             group.is_assigning = False

@@ -33,6 +33,10 @@ class Topics(Protocol):
         """Return the topic with this name, or None."""
         ...
 
+    def name_of(self, topic_id: UUID) -> str | None:
+        """Return the name of the topic with this id, or None."""
+        ...
+
     def names(self) -> Collection[str]:
         """Return the names of all topics."""
         ...

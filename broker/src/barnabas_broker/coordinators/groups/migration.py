@@ -1,0 +1,145 @@
+"""The change of a group with members from the classic protocol to the consumer protocol, and back (KIP-848).
+
+Up: the first member with the consumer protocol changes the group, in which the classic members go on
+(`classic_members`). Down: after the last member with the consumer protocol has gone, the group becomes a classic one,
+and rebalances. The generation is that of the members, so that they rejoin as in any rebalance.
+"""
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from barnabas_broker.coordinators.groups.consumer_protocol import (
+    Subscription,
+    assignment,
+    encoded_assignment,
+    subscription,
+)
+from barnabas_broker.coordinators.groups.group import Group
+from barnabas_broker.coordinators.groups.member import CONSUMER_PROTOCOL_TYPE, Member
+from barnabas_broker.coordinators.groups.records import GroupMetadata, StoredMember
+from barnabas_broker.coordinators.modern.consumer_group import ConsumerGroup
+from barnabas_broker.coordinators.modern.group import GroupChange, ModernMember
+from barnabas_broker.coordinators.modern.records import (
+    ClassicMetadata,
+    ClassicProtocol,
+    Current,
+    GroupEpoch,
+    Kind,
+    MemberMetadata,
+    MemberState,
+    TargetEpoch,
+)
+from barnabas_broker.coordinators.modern.targets import Topics, metadata_hash
+from barnabas_broker.coordinators.runtime.record_strings import MalformedRecord
+from barnabas_core.config.group_configs import GroupConfig
+from barnabas_core.errors import ApiError, ErrorCode
+
+_UPGRADING: Final = ("bidirectional", "upgrade")
+_DOWNGRADING: Final = ("bidirectional", "downgrade")
+
+
+class Upgrade(NamedTuple):
+    """A consumer group that was made of a classic one, and the change that has made it."""
+
+    group: ConsumerGroup
+    change: GroupChange
+
+
+def upgraded(classic: Group, settings: GroupConfig, topics: Topics, now_ms: int) -> Upgrade:
+    """Make a consumer group of a classic one with members. Raises GROUP_ID_NOT_FOUND."""
+    try:
+        subscriptions = _upgradable(classic, settings, topics)
+        targets = {each.member_id: assignment(each.assignment, topics) for each in classic.members.values()}
+    except MalformedRecord as error:
+        raise _refusal(classic, str(error)) from error
+    group, epoch = ConsumerGroup(classic.group_id), classic.generation
+    change = GroupChange(group)
+    for member in classic.members.values():
+        change.write(Kind.MEMBER, member.member_id, _metadata(member, subscriptions[member.member_id]))
+    change.write(Kind.GROUP, "", GroupEpoch(epoch, metadata_hash(group, topics)))
+    for member_id, target in targets.items():
+        change.write(Kind.TARGET, member_id, target)
+    change.write(Kind.TARGET_EPOCH, "", TargetEpoch(epoch, now_ms))
+    for member_id, target in targets.items():
+        assigned = {topic_id: dict.fromkeys(sorted(numbers), epoch) for topic_id, numbers in target.items()}
+        change.write(Kind.CURRENT, member_id, Current(epoch, epoch, MemberState.STABLE, assigned))
+    return Upgrade(group, change)
+
+
+def _upgradable(classic: Group, settings: GroupConfig, topics: Topics) -> dict[str, Subscription]:
+    """Return what each member subscribes to. Raises ApiError and MalformedRecord if the group cannot be changed."""
+    if settings.migration_policy not in _UPGRADING:
+        raise _refusal(classic, f"group.consumer.migration.policy is {settings.migration_policy}")
+    if classic.protocol_type != CONSUMER_PROTOCOL_TYPE:
+        raise _refusal(classic, f"its protocol type is {classic.protocol_type}, but must be {CONSUMER_PROTOCOL_TYPE}")
+    if len(classic.members) > settings.max_size:
+        raise _refusal(classic, f"it has {len(classic.members)} members; {settings.max_size} allowed")
+    found = {each.member_id: subscription(_first(each), topics) for each in classic.members.values()}
+    if any(each.has_user_data for each in found.values()):
+        raise _refusal(classic, "a member has an assignor of its own, with user data")
+    return found
+
+
+def _first(member: Member) -> bytes:
+    return member.protocols[0].metadata if member.protocols else b""
+
+
+def _refusal(classic: Group, reason: str) -> ApiError:
+    message = f"the classic group {classic.group_id} cannot change to the consumer protocol: {reason}"
+    return ApiError(ErrorCode.GROUP_ID_NOT_FOUND, message)
+
+
+def _metadata(member: Member, found: Subscription) -> MemberMetadata:
+    protocols = tuple(ClassicProtocol(each.name, each.metadata) for each in member.protocols)
+    return MemberMetadata(
+        member.instance_id,
+        found.rack_id,
+        member.client_id,
+        member.client_host,
+        found.topics,
+        "",
+        member.rebalance_timeout_ms,
+        None,
+        ClassicMetadata(member.session_timeout_ms, protocols),
+    )
+
+
+def may_go_down(group: ConsumerGroup, settings: GroupConfig) -> bool:
+    """True if a consumer group becomes a classic one, because all of its members use the classic protocol."""
+    is_classic = bool(group.members) and group.classic_count == len(group.members)
+    return is_classic and settings.migration_policy in _DOWNGRADING
+
+
+def downgraded(group: ConsumerGroup, topics: Topics, now_ms: int) -> GroupMetadata:
+    """Return the classic group that has the members of a consumer group, with their target assignments."""
+    protocol = common_protocols([_classic(each) for each in group.members.values()])[0]
+    members = tuple(_stored(each, protocol, topics) for each in group.members.values())
+    generation, leader = group.assignment_epoch, members[0].member_id
+    return GroupMetadata(CONSUMER_PROTOCOL_TYPE, generation, protocol, leader, now_ms, members)
+
+
+def _classic(member: ModernMember) -> ClassicMetadata:
+    assert member.known.classic_member_metadata is not None
+    return member.known.classic_member_metadata
+
+
+def common_protocols(members: Sequence[ClassicMetadata]) -> list[str]:
+    """Return the protocols that all members support, in the order of the first member."""
+    others = [{each.name for each in member.supported_protocols} for member in members[1:]]
+    names = [each.name for each in members[0].supported_protocols] if members else []
+    return [name for name in names if all(name in other for other in others)]
+
+
+def _stored(member: ModernMember, protocol: str, topics: Topics) -> StoredMember:
+    known, classic = member.known, _classic(member)
+    metadata = next(each.metadata for each in classic.supported_protocols if each.name == protocol)
+    return StoredMember(
+        member.member_id,
+        known.instance_id,
+        known.client_id,
+        known.client_host,
+        known.rebalance_timeout_ms,
+        classic.session_timeout_ms,
+        metadata,
+        encoded_assignment(member.target, metadata, topics.name_of),
+    )
