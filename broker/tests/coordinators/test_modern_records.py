@@ -60,6 +60,16 @@ def test_records_have_kafkas_bytes() -> None:
     )
 
 
+def test_member_without_classic_metadata_says_so_as_in_kafka() -> None:
+    """Kafka takes a record without the tagged field for that of a classic member, and writes null."""
+    record = RECORDS[4]
+    key, value = record.encode()
+    assert value is not None
+    assert value == bytes.fromhex("0000 00 00 02 63 03 2f68 01 00 00000009 00 01 00 01 00")
+    assert decode(key, value) == record
+    assert decode(key, value[:-4] + b"\0") == record
+
+
 def test_current_assignment_of_kafka_before_4_3_has_the_epoch_of_the_member() -> None:
     key = ModernRecord(Kind.CURRENT, "g", "m", None).encode()[0]
     value = bytes.fromhex("0000 00000004 00000003 00 02") + T.bytes + bytes.fromhex("02 00000005 00 01 00")

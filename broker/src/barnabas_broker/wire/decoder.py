@@ -209,7 +209,7 @@ def _single_fill(name: str, read: Read) -> Fill:
 def _tags_fill(struct_: schema.Struct, version: int) -> Fill:
     """Return a function that reads tagged fields, and ignores fields with unknown tags."""
     known = {
-        field.tag: (field.name, _field_reader(field, version, flexible=True))
+        field.tag: (field.name, _field_reader(field, version, flexible=True, is_tagged=True))
         for field in struct_.fields
         if field.is_tagged(version)
     }
@@ -235,14 +235,14 @@ def _tags_fill(struct_: schema.Struct, version: int) -> Fill:
     return fill
 
 
-def _field_reader(field: schema.Field, version: int, flexible: bool) -> Read:
+def _field_reader(field: schema.Field, version: int, flexible: bool, *, is_tagged: bool = False) -> Read:
     length = _compact_length if flexible else _plain_length
     nullable = field.nullable.hold(version)
     if field.is_array:
         return _array_reader(field, version, flexible, nullable)
     if field.struct is not None:
         read = _struct_reader(field.struct, version, flexible)
-        return _nullable_struct_reader(read) if nullable else read
+        return _nullable_struct_reader(read, null_max=0 if is_tagged else -1) if nullable else read
     if field.kind == "string":
         return _sized_reader(field.name, length if flexible else _short_length, nullable, STRING_BYTES_MAX, _text)
     if field.kind in ("bytes", "records"):
@@ -323,9 +323,11 @@ def _sized_reader(
     return read
 
 
-def _nullable_struct_reader(read_present: Read) -> Read:
+def _nullable_struct_reader(read_present: Read, null_max: int = -1) -> Read:
+    """Return a reader of a struct or null, which is a negative int8, and 0 as a varint in a tagged field."""
+
     def read(body: Body) -> Any:
-        return None if struct.unpack(">b", body.take(1))[0] < 0 else read_present(body)
+        return None if struct.unpack(">b", body.take(1))[0] <= null_max else read_present(body)
 
     return read
 

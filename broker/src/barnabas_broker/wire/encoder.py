@@ -27,6 +27,7 @@ WriteSteps = Callable[[bytearray, Any], InSteps[None] | None]
 
 _INT16: Final = struct.Struct(">h")
 _INT32: Final = struct.Struct(">i")
+_NOTHING_LEFT_OUT: Final = object()
 _NO_ID: Final = bytes(16)
 ERROR_MESSAGE: Final = "error_message"
 """The name of the fields whose values are cut to STRING_BYTES_MAX."""
@@ -166,7 +167,7 @@ def _run_step(fields: Sequence[schema.Field]) -> tuple[Get, WriteField]:
 def _tags_writer(struct_: schema.Struct, version: int) -> WriteField:
     """Return a writer of the tagged fields that differ from their defaults, in the order of their tags."""
     fields = sorted((field for field in struct_.fields if field.is_tagged(version)), key=lambda field: field.tag)
-    writes = [(field.tag, field.name, field.default, _field_writer(field, version, flexible=True)) for field in fields]
+    writes = [(field.tag, field.name, *_tagged(field, version)) for field in fields]
     if not writes:
         return _write_no_tags
 
@@ -179,6 +180,16 @@ def _tags_writer(struct_: schema.Struct, version: int) -> WriteField:
             out += encode_unsigned_varint(tag) + encode_unsigned_varint(len(content)) + content
 
     return write
+
+
+def _tagged(field: schema.Field, version: int) -> tuple[object, WriteField]:
+    """Return the value of a tagged field that is left out, and the writer of all other values.
+
+    The default of a nullable struct is an empty one, so null is written, too.
+    """
+    if field.struct is None or field.is_array or not field.nullable.hold(version):
+        return field.default, _field_writer(field, version, flexible=True)
+    return _NOTHING_LEFT_OUT, _nullable_struct_writer(_struct_writer(field.struct, version, flexible=True), b"\0")
 
 
 def _write_no_tags(out: bytearray, _value: Any) -> None:
@@ -232,9 +243,11 @@ def _array_writer(field: schema.Field, version: int, flexible: bool) -> WriteFie
     return write_numbers if character else write_elements
 
 
-def _nullable_struct_writer(write_present: WriteField) -> WriteField:
+def _nullable_struct_writer(write_present: WriteField, null: bytes = b"\xff") -> WriteField:
+    """Return a writer of a struct or null, which is -1 as an int8, and 0 as a varint in a tagged field."""
+
     def write(out: bytearray, value: Any) -> None:
-        out += b"\xff" if value is None else b"\x01"
+        out += null if value is None else b"\x01"
         if value is not None:
             write_present(out, value)
 
