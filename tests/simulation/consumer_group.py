@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 
 from simulation.clients import Client, Failed
 from simulation.cluster import SimulatedCluster
+from simulation.epoch_members import EpochHistory, EpochMember
 from simulation.group_history import GroupHistory
 from simulation.group_members import Member
 from simulation.history import History
@@ -90,9 +91,12 @@ class ConsumerGroup:
         make_client: Callable[[str], Client],
         topic: str,
         partitions: int,
+        *,
+        with_epochs: bool = False,
     ) -> None:
+        """Make the consumers, which have the classic protocol, or the consumer protocol with member epochs."""
         self._cluster = cluster
-        self._history = GroupHistory(GROUP_ID, topic, history)
+        self._history = (EpochHistory if with_epochs else GroupHistory)(GROUP_ID, topic, history)
         self._make_client = make_client
         self._topic = topic
         self._partitions = partitions
@@ -105,6 +109,8 @@ class ConsumerGroup:
         )
 
     def _member(self, client: Client, instance_id: str | None) -> Member:
+        if isinstance(self._history, EpochHistory):
+            return EpochMember(client, self._history, self._topic, self._partitions, instance_id)
         return Member(client, self._history, self._topic, self._partitions, instance_id)
 
     def start(self) -> None:

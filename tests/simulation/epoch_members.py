@@ -68,6 +68,10 @@ class EpochMember(Member):
         self._member_id = f"{client.host.name}-{client.random.getrandbits(32)}"
         self._topic_id: Any = None
         self._owned: list[int] = []
+        self._earlier = self._member
+        """The membership in an earlier epoch."""
+        self._lost_an_answer = False
+        """True if the last heartbeat had no answer, so that the next one asks for the whole assignment."""
 
     async def leave(self) -> None:
         """Leave the group. Raises Failed."""
@@ -92,15 +96,21 @@ class EpochMember(Member):
     async def _heartbeat(self) -> None:
         request = self._beat(self._member.generation)
         kind = message_class("ConsumerGroupHeartbeatRequest").TopicPartitions
-        if self._topic_id is not None:
-            owned = [kind(topic_id=self._topic_id, partitions=self._owned)] if self._owned else []
-            request.topic_partitions = owned
-        await self._take(await self._ask(CONSUMER_GROUP_HEARTBEAT, request))
+        request.topic_partitions = [kind(topic_id=self._topic_id, partitions=self._owned)] if self._owned else []
+        if self._lost_an_answer:
+            request.rebalance_timeout_ms, request.subscribed_topic_names = REBALANCE_MS, [self._topic]
+        self._lost_an_answer = True
+        response = await self._ask(CONSUMER_GROUP_HEARTBEAT, request)
+        self._lost_an_answer = False
+        await self._take(response)
+        await self._commit_late(self._earlier)
 
     async def _take(self, response: Any) -> None:
         """Take the epoch and the assignment of a response: commit and give up what is gone, and begin what is new."""
         before = self._member
         self._member = Membership(response.member_epoch, self._member_id, self._instance_id)
+        if self._member != before:
+            self._earlier = before
         if response.assignment is not None:
             partitions: list[int] = []
             for each in response.assignment.topic_partitions:

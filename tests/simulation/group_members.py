@@ -38,6 +38,12 @@ class JoinAgain(Exception):
 class Member:
     """One incarnation of a consumer of `topic`, which has this many partitions."""
 
+    join_again = JOIN_AGAIN
+    """The errors after which a member joins again."""
+    commit_api = OFFSET_COMMIT
+    try_again = COORDINATOR_ELSEWHERE
+    """The errors after which a member looks for the coordinator, and sends the request again."""
+
     def __init__(
         self, client: Client, group: GroupHistory, topic: str, partitions: int, instance_id: str | None
     ) -> None:
@@ -80,16 +86,16 @@ class Member:
         except Failed:
             self._coordinator = None
             raise
-        self._check(response.error_code if api != OFFSET_COMMIT else _commit_error(response), api)
+        self._check(_error_of(response, api), api)
         return response
 
     def _check(self, code: int, api: tuple[int, int]) -> None:
-        if code in COORDINATOR_ELSEWHERE:
+        if code in self.try_again:
             self._coordinator = None
             raise Failed(f"error {code}")
         if code in NOBODY_ANY_MORE:
             self._member = self._member._replace(member_id="")
-        if code in JOIN_AGAIN:
+        if code in self.join_again:
             raise JoinAgain
         if code not in (NONE, MEMBER_ID_REQUIRED):
             self._group.violation(f"API {api[0]} answers a member with error {code}")
@@ -220,14 +226,18 @@ class Member:
         self._member = present
 
     async def _commit_as(self, member: Membership, offsets: dict[int, int]) -> None:
-        was_stale = self._group.is_stale(member)
+        was_stale = self._is_refused(member, offsets)
         try:
-            await self._ask(OFFSET_COMMIT, self._commit_request(member, offsets))
+            await self._ask(self.commit_api, self._commit_request(member, offsets))
         except (Failed, asyncio.CancelledError):
             for partition, offset in offsets.items():
                 self._group.in_doubt(partition, offset)
             raise
         self._group.commit_accepted(member, was_stale=was_stale)
+
+    def _is_refused(self, member: Membership, offsets: dict[int, int]) -> bool:
+        """Return True if a commit of the member must be refused."""
+        return self._group.is_stale(member)
 
     def _commit_request(self, member: Membership, offsets: dict[int, int]) -> Any:
         request = message_class("OffsetCommitRequest")
@@ -247,8 +257,10 @@ class Member:
         )
 
 
-def _commit_error(response: Any) -> int:
+def _error_of(response: Any, api: tuple[int, int]) -> int:
     """Return the first error code."""
+    if api[0] != OFFSET_COMMIT[0]:
+        return int(response.error_code)
     codes = [int(each.error_code) for each in response.topics[0].partitions]
     return next((code for code in codes if code != NONE), NONE)
 

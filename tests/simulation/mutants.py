@@ -9,6 +9,7 @@ from simulation.compaction_mutants import (
     goes_on_with_a_round_after_a_truncation,
     keeps_what_is_left_of_a_compacted_log_that_was_cut,
 )
+from simulation.epoch_mutants import EPOCH_MUTANTS
 from simulation.replication_mutants import (
     acknowledges_before_the_high_watermark,
     advances_with_too_few_in_sync,
@@ -99,7 +100,9 @@ _SHOWN_BY: Final[Mapping[Callable[[], AbstractContextManager[None]], str]] = {
 }
 
 _ALL: Final = [Mutant(apply, shown_by) for apply, shown_by in _SHOWN_BY.items()] + [
-    Mutant(apply, shown_by, "transactions") for apply, shown_by in TRANSACTION_MUTANTS.items()
+    Mutant(apply, shown_by, workload)
+    for workload, mutants in (("transactions", TRANSACTION_MUTANTS), ("epochs", EPOCH_MUTANTS))
+    for apply, shown_by in mutants.items()
 ]
 MUTANTS: Final[Mapping[str, Mutant]] = {each.apply.__name__.replace("_", "-"): each for each in _ALL}
 

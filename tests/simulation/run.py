@@ -19,6 +19,7 @@ from simulation.clients import Client, Committer, Failed, Producer, Reader
 from simulation.cluster import SimulatedCluster
 from simulation.compaction import CLEANER_SETTINGS, WILD, Compaction, gaps_are_never_forgotten
 from simulation.consumer_group import ConsumerGroup
+from simulation.epoch_members import EPOCH_SETTINGS
 from simulation.faults import Faults
 from simulation.history import History
 from simulation.log_dir_moves import LogDirMoves
@@ -61,7 +62,12 @@ class Outcome(NamedTuple):
     seconds: float
 
 
-def run(seed: int) -> Outcome:
+def run_with_epochs(seed: int) -> Outcome:
+    """Run one seed whose group has the consumer protocol (KIP-848)."""
+    return run(seed, with_epochs=True)
+
+
+def run(seed: int, *, with_epochs: bool = False) -> Outcome:
     """Run one seed; its story is always the same."""
     random = Random(seed)
     loop = SimulatedLoop(Random(seed))
@@ -74,8 +80,10 @@ def run(seed: int) -> Outcome:
         small_sizes(seed),
         cuts_all_power=seed % CUT_EACH == CUT_EACH - 1,
         compacts=compacts,
-        versions=Random(f"versions {seed}") if has_two_versions(seed) else None,
+        versions=Random(f"versions {seed}") if has_two_versions(seed) and not with_epochs else None,
     )
+    if with_epochs:
+        simulation.use_epochs()
     if alters_brokers(seed):
         simulation.alter_brokers(Random(f"broker settings {seed}"))
     try:
@@ -155,7 +163,7 @@ class Simulation:
             loop,
             random,
             brokers,
-            SETTINGS | {"replica.fetch.max.bytes": fetch_bytes},
+            SETTINGS | EPOCH_SETTINGS | {"replica.fetch.max.bytes": fetch_bytes},
             self.history.violation,
             lambda: str(UUID(int=ids.getrandbits(128))),
             sizes,
@@ -178,6 +186,11 @@ class Simulation:
         self._losses = Losses(self.cluster, self._is_lost)
         self._faults = Faults(self.cluster, random, TOPIC, stranded=WILD if compacts else None)
         self._group = ConsumerGroup(self.cluster, self.history, self._client, TOPIC, self.partitions)
+
+    def use_epochs(self) -> None:
+        """Let the members of the group use the consumer protocol, with member epochs."""
+        of_topic = self.cluster, self.history, self._client, TOPIC, self.partitions
+        self._group = ConsumerGroup(*of_topic, with_epochs=True)
 
     def alter_brokers(self, random: Random) -> None:
         """Alter settings of brokers, too. Nothing else uses `random`."""

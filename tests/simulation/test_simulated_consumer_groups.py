@@ -1,0 +1,28 @@
+"""Groups of the consumer protocol (KIP-848) keep their promises in simulated time, and known mistakes are found."""
+
+import pytest
+
+from harness.soak import size
+from simulation.command import simulate
+from simulation.mutants import MUTANTS
+
+SEEDS = size(range(4), range(40))
+MISTAKES = sorted(name for name, each in MUTANTS.items() if each.workload == "epochs")
+MUTANT_SEEDS = 150
+
+
+@pytest.mark.slow
+@pytest.mark.soak
+@pytest.mark.timeout(900)
+def test_groups_keep_their_promises() -> None:
+    done = simulate("--workload", "epochs", "--first", str(SEEDS.start), "--seeds", str(len(SEEDS)))
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.soak
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("mutant", size(["takes-commits-of-earlier-epochs"], MISTAKES))
+def test_known_mistakes_are_found(mutant: str) -> None:
+    done = simulate("--mutant", mutant, "--seeds", str(MUTANT_SEEDS), "--failures-max", "1")
+    assert done.returncode == 1, done.stdout + done.stderr
