@@ -101,7 +101,11 @@ class Broker:
         response = message_handler(api_key)(self.handler_environment, context, request)
         self.world.timers.pass_time()
         if isawaitable(response):
-            response = await response
+            waiting = asyncio.ensure_future(response)
+            while not waiting.done():
+                await asyncio.sleep(0)
+                self.world.timers.pass_time()
+            response = waiting.result()
         frame = bytes(encode_response(response, version, correlation_id=7))
         first_flexible = API_SPECS[api_key].first_flexible_version
         is_flexible = first_flexible is not None and version >= first_flexible

@@ -311,6 +311,15 @@ def test_assignment_interval_is_waited_for(world: World) -> None:
     assert (first.numbers, second.numbers) == ([0, 1, 2], [3, 4, 5])
 
 
+def test_clock_that_was_set_back_does_not_put_off_an_assignment(world: World) -> None:
+    first, second = Consumer(world, "a"), Consumer(world, "b")
+    first.join()
+    world.clock.ahead_ms -= 3_600_000
+    second.join()
+    settle(first, second)
+    assert (first.numbers, second.numbers) == ([0, 1, 2], [3, 4, 5])
+
+
 def test_answer_waits_until_the_records_are_committed(world: World) -> None:
     world.log.holding = True
     member = Consumer(world, "a")

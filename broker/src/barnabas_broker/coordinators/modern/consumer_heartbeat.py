@@ -310,7 +310,10 @@ def _begin_epoch(change: GroupChange, world: BeatWorld, *, is_due: bool) -> None
 def _assign(change: GroupChange, world: BeatWorld) -> None:
     """Compute the target assignment at once, or ask for it if the group is large; wait for the interval before."""
     group, settings = change.group, world.settings
-    if world.now.wall_ms - group.assignment_timestamp_ms < settings.assignment_interval_ms:
+    passed_ms = world.now.wall_ms - group.assignment_timestamp_ms
+    if (
+        0 <= passed_ms < settings.assignment_interval_ms
+    ):  # Another coordinator, or a clock that was set back, may be ahead.
         return
     subscribers, counts = question(group, world.topics)
     if len(subscribers) + sum(counts.values()) > AT_ONCE_MAX:
