@@ -1,5 +1,7 @@
 """Messages that kafka-python does not ship, or only in earlier versions, from `barnabas_core.definitions`."""
 
+from typing import Any
+
 from kafka.protocol import metadata
 from kafka.protocol.api_message import ApiMessage
 
@@ -18,6 +20,12 @@ class ConsumerGroupDescribeRequest(ApiMessage, load_json="barnabas_core.definiti
 
 class ConsumerGroupDescribeResponse(ApiMessage, load_json="barnabas_core.definitions"):
     """The response to that request."""
+
+    @classmethod
+    def json_patch(cls, json: Any) -> Any:
+        """Read operations as a set, as kafka-python does for other groups."""
+        json["fields"][1]["fields"][-1]["type"] = "bitfield"
+        return json
 
 
 class ConsumerGroupHeartbeatRequest(ApiMessage, load_json="barnabas_core.definitions"):
