@@ -6,6 +6,10 @@ from kafka.protocol import metadata
 from kafka.protocol.api_message import ApiMessage
 
 
+class AlterUserScramCredentialsRequest(ApiMessage, load_json="barnabas_core.definitions"):
+    """The request to change SCRAM credentials, with our own field."""
+
+
 class ApiVersionsRequest(ApiMessage, load_json="barnabas_core.definitions"):
     """The request for the versions of all APIs."""
 

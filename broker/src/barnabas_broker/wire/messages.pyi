@@ -14,7 +14,6 @@ from kafka.protocol.admin import AlterPartitionReassignmentsRequest as AlterPart
 from kafka.protocol.admin import AlterPartitionReassignmentsResponse as AlterPartitionReassignmentsResponse
 from kafka.protocol.admin import AlterReplicaLogDirsRequest as AlterReplicaLogDirsRequest
 from kafka.protocol.admin import AlterReplicaLogDirsResponse as AlterReplicaLogDirsResponse
-from kafka.protocol.admin import AlterUserScramCredentialsRequest as AlterUserScramCredentialsRequest
 from kafka.protocol.admin import AlterUserScramCredentialsResponse as AlterUserScramCredentialsResponse
 from kafka.protocol.admin import CreateAclsRequest as CreateAclsRequest
 from kafka.protocol.admin import CreateAclsResponse as CreateAclsResponse
@@ -116,6 +115,35 @@ class UnregisterBrokerResponse:
     throttle_time_ms: int
     error_code: int
     error_message: str | None
+
+class AlterUserScramCredentialsRequest:
+    class ScramCredentialDeletion:
+        def __init__(self, *, name: str = ..., mechanism: int = ...) -> None: ...
+        name: str
+        mechanism: int
+
+    # In the stub alone the fields of a deletion come from that class, as handlers treat both alike.
+    class ScramCredentialUpsertion(ScramCredentialDeletion):
+        def __init__(
+            self,
+            *,
+            name: str = ...,
+            mechanism: int = ...,
+            iterations: int = ...,
+            salt: bytes = ...,
+            salted_password: bytes = ...,
+            previous_password_ms: int = ...,
+        ) -> None: ...
+        iterations: int
+        salt: bytes
+        salted_password: bytes
+        previous_password_ms: int
+
+    def __init__(
+        self, *, deletions: list[ScramCredentialDeletion] = ..., upsertions: list[ScramCredentialUpsertion] = ...
+    ) -> None: ...
+    deletions: list[ScramCredentialDeletion]
+    upsertions: list[ScramCredentialUpsertion]
 
 class ConsumerGroupHeartbeatRequest:
     class TopicPartitions:
