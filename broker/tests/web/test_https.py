@@ -136,7 +136,9 @@ async def test_many_silent_tls_clients_hold_few_descriptors_and_keep_no_other_cl
 ) -> None:
     async def silent(served: Served) -> asyncio.StreamWriter:
         tls = served.trust if where == "after it" else None
-        _, writer = await asyncio.open_connection("127.0.0.1", served.port, ssl=tls)
+        # An address that connects too often is refused, so the other client has another one.
+        stranger = ("127.0.0.2", 0)
+        _, writer = await asyncio.open_connection("127.0.0.1", served.port, ssl=tls, local_addr=stranger)
         if where == "in the handshake":
             writer.write(b"\x16\x03\x01\x02\x00\x01")  # The beginning of a ClientHello of 512 bytes.
         return writer

@@ -256,9 +256,11 @@ class GroupCoordinator:
 
     def describe_consumer_group(self, group_id: str) -> ConsumerGroup:
         """Return the consumer group to describe. Raises ApiError, with GROUP_ID_NOT_FOUND if there is none."""
-        group = self.runtime.find(group_id).modern.by_id.get(group_id)
+        shard = self.runtime.find(group_id)
+        group = shard.modern.by_id.get(group_id)
         if group is None:
-            raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group.")
+            why = "is not a consumer group" if group_id in shard.tables.groups else "not found"
+            raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} {why}.")
         return group
 
     def assignor_of(self, group: ConsumerGroup) -> str:
