@@ -41,4 +41,8 @@ def _name_principals(response: Any, principal: str, request: Any) -> None:
     if request.owner_principal_type is None:
         response.principal_type, _, response.principal_name = principal.partition(":")
     else:
-        response.principal_type, response.principal_name = request.owner_principal_type, request.owner_principal_name
+        # A request may name only one of both; the response has no null.
+        response.principal_type, response.principal_name = (
+            request.owner_principal_type,
+            request.owner_principal_name or "",
+        )
