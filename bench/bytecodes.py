@@ -47,7 +47,7 @@ BATCH_BYTES: Final = 16 * 1024
 RECORDS: Final = 16
 WARM_UP: Final = 6
 """Requests before any is counted: the first batches of a connection are checked in full, and caches are filled."""
-REQUESTS: Final = 24
+REQUESTS: Final = 12
 """The number of requests of each kind; the cheapest counts."""
 DEAREST: Final = 10
 SETTLED_S: Final = 0.01
