@@ -10,7 +10,7 @@ from rights.run import NO_REFUSAL, answered
 from rights.servers import SASL_PLAINTEXT, barnabas
 
 WITHOUT_RIGHTS = {17, 18, 36, 38, 39, 40, 41}
-"""The APIs by which clients connect, and those of delegation tokens, which are refused whoever asks."""
+"""The APIs that need no right: clients connect by three of them, and brokers refuse delegation tokens to everybody."""
 
 
 def test_each_api_with_rights_is_requested_without_them() -> None:

@@ -125,7 +125,7 @@ class ModernGroups:
         answer: Callable[[ErrorCode, ResultT], object],
         first: Sequence[Encodable] = (),
     ) -> None:
-        """GroupChange a group, and answer with the result once all of its records so far are committed.
+        """Change a group, and answer with the result once all of its records so far are committed.
 
         `first` are records that are written before those of the change. Raises the ApiError of `decide`, which then has
         changed nothing.
