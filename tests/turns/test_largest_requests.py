@@ -32,8 +32,6 @@ MOST: Final = 0.15
 """The share of the calls of a request that no turn reaches; a single turn would have all of them."""
 READ_AT_ONCE: Final = frozenset({API_SPECS[PRODUCE].name, API_SPECS[FETCH].name})
 """The APIs whose handlers read the bytes themselves."""
-HANDLED_AT_ONCE: Final = frozenset({"ConsumerGroupHeartbeat subscribed_topic_names"})
-"""The arrays that a handler still takes in one turn."""
 
 
 class SlowClock(ManualClock):
@@ -131,6 +129,4 @@ def test_no_turn_has_a_large_share_of_a_request_of_any_api(tmp_path: Path) -> No
         found = loop.run_until_complete(shares(tmp_path, selector))
     finally:
         loop.close()
-    assert {
-        name: round(share, 2) for name, share in found.items() if share >= MOST and name not in HANDLED_AT_ONCE
-    } == {}
+    assert {name: round(share, 2) for name, share in found.items() if share >= MOST} == {}

@@ -434,7 +434,7 @@ def test_consumer_group_without_members_becomes_a_classic_group(world: World) ->
     member.leave()
     assert Client(world, "x", group_id=GROUP).join().joined[-1].error is ErrorCode.NONE
     world.crash()
-    with pytest.raises(ApiError, match="not a consumer group"):
+    with pytest.raises(ApiError, match="not found"):
         group_of(world)
 
 
@@ -519,3 +519,14 @@ def test_regular_expressions_are_matched_in_turns_in_a_large_cluster(world: Worl
     assert member.join(topic_names=None, topic_regex="flights|t1").epoch == 1
     settle(member)
     assert len(member.numbers) == 7
+
+
+def test_a_subscription_that_the_log_would_not_take_is_refused_and_disturbs_no_other_member(world: World) -> None:
+    first, second = Consumer(world, "a"), Consumer(world, "b")
+    first.join()
+    names = [f"{number:06}{'x' * 240}" for number in range(2_200)]
+    reply = second.join(topic_names=names)
+    assert reply.error is ErrorCode.INVALID_REQUEST
+    assert reply.message == "the subscription of a member has 541200 bytes, but must have at most 524288"
+    assert list(group_of(world).members) == ["a"]
+    assert first.beat().error is ErrorCode.NONE

@@ -10,6 +10,7 @@ from typing import TypeAlias
 from uuid import UUID
 
 from barnabas_broker.coordinators.modern.consumer_heartbeat import Beat, BeatReply
+from barnabas_broker.handlers.answer_in_turns import stepwise
 from barnabas_broker.handlers.channel import RequestContext
 from barnabas_broker.handlers.client_rights import rights_of
 from barnabas_broker.handlers.deferred_answer import answer_of
@@ -19,16 +20,18 @@ from barnabas_broker.security.acls.authorizer import Rights
 from barnabas_broker.wire.messages import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
 from barnabas_core.acls import AclOperation, ResourceType
 from barnabas_core.errors import ErrorCode
+from barnabas_core.fair_turns import InSteps, in_steps
 
 Assignment: TypeAlias = ConsumerGroupHeartbeatResponse.Assignment
 
 
+@stepwise
 def handle(
     environment: HandlerEnvironment, context: RequestContext, request: ConsumerGroupHeartbeatRequest
-) -> ConsumerGroupHeartbeatResponse | Awaitable[ConsumerGroupHeartbeatResponse]:
+) -> InSteps[ConsumerGroupHeartbeatResponse | Awaitable[ConsumerGroupHeartbeatResponse]]:
     """Pass the heartbeat to the group; return the member epoch, and the assignment if it has changed."""
     rights = rights_of(environment, context.client)
-    refusal = _refusal(environment, rights, request)
+    refusal = yield from _refusal(environment, rights, request)
     if refusal is not ErrorCode.NONE:
         return ConsumerGroupHeartbeatResponse(error_code=refusal)
     beat = _beat(context, request, rights)
@@ -37,15 +40,17 @@ def handle(
     )
 
 
-def _refusal(environment: HandlerEnvironment, rights: Rights, request: ConsumerGroupHeartbeatRequest) -> ErrorCode:
+def _refusal(
+    environment: HandlerEnvironment, rights: Rights, request: ConsumerGroupHeartbeatRequest
+) -> InSteps[ErrorCode]:
     """Return the error of a client without the rights, or of a cluster without consumer groups of this protocol."""
     if not environment.groups.has_consumer_groups:
         return ErrorCode.UNSUPPORTED_VERSION
     if not rights.may(AclOperation.READ, ResourceType.GROUP, request.group_id):
         return ErrorCode.GROUP_AUTHORIZATION_FAILED
     names = request.subscribed_topic_names or ()
-    is_allowed = all(rights.may(AclOperation.DESCRIBE, ResourceType.TOPIC, name) for name in names)
-    return ErrorCode.NONE if is_allowed else ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    allowed = yield from in_steps(names, partial(rights.may, AclOperation.DESCRIBE, ResourceType.TOPIC))
+    return ErrorCode.NONE if all(allowed) else ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
 def _beat(context: RequestContext, request: ConsumerGroupHeartbeatRequest, rights: Rights) -> Beat:

@@ -49,6 +49,8 @@ MATCHED_AT_ONCE_MAX: Final = 2_000
 MATCHING_PAUSE_MS: Final = 10_000
 """The pause before the regular expressions of a group are matched again because topics were created or deleted."""
 JOIN_EPOCH: Final = 0
+SUBSCRIPTION_BYTES_MAX: Final = 512 * 1024
+"""The bytes of a member's subscription. A record that the log does not take would make the partition load again."""
 
 
 class BeatWorld(NamedTuple):
@@ -130,6 +132,7 @@ def _join_checks(beat: Beat) -> Iterable[tuple[bool, str]]:
 
 def heartbeat(change: GroupChange, group: ConsumerGroup, beat: Beat, world: BeatWorld) -> BeatReply:
     """Decide on a heartbeat; `change` is one of the group. Raises ApiError."""
+    _check_size(beat)
     member = _sender(group, beat)
     if beat.epoch < JOIN_EPOCH:
         assert member is not None
@@ -150,6 +153,18 @@ def heartbeat(change: GroupChange, group: ConsumerGroup, beat: Beat, world: Beat
     _reconcile(change, group, member, beat, world, is_new_subscription=is_new_subscription)
     _begin_session(group, member, world)
     return _reply(member, before, beat, world)
+
+
+def _check_size(beat: Beat) -> None:
+    """Check that the log takes the record of the member. Raises ApiError."""
+    protocols = () if beat.classic is None else beat.classic.supported_protocols
+    texts = "".join(
+        (*(beat.topic_names or ()), beat.topic_regex or "", beat.rack_id or "", *(each[0] for each in protocols))
+    )
+    size = len(texts.encode()) + sum(len(each[1]) for each in protocols)
+    if size > SUBSCRIPTION_BYTES_MAX:
+        message = f"the subscription of a member has {size} bytes, but must have at most {SUBSCRIPTION_BYTES_MAX}"
+        raise ApiError(ErrorCode.INVALID_REQUEST, message)
 
 
 def _sender(group: ConsumerGroup, beat: Beat) -> ModernMember | None:
