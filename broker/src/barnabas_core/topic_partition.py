@@ -1,6 +1,7 @@
-"""The topic name and number of a partition."""
+"""The partition of a topic, by the name or by the id of the topic."""
 
 from typing import NamedTuple
+from uuid import UUID
 
 
 class TopicPartition(NamedTuple):
@@ -11,3 +12,10 @@ class TopicPartition(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
+
+
+class TopicIdPartition(NamedTuple):
+    """A topic id and a partition number."""
+
+    topic_id: UUID
+    partition: int
