@@ -240,6 +240,11 @@ proof: .venv/spark
 bytecodes: venv
 	PYTHONPATH=$(PYTHONPATH):$(CURDIR)/tests $(BIN)/python -m bench.bytecodes
 
+# Count the product files that requests and the operator's rounds enter (`tests/walks/files.toml` has the most); WALKS=--files prints them.
+.PHONY: walks
+walks: venv
+	PYTHONPATH=$(PYTHONPATH):$(CURDIR)/tests $(BIN)/python -m walks $(WALKS)
+
 # Measure the speed beside a peer. BENCH='--quick --only "raw.*"': see `python -m bench --help`.
 bench: venv
 	PYTHONPATH=$(PYTHONPATH):$(CURDIR)/tests $(BIN)/python -m bench --date "$$(date -u +%F)" $(BENCH)

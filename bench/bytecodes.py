@@ -172,7 +172,8 @@ class Client:
         return best
 
 
-def _encoded(request: Any, version: int) -> bytes:
+def encoded(request: Any, version: int) -> bytes:
+    """Return the request with its header and size, as a client sends it."""
     request.API_VERSION = version
     request.with_header(correlation_id=1, client_id=CLIENT_ID)
     return bytes(request.encode(header=True, framed=True))
@@ -185,10 +186,10 @@ def produce_of(topic_id: UUID, acks: int) -> bytes:
     data = ProduceRequest.TopicProduceData
     topic = data(topic_id=topic_id, partition_data=[data.PartitionProduceData(index=0, records=bytes(batch))])
     request = ProduceRequest(transactional_id=None, acks=acks, timeout_ms=30_000, topic_data=[topic])
-    return _encoded(request, PRODUCE_VERSION)
+    return encoded(request, PRODUCE_VERSION)
 
 
-def fetch_of(topic_id: UUID, offset: int) -> bytes:
+def fetch_of(topic_id: UUID, offset: int, isolation_level: int = 0) -> bytes:
     """Return a Fetch of one partition from `offset` on, like the Java client's."""
     topic = FetchRequest.FetchTopic
     partition = topic.FetchPartition(
@@ -203,23 +204,23 @@ def fetch_of(topic_id: UUID, offset: int) -> bytes:
         max_wait_ms=500,
         min_bytes=1,
         max_bytes=1 << 20,
-        isolation_level=0,
+        isolation_level=isolation_level,
         session_id=0,
         session_epoch=0,
         topics=[topic(topic_id=topic_id, partitions=[partition])],
         forgotten_topics_data=[],
         rack_id="",
     )
-    return _encoded(request, FETCH_VERSION)
+    return encoded(request, FETCH_VERSION)
 
 
-async def _topic(client: Client, name: str, replicas: Sequence[int]) -> UUID:
-    """Make a topic of one partition that the first of `replicas` leads, and return its id."""
+async def create_topic(client: Client, name: str, replicas: Sequence[int]) -> UUID:
+    """Create a topic of one partition that the first of `replicas` leads, and return its id."""
     topic = CreateTopicsRequest.CreatableTopic
     assignment = topic.CreatableReplicaAssignment(partition_index=0, broker_ids=list(replicas))
     made = topic(name=name, num_partitions=-1, replication_factor=-1, assignments=[assignment], configs=[])
     request = CreateTopicsRequest(topics=[made], timeout_ms=30_000, validate_only=False)
-    answer = await client.ask(_encoded(request, 7))
+    answer = await client.ask(encoded(request, 7))
     (result,) = request.header.get_response_class().decode(answer, header=True).topics
     assert result.error_code == 0, result
     return UUID(str(result.topic_id))
@@ -240,22 +241,23 @@ async def _allow(client: Client, topic: str) -> None:
         for operation in (AclOperation.WRITE, AclOperation.READ)
     ]
     request = CreateAclsRequest(creations=creations)
-    answer = await client.ask(_encoded(request, 3))
+    answer = await client.ask(encoded(request, 3))
     results = request.header.get_response_class().decode(answer, header=True).results
     assert not any(each.error_code for each in results), results
 
 
 async def _authenticate(client: Client) -> None:
     """Log the user in by PLAIN."""
-    await client.ask(_encoded(SaslHandshakeRequest(mechanism="PLAIN"), 1))
+    await client.ask(encoded(SaslHandshakeRequest(mechanism="PLAIN"), 1))
     token = f"\0{USER}\0{PASSWORD}".encode()
     request = SaslAuthenticateRequest(auth_bytes=token)
-    answer = await client.ask(_encoded(request, 2))
+    answer = await client.ask(encoded(request, 2))
     result = request.header.get_response_class().decode(answer, header=True)
     assert result.error_code == 0, result
 
 
-async def _started(folder: Path, broker_id: int, port: int, selector: MeasuringSelector, **settings: str) -> Broker:
+async def started(folder: Path, broker_id: int, port: int, selector: MeasuringSelector, **settings: str) -> Broker:
+    """Start a broker of the cluster in the folder on this event loop; `settings` are further ones of it."""
     config = parse_broker_config(
         {
             "node.id": str(broker_id),
@@ -273,10 +275,13 @@ async def _started(folder: Path, broker_id: int, port: int, selector: MeasuringS
 
 async def _measured(folder: Path, selector: MeasuringSelector) -> list[Costs]:
     ports = [free_port() for _ in range(3)]
-    brokers = [await _started(folder, number + 1, port, selector) for number, port in enumerate(ports)]
+    brokers = [await started(folder, number + 1, port, selector) for number, port in enumerate(ports)]
     client = Client(ports[0])
     try:
-        alone, replicated = await _topic(client, "alone", [1]), await _topic(client, "replicated", [1, 2, 3])
+        alone, replicated = (
+            await create_topic(client, "alone", [1]),
+            await create_topic(client, "replicated", [1, 2, 3]),
+        )
         for_one = await client.cheapest(produce_of(alone, acks=1))
         for_all = await client.cheapest(produce_of(replicated, acks=-1))
         read = await client.cheapest(fetch_of(alone, (WARM_UP + REQUESTS - 1) * RECORDS))
@@ -297,10 +302,10 @@ async def _measured_with_acls(folder: Path, selector: MeasuringSelector) -> list
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "super.users": "User:ANONYMOUS",
     }
-    broker = await _started(folder, 1, open_port, selector, **settings)
+    broker = await started(folder, 1, open_port, selector, **settings)
     admin, client = Client(open_port), Client(port)
     try:
-        topic_id = await _topic(admin, "guarded", [1])
+        topic_id = await create_topic(admin, "guarded", [1])
         await _allow(admin, "guarded")
         await _authenticate(client)
         written = await client.cheapest(produce_of(topic_id, acks=1))

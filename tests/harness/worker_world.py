@@ -3,6 +3,7 @@
 import asyncio
 import math
 from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import cast
 
 import pytest
@@ -123,17 +124,24 @@ class World:
         return told["status"], told["reason"], told.get("message", "")
 
 
-@pytest.fixture
-async def here(request: pytest.FixtureRequest) -> AsyncIterator[World]:
-    """Run a worker that has ended its first round; its parameter may be other settings."""
+@asynccontextmanager
+async def worker_world(settings: OperatorSettings = SETTINGS) -> AsyncIterator[World]:
+    """Run a worker that has ended its first round."""
     brokers = BrokersMemory()
     async with no_server() as connection:
-        found = World(KubeMemory(connection), brokers, getattr(request, "param", SETTINGS))
+        found = World(KubeMemory(connection), brokers, settings)
         found.api.objects["/api/v1/namespaces/air"] = {"kind": "Namespace", "metadata": {"name": "air"}}
         running = asyncio.create_task(found.worker.run())
         await found.round()
         yield found
         running.cancel()
+
+
+@pytest.fixture
+async def here(request: pytest.FixtureRequest) -> AsyncIterator[World]:
+    """Run a worker that has ended its first round; its parameter may be other settings."""
+    async with worker_world(getattr(request, "param", SETTINGS)) as found:
+        yield found
 
 
 def refuses(part: str, error: Exception) -> Callable[[str, str, object], Exception | None]:
