@@ -8,6 +8,7 @@ from uuid import UUID
 import pytest
 from coordinator_world import Client, World, stable
 
+from barnabas_broker.coordinators.groups.group import GroupState
 from barnabas_broker.coordinators.groups.messages import CommitRequest
 from barnabas_broker.coordinators.groups.records import CommittedOffset
 from barnabas_broker.wire.transaction_markers import Marker, ProducerEpoch
@@ -102,6 +103,35 @@ def test_deleting_a_group_removes_its_pending_offsets(copier: Copier) -> None:
     copier.world.timers.pass_time()
     copier.end(commit=True)
     assert copier.view() == (-1, False)
+
+
+def test_a_group_with_only_offsets_of_an_open_transaction_is_listed_as_empty_and_can_be_deleted(copier: Copier) -> None:
+    assert copier.commit(5) is ErrorCode.NONE
+    assert copier.view() == (-1, True)
+    coordinator = copier.world.coordinator
+    assert [(group.group_id, group.state) for group in coordinator.list_groups()] == [("readers", GroupState.EMPTY)]
+    assert coordinator.describe("readers").state is GroupState.EMPTY
+    coordinator.delete_group("readers", copier.told.append)
+    copier.world.timers.pass_time()
+    assert copier.told[-1] is ErrorCode.NONE
+    copier.end(commit=True)
+    assert copier.view() == (-1, False)
+    assert not copier.world.coordinator.list_groups()
+
+
+def test_a_group_whose_first_transactional_offsets_cannot_be_stored_does_not_exist() -> None:
+    copier = Copier(World())
+    copier.world.log.failing = ErrorCode.NOT_ENOUGH_REPLICAS
+    assert copier.commit(5) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert not copier.world.coordinator.list_groups()
+
+
+def test_a_group_keeps_offsets_of_an_open_transaction_when_a_client_has_asked_for_a_member_id_and_not_joined() -> None:
+    copier = Copier(World())
+    assert copier.commit(5) is ErrorCode.NONE
+    Client(copier.world, "hesitant").join(requires_known_member_id=True)
+    copier.world.timers.pass_time(20)
+    assert copier.world.coordinator.describe("readers").state is GroupState.EMPTY
 
 
 def test_pending_offsets_of_a_deleted_topic_are_discarded(copier: Copier) -> None:

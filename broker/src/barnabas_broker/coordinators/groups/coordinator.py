@@ -183,11 +183,11 @@ class GroupCoordinator:
             if check is ErrorCode.NONE
         ]
         self.counters.offset_commits += len(records)
-        shard.writer.submit(
+        shard.store_offsets(
             request.group_id,
             records,
             lambda failure: answer([check or failure for check in checks]),
-            producer=request.producer,
+            request.producer,
         )
 
     def end_transaction(

@@ -6,7 +6,7 @@ timer for each group (`Group.wake_ms`). The module `removal` removes groups and 
 """
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, islice
@@ -26,9 +26,10 @@ from barnabas_broker.coordinators.modern.records import ModernRecord
 from barnabas_broker.coordinators.modern.shard import ModernEnvironment, ModernGroups
 from barnabas_broker.coordinators.runtime.alarms import Alarms, Now
 from barnabas_broker.coordinators.runtime.shard import LeftOut
-from barnabas_broker.coordinators.runtime.turns import Turns
+from barnabas_broker.coordinators.runtime.turns import Turns, portions
 from barnabas_broker.coordinators.runtime.writer import CoordinatorLog, PartitionWriter
 from barnabas_broker.metadata.model import TombstoneDocument
+from barnabas_broker.wire.transaction_markers import ProducerEpoch
 from barnabas_core.clock import Clock, Timers
 from barnabas_core.config.broker_config import BrokerConfig
 from barnabas_core.errors import ErrorCode
@@ -118,6 +119,10 @@ class GroupShard:
         """Restore the members and sessions of all groups in steps, and count the groups that cannot be restored."""
         yield from self.modern.restore(left_out)
         yield from self.tables.restore_groups(self.now(), left_out)
+        for some in portions(self.writer.transactions.names):
+            for group_id in some:
+                self._find_or_create(group_id)
+            yield
 
     def contents(self) -> str:
         """Return the numbers of groups and offsets as text for a log line."""
@@ -154,6 +159,31 @@ class GroupShard:
     def find(self, group_id: str) -> Group | ConsumerGroup | None:
         """Return the group with this id, None if there is none; one id has at most one group, of one type."""
         return self.modern.by_id.get(group_id) or self.tables.groups.get(group_id)
+
+    def _find_or_create(self, group_id: str) -> Group | ConsumerGroup:
+        return self.find(group_id) or self.tables.group(group_id)
+
+    def store_offsets(
+        self,
+        group_id: str,
+        records: Sequence[GroupRecord],
+        answer: Callable[[ErrorCode], object],
+        producer: ProducerEpoch | None,
+    ) -> None:
+        """Write committed offsets; with a producer, they are a part of its transaction.
+
+        As in Kafka, a group that has only offsets of an open transaction exists: it is listed, and can be deleted.
+        """
+        if producer is None or self.find(group_id) is not None:
+            self.writer.submit(group_id, records, answer, producer)
+            return
+        group = self.tables.group(group_id)
+
+        def written(error: ErrorCode) -> None:
+            self._remove_if_vacant(group)
+            answer(error)
+
+        self.writer.submit(group_id, records, written, producer)
 
     def unstable(self, group_id: str) -> frozenset[TopicPartition]:
         """Return the partitions for which the group has offsets in open transactions.
@@ -222,8 +252,14 @@ class GroupShard:
         self._alarms.set(group.group_id, group.wake_ms)
         for token, reply in step.replies:
             self._waiting.pop(token).answer(reply)
-        if self.tables.is_vacant(group) and not self.writer.is_writing(group.group_id):
-            self.tables.groups.pop(group.group_id, None)
+        self._remove_if_vacant(group)
+
+    def _remove_if_vacant(self, group: Group) -> None:
+        """Remove a group without members, stored state and offsets, unless a record of the group is being written."""
+        group_id, writer = group.group_id, self.writer
+        is_used = writer.is_writing(group_id) or writer.transactions.count(group_id)
+        if not is_used and self.tables.is_vacant(group):
+            self.tables.groups.pop(group_id, None)
 
     def _append_finished(self, group: Group, append: Append, error: ErrorCode) -> None:
         """Change a group's state after the append of its record has succeeded or failed; count completed rebalances."""
