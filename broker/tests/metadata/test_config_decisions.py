@@ -26,6 +26,7 @@ from barnabas_broker.metadata.features import (
     FIRST_LEVELS,
     GROUP_VERSION,
     NEW_LEVELS,
+    SHARE_VERSION,
     SUPPORTED,
     TRANSACTION_VERSION,
     unsupported,
@@ -332,7 +333,7 @@ def test_a_feature_level_is_lowered_only_by_an_explicit_downgrade() -> None:
     [
         ("nope", 1, "the supported features are barnabas.metadata.version, eligible.leader.replicas.version"),
         (ELR, 0, "this broker supports levels 1 to 1"),
-        (METADATA_LEVEL, 99, "this broker supports levels 1 to 4"),
+        (METADATA_LEVEL, 99, "this broker supports levels 1 to 5"),
     ],
 )
 def test_unsupported_feature_levels_are_refused(name: str, level: int, why: str) -> None:
@@ -342,7 +343,7 @@ def test_unsupported_feature_levels_are_refused(name: str, level: int, why: str)
 
 
 EVERYBODY = [with_features(0, {name: (levels.lowest, levels.highest) for name, levels in SUPPORTED.items()})]
-OF_METADATA_ALONE = FeatureUpdate(METADATA_LEVEL, 4, UpgradeType.UPGRADE)
+OF_METADATA_ALONE = FeatureUpdate(METADATA_LEVEL, 5, UpgradeType.UPGRADE)
 BACK = FeatureUpdate(METADATA_LEVEL, 2, UpgradeType.SAFE_DOWNGRADE)
 
 
@@ -365,6 +366,7 @@ def test_lowering_the_metadata_level_removes_the_features_that_it_lacks() -> Non
 USES = {
     TRANSACTION_VERSION: r"transactions are open \(pay, ship\); end these transactions first",
     GROUP_VERSION: r"groups use the consumer protocol \(pay, ship\); restart their members with group.protocol=classic",
+    SHARE_VERSION: r"there are share groups \(pay, ship\); delete these groups first",
 }
 
 
@@ -372,7 +374,7 @@ USES = {
 def test_a_feature_is_not_lowered_while_something_uses_it(feature: str) -> None:
     to_zero = FeatureUpdate(feature, 0, UpgradeType.SAFE_DOWNGRADE)
     assert lowered(NEW_LEVELS, [to_zero]) == [feature]
-    assert lowered(NEW_LEVELS, [BACK]) == [TRANSACTION_VERSION, GROUP_VERSION]
+    assert lowered(NEW_LEVELS, [BACK]) == [TRANSACTION_VERSION, GROUP_VERSION, SHARE_VERSION]
     assert not lowered({METADATA_LEVEL: 2, ELR: 1}, [OF_METADATA_ALONE])
     for update in (to_zero, BACK):
         with pytest.raises(ApiError, match=f"for feature {feature}: {USES[feature]}"):
@@ -382,8 +384,8 @@ def test_a_feature_is_not_lowered_while_something_uses_it(feature: str) -> None:
 
 def test_an_unsupported_feature_level_of_the_cluster_is_reported() -> None:
     assert unsupported(FIRST_LEVELS) is None
-    assert unsupported({METADATA_LEVEL: 5}) == (
-        "feature barnabas.metadata.version is finalized at level 5, but this broker version supports levels 1 to 4"
+    assert unsupported({METADATA_LEVEL: 6}) == (
+        "feature barnabas.metadata.version is finalized at level 6, but this broker version supports levels 1 to 5"
     )
     assert unsupported({"of.later": 1}) == (
         "feature of.later is finalized at level 1, but this broker version does not know the feature"

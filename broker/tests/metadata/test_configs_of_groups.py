@@ -62,7 +62,7 @@ async def test_alter_configs_replaces_all_configs_of_a_group(tmp_path: Path) -> 
         (SESSION, "1", ErrorCode.INVALID_CONFIG),
         (SESSION, "many", ErrorCode.INVALID_CONFIG),
         (SESSION, None, ErrorCode.INVALID_REQUEST),
-        ("share.isolation.level", "read_committed", ErrorCode.INVALID_CONFIG),
+        ("share.isolation.level", "serializable", ErrorCode.INVALID_CONFIG),
         ("retention.ms", "1", ErrorCode.INVALID_CONFIG),
     ],
 )

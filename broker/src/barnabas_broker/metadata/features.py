@@ -22,6 +22,7 @@ Supported = Mapping[str, SupportedLevels]
 SPLIT_TOPICS_LEVEL: Final = 2
 TRANSACTIONS_LEVEL: Final = 3
 CONSUMER_GROUPS_LEVEL: Final = 4
+SHARE_GROUPS_LEVEL: Final = 5
 ELR: Final = "eligible.leader.replicas.version"
 """The feature of eligible leader replicas (KIP-966), which are always on, so there is no level 0."""
 TRANSACTION_VERSION: Final = "transaction.version"
@@ -29,11 +30,14 @@ TRANSACTION_VERSION: Final = "transaction.version"
 
 GROUP_VERSION: Final = "group.version"
 """The feature of groups: level 1 has the consumer protocol (KIP-848)."""
+SHARE_VERSION: Final = "share.version"
+"""The feature of share groups: level 1 has share groups (KIP-932), level 2 their dead letters (KIP-1191)."""
 
 SUPPORTED: Final[Supported] = {
     ELR: SupportedLevels(1, 1),
     GROUP_VERSION: SupportedLevels(0, 1),
     METADATA_LEVEL: SupportedLevels(METADATA_LEVEL_MIN, METADATA_LEVEL_MAX),
+    SHARE_VERSION: SupportedLevels(0, 2),
     TRANSACTION_VERSION: SupportedLevels(0, 2),
 }
 BASE: Final[Supported] = {ELR: SupportedLevels(1, 1), METADATA_LEVEL: SupportedLevels(1, 1)}
@@ -52,6 +56,16 @@ def transaction_version(finalized: Mapping[str, int]) -> int:
 def has_consumer_groups(finalized: Mapping[str, int]) -> bool:
     """True if the finalized level of group.version allows the consumer protocol."""
     return finalized.get(GROUP_VERSION, 0) >= 1
+
+
+def has_share_groups(finalized: Mapping[str, int]) -> bool:
+    """True if the finalized level of share.version allows share groups."""
+    return finalized.get(SHARE_VERSION, 0) >= 1
+
+
+def has_dead_letters(finalized: Mapping[str, int]) -> bool:
+    """True if the finalized level of share.version allows dead letters of share groups."""
+    return finalized.get(SHARE_VERSION, 0) >= 2
 
 
 def unsupported(finalized: Mapping[str, int]) -> str | None:

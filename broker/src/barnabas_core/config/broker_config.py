@@ -331,11 +331,25 @@ _ORDERED: Final = (
     ("group.consumer.heartbeat.interval.ms", "group.consumer.max.heartbeat.interval.ms"),
     ("group.consumer.min.assignment.interval.ms", "group.consumer.assignment.interval.ms"),
     ("group.consumer.assignment.interval.ms", "group.consumer.max.assignment.interval.ms"),
+    ("group.share.min.session.timeout.ms", "group.share.session.timeout.ms"),
+    ("group.share.session.timeout.ms", "group.share.max.session.timeout.ms"),
+    ("group.share.min.heartbeat.interval.ms", "group.share.heartbeat.interval.ms"),
+    ("group.share.heartbeat.interval.ms", "group.share.max.heartbeat.interval.ms"),
+    ("group.share.min.assignment.interval.ms", "group.share.assignment.interval.ms"),
+    ("group.share.assignment.interval.ms", "group.share.max.assignment.interval.ms"),
+    ("group.share.min.record.lock.duration.ms", "group.share.record.lock.duration.ms"),
+    ("group.share.record.lock.duration.ms", "group.share.max.record.lock.duration.ms"),
+    ("group.share.min.delivery.count.limit", "group.share.delivery.count.limit"),
+    ("group.share.delivery.count.limit", "group.share.max.delivery.count.limit"),
+    ("group.share.min.partition.max.record.locks", "group.share.partition.max.record.locks"),
+    ("group.share.partition.max.record.locks", "group.share.max.partition.max.record.locks"),
     ("broker.heartbeat.interval.ms", "broker.session.timeout.ms"),
     ("replica.fetch.wait.max.ms", "replica.lag.time.max.ms"),
     ("replica.fetch.wait.max.ms", "replica.socket.timeout.ms"),
     ("log.cleaner.min.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms"),
 )
+
+_ASSIGNORS: Final = {"consumer": "at least one of uniform, range", "share": "simple"}
 
 
 def _contradictions(values: Mapping[str, Value], texts: Texts) -> Iterable[ConfigProblem]:
@@ -343,12 +357,15 @@ def _contradictions(values: Mapping[str, Value], texts: Texts) -> Iterable[Confi
     for low, high in _ORDERED:
         if _number(values[low]) > _number(values[high]):
             yield ConfigProblem(low, str(values[low]), f"must be at most {high}={values[high]}")
-    session, heartbeat = values["group.consumer.session.timeout.ms"], values["group.consumer.heartbeat.interval.ms"]
-    if _number(session) <= _number(heartbeat):
-        allowed = f"must be greater than group.consumer.heartbeat.interval.ms={heartbeat}"
-        yield ConfigProblem("group.consumer.session.timeout.ms", str(session), allowed)
-    if not values["group.consumer.assignors"]:
-        yield ConfigProblem("group.consumer.assignors", "", "must name at least one of uniform, range")
+    for protocol, assignors in _ASSIGNORS.items():
+        session_name, heartbeat_name = (
+            f"group.{protocol}.{rest}" for rest in ("session.timeout.ms", "heartbeat.interval.ms")
+        )
+        session, heartbeat = values[session_name], values[heartbeat_name]
+        if _number(session) <= _number(heartbeat):
+            yield ConfigProblem(session_name, str(session), f"must be greater than {heartbeat_name}={heartbeat}")
+        if not values[f"group.{protocol}.assignors"]:
+            yield ConfigProblem(f"group.{protocol}.assignors", "", f"must name {assignors}")
     queued, request = _number(values["queued.max.request.bytes"]), _number(values["socket.request.max.bytes"])
     if 0 < queued < request:
         yield ConfigProblem(

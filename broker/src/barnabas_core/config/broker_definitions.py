@@ -23,6 +23,7 @@ from barnabas_core.config.log_definitions import LOG_CONFIGS
 from barnabas_core.config.own_definitions import OWN_CONFIGS
 from barnabas_core.config.sasl_definitions import SASL_BROKER_CONFIGS
 from barnabas_core.config.security_definitions import ACCESS_CONTROL
+from barnabas_core.config.share_definitions import SHARE_CONFIGS
 
 _D = ConfigDefinition
 _BOOLEAN, _INT, _LONG = ConfigType.BOOLEAN, ConfigType.INT, ConfigType.LONG
@@ -451,6 +452,7 @@ BROKER_CONFIGS: Final[Mapping[str, ConfigDefinition]] = table(
     *_TOPICS,
     *_REPLICAS,
     *_GROUPS,
+    *SHARE_CONFIGS,
     *_TRANSACTIONS,
     *_PRODUCERS,
     *LOG_CONFIGS,

@@ -1,5 +1,6 @@
 """The configs of groups (KIP-1240): their definitions, their checks, and what is in effect in a group."""
 
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Final, NamedTuple
@@ -10,6 +11,8 @@ from barnabas_core.config.definitions import (
     ConfigProblem,
     ConfigType,
     InvalidConfig,
+    OneOf,
+    Pattern,
     Range,
     Synonym,
     Value,
@@ -18,26 +21,120 @@ from barnabas_core.config.definitions import (
 )
 from barnabas_core.config.near_misses import did_you_mean
 
-SESSION_TIMEOUT: Final = "consumer.session.timeout.ms"
-HEARTBEAT_INTERVAL: Final = "consumer.heartbeat.interval.ms"
-ASSIGNMENT_INTERVAL: Final = "consumer.assignment.interval.ms"
+_NO_SUCH_GROUPS: Final[Mapping[str, str]] = {"streams.": "streams groups are not supported"}
+_RESETS: Final = ("latest", "earliest")
+_BY_DURATION: Final = "by_duration:"
+_DIGITS: Final = "([-+]?[0-9]{1,15})"
+_DURATION: Final = re.compile(
+    rf"([-+]?)P(?=.)(?:{_DIGITS}D)?(?:T(?=.)(?:{_DIGITS}H)?(?:{_DIGITS}M)?(?:{_DIGITS}(?:[.,]([0-9]{{0,9}}))?S)?)?",
+    re.IGNORECASE,
+)
+_UNITS_MS: Final = (86_400_000, 3_600_000, 60_000, 1000)
 
-_NO_SUCH_GROUPS: Final[Mapping[str, str]] = {
-    "share.": "share groups are not supported",
-    "errors.deadletterqueue.": "share groups are not supported",
-    "streams.": "streams groups are not supported",
-}
+
+class OffsetReset(NamedTuple):
+    """The place where a share group begins in a partition: latest, earliest, or by_duration, a time ago."""
+
+    strategy: str
+    duration_ms: int = 0
 
 
-def _milliseconds(name: str, default: int, low: int, documentation: str) -> ConfigDefinition:
+def parse_offset_reset(text: str) -> OffsetReset:
+    """Return the strategy that a text names, such as `latest` or `by_duration:PT1H`. Raises ValueError."""
+    if text in _RESETS:
+        return OffsetReset(text)
+    if not text.startswith(_BY_DURATION):
+        raise ValueError(text)
+    return OffsetReset(_BY_DURATION[:-1], _duration_ms(text.removeprefix(_BY_DURATION)))
+
+
+def _duration_ms(text: str) -> int:
+    """Return a duration of ISO 8601 in milliseconds; as in Java, each number may have a sign. Raises ValueError."""
+    found = _DURATION.fullmatch(text)
+    if found is None:
+        raise ValueError(text)
+    sign, *numbers, fraction = found.groups()
+    milliseconds = sum(int(number or 0) * unit for number, unit in zip(numbers, _UNITS_MS, strict=True))
+    part = int(f"{fraction or ''}000"[:3])
+    milliseconds += -part if (numbers[-1] or "").startswith("-") else part
+    milliseconds *= -1 if sign == "-" else 1
+    if milliseconds < 0:
+        raise ValueError(text)
+    return milliseconds
+
+
+class _OffsetResetCheck:
+    """A check of a text that names a strategy."""
+
+    allowed: Final = "latest, earliest or by_duration: with a duration, such as by_duration:PT1H30M or by_duration:P7D"
+
+    def accepts(self, value: Value) -> bool:
+        """True if the value is valid."""
+        try:
+            return isinstance(value, str) and bool(parse_offset_reset(value))
+        except ValueError:
+            return False
+
+
+def _bounded(name: str, default: int, low: int, documentation: str) -> ConfigDefinition:
+    """Return the definition of a config with a default and bounds in the configs of the broker."""
     synonyms = (Synonym(f"group.{name}"),)
     return ConfigDefinition(name, ConfigType.INT, default, Range(low), documentation, synonyms=synonyms)
 
 
+_SHARE_DELIVERY: Final = (
+    _bounded(
+        "share.record.lock.duration.ms", 30000, 1000, "The ms for which a delivered record is locked for its member."
+    ),
+    _bounded(
+        "share.delivery.count.limit", 5, 2, "The deliveries after which a record without acknowledgement is archived."
+    ),
+    _bounded("share.partition.max.record.locks", 2000, 100, "The maximum number of records in flight in a partition."),
+    ConfigDefinition(
+        "share.auto.offset.reset",
+        ConfigType.STRING,
+        "latest",
+        _OffsetResetCheck(),
+        "The place where a share group begins in a partition that it has not read yet.",
+    ),
+    ConfigDefinition(
+        "share.isolation.level",
+        ConfigType.STRING,
+        "read_uncommitted",
+        OneOf(("read_committed", "read_uncommitted")),
+        "Whether a share group gets records of aborted and open transactions.",
+    ),
+    ConfigDefinition(
+        "share.renew.acknowledge.enable",
+        ConfigType.BOOLEAN,
+        True,
+        None,
+        "Whether members may renew the lock of a record by an acknowledgement of type RENEW.",
+    ),
+    ConfigDefinition(
+        "errors.deadletterqueue.topic.name",
+        ConfigType.STRING,
+        "",
+        Pattern(r"(?!__)[a-zA-Z0-9._-]{0,249}", "the name of a topic that does not begin with __, or empty"),
+        "The topic for records that a share group rejects or cannot process; empty for none.",
+    ),
+    ConfigDefinition(
+        "errors.deadletterqueue.copy.record.enable",
+        ConfigType.BOOLEAN,
+        False,
+        None,
+        "Whether a dead letter has key, value and headers of its record.",
+    ),
+)
+
 GROUP_CONFIGS: Final = table(
-    _milliseconds(SESSION_TIMEOUT, 45000, 1, "The ms without a heartbeat after which a member is removed."),
-    _milliseconds(HEARTBEAT_INTERVAL, 5000, 1, "The interval in ms at which members send heartbeats."),
-    _milliseconds(ASSIGNMENT_INTERVAL, 0, 0, "The shortest time in ms between two assignments of the group."),
+    _bounded("consumer.session.timeout.ms", 45000, 1, "The ms without a heartbeat after which a member is removed."),
+    _bounded("consumer.heartbeat.interval.ms", 5000, 1, "The interval in ms at which members send heartbeats."),
+    _bounded("consumer.assignment.interval.ms", 0, 0, "The shortest time in ms between two assignments of the group."),
+    _bounded("share.session.timeout.ms", 45000, 1, "The ms without a heartbeat after which a member is removed."),
+    _bounded("share.heartbeat.interval.ms", 5000, 1, "The interval in ms at which members send heartbeats."),
+    _bounded("share.assignment.interval.ms", 0, 0, "The shortest time in ms between two assignments of the group."),
+    *_SHARE_DELIVERY,
 )
 
 
@@ -55,60 +152,112 @@ class GroupConfig(NamedTuple):
     """One of bidirectional, upgrade, downgrade and disabled."""
 
 
+class ShareGroupConfig(NamedTuple):
+    """The settings in effect in one share group (KIP-932), its dead letters included."""
+
+    session_timeout_ms: int
+    heartbeat_interval_ms: int
+    assignment_interval_ms: int
+    max_size: int
+    assignors: tuple[str, ...]
+    initialize_retry_interval_ms: int
+    record_lock_duration_ms: int
+    delivery_count_limit: int
+    partition_max_record_locks: int
+    auto_offset_reset: OffsetReset
+    is_read_committed: bool
+    may_renew: bool
+    dead_letter_topic: str
+    """The name of the topic for dead letters; empty for none."""
+    copies_dead_letters: bool
+    """True if a dead letter has key, value and headers of its record."""
+
+
 def effective_group_config(overrides: Mapping[str, str], broker: BrokerConfig) -> GroupConfig:
     """Return the group's own configs, moved into the bounds of the broker, with the broker's configs as defaults."""
-    values = effective_group_values(overrides, broker)
-    assignors = broker.value("group.consumer.assignors")
-    assert isinstance(assignors, tuple), "the value of group.consumer.assignors must be a tuple"
     return GroupConfig(
-        session_timeout_ms=values[SESSION_TIMEOUT],
-        heartbeat_interval_ms=values[HEARTBEAT_INTERVAL],
-        assignment_interval_ms=values[ASSIGNMENT_INTERVAL],
-        max_size=_number(broker.value("group.consumer.max.size")),
-        assignors=assignors,
+        *_of_members("consumer", overrides, broker),
         regex_refresh_interval_ms=_number(broker.value("group.consumer.regex.refresh.interval.ms")),
         migration_policy=str(broker.value("group.consumer.migration.policy")).lower(),
     )
 
 
-def effective_group_values(overrides: Mapping[str, str], broker: BrokerConfig) -> dict[str, int]:
+def effective_share_config(overrides: Mapping[str, str], broker: BrokerConfig) -> ShareGroupConfig:
+    """Return the configs of a share group, moved into the bounds of the broker, with the broker's as defaults."""
+    values = {name: _effective(name, overrides, broker) for name in (each.name for each in _SHARE_DELIVERY)}
+    return ShareGroupConfig(
+        *_of_members("share", overrides, broker),
+        initialize_retry_interval_ms=_number(broker.value("group.share.initialize.retry.interval.ms")),
+        record_lock_duration_ms=_number(values["share.record.lock.duration.ms"]),
+        delivery_count_limit=_number(values["share.delivery.count.limit"]),
+        partition_max_record_locks=_number(values["share.partition.max.record.locks"]),
+        auto_offset_reset=parse_offset_reset(str(values["share.auto.offset.reset"])),
+        is_read_committed=values["share.isolation.level"] == "read_committed",
+        may_renew=bool(values["share.renew.acknowledge.enable"]),
+        dead_letter_topic=str(values["errors.deadletterqueue.topic.name"]),
+        copies_dead_letters=bool(values["errors.deadletterqueue.copy.record.enable"]),
+    )
+
+
+def _of_members(
+    protocol: str, overrides: Mapping[str, str], broker: BrokerConfig
+) -> tuple[int, int, int, int, tuple[str, ...]]:
+    """Return the first five settings of a GroupConfig or ShareGroupConfig."""
+    names = ("session.timeout.ms", "heartbeat.interval.ms", "assignment.interval.ms")
+    session, heartbeat, assignment = (_number(_effective(f"{protocol}.{name}", overrides, broker)) for name in names)
+    assignors = broker.value(f"group.{protocol}.assignors")
+    assert isinstance(assignors, tuple), "the value of a list is a tuple"
+    return session, heartbeat, assignment, _number(broker.value(f"group.{protocol}.max.size")), assignors
+
+
+def effective_group_values(overrides: Mapping[str, str], broker: BrokerConfig) -> dict[str, Value]:
     """Return the value of each config of GROUP_CONFIGS; stored configs that are unknown or invalid are ignored."""
-    found = {}
-    for name, definition in GROUP_CONFIGS.items():
-        value = _number(broker.value(definition.synonyms[0].name))
-        if name in overrides:
-            low, high = _bounds(name, broker)
-            with suppress(InvalidConfig):
-                value = min(max(low, _number(parse_value(definition, overrides[name]))), high)
-        found[name] = value
-    return found
+    return {name: _effective(name, overrides, broker) for name in GROUP_CONFIGS}
+
+
+def _effective(name: str, overrides: Mapping[str, str], broker: BrokerConfig) -> Value:
+    definition = GROUP_CONFIGS[name]
+    value = broker.value(definition.synonyms[0].name) if definition.synonyms else definition.default
+    if name in overrides:
+        with suppress(InvalidConfig):
+            value = parse_value(definition, overrides[name])
+            if definition.synonyms:
+                low, high = _bounds(name, broker)
+                value = min(max(low, _number(value)), high)
+    return value
 
 
 def group_config_problems(overrides: Mapping[str, str], broker: BrokerConfig) -> Iterator[ConfigProblem]:
     """Yield all problems of a group's configs: wrong names and values, and those outside of the broker's bounds."""
-    values: dict[str, int] = {}
+    values: dict[str, Value] = {}
     for name, text in overrides.items():
         definition = GROUP_CONFIGS.get(name)
         if definition is None:
             yield ConfigProblem(name, text, no_setting_of_group(name))
             continue
         try:
-            values[name] = _number(parse_value(definition, text))
+            value = parse_value(definition, text)
         except InvalidConfig as error:
             yield from error.problems
             continue
-        low, high = _bounds(name, broker)
-        if not low <= values[name] <= high:
-            del values[name]
-            bounds = " and ".join(_bound_name(name, bound) for bound in ("min", "max"))
-            yield ConfigProblem(name, text, f"must be from {low} to {high}, which {bounds} of the broker allow")
-    if not values.keys().isdisjoint((SESSION_TIMEOUT, HEARTBEAT_INTERVAL)):
-        session, heartbeat = (
-            values.get(name, _number(broker.value(f"group.{name}"))) for name in (SESSION_TIMEOUT, HEARTBEAT_INTERVAL)
-        )
+        if definition.synonyms:
+            low, high = _bounds(name, broker)
+            if not low <= _number(value) <= high:
+                bounds = " and ".join(_bound_name(name, bound) for bound in ("min", "max"))
+                yield ConfigProblem(name, text, f"must be from {low} to {high}, which {bounds} of the broker allow")
+                continue
+        values[name] = value
+    for protocol in ("consumer", "share"):
+        yield from _session_problems(protocol, values, broker)
+
+
+def _session_problems(protocol: str, values: Mapping[str, Value], broker: BrokerConfig) -> Iterator[ConfigProblem]:
+    """Yield a problem if the session is not longer than the heartbeat interval, and one of them is set."""
+    names = f"{protocol}.session.timeout.ms", f"{protocol}.heartbeat.interval.ms"
+    if not values.keys().isdisjoint(names):
+        session, heartbeat = (_number(values.get(name, broker.value(f"group.{name}"))) for name in names)
         if session <= heartbeat:
-            message = f"must be greater than {HEARTBEAT_INTERVAL}={heartbeat}"
-            yield ConfigProblem(SESSION_TIMEOUT, str(session), message)
+            yield ConfigProblem(names[0], str(session), f"must be greater than {names[1]}={heartbeat}")
 
 
 def no_setting_of_group(name: str) -> str:
@@ -124,7 +273,8 @@ def _bounds(name: str, broker: BrokerConfig) -> tuple[int, int]:
 
 
 def _bound_name(name: str, bound: str) -> str:
-    return f"group.consumer.{bound}.{name.removeprefix('consumer.')}"
+    protocol, _, rest = name.partition(".")
+    return f"group.{protocol}.{bound}.{rest}"
 
 
 def _number(value: Value) -> int:

@@ -18,7 +18,6 @@ from barnabas_core.config.log_definitions import LOG_CONFIGS
 
 _LOG: Final = table(*LOG_CONFIGS)
 _NO_TIERS: Final = "tiered storage is not supported"
-_NO_SHARE_GROUPS: Final = "share groups are not supported"
 _REPLICA_LIST: Final = Pattern(r"\*|[0-9]{1,10}:[0-9]{1,10}", "* or a list of PARTITION:BROKER pairs")
 
 
@@ -40,7 +39,7 @@ def _log(name: str, broker_name: str, documentation: str, check: Check | None = 
     )
 
 
-def _own(name: str, kind: ConfigType, default: Value, check: Check, documentation: str) -> ConfigDefinition:
+def _own(name: str, kind: ConfigType, default: Value, check: Check | None, documentation: str) -> ConfigDefinition:
     return ConfigDefinition(name, kind, default, check, documentation)
 
 
@@ -210,7 +209,7 @@ TOPIC_CONFIGS: Final[Mapping[str, ConfigDefinition]] = table(
         "errors.deadletterqueue.group.enable",
         ConfigType.BOOLEAN,
         False,
-        Only(False, _NO_SHARE_GROUPS),
+        None,
         "Whether share groups may write undeliverable records to the topic.",
     ),
 )

@@ -26,6 +26,7 @@ _VERIFIED: Final = (
 _NO_SHARE_GROUPS: Final = "share groups are not supported"
 _NO_STREAMS_GROUPS: Final = "streams groups are not supported"
 _BY_GROUP_VERSION: Final = "the feature group.version decides whether groups may use the consumer protocol"
+_IN_SLICES: Final = "the group coordinator computes large assignments in slices"
 _NO_QUOTAS: Final = "quotas of this kind are not supported"
 _FIXED_WINDOWS: Final = "quotas are measured over 11 windows of one second, which is Kafka's default"
 _HTTP_METRICS: Final = "the broker serves its metrics at /metrics of http.listener"
@@ -60,7 +61,8 @@ UNUSED_CONFIGS: Final[Mapping[str, str]] = {
     "follower.fetch.last.tiered.offset.enable": _NO_TIERS,
     "transaction.partition.verification.enable": _VERIFIED,
     "group.coordinator.rebalance.protocols": _BY_GROUP_VERSION,
-    "group.consumer.assignor.offload.enable": "the group coordinator computes large assignments in slices",
+    "group.consumer.assignor.offload.enable": _IN_SLICES,
+    "group.share.assignor.offload.enable": _IN_SLICES,
     "group.coordinator.append.linger.ms": "the group coordinator appends records without a delay",
     "group.coordinator.cached.buffer.max.bytes": "the group coordinator appends records without a delay",
     "group.coordinator.background.threads": _ONE_LOOP,
@@ -118,9 +120,7 @@ UNUSED_PREFIXES: Final[Mapping[str, str]] = {
     "rlmm.": _NO_TIERS,
     "rsm.": _NO_TIERS,
     "add.partitions.to.txn.": _VERIFIED,
-    "group.share.": _NO_SHARE_GROUPS,
     "share.": _NO_SHARE_GROUPS,
-    "errors.deadletterqueue.": _NO_SHARE_GROUPS,
     "group.streams.": _NO_STREAMS_GROUPS,
     "alter.log.dirs.replication.quota.": _NO_QUOTAS,
     "controller.quota.": _FIXED_WINDOWS,
@@ -155,6 +155,14 @@ REFUSED_CONFIGS: Final[Mapping[str, Refusal]] = {
     ),
     "create.topic.policy.class.name": Refusal(("",), "must be empty, because Java policy classes are not supported"),
     "alter.config.policy.class.name": Refusal(("",), "must be empty, because Java policy classes are not supported"),
+    "group.share.persister.class.name": Refusal(
+        ("", "org.apache.kafka.server.share.persister.defaultstatepersister"),
+        "must be empty, because Java classes are not supported",
+    ),
+    "group.share.dlq.manager.class.name": Refusal(
+        ("", "org.apache.kafka.server.share.dlq.defaultsharegroupdlqmanager"),
+        "must be empty, because Java classes are not supported",
+    ),
     "client.quota.callback.class": Refusal(("",), "must be empty, because Java classes are not supported"),
     "replica.selector.class": Refusal(("",), "must be empty, because consumers read only from leaders"),
     "config.providers": Refusal(

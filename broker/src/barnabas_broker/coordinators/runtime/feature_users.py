@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 from barnabas_broker.coordinators.runtime.peer_requests import Exchange, LinkEnvironment, PeerRequests
-from barnabas_broker.metadata.features import GROUP_VERSION, TRANSACTION_VERSION
+from barnabas_broker.metadata.features import GROUP_VERSION, SHARE_VERSION, TRANSACTION_VERSION
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.metadata.model import NO_LEADER
 from barnabas_broker.wire.messages import ListGroupsRequest, ListTransactionsRequest
@@ -15,6 +15,8 @@ from barnabas_core.topic_name import CONSUMER_OFFSETS, TRANSACTION_STATE
 _OPEN: Final = ("Ongoing", "PrepareCommit", "PrepareAbort")
 CONSUMER: Final = "consumer"
 """The type of a group of the consumer protocol (KIP-848)."""
+SHARE: Final = "share"
+"""The type of a share group (KIP-932)."""
 
 
 class UserListing(NamedTuple):
@@ -28,6 +30,16 @@ class UserListing(NamedTuple):
     names: Callable[[Any], list[str]]
 
 
+def _groups(what: str, group_type: str) -> UserListing:
+    return UserListing(
+        CONSUMER_OFFSETS,
+        what,
+        Exchange("ListGroupsResponse", 5),
+        lambda: ListGroupsRequest(states_filter=[], types_filter=[group_type]),
+        lambda answer: [each.group_id for each in answer.groups],
+    )
+
+
 LISTINGS: Final[Mapping[str, UserListing]] = {
     TRANSACTION_VERSION: UserListing(
         TRANSACTION_STATE,
@@ -36,13 +48,8 @@ LISTINGS: Final[Mapping[str, UserListing]] = {
         lambda: ListTransactionsRequest(state_filters=list(_OPEN), producer_id_filters=[]),
         lambda answer: [each.transactional_id for each in answer.transaction_states],
     ),
-    GROUP_VERSION: UserListing(
-        CONSUMER_OFFSETS,
-        "groups of the consumer protocol",
-        Exchange("ListGroupsResponse", 5),
-        lambda: ListGroupsRequest(states_filter=[], types_filter=[CONSUMER]),
-        lambda answer: [each.group_id for each in answer.groups],
-    ),
+    GROUP_VERSION: _groups("groups of the consumer protocol", CONSUMER),
+    SHARE_VERSION: _groups("share groups", SHARE),
 }
 
 

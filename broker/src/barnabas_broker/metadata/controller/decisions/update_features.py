@@ -8,6 +8,8 @@ from barnabas_broker.metadata.features import (
     BASE,
     CONSUMER_GROUPS_LEVEL,
     GROUP_VERSION,
+    SHARE_GROUPS_LEVEL,
+    SHARE_VERSION,
     SPLIT_TOPICS_LEVEL,
     SUPPORTED,
     TRANSACTION_VERSION,
@@ -39,12 +41,17 @@ class FeatureUpdate(NamedTuple):
     upgrade_type: UpgradeType
 
 
-IMPLIED: Final[Mapping[str, int]] = {TRANSACTION_VERSION: TRANSACTIONS_LEVEL, GROUP_VERSION: CONSUMER_GROUPS_LEVEL}
+IMPLIED: Final[Mapping[str, int]] = {
+    TRANSACTION_VERSION: TRANSACTIONS_LEVEL,
+    GROUP_VERSION: CONSUMER_GROUPS_LEVEL,
+    SHARE_VERSION: SHARE_GROUPS_LEVEL,
+}
 """The features that the metadata level switches on and off, each with the first level that has it."""
 _USES: Final[Mapping[str, str]] = {
     TRANSACTION_VERSION: "transactions are open ({}); end these transactions first",
     GROUP_VERSION: "groups use the consumer protocol ({}); "
     "restart their members with group.protocol=classic, or delete these groups first",
+    SHARE_VERSION: "there are share groups ({}); delete these groups first",
 }
 """The reasons why the level of a feature cannot be lowered while something uses it."""
 
@@ -91,8 +98,8 @@ def decide_update_features(
     start again. The metadata of each topic in `split_topics` is split over several keys. While there are such topics, a
     metadata level below SPLIT_TOPICS_LEVEL is refused, because brokers at that level would see fewer partitions.
     `users` has the names of what uses a feature whose level is lowered: open transactions, which a lower level ends by
-    other rules, and groups of the consumer protocol, which no lower level serves. While there are any, the downgrade
-    is refused. A feature at level 0 is left out of the result.
+    other rules, and share groups and groups of the consumer protocol, which no lower level serves. While there are
+    any, the downgrade is refused. A feature at level 0 is left out of the result.
     """
     levels = dict(finalized)
     for update in with_implied(finalized, updates):
