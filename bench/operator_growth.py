@@ -150,7 +150,7 @@ def main() -> None:
 
 @contextmanager
 def api_server(folder: Path) -> Iterator[ControlPlane]:
-    """Run an API server with all definitions in `crds/`."""
+    """Run an API server with all definitions in `helm/barnabas/crd-files`."""
     plane = prepare_api_server(folder / "kubernetes")
     try:
         plane.start_api()

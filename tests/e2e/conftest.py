@@ -15,7 +15,7 @@ __all__ = ["api_server", "broker", "defined_api_server"]
 
 @pytest.fixture(scope="module")
 def defined_api_server(api_server: ControlPlane) -> ControlPlane:
-    """Return an API server that knows everything in `crds/`, whatever another module left there."""
+    """Return an API server that knows everything in `helm/barnabas/crd-files`, whatever another module left there."""
     define(api_server)
     return api_server
 

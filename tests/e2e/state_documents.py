@@ -7,7 +7,9 @@ from typing import Final
 from local_kubernetes.control_plane import ControlPlane
 from local_kubernetes.kubectl import PATIENTLY
 
-DEFINITION: Final = Path(__file__).parents[2] / "crds" / "statedocuments.internal.barnabas.dev.yaml"
+DEFINITION: Final = (
+    Path(__file__).parents[2] / "helm" / "barnabas" / "crd-files" / "statedocuments.internal.barnabas.dev.yaml"
+)
 
 
 def define_state_documents(plane: ControlPlane) -> None:

@@ -20,7 +20,7 @@ from local_kubernetes.control_plane import ControlPlane, Place
 from local_kubernetes.daemons import Daemons
 
 LOOPBACK: Final = Place()
-CRDS: Final = Path(__file__).resolve().parents[2] / "crds"
+CRDS: Final = Path(__file__).resolve().parents[2] / "helm" / "barnabas" / "crd-files"
 
 
 def prepare_api_server(folder: Path, place: Place = LOOPBACK) -> ControlPlane:
@@ -30,7 +30,7 @@ def prepare_api_server(folder: Path, place: Place = LOOPBACK) -> ControlPlane:
 
 
 def define(plane: ControlPlane) -> None:
-    """Apply `crds/`, and return when the API server serves all of it: a minute on a machine with ten busy processes."""
+    """Apply the CRDs of the chart, and return when the API server serves all of them: a minute on a busy machine."""
     plane.kubectl("apply", *(f"-f{file}" for file in sorted(CRDS.glob("*.yaml"))))
     wait_for(lambda: plane.kubectl.ask("get", "topics,clusters").returncode == 0, seconds_max=180.0)
 

@@ -30,7 +30,7 @@ from local_kubernetes.control_plane import ControlPlane
 from local_kubernetes.kube_client import api_client
 from local_kubernetes.kubectl import PATIENTLY
 
-CRDS = Path(__file__).parents[3] / "crds"
+CRDS = Path(__file__).parents[3] / "helm" / "barnabas" / "crd-files"
 FILES = [CRDS / f"{plural}.barnabas.dev.yaml" for plural in ("clusters", "topics")]
 NAMESPACE = "bad-manifests"
 EVERYWHERE = tuple(range(BROKERS))

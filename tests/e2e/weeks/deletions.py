@@ -161,7 +161,7 @@ DELETIONS: Final = {
     "the claims of a broker are deleted with its pod": Action(_disks, moves_disks=True),
     "kubectl delete sdoc --all": Action(_state_documents),
     "a state document loses its label": Action(_label),
-    "kubectl delete -f crds/, and all is applied again": Action(_definitions, Down.ALL),
+    "kubectl delete -f helm/barnabas/crd-files/, and all is applied again": Action(_definitions, Down.ALL),
     "a Cluster is deleted and made again": Action(_cluster_again, Down.ONE),
     "a Cluster of four is deleted and made again with three": Action(_cluster_again_with_fewer, Down.ONE, is_long=True),
 }

@@ -18,7 +18,7 @@ from local_kubernetes.kubectl import Kubectl
 NAMESPACE: Final = "barnabas"
 OPERATOR: Final = "deployment/barnabas-operator"
 OPERATOR_PODS: Final = "-l=app.kubernetes.io/name=barnabas-operator"
-CRDS: Final = ROOT / "crds"
+CRDS: Final = ROOT / "helm" / "barnabas" / "crd-files"
 SECONDS_MAX: Final = 300.0
 LOG_LINES: Final = 60
 

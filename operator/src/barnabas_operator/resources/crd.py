@@ -1,6 +1,6 @@
 """Generates the CustomResourceDefinitions from the types of the resources.
 
-`python -m barnabas_operator.resources.crd DIRECTORY ...` writes the files of CRDs and ClusterRoles.
+`python -m barnabas_operator.resources.crd DIRECTORY` writes the files of CRDs and ClusterRoles.
 """
 
 import sys
@@ -233,12 +233,11 @@ def definitions() -> list[JsonObject]:
 
 
 def main() -> None:
-    """Write a YAML file for each CRD and ClusterRole into each directory that the arguments name."""
+    """Write a YAML file for each CRD and ClusterRole into the directory that the argument names."""
     for made in definitions():
-        for directory in sys.argv[1:]:
-            file = Path(directory) / f"{made['metadata']['name']}.yaml"
-            file.write_text(yaml_text(made), encoding="utf-8")
-            print(file)
+        file = Path(sys.argv[1]) / f"{made['metadata']['name']}.yaml"
+        file.write_text(yaml_text(made), encoding="utf-8")
+        print(file)
 
 
 if __name__ == "__main__":

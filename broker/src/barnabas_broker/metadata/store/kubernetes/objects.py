@@ -1,6 +1,6 @@
 """The custom resources that hold metadata documents: names, contents, kubectl's columns, and request bodies.
 
-`crds/statedocuments.internal.barnabas.dev.yaml` defines these custom resources.
+`helm/barnabas/crd-files/statedocuments.internal.barnabas.dev.yaml` defines these custom resources.
 """
 
 import re
