@@ -266,7 +266,7 @@ class Faults:
     def _mend_disk(self, broker: SimulatedBroker, host: Host | None, loses: bool) -> None:
         """Repair a disk; a process that did not see it fail cannot continue with lost bytes, so its machine restarts.
 
-        So does that of a process that saw it and dies: it may not have reported it (see docs/decisions/who-leads.md).
+        So does that of a process that saw it and dies: it may not have reported it (see docs/decisions/replication.md).
         """
         if not broker.disk.is_broken:
             return

@@ -1,7 +1,7 @@
 """DescribeQuorum (55), v0 to v2: the controller as the leader and only voter, and the other live brokers as observers.
 
 There is no Raft quorum: the metadata is in a store, and the controller is the broker that holds a lease. Offsets are
-revisions of the store. The offsets of observers are not reported (docs/decisions/quorum.md).
+revisions of the store. The offsets of observers are not reported (docs/decisions/replication.md).
 """
 
 from functools import partial

@@ -1,6 +1,6 @@
 """Kafka's message definitions as typed trees of fields.
 
-The definitions are Apache Kafka's JSON files, in `barnabas_core.definitions` (docs/decisions/codec.md).
+The definitions are Apache Kafka's JSON files, in `barnabas_core.definitions` (docs/decisions/libraries.md).
 """
 
 import functools

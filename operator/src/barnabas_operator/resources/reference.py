@@ -21,7 +21,7 @@ unless it is required.
 """
 TEMPLATES: Final = """
 A *partial object* may have `metadata.labels`, `metadata.annotations`, and in `spec` the fields that a template may set;
-see [templates](../decisions/templates.md). The type *labels* has only `metadata.labels` and `metadata.annotations`.
+see [templates](../how-to/templates.md). The type *labels* has only `metadata.labels` and `metadata.annotations`.
 """
 COLUMNS: Final = "| field | type | default | allowed | what it does |\n|---|---|---|---|---|\n"
 TITLES: Final = {"spec": "The desired state", "status": "The observed state"}

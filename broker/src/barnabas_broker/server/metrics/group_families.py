@@ -1,7 +1,7 @@
 """The metrics of consumer groups and their lag, under kafka_exporter's names, also for groups without members.
 
 The coordinator of a group exports its lag. For partitions on other brokers, the coordinator asks their leaders at each
-scrape (docs/decisions/consumer-lag.md). `group_lag` decides which partitions count.
+scrape (docs/decisions/lag.md). `group_lag` decides which partitions count.
 """
 
 import asyncio
