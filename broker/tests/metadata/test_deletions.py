@@ -2,6 +2,7 @@
 
 import asyncio
 import sqlite3
+from uuid import UUID
 
 import msgspec
 from metadata_cluster import SESSION_MS, ClusterOfNodes, Node, a_topic, led
@@ -150,6 +151,20 @@ async def test_an_older_copy_of_a_topic_is_replaced_by_the_newest_known_one(clus
         await node.image.reached(put_back)
         await node.until(lambda node=node: not node.image.lost)  # type: ignore[misc]
         assert node.image.topics["a"] == newest
+
+
+async def test_a_topic_is_written_again_if_a_deleted_one_of_the_same_name_is_put_back(cluster: ClusterOfNodes) -> None:
+    one, two = await cluster.start(1, 2)
+    await cluster.topics(a_topic("a", led(1, 2)))
+    deleted = await one.store.get(topic_key("a"))
+    assert deleted is not None
+    await one.writer.delete_topics(["a"])
+    await cluster.topics(later := msgspec.structs.replace(a_topic("a", led(2, 1)), topic_id=UUID(int=77)))
+    put_back = await one.store.put(topic_key("a"), deleted.value)
+    for node in (one, two):
+        await node.image.reached(put_back)
+        await node.until(lambda node=node: not node.image.lost)  # type: ignore[misc]
+        assert node.image.topics["a"] == later
 
 
 def test_the_configs_with_the_higher_epoch_are_kept() -> None:

@@ -104,6 +104,21 @@ def test_a_tombstone_does_not_delete_a_recreated_topic() -> None:
     assert (list(image.topics), list(image.lost)) == (["a"], [topic_key("a")])
 
 
+def test_an_older_backup_with_a_deleted_topic_does_not_hide_a_later_topic_of_the_same_name() -> None:
+    image = MetadataImage()
+    deleted, later, (key, tombstone) = a_topic("a", 1), a_topic("a", 2), a_tombstone("a", 1)
+    image.apply_changes(changes((topic_key("a"), deleted), (key, tombstone), (topic_key("a"), None)))
+    image.apply_changes(changes((topic_key("a"), later), begin=4))
+    image.apply_listing(Listing(2, [Document(topic_key("a"), encode(deleted), 1)]))
+    assert (image.topics, image.topic_name(later.topic_id), image.buried) == ({"a": later}, "a", {})
+    assert (image.lost, image.tombstones) == (
+        {topic_key("a"): later, key: tombstone},
+        {deleted.topic_id: tombstone},
+    )
+    image.apply_changes(changes((key, tombstone), (topic_key("a"), later), begin=3))
+    assert (image.topics, image.lost) == ({"a": later}, {})
+
+
 def test_a_topic_missing_in_a_listing_with_its_tombstone_is_deleted() -> None:
     image = MetadataImage()
     image.apply_changes(changes((topic_key("a"), a_topic("a", 1))))

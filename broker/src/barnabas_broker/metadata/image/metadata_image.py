@@ -282,8 +282,7 @@ class MetadataImage(ShownDocuments):
         self.lost.pop(key, None)
         self.incomplete.pop(head.name, None)
         if head.topic_id in self.tombstones:
-            self._hide_topic(head.name, pending)
-            self.buried[head.name] = head
+            self._look_at_buried(head, before, pending)
             return
         known = before if before is not None and before.topic_id == head.topic_id else None
         found, is_complete = joined(head, self.stored, known)
@@ -299,6 +298,14 @@ class MetadataImage(ShownDocuments):
         if newest is not found or not is_complete:
             self.lost[key], pending.change.lost = newest, True
         self._show_topic(newest, pending)
+
+    def _look_at_buried(self, head: TopicDocument, before: TopicDocument | None, pending: Pending) -> None:
+        """Hide a deleted topic, unless an older backup has put it back in place of a later topic of the same name."""
+        if before is not None and before.topic_id not in self.tombstones:
+            self.lost[topic_key(head.name)], pending.change.lost = before, True
+            return
+        self._hide_topic(head.name, pending)
+        self.buried[head.name] = head
 
     def _look_at_absence(self, name: str, pending: Pending) -> None:
         """Remove a topic whose topic document is missing if there is a tombstone; otherwise mark the topic as lost."""
@@ -366,8 +373,8 @@ class MetadataImage(ShownDocuments):
             return not document.configs
         if isinstance(document, TombstoneDocument):
             # A topic's tombstone is deleted after the topic's other metadata; if that remains, the tombstone was lost.
-            buried = self.buried.get(document.name)
-            return buried is None or buried.topic_id != document.topic_id
+            head = self.stored(topic_key(document.name))
+            return not isinstance(head, TopicDocument) or head.topic_id != document.topic_id
         # Missing log ends need no restoration, because their broker writes them again.
         return isinstance(document, LogEndsDocument)
 
