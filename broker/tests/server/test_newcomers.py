@@ -3,7 +3,7 @@
 from collections import deque
 from random import Random
 
-from barnabas_broker.server.newcomers import Newcomers, network_of
+from barnabas_broker.server.newcomers import NetworkQueue, Newcomers, network_of
 
 
 def test_at_the_limit_the_oldest_client_of_the_address_with_the_most_goes() -> None:
@@ -50,3 +50,16 @@ def test_a_host_with_many_ipv6_addresses_counts_once() -> None:
     assert network_of("2001:db8:1:2::1") == network_of("2001:db8:1:2:ffff::2") != network_of("2001:db8:1:3::1")
     assert network_of("::ffff:10.0.0.1") == network_of("10.0.0.1") == "10.0.0.1"
     assert network_of("fe80::1%eth0") == network_of("fe80::2")
+
+
+def test_networks_take_turns_with_work_and_each_is_served_in_order() -> None:
+    queue: NetworkQueue[str] = NetworkQueue()
+    for work in ("a1", "a2", "a3", "a4", "b1", "b2", "c1"):
+        queue.add(work[0], work)
+    queue.discard("a", "a2")
+    queue.discard("c", "c1")
+    queue.discard("c", "c2")
+    taken = []
+    while queue:
+        taken.append(queue.take())
+    assert taken == ["a1", "b1", "a3", "b2", "a4"]

@@ -10,7 +10,7 @@ from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 from sasl_world import BAD, DELAY_S, GOOD, EndingPlain, bearer, world
 
 from barnabas_broker.server.sasl_listener import DEADLINE_S, SESSION_MS_MAX
-from barnabas_broker.server.sasl_session import SASL_FRAME_BYTES_MAX
+from barnabas_broker.server.sasl_session import REFUSED_VERSIONS_MAX, SASL_FRAME_BYTES_MAX
 from barnabas_core.errors import ErrorCode
 from harness.manual_clock import START_MS
 
@@ -101,6 +101,16 @@ async def test_no_request_is_served_before_authentication(before: list[str]) -> 
         if "handshake" in before:
             await client.ask(SaslHandshakeRequest(mechanism="PLAIN"), 1)
         assert await client.who() is None
+
+
+async def test_a_client_may_try_few_unsupported_versions_of_api_versions() -> None:
+    async with world() as at:
+        client = await at.connect()
+        for _ in range(REFUSED_VERSIONS_MAX):
+            client.send(struct.pack(">hhih", 18, 100, 1, -1) + b"\0")
+            assert await client.frame() is not None
+        client.send(struct.pack(">hhih", 18, 100, 1, -1) + b"\0")
+        assert await client.frame() is None
 
 
 @pytest.mark.parametrize("frame", [b"", b"\0", b"\0\x11\0\1", b"GET / HTTP/1.1", b"\0\x24\0\2" + b"\xff" * 40])

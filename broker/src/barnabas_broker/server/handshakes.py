@@ -9,12 +9,11 @@ import asyncio
 import logging
 import socket
 import ssl
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from barnabas_broker.server.newcomers import BROKERS_MAX, Newcomers
+from barnabas_broker.server.newcomers import BROKERS_MAX, NetworkQueue, Newcomers, network_of
 from barnabas_broker.server.tls_stream import TlsStream
 from barnabas_broker.server.tls_transport import TlsTransport
 from barnabas_core.fair_turns import LASTS_S
@@ -53,6 +52,7 @@ class Handshake:
 
     tls: TlsStream
     peer: str
+    network: str
     principal_of: Callable[[bytes | None], str]
     done: Callable[[TlsTransport, str], object]
     failed: Callable[[], object]
@@ -67,7 +67,8 @@ class Handshakes:
         self._loop = loop
         self._of_brokers: Newcomers[Handshake] = Newcomers(BROKERS_MAX)
         self._of_clients: Newcomers[Handshake] = Newcomers(HANDSHAKES_MAX)
-        self._ready: deque[Handshake] = deque()
+        self._ready: NetworkQueue[Handshake] = NetworkQueue()
+        """The handshakes that can continue; networks take turns, because a step signs with the private key."""
         self._goes_on_soon = False
         self._failures: list[str] = []
 
@@ -90,9 +91,10 @@ class Handshakes:
         """
         tls = TlsStream(connected, server.context, server_side=True)
         under_way = self._of_brokers if is_protected else self._of_clients
-        handshake = Handshake(tls, peer, server.principal_of, done, failed, under_way)
+        address = peer.rpartition(":")[0]
+        handshake = Handshake(tls, peer, network_of(address), server.principal_of, done, failed, under_way)
         self._loop.add_reader(tls.fileno(), self._is_ready, handshake)
-        one_too_many = under_way.add(handshake, peer.rpartition(":")[0], self._loop.time())
+        one_too_many = under_way.add(handshake, address, self._loop.time())
         if one_too_many is not None:
             self._end(one_too_many, TOO_MANY)
 
@@ -123,7 +125,7 @@ class Handshakes:
     def _is_ready(self, handshake: Handshake) -> None:
         """Remove the callbacks of the socket, and queue the handshake for its next step."""
         self._ignore(handshake)
-        self._ready.append(handshake)
+        self._ready.add(handshake.network, handshake)
         self._go_on_soon()
 
     def _go_on_soon(self) -> None:
@@ -136,7 +138,7 @@ class Handshakes:
         self._goes_on_soon = False
         until_s = self._loop.time() + LASTS_S
         while self._ready and self._loop.time() < until_s:
-            handshake = self._ready.popleft()
+            handshake = self._ready.take()
             if handshake in handshake.under_way:
                 self._step(handshake)
         if self._ready:

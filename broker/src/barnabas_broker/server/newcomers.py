@@ -19,6 +19,43 @@ _NETWORK_BYTES: Final = 8
 ClientT = TypeVar("ClientT", bound=Hashable)
 
 
+class NetworkQueue(Generic[ClientT]):
+    """Work of clients that have not authenticated; their networks take turns, and each is served in order."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, dict[ClientT, None]] = {}
+        """The work of each network, the oldest first; the network whose turn is next comes first."""
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting)
+
+    def add(self, network: str, work: ClientT) -> None:
+        """Queue some work of a network."""
+        self._waiting.setdefault(network, {})[work] = None
+
+    def take(self) -> ClientT:
+        """Remove the oldest work of the network whose turn it is."""
+        network = next(iter(self._waiting))
+        of_network = self._waiting.pop(network)
+        work = next(iter(of_network))
+        del of_network[work]
+        if of_network:
+            self._waiting[network] = of_network
+        return work
+
+    def discard(self, network: str, work: ClientT) -> None:
+        """Remove work that is given up, if it still waits."""
+        of_network = self._waiting.get(network, {})
+        if work in of_network:
+            del of_network[work]
+            if not of_network:
+                del self._waiting[network]
+
+    def clear(self) -> None:
+        """Remove all work."""
+        self._waiting.clear()
+
+
 class Newcomer(NamedTuple):
     """The origin of a client, and the time since which it is a newcomer."""
 

@@ -12,7 +12,7 @@ from typing import Final
 
 from barnabas_broker.security.sasl.mechanism import Identity, Mechanism
 from barnabas_broker.server.connection import Connection
-from barnabas_broker.server.newcomers import Newcomers, network_of
+from barnabas_broker.server.newcomers import NetworkQueue, Newcomers, network_of
 from barnabas_core.clock import Clock, Timers
 from barnabas_core.fair_turns import ACCEPTED_CONNECTIONS
 
@@ -52,14 +52,13 @@ class PasswordThread:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._thread = ThreadPoolExecutor(1, "passwords")
-        self._waiting: dict[str, dict[_Password, None]] = {}
-        """The passwords of each network, the oldest first; the network whose turn is next comes first."""
+        self._waiting: NetworkQueue[_Password] = NetworkQueue()
         self._submitted = 0
 
     def __call__(self, address: str, compute: Callable[[], bytes], conclude: Conclusion) -> Callable[[], None]:
         """Run `compute` in the thread, then `conclude` on the event loop; return a function that gives both up."""
         network, password = network_of(address), _Password(compute, conclude)
-        self._waiting.setdefault(network, {})[password] = None
+        self._waiting.add(network, password)
         self._submit()
         return lambda: self._give_up(network, password)
 
@@ -70,12 +69,7 @@ class PasswordThread:
 
     def _submit(self) -> None:
         while self._waiting and self._submitted < SUBMITTED_MAX:
-            network = next(iter(self._waiting))
-            passwords = self._waiting.pop(network)
-            password = next(iter(passwords))
-            del passwords[password]
-            if passwords:
-                self._waiting[network] = passwords
+            password = self._waiting.take()
             self._submitted += 1
             done = self._thread.submit(password.run)
             done.add_done_callback(partial(self._done, password))
@@ -95,11 +89,7 @@ class PasswordThread:
 
     def _give_up(self, network: str, password: "_Password") -> None:
         password.forget()
-        passwords = self._waiting.get(network, {})
-        if password in passwords:
-            del passwords[password]
-            if not passwords:
-                del self._waiting[network]
+        self._waiting.discard(network, password)
 
 
 @dataclass(slots=True, eq=False)

@@ -37,6 +37,8 @@ SASL_FRAME_BYTES_MAX: Final = 64 * 1024
 
 sasl.server.max.receive.size may set a lower limit.
 """
+REFUSED_VERSIONS_MAX: Final = 3
+"""The number of unsupported versions of ApiVersions that a client may try; the first answer has the supported ones."""
 REAUTHENTICATION_S_MIN: Final = 1.0
 """The shortest time in seconds from the start of one authentication on a connection to the next, as in Kafka."""
 REASON_CHARS_MAX: Final = 400
@@ -110,6 +112,7 @@ class SaslSession:
         self._ends_s: float | None = None
         """The monotonic time at which the session ends; None if it never ends."""
         self._began_s = 0.0
+        self._refused_versions = 0
         self._is_refused = False
         """True once the refusal of the current attempt is counted and logged."""
 
@@ -139,9 +142,13 @@ class SaslSession:
 
     def _tell_versions(self, connection: Connection, buffer: memoryview, start: int, end: int) -> None:
         header = parse_request_header(buffer, start, end)
-        self._dispatch(connection, buffer, start, end)
         if API_SPECS[API_VERSIONS].supports(header.api_version):
             self._state = State.VERSIONED
+        elif self._refused_versions == REFUSED_VERSIONS_MAX:
+            raise CloseConnection(f"the client tried more than {REFUSED_VERSIONS_MAX} unsupported ApiVersions versions")
+        else:
+            self._refused_versions += 1
+        self._dispatch(connection, buffer, start, end)
 
     def _choose(self, connection: Connection, buffer: memoryview, start: int, end: int) -> None:
         header, request = _decoded(buffer, start, end)
