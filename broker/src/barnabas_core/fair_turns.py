@@ -5,6 +5,7 @@ during a turn. Between two turns anything may change, so an item must be checked
 """
 
 from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator, Sequence
+from itertools import count
 from types import coroutine
 from typing import Final, TypeVar
 
@@ -42,6 +43,8 @@ GROUP_OFFSETS: Final = 1_000
 """The maximum number of committed offsets, or of transactional ids, read in one turn to build the metrics page."""
 REPORTED_LOGS: Final = 256
 """The number of logs whose end offsets one turn of the event loop reports."""
+OUTCOMES: Final = 1_000
+"""The number of outcomes of a request's items that one turn of the event loop puts together, in less than a ms."""
 WRITTEN_ITEMS: Final = 100
 """The maximum number of items, such as topics, that one metadata transaction changes.
 
@@ -99,6 +102,20 @@ def in_steps(things: Iterable[T], make: Callable[[T], R]) -> InSteps[list[R]]:
     for number, thing in enumerate(things):
         made.append(make(thing))
         if number % STEP_ELEMENTS == 0:
+            yield 0
+    return made
+
+
+def flat_in_steps(things: Iterable[T], inner: Callable[[T], Iterable[R]]) -> InSteps[list[R]]:
+    """Return the inner items of all items, in steps of a few; an item without inner items counts as one."""
+    made: list[R] = []
+    steps = count(1)
+    for thing in things:
+        for each in inner(thing):
+            made.append(each)
+            if next(steps) % STEP_ELEMENTS == 0:
+                yield 0
+        if next(steps) % STEP_ELEMENTS == 0:
             yield 0
     return made
 

@@ -2,7 +2,16 @@
 
 import asyncio
 
-from barnabas_core.fair_turns import STEP_ELEMENTS, FairRounds, FairTurn, at_once, in_steps, slices
+from barnabas_core.fair_turns import (
+    STEP_ELEMENTS,
+    FairRounds,
+    FairTurn,
+    InSteps,
+    at_once,
+    flat_in_steps,
+    in_steps,
+    slices,
+)
 from harness.manual_clock import ManualClock
 from harness.manual_timers import ManualTimers
 
@@ -87,3 +96,13 @@ def test_a_list_is_made_in_steps_of_a_few_items() -> None:
     items = range(3 * STEP_ELEMENTS)
     assert len(list(in_steps(items, str))) == 3
     assert at_once(in_steps(items, str)) == [str(each) for each in items]
+
+
+def test_items_with_and_without_inner_items_take_steps() -> None:
+    inner = {0: [1, 2, 3], 50: [4]}
+
+    def flat() -> InSteps[list[int]]:
+        return flat_in_steps(range(100), lambda number: inner.get(number, []))
+
+    assert at_once(flat()) == [1, 2, 3, 4]
+    assert sum(1 for _ in flat()) == 104 // STEP_ELEMENTS

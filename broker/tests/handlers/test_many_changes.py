@@ -7,12 +7,16 @@ from uuid import UUID
 import pytest
 from asked_in_turns import MANY, MOST, SlowClock, ask
 
+from barnabas_broker.handlers.config_changes import CONFIGS_MAX
 from barnabas_broker.handlers.large_responses import LargeResponses
+from barnabas_broker.metadata.controller.decisions.alter_configs import ConfigResource
 from barnabas_broker.metadata.model import PartitionState, TopicDocument
 from barnabas_broker.wire.messages import (
+    AlterConfigsRequest,
     AlterPartitionReassignmentsRequest,
     DeleteTopicsRequest,
     ElectLeadersRequest,
+    IncrementalAlterConfigsRequest,
     ListPartitionReassignmentsRequest,
 )
 from barnabas_core.errors import ApiError, ErrorCode
@@ -35,6 +39,9 @@ class World:
         refusals = dict.fromkeys(self.states) | {TopicPartition("t", MANY - 1): ApiError(ErrorCode.NOT_CONTROLLER, "")}
         self.handler_environment: Any = SimpleNamespace(
             authorizer=None,
+            config=None,
+            check_certificates=None,
+            passwords=None,
             quotas=SimpleNamespace(are_set=False),
             answers=LargeResponses(SlowClock(), ManualTimers()),
             image=SimpleNamespace(topics={"s": TopicDocument("s", UUID(int=2), (SETTLED,)), "t": topic}),
@@ -42,6 +49,8 @@ class World:
                 delete_topics=self._delete,
                 elect_leaders=_always(refusals),
                 alter_reassignments=_always(refusals),
+                replace_configs=_done,
+                alter_configs=_done,
                 reassignment=lambda *which: self.states.get(TopicPartition(*which)),
             ),
         )
@@ -49,6 +58,10 @@ class World:
     async def _delete(self, topics: list[str]) -> dict[str, TopicDocument | ApiError]:
         gone = {name: TopicDocument(name, UUID(int=number + 1), (SETTLED,)) for number, name in enumerate(topics)}
         return gone | {topics[-1]: ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "")}
+
+
+async def _done(changes: dict[ConfigResource, object], **_: object) -> dict[ConfigResource, None]:
+    return dict.fromkeys(changes)
 
 
 def _always(outcomes: object) -> Any:
@@ -86,6 +99,28 @@ def test_reassignments_of_many_partitions_are_reported_over_several_turns() -> N
     assert [each.partition_index for each in topic.partitions] == [*NUMBERS]
     assert [each.error_code for each in topic.partitions[-2:]] == [ErrorCode.NONE, ErrorCode.NOT_CONTROLLER]
     assert answered.largest_share < MOST
+
+
+@pytest.mark.parametrize("kind", [AlterConfigsRequest, IncrementalAlterConfigsRequest])
+def test_a_resource_with_very_many_configs_is_refused_and_others_are_changed(kind: Any) -> None:
+    resource = kind.AlterConfigsResource
+    topics = [
+        resource(
+            resource_type=2,
+            resource_name=f"t-{count}",
+            configs=[resource.AlterableConfig(name=f"c-{number}", value="1") for number in range(count)],
+        )
+        for count in (CONFIGS_MAX + 1, CONFIGS_MAX)
+    ]
+    answered = ask(World().handler_environment, kind(resources=topics, validate_only=True), 1)
+    found = {each.resource_name: (each.error_code, each.error_message) for each in answered.answer.responses}
+    assert found == {
+        "t-1001": (
+            ErrorCode.INVALID_REQUEST,
+            "a resource has 1001 configs in the request; at most 1000 are allowed",
+        ),
+        "t-1000": (ErrorCode.NONE, None),
+    }
 
 
 def listing(topics: list[Any] | None) -> ListPartitionReassignmentsRequest:

@@ -14,6 +14,8 @@ from barnabas_broker.metadata.documents import AnyDocument, tombstone_key, topic
 from barnabas_broker.metadata.model import TombstoneDocument, TopicDocument
 from barnabas_broker.server.metrics.metadata_families import metadata_families
 from barnabas_broker.storage.errors import LogDirFailed
+from barnabas_broker.wire.messages import DescribeConfigsRequest
+from barnabas_core.config.describe import ConfigSynonym
 from barnabas_core.config.stray_logs import STRAY_LOGS, STRAY_LOGS_OFFLINE, parse_stray_logs
 from barnabas_core.errors import ErrorCode
 
@@ -139,3 +141,13 @@ def test_metrics_of_a_log_dir_that_was_offline_at_start_contain_no_count(broker:
     broker.start_anew()
     assert dict(metrics(broker)) == {}
     assert configs(broker) == {}
+
+
+def test_a_report_or_a_setting_that_is_longer_than_a_string_is_shown_in_part_or_as_null() -> None:
+    values = ["x" * 99] * 1_000
+    (entry,) = describe_configs._report(STRAY_LOGS, values, "")
+    assert entry.value == ",".join(values[:327])
+    request = DescribeConfigsRequest(include_synonyms=True)
+    long = entry._replace(value="x" * 40_000, synonyms=(ConfigSynonym(STRAY_LOGS, "x" * 40_000, entry.source),))
+    shown, cut = describe_configs._entry(request, entry), describe_configs._entry(request, long)
+    assert (shown.value, cut.value, cut.synonyms[0].value) == (entry.value, None, None)

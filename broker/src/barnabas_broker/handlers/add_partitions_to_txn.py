@@ -4,7 +4,7 @@ Clients send v0 to v3. Brokers send v4 and later, to add partitions to many tran
 partitions were added.
 """
 
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Iterable, Iterator
 from inspect import isawaitable
 from typing import Any, Final
 
@@ -21,7 +21,7 @@ from barnabas_broker.wire.messages import AddPartitionsToTxnRequest, AddPartitio
 from barnabas_broker.wire.transaction_markers import ProducerEpoch
 from barnabas_core.acls import AclOperation, ResourceType
 from barnabas_core.errors import ErrorCode
-from barnabas_core.fair_turns import in_steps
+from barnabas_core.fair_turns import flat_in_steps
 from barnabas_core.topic_name import is_internal
 from barnabas_core.topic_partition import TopicPartition
 
@@ -81,7 +81,7 @@ async def _add(
     rights = rights_of(environment, context.client)
     refusals = {each: _refusal(environment, rights, each) async for each in answer.over(partitions)}
     if any(refusals.values()):
-        return {each: code or ErrorCode.OPERATION_NOT_ATTEMPTED for each, code in refusals.items()}
+        return {each: code or ErrorCode.OPERATION_NOT_ATTEMPTED async for each, code in answer.over(refusals.items())}
     by = ProducerEpoch(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch)
     decision = await outcome(
         lambda done: environment.transactions.add_partitions(
@@ -101,8 +101,11 @@ def _refusal(environment: HandlerEnvironment, rights: Rights, partition: TopicPa
 
 
 async def _partitions(answer: AnswerInTurns, topics: Iterable[Any]) -> list[TopicPartition]:
-    named = ((topic.name, number) for topic in topics for number in topic.partitions)
-    return await answer.turn.run(in_steps(named, lambda each: TopicPartition(*each)))
+    return await answer.turn.run(flat_in_steps(topics, _partitions_of))
+
+
+def _partitions_of(topic: Any) -> Iterator[TopicPartition]:
+    return (TopicPartition(topic.name, number) for number in topic.partitions)
 
 
 async def _topics(answer: AnswerInTurns, topics: Iterable[Any], codes: Codes) -> list[Any]:

@@ -2,11 +2,12 @@
 
 from barnabas_broker.handlers.answer_in_turns import AnswerInTurns
 from barnabas_broker.handlers.channel import RequestContext
-from barnabas_broker.handlers.config_changes import alter_each
+from barnabas_broker.handlers.config_changes import alter_each, too_many_configs
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.handlers.outcomes import error_fields
 from barnabas_broker.metadata.controller.decisions.alter_configs import ConfigChange, ConfigOperation
 from barnabas_broker.wire.messages import AlterConfigsRequest, AlterConfigsResponse
+from barnabas_core.errors import ApiError
 
 ResourceResult = AlterConfigsResponse.AlterConfigsResourceResponse
 Resource = AlterConfigsRequest.AlterConfigsResource
@@ -29,5 +30,8 @@ async def handle(
     return AlterConfigsResponse(responses=results)
 
 
-async def _changes(answer: AnswerInTurns, resource: Resource) -> list[ConfigChange]:
+async def _changes(answer: AnswerInTurns, resource: Resource) -> list[ConfigChange] | ApiError:
+    refusal = too_many_configs(len(resource.configs))
+    if refusal is not None:
+        return refusal
     return [ConfigChange(each.name, ConfigOperation.SET, each.value) async for each in answer.over(resource.configs)]

@@ -17,6 +17,8 @@ from barnabas_core.config.definitions import InvalidConfig
 from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.fair_turns import FairTurn
 
+CONFIGS_MAX: Final = 1_000
+"""The maximum number of configs of one resource in a request, because a resource is changed in one turn of the loop."""
 _LISTENER_PREFIX: Final = "listener.name."
 
 
@@ -41,8 +43,18 @@ async def alter_each(
             wanted[resource] = changes
         read.append(resource)
     errors = await _alter(environment, turn, wanted, replaces=replaces, validate_only=validate_only)
-    outcomes = [each if isinstance(each, ApiError) else errors[each] for each in read]
-    return [(kind, name, outcome) for (kind, name, _), outcome in zip(requests, outcomes, strict=True)]
+    return [
+        (kind, name, found if isinstance(found, ApiError) else errors[found])
+        async for (kind, name, _), found in turn.over(zip(requests, read, strict=True))
+    ]
+
+
+def too_many_configs(count: int) -> ApiError | None:
+    """Return the error for a resource with more configs in a request than CONFIGS_MAX; None for other resources."""
+    if count <= CONFIGS_MAX:
+        return None
+    message = f"a resource has {count} configs in the request; at most {CONFIGS_MAX} are allowed"
+    return ApiError(ErrorCode.INVALID_REQUEST, message)
 
 
 def _resource(kind: int, name: str, earlier: Collection[ConfigResource]) -> ConfigResource | ApiError:

@@ -19,11 +19,13 @@ async def handle(
     wanted = [_new_partitions(topic) async for topic in answer.over(request.topics)]
     costs = {each.name: _added(environment, each) async for each in answer.over(wanted)}
     charge = MutationCharge(environment, context, costs, is_free=request.validate_only)
-    allowed = [each for each in wanted if each.name not in charge.refused]
+    await answer.turn.run(charge.charge())
+    allowed = [each async for each in answer.over(wanted) if each.name not in charge.refused]
     made = await environment.metadata_writer.create_partitions(allowed, validate_only=request.validate_only)
     outcomes = {**made, **charge.refused}
     results = [TopicResult(name=name, **error_fields(error)) async for name, error in answer.over(outcomes.items())]
-    return CreatePartitionsResponse(throttle_time_ms=charge.throttle_ms(outcomes), results=results)
+    throttle_ms = await answer.turn.run(charge.throttle_ms(outcomes))
+    return CreatePartitionsResponse(throttle_time_ms=throttle_ms, results=results)
 
 
 def _new_partitions(topic: CreatePartitionsRequest.CreatePartitionsTopic) -> NewPartitions:

@@ -24,12 +24,14 @@ async def handle(
     wanted = [_new_topic(topic) async for topic in answer.over(request.topics)]
     costs = {each.name: created_partitions(environment, each) async for each in answer.over(wanted)}
     charge = MutationCharge(environment, context, costs, is_free=request.validate_only)
-    allowed = [each for each in wanted if each.name not in charge.refused]
+    await answer.turn.run(charge.charge())
+    allowed = [each async for each in answer.over(wanted) if each.name not in charge.refused]
     created = await environment.metadata_writer.create_topics(allowed, validate_only=request.validate_only)
     outcomes = {**created, **charge.refused}
     rights = rights_of(environment, context.client)
     results = await answer.elements(("topics",), outcomes.items(), lambda each: _result(environment, rights, *each))
-    return CreateTopicsResponse(throttle_time_ms=charge.throttle_ms(outcomes), topics=results)
+    throttle_ms = await answer.turn.run(charge.throttle_ms(outcomes))
+    return CreateTopicsResponse(throttle_time_ms=throttle_ms, topics=results)
 
 
 def _new_topic(topic: CreateTopicsRequest.CreatableTopic) -> NewTopic:

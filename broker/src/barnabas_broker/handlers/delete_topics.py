@@ -22,17 +22,20 @@ async def handle(
 ) -> DeleteTopicsResponse:
     """Delete topics, and return an outcome for each."""
     answer = AnswerInTurns(DeleteTopicsResponse, context, environment.answers)
-    by_state = [topic.topic_id if topic.name is None else topic.name for topic in request.topics or ()]
+    by_state = [
+        topic.topic_id if topic.name is None else topic.name async for topic in answer.over(request.topics or ())
+    ]
     asked = dict.fromkeys([*by_state, *(request.topic_names or ())])
     rights = rights_of(environment, context.client)
     refused = {each async for each in answer.over(asked) if not _may_delete(environment, rights, each)}
     costs = {each: _partitions(environment, each) async for each in answer.over(asked) if each not in refused}
     charge = MutationCharge(environment, context, costs, is_free=False)
-    allowed = [each for each in costs if each not in charge.refused]
+    allowed = await answer.turn.run(charge.charge())
     outcomes = {**await environment.metadata_writer.delete_topics(allowed), **charge.refused}
     results = await answer.elements(("responses",), outcomes.items(), lambda each: _result(*each))
     refusals = [_refused(environment, rights, each) async for each in answer.over(asked) if each in refused]
-    return DeleteTopicsResponse(throttle_time_ms=charge.throttle_ms(outcomes), responses=[*results, *refusals])
+    throttle_ms = await answer.turn.run(charge.throttle_ms(outcomes))
+    return DeleteTopicsResponse(throttle_time_ms=throttle_ms, responses=[*results, *refusals])
 
 
 def _partitions(environment: HandlerEnvironment, topic: str | UUID) -> int:

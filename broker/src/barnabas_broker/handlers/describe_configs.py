@@ -5,6 +5,7 @@ Client metrics have no configs, as in a Kafka cluster where none are set.
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
+from itertools import accumulate
 from typing import Final
 
 from barnabas_broker.handlers.answer_in_turns import AnswerInTurns
@@ -16,6 +17,7 @@ from barnabas_broker.metadata.controller.losses import LACKING_RECORDS, config_v
 from barnabas_broker.metadata.documents import ALL_BROKERS
 from barnabas_broker.metadata.membership.log_ends import KnownEnds
 from barnabas_broker.metadata.model import TopicDocument
+from barnabas_broker.wire.decoder import STRING_BYTES_MAX
 from barnabas_broker.wire.messages import DescribeConfigsRequest, DescribeConfigsResponse
 from barnabas_core.config.definitions import ConfigType
 from barnabas_core.config.describe import (
@@ -126,8 +128,11 @@ def _stray_logs(environment: HandlerEnvironment) -> Iterable[ConfigEntry]:
 
 
 def _report(name: str, values: Sequence[str], text: str) -> Iterable[ConfigEntry]:
-    if values:
-        value, source = ",".join(values), ConfigSource.STATIC_BROKER
+    """Yield a config with as many of the values as fit into a string."""
+    ends = accumulate(len(each.encode()) + 1 for each in values)
+    fitting = [each for each, end in zip(values, ends, strict=True) if end <= STRING_BYTES_MAX]
+    if fitting:
+        value, source = ",".join(fitting), ConfigSource.STATIC_BROKER
         synonym = ConfigSynonym(name, value, source)
         yield ConfigEntry(name, value, source, ConfigType.LIST, True, False, (synonym,), text)
 
@@ -163,10 +168,13 @@ def _of_all_brokers(environment: HandlerEnvironment) -> Iterable[ConfigEntry]:
 
 
 def _entry(request: DescribeConfigsRequest, entry: ConfigEntry) -> EntryResult:
-    synonyms = [SynonymResult(name=name, value=value, source=source) for name, value, source in entry.synonyms]
+    """Return the config; a value that no string of the protocol holds, as of a broker's file, is null."""
+    synonyms = [
+        SynonymResult(name=name, value=_if_it_fits(value), source=source) for name, value, source in entry.synonyms
+    ]
     return EntryResult(
         name=entry.name,
-        value=entry.value,
+        value=_if_it_fits(entry.value),
         read_only=entry.read_only,
         config_source=entry.source,
         is_sensitive=entry.sensitive,
@@ -174,3 +182,7 @@ def _entry(request: DescribeConfigsRequest, entry: ConfigEntry) -> EntryResult:
         config_type=entry.type,
         documentation=entry.documentation if request.include_documentation else None,
     )
+
+
+def _if_it_fits(value: str | None) -> str | None:
+    return None if value is not None and len(value.encode()) > STRING_BYTES_MAX else value

@@ -5,7 +5,7 @@ The resources are topics, brokers, groups, and the loggers of this broker (KIP-4
 
 from barnabas_broker.handlers.answer_in_turns import AnswerInTurns
 from barnabas_broker.handlers.channel import RequestContext
-from barnabas_broker.handlers.config_changes import alter_each
+from barnabas_broker.handlers.config_changes import alter_each, too_many_configs
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.handlers.outcomes import error_fields
 from barnabas_broker.metadata.controller.decisions.alter_configs import ConfigChange, ConfigOperation
@@ -38,6 +38,9 @@ async def handle(
 
 async def _changes(answer: AnswerInTurns, resource: Resource) -> list[ConfigChange] | ApiError:
     """Return the changes of a resource, or an error if one of the changes is invalid."""
+    refusal = too_many_configs(len(resource.configs))
+    if refusal is not None:
+        return refusal
     known = {int(operation) for operation in ConfigOperation}
     async for each in answer.over(resource.configs):
         if each.config_operation not in known:

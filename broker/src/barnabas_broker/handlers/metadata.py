@@ -149,10 +149,8 @@ async def _create_and_answer(
     topics = {name: automatic_topic(name, environment.config) for name in names}
     costs = {name: created_partitions(environment, topic) for name, topic in topics.items()}
     charge = MutationCharge(environment, context, costs, is_free=False)
-    errors = await environment.metadata_writer.create_automatically(
-        [name for name in topics if name not in charge.refused]
-    )
-    charge.give_back(errors)
+    errors = await environment.metadata_writer.create_automatically(at_once(charge.charge()))
+    at_once(charge.give_back(errors))
     return await _encode_and_answer(environment, context, request, errors)
 
 

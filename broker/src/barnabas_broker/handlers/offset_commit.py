@@ -4,7 +4,7 @@ The response is sent when the offsets are committed to the log. v2 to v4 may hav
 epochs, v7 static members, and v10 replaces topic names by topic ids.
 """
 
-from collections.abc import Awaitable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import compress
 from typing import Final
@@ -18,7 +18,7 @@ from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.metadata.model import TopicDocument
 from barnabas_broker.wire.messages import OffsetCommitRequest, OffsetCommitResponse
 from barnabas_core.errors import ErrorCode
-from barnabas_core.fair_turns import COMMITTED_OFFSETS, THINGS_MAX, in_steps, slices
+from barnabas_core.fair_turns import COMMITTED_OFFSETS, THINGS_MAX, flat_in_steps, slices
 from barnabas_core.topic_partition import TopicPartition
 
 FIRST_WITH_TOPIC_IDS: Final = 10
@@ -39,7 +39,9 @@ def handle(
     if context.turn is not None or sum(len(topic.partitions) for topic in request.topics) > THINGS_MAX:
         return _commit_many(environment, context, request)
     documents = [_document(environment, context, topic) for topic in request.topics]
-    commit = _commit(context, request, list(_offsets(environment, request, documents)))
+    of_topic = _offsets_of(environment, request)
+    offsets = [each for topic in zip(request.topics, documents, strict=True) for each in of_topic(topic)]
+    commit = _commit(context, request, offsets)
     unknown = _unknown(context)
     return answer_of(
         lambda respond: environment.groups.commit(
@@ -53,7 +55,8 @@ async def _commit_many(
 ) -> OffsetCommitResponse:
     answer = AnswerInTurns(OffsetCommitResponse, context, environment.answers)
     documents = [_document(environment, context, topic) async for topic in answer.over(request.topics)]
-    offsets = await answer.turn.run(in_steps(_offsets(environment, request, documents), lambda each: each))
+    of_topic = _offsets_of(environment, request)
+    offsets = await answer.turn.run(flat_in_steps(zip(request.topics, documents, strict=True), of_topic))
     errors: list[ErrorCode] = []
     for some in slices(offsets, lambda _: 1, COMMITTED_OFFSETS, COMMITTED_OFFSETS):
         await answer.turn.give_way()
@@ -123,28 +126,30 @@ def _is_there(document: TopicDocument, partition: PartitionRequest) -> bool:
     return 0 <= partition.partition_index < len(document.partitions)
 
 
-def _offsets(
-    environment: HandlerEnvironment, request: OffsetCommitRequest, documents: Iterable[TopicDocument | None]
-) -> Iterator[tuple[TopicPartition, CommittedOffset]]:
+def _offsets_of(
+    environment: HandlerEnvironment, request: OffsetCommitRequest
+) -> Callable[[tuple[TopicRequest, TopicDocument | None]], Iterator[tuple[TopicPartition, CommittedOffset]]]:
+    """Return a function that yields the offsets of a topic's partitions that exist."""
     expire_timestamp_ms = None
     if request.retention_time_ms != DEFAULT_RETENTION:
         expire_timestamp_ms = min(environment.clock.now_ms() + request.retention_time_ms, INT64_MAX)
-    for topic, document in zip(request.topics, documents, strict=True):
-        if document is None:
-            continue
-        for partition in topic.partitions:
-            if not _is_there(document, partition):
-                continue
-            yield (
-                TopicPartition(document.name, partition.partition_index),
-                CommittedOffset(
+
+    def of_topic(
+        asked: tuple[TopicRequest, TopicDocument | None],
+    ) -> Iterator[tuple[TopicPartition, CommittedOffset]]:
+        topic, document = asked
+        for partition in topic.partitions if document is not None else ():
+            if document is not None and _is_there(document, partition):
+                committed = CommittedOffset(
                     partition.committed_offset,
                     partition.committed_leader_epoch,
                     partition.committed_metadata or "",
                     expire_timestamp_ms=expire_timestamp_ms,
                     topic_id=document.topic_id,
-                ),
-            )
+                )
+                yield TopicPartition(document.name, partition.partition_index), committed
+
+    return of_topic
 
 
 def _response(

@@ -10,7 +10,7 @@ from barnabas_broker.handlers.deferred_answer import answer_of
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.wire.messages import OffsetDeleteRequest, OffsetDeleteResponse
 from barnabas_core.errors import ErrorCode
-from barnabas_core.fair_turns import InSteps, in_steps
+from barnabas_core.fair_turns import InSteps, flat_in_steps, in_steps
 from barnabas_core.topic_partition import TopicPartition
 
 TopicResponse = OffsetDeleteResponse.OffsetDeleteResponseTopic
@@ -22,8 +22,7 @@ def handle(
     environment: HandlerEnvironment, context: RequestContext, request: OffsetDeleteRequest
 ) -> InSteps[OffsetDeleteResponse | Awaitable[OffsetDeleteResponse]]:
     """Delete committed offsets; return one error for the group, or an error code for each partition."""
-    named = ((topic.name, each.partition_index) for topic in request.topics for each in topic.partitions)
-    partitions = yield from in_steps(named, lambda each: TopicPartition(*each))
+    partitions = yield from flat_in_steps(request.topics, _partitions)
     there = yield from in_steps(partitions, partial(_is_there, environment))
     return answer_of(
         lambda respond: environment.groups.delete_offsets(
@@ -32,6 +31,10 @@ def handle(
             lambda error, errors: respond(_response(request, there, error, errors)),
         )
     )
+
+
+def _partitions(topic: OffsetDeleteRequest.OffsetDeleteRequestTopic) -> Iterator[TopicPartition]:
+    return (TopicPartition(topic.name, each.partition_index) for each in topic.partitions)
 
 
 def _is_there(environment: HandlerEnvironment, partition: TopicPartition) -> bool:

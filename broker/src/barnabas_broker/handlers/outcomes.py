@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import TypedDict, TypeVar
 
 from barnabas_core.errors import ApiError, ErrorCode
+from barnabas_core.fair_turns import InSteps, in_steps
 from barnabas_core.topic_partition import TopicPartition
 
 Outcome = TypeVar("Outcome")
@@ -16,11 +17,17 @@ class ErrorFields(TypedDict):
     error_message: str | None
 
 
-def by_topic(outcomes: Mapping[TopicPartition, Outcome]) -> Iterable[tuple[str, list[tuple[int, Outcome]]]]:
-    """Group outcomes by topic; topics and partitions keep the order of the request."""
+def by_topic(
+    outcomes: Mapping[TopicPartition, Outcome],
+) -> InSteps[Iterable[tuple[str, list[tuple[int, Outcome]]]]]:
+    """Group outcomes by topic, in steps; topics and partitions keep the order of the request."""
     topics: dict[str, list[tuple[int, Outcome]]] = {}
-    for (topic, number), outcome in outcomes.items():
+
+    def add(each: tuple[TopicPartition, Outcome]) -> None:
+        (topic, number), outcome = each
         topics.setdefault(topic, []).append((number, outcome))
+
+    yield from in_steps(outcomes.items(), add)
     return topics.items()
 
 

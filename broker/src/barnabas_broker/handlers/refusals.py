@@ -3,14 +3,15 @@
 They are made in steps, because a request may have very many elements.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any, Final
 
 from barnabas_broker.wire import schema
 from barnabas_broker.wire.framing import ELEMENT_BYTES
 from barnabas_broker.wire.messages import message_class, struct_class
 from barnabas_core.errors import ErrorCode
-from barnabas_core.fair_turns import STEP_ELEMENTS, InSteps
+from barnabas_core.fair_turns import STEP_ELEMENTS, InSteps, flat_in_steps
 
 _CODES: Final = frozenset({"error_code", "partition_error_code"})
 _USUAL_SOURCES: Final = {"partitions": "partition_indexes"}
@@ -60,7 +61,9 @@ class Refusals:
         return self._response()
 
     def _list(self, field: schema.Field, source: object, code: ErrorCode) -> InSteps[list[Any]]:
-        found = (each for path in self._source(field).split("+") for each in _at(source, path))
+        found: list[object] = []
+        for path in self._source(field).split("+"):
+            found += yield from _at(source, path)
         return (yield from self._elements(field, ((each, code) for each in found)))
 
     def _elements(self, field: schema.Field, refused: Iterable[tuple[object, ErrorCode]]) -> InSteps[list[Any]]:
@@ -112,12 +115,13 @@ class Refusals:
         return self._answers.get(field.name, field.name)
 
 
-def _at(source: object, path: str) -> Iterator[object]:
-    """Yield the elements of the array at `path`, such as `dirs.topics`."""
-    name, _, rest = path.partition(".")
-    usual = _USUAL_SOURCES.get(name, name)
-    for inner in getattr(source, name, None) or getattr(source, usual, None) or ():
-        if rest:
-            yield from _at(inner, rest)
-        else:
-            yield inner
+def _at(source: object, path: str) -> InSteps[Iterable[object]]:
+    """Return the elements of the array at `path`, such as `dirs.topics`, in steps."""
+    elements: Iterable[object] = (source,)
+    for name in path.split("."):
+        elements = yield from flat_in_steps(elements, partial(_array, name))
+    return elements
+
+
+def _array(name: str, source: object) -> Iterable[object]:
+    return getattr(source, name, None) or getattr(source, _USUAL_SOURCES.get(name, name), None) or ()

@@ -5,7 +5,7 @@ group's partition of `__consumer_offsets` to the transaction, if the cluster's t
 replaces topic names by topic ids, and its clients know the errors of consumer groups with member epochs (KIP-1319).
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from barnabas_broker.coordinators.groups.messages import CommitRequest
@@ -19,7 +19,7 @@ from barnabas_broker.storage.producer_state.verifications import Verification
 from barnabas_broker.wire.messages import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 from barnabas_broker.wire.transaction_markers import ProducerEpoch
 from barnabas_core.errors import ApiError, ErrorCode
-from barnabas_core.fair_turns import in_steps
+from barnabas_core.fair_turns import flat_in_steps
 from barnabas_core.java_hash import coordinator_partition
 from barnabas_core.topic_name import CONSUMER_OFFSETS
 from barnabas_core.topic_partition import TopicPartition
@@ -27,9 +27,6 @@ from barnabas_core.topic_partition import TopicPartition
 ABORTABLE_SINCE: Final = 4
 ADDS_SINCE: Final = 5
 LOADING_SINCE: Final = 2
-_UNAVAILABLE: Final = (ErrorCode.NETWORK_EXCEPTION, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-"""The errors of the transaction coordinator in whose place a client gets COORDINATOR_NOT_AVAILABLE, and tries again."""
-
 TOPIC_IDS_SINCE: Final = 6
 
 TopicRequest = TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
@@ -43,7 +40,7 @@ async def handle(
     """Store offsets that take effect if the transaction is committed, and return an error code for each partition."""
     answer = AnswerInTurns(TxnOffsetCommitResponse, context, environment.answers)
     documents = [_document(environment, context, topic) async for topic in answer.over(request.topics)]
-    offsets = dict(await answer.turn.run(in_steps(_offsets(request, documents), lambda each: each)))
+    offsets = dict(await answer.turn.run(flat_in_steps(zip(request.topics, documents, strict=True), _offsets)))
     try:
         errors = await _commit(environment, context, request, offsets)
     except ApiError as error:
@@ -140,20 +137,18 @@ async def _verify(
     return verification
 
 
-def _offsets(
-    request: TxnOffsetCommitRequest, documents: Iterable[TopicDocument | None]
-) -> Iterator[tuple[TopicPartition, CommittedOffset]]:
-    """Yield the offsets of the partitions that exist."""
-    for topic, document in zip(request.topics, documents, strict=True):
-        for each in topic.partitions:
-            if document is not None and 0 <= each.partition_index < len(document.partitions):
-                committed = CommittedOffset(
-                    each.committed_offset,
-                    each.committed_leader_epoch,
-                    each.committed_metadata or "",
-                    topic_id=document.topic_id,
-                )
-                yield TopicPartition(document.name, each.partition_index), committed
+def _offsets(asked: tuple[TopicRequest, TopicDocument | None]) -> Iterator[tuple[TopicPartition, CommittedOffset]]:
+    """Yield the offsets of a topic's partitions that exist."""
+    topic, document = asked
+    for each in topic.partitions:
+        if document is not None and 0 <= each.partition_index < len(document.partitions):
+            committed = CommittedOffset(
+                each.committed_offset,
+                each.committed_leader_epoch,
+                each.committed_metadata or "",
+                topic_id=document.topic_id,
+            )
+            yield TopicPartition(document.name, each.partition_index), committed
 
 
 def _known_error(code: ErrorCode, version: int) -> ErrorCode:
@@ -162,7 +157,10 @@ def _known_error(code: ErrorCode, version: int) -> ErrorCode:
         return ErrorCode.INVALID_TXN_STATE
     if code is ErrorCode.PRODUCER_FENCED:
         return ErrorCode.INVALID_PRODUCER_EPOCH
-    if code in _UNAVAILABLE or (code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and version < LOADING_SINCE):
+    if code is ErrorCode.NETWORK_EXCEPTION:  # Clients then try again without looking up the group's coordinator.
+        code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    is_unknown = code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and version < LOADING_SINCE
+    if is_unknown or code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     if code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
         return ErrorCode.NOT_COORDINATOR

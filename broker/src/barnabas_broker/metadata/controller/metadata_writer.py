@@ -64,6 +64,7 @@ from barnabas_broker.metadata.model import (
 from barnabas_broker.metadata.store.metadata_store import MetadataStore, StoreUnavailable
 from barnabas_core.config.broker_config import BrokerConfig
 from barnabas_core.errors import ApiError, ErrorCode
+from barnabas_core.fair_turns import OUTCOMES, in_turns
 
 log = logging.getLogger(__name__)
 
@@ -108,7 +109,7 @@ class MetadataWriter(PartitionStateWriter):
     ) -> dict[str, TopicDocument | ApiError]:
         """Create topics; return each topic, or the error, by name. With `validate_only` nothing is written."""
         by_name: dict[str, list[NewTopic]] = {}
-        for topic in topics:
+        async for topic in in_turns(topics, OUTCOMES):
             by_name.setdefault(topic.name, []).append(topic)
         created: dict[str, TopicDocument] = {}
 
@@ -123,7 +124,9 @@ class MetadataWriter(PartitionStateWriter):
             return {n: t if isinstance(t, ApiError) else Planned(topic_key(n), t) for n, t in new.items()}
 
         outcomes = await self._carry_out(list(by_name), decide, validate_only)
-        return {name: _answer(outcome, created.get(name)) for name, outcome in outcomes.items()}
+        return {
+            name: _answer(outcome, created.get(name)) async for name, outcome in in_turns(outcomes.items(), OUTCOMES)
+        }
 
     async def create_automatically(self, names: Iterable[str]) -> dict[str, ErrorCode]:
         """Create topics on first use; return the failures by name. A topic that exists already is no failure."""
@@ -164,26 +167,30 @@ class MetadataWriter(PartitionStateWriter):
             return Planned(tombstone_key(document.topic_id), tombstone_of(document, self._now_ms()))
 
         outcomes = await self._carry_out(list(dict.fromkeys(topics)), each(decide))
-        buried = [found[topic] for topic, outcome in outcomes.items() if isinstance(outcome, Planned)]
+        buried = [
+            found[topic]
+            async for topic, outcome in in_turns(outcomes.items(), OUTCOMES)
+            if isinstance(outcome, Planned)
+        ]
         gone = await delete_documents({each.name: each for each in buried}, self._transitions, self._image)
         return {
             topic: outcome if isinstance(outcome, ApiError) else _answer(gone.get(found[topic].name), found[topic])
-            for topic, outcome in outcomes.items()
+            async for topic, outcome in in_turns(outcomes.items(), OUTCOMES)
         }
 
     async def create_partitions(
         self, requests: Sequence[NewPartitions], *, validate_only: bool = False
     ) -> dict[str, ApiError | None]:
         """Create partitions; return, for each topic name, the error, or None if the partitions were created."""
-        by_name = {request.name: request for request in requests}
-        times = Counter(request.name for request in requests)
+        by_name = {request.name: request async for request in in_turns(requests, OUTCOMES)}
+        times = Counter([request.name async for request in in_turns(requests, OUTCOMES)])
 
         def decide(name: str) -> Planned:
             if times[name] > 1:
                 raise ApiError(ErrorCode.INVALID_REQUEST, f"Duplicate topic name: {name}")
             return Planned(topic_key(name), decide_create_partitions(self._view(), by_name[name]))
 
-        return failures_of(await self._carry_out(list(by_name), each(decide), validate_only))
+        return await failures_of(await self._carry_out(list(by_name), each(decide), validate_only))
 
     async def alter_configs(
         self, changes: Mapping[ConfigResource, Sequence[ConfigChange]], *, validate_only: bool = False
@@ -306,7 +313,7 @@ class MetadataWriter(PartitionStateWriter):
             key for key, outcome in outcomes.items() if isinstance(outcome, Planned) and _is_empty(outcome.document)
         )
         message = f"at most {ACL_PATTERNS_MAX} resource patterns can have ACLs: use prefixed patterns, or delete ACLs"
-        return {**failures_of(outcomes), **dict.fromkeys(beyond, ApiError(ErrorCode.INVALID_REQUEST, message))}
+        return {**await failures_of(outcomes), **dict.fromkeys(beyond, ApiError(ErrorCode.INVALID_REQUEST, message))}
 
     async def allocate_producer_ids(self) -> range:
         """Allocate a block of unused producer ids. Raises ApiError if the metadata store does not answer."""
@@ -334,9 +341,13 @@ class MetadataWriter(PartitionStateWriter):
 
         outcomes = await self._carry_out(resources, each(decide), validate_only)
         if not validate_only:
-            planned = (each for each in outcomes.values() if isinstance(each, Planned))
-            await self._delete_emptied(each.key for each in planned if isinstance(each.document, GroupConfigDocument))
-        return failures_of(outcomes)
+            of_groups = [
+                outcome.key
+                async for outcome in in_turns(outcomes.values(), OUTCOMES)
+                if isinstance(outcome, Planned) and isinstance(outcome.document, GroupConfigDocument)
+            ]
+            await self._delete_emptied(of_groups)
+        return await failures_of(outcomes)
 
     async def _delete_emptied(self, keys: Iterable[str]) -> None:
         """Delete those documents that have neither ACLs nor configs of a group left."""

@@ -16,7 +16,7 @@ from barnabas_broker.metadata.model import NO_LEADER, PartitionState, TopicDocum
 from barnabas_broker.metadata.topic_layout import part_with, pieces_of
 from barnabas_core.config.broker_config import BrokerConfig
 from barnabas_core.errors import ApiError, ErrorCode
-from barnabas_core.fair_turns import WRITTEN_PARTITIONS, FairTurn, next_turn, slices
+from barnabas_core.fair_turns import WRITTEN_PARTITIONS, FairTurn, in_turns, next_turn, slices
 from barnabas_core.topic_partition import TopicPartition
 
 PartitionOutcome = PartitionState | ApiError
@@ -95,7 +95,7 @@ class PartitionChanges:
         Return the new state or the error for each partition.
         """
         answers: dict[TopicPartition, PartitionOutcome] = {}
-        pieces = await self._pieces(dict.fromkeys(partitions))
+        pieces = await self._pieces(partitions)
         for piece, failure in (await self._carry_out(pieces, decide, answers)).items():
             answers |= {each: failure for each in piece.partitions() if not isinstance(answers.get(each), ApiError)}
         return answers
@@ -125,19 +125,19 @@ class PartitionChanges:
 
     async def _pieces(self, partitions: Iterable[TopicPartition]) -> list[Piece]:
         """Group partitions by the stored document that contains them, because a document is written as a whole."""
-        found: dict[tuple[str, int], list[int]] = {}
+        found: dict[tuple[str, int], dict[int, None]] = {}  # A request may have a partition twice.
         begins: dict[str, list[int]] = {}
         for count, (name, number) in enumerate(partitions, 1):
             if name not in begins:
                 topic = self._image.topics.get(name)
                 begins[name] = [0] if topic is None else [each.start for each in pieces_of(topic)]
-            found.setdefault((name, bisect_right(begins[name], number)), []).append(number)
+            found.setdefault((name, bisect_right(begins[name], number)), {})[number] = None
             if count % FOUND_MAX == 0:
                 await next_turn()
         return [
             Piece(name, tuple(some))
-            for (name, _), numbers in found.items()
-            for some in slices(numbers, lambda _: 1, WRITTEN_PARTITIONS, WRITTEN_PARTITIONS)
+            async for (name, _), numbers in in_turns(found.items(), FOUND_MAX)
+            for some in slices(list(numbers), lambda _: 1, WRITTEN_PARTITIONS, WRITTEN_PARTITIONS)
         ]
 
     def _decide(self, piece: Piece, decide: DecidePartition) -> dict[TopicPartition, PartitionOutcome]:

@@ -23,6 +23,7 @@ from barnabas_broker.metadata.membership.log_ends import KnownEnds
 from barnabas_broker.metadata.model import PartitionState, TopicDocument
 from barnabas_core.config.broker_config import BrokerConfig
 from barnabas_core.errors import ApiError, ErrorCode
+from barnabas_core.fair_turns import OUTCOMES, in_turns
 from barnabas_core.topic_partition import TopicPartition
 
 log = logging.getLogger(__name__)
@@ -134,11 +135,15 @@ class PartitionStateWriter:
         outcomes = await self.partitions.change(wanted, decide)
         if election is ElectionType.UNCLEAN:
             _say_accepted(outcomes)
-        failures = failures_of(outcomes)
+        failures = await failures_of(outcomes)
         if partitions is not None:
             return failures
         not_needed = ErrorCode.ELECTION_NOT_NEEDED
-        return {which: error for which, error in failures.items() if error is None or error.code is not not_needed}
+        return {
+            which: error
+            async for which, error in in_turns(failures.items(), OUTCOMES)
+            if error is None or error.code is not not_needed
+        }
 
     async def alter_reassignments(
         self, wanted: Mapping[TopicPartition, Sequence[int] | None], *, may_change_factor: bool = True
@@ -152,7 +157,7 @@ class PartitionStateWriter:
             state = topic.partitions[which.partition]
             return decide_reassignment(state, wanted[which], rules, may_change_factor=may_change_factor)
 
-        return failures_of(await self.partitions.change(wanted, decide))
+        return await failures_of(await self.partitions.change(wanted, decide))
 
     def reassignment(self, name: str, number: int) -> PartitionState | None:
         """Return the partition's state if the partition is being reassigned, else None."""
@@ -187,6 +192,9 @@ def _in_sync(topic: TopicDocument, broker_id: int) -> list[int]:
     return [number for number, state in enumerate(topic.partitions) if broker_id in state.isr]
 
 
-def failures_of(outcomes: Mapping[Item, object]) -> dict[Item, ApiError | None]:
+async def failures_of(outcomes: Mapping[Item, object]) -> dict[Item, ApiError | None]:
     """Return for each key of `outcomes` the error, or None if the outcome is not an error."""
-    return {item: outcome if isinstance(outcome, ApiError) else None for item, outcome in outcomes.items()}
+    return {
+        item: outcome if isinstance(outcome, ApiError) else None
+        async for item, outcome in in_turns(outcomes.items(), OUTCOMES)
+    }
