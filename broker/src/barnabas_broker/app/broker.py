@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from random import SystemRandom
 from secrets import token_bytes, token_hex
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
 from barnabas_broker.app import garbage
@@ -31,7 +31,6 @@ from barnabas_broker.app.node_environment import NodeEnvironment
 from barnabas_broker.app.pages import PROBES, make_pages, starting_pages
 from barnabas_broker.app.recovery import Recovery, in_daemon_thread
 from barnabas_broker.app.stores import boot_id, open_secrets, open_store
-from barnabas_broker.app.tls_contexts import LOOK_S, TlsContexts
 from barnabas_broker.handlers.table import MESSAGE_HANDLERS, handlers_of, message_handler
 from barnabas_broker.metadata.documents import MalformedDocument
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
@@ -61,10 +60,15 @@ from barnabas_web.http_server import HttpServer, PageMaker
 from barnabas_web.protection import Protection
 from barnabas_web.watched import FileRefused
 
+if TYPE_CHECKING:
+    from barnabas_broker.app.tls_contexts import TlsContexts
+
 log = logging.getLogger(__name__)
 
 STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 ABANDON_S: Final = 5.0
+CERTIFICATES_S: Final = 5.0
+"""The seconds between two checks of certificates and their settings."""
 
 
 class CannotStart(Exception):
@@ -92,7 +96,8 @@ class Broker:
         self._recovery = Recovery(self._clock)
         self._pages: dict[str, PageMaker] = starting_pages(self._recovery.progress)
         self._is_serving = False
-        self._tls: TlsContexts
+        self._tls: TlsContexts | None = None
+        """The TLS contexts; None if no listener has TLS."""
         self.failure: str | None = None
         """The reason why the broker must stop; None while the broker is healthy."""
         self._takedown: list[Callable[[], Awaitable[None] | None]] = []
@@ -119,7 +124,7 @@ class Broker:
         await self._start_http()
         await _import_handlers()
         try:
-            self._tls = TlsContexts(self._config)
+            self._tls = _open_tls(self._config)
             login_between_brokers(self._config, token_hex)
         except InvalidConfig as error:
             raise CannotStart(str(error)) from error
@@ -212,7 +217,7 @@ class Broker:
             return next(((each.host, each.port) for each in addresses), None)
 
         login = login_between_brokers(self._config, token_hex)
-        return PeerLinks(self._loop, address_of, self._tls.between_brokers, login)
+        return PeerLinks(self._loop, address_of, self._tls.between_brokers if self._tls else _no_tls, login)
 
     def _cannot_go_on(self, reason: str) -> None:
         self.failure = reason
@@ -281,9 +286,8 @@ class Broker:
         limits = limits_of(node.current_config, self._loop)
         sessions = {each.name: partial(begin_session, each) for each in sasl}
         wait_ms = node.handler_environment.quotas.connection_wait_ms
-        listener = Listener(
-            self._loop, dispatcher, socket_settings(config), limits, self._tls.server, sessions, counts, wait_ms
-        )
+        tls = self._tls.server if self._tls else _no_tls
+        listener = Listener(self._loop, dispatcher, socket_settings(config), limits, tls, sessions, counts, wait_ms)
         self._takedown.append(listener.close)
         scram = node.handler_environment.scram
         if scram is not None:
@@ -317,17 +321,18 @@ class Broker:
         """Reload certificates when files or settings change; refuse settings with certificates that cannot be used."""
         passwords = StoredPasswords(partial(open_secrets, self._config.metadata_store, self._clock), token_bytes)
         node.handler_environment.passwords = passwords
-        if not self._tls:
+        tls = self._tls
+        if tls is None:
             return
 
         async def check(config: BrokerConfig) -> None:
-            self._tls.check(await passwords.opened(config))
+            tls.check(await passwords.opened(config))
 
         async def refresh() -> None:
-            await asyncio.to_thread(self._tls.refresh, await passwords.opened(node.current_config()))
+            await asyncio.to_thread(tls.refresh, await passwords.opened(node.current_config()))
 
         node.handler_environment.check_certificates = check
-        node.chores.start([Chore("certificates", LOOK_S, refresh, 0)])
+        node.chores.start([Chore("certificates", CERTIFICATES_S, refresh, 0)])
 
     def _warn_of_open_listeners(self) -> None:
         for endpoint in self._config.listeners.bound:
@@ -363,3 +368,17 @@ async def _import_handlers() -> None:
     """Import the handlers before clients connect, so that no request waits for an import."""
     async for api_key in in_turns(MESSAGE_HANDLERS, 1):
         message_handler(api_key)
+
+
+def _open_tls(config: BrokerConfig) -> "TlsContexts | None":
+    """Return the TLS contexts; None if no listener has TLS. Raises InvalidConfig."""
+    if not any(config.listener_security(each.name).protocol.has_tls for each in config.listeners.bound):
+        return None
+    # The import is here because cryptography takes 9 MB.
+    from barnabas_broker.app.tls_contexts import TlsContexts
+
+    return TlsContexts(config)
+
+
+def _no_tls(*_: object) -> None:
+    """Return no context for a listener without TLS."""

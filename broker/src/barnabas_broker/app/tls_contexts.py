@@ -22,8 +22,6 @@ from barnabas_web.watched import mark_of_file
 
 log = logging.getLogger(__name__)
 
-LOOK_S: Final = 5.0
-"""The seconds between two checks of files and settings."""
 _VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 _CLIENT_AUTH: Final = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
 
@@ -167,9 +165,6 @@ class TlsContexts:
                     problems += error.problems
         if problems:
             raise InvalidConfig(problems)
-
-    def __bool__(self) -> bool:
-        return bool(self._of)
 
     def server(self, listener_name: str) -> ServerTls | None:
         """Return the current context of a listener; None without TLS."""

@@ -5,11 +5,12 @@ for ever. The limits below bound what a single match takes: at most about 10 ms 
 """
 
 from collections.abc import Iterable
-from typing import Final
-
-import re2
+from typing import TYPE_CHECKING, Final
 
 from barnabas_core.fair_turns import InSteps
+
+if TYPE_CHECKING:
+    import re2
 
 TEXT_CHARS_MAX: Final = 4096
 PROGRAM_MAX: Final = 2000
@@ -29,8 +30,10 @@ class NamePattern:
     def __init__(self, text: str) -> None:
         if len(text) > TEXT_CHARS_MAX:
             raise ValueError(f"it has {len(text)} characters; {TEXT_CHARS_MAX} allowed")
+        import re2  # It takes 2.5 MB, and most brokers never meet an expression.
+
         try:
-            self._compiled = re2.compile(text, _options())
+            self._compiled = re2.compile(text, _limited(re2.Options()))
         except re2.error as error:
             reason = error.args[0]
             raise ValueError(reason.decode(errors="replace") if isinstance(reason, bytes) else str(reason)) from None
@@ -56,8 +59,7 @@ class NamePattern:
         return found
 
 
-def _options() -> re2.Options:
-    options = re2.Options()
+def _limited(options: "re2.Options") -> "re2.Options":
     options.max_mem = MEMORY_BYTES
     options.never_capture = True
     options.log_errors = False

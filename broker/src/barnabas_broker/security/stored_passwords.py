@@ -3,15 +3,16 @@
 import logging
 from base64 import b64decode, b64encode
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from barnabas_broker.metadata.store.secret_store import SecretStore
 from barnabas_core.config.broker_config import BrokerConfig
 from barnabas_core.config.broker_definitions import broker_definition
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 log = logging.getLogger(__name__)
 
@@ -59,11 +60,13 @@ class StoredPasswords:
         usable = {name: text for name, text in {**own, **found}.items() if text is not None}
         return config.with_usable(usable, config.cluster_overrides).config
 
-    def _seal(self, cipher: AESGCM, broker: str, name: str, text: str) -> str:
+    def _seal(self, cipher: "AESGCM", broker: str, name: str, text: str) -> str:
         nonce = self._random_bytes(_NONCE_BYTES)
         return _SEALED + b64encode(nonce + cipher.encrypt(nonce, text.encode(), _owner(broker, name))).decode()
 
-    def _open(self, cipher: AESGCM, broker: str, name: str, text: str) -> str | None:
+    def _open(self, cipher: "AESGCM", broker: str, name: str, text: str) -> str | None:
+        from cryptography.exceptions import InvalidTag
+
         try:
             data = b64decode(text.removeprefix(_SEALED))
             return cipher.decrypt(data[:_NONCE_BYTES], data[_NONCE_BYTES:], _owner(broker, name)).decode()
@@ -73,7 +76,10 @@ class StoredPasswords:
                 log.error("the password %s cannot be decrypted: it was encrypted with another key; set it again", name)
             return None
 
-    async def _key(self) -> AESGCM:
+    async def _key(self) -> "AESGCM":
+        # The imports are in functions because cryptography takes 9 MB, and few brokers have such passwords.
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
         if self._cipher is None:
             store = await self._open_secrets()
             try:
