@@ -31,10 +31,11 @@ class MaintenanceWorld:
 
     def __init__(self, api: KubeMemory) -> None:
         self.api, self.clock = api, ManualLoopClock()
+        self.cluster, self.settings = CLUSTER, SETTINGS
         self.worker = self._new_worker()
 
     def _new_worker(self) -> LookWorker:
-        environment = looking(self.api, SETTINGS, self.clock)
+        environment = looking(self.api, self.settings, self.clock)
         return LookWorker(environment, RunLooker(environment))
 
     def restart(self) -> None:
@@ -54,7 +55,7 @@ class MaintenanceWorld:
         if why_not:
             self.worker.rest(self.bodies(), why_not)
         else:
-            self.worker.begin(CLUSTER, self.bodies())
+            self.worker.begin(self.cluster, self.bodies())
         return await self.worker.look()
 
     def job(self, name: str) -> JsonObject | None:
@@ -85,6 +86,11 @@ class MaintenanceWorld:
         told = {"type": kind, "status": "True", "reason": "Because", "lastTransitionTime": "2026-01-01T00:01:40Z"}
         counted = {"failed" if exit_code else "succeeded": 1, "startTime": "2026-01-01T00:00:00Z"}
         self._job_status(name, {**counted, "conditions": [told]})
+
+    def attempt_fails(self, name: str, exit_code: int = 1) -> None:
+        """Play Kubernetes: end the driver with this exit code; the Job will start another one."""
+        ended = {"terminated": {"exitCode": exit_code}}
+        self._pod(name, {"phase": "Failed", "containerStatuses": [{"name": "driver", "state": ended}]}, {})
 
     def driver_is_lost(self, name: str) -> None:
         """Delete the Job, as somebody might."""

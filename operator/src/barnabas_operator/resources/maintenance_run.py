@@ -207,6 +207,11 @@ class RunSpec(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_
         | None
     ) = None
 
+    @property
+    def is_continuous(self) -> bool:
+        """True if the run archives until it is deleted."""
+        return self.options.get("continuous") == "true"
+
 
 RUN_KEYS: Final[Mapping[type, str]] = {RunVolume: "name", EnvVar: "name"}
 """The field that identifies an entry in its list, for each type of list entry in the spec of a run."""

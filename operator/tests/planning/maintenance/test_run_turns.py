@@ -39,6 +39,16 @@ def test_a_run_waits_for_the_first_run_of_its_job_about_the_same_archive() -> No
     }
 
 
+def test_a_run_that_compacts_an_archive_waits_for_one_that_archives_into_it_and_one_that_restores_does_not() -> None:
+    archive = run_of("a", topic="flights", archive="/archive/1", annotations={MARK: "a Started"})
+    compact = run_of("b", job="compact", archive="/archive/1/")
+    restore = run_of("c", job="restore", archive="/archive/1", into="other")
+    waiting = waiting_turns([archive, compact, restore])
+    assert {name: why.message.split(" is ")[0] for name, why in waiting.items()} == {
+        "b": "the job archive for the archive /archive/1"
+    }
+
+
 def test_a_started_run_comes_before_an_older_one() -> None:
     begun = run_of("z", topics="orders,flights", annotations={MARK: "z Started"})
     waiting = waiting_turns([run_of("a", topics="flights,orders"), begun])

@@ -89,6 +89,8 @@ class RunJob(NamedTuple):
     end: JobEnd | None
     starts_more: bool = False
     """True if Kubeflow's operator would start more drivers, even after the `end` that the Barnabas operator decided."""
+    start: tuple[str, ...] = ()
+    """The start of its drivers (`start_of`)."""
 
 
 class ObservedRun(NamedTuple):
@@ -112,6 +114,19 @@ class ObservedRun(NamedTuple):
 
 
 NOTHING_SEEN: Final = ObservedRun()
+
+
+def start_of(item: Json) -> tuple[str, ...]:
+    """Return what the drivers of a Job or SparkApplication start with: image, command, and image pull secrets.
+
+    The command has the address of the brokers, and the path of the credentials if the Cluster is secured.
+    """
+    spec = item.get("spec", {})
+    template = spec.get("template") or spec.get("driver", {}).get("template") or {}
+    pod = template.get("spec", {})
+    container: Json = next(iter(pod.get("containers", ())), {})  # A driver's pod has one container.
+    image, command = container.get("image", spec.get("image", "")), container.get("command", spec.get("arguments", ()))
+    return image, *command, *(each["name"] for each in pod.get("imagePullSecrets", ()))
 
 
 def observed_run(name: str, job: Json | None, labelled: Iterable[Json]) -> ObservedRun:
@@ -142,6 +157,7 @@ def with_application(run: MaintenanceJob, pods: ObservedRun, found: Json, now: s
         None,
         end or _end_by_exit_code(pods, now) or _end_by_deadline(run, now),
         starts_more=end is None,
+        start=start_of(found),
     )
     return pods._replace(job=job, unmade=_unsubmitted(status))
 
@@ -158,6 +174,7 @@ def _job(found: Json) -> RunJob:
         sum(counted),
         status.get("startTime"),
         _end(status.get("conditions", ())),
+        start=start_of(found),
     )
 
 

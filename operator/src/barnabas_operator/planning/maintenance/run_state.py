@@ -8,7 +8,7 @@ If the annotation exists without a Job, the run may have begun, and its Job was 
 from enum import Enum, auto
 from typing import Final, NamedTuple
 
-from barnabas_operator.planning.maintenance.observed_run import ObservedRun
+from barnabas_operator.planning.maintenance.observed_run import FINAL_CODES, ObservedRun, RunJob
 from barnabas_operator.planning.maintenance.run_checks import run_problems
 from barnabas_operator.planning.object_names import application_name, driver_name
 from barnabas_operator.planning.refusal import RESOURCE_CONFLICT, Refusal
@@ -21,6 +21,10 @@ The operator reads the annotation if the status is lost, as in a restore from a 
 name of the MaintenanceJob, so that a copy with another name counts as a new run.
 """
 STARTED: Final = "Started"
+BEGINS_AGAIN: Final = "BeginsAgain"
+"""The mark of a run whose Job is made again, with another address, other credentials or another image."""
+_WORK_IS_DONE: Final = FINAL_CODES | {0}
+"""The exit codes after which the Job starts no other driver."""
 
 
 class RunState(Enum):
@@ -37,6 +41,8 @@ class RunState(Enum):
     CREATED = auto()
     """The Job is suspended."""
     RUNNING = auto()
+    REPLACED = auto()
+    """The Job is made again, and its pods have not ended yet."""
     ENDED = auto()
     """The Job has ended."""
     LOST = auto()
@@ -80,15 +86,40 @@ def _state(run: MaintenanceJob, observed: ObservedRun) -> RunState:
         return RunState.INVALID
     if observed.unknown:
         return RunState.UNKNOWN
-    if job is None:
-        return RunState.LOST if has_begun(run) else RunState.NEW
+    return _without_job(run, observed) if job is None else _with_job(run, job)
+
+
+def _with_job(run: MaintenanceJob, job: RunJob) -> RunState:
     if job.owner != run.metadata.uid:
         return RunState.TAKEN
     if job.end is not None:
         return RunState.ENDED
     if mark_of(run) in FINISHED:
         return RunState.LOST
+    if job.is_ending and mark_of(run) == BEGINS_AGAIN:
+        return RunState.REPLACED
     return RunState.CREATED if job.is_suspended else RunState.RUNNING
+
+
+def _without_job(run: MaintenanceJob, observed: ObservedRun) -> RunState:
+    if mark_of(run) == BEGINS_AGAIN:
+        return RunState.REPLACED if observed.live_pods else RunState.NEW
+    return RunState.LOST if has_begun(run) else RunState.NEW
+
+
+def may_begin_again(run: Run) -> bool:
+    """True if the run loses no work when its Job is made again.
+
+    That is so between two attempts, while a driver cannot start, and always in a continuous run, which goes on where
+    its ledger ends.
+    """
+    observed = run.observed
+    last = observed.drivers[-1] if observed.drivers else None
+    if last is None:
+        return not observed.live_pods
+    if last.has_ended:
+        return not observed.live_pods and last.exit_code not in _WORK_IS_DONE
+    return run.declared.spec.is_continuous or bool(last.trouble and not last.is_running)
 
 
 def mark_of(run: MaintenanceJob) -> str | None:

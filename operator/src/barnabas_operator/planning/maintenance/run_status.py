@@ -14,6 +14,7 @@ from barnabas_operator.planning.maintenance.observed_run import (
     ObservedRun,
     Progress,
 )
+from barnabas_operator.planning.maintenance.run_state import BEGINS_AGAIN
 from barnabas_operator.planning.refusal import Refusal
 from barnabas_operator.planning.time_text import seconds_between, time_text
 from barnabas_operator.resources.json_types import Json
@@ -34,6 +35,8 @@ FOUND_SOMETHING: Final = "FoundSomething"
 TRIED_AGAIN: Final = "TriedAgain"
 RUN_LOST: Final = "RunLost"
 DELETING: Final = "Deleting"
+CHANGED: Final = "the address of the brokers, the credentials or the image has changed, so the driver begins again"
+"""The message of a run whose Job is made again."""
 REASONS: Final = {2: INVALID_OPTIONS, 3: FOUND_SOMETHING}
 """The reasons of the condition `Ready`, by the job's exit code; docs/how-to/jobs.md explains the codes."""
 OF_KUBERNETES: Final = frozenset({"DeadlineExceeded"})
@@ -60,6 +63,12 @@ def running(run: MaintenanceJob, cluster: str, observed: ObservedRun, now: str) 
     """Return the MaintenanceJob with the status Running, with the progress that its driver reports."""
     run = _with_numbers(run, observed, now)
     return _with_status(run, cluster, "Running", ("Unknown", RUNNING, _doing(observed, now)), now)
+
+
+def beginning_again(run: MaintenanceJob, cluster: str, observed: ObservedRun, now: str) -> MaintenanceJob:
+    """Return the MaintenanceJob with a status that says why its driver is started again."""
+    run = _with_numbers(run, observed, now)
+    return _with_status(run, cluster, "Running", ("Unknown", BEGINS_AGAIN, CHANGED), now)
 
 
 def ended(run: MaintenanceJob, cluster: str, observed: ObservedRun, now: str) -> MaintenanceJob:

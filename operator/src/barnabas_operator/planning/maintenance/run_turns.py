@@ -1,6 +1,7 @@
 """The order of runs.
 
-Two runs never overlap if they run the same job on the same topic or archive, or if they write the same report.
+Two runs never overlap if they run the same job on the same topic or archive, or if they write the same archive or
+report.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -17,6 +18,8 @@ OTHER_RUN: Final = "OtherRunUnderWay"
 TOPIC: Final = "topic"
 ABOUT: Final = {"topic": TOPIC, "topics": TOPIC, "into": TOPIC, "archive": "archive", REPORT: REPORT}
 """The options that name what a run works on (its subjects), with the kind of each subject."""
+WRITERS: Final = frozenset({"archive", "compact"})
+"""The jobs that write into the folder that their option `archive` names; all others only read it."""
 OWN_REASONS: Final = frozenset({NO_SPARK_OPERATOR, RESOURCE_CONFLICT, KUBERNETES_ERROR, INTERNAL_ERROR})
 """The reasons for which a run cannot begin that have nothing to do with other runs.
 
@@ -27,7 +30,8 @@ A run with one of these reasons may never begin, so other runs do not wait for i
 class _Subject(NamedTuple):
     """A topic, an archive or a report that a run works on. Runs with an equal subject do not overlap.
 
-    `job` is empty for a report, so that runs of different jobs that write the same report have an equal subject.
+    `job` is empty for a report or an archive that the run writes, so that different jobs that write it have an equal
+    subject.
     """
 
     job: str
@@ -80,4 +84,5 @@ def _subjects(run: RunSpec) -> Iterator[_Subject]:
         text = run.options.get(option, "")
         names = text.split(",") if thing == TOPIC else [text.rstrip("/")]
         for name in sorted(set(names) - {""}):
-            yield _Subject("" if thing == REPORT else run.job, thing, name)
+            is_written = thing == REPORT or (thing == "archive" and run.job in WRITERS)
+            yield _Subject("" if is_written else run.job, thing, name)

@@ -16,18 +16,29 @@ from barnabas_operator.manifests.maintenance_run import (
 )
 from barnabas_operator.manifests.run_pod_template import as_the_cluster_says
 from barnabas_operator.manifests.spark_application import spark_application
+from barnabas_operator.planning.maintenance.observed_run import start_of
 from barnabas_operator.planning.maintenance.run_checks import NO_SPARK_OPERATOR, SPARK_OPERATOR_MISSING, run_problems
 from barnabas_operator.planning.maintenance.run_state import (
+    BEGINS_AGAIN,
     MARK,
     STARTED,
     Run,
     RunState,
     mark_of,
     marked,
+    may_begin_again,
     started_object,
     taken,
 )
-from barnabas_operator.planning.maintenance.run_status import ended, ended_at, pending, recalled, refused, running
+from barnabas_operator.planning.maintenance.run_status import (
+    beginning_again,
+    ended,
+    ended_at,
+    pending,
+    recalled,
+    refused,
+    running,
+)
 from barnabas_operator.planning.refusal import KUBERNETES_ERROR, RESOURCE_CONFLICT, Refusal
 from barnabas_operator.planning.time_text import seconds_between, time_text
 from barnabas_operator.reconcile.brokers.applied_objects import AppliedObjects, ObjectRefused
@@ -82,39 +93,64 @@ class RunWork:
                 return after
             case RunState.NEW | RunState.CREATED if why_not is not None:
                 return pending(declared, name, why_not, now)
-            case RunState.NEW | RunState.CREATED | RunState.RUNNING:
-                await self._advance(run, cluster)
-                return running(declared, name, observed, now)
+            case RunState.NEW | RunState.CREATED | RunState.RUNNING | RunState.REPLACED:
+                begins_again = await self._advance(run, cluster, may_begin=why_not is None)
+                return (beginning_again if begins_again else running)(declared, name, observed, now)
             case RunState.ENDING | RunState.LINGERING | RunState.OVER:
                 raise AssertionError(f"a run in the state {state.name} takes no step")
 
-    async def _advance(self, run: Run, cluster: Cluster | None) -> None:
-        """Begin the run, or see to it that a run that has begun can go on."""
+    async def _advance(self, run: Run, cluster: Cluster | None, *, may_begin: bool) -> bool:
+        """Begin the run, or see to it that a run that has begun can go on.
+
+        Return True if its Job is being made again, with another address, other credentials or another image.
+        """
+        if run.state is RunState.REPLACED:
+            return True
         if run.state is RunState.NEW:
             assert cluster is not None, "no run may begin before the operator has found the Cluster"
             await self._begin(run.declared, cluster)
-            return
+            return False
+        if may_begin and self._is_outdated(run, cluster):
+            await self._replace(run)
+            return True
         await self._mark(run.declared, STARTED)
         if run.state is RunState.CREATED:
             await self._resume(run.declared)
         elif cluster is not None and not run.observed.live_pods:
             await self._give_rights(cluster)  # Without its ServiceAccount the driver's pod cannot be created.
+        return False
 
-    async def _begin(self, run: MaintenanceJob, cluster: Cluster) -> None:
-        """Begin the run: check and create its objects, mark the run as started, and start its suspended Job."""
-        run = as_the_cluster_says(run, cluster, self._settings.pull_secrets)
+    def _is_outdated(self, run: Run, cluster: Cluster | None) -> bool:
+        """True if the run may begin again, and its drivers would start with an old address or image, for example."""
+        if cluster is None or run.observed.job is None or not may_begin_again(run):
+            return False
+        declared = as_the_cluster_says(run.declared, cluster, self._settings.pull_secrets)
+        return start_of(self._starter(declared, cluster)) != run.observed.job.start
+
+    async def _replace(self, run: Run) -> None:
+        """Mark the run, so that its missing Job does not count as lost, and delete the Job."""
+        log.info("%s: %s begins again", run.declared.metadata.namespace, run.declared.metadata.name)
+        await self._mark(run.declared, BEGINS_AGAIN)
+        await self.end(run)
+
+    def _starter(self, run: MaintenanceJob, cluster: Cluster) -> Json:
+        """Return the Job or the SparkApplication that starts the drivers of a run."""
         name, image = cluster.metadata.name, self._settings.jobs_image
         access = run_client(run, cluster)
         if self._settings.bootstrap:
             access = access._replace(bootstrap=self._settings.bootstrap)
+        make = spark_application if run.spec.backend == "Kubeflow" else driver_job
+        return make(run, name, access, image)
+
+    async def _begin(self, run: MaintenanceJob, cluster: Cluster) -> None:
+        """Begin the run: check and create its objects, mark the run as started, and start its suspended Job."""
+        run = as_the_cluster_says(run, cluster, self._settings.pull_secrets)
+        name, starter = cluster.metadata.name, self._starter(run, cluster)
         if run.spec.backend == "Kubeflow":
-            starter = spark_application(run, name, access, image)
             await self._check_application(starter)
-        else:
-            starter = driver_job(run, name, access, image)
-            if run.spec.template != RunTemplate():
-                # The dry run refuses unknown fields in the template, which the creation below would silently drop.
-                await self._api.dry_run(starter)
+        elif run.spec.template != RunTemplate():
+            # The dry run refuses unknown fields in the template, which the creation below would silently drop.
+            await self._api.dry_run(starter)
         await self._give_rights(cluster)
         await self._create(run, run_policy(run, name))
         await self._create(run, driver_service(run, name))
