@@ -38,6 +38,32 @@ async def test_ready_is_unknown_if_brokers_do_not_answer_although_their_pods_are
     assert here.said("Cluster", "one")[:2] == ("False", "BrokersNotReady")
 
 
+async def test_a_new_cluster_starts_and_one_that_was_ready_before_is_not_ready(here: World) -> None:
+    here.brokers.count = 2
+    here.api.put(resource("Cluster", "one", brokers={"replicas": 2}))
+    await here.round()
+    assert here.said("Cluster", "one")[:2] == ("False", "BrokersStarting")
+    await whole(here)
+    await here.round()
+    assert here.said("Cluster", "one")[0] == "True"
+    here.api.put({**of_broker(1), "status": {}})
+    here.worker.object_event(of_broker(1), is_gone=False)
+    await here.round()
+    assert here.said("Cluster", "one")[:2] == ("False", "BrokersNotReady")
+
+
+async def test_a_paused_cluster_says_no_number_of_ready_brokers(here: World) -> None:
+    here.brokers.count = 2
+    await whole(here)
+    await here.round()
+    assert (here.api.found("Cluster", "one") or {})["status"]["readyBrokers"] == 2
+    body = here.api.found("Cluster", "one") or {}
+    here.api.put({**body, "spec": {**body["spec"], "pause": True}})
+    await here.round()
+    assert here.said("Cluster", "one")[:2] == ("Unknown", "Paused")
+    assert "readyBrokers" not in (here.api.found("Cluster", "one") or {})["status"]
+
+
 async def test_no_broker_restarts_while_a_claim_is_terminating_and_that_is_reported(here: World) -> None:
     here.brokers.count = 2
     await whole(here)

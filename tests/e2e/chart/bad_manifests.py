@@ -261,9 +261,32 @@ CLUSTERS: Final[Mapping[str, Bad]] = {
     ),
 }
 
+OTHERS: Final[Mapping[str, Bad]] = {
+    "an ACL for a range of addresses": Bad(
+        "User",
+        "rule",
+        {
+            "authentication": {"type": "external"},
+            "authorization": {
+                "acls": [{"resource": {"type": "cluster"}, "host": "10.0.0.0/8", "operations": ["Describe"]}]
+            },
+        },
+        ("spec.authorization.acls[0].host", "IP address"),
+    ),
+    "an objective for a duration in words": Bad(
+        "ConsumerGroup", "rule", {"lagObjective": {"maxRecords": 1, "for": "soon"}}, ("spec.lagObjective.for", "90s")
+    ),
+    "a reset to a time in words": Bad(
+        "ConsumerGroup",
+        "rule",
+        {"offsets": {"reset": {"id": "one", "to": {"datetime": "yesterday"}, "topics": ["flights"]}}},
+        ("spec.offsets.reset.to.datetime", "2026-11-01T00:00:00Z"),
+    ),
+}
+
 BAD: Final = {
     f"{prefix}: {name}": bad
-    for prefix, table in (("topic", TOPICS), ("cluster", CLUSTERS))
+    for prefix, table in (("topic", TOPICS), ("cluster", CLUSTERS), ("other", OTHERS))
     for name, bad in table.items()
 }
 

@@ -31,7 +31,7 @@ from local_kubernetes.kube_client import api_client
 from local_kubernetes.kubectl import PATIENTLY
 
 CRDS = Path(__file__).parents[3] / "helm" / "barnabas" / "crd-files"
-FILES = [CRDS / f"{plural}.barnabas.dev.yaml" for plural in ("clusters", "topics")]
+FILES = [CRDS / f"{plural}.barnabas.dev.yaml" for plural in ("clusters", "topics", "users", "consumergroups")]
 NAMESPACE = "bad-manifests"
 EVERYWHERE = tuple(range(BROKERS))
 STATE = ClusterState(

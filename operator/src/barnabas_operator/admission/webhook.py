@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from barnabas_operator.admission.dry_run import DryRunCall
 from barnabas_operator.observed.inventory import Inventory
 from barnabas_operator.planning.admission.verdict import AdmissionContext, Verdict
+from barnabas_operator.planning.brokers.pod_security import reserved_users
 from barnabas_operator.planning.cluster_state import ClusterState
 from barnabas_operator.planning.configs import declared_texts
 from barnabas_operator.planning.rebalance_request import APPROVAL
@@ -20,6 +21,7 @@ from barnabas_operator.resources.json_types import Json
 from barnabas_operator.resources.kinds import kind_of_plural
 from barnabas_operator.resources.maintenance_job import MAINTENANCE_JOB, MaintenanceJob
 from barnabas_operator.resources.object_key import Key
+from barnabas_operator.resources.user import USER
 
 StateOf = Callable[[Key], ClusterState | None]
 """A function that returns the last known state of a Cluster's brokers, or None."""
@@ -140,13 +142,19 @@ def _context_of(body: Json, inventory: Inventory, state_of: StateOf) -> Admissio
     cluster = inventory.cluster_of(body) if body["kind"] != CLUSTER.name else None
     if cluster is None:
         return AdmissionContext()
-    state, spec = state_of(cluster), inventory.clusters.get(cluster, {}).get("spec")
+    stored = inventory.clusters.get(cluster, {})
+    state, spec = state_of(cluster), stored.get("spec")
     if state is not None and spec is not None:
         # Take the number of brokers from the spec, because the state may be older than a change of this number.
         state = state.with_brokers(spec.get("brokers", {}).get("replicas", Brokers().replicas))
     fewest = declared_texts((spec or {}).get("config", {})).get("min.insync.replicas")
+    reserved = reserved_users(readable_part(Cluster, stored)) if stored and body["kind"] == USER.name else ()
     return AdmissionContext(
-        inventory.namesake_of(body), state, inventory.colliding_with(body), min_insync_replicas=fewest
+        inventory.namesake_of(body),
+        state,
+        inventory.colliding_with(body),
+        min_insync_replicas=fewest,
+        reserved=reserved,
     )
 
 

@@ -10,10 +10,12 @@ from barnabas_operator.planning.brokers.broker_steps import HOLDS_REPLICAS
 from barnabas_operator.planning.brokers.external_access import WAITING_FOR_ADDRESSES
 from barnabas_operator.planning.conditions import PAUSED, condition_before
 from barnabas_operator.planning.kube_event import Said, kube_event
+from barnabas_operator.planning.maintenance.run_state import BEGINS_AGAIN
 from barnabas_operator.planning.maintenance.run_status import DELETING, RUNNING
 from barnabas_operator.planning.maintenance.run_turns import OTHER_RUN
 from barnabas_operator.planning.refusal import CLUSTER_NOT_READY
 from barnabas_operator.planning.rules_of_kinds import rules_of
+from barnabas_operator.planning.status.readiness import STARTING
 from barnabas_operator.planning.status.terminating_pods import PODS_ENDING
 from barnabas_operator.planning.topics.topic_status import REPLICAS_MOVING
 from barnabas_operator.resources.json_types import Json
@@ -21,7 +23,17 @@ from barnabas_operator.resources.object_meta import CLAIMS_DELETED, LOGS_SET_ASI
 from barnabas_operator.resources.resource import Resource
 
 UNDER_WAY: Final = frozenset(
-    {DELETING, HOLDS_REPLICAS, OTHER_RUN, PODS_ENDING, REPLICAS_MOVING, RUNNING, WAITING_FOR_ADDRESSES}
+    {
+        BEGINS_AGAIN,
+        DELETING,
+        HOLDS_REPLICAS,
+        OTHER_RUN,
+        PODS_ENDING,
+        REPLICAS_MOVING,
+        RUNNING,
+        STARTING,
+        WAITING_FOR_ADDRESSES,
+    }
 )
 """The reasons of `Ready` that report work in progress.
 

@@ -24,20 +24,26 @@ SCALED_DOWN: Final = "ScaledDown"
 GroupDeletionPolicy = Literal["Retain", "DeleteGroup", "DeleteOffsets", "Protect"]
 WhenActive = Literal["Refuse", "Wait", "ScaleDown"]
 Evaluated = Literal["OK", "WARN", "STOP", "STALL", "REWIND"]
+_DURATION_WORDS: Final = "a duration such as 90s, 2m, 1h30m, 7d, or PT1H30M as in Kafka's own tools"
 Duration = Annotated[
     str,
     Meta(
         pattern=r"^(([0-9]+[dhms])+|P([0-9]+D)?(T([0-9]+H)?([0-9]+M)?([0-9]+(\.[0-9]+)?S)?)?)$",
         max_length=40,
-        description="a duration such as 90s, 2m, 1h30m, 7d, or PT1H30M as in Kafka's own tools",
+        description=_DURATION_WORDS,
+        extra={"allowed": _DURATION_WORDS},
     ),
 ]
+_DATE_TIME_WORDS: Final = (
+    "a time such as 2026-11-01T00:00:00Z or 2026-11-01T01:00:00+01:00; a time without a zone is in UTC"
+)
 DateTime = Annotated[
     str,
     Meta(
         pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?(Z|[+-][0-9]{2}:?[0-9]{2})?$",
         max_length=40,
-        description="a time such as 2026-11-01T00:00:00Z or 2026-11-01T01:00:00+01:00; a time without a zone is in UTC",
+        description=_DATE_TIME_WORDS,
+        extra={"allowed": _DATE_TIME_WORDS},
     ),
 ]
 ResetId = Annotated[

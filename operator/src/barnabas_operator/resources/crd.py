@@ -21,6 +21,7 @@ from barnabas_operator.resources.schema_check import ENTRIES_MAX
 from barnabas_operator.resources.yaml_text import yaml_text
 
 TEXT_MAX: Final = 4_096
+RULES: Final = "x-kubernetes-validations"
 FREE: Final[JsonObject] = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 FREE_VALUE: Final[JsonObject] = {"x-kubernetes-preserve-unknown-fields": True, "nullable": True}
 
@@ -106,6 +107,11 @@ def _metadata(of: Kind, kind: inspect.Type) -> JsonObject:
     assert isinstance(kind, inspect.Metadata)
     said = kind.extra_json_schema or {}
     schema = schema_of(of, kind.type)
+    words, pattern = (kind.extra or {}).get("allowed"), schema.get("pattern")
+    if words is not None and pattern is not None:
+        # The API server would quote the pattern, which is hard to read, instead of the words.
+        del schema["pattern"]
+        schema[RULES] = [{"rule": f"self.matches(r'{pattern}')", "message": f"allowed: {words}"}]
     return {"description": said["description"]} | {**schema, **said} if "description" in said else schema
 
 
@@ -121,7 +127,7 @@ def _struct(of: Kind, kind: inspect.Type) -> JsonObject:
     if required:
         schema["required"] = required
     if kind.cls in of.rules:
-        schema["x-kubernetes-validations"] = of.rules[kind.cls]
+        schema[RULES] = of.rules[kind.cls]
     return schema
 
 
@@ -178,7 +184,7 @@ def _list(of: Kind, kind: inspect.Type) -> JsonObject:
     if isinstance(item, inspect.StructType) and item.cls in keys:
         schema |= {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": [keys[item.cls]]}
         if item.cls in of.list_rules:
-            schema["x-kubernetes-validations"] = of.list_rules[item.cls]
+            schema[RULES] = of.list_rules[item.cls]
     return schema
 
 

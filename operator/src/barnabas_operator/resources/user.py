@@ -136,6 +136,7 @@ class AclRule(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_
             max_length=45,
             pattern=r"^(\*|[0-9a-fA-F:.]+)$",
             description="the IP address of the user's clients; * means any address",
+            extra={"allowed": "one IP address, or *; no range of addresses and no host name"},
         ),
     ] = "*"
     operations: Annotated[

@@ -58,7 +58,9 @@ BROKEN = {
 }
 """The reasons that need an action of a user."""
 WAITS = {
+    "BeginsAgain",
     "BrokersNotReady",
+    "BrokersStarting",
     "BrokersUnreachable",
     "ClaimNotBound",
     "UnderMinIsr",

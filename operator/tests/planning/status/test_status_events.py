@@ -112,6 +112,17 @@ def test_a_cluster_reports_what_it_waits_for_but_no_progress_of_it(
     assert told == ([] if kind is None or after is None else [(kind, *after[1:])])
 
 
+def test_the_first_start_of_a_cluster_is_reported_as_normal() -> None:
+    starting = ("False", "BrokersStarting", "waiting for broker 0, 1 to be ready")
+    fewer = ("False", "BrokersStarting", "waiting for broker 1 to be ready")
+    told = []
+    for before, after in ((None, starting), (starting, fewer), (fewer, READY)):
+        cluster = Cluster(metadata=META, status=ClusterStatus(conditions=conditions(after)))
+        old = msgspec.to_builtins(ClusterStatus(conditions=conditions(before)))
+        told += [(each["type"], each["reason"], each["message"]) for each in status_events(cluster, old, NOW)]
+    assert told == [("Normal", *starting[1:]), ("Normal", "Ready", "all brokers are ready")]
+
+
 @pytest.mark.parametrize("before", [DOWN, IN_TROUBLE, SILENT])
 def test_a_cluster_that_is_ready_again_reports_what_the_problem_was(before: Said) -> None:
     cluster = Cluster(metadata=META, status=ClusterStatus(conditions=conditions(READY)))

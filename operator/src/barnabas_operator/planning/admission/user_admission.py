@@ -23,6 +23,6 @@ def _refusals(wanted: User, before: User | None, context: AdmissionContext) -> I
     if before is not None and before.spec.username != wanted.spec.username:
         had = before.spec.username or "no value"
         yield f"spec.username is {wanted.spec.username or 'missing'}; allowed: {had}, because a user cannot be renamed"
-    refusal = refuse(wanted, UserContext(ClusterUsers({})), OF_THE_RESOURCE)
+    refusal = refuse(wanted, UserContext(ClusterUsers({}), context.reserved), OF_THE_RESOURCE)
     if refusal is not None:
         yield refusal.message

@@ -19,7 +19,7 @@ class AdmissionContext(NamedTuple):
     `taken_by` is the name of another resource that already manages the same topic, user or group. `state` is the last
     state that the brokers reported. `collides_with` is the name of a Topic whose topic name differs only in `.` and
     `_`. `rebalance_run` is the MaintenanceJob that the annotation of the Cluster names. `min_insync_replicas` is the
-    default of the Cluster.
+    default of the Cluster. `reserved` are the names that no User of the Cluster may have.
     """
 
     taken_by: str | None = None
@@ -27,3 +27,4 @@ class AdmissionContext(NamedTuple):
     collides_with: str | None = None
     rebalance_run: MaintenanceJob | None = None
     min_insync_replicas: str | None = None
+    reserved: tuple[str, ...] = ()

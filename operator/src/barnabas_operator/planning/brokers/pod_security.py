@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from barnabas_operator.planning.brokers.local_security import (
+    ADMINISTRATOR,
     REPLICATION,
     authorization_settings,
     is_secured,
@@ -101,6 +102,12 @@ def companion_names(cluster: Cluster) -> tuple[str, str]:
 def companion_users(cluster: Cluster) -> list[str]:
     """Return the principal names of the lag exporter and of maintenance runs."""
     return [subject(name) for name in companion_names(cluster)]
+
+
+def reserved_users(cluster: Cluster) -> tuple[str, ...]:
+    """Return the names that no User may have, because internal users or the Cluster's own Secrets have them."""
+    of_secrets = (ADMINISTRATOR, *companion_names(cluster)) if is_secured(cluster) else ()
+    return (*own_users(cluster), *companion_users(cluster), *of_secrets)
 
 
 def _super_users(cluster: Cluster) -> list[str]:

@@ -11,6 +11,7 @@ from barnabas_operator.planning.conditions import PAUSED, condition_before
 from barnabas_operator.planning.kube_event import Said, kube_event
 from barnabas_operator.planning.rebalance_request import named_run
 from barnabas_operator.planning.refusal import listed
+from barnabas_operator.planning.status.readiness import STARTING
 from barnabas_operator.planning.status.reassignment_conditions import PLAN_REFUSED, plan_words
 from barnabas_operator.planning.topics.rebalance import is_asked_for
 from barnabas_operator.planning.topics.topic_status import REPLICAS_MOVING
@@ -54,7 +55,11 @@ def _recovered(cluster: Cluster, before: Json) -> Iterator[Said]:
     If only `spec.pause` had kept the Cluster from being ready, yield no Event.
     """
     ready, was = condition_of(cluster.conditions, READY), condition_before(before, READY)
-    if ready is not None and ready.status == "True" and was.get("status", "True") != "True" and was["reason"] != PAUSED:
+    if ready is None or ready.status != "True" or was.get("status", "True") == "True" or was["reason"] == PAUSED:
+        return
+    if was["reason"] == STARTING:
+        yield "Normal", READY, "all brokers are ready"
+    else:
         yield "Normal", READY, f"the Cluster is ready again; the problem was {was['reason']}: {was.get('message', '')}"
 
 

@@ -94,7 +94,7 @@ def cluster_status(cluster: Cluster, now: str, why: Refusal | None, found: Findi
         cluster_id=state.cluster_id if state is not None else before.cluster_id,
         metadata_version=reported_metadata_version(cluster, state),
         brokers=len(pods.views()) if pods is not None else before.brokers,
-        ready_brokers=sum(view.is_ready for view in pods.views()) if pods is not None else before.ready_brokers,
+        ready_brokers=_ready_brokers(cluster, before, pods),
         topics=len(state.topics) if state is not None else None,
         security=_security(cluster, pods),
         administrator=_administrator(cluster, found) if found.certificates is not None else before.administrator,
@@ -105,6 +105,13 @@ def cluster_status(cluster: Cluster, now: str, why: Refusal | None, found: Findi
         rolling=rolling,
         restarted=_restarted(before, pods, rolling),
     )
+
+
+def _ready_brokers(cluster: Cluster, before: ClusterStatus, pods: PodsState | None) -> int | None:
+    """Return how many brokers are ready; None while the Cluster is paused, because nobody counts them then."""
+    if pods is None:
+        return before.ready_brokers if not cluster.is_paused else None
+    return sum(view.is_ready for view in pods.views())
 
 
 def _restarted(before: ClusterStatus, pods: PodsState | None, rolling: RollingStatus | None) -> str | None:

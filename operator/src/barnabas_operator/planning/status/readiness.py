@@ -25,10 +25,12 @@ from barnabas_operator.planning.topics.lost_records import lost_in_cluster
 from barnabas_operator.planning.topics.move_plan import MovePlan
 from barnabas_operator.planning.topics.topic_status import PARTITIONS_OFFLINE
 from barnabas_operator.resources.cluster import Cluster, RollingStatus
-from barnabas_operator.resources.object_meta import ROLLING, Condition
+from barnabas_operator.resources.object_meta import READY, ROLLING, Condition, condition_of
 from barnabas_operator.resources.security import CertificateStatus
 
 UNDER_MIN_ISR: Final = "UnderMinIsr"
+STARTING: Final = "BrokersStarting"
+"""The reason of `Ready` while the brokers of a new Cluster start: nothing is wrong."""
 RESTARTING: Final = "Restarting"
 NO_RESTARTS: Final = "NoRestarts"
 WAITS: Final = frozenset({NOT_READY, UNDER_REPLICATED, ROLLING_PAUSED, EVICTION_REFUSED, BROKERS_UNREACHABLE})
@@ -82,12 +84,19 @@ def unready(cluster: Cluster, why: Refusal | None, found: Findings, rolling: Rol
     bad = unserved(found.state) if found.state is not None else None
     away = found.trouble or (_away(cluster, why, found.pods, rolling) if found.pods is not None else "")
     if away:
-        return Unready(Refusal(NOT_READY, "; ".join((away, bad.message) if bad is not None else (away,))))
+        reason = STARTING if _starts(cluster) and not found.trouble else NOT_READY
+        return Unready(Refusal(reason, "; ".join((away, bad.message) if bad is not None else (away,))))
     if bad is not None:
         return Unready(bad)
     if found.silence:
         return Unready(Refusal(BROKERS_UNREACHABLE, found.silence), "Unknown")
     return Unready(last or (_surplus(cluster, found.pods) if found.pods is not None and rolling is None else None))
+
+
+def _starts(cluster: Cluster) -> bool:
+    """True if the Cluster has not been ready yet, and nothing has gone wrong so far."""
+    ready = condition_of(cluster.conditions, READY)
+    return ready is None or ready.reason == STARTING
 
 
 def is_fault(why: Refusal | None) -> bool:

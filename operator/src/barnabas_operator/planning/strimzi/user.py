@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
+from barnabas_operator.planning.brokers.local_security import ADMINISTRATOR
 from barnabas_operator.planning.strimzi.manifest import StrimziResource
 from barnabas_operator.planning.strimzi.section import Section, given
 from barnabas_operator.resources.json_types import JsonObject
@@ -16,11 +17,18 @@ _QUOTAS: Final[Mapping[str, type[float]]] = {
     "requestPercentage": int,
     "controllerMutationRate": float,
 }
+_LOWEST_QUOTA: Final[Mapping[type[float], float]] = {int: 1, float: 0.01}
+"""The quotas that replace 0, which blocks a user in Kafka, by type; a field that is left out would let it do all."""
 
 
 def converted_user(user: StrimziResource) -> JsonObject:
     """Return the User. Its username is the name of the KafkaUser, without the `CN=` that Strimzi adds for TLS."""
     spec = user.spec
+    if user.source.name == ADMINISTRATOR:
+        user.source.hint(
+            f"is refused by a secured Cluster, which has a user {ADMINISTRATOR} of its own, in the Secret that"
+            " status.administrator names; use that user, or choose another name"
+        )
     return user.as_kind(
         "User",
         given(
@@ -72,7 +80,6 @@ def _quotas(section: Section) -> JsonObject:
     amounts = {name: section.take(name, kind) for name, kind in _QUOTAS.items()}
     for name, amount in amounts.items():
         if amount == 0:
-            section.note(
-                name, "is left out: a quota of 0 blocks all requests; to block the user, remove the user's ACLs"
-            )
-    return given(**{name: amount for name, amount in amounts.items() if amount})
+            amounts[name] = lowest = _LOWEST_QUOTA[_QUOTAS[name]]
+            section.note(name, f"is 0 and becomes {lowest}, the lowest; to block the user, remove the user's ACLs")
+    return given(**amounts)

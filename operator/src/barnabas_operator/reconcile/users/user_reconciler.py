@@ -4,8 +4,7 @@ import logging
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from barnabas_operator.planning.brokers.local_security import ADMINISTRATOR, is_secured
-from barnabas_operator.planning.brokers.pod_security import companion_names, companion_users, own_users
+from barnabas_operator.planning.brokers.pod_security import reserved_users
 from barnabas_operator.planning.kube_event import kube_event
 from barnabas_operator.planning.object_names import bootstrap_name
 from barnabas_operator.planning.users.cluster_users import ClusterUsers
@@ -49,7 +48,7 @@ class UserReconciler(DirectReconciler[User]):
         declared, ending = await self._readable(bodies)
         if not declared and not ending:
             return seen
-        work = UsersWork(self._brokers(cluster), self._secrets, self._new_password, _reserved(cluster))
+        work = UsersWork(self._brokers(cluster), self._secrets, self._new_password, reserved_users(cluster))
         round_ = await work.begin(cluster, declared, _bootstrap(cluster), self._clock.now_ms())
         for part in _parts(declared):
             held = await self._with_finalizers(part, bodies)
@@ -82,12 +81,6 @@ class UserReconciler(DirectReconciler[User]):
 
 def _parts(users: Sequence[User]) -> Iterator[Sequence[User]]:
     return (users[start : start + PART] for start in range(0, len(users), PART))
-
-
-def _reserved(cluster: Cluster) -> Sequence[str]:
-    """Return the names that no User may have, because internal users or the Cluster's own Secrets have them."""
-    of_secrets = (ADMINISTRATOR, *companion_names(cluster)) if is_secured(cluster) else ()
-    return (*own_users(cluster), *companion_users(cluster), *of_secrets)
 
 
 def _bootstrap(cluster: Cluster) -> str:
