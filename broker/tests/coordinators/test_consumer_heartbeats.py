@@ -264,11 +264,10 @@ def test_successor_with_another_assignor_makes_another_assignment(world: World) 
 def test_changed_instance_id_drops_the_old_one(world: World) -> None:
     member = Consumer(world, "a", instance_id="one")
     member.join()
-    member.leave()
-    other = Consumer(world, "b", instance_id="two")
-    other.join()
-    other.beat(instance_id="two")
-    assert group_of(world).static_members == {"two": "b"}
+    member.instance_id = "two"
+    assert member.join().error is ErrorCode.NONE
+    assert group_of(world).static_members == {"two": "a"}
+    assert Consumer(world, "b", instance_id="one").join().error is ErrorCode.NONE
 
 
 def test_member_that_unsubscribes_revokes_the_topic_before_it_has_a_target(world: World) -> None:

@@ -241,6 +241,28 @@ def test_group_stays_up_if_the_policy_says_so(world: World) -> None:
     assert [group.group_type for group in world.coordinator.list_groups()] == ["consumer"]
 
 
+def test_static_classic_member_is_taken_over_by_a_consumer_that_did_not_wait(world: World) -> None:
+    consumer, client = Consumer(world, "a"), ClassicClient(world, "c", instance_id="one")
+    consumer.join()
+    client.rejoin()
+    client.take()
+    settle(consumer)
+    client.go_on()
+    successor = Consumer(world, "b", instance_id="one")
+    reply = successor.join()
+    assert (reply.error, successor.numbers) == (ErrorCode.NONE, client.owned)
+    assert client.heartbeat() is ErrorCode.FENCED_INSTANCE_ID
+    assert group_of(world).classic_count == 0
+
+
+def test_static_consumer_is_taken_over_by_a_classic_member_and_the_group_goes_down(world: World) -> None:
+    consumer, client = Consumer(world, "a", instance_id="one"), ClassicClient(world, "c", instance_id="one")
+    consumer.join()
+    assert client.rejoin() is ErrorCode.NONE
+    assert [each.group_type for each in world.coordinator.list_groups()] == ["classic"]
+    assert consumer.send().error is not ErrorCode.NONE  # type: ignore[union-attr]
+
+
 def test_next_coordinator_knows_the_classic_members(world: World) -> None:
     first, second = classic_group(world, [0, 1, 2], [3, 4, 5])
     consumer = Consumer(world, "new")

@@ -48,9 +48,10 @@ async def _group(
         if not rights.may(AclOperation.DESCRIBE, ResourceType.GROUP, group_id):
             raise ApiError(ErrorCode.GROUP_AUTHORIZATION_FAILED)
         group = environment.groups.describe_consumer_group(group_id)
-        if not all(rights.may(AclOperation.DESCRIBE, ResourceType.TOPIC, name) for name in group.all_topics()):
-            message = "the group has a topic that the client may not describe"
-            raise ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, message)
+        async for name in answer.over(group.all_topics()):
+            if not rights.may(AclOperation.DESCRIBE, ResourceType.TOPIC, name):
+                message = "the group has a topic that the client may not describe"
+                raise ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, message)
     except ApiError as error:
         refusal = Described(
             error_code=error.code, error_message=error.message, group_id=group_id, authorized_operations=operations

@@ -5,7 +5,7 @@ once, so the rest of the decision, and the next one, sees its effect. Loading ap
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final
@@ -28,6 +28,8 @@ FIRST_EPOCH: Final = 1
 """The epoch of a new group, and of its target assignment, which is empty; the first member's epoch is 2."""
 LEAVE_EPOCH: Final = -1
 LEAVE_FOR_A_WHILE_EPOCH: Final = -2
+FENCED_AT_ONCE_MAX: Final = 100
+"""The members that are fenced in one turn of the event loop: about 5 ms of work."""
 NEVER: Final = -1
 """The version of the topics before any were looked at."""
 
@@ -90,6 +92,10 @@ class ModernGroup:
         self.classic_count = 0
         """The number of members that use the classic protocol."""
         self.regexes: dict[str, ResolvedRegex] = {}
+        self._matched_topics: Counter[str] = Counter()
+        """The number of regular expressions that match each topic."""
+        self.subscribed_names = 0
+        """The number of topic names in the subscriptions of all members."""
         self.is_stored = False
         """True if the group has a record of its epoch."""
         self.topics_version = NEVER
@@ -127,11 +133,8 @@ class ModernGroup:
             self.epoch, self.metadata_hash, self.is_stored = value.epoch, value.metadata_hash, True
         elif isinstance(value, TargetEpoch):
             self.assignment_epoch, self.assignment_timestamp_ms = value
-        elif isinstance(value, ResolvedRegex):
-            self.regexes[item], self.topics_version = value, NEVER
-        elif record.kind is Kind.REGEX:
-            self.regexes.pop(item, None)
-            self.topics_version = NEVER
+        elif isinstance(value, ResolvedRegex) or record.kind is Kind.REGEX:
+            self._set_regex(item, value)  # type: ignore[arg-type]
         elif record.kind is Kind.TARGET:
             self._set_target(item, value)
         elif record.kind is Kind.CURRENT:
@@ -157,6 +160,7 @@ class ModernGroup:
         if any(name not in self.topic_names for name in names):
             self.topics_version = NEVER
         self.topic_names.update(names)
+        self.subscribed_names += len(names)
         self.classic_count += metadata.classic_member_metadata is not None
         if metadata.server_assignor:
             self.assignors[metadata.server_assignor] += 1
@@ -171,6 +175,7 @@ class ModernGroup:
         if any(self.topic_names[name] == 1 for name in metadata.subscribed_topic_names):
             self.topics_version = NEVER
         _uncount(self.topic_names, metadata.subscribed_topic_names)
+        self.subscribed_names -= len(metadata.subscribed_topic_names)
         if metadata.server_assignor:
             _uncount(self.assignors, (metadata.server_assignor,))
         if metadata.subscribed_topic_regex:
@@ -178,6 +183,15 @@ class ModernGroup:
         instance_id = metadata.instance_id
         if instance_id is not None and self.static_members.get(instance_id) == member_id:
             del self.static_members[instance_id]
+
+    def _set_regex(self, pattern: str, resolved: ResolvedRegex | None) -> None:
+        before = self.regexes.pop(pattern, None)
+        if resolved is not None:
+            self.regexes[pattern] = resolved
+            self._matched_topics.update(resolved.topics)
+        if before is not None:
+            _uncount(self._matched_topics, before.topics)
+        self.topics_version = NEVER
 
     def _set_target(self, member_id: str, target: Any) -> None:
         if target is not None:
@@ -208,17 +222,22 @@ class ModernGroup:
         """True if the member subscribes by a regular expression whose topics are not known yet."""
         return bool(metadata.subscribed_topic_regex) and metadata.subscribed_topic_regex not in self.regexes
 
-    def lacks_topics_of_regexes(self) -> bool:
-        """True if the topics of a regular expression are not known yet."""
-        return not self.patterns.keys() <= self.regexes.keys()
+    def unmatched_patterns(self) -> set[str]:
+        """Return the regular expressions whose topics are not known yet."""
+        return self.patterns.keys() - self.regexes.keys()
+
+    @property
+    def subscription_size(self) -> int:
+        """The number of members, of their topics, and of the topics of regular expressions."""
+        return len(self.members) + self.subscribed_names + self._matched_topics.total()
 
     def all_topics(self) -> set[str]:
         """Return the names of the topics to which any member subscribes; some may not exist."""
-        return set(self.topic_names).union(*(each.topics for each in self.regexes.values()))
+        return self.topic_names.keys() | self._matched_topics.keys()
 
     def is_subscribed_to(self, topic: str) -> bool:
         """True if a member subscribes to the topic."""
-        return topic in self.topic_names or any(topic in each.topics for each in self.regexes.values())
+        return topic in self.topic_names or topic in self._matched_topics
 
     def expect(self, deadline_ms: int) -> int:
         """Set `wake_ms` to the deadline if the deadline is earlier than `wake_ms`; return the deadline."""
@@ -227,7 +246,10 @@ class ModernGroup:
         return deadline_ms
 
     def late(self, now: Now) -> list[tuple[ModernMember, str]]:
-        """Return the members that have missed a deadline, each with what it has missed; find the next deadline."""
+        """Return members that have missed a deadline, each with what it has missed; find the next deadline.
+
+        That is now if more members than FENCED_AT_ONCE_MAX are late: the rest is returned by the next call.
+        """
         late: list[tuple[ModernMember, str]] = []
         self.wake_ms = None
         for member in self.members.values():
@@ -236,7 +258,7 @@ class ModernGroup:
                 (member.rebalance_deadline_ms, "did not revoke its partitions within its rebalance timeout"),
                 (member.classic_deadline_ms, "did not join or sync within its rebalance timeout"),
             ):
-                if deadline_ms is not None and deadline_ms <= now.steady_ms:
+                if deadline_ms is not None and deadline_ms <= now.steady_ms and len(late) < FENCED_AT_ONCE_MAX:
                     late.append((member, missed))
                     break
                 if deadline_ms is not None:
@@ -260,8 +282,8 @@ class GroupChange:
         self.notes: list[str] = []
         self.wants_targets = False
         """True if the group needs a target assignment that takes too long for one turn of the event loop."""
-        self.wants_regexes = False
-        """True if regular expressions must be matched, and that takes too long for one turn of the event loop."""
+        self.wanted_regexes: Collection[str] = ()
+        """The regular expressions that must be matched, if that takes too long for one turn of the event loop."""
         self.may_describe: Callable[[str], bool] = lambda _: True
         """The right of the client for whose heartbeat the regular expressions are matched."""
 

@@ -30,7 +30,8 @@ class Aim(NamedTuple):
     target: Assignment
     reported: Reported
     topics: frozenset[UUID] | None
-    """The topics to which the member subscribes; None if its regular expression is not resolved yet."""
+    """The topics of its assignment and target to which the member subscribes; None if its regular expression is not
+    resolved yet."""
     is_free: Callable[[UUID, int], bool]
     """Return True if no other member has the partition."""
 
@@ -75,14 +76,18 @@ def _next(current: Current, aim: Aim) -> Current:
 
 def _differences(current: Current, aim: Aim) -> tuple[Owned, Owned, Owned, bool]:
     """Return what the member keeps, what it must revoke, what it gets, and whether it then has its whole target."""
-    kept: dict[UUID, dict[int, int]] = {}
-    revoking: dict[UUID, dict[int, int]] = {}
-    added: dict[UUID, dict[int, int]] = {}
+    kept: dict[UUID, Mapping[int, int]] = {}
+    revoking: dict[UUID, Mapping[int, int]] = {}
+    added: dict[UUID, Mapping[int, int]] = {}
     is_whole = True
     for topic_id in current.assigned.keys() | aim.target.keys():
         epochs = current.assigned.get(topic_id, NOTHING)
         is_subscribed = aim.topics is None or topic_id in aim.topics
         target = aim.target.get(topic_id, frozenset()) if is_subscribed else frozenset()
+        if not target or target == epochs.keys():  # A group with thousands of topics has no time for the general way.
+            if epochs:
+                (kept if target else revoking)[topic_id] = epochs
+            continue
         lacking = target - epochs.keys()
         free = sorted(number for number in lacking if aim.is_free(topic_id, number))
         is_whole &= len(free) == len(lacking)

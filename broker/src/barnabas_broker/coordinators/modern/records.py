@@ -7,7 +7,7 @@ regular expression. A value begins with its version, which is 0. The decoder ski
 import struct
 from collections.abc import Callable, Collection, Iterable, Mapping
 from enum import IntEnum
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 from uuid import UUID
 
 from barnabas_broker.coordinators.modern.assignors import Assignment
@@ -20,6 +20,8 @@ Owned = Mapping[UUID, Mapping[int, int]]
 """The partitions of a member, by topic id, each with the member epoch in which the member got the partition."""
 NOTHING: Final[Mapping[Any, Any]] = {}
 """An empty assignment, or no partitions of a topic."""
+
+ValueT = TypeVar("ValueT")
 
 _VALUE_VERSION: Final = 0
 _INT16: Final = struct.Struct(">h")
@@ -162,7 +164,12 @@ def _same(value: Any) -> Any:
 
 
 def _target_message(target: Assignment) -> _TargetMessage:
-    return _TargetMessage([_Topic(topic_id, sorted(partitions)) for topic_id, partitions in sorted(target.items())])
+    return _TargetMessage([_Topic(topic_id, sorted(partitions)) for topic_id, partitions in _in_order(target)])
+
+
+def _in_order(partitions: Mapping[UUID, ValueT]) -> list[tuple[UUID, ValueT]]:
+    """Sort partitions by topic id; comparing ids themselves takes much longer than comparing their integers."""
+    return sorted(partitions.items(), key=lambda each: each[0].int)
 
 
 def _target(message: Any) -> Assignment:
@@ -176,7 +183,7 @@ def _current_message(current: Current) -> _CurrentMessage:
 
 
 def _topics(owned: Owned) -> list[_Topic]:
-    return [_Topic(topic_id, epochs.keys(), epochs.values()) for topic_id, epochs in sorted(owned.items())]
+    return [_Topic(topic_id, epochs.keys(), epochs.values()) for topic_id, epochs in _in_order(owned)]
 
 
 def _current(message: Any) -> Current:

@@ -5,8 +5,7 @@ are committed. If they cannot be written, the partition is loaded again, so the 
 """
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from itertools import islice
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -14,9 +13,11 @@ from barnabas_broker.coordinators.modern.assignors import ASSIGNORS_IN_STEPS
 from barnabas_broker.coordinators.modern.consumer_group import ConsumerGroup
 from barnabas_broker.coordinators.modern.consumer_heartbeat import (
     BeatWorld,
-    matched,
+    begin_epoch,
+    begin_matching,
     on_time,
     restart_timeouts,
+    store_matches,
 )
 from barnabas_broker.coordinators.modern.group import GroupChange
 from barnabas_broker.coordinators.modern.patterns import resolve
@@ -31,18 +32,36 @@ from barnabas_broker.coordinators.modern.targets import (
 from barnabas_broker.coordinators.runtime.alarms import Alarms, Now
 from barnabas_broker.coordinators.runtime.record_strings import MalformedRecord
 from barnabas_broker.coordinators.runtime.shard import LeftOut
-from barnabas_broker.coordinators.runtime.turns import Turns, portions
+from barnabas_broker.coordinators.runtime.turns import Turns
 from barnabas_broker.coordinators.runtime.writer import Encodable, PartitionWriter
 from barnabas_core.clock import Clock, Timers
 from barnabas_core.config.group_configs import GroupConfig
 from barnabas_core.errors import ErrorCode
+from barnabas_core.fair_turns import InSteps
 
 _logger = logging.getLogger(__name__)
 
 ResultT = TypeVar("ResultT")
 
+_TARGETS_AT_ONCE: Final = 50
+_STEP_BYTES: Final = 4 * 1024
+_PACE_BYTES: Final = 32 * 1024
 _RESTORED_AT_ONCE: Final = 100
 """The number of members whose groups are restored before other tasks may run: about a millisecond of work."""
+
+
+def _paced(steps: InSteps[ResultT]) -> Generator[None, None, ResultT]:
+    """Run short steps, as many as take about a millisecond between two yields."""
+    spent_bytes = 0
+    while True:
+        try:
+            spent_bytes += next(steps) + _STEP_BYTES
+        except StopIteration as end:
+            result: ResultT = end.value
+            return result
+        if spent_bytes >= _PACE_BYTES:
+            spent_bytes = 0
+            yield
 
 
 class ModernEnvironment(NamedTuple):
@@ -146,9 +165,9 @@ class ModernGroups:
         if change.wants_targets and not group.is_assigning:
             group.is_assigning = True
             self._turns.run(self._assign(group, world))
-        if change.wants_regexes:
+        if change.wanted_regexes:
             group.is_matching = True
-            self._turns.run(self._match(group, world, change.may_describe))
+            self._turns.run(self._match(group, change.wanted_regexes, world, change.may_describe))
         if change.records:
             self._changed(group)
 
@@ -176,16 +195,18 @@ class ModernGroups:
         epoch, settings = group.epoch, world.settings
         steps = ASSIGNORS_IN_STEPS[chosen_assignor(group.assignors, settings.assignors)]
         try:
-            targets = yield from steps(*question(group, world.topics))
-            for some in portions(changed_targets(group, targets)):
+            subscribers, counts = yield from _paced(question(group, world.topics))
+            targets = yield from _paced(steps(subscribers, counts))
+            changed = changed_targets(group, targets)
+            for begin in range(0, len(changed), _TARGETS_AT_ONCE):
                 if not self._is_here(group):
                     return
                 change = GroupChange(group)
-                for member_id, target in some:
+                for member_id, target in changed[begin : begin + _TARGETS_AT_ONCE]:
                     if member_id in group.members:
                         change.write(Kind.TARGET, member_id, target)
                 self._write(group.group_id, tuple(change.records), lambda _: None)
-                yield len(some)
+                yield _TARGETS_AT_ONCE
             if self._is_here(group):
                 change = GroupChange(group)
                 write_target_epoch(change, epoch, self.world(group.group_id).now)
@@ -193,16 +214,24 @@ class ModernGroups:
         finally:
             group.is_assigning = False
 
-    def _match(self, group: ConsumerGroup, world: BeatWorld, may_describe: Callable[[str], bool]) -> Iterator[object]:
-        """Match the regular expressions of a group in a large cluster, in steps between which others may run."""
-        version = world.topics.version()
+    def _match(
+        self, group: ConsumerGroup, patterns: Collection[str], world: BeatWorld, may_describe: Callable[[str], bool]
+    ) -> Iterator[object]:
+        """Match regular expressions with many topics, and store the results, in steps between which others may run."""
+        names, has_changed = list(world.topics.names()), False
+        begin_matching(group, patterns, world)
         try:
-            found = yield from resolve(list(group.patterns), list(world.topics.names()))
+            for pattern in patterns:
+                found = yield from resolve((pattern,), names)
+                if not self._is_here(group):
+                    return
+                change = GroupChange(group)
+                has_changed |= store_matches(change, found, world, may_describe)
+                self._write(group.group_id, tuple(change.records), lambda _: None)
         finally:
             group.is_matching = False
-        if self._is_here(group):
-            store = partial(matched, found=found, topics_version=version, may_describe=may_describe)
-            self.run(group, lambda change, world: store(change, world=world), lambda *_: None)
+        if has_changed:
+            self.run(group, begin_epoch, lambda *_: None)
 
     def _is_here(self, group: ConsumerGroup) -> bool:
         return not self._writer.is_closed and self.by_id.get(group.group_id) is group

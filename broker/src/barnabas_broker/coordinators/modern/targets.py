@@ -1,7 +1,7 @@
 """The target assignment of a modern group: the topics that it is about, and what each member is to have of them."""
 
 import hashlib
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final, NamedTuple, Protocol
 from uuid import UUID
 
@@ -9,10 +9,13 @@ from barnabas_broker.coordinators.modern.assignors import Assignment, Subscriber
 from barnabas_broker.coordinators.modern.group import GroupChange, ModernGroup
 from barnabas_broker.coordinators.modern.records import Kind, TargetEpoch
 from barnabas_broker.coordinators.runtime.alarms import Now
+from barnabas_core.fair_turns import InSteps
 
 AT_ONCE_MAX: Final = 1_000
 """The members and partitions for which an assignment is computed in the turn of the heartbeat that needs it."""
 _HASH_BYTES: Final = 8
+_NAME_BYTES: Final = 8
+_TOPIC_BYTES: Final = 64
 
 
 class KnownTopic(NamedTuple):
@@ -42,11 +45,6 @@ class Topics(Protocol):
         ...
 
 
-def ids_of(topics: Topics, names: Iterable[str]) -> frozenset[UUID]:
-    """Return the ids of the topics that exist."""
-    return frozenset(found.topic_id for found in map(topics.find, names) if found is not None)
-
-
 def metadata_hash(group: ModernGroup, topics: Topics) -> int:
     """Return a hash of the group's topics, with their ids and numbers of partitions; 0 if it has no topic."""
     digest, found_any = hashlib.blake2b(digest_size=_HASH_BYTES), False
@@ -63,19 +61,29 @@ def chosen_assignor(votes: Mapping[str, int], names: Sequence[str]) -> str:
     return max(names, key=lambda name: votes.get(name, 0))
 
 
-def question(group: ModernGroup, topics: Topics) -> tuple[dict[str, Subscriber], dict[UUID, int]]:
-    """Return the arguments of an assignor: the members with their topics, and the numbers of partitions."""
+def question(group: ModernGroup, topics: Topics) -> InSteps[tuple[dict[str, Subscriber], dict[UUID, int]]]:
+    """Return the arguments of an assignor: the members with their topics, and the numbers of partitions.
+
+    Other tasks may change the group between two steps, which then needs another assignment anyway.
+    """
     counts: dict[UUID, int] = {}
-    known: dict[tuple[tuple[str, ...], str | None], frozenset[UUID]] = {}
+    known: dict[frozenset[str], frozenset[UUID]] = {}
+    names_of: dict[tuple[tuple[str, ...], str | None], frozenset[str]] = {}
     subscribers = {}
-    for member in group.members.values():
+    for member in list(group.members.values()):
         metadata = member.known
         key = metadata.subscribed_topic_names, metadata.subscribed_topic_regex
-        if key not in known:
-            found = [each for each in map(topics.find, group.topics_of(metadata)) if each is not None]
+        if key not in names_of:
+            names_of[key] = group.topics_of(metadata)
+            yield len(names_of[key]) * _NAME_BYTES
+        names = names_of[key]
+        if names not in known:
+            found = [each for each in map(topics.find, names) if each is not None]
             counts.update((each.topic_id, each.partition_count) for each in found)
-            known[key] = frozenset(each.topic_id for each in found)
-        subscribers[member.member_id] = Subscriber(metadata.instance_id, known[key], member.target)
+            known[names] = frozenset(each.topic_id for each in found)
+            yield len(found) * _TOPIC_BYTES
+        subscribers[member.member_id] = Subscriber(metadata.instance_id, known[names], member.target)
+        yield 0
     return subscribers, counts
 
 

@@ -1,0 +1,123 @@
+"""Heartbeats of strangers, of large groups and with expensive subscriptions delay nobody else (KIP-848)."""
+
+from unittest.mock import patch
+
+import pytest
+from consumer_world import GROUP, Consumer, group_of, numbers, settle
+from coordinator_world import World
+
+from barnabas_broker.coordinators.modern.consumer_heartbeat import Beat, BeatReply
+from barnabas_broker.coordinators.modern.group import FENCED_AT_ONCE_MAX
+from barnabas_broker.coordinators.modern.targets import question
+from barnabas_core.errors import ErrorCode
+
+
+@pytest.fixture
+def world() -> World:
+    world = World()
+    world.topics.make("flights", 6)
+    return world
+
+
+def _join(world: World, count: int) -> list[BeatReply]:
+    replies: list[BeatReply] = []
+    for number in range(count):
+        beat = Beat(GROUP, f"m{number:05}", 0, topic_names=["flights"], rebalance_timeout_ms=60_000, owned={})
+        world.coordinator.beat(beat, 1, replies.append)
+    world.timers.pass_time()
+    return replies
+
+
+def test_partitions_that_a_member_only_says_it_owns_stay_with_their_owner(world: World) -> None:
+    first, second = Consumer(world, "a"), Consumer(world, "b")
+    first.join()
+    second.join()
+    settle(first, second)
+    flights = world.topics.known["flights"].topic_id
+    reply = second.beat(owned={flights: [0, 1, 2, 3, 4, 5, 99]})
+    assert (reply.error, reply.assignment) == (ErrorCode.NONE, None)
+    full = first.beat(rebalance_timeout_ms=60_000, topic_names=["flights"])
+    assert numbers(full.assignment) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("text", ["a" * 10_240, "(", "a{1000}{1000}", r"\p{Nonsense}"])
+def test_expression_that_is_too_long_or_not_valid_is_refused_and_changes_nothing(world: World, text: str) -> None:
+    first, second = Consumer(world, "a"), Consumer(world, "b")
+    first.join()
+    reply = second.join(topic_names=None, topic_regex=text)
+    assert (reply.error, bool(reply.message)) == (ErrorCode.INVALID_REGULAR_EXPRESSION, True)
+    assert (list(group_of(world).members), first.beat().epoch) == (["a"], 2)
+
+
+def test_many_expressions_are_compiled_in_turns_of_the_loop_after_loading(world: World) -> None:
+    for number in range(30):
+        Consumer(world, f"m{number}").join(topic_names=None, topic_regex=f"flights|{number}")
+    world.crash()
+    world.topics.make("0", 1)
+    world.coordinator.beat(Beat(GROUP, "m0", group_of(world).members["m0"].current.epoch), 1, lambda _: None)
+    assert group_of(world).is_matching
+    world.timers.pass_time()
+    assert not group_of(world).is_matching
+    assert group_of(world).all_topics() == {"flights", "0"}
+
+
+def test_new_expression_is_matched_without_those_that_are_known(world: World) -> None:
+    world.topics.make("planes", 2)
+    Consumer(world, "a").join(topic_names=None, topic_regex="flights")
+    seen: list[str] = []
+
+    def may_describe(name: str) -> bool:
+        seen.append(name)
+        return True
+
+    reply = Consumer(world, "b").join(topic_names=None, topic_regex="pl.*", may_describe=may_describe)
+    assert (reply.error, seen) == (ErrorCode.NONE, ["planes"])
+
+
+def test_hundreds_of_expressions_give_each_member_its_topics(world: World) -> None:
+    members = [Consumer(world, f"m{number}") for number in range(200)]
+    for number, member in enumerate(members):
+        member.join(topic_names=None, topic_regex=f"flights|other{number}")
+    settle(*members, rounds=3)
+    group = group_of(world)
+    assert (len(group.regexes), group.all_topics()) == (200, {"flights"})
+    assert sorted(number for member in members for number in member.numbers) == [0, 1, 2, 3, 4, 5]
+
+
+def test_topics_of_an_expression_are_forgotten_with_it(world: World) -> None:
+    world.topics.make("planes", 2)
+    first, second = Consumer(world, "a"), Consumer(world, "b")
+    first.join(topic_names=None, topic_regex="flights|planes")
+    second.join(topic_names=None, topic_regex="planes")
+    first.leave()
+    group = group_of(world)
+    assert (group.all_topics(), group.is_subscribed_to("flights")) == ({"planes"}, False)
+    assert group.subscription_size == 2
+
+
+def test_silent_members_of_a_large_group_are_fenced_in_several_turns(world: World) -> None:
+    count = 2 * FENCED_AT_ONCE_MAX + 1
+    _join(world, count)
+    members = group_of(world).members
+    late = group_of(world).late(world.coordinator.runtime.find(GROUP).now()._replace(steady_ms=10**9))
+    assert len(late) == FENCED_AT_ONCE_MAX
+    assert group_of(world).wake_ms is not None
+    assert len(members) == count
+    world.timers.pass_time(46)
+    assert not group_of(world).members
+
+
+def test_members_of_a_large_group_are_read_for_an_assignment_in_steps(world: World) -> None:
+    _join(world, 100)
+    steps = sum(1 for _ in question(group_of(world), world.topics))
+    assert steps > 100
+
+
+def test_heartbeats_during_a_long_assignment_do_not_begin_another(world: World) -> None:
+    world.topics.make("flights", 2_000)
+    _join(world, 2)
+    group = group_of(world)
+    group.is_assigning = True
+    with patch.object(world.topics, "find", wraps=world.topics.find) as find:
+        world.coordinator.beat(Beat(GROUP, "m00000", group.members["m00000"].current.epoch), 1, lambda _: None)
+    find.assert_not_called()
