@@ -8,9 +8,9 @@ import pytest
 
 from barnabas_kafka.connection import connected_client
 from barnabas_operator.kafka.group_looks import GroupLooks
-from barnabas_operator.planning.groups.group_seen import NOT_FOUND
+from barnabas_operator.planning.groups.group_status import demand_of
+from barnabas_operator.planning.groups.observed_group import NOT_FOUND
 from barnabas_operator.planning.groups.scaling import WINDOW_S, Memory, decide
-from barnabas_operator.planning.groups.scaling_conditions import demand_of
 from barnabas_operator.resources.consumer_group import ScaleTarget, Scaling
 from harness.cluster import RunningCluster, barnabas_cluster
 from harness.deadline import PATIENCE_S, wait_for

@@ -19,7 +19,7 @@ from barnabas_operator.app.system_clock import SystemClock
 from barnabas_operator.kafka.cluster_admin import ClusterAdmin
 from barnabas_operator.kafka.gather_report import gather_report
 from barnabas_operator.kafka.group_admin import GroupAdmin
-from barnabas_operator.planning.groups.group_descriptions import Committed
+from barnabas_operator.planning.groups.observed_group import Committed
 from drivers.broker_under_test import KEPT_FOR_EVER, PROPERTIES, check_end, prepare_server
 from harness.deadline import PATIENCE_S
 from harness.running_exporter import RunningExporter

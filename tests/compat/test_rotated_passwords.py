@@ -9,8 +9,7 @@ from threading import Event
 import pytest
 from confluent_kafka import KafkaException, Producer
 
-from barnabas_operator.planning.users.cluster_users import SCRAM_512
-from barnabas_operator.planning.users.user_steps import SetPassword
+from barnabas_operator.planning.users.user_plan import SCRAM_512, SetPassword
 from barnabas_operator.resources.object_meta import ObjectMeta
 from barnabas_operator.resources.user import User, UserAuthentication, UserSpec
 from drivers.secured_pod import RIGHTS, Secured, files_of, secured_broker

@@ -21,12 +21,16 @@ from barnabas_jobs.planning.errors import JobFailed
 from barnabas_kafka.connection import ClusterUnreachable, connected_client
 from barnabas_lag.app.options import parse
 from barnabas_lag.app.rounds import Clocks, Rounds
-from barnabas_operator.planning.brokers.local_security import SCRAM
+from barnabas_operator.planning.brokers.broker_security import SCRAM
 from barnabas_operator.planning.mounted_client import FOLDER
-from barnabas_operator.planning.users.cluster_users import SCRAM_256
-from barnabas_operator.planning.users.companion_rights import companion_acls
-from barnabas_operator.planning.users.user_plan import acl_steps
-from barnabas_operator.planning.users.user_steps import DeletePassword, SetPassword, UserStep
+from barnabas_operator.planning.users.user_plan import (
+    SCRAM_256,
+    DeletePassword,
+    SetPassword,
+    UserStep,
+    acl_steps,
+    companion_acls,
+)
 from drivers.kafka_tools import KafkaTools
 from drivers.remote import RemoteClient
 from drivers.secured_pod import CAROL, CLUSTER, DAVE, HOST, Secured, files_of, secured_broker

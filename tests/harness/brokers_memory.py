@@ -6,7 +6,7 @@ from dataclasses import replace
 from barnabas_core.disk_space import DiskSpace
 from barnabas_kafka.connection import ClusterUnreachable
 from barnabas_operator.kafka.step_requests import StepRefused
-from barnabas_operator.planning.brokers.metadata_version import Supported
+from barnabas_operator.planning.brokers.cluster_checks import Supported
 from barnabas_operator.planning.cluster_state import ClusterState, MetadataVersions, StrayLog, TopicState, Trouble
 from barnabas_operator.planning.disk_space import Disks, LogDirContent
 from barnabas_operator.planning.topics.log_dir_moves import LogDirMove
@@ -17,11 +17,12 @@ from barnabas_operator.planning.topics.topic_steps import (
     MoveReplicas,
     TopicStep,
 )
-from barnabas_operator.planning.users.cluster_users import ClusterUsers, FoundUser
-from barnabas_operator.planning.users.user_steps import (
+from barnabas_operator.planning.users.user_plan import (
+    ClusterUsers,
     CreateAcls,
     DeleteAcls,
     DeletePassword,
+    FoundUser,
     SetPassword,
     SetQuotas,
     UserStep,

@@ -12,7 +12,7 @@ from barnabas_kafka.connection import ClusterUnreachable
 from barnabas_lag.evaluation.lags import GroupLags, PartitionLag, TopicLag
 from barnabas_lag.evaluation.progress import Status
 from barnabas_operator.kafka.group_looks import Looked
-from barnabas_operator.planning.groups.group_seen import NOT_FOUND, GroupSeen
+from barnabas_operator.planning.groups.observed_group import NOT_FOUND, GroupSeen
 from barnabas_operator.reconcile.groups.group_looker import GroupLooker
 from barnabas_operator.reconcile.kind_reconciler import Bodies
 from barnabas_operator.reconcile.look_worker import LookWorker

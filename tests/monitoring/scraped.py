@@ -6,10 +6,8 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from barnabas_operator.manifests.kube_object import KubeObject
+from barnabas_operator.manifests.kube_object import MONITORING, NOBODY_ELSE, KubeObject, pod_monitor
 from barnabas_operator.manifests.lag_exporter import lag_exporter_objects
-from barnabas_operator.manifests.neighbours import NOBODY_ELSE
-from barnabas_operator.manifests.protection import MONITORING, pod_monitor
 from barnabas_operator.resources.cluster import Cluster, ClusterSpec
 from barnabas_operator.resources.lag_exporter import LagExporter
 from barnabas_operator.resources.object_meta import ObjectMeta

@@ -8,13 +8,15 @@ from typing import Any, Final, NamedTuple
 
 import pytest
 
-from barnabas_operator.manifests.neighbours import NOBODY_ELSE
-from barnabas_operator.manifests.protection import pod_monitor
+from barnabas_operator.manifests.kube_object import NOBODY_ELSE, pod_monitor
 from barnabas_operator.planning.brokers.cluster_secrets import Moment, SecretsPlan, broker_hosts, plan_secrets
-from barnabas_operator.planning.brokers.external_access import ExternalAccess
-from barnabas_operator.planning.brokers.pod_properties import pod_properties
-from barnabas_operator.planning.brokers.pod_security import CERTIFICATES_FOLDER
-from barnabas_operator.planning.brokers.protected_metrics import TOKEN_FILE, TOKEN_FOLDER
+from barnabas_operator.planning.brokers.pod_properties import (
+    CERTIFICATES_FOLDER,
+    TOKEN_FILE,
+    TOKEN_FOLDER,
+    pod_properties,
+)
+from barnabas_operator.planning.brokers.pods import ExternalAccess
 from barnabas_operator.resources.cluster import Cluster, ClusterSpec, Listener
 from barnabas_operator.resources.maintenance_run import SecretKeyRef
 from barnabas_operator.resources.metrics import Metrics

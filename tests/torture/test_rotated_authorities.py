@@ -11,9 +11,9 @@ from typing import Final
 import pytest
 
 from barnabas_operator.certificates.authority import certificates_in, has_issued
-from barnabas_operator.planning.brokers.authority_requests import RENEW, REPLACE, STEP
+from barnabas_operator.planning.brokers.authorities import RENEW, REPLACE, STEP
 from barnabas_operator.planning.brokers.cluster_secrets import Moment, SecretsPlan, plan_secrets
-from barnabas_operator.planning.brokers.external_access import ExternalAccess
+from barnabas_operator.planning.brokers.pods import ExternalAccess
 from barnabas_operator.resources.cluster import Cluster, ClusterSpec, Listener
 from barnabas_operator.resources.object_meta import ObjectMeta
 from harness.cluster import BarnabasCluster, prepare_cluster

@@ -7,11 +7,10 @@ from typing import Final
 
 import pytest
 
+from barnabas_operator.planning.brokers.broker_security import SecurityStage
 from barnabas_operator.planning.brokers.cluster_secrets import Moment, SecretsPlan, plan_secrets
-from barnabas_operator.planning.brokers.external_access import ExternalAccess
-from barnabas_operator.planning.brokers.pod_properties import pod_properties
-from barnabas_operator.planning.brokers.pod_security import CERTIFICATES_FOLDER
-from barnabas_operator.planning.brokers.security_stages import SecurityStage
+from barnabas_operator.planning.brokers.pod_properties import CERTIFICATES_FOLDER, pod_properties
+from barnabas_operator.planning.brokers.pods import ExternalAccess
 from barnabas_operator.resources.cluster import Brokers, Cluster, ClusterSpec, Listener
 from barnabas_operator.resources.object_meta import ObjectMeta
 from barnabas_operator.resources.security import Authentication

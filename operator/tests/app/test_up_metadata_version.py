@@ -9,7 +9,7 @@ from barnabas_core.errors import ErrorCode
 from barnabas_core.metadata_level import METADATA_LEVEL
 from barnabas_operator.app.system_clock import SystemClock
 from barnabas_operator.kafka.cluster_admin import ClusterAdmin
-from barnabas_operator.planning.brokers.metadata_version import Supported
+from barnabas_operator.planning.brokers.cluster_checks import Supported
 from barnabas_operator.planning.cluster_state import MetadataVersions
 from harness.deadline import wait_for
 from harness.running_up import RunningUp, cluster_manifest

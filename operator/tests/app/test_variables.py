@@ -4,7 +4,7 @@ import pytest
 
 from barnabas_core.web_files import WebFiles
 from barnabas_operator.app.variables import InvalidVariable, Variables, read_variables
-from barnabas_operator.manifests.neighbours import Neighbours
+from barnabas_operator.manifests.kube_object import Neighbours
 
 
 def test_unset_variables_have_their_defaults_and_other_variables_are_ignored() -> None:

@@ -13,7 +13,7 @@ from barnabas_lag.evaluation.readings import GroupReading, PartitionReading, Rea
 from barnabas_lag.kafka.chosen_groups import Chosen
 from barnabas_lag.kafka.described import PARTITION_BYTES, Assignments, Described, assigned
 from barnabas_operator.kafka.group_looks import seen_of
-from barnabas_operator.planning.groups.topics_read import KEPT_S, with_look
+from barnabas_operator.planning.groups.observed_group import KEPT_S, with_look
 
 LED, AWAY, DELETED = TopicPartition("flights", 0), TopicPartition("flights", 1), TopicPartition("gone", 0)
 NEW = TopicPartition("flights", 2)

@@ -10,14 +10,17 @@ from msgspec.structs import replace
 from barnabas_core.config.broker_config import BrokerConfig, parse_broker_config
 from barnabas_core.config.properties import parse_properties
 from barnabas_operator.manifests.cluster_objects import broker_objects, supporting_objects
-from barnabas_operator.manifests.kube_object import KubeObject
-from barnabas_operator.manifests.neighbours import Neighbours
-from barnabas_operator.manifests.protection import MONITORING
+from barnabas_operator.manifests.kube_object import MONITORING, KubeObject, Neighbours
 from barnabas_operator.manifests.stateful_set import CONFIG_HASH
-from barnabas_operator.planning.brokers.dynamic_configs import Changes, place_settings, setting_changes
-from barnabas_operator.planning.brokers.external_access import ExternalAccess
-from barnabas_operator.planning.brokers.pod_properties import dynamic_settings, pod_problems, restart_hash
-from barnabas_operator.planning.brokers.pods import BrokerPod, PodsState
+from barnabas_operator.planning.brokers.pod_properties import (
+    Changes,
+    dynamic_settings,
+    place_settings,
+    pod_problems,
+    restart_hash,
+    setting_changes,
+)
+from barnabas_operator.planning.brokers.pods import BrokerPod, ExternalAccess, PodsState
 from barnabas_operator.planning.object_names import ACCOUNT, maintenance_selector, selector
 from barnabas_operator.resources.cluster import (
     Brokers,

@@ -7,10 +7,8 @@ import pytest
 
 from barnabas_lag.app.options import parse, regex
 from barnabas_operator.manifests.cluster_objects import supporting_objects, templated_objects
-from barnabas_operator.manifests.kube_object import KubeObject
+from barnabas_operator.manifests.kube_object import MONITORING, KubeObject, Neighbours
 from barnabas_operator.manifests.lag_exporter import lag_exporter_objects
-from barnabas_operator.manifests.neighbours import Neighbours
-from barnabas_operator.manifests.protection import MONITORING
 from barnabas_operator.planning.brokers.pod_properties import pod_problems
 from barnabas_operator.planning.object_names import selector
 from barnabas_operator.resources.cluster import Brokers, Cluster, ClusterSpec, Listener

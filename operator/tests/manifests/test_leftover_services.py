@@ -5,7 +5,7 @@ from dataclasses import replace as with_fields
 import pytest
 from msgspec.structs import replace
 
-from barnabas_operator.manifests.services import leftover_services, services
+from barnabas_operator.manifests.cluster_objects import leftover_services, services
 from barnabas_operator.planning.brokers.pods import BrokerPod, BrokerSet, PodsState
 from barnabas_operator.resources.cluster import Brokers, Cluster, ClusterSpec, Listener
 from barnabas_operator.resources.object_meta import ObjectMeta

@@ -4,12 +4,15 @@ from typing import Any
 
 from msgspec import json
 
-from barnabas_operator.manifests.client_access import ClientAccess
-from barnabas_operator.manifests.kube_object import KubeObject
-from barnabas_operator.manifests.maintenance_run import EXECUTOR_ANNOTATION, driver_job, run_access
+from barnabas_operator.manifests.kube_object import ClientAccess, KubeObject
+from barnabas_operator.manifests.maintenance_run import (
+    EXECUTOR_ANNOTATION,
+    as_the_cluster_says,
+    driver_job,
+    run_access,
+    spark_application,
+)
 from barnabas_operator.manifests.maintenance_schedule import schedules, starter_access
-from barnabas_operator.manifests.run_pod_template import as_the_cluster_says
-from barnabas_operator.manifests.spark_application import spark_application
 from barnabas_operator.resources.api_objects import resource_of
 from barnabas_operator.resources.cluster import Cluster
 from barnabas_operator.resources.maintenance_job import MaintenanceJob

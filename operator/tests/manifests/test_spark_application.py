@@ -6,8 +6,7 @@ from typing import Any, Final
 
 import pytest
 
-from barnabas_operator.manifests.maintenance_run import driver_job, run_client
-from barnabas_operator.manifests.spark_application import SPARK_VERSION, spark_application
+from barnabas_operator.manifests.maintenance_run import SPARK_VERSION, driver_job, run_client, spark_application
 from barnabas_operator.planning.maintenance.spark_conf import spark_conf
 from barnabas_operator.resources.api_objects import resource_of
 from barnabas_operator.resources.maintenance_job import MaintenanceJob

@@ -9,8 +9,12 @@ import pytest
 from barnabas_core.config.broker_config import parse_broker_config
 from barnabas_core.config.properties import parse_properties
 from barnabas_operator.planning.brokers.cluster_checks import refuse_change
-from barnabas_operator.planning.brokers.manifest_checks import manifest_problems
-from barnabas_operator.planning.brokers.server_properties import BrokerPlace, properties_text, server_properties
+from barnabas_operator.planning.brokers.local_properties import (
+    BrokerPlace,
+    manifest_problems,
+    properties_text,
+    server_properties,
+)
 from barnabas_operator.planning.desired_state import DesiredState, remember
 from barnabas_operator.resources.cluster import Brokers, Cluster, ClusterSpec, Listener, Storage, Volume
 from barnabas_operator.resources.manifests import Manifests, parse_manifests

@@ -4,9 +4,13 @@ import pytest
 
 from barnabas_core.config.broker_config import parse_broker_config
 from barnabas_core.config.properties import parse_properties
-from barnabas_operator.planning.brokers.local_security import BrokerSecrets
-from barnabas_operator.planning.brokers.manifest_checks import manifest_problems
-from barnabas_operator.planning.brokers.server_properties import BrokerPlace, properties_text, server_properties
+from barnabas_operator.planning.brokers.broker_security import BrokerSecrets
+from barnabas_operator.planning.brokers.local_properties import (
+    BrokerPlace,
+    manifest_problems,
+    properties_text,
+    server_properties,
+)
 from barnabas_operator.resources.cluster import Cluster, ClusterSpec, Listener
 from barnabas_operator.resources.manifests import parse_manifests
 from barnabas_operator.resources.object_meta import ObjectMeta

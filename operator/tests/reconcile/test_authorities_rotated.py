@@ -11,7 +11,7 @@ from cryptography.x509 import Certificate
 from barnabas_kube.client import ApiClient
 from barnabas_operator.certificates.authority import certificates_in, has_issued
 from barnabas_operator.kube.nodes import Nodes
-from barnabas_operator.planning.brokers.authority_requests import RENEW, REPLACE, STEP
+from barnabas_operator.planning.brokers.authorities import RENEW, REPLACE, STEP
 from barnabas_operator.planning.brokers.pods import PodsState
 from barnabas_operator.reconcile.brokers.applied_objects import AppliedObjects
 from barnabas_operator.reconcile.brokers.cluster_secrets_reconciler import ClusterSecretsReconciler

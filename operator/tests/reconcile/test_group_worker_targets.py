@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from barnabas_operator.kube.api import KubeRefused
-from barnabas_operator.planning.groups.target_scale import BEFORE_RESET, BeforeReset, before_text
+from barnabas_operator.planning.groups.scaling import BEFORE_RESET, BeforeReset, before_text
 from barnabas_operator.reconcile.groups.group_looker import AWAY_S
 from barnabas_operator.resources.json_types import JsonObject
 from harness.deadline import PATIENCE_S

@@ -8,7 +8,7 @@ from barnabas_kube.client import ApiClient
 from barnabas_operator.kube.api import KubeRefused
 from barnabas_operator.observed.inventory import Inventory
 from barnabas_operator.observed.operator_metrics import OperatorMetrics
-from barnabas_operator.planning.groups.target_scale import BEFORE_RESET, BeforeReset, before_text
+from barnabas_operator.planning.groups.scaling import BEFORE_RESET, BeforeReset, before_text
 from barnabas_operator.reconcile.cluster_workers import ClusterWorkers
 from barnabas_operator.resources.json_types import JsonObject
 from harness.deadline import PATIENCE_S

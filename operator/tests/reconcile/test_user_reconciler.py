@@ -8,8 +8,7 @@ import pytest
 
 from barnabas_kafka.connection import ClusterUnreachable
 from barnabas_operator.kafka.step_requests import StepRefused
-from barnabas_operator.planning.users.cluster_users import SCRAM_512
-from barnabas_operator.planning.users.user_steps import UserStep
+from barnabas_operator.planning.users.user_plan import SCRAM_512, UserStep
 from barnabas_operator.reconcile.users.user_reconciler import PART
 from harness.worker_world import World, resource
 

@@ -8,8 +8,8 @@ from typing import Any, cast
 import pytest
 from ruamel.yaml import YAML
 
+from barnabas_operator.planning.brokers.local_properties import cluster_problems
 from barnabas_operator.planning.brokers.pod_properties import pod_problems
-from barnabas_operator.planning.brokers.server_properties import cluster_problems
 from barnabas_operator.planning.maintenance.run_checks import run_problems
 from barnabas_operator.resources.api_objects import resource_of
 from barnabas_operator.resources.cluster import Cluster

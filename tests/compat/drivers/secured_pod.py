@@ -16,9 +16,8 @@ from barnabas_operator.app.tls_identity import tls_identity
 from barnabas_operator.kafka.cluster_admin import ClusterAdmin
 from barnabas_operator.planning.brokers.authorities import Data
 from barnabas_operator.planning.brokers.cluster_secrets import Moment, SecretsPlan, broker_hosts, plan_secrets
-from barnabas_operator.planning.brokers.external_access import ExternalAccess
-from barnabas_operator.planning.brokers.pod_properties import pod_properties
-from barnabas_operator.planning.brokers.pod_security import CERTIFICATES_FOLDER
+from barnabas_operator.planning.brokers.pod_properties import CERTIFICATES_FOLDER, pod_properties
+from barnabas_operator.planning.brokers.pods import ExternalAccess
 from barnabas_operator.reconcile.users.kube_secrets import KubeSecrets
 from barnabas_operator.reconcile.users.reconcile_users import UserBrokers, UsersWork
 from barnabas_operator.reconcile.worker_environment import Identity

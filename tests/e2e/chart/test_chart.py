@@ -13,13 +13,12 @@ from typing import Any, Final, NamedTuple
 import pytest
 from ruamel.yaml import YAML
 
-from barnabas_operator.manifests.client_access import ClientAccess
 from barnabas_operator.manifests.cluster_objects import broker_objects, supporting_objects
+from barnabas_operator.manifests.kube_object import NOBODY_ELSE, ClientAccess
 from barnabas_operator.manifests.lag_exporter import lag_exporter_objects
 from barnabas_operator.manifests.maintenance_run import driver_job, driver_service, run_access
 from barnabas_operator.manifests.maintenance_schedule import schedules, starter_access
-from barnabas_operator.manifests.neighbours import NOBODY_ELSE
-from barnabas_operator.planning.brokers.external_access import ExternalAccess
+from barnabas_operator.planning.brokers.pods import ExternalAccess
 from barnabas_operator.resources.cluster import Brokers, Cluster, ClusterSpec
 from barnabas_operator.resources.lag_exporter import LagExporter
 from barnabas_operator.resources.maintenance_entry import MaintenanceEntry

@@ -10,7 +10,7 @@ from barnabas_operator.app.system_clock import SystemClock
 from barnabas_operator.kube.api import KubeApi
 from barnabas_operator.kube.claims import claims_of
 from barnabas_operator.manifests.cluster_objects import broker_objects
-from barnabas_operator.planning.brokers.external_access import ExternalAccess
+from barnabas_operator.planning.brokers.pods import ExternalAccess
 from barnabas_operator.planning.refusal import Refusal
 from barnabas_operator.reconcile.brokers.claims_reconciler import ClaimsReconciler
 from barnabas_operator.resources.cluster import Cluster, ClusterSpec, Storage, Volume

@@ -9,9 +9,8 @@ from barnabas_operator.kube.api import KubeApi
 from barnabas_operator.kube.gather import RESTART_ASKED, gather_pods
 from barnabas_operator.kube.nodes import Nodes
 from barnabas_operator.manifests.cluster_objects import broker_objects
-from barnabas_operator.manifests.neighbours import NOBODY_ELSE
-from barnabas_operator.planning.brokers.given_addresses import stale_addresses
-from barnabas_operator.planning.brokers.pods import PodsState
+from barnabas_operator.manifests.kube_object import NOBODY_ELSE
+from barnabas_operator.planning.brokers.pods import PodsState, stale_addresses
 from barnabas_operator.planning.object_names import selector
 from barnabas_operator.reconcile.brokers.applied_objects import AppliedObjects
 from barnabas_operator.reconcile.brokers.pod_restarts import mark_stale_pods

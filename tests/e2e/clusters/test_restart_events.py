@@ -11,7 +11,7 @@ import pytest
 
 from barnabas_operator.app.system_clock import SystemClock
 from barnabas_operator.kube.api import CONFLICT, KubeApi, KubeRefused
-from barnabas_operator.manifests.protection import disruption_budget
+from barnabas_operator.manifests.kube_object import disruption_budget
 from barnabas_operator.planning.brokers.pods import BrokerPod
 from barnabas_operator.planning.object_names import labels, selector
 from barnabas_operator.planning.refusal import Refusal

@@ -16,11 +16,10 @@ from barnabas_operator.app.system_clock import SystemClock
 from barnabas_operator.kube.api import APPLY, KubeApi
 from barnabas_operator.kube.api_resources import path_of
 from barnabas_operator.manifests.cluster_objects import broker_objects, supporting_objects, templated_objects
-from barnabas_operator.manifests.protection import MONITORING
-from barnabas_operator.planning.brokers.external_access import ExternalAccess
+from barnabas_operator.manifests.kube_object import MONITORING
 from barnabas_operator.planning.brokers.pod_properties import pod_problems
-from barnabas_operator.planning.brokers.pods import PodsState
-from barnabas_operator.planning.brokers.strategic_merge import DIRECTIVE, KEY_DEFAULTS, LIST_KEYS
+from barnabas_operator.planning.brokers.pods import ExternalAccess, PodsState
+from barnabas_operator.planning.brokers.templates import DIRECTIVE, KEY_DEFAULTS, LIST_KEYS
 from barnabas_operator.planning.refusal import INVALID_SPEC, Refusal
 from barnabas_operator.reconcile.brokers.applied_objects import AppliedObjects, ObjectRefused
 from barnabas_operator.reconcile.brokers.claims_reconciler import ClaimsReconciler

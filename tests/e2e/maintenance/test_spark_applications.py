@@ -11,8 +11,8 @@ from typing import Any, Final
 
 import pytest
 
-from barnabas_operator.manifests.client_access import ClientAccess
-from barnabas_operator.manifests.spark_application import spark_application
+from barnabas_operator.manifests.kube_object import ClientAccess
+from barnabas_operator.manifests.maintenance_run import spark_application
 from barnabas_operator.planning.maintenance.observed_run import SPARK_DRIVER
 from barnabas_operator.planning.object_names import run_labels
 from barnabas_operator.resources.api_objects import resource_of

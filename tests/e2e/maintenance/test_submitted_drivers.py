@@ -14,9 +14,8 @@ from uuid import uuid4
 import pytest
 
 from barnabas_jobs.app.main import OF_SUBMISSION
-from barnabas_operator.manifests.client_access import ClientAccess
-from barnabas_operator.manifests.maintenance_run import driver_job
-from barnabas_operator.manifests.spark_application import MAIN_FILE, spark_application
+from barnabas_operator.manifests.kube_object import ClientAccess
+from barnabas_operator.manifests.maintenance_run import MAIN_FILE, driver_job, spark_application
 from barnabas_operator.planning.object_names import driver_name
 from barnabas_operator.resources.api_objects import resource_of
 from barnabas_operator.resources.maintenance_job import MaintenanceJob

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 from kafka.protocol.admin import DescribeClusterRequest
 
-from barnabas_operator.planning.brokers.external_access import node_host
+from barnabas_operator.planning.brokers.pods import node_host
 from e2e.pods.castle import LOOK_S, Castle
 from e2e.pods.figures import Figures
 from e2e.pods.pod_watch import PodWatch

@@ -17,8 +17,8 @@ from barnabas_kafka.connection import connected_client
 from barnabas_lag.evaluation.lags import GroupLags
 from barnabas_operator.app.system_clock import SystemClock
 from barnabas_operator.kube.api import KubeApi
-from barnabas_operator.planning.groups.group_seen import GroupSeen
 from barnabas_operator.planning.groups.group_status import group_status
+from barnabas_operator.planning.groups.observed_group import GroupSeen
 from barnabas_operator.planning.refusal import Refusal
 from barnabas_operator.planning.time_text import time_text
 from barnabas_operator.reconcile.groups.group_environment import GroupEnvironment

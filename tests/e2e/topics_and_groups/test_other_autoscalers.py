@@ -15,8 +15,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from barnabas_lag.exposition.catalogue import LAG_SUM
-from barnabas_operator.planning.groups.scalers import Scalers, refuse_scaling
-from barnabas_operator.planning.groups.target_scale import TargetScale
+from barnabas_operator.planning.groups.scaling import Scalers, TargetScale, refuse_scaling
 from barnabas_operator.resources.consumer_group import ConsumerGroup, ConsumerGroupSpec, ScaleTarget, Scaling
 from barnabas_operator.resources.object_meta import ObjectMeta
 from harness.kept_builds import cache, locked

@@ -9,8 +9,7 @@ import pytest
 
 from barnabas_operator.kube.api import CONFLICT, KubeApi, KubeRefused
 from barnabas_operator.kube.scales import Scales
-from barnabas_operator.planning.groups.scalers import Scalers
-from barnabas_operator.planning.groups.target_scale import BeforeReset, TargetScale
+from barnabas_operator.planning.groups.scaling import BeforeReset, Scalers, TargetScale
 from barnabas_operator.planning.refusal import Refusal
 from barnabas_operator.resources.consumer_group import ScaleTarget
 from local_kubernetes.control_plane import ControlPlane

@@ -16,15 +16,20 @@ from msgspec.structs import replace
 from barnabas_core.clock import LoopClock
 from barnabas_operator.kube.api import KubeApi, KubeRefused, KubeUnreachable
 from barnabas_operator.kube.claims import claims_of, storage_classes
-from barnabas_operator.manifests.client_access import ClientAccess
 from barnabas_operator.manifests.cluster_objects import templated_objects
+from barnabas_operator.manifests.kube_object import ClientAccess
 from barnabas_operator.manifests.maintenance_run import driver_job
 from barnabas_operator.manifests.maintenance_schedule import schedules
 from barnabas_operator.manifests.stateful_set import stateful_set
 from barnabas_operator.planning.admission.field_translation import JOB, in_declared_fields
-from barnabas_operator.planning.brokers.claim_growth import claims_to_grow, refuse_disks, refuse_growth
-from barnabas_operator.planning.brokers.external_access import ExternalAccess
-from barnabas_operator.planning.brokers.storage_classes import new_disks, refuse_missing_class
+from barnabas_operator.planning.brokers.claims import (
+    claims_to_grow,
+    new_disks,
+    refuse_disks,
+    refuse_growth,
+    refuse_missing_class,
+)
+from barnabas_operator.planning.brokers.pods import ExternalAccess
 from barnabas_operator.planning.maintenance.run_checks import SPARK_OPERATOR_MISSING
 from barnabas_operator.planning.object_names import schedule_name
 from barnabas_operator.planning.refusal import Refusal

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from barnabas_operator.admission.dry_run import DryRunCall
 from barnabas_operator.observed.inventory import Inventory
 from barnabas_operator.planning.admission.verdict import AdmissionContext, Verdict
-from barnabas_operator.planning.brokers.pod_security import reserved_users
+from barnabas_operator.planning.brokers.pod_properties import reserved_users
 from barnabas_operator.planning.cluster_state import ClusterState
 from barnabas_operator.planning.configs import declared_texts
 from barnabas_operator.planning.rebalance_request import APPROVAL

@@ -23,7 +23,7 @@ from barnabas_operator.app.system_clock import SystemClock
 from barnabas_operator.app.tls_identity import tls_identity
 from barnabas_operator.kafka.cluster_admin import ClusterAdmin
 from barnabas_operator.kube.api import KubeApi, KubeRefused, KubeUnreachable
-from barnabas_operator.planning.brokers.security_stages import addresses_between_brokers
+from barnabas_operator.planning.brokers.broker_security import addresses_between_brokers
 from barnabas_operator.reconcile.broker_access import broker_access
 from barnabas_operator.resources.api_objects import readable_part
 from barnabas_operator.resources.cluster import Cluster

@@ -14,10 +14,10 @@ from barnabas_operator.app.child_process import Child, ChildProcess, Say, end_le
 from barnabas_operator.app.data_dir import DataDir, replace_secret_file
 from barnabas_operator.app.local_security import LocalSecurity, of_operator
 from barnabas_operator.kafka.cluster_admin import ClusterAdmin
+from barnabas_operator.planning.brokers.broker_security import HOST, BrokerSecrets, is_secured, users_of
 from barnabas_operator.planning.brokers.broker_steps import BrokerView
-from barnabas_operator.planning.brokers.local_security import HOST, BrokerSecrets, is_secured, users_of
-from barnabas_operator.planning.brokers.metadata_version import reported_metadata_version
-from barnabas_operator.planning.brokers.server_properties import BrokerPlace, properties_text, server_properties
+from barnabas_operator.planning.brokers.cluster_checks import reported_metadata_version
+from barnabas_operator.planning.brokers.local_properties import BrokerPlace, properties_text, server_properties
 from barnabas_operator.planning.cluster_state import ClusterState
 from barnabas_operator.planning.refusal import Refusal
 from barnabas_operator.planning.status.readiness import is_fault, unserved

@@ -7,8 +7,8 @@ from barnabas_kafka.security import Tls
 from barnabas_operator.app.child_process import Child, ChildFailed, ChildProcess, Say, end_leftover
 from barnabas_operator.app.data_dir import DataDir
 from barnabas_operator.app.local_cluster import any_free_port, is_free
-from barnabas_operator.planning.brokers.lag_exporter import name_options, tls_options
-from barnabas_operator.planning.brokers.local_security import HOST
+from barnabas_operator.planning.brokers.broker_security import HOST
+from barnabas_operator.planning.brokers.local_properties import name_options, tls_options
 from barnabas_operator.planning.object_names import LAG_EXPORTER_PORT
 from barnabas_operator.resources.lag_exporter import LagExporter
 

@@ -12,7 +12,7 @@ from barnabas_operator.app.data_dir import DataDir, replace_secret_file
 from barnabas_operator.app.passwords import new_password
 from barnabas_operator.certificates.authority import Authority, Pem
 from barnabas_operator.kafka.cluster_admin import ClusterAdmin
-from barnabas_operator.planning.brokers.local_security import (
+from barnabas_operator.planning.brokers.broker_security import (
     BROKER,
     HOST,
     OPERATOR,
@@ -24,9 +24,8 @@ from barnabas_operator.planning.brokers.local_security import (
     mechanism_of,
     users_of,
 )
-from barnabas_operator.planning.brokers.server_properties import properties_text
-from barnabas_operator.planning.users.cluster_users import SCRAM_512
-from barnabas_operator.planning.users.user_steps import DeletePassword, SetPassword
+from barnabas_operator.planning.brokers.local_properties import properties_text
+from barnabas_operator.planning.users.user_plan import SCRAM_512, DeletePassword, SetPassword
 from barnabas_operator.resources.cluster import Cluster
 
 HOSTS: Final = ("localhost", HOST, "::1")

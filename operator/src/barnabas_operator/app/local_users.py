@@ -12,12 +12,9 @@ from barnabas_operator.app.data_dir import replace_secret_file
 from barnabas_operator.app.local_security import security_folder
 from barnabas_operator.app.passwords import new_password
 from barnabas_operator.kafka.cluster_admin import ClusterAdmin
-from barnabas_operator.planning.brokers.local_security import OWN_USERS, users_of
-from barnabas_operator.planning.users.client_files import AUTHORITY
-from barnabas_operator.planning.users.cluster_users import ClusterUsers
-from barnabas_operator.planning.users.user_certificate import ClientsAuthority
-from barnabas_operator.planning.users.user_secret import GivenPassword, StoredSecret
-from barnabas_operator.planning.users.user_steps import UserStep
+from barnabas_operator.planning.brokers.broker_security import OWN_USERS, users_of
+from barnabas_operator.planning.users.user_plan import ClusterUsers, UserStep
+from barnabas_operator.planning.users.user_secret import AUTHORITY, ClientsAuthority, GivenPassword, StoredSecret
 from barnabas_operator.reconcile.users.reconcile_users import RefusedSteps, UserBrokers, UsersOutcome, UsersWork
 from barnabas_operator.reconcile.users.user_secrets import SecretsRefused, SecretTaken, UserSecrets
 from barnabas_operator.resources.cluster import Cluster

@@ -6,7 +6,7 @@ from typing import Final
 
 from watchfiles import Change, awatch
 
-from barnabas_operator.planning.brokers.manifest_checks import manifest_problems
+from barnabas_operator.planning.brokers.local_properties import manifest_problems
 from barnabas_operator.resources.manifests import Manifests, parse_manifests
 from barnabas_operator.resources.yaml_documents import ManifestError, Place
 

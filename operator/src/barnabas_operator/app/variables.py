@@ -7,7 +7,7 @@ import msgspec
 from msgspec import Meta
 
 from barnabas_core.web_files import WebFiles, contradictions
-from barnabas_operator.manifests.neighbours import Neighbours
+from barnabas_operator.manifests.kube_object import Neighbours
 from barnabas_operator.reconcile.operator_settings import OperatorSettings
 
 Seconds = Annotated[float, Meta(ge=0.1, le=86_400, description="a number of seconds from 0.1 to 86400")]

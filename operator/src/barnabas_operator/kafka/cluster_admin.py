@@ -30,7 +30,7 @@ from barnabas_operator.kafka.step_requests import StepRefused, alter_configs, re
 from barnabas_operator.kafka.topic_configs import TopicAnswers, min_isr, overrides
 from barnabas_operator.kafka.unregister_broker import unregistration
 from barnabas_operator.kafka.user_admin import apply_user_steps, cluster_users
-from barnabas_operator.planning.brokers.metadata_version import Supported
+from barnabas_operator.planning.brokers.cluster_checks import Supported
 from barnabas_operator.planning.cluster_state import ClusterState, ReplicaIds, StrayLog, TopicState, Trouble
 from barnabas_operator.planning.disk_space import Disks, LogDirContent
 from barnabas_operator.planning.topics.log_dir_moves import LogDirMove
@@ -42,8 +42,7 @@ from barnabas_operator.planning.topics.topic_steps import (
     MoveReplicas,
     TopicStep,
 )
-from barnabas_operator.planning.users.cluster_users import ClusterUsers
-from barnabas_operator.planning.users.user_steps import UserStep
+from barnabas_operator.planning.users.user_plan import ClusterUsers, UserStep
 
 log = logging.getLogger(__name__)
 

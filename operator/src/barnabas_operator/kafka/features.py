@@ -12,7 +12,7 @@ from kafka.protocol.metadata import ApiVersionsRequest
 from barnabas_core.errors import ErrorCode
 from barnabas_core.metadata_level import METADATA_LEVEL
 from barnabas_operator.kafka.step_requests import StepRefused
-from barnabas_operator.planning.brokers.metadata_version import Supported
+from barnabas_operator.planning.brokers.cluster_checks import Supported
 from barnabas_operator.planning.cluster_state import MetadataVersions
 
 UPGRADE: Final = 1

@@ -20,7 +20,7 @@ from barnabas_kafka.connection import REQUEST_TIMEOUT_S, ClusterUnreachable
 from barnabas_kafka.consumer_groups import ConsumerGroupDescribeRequest, describe_consumer_groups
 from barnabas_kafka.log_offsets import EARLIEST, LATEST, NO_OFFSET, NOBODY, by_broker, log_offsets
 from barnabas_operator.kafka.cluster_admin import TimedWrite
-from barnabas_operator.planning.groups.group_descriptions import (
+from barnabas_operator.planning.groups.observed_group import (
     Committed,
     GroupDescription,
     GroupDescriptions,

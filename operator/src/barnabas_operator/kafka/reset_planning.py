@@ -8,10 +8,15 @@ from barnabas_core.clock import Clock
 from barnabas_kafka.connection import ClusterUnreachable, connected_client
 from barnabas_kafka.security import Credentials
 from barnabas_operator.kafka.group_admin import GroupAdmin
-from barnabas_operator.planning.groups.group_descriptions import GroupDescriptions
-from barnabas_operator.planning.groups.reset_plan import ResetPlan, named_topics, plan_reset, reset_partitions
-from barnabas_operator.planning.groups.reset_times import reset_time_ms
-from barnabas_operator.planning.groups.reset_warnings import reset_warnings
+from barnabas_operator.planning.groups.group_checks import reset_warnings
+from barnabas_operator.planning.groups.observed_group import GroupDescriptions
+from barnabas_operator.planning.groups.reset_plan import (
+    ResetPlan,
+    named_topics,
+    plan_reset,
+    reset_partitions,
+    reset_time_ms,
+)
 from barnabas_operator.planning.refusal import KAFKA_ERROR, Refusal
 from barnabas_operator.planning.time_text import utc_moment
 from barnabas_operator.resources.consumer_group import ConsumerGroup, Reset

@@ -20,11 +20,14 @@ from barnabas_core.acls import AclEntry, AclOperation, AclPattern, PatternType, 
 from barnabas_core.errors import ErrorCode
 from barnabas_kafka.connection import ClusterUnreachable, reachable
 from barnabas_operator.kafka.step_requests import StepRefused, error_name
-from barnabas_operator.planning.users.cluster_users import PRINCIPAL, Acl, ClusterUsers, FoundUser
-from barnabas_operator.planning.users.user_steps import (
+from barnabas_operator.planning.users.user_plan import (
+    PRINCIPAL,
+    Acl,
+    ClusterUsers,
     CreateAcls,
     DeleteAcls,
     DeletePassword,
+    FoundUser,
     SetPassword,
     SetQuotas,
     UserStep,

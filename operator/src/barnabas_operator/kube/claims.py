@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from barnabas_operator.kube.api import KubeApi
-from barnabas_operator.planning.brokers.broker_claims import BrokerClaim, resize_of
-from barnabas_operator.planning.brokers.storage_classes import StorageClasses, storage_classes_of
+from barnabas_operator.planning.brokers.claims import StorageClasses, storage_classes_of
+from barnabas_operator.planning.brokers.pods import BrokerClaim, resize_of
 from barnabas_operator.planning.object_names import CLUSTER_LABEL, EMPTIED_LABEL, disk_of, pod_name
 from barnabas_operator.resources.cluster import Cluster
 

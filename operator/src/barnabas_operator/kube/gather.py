@@ -8,10 +8,16 @@ from barnabas_operator.kube.api import KubeApi
 from barnabas_operator.kube.claims import claims_there
 from barnabas_operator.kube.nodes import Nodes, addresses_of
 from barnabas_operator.manifests.stateful_set import BROKER
-from barnabas_operator.planning.brokers.external_access import ExternalAccess, is_outside, node_host
-from barnabas_operator.planning.brokers.ownership import is_owned
-from barnabas_operator.planning.brokers.pods import BrokerPod, BrokerSet, PodsState
-from barnabas_operator.planning.brokers.security_stages import SecurityStage, stage_in
+from barnabas_operator.planning.brokers.broker_security import SecurityStage, stage_in
+from barnabas_operator.planning.brokers.pods import (
+    BrokerPod,
+    BrokerSet,
+    ExternalAccess,
+    PodsState,
+    is_outside,
+    is_owned,
+    node_host,
+)
 from barnabas_operator.planning.object_names import (
     ACCOUNT,
     BROKER_LABEL,

@@ -3,10 +3,10 @@
 from typing import Final
 
 from barnabas_operator.kube.api import KubeApi
-from barnabas_operator.planning.groups.scalers import Scalers
-from barnabas_operator.planning.groups.target_scale import (
+from barnabas_operator.planning.groups.scaling import (
     BEFORE_RESET,
     BeforeReset,
+    Scalers,
     TargetScale,
     before_text,
     scale_of,

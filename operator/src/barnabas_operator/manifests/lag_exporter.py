@@ -3,14 +3,25 @@
 from collections.abc import Collection
 from typing import Final
 
-from barnabas_operator.manifests.client_access import ClientAccess, client_access
-from barnabas_operator.manifests.kube_object import KubeObject, kube_object, patch_of, workload_patches
-from barnabas_operator.manifests.metrics_access import metrics_endpoint, probe, token_mounts, token_volumes
-from barnabas_operator.manifests.neighbours import Neighbours
-from barnabas_operator.manifests.protection import MONITORING
-from barnabas_operator.manifests.restricted import CONTAINER_SECURITY, POD_SECURITY, USER_ID
-from barnabas_operator.planning.brokers.lag_exporter import name_options
-from barnabas_operator.planning.brokers.protected_metrics import exporter_options, of_exporter
+from barnabas_operator.manifests.kube_object import (
+    CONTAINER_SECURITY,
+    MONITORING,
+    POD_SECURITY,
+    USER_ID,
+    ClientAccess,
+    KubeObject,
+    Neighbours,
+    client_access,
+    kube_object,
+    metrics_endpoint,
+    patch_of,
+    probe,
+    token_mounts,
+    token_volumes,
+    workload_patches,
+)
+from barnabas_operator.planning.brokers.local_properties import name_options
+from barnabas_operator.planning.brokers.pod_properties import exporter_options, of_exporter
 from barnabas_operator.planning.object_names import (
     LAG_EXPORTER_PORT,
     labels,

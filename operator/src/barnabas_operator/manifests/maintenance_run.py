@@ -2,19 +2,29 @@
 
 Spark's driver reads the pod template of its executors from a file. An annotation of the driver's pod contains the
 template, and a downwardAPI volume mounts the annotation.
+
+A maintenance run as a SparkApplication for Kubeflow's Spark operator. The driver's pod runs the same command as the
+pod of a Job (`barnabas jobs driver` in the image), in Spark's client mode. So progress, results, exit codes and
+executors are the same with both backends. Kubeflow's webhook is not needed, because the pod template contains all
+volumes of the driver.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
-from barnabas_operator.manifests.access import account_with_role
-from barnabas_operator.manifests.client_access import ClientAccess, client_access
-from barnabas_operator.manifests.kube_object import KubeObject
-from barnabas_operator.manifests.restricted import CONTAINER_SECURITY, POD_SECURITY, USER_ID
-from barnabas_operator.manifests.run_pod_template import admission, placement, pod_meta
-from barnabas_operator.planning.maintenance.observed_run import DRIVER, FINAL_CODES
+from barnabas_operator.manifests.kube_object import (
+    CONTAINER_SECURITY,
+    POD_SECURITY,
+    USER_ID,
+    ClientAccess,
+    KubeObject,
+    account_with_role,
+    client_access,
+)
+from barnabas_operator.planning.maintenance.observed_run import DRIVER, FINAL_CODES, SPARK_DRIVER
 from barnabas_operator.planning.maintenance.run_checks import BOOTSTRAP, EVENT_LOGS, EXECUTOR_POD, TMP, TMP_PATH
 from barnabas_operator.planning.maintenance.spark_conf import (
     BLOCKS_PORT,
@@ -22,13 +32,17 @@ from barnabas_operator.planning.maintenance.spark_conf import (
     EXECUTOR_TEMPLATE,
     EXECUTOR_TEMPLATE_PATH,
     POD_NAME,
+    heap_mib,
     literal,
     master_of,
+    memory_mib,
     spark_conf,
+    whole_cores,
 )
 from barnabas_operator.planning.object_names import (
     MANAGED_BY,
     MANAGED_BY_LABEL,
+    application_name,
     driver_name,
     labels_of_run,
     maintenance_name,
@@ -38,7 +52,59 @@ from barnabas_operator.resources.cluster import Cluster
 from barnabas_operator.resources.cluster_roles import DRIVER_ROLE
 from barnabas_operator.resources.job_table import JOB_TABLE
 from barnabas_operator.resources.maintenance_job import MaintenanceJob
-from barnabas_operator.resources.maintenance_run import EnvVar, RunVolume
+from barnabas_operator.resources.maintenance_run import (
+    EnvVar,
+    ImagePullSecret,
+    PodResources,
+    RunPodTemplate,
+    RunTemplate,
+    RunVolume,
+)
+from barnabas_operator.resources.template import TemplateMetadata
+
+
+def as_the_cluster_says(run: MaintenanceJob, cluster: Cluster, pull_secrets: Sequence[str] = ()) -> MaintenanceJob:
+    """Return the MaintenanceJob with a complete `spec.template.pod` (`pod_template`)."""
+    template = RunTemplate(pod=pod_template(run.spec.template.pod, cluster, pull_secrets))
+    return replace(run, spec=replace(run.spec, template=template))
+
+
+def pod_template(declared: RunPodTemplate, cluster: Cluster, pull_secrets: Sequence[str]) -> RunPodTemplate:
+    """Return the template with the Cluster's labels and annotations added; the run's own values take precedence.
+
+    If the template has no image pull secrets, it gets `pull_secrets`. They are in pods and not in ServiceAccounts,
+    because other controllers add secrets to the accounts of a namespace, in a list that has only one owner.
+    """
+    of_all, own = cluster.spec.template.metadata, declared.metadata
+    labels, annotations = {**of_all.labels, **own.labels}, {**of_all.annotations, **own.annotations}
+    spec = declared.spec
+    if not spec.image_pull_secrets:
+        spec = replace(spec, image_pull_secrets=tuple(ImagePullSecret(name=name) for name in pull_secrets))
+    return replace(declared, metadata=TemplateMetadata(labels=labels, annotations=annotations), spec=spec)
+
+
+def pod_meta(template: RunPodTemplate, labels: Mapping[str, str], annotations: Mapping[str, str]) -> KubeObject:
+    """Return the metadata of a pod. `labels` and `annotations` take precedence over the template's."""
+    said = template.metadata
+    meta = {"labels": {**said.labels, **labels}, "annotations": {**said.annotations, **annotations}}
+    return {name: each for name, each in meta.items() if each}
+
+
+def placement(template: RunPodTemplate) -> KubeObject:
+    """Return the fields of a pod's spec that choose its node."""
+    spec = template.spec
+    said = {"nodeSelector": spec.node_selector, "tolerations": list(spec.tolerations), "affinity": spec.affinity}
+    return {name: each for name, each in said.items() if each}
+
+
+def admission(template: RunPodTemplate) -> KubeObject:
+    """Return the fields of a pod's spec for image pull secrets and priority."""
+    secrets, priority = template.spec.image_pull_secrets, template.spec.priority_class_name
+    return {
+        **({"imagePullSecrets": [{"name": each.name} for each in secrets]} if secrets else {}),
+        **({"priorityClassName": priority} if priority is not None else {}),
+    }
+
 
 TERMINATED: Final = 143
 """The exit code of a driver that was ended by SIGTERM; the Job does not count it as a failure."""
@@ -273,4 +339,77 @@ def run_meta(run: MaintenanceJob, cluster: str) -> Mapping[str, Any]:
         "namespace": meta.namespace or "default",
         "labels": {**run_labels(cluster, meta.name, DRIVER), MANAGED_BY_LABEL: MANAGED_BY},
         "ownerReferences": [run.owner_reference],
+    }
+
+
+API_VERSION: Final = "sparkoperator.k8s.io/v1beta2"
+KIND: Final = "SparkApplication"
+SPARK_VERSION: Final = "4.2.0"
+"""The Spark version in the image of jobs."""
+MAIN_FILE: Final = "local:///opt/barnabas/driver.py"
+"""The main file that a SparkApplication must name. The file need not exist, because the image's command ignores it."""
+RETRY_S: Final = 30
+"""The pause in seconds before Kubeflow retries; meanwhile this operator deletes applications that would fail again."""
+MADE_BY_SPARK: Final = frozenset({"command", "ports", "resources", "image", "imagePullPolicy"})
+
+
+def spark_application(run: MaintenanceJob, cluster: str, access: ClientAccess, image: str) -> KubeObject:
+    """Return the SparkApplication, which is suspended until the MaintenanceJob is marked as started."""
+    spec: KubeObject = {
+        "type": "Python",
+        "pythonVersion": "3",
+        "sparkVersion": SPARK_VERSION,
+        "mode": "cluster",
+        "suspend": True,
+        "image": image,
+        "imagePullPolicy": "IfNotPresent",
+        "mainApplicationFile": MAIN_FILE,
+        "arguments": job_words(run, cluster, access, image),
+        "restartPolicy": _restart_policy(run.spec.backoff_limit),
+        "driver": _driver(run, cluster, access, image),
+        "executor": _executor(run),
+    }
+    meta = {**run_meta(run, cluster), "name": application_name(run.metadata.name)}
+    return {"apiVersion": API_VERSION, "kind": KIND, "metadata": meta, "spec": spec}
+
+
+def _restart_policy(retries: int) -> KubeObject:
+    if not retries:
+        return {"type": "Never"}
+    names = "onFailure", "onSubmissionFailure"
+    limits = {f"{name}Retries": retries for name in names}
+    return {"type": "OnFailure", **limits, **{f"{name}RetryInterval": RETRY_S for name in names}}
+
+
+def _driver(run: MaintenanceJob, cluster: str, access: ClientAccess, image: str) -> KubeObject:
+    pod = driver_pod(run, cluster, access, image)
+    (container,) = pod["containers"]
+    kept = {name: value for name, value in container.items() if name not in MADE_BY_SPARK}
+    meta = driver_meta(run, cluster, access)
+    return {
+        "podName": driver_name(run.metadata.name),
+        "serviceAccount": maintenance_name(cluster),
+        "labels": meta["labels"],
+        **_size(run.spec.driver.resources),
+        "template": {
+            "metadata": meta,
+            "spec": {**pod, "containers": [{**kept, "name": SPARK_DRIVER}]},
+        },
+    }
+
+
+def _executor(run: MaintenanceJob) -> KubeObject:
+    """Return the number and size of the executors. The driver starts them; Kubeflow's operator only displays them."""
+    size = _size(run.spec.executor.resources)
+    return {"instances": run.spec.executors, **size} if run.spec.executors else size
+
+
+def _size(resources: PodResources) -> KubeObject:
+    heap, requests, limits = heap_mib(resources), resources.requests, resources.limits
+    return {
+        "cores": whole_cores(resources),
+        **({"coreRequest": str(requests["cpu"])} if "cpu" in requests else {}),
+        **({"coreLimit": str(limits["cpu"])} if "cpu" in limits else {}),
+        "memory": f"{heap}m",
+        "memoryOverhead": f"{memory_mib(resources) - heap}m",
     }

@@ -5,11 +5,15 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from barnabas_operator.manifests.access import account_with_role
-from barnabas_operator.manifests.kube_object import KubeObject, kube_object
-from barnabas_operator.manifests.restricted import CONTAINER_SECURITY, POD_SECURITY
-from barnabas_operator.manifests.run_pod_template import admission, pod_meta, pod_template
-from barnabas_operator.planning.brokers.ownership import is_owned
+from barnabas_operator.manifests.kube_object import (
+    CONTAINER_SECURITY,
+    POD_SECURITY,
+    KubeObject,
+    account_with_role,
+    kube_object,
+)
+from barnabas_operator.manifests.maintenance_run import admission, pod_meta, pod_template
+from barnabas_operator.planning.brokers.pods import is_owned
 from barnabas_operator.planning.object_names import NAME_LABEL, SCHEDULE_LABEL, schedule_name, starter_name
 from barnabas_operator.resources.cluster import Cluster
 from barnabas_operator.resources.cluster_roles import STARTER_ROLE

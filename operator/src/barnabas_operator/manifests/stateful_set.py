@@ -1,19 +1,39 @@
-"""The brokers' StatefulSet, whose pods are restarted only by the operator (`OnDelete`)."""
+"""The brokers' StatefulSet, whose pods are restarted only by the operator (`OnDelete`).
+
+The ConfigMaps with the brokers' properties files, one for each revision of the settings. A pod mounts the ConfigMap
+of its own revision. So a broker that crashes during a roll restarts with its old settings.
+"""
 
 import json
-from typing import Final
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
 
-from barnabas_operator.manifests.config_maps import config_map_name
-from barnabas_operator.manifests.kube_object import KubeObject, kube_object, workload_patches
-from barnabas_operator.manifests.metrics_access import probe, token_mounts, token_volumes
-from barnabas_operator.manifests.restricted import CONTAINER_SECURITY, FOR_ITS_GROUP, POD_SECURITY, USER_ID
-from barnabas_operator.planning.brokers.dynamic_configs import HOSTS
-from barnabas_operator.planning.brokers.external_access import ExternalAccess
-from barnabas_operator.planning.brokers.given_addresses import given_addresses
-from barnabas_operator.planning.brokers.pod_properties import restart_asked, restart_hash, volume_folder
-from barnabas_operator.planning.brokers.pod_security import CERTIFICATES, CERTIFICATES_FOLDER
-from barnabas_operator.planning.brokers.protected_metrics import of_brokers
-from barnabas_operator.planning.brokers.security_stages import SecurityStage, stage_name
+from barnabas_operator.manifests.kube_object import (
+    CONTAINER_SECURITY,
+    FOR_ITS_GROUP,
+    POD_SECURITY,
+    USER_ID,
+    KubeObject,
+    kube_object,
+    patch_of,
+    probe,
+    token_mounts,
+    token_volumes,
+    workload_patches,
+)
+from barnabas_operator.planning.brokers.broker_security import SecurityStage, stage_name
+from barnabas_operator.planning.brokers.local_properties import properties_text
+from barnabas_operator.planning.brokers.pod_properties import (
+    CERTIFICATES,
+    CERTIFICATES_FOLDER,
+    HOSTS,
+    of_brokers,
+    pod_properties,
+    restart_asked,
+    restart_hash,
+    volume_folder,
+)
+from barnabas_operator.planning.brokers.pods import ExternalAccess, PodsState, given_addresses, is_owned
 from barnabas_operator.planning.object_names import (
     ACCOUNT,
     CLUSTER_LABEL,
@@ -26,9 +46,39 @@ from barnabas_operator.planning.object_names import (
     brokers_name,
     claim_name,
     labels,
+    pod_name,
     selector,
+    settings_name,
 )
 from barnabas_operator.resources.cluster import Cluster, Volume
+
+
+def config_map(cluster: Cluster, external: ExternalAccess, replicas: int) -> KubeObject:
+    """Return the ConfigMap with a properties file for each broker; the file has the name of the broker's pod."""
+    files = {
+        f"{pod_name(cluster.metadata.name, number)}.properties": properties_text(
+            pod_properties(cluster, number, external)
+        )
+        for number in range(replicas)
+    }
+    patches = [patch_of(cluster.spec.template.config_map)]
+    return kube_object("v1", "ConfigMap", cluster, config_map_name(cluster, external), patches=patches, data=files)
+
+
+def config_map_name(cluster: Cluster, external: ExternalAccess) -> str:
+    """Return the name of the ConfigMap for the current settings."""
+    return settings_name(cluster.metadata.name, restart_hash(cluster, external))
+
+
+def leftover_config_maps(
+    cluster: Cluster, pods: PodsState, found: Iterable[Mapping[str, Any]]
+) -> list[Mapping[str, Any]]:
+    """Return the outdated ConfigMaps; empty during a roll, because pods may still mount outdated ConfigMaps."""
+    current = config_map_name(cluster, pods.external)
+    return [
+        each for each in found if pods.is_rolled_out and is_owned(cluster, each) and each["metadata"]["name"] != current
+    ]
+
 
 CONFIG_FOLDER: Final = "/etc/barnabas"
 ACCESS_FOLDER: Final = "/var/run/secrets/kubernetes.io/serviceaccount"

@@ -7,8 +7,7 @@ from prometheus_client.core import GaugeMetricFamily
 
 from barnabas_lag.evaluation.progress import Status
 from barnabas_operator.planning.conditions import condition_before
-from barnabas_operator.planning.groups.group_status import WORDS
-from barnabas_operator.planning.groups.reset_conditions import DRY_RUN
+from barnabas_operator.planning.groups.group_status import DRY_RUN, WORDS
 from barnabas_operator.resources.json_types import Json
 from barnabas_operator.resources.object_meta import OFFSETS_RESET, SCALING_ACTIVE, WITHIN_OBJECTIVE
 

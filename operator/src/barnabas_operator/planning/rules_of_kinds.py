@@ -8,9 +8,8 @@ from barnabas_operator.planning.admission.topic_admission import review_topic
 from barnabas_operator.planning.admission.user_admission import review_user
 from barnabas_operator.planning.admission.verdict import AdmissionContext, Verdict
 from barnabas_operator.planning.conditions import with_problem
-from barnabas_operator.planning.groups.group_admission import review_group
-from barnabas_operator.planning.groups.group_events import group_events
-from barnabas_operator.planning.groups.group_status import unheard
+from barnabas_operator.planning.groups.group_checks import review_group
+from barnabas_operator.planning.groups.group_status import group_events, unheard
 from barnabas_operator.planning.kube_event import Said
 from barnabas_operator.planning.maintenance.run_checks import run_problems
 from barnabas_operator.planning.maintenance.run_status import run_events

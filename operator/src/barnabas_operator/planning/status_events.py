@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from barnabas_operator.planning.brokers.broker_steps import HOLDS_REPLICAS
-from barnabas_operator.planning.brokers.external_access import WAITING_FOR_ADDRESSES
+from barnabas_operator.planning.brokers.pods import WAITING_FOR_ADDRESSES
 from barnabas_operator.planning.conditions import PAUSED, condition_before
 from barnabas_operator.planning.kube_event import Said, kube_event
 from barnabas_operator.planning.maintenance.run_state import BEGINS_AGAIN

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from barnabas_kafka.connection import ClusterUnreachable
 from barnabas_kafka.security import IN_CLEAR, Credentials
 from barnabas_operator.kube.api import KubeApi
-from barnabas_operator.planning.brokers.ownership import is_owned
-from barnabas_operator.planning.brokers.security_stages import is_reached_by_tls
+from barnabas_operator.planning.brokers.broker_security import is_reached_by_tls
+from barnabas_operator.planning.brokers.pods import is_owned
 from barnabas_operator.planning.object_names import operator_certificate_name
 from barnabas_operator.reconcile.worker_environment import Identity, Prove
 from barnabas_operator.resources.cluster import Cluster

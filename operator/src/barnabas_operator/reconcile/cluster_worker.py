@@ -13,12 +13,11 @@ from barnabas_kafka.connection import ClusterUnreachable
 from barnabas_kafka.security import IN_CLEAR
 from barnabas_operator.kafka.cluster_admin import ClusterAdmin
 from barnabas_operator.observed.inventory import Inventory
-from barnabas_operator.planning.brokers.broker_claims import CANNOT_GROW
+from barnabas_operator.planning.brokers.broker_security import is_reached_by_tls
 from barnabas_operator.planning.brokers.broker_steps import BROKERS_UNREACHABLE, ROLLING_PAUSED
-from barnabas_operator.planning.brokers.certificate_statuses import with_users
-from barnabas_operator.planning.brokers.pods import PodsState
-from barnabas_operator.planning.brokers.read_cluster import read_cluster, why_left
-from barnabas_operator.planning.brokers.security_stages import is_reached_by_tls
+from barnabas_operator.planning.brokers.cluster_checks import read_cluster, why_left
+from barnabas_operator.planning.brokers.cluster_secrets import with_users
+from barnabas_operator.planning.brokers.pods import CANNOT_GROW, PodsState
 from barnabas_operator.planning.cluster_state import ClusterState
 from barnabas_operator.planning.rebalance_request import APPROVAL
 from barnabas_operator.planning.refusal import (

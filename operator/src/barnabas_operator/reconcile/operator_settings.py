@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from barnabas_operator.manifests.neighbours import NOBODY_ELSE, Neighbours
-from barnabas_operator.planning.brokers.security_stages import addresses_between_brokers
+from barnabas_operator.manifests.kube_object import NOBODY_ELSE, Neighbours
+from barnabas_operator.planning.brokers.broker_security import addresses_between_brokers
 from barnabas_operator.resources.cluster import Cluster
 
 

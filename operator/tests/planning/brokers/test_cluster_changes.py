@@ -4,9 +4,9 @@ from collections.abc import Mapping
 
 import pytest
 
-from barnabas_operator.planning.brokers.broker_claims import BrokerClaim
-from barnabas_operator.planning.brokers.claim_growth import larger_claims, refuse_disks, refuse_growth, refuse_smaller
+from barnabas_operator.planning.brokers.claims import larger_claims, refuse_disks, refuse_growth, refuse_smaller
 from barnabas_operator.planning.brokers.cluster_checks import refuse_change
+from barnabas_operator.planning.brokers.pods import BrokerClaim
 from barnabas_operator.resources.cluster import Cluster, ClusterSpec, Storage, Volume
 from barnabas_operator.resources.object_meta import ObjectMeta
 from barnabas_operator.resources.quantity import quantity_value

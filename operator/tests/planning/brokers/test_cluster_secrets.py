@@ -27,12 +27,11 @@ from barnabas_operator.planning.brokers.cluster_secrets import (
     plan_secrets,
     secret_names,
 )
-from barnabas_operator.planning.brokers.external_access import ExternalAccess
-from barnabas_operator.planning.brokers.pod_properties import pod_problems, pod_properties
-from barnabas_operator.planning.brokers.pod_security import companion_users
-from barnabas_operator.planning.brokers.server_properties import properties_text
+from barnabas_operator.planning.brokers.local_properties import properties_text
+from barnabas_operator.planning.brokers.pod_properties import companion_users, pod_problems, pod_properties
+from barnabas_operator.planning.brokers.pods import ExternalAccess
 from barnabas_operator.planning.mounted_client import FOLDER
-from barnabas_operator.planning.users.companion_rights import companion_acls
+from barnabas_operator.planning.users.user_plan import companion_acls
 from barnabas_operator.resources.cluster import Brokers, Cluster, ClusterSpec, Listener
 from barnabas_operator.resources.lag_exporter import LagExporter
 from barnabas_operator.resources.object_meta import ObjectMeta

@@ -6,11 +6,16 @@ from dataclasses import replace as with_fields
 import pytest
 from msgspec.structs import replace
 
-from barnabas_operator.manifests.cluster_objects import broker_objects
-from barnabas_operator.manifests.services import services, with_node_port
-from barnabas_operator.planning.brokers.external_access import ExternalAccess
-from barnabas_operator.planning.brokers.given_addresses import given_addresses, stale_addresses, stale_brokers
-from barnabas_operator.planning.brokers.pods import BrokerPod, BrokerSet, PodsState
+from barnabas_operator.manifests.cluster_objects import broker_objects, services, with_node_port
+from barnabas_operator.planning.brokers.pods import (
+    BrokerPod,
+    BrokerSet,
+    ExternalAccess,
+    PodsState,
+    given_addresses,
+    stale_addresses,
+    stale_brokers,
+)
 from barnabas_operator.planning.object_names import GIVEN
 from barnabas_operator.resources.cluster import Brokers, Cluster, ClusterSpec, Listener
 from barnabas_operator.resources.object_meta import ObjectMeta

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from barnabas_operator.planning.brokers.broker_steps import BrokerView
-from barnabas_operator.planning.brokers.metadata_version import (
+from barnabas_operator.planning.brokers.cluster_checks import (
     RaiseMetadataVersion,
     Supported,
     may_raise,

@@ -5,9 +5,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from barnabas_operator.planning.brokers.dynamic_configs import place_settings, setting_changes
-from barnabas_operator.planning.brokers.external_access import ExternalAccess, node_host
-from barnabas_operator.planning.brokers.pods import BrokerPod, BrokerSet, PodsState
+from barnabas_operator.planning.brokers.pod_properties import place_settings, setting_changes
+from barnabas_operator.planning.brokers.pods import BrokerPod, BrokerSet, ExternalAccess, PodsState, node_host
 from barnabas_operator.planning.status.cluster_status import cluster_status
 from barnabas_operator.planning.status.readiness import Findings
 from barnabas_operator.resources.cluster import Brokers, Cluster, ClusterSpec, Listener

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from barnabas_operator.planning.brokers.ownership import conflict, is_owned
+from barnabas_operator.planning.brokers.pods import conflict, is_owned
 from barnabas_operator.resources.cluster import Cluster
 from barnabas_operator.resources.object_meta import ObjectMeta
 

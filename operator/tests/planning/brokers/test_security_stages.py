@@ -7,18 +7,16 @@ from typing import NamedTuple
 import pytest
 from msgspec.structs import replace
 
-from barnabas_operator.manifests.neighbours import NOBODY_ELSE
-from barnabas_operator.manifests.protection import network_policy
-from barnabas_operator.planning.brokers.cluster_checks import refuse_change
-from barnabas_operator.planning.brokers.external_access import ExternalAccess
-from barnabas_operator.planning.brokers.pod_properties import pod_properties, restart_hash
-from barnabas_operator.planning.brokers.pods import BrokerPod, BrokerSet, PodsState
-from barnabas_operator.planning.brokers.security_stages import (
+from barnabas_operator.manifests.kube_object import NOBODY_ELSE, network_policy
+from barnabas_operator.planning.brokers.broker_security import (
     SecurityStage,
     is_reached_by_tls,
     ports_between_brokers,
     stage_name,
 )
+from barnabas_operator.planning.brokers.cluster_checks import refuse_change
+from barnabas_operator.planning.brokers.pod_properties import pod_properties, restart_hash
+from barnabas_operator.planning.brokers.pods import BrokerPod, BrokerSet, ExternalAccess, PodsState
 from barnabas_operator.planning.status.cluster_events import cluster_events
 from barnabas_operator.planning.status.cluster_status import cluster_status
 from barnabas_operator.planning.status.readiness import Findings

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from barnabas_operator.planning.brokers.strategic_merge import merged
+from barnabas_operator.planning.brokers.templates import merged
 
 OWN = {
     "spec": {

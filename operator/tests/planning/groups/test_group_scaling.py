@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 from barnabas_core.topic_partition import TopicPartition
 from barnabas_lag.evaluation.lags import GroupLags, PartitionLag
 from barnabas_lag.evaluation.progress import Status
-from barnabas_operator.planning.groups.group_seen import GroupSeen
-from barnabas_operator.planning.groups.scaling import WINDOW_S, Decision, Demand, Memory, decide
-from barnabas_operator.planning.groups.scaling_conditions import demand_of, follows_lag
-from barnabas_operator.planning.groups.too_few import HOLD_MIN_S
+from barnabas_operator.planning.groups.group_status import demand_of, follows_lag
+from barnabas_operator.planning.groups.observed_group import GroupSeen
+from barnabas_operator.planning.groups.scaling import HOLD_MIN_S, WINDOW_S, Decision, Demand, Memory, decide
 from barnabas_operator.resources.consumer_group import ConsumerGroup, ConsumerGroupSpec, ScaleTarget, Scaling
 from barnabas_operator.resources.object_meta import ObjectMeta
 from harness.soak import size

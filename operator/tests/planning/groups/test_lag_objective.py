@@ -5,9 +5,16 @@ import pytest
 from barnabas_core.topic_partition import TopicPartition
 from barnabas_lag.evaluation.lags import GroupLags, PartitionLag
 from barnabas_lag.evaluation.progress import Status
-from barnabas_operator.planning.groups.durations import duration_s
-from barnabas_operator.planning.groups.group_seen import NOT_FOUND, GroupSeen
-from barnabas_operator.planning.groups.objective import Lags, judged, missed_since_s, misses, shown
+from barnabas_operator.planning.groups.observed_group import (
+    NOT_FOUND,
+    GroupSeen,
+    Lags,
+    duration_s,
+    judged,
+    missed_since_s,
+    misses,
+    shown,
+)
 from barnabas_operator.resources.consumer_group import LagObjective
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from barnabas_core.reset_mark import reset_mark
 from barnabas_core.topic_partition import TopicPartition
-from barnabas_operator.planning.groups.group_descriptions import (
+from barnabas_operator.planning.groups.observed_group import (
     Committed,
     GroupDescription,
     GroupDescriptions,
@@ -29,7 +29,7 @@ from barnabas_operator.planning.groups.reset_step import (
     next_step,
     resets_of,
 )
-from barnabas_operator.planning.groups.target_scale import BeforeReset, TargetScale
+from barnabas_operator.planning.groups.scaling import BeforeReset, TargetScale
 from barnabas_operator.resources.consumer_group import Reset, ScaleTarget
 
 START = datetime(2026, 11, 22, 12, 0, 0, tzinfo=UTC)

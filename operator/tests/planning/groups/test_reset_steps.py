@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from barnabas_core.reset_mark import reset_mark
 from barnabas_core.topic_partition import TopicPartition
-from barnabas_operator.planning.groups.group_descriptions import Committed, GroupDescription, Member
+from barnabas_operator.planning.groups.observed_group import Committed, GroupDescription, Member
 from barnabas_operator.planning.groups.reset_step import (
     PATIENCE,
     Commit,
@@ -24,7 +24,7 @@ from barnabas_operator.planning.groups.reset_step import (
     next_step,
     without_plan,
 )
-from barnabas_operator.planning.groups.target_scale import BeforeReset, TargetScale
+from barnabas_operator.planning.groups.scaling import BeforeReset, TargetScale
 from barnabas_operator.planning.refusal import Refusal
 from barnabas_operator.resources.consumer_group import Reset, ScaleTarget
 

@@ -2,12 +2,13 @@
 
 import pytest
 
-from barnabas_operator.planning.groups.scalers import Scalers, refuse_scaling
-from barnabas_operator.planning.groups.target_scale import (
+from barnabas_operator.planning.groups.scaling import (
     BEFORE_RESET,
     TARGET_REFUSED,
     BeforeReset,
+    Scalers,
     TargetScale,
+    refuse_scaling,
     scale_of,
 )
 from barnabas_operator.planning.object_names import labels, lag_exporter_selector

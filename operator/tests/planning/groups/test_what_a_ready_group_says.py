@@ -4,10 +4,8 @@ import pytest
 
 from barnabas_lag.evaluation.lags import GroupLags
 from barnabas_operator.planning.conditions import condition
-from barnabas_operator.planning.groups.group_seen import NOT_FOUND, GroupSeen
-from barnabas_operator.planning.groups.group_status import group_status
-from barnabas_operator.planning.groups.objective import Judged
-from barnabas_operator.planning.groups.work_status import WorkStatus
+from barnabas_operator.planning.groups.group_status import WorkStatus, group_status
+from barnabas_operator.planning.groups.observed_group import NOT_FOUND, GroupSeen, Judged
 from barnabas_operator.resources.consumer_group import ConsumerGroup, ConsumerGroupSpec
 from barnabas_operator.resources.object_meta import OFFSETS_RESET, READY, ObjectMeta, condition_of
 

@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from barnabas_operator.planning.brokers.broker_claims import BrokerClaim, Resize, resize_of
-from barnabas_operator.planning.brokers.pods import BrokerPod, BrokerSet, PodsState
+from barnabas_operator.planning.brokers.pods import BrokerClaim, BrokerPod, BrokerSet, PodsState, Resize, resize_of
 from barnabas_operator.planning.refusal import Refusal
 from barnabas_operator.planning.status.claim_conditions import claim_conditions, resize_failure
 from barnabas_operator.resources.cluster import Cluster, ClusterSpec, Storage, Volume

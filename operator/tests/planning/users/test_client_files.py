@@ -8,14 +8,19 @@ from cryptography.hazmat.primitives.serialization.pkcs12 import load_pkcs12
 from declared_users import cluster, user
 
 from barnabas_operator.certificates.authority import Authority, certificates_in, has_issued, renewed_at
-from barnabas_operator.planning.users.client_files import Endpoint, Proof, client_files, endpoint_of
-from barnabas_operator.planning.users.user_certificate import ClientsAuthority, is_due, issue
 from barnabas_operator.planning.users.user_secret import (
     ROTATE,
     SALT,
+    ClientsAuthority,
+    Endpoint,
     GivenPassword,
+    Proof,
     StoredSecret,
+    client_files,
+    endpoint_of,
     given_password_problem,
+    is_due,
+    issue,
     known_password,
     marks_of,
     password_of,

@@ -9,19 +9,26 @@ from barnabas_operator.planning.admission.user_admission import review_user
 from barnabas_operator.planning.admission.verdict import AdmissionContext
 from barnabas_operator.planning.refusal import Refusal
 from barnabas_operator.planning.time_text import time_text
-from barnabas_operator.planning.users.cluster_users import SCRAM_256, SCRAM_512, Acl, ClusterUsers, FoundUser
 from barnabas_operator.planning.users.user_checks import UserContext, refuse
-from barnabas_operator.planning.users.user_plan import REVOKE, KnownPassword, plan_deletion, plan_user
-from barnabas_operator.planning.users.user_status import PasswordStatus, password_event, password_status
-from barnabas_operator.planning.users.user_steps import (
+from barnabas_operator.planning.users.user_plan import (
+    REVOKE,
+    SCRAM_256,
+    SCRAM_512,
+    Acl,
+    ClusterUsers,
     CreateAcls,
     DeleteAcls,
     DeletePassword,
+    FoundUser,
+    KnownPassword,
     SetPassword,
     SetQuotas,
     UserStep,
     describe,
+    plan_deletion,
+    plan_user,
 )
+from barnabas_operator.planning.users.user_status import PasswordStatus, password_event, password_status
 from barnabas_operator.resources.user import User
 
 SALT = b"of alice"

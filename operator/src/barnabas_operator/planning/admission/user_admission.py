@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from barnabas_operator.planning.admission.verdict import AdmissionContext, Verdict
-from barnabas_operator.planning.users.cluster_users import ClusterUsers
 from barnabas_operator.planning.users.user_checks import OF_THE_RESOURCE, UserContext, refuse
+from barnabas_operator.planning.users.user_plan import ClusterUsers
 from barnabas_operator.resources.user import User
 
 

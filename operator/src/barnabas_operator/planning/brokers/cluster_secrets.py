@@ -8,6 +8,8 @@ import datetime as dt
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Set
 from typing import Final, NamedTuple
 
+from cryptography import x509
+
 from barnabas_operator.certificates.authority import (
     Authority,
     Pem,
@@ -15,13 +17,18 @@ from barnabas_operator.certificates.authority import (
     certificates_in,
     hosts_of,
     is_current,
+    renewed_at,
 )
-from barnabas_operator.planning.brokers.authorities import AuthorityPlan, AuthoritySecrets, Data, plan_authority
-from barnabas_operator.planning.brokers.certificate_statuses import certificate_status
-from barnabas_operator.planning.brokers.external_access import ExternalAccess, bootstrap_servers, node_host
-from barnabas_operator.planning.brokers.given_authorities import plan_given
-from barnabas_operator.planning.brokers.local_security import ADMINISTRATOR, login_of, mechanism_of
-from barnabas_operator.planning.brokers.pod_security import (
+from barnabas_operator.planning.brokers.authorities import (
+    AuthorityPlan,
+    AuthoritySecrets,
+    Data,
+    plan_authority,
+    plan_given,
+)
+from barnabas_operator.planning.brokers.broker_security import ADMINISTRATOR, login_of, mechanism_of
+from barnabas_operator.planning.brokers.local_properties import properties_text
+from barnabas_operator.planning.brokers.pod_properties import (
     BROKER_PEM,
     CLIENTS_AUTHORITY,
     CLUSTER_AUTHORITY,
@@ -32,7 +39,7 @@ from barnabas_operator.planning.brokers.pod_security import (
     needs_password,
     own_names,
 )
-from barnabas_operator.planning.brokers.server_properties import properties_text
+from barnabas_operator.planning.brokers.pods import ExternalAccess, bootstrap_servers, node_host
 from barnabas_operator.planning.mounted_client import AUTHORITIES, CLIENT_PROPERTIES, KEYSTORE, SETTINGS
 from barnabas_operator.planning.object_names import (
     administrator_name,
@@ -48,7 +55,29 @@ from barnabas_operator.planning.object_names import (
 )
 from barnabas_operator.planning.refusal import Refusal
 from barnabas_operator.resources.cluster import Cluster, Listener
+from barnabas_operator.resources.json_types import Json
 from barnabas_operator.resources.security import CertificateAuthority, CertificateStatus
+
+
+def certificate_status(name: str, certificate: x509.Certificate, *, is_given: bool = False) -> CertificateStatus:
+    """Return the expiry and renewal time of a certificate; certificates that the user provides are never renewed."""
+    renewal = None if is_given else _text(renewed_at(certificate))
+    return CertificateStatus(name=name, not_after=_text(certificate.not_valid_after_utc), renewal_time=renewal)
+
+
+def with_users(
+    own: tuple[CertificateStatus, ...] | None, users: Iterable[Json]
+) -> tuple[CertificateStatus, ...] | None:
+    """Return the Cluster's `own` certificates and the User certificate that expires first, or None if `own` is None."""
+    found = (each.get("status", {}).get("certificate") for each in users)
+    first = sorted((each["notAfter"], each["name"], each["renewalTime"]) for each in found if each)[:1]
+    return own and (*own, *(CertificateStatus(name=name, not_after=end, renewal_time=at) for end, name, at in first))
+
+
+def _text(moment: dt.datetime) -> str:
+    """Return a moment as a Kubernetes `Time`; sorting such strings sorts them by time."""
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+
 
 CERTIFICATES_IN: Final = frozenset({BROKER_PEM, KEYSTORE, "tls.crt", "user.crt"})
 """The keys under which Secrets hold a certificate; a Secret has at most one of these keys."""

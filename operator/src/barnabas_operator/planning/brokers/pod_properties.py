@@ -1,36 +1,245 @@
-"""The `server.properties` of brokers in pods, from the Cluster and the addresses of its brokers."""
+"""The settings of brokers in pods, their security, and the dynamic configs that follow the Cluster.
+
+The security of brokers in pods: their settings, and the declarations that are refused. In a secured Cluster
+brokers, operator, lag exporter and maintenance runs use the listener between brokers, which accepts only
+certificates of the cluster's authority. The subjects of these certificates have an organization, which the
+certificates of users never have. A User may not have the name of a broker or of the operator (`own_users`).
+"""
 
 import hashlib
 import ipaddress
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from barnabas_core.config.broker_definitions import BROKER_CONFIGS
 from barnabas_core.config.definitions import Dynamic
-from barnabas_operator.planning.brokers.external_access import ExternalAccess
-from barnabas_operator.planning.brokers.lag_exporter import lag_exporter_problems
-from barnabas_operator.planning.brokers.pod_security import (
-    between_brokers,
-    pod_security_problems,
-    protocols,
-    security_of_pods,
+from barnabas_operator.planning.brokers.broker_security import (
+    ADMINISTRATOR,
+    REPLICATION,
+    REPLICATION_TLS,
+    STAGES,
+    SecurityStage,
+    authorization_settings,
+    is_reached_by_tls,
+    is_secured,
+    listener_settings,
+    mechanism_of,
+    protocol_of,
+    security_problems,
 )
-from barnabas_operator.planning.brokers.protected_metrics import broker_settings, metrics_problems, of_brokers
-from barnabas_operator.planning.brokers.security_stages import STAGES
-from barnabas_operator.planning.brokers.server_properties import (
+from barnabas_operator.planning.brokers.local_properties import (
     internal_replicas,
+    lag_exporter_problems,
     owned_problems,
+    properties_text,
     refused_by_brokers,
     volumes_twice,
 )
-from barnabas_operator.planning.brokers.template_checks import template_problems
+from barnabas_operator.planning.brokers.pods import BrokerPod, ExternalAccess, PodsState
+from barnabas_operator.planning.brokers.templates import template_problems
 from barnabas_operator.planning.configs import declared_texts
-from barnabas_operator.planning.object_names import HTTP_PORT, REPLICATION_PORT, RESTART, pod_host
+from barnabas_operator.planning.mounted_client import FOLDER, KEYSTORE
+from barnabas_operator.planning.object_names import (
+    HTTP_PORT,
+    REPLICATION_PORT,
+    RESTART,
+    brokers_name,
+    lag_exporter_name,
+    maintenance_name,
+    operator_certificate_name,
+    pod_host,
+)
 from barnabas_operator.resources.cluster import RESTART_ID_MAX, Cluster, Listener
 from barnabas_operator.resources.cluster_kind import LISTENERS_OF_BROKERS, MEMORY_MIN, NAME_MAX, PORT_MIN, SIZE_MIN
+from barnabas_operator.resources.metrics import Metrics
+from barnabas_operator.resources.object_meta import GROUP
 from barnabas_operator.resources.quantity import quantity_value, shown_amount
 from barnabas_operator.resources.schema_check import Path, dotted
+
+CERTIFICATES: Final = "barnabas-certificates"
+"""The volume of the brokers' pods that holds their certificate."""
+CERTIFICATES_FOLDER: Final = "/etc/barnabas-certificates"
+BROKER_PEM: Final = "broker.pem"
+CLUSTER_AUTHORITY: Final = "cluster-ca.crt"
+CLIENTS_AUTHORITY: Final = "clients-ca.crt"
+ORGANIZATION: Final = GROUP
+SECURED_BY: Final = "spec.listeners[].tls, spec.listeners[].authentication and spec.authorization"
+_BETWEEN_BROKERS: Final = f"listener.name.{REPLICATION_TLS.lower()}"
+
+
+def protocols(cluster: Cluster) -> Mapping[str, str]:
+    """Return the security protocol of each listener by name, including the listeners between brokers."""
+    found = {each.name.upper(): protocol_of(each) for each in cluster.spec.listeners}
+    return {REPLICATION: "PLAINTEXT", REPLICATION_TLS: "SSL", **found}
+
+
+def between_brokers(stage: SecurityStage) -> Mapping[str, int]:
+    """Return the ports of the listeners between brokers at a `SecurityStage`, by listener name."""
+    row = STAGES[stage]
+    in_clear = {REPLICATION: REPLICATION_PORT} if row.in_clear else {}
+    return in_clear if row.tls_port is None else {**in_clear, REPLICATION_TLS: row.tls_port}
+
+
+def security_of_pods(cluster: Cluster, stage: SecurityStage) -> dict[str, str]:
+    """Return a broker's settings for TLS, SASL and authorization, which are empty at the stage OPEN."""
+    if stage is SecurityStage.OPEN:
+        return {}
+    of_rights = authorization_settings(cluster, _super_users(cluster)) if STAGES[stage].has_rights else {}
+    return {
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": f"{CERTIFICATES_FOLDER}/{BROKER_PEM}",
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": f"{CERTIFICATES_FOLDER}/{CLIENTS_AUTHORITY}",
+        "ssl.principal.mapping.rules": "RULE:^CN=([^,]+)$/$1/,DEFAULT",
+        "ssl.allow.san.changes": "true",  # Certificates change with the addresses of nodes and load balancers.
+        f"{_BETWEEN_BROKERS}.ssl.truststore.location": f"{CERTIFICATES_FOLDER}/{CLUSTER_AUTHORITY}",
+        f"{_BETWEEN_BROKERS}.ssl.client.auth": "required",
+        **{name: value for each in cluster.spec.listeners for name, value in listener_settings(each).items()},
+        **of_rights,
+    }
+
+
+def own_names(cluster: Cluster) -> tuple[str, str]:
+    """Return the common names of the certificates of the brokers and of the operator."""
+    name = cluster.metadata.name
+    return brokers_name(name), operator_certificate_name(name)
+
+
+def subject(common_name: str) -> str:
+    """Return the subject of a certificate of the cluster's authority in the form that Java prints."""
+    return f"CN={common_name},O={ORGANIZATION}"
+
+
+def own_users(cluster: Cluster) -> list[str]:
+    """Return the principal names of the brokers and of the operator, which are super users."""
+    return [subject(name) for name in own_names(cluster)]
+
+
+def companion_names(cluster: Cluster) -> tuple[str, str]:
+    """Return the names of the Secrets of the lag exporter and of maintenance runs.
+
+    The name of a Secret is also the common name of the certificate in the Secret.
+    """
+    name = cluster.metadata.name
+    return lag_exporter_name(name), maintenance_name(name)
+
+
+def companion_users(cluster: Cluster) -> list[str]:
+    """Return the principal names of the lag exporter and of maintenance runs."""
+    return [subject(name) for name in companion_names(cluster)]
+
+
+def reserved_users(cluster: Cluster) -> tuple[str, ...]:
+    """Return the names that no User may have, because internal users or the Cluster's own Secrets have them."""
+    of_secrets = (ADMINISTRATOR, *companion_names(cluster)) if is_secured(cluster) else ()
+    return (*own_users(cluster), *companion_users(cluster), *of_secrets)
+
+
+def _super_users(cluster: Cluster) -> list[str]:
+    """Return the super users: always the brokers and the operator.
+
+    With `allowEveryoneIfNoAclFound`, the lag exporter and maintenance runs get no ACLs, so they are super users, too.
+    """
+    authorization = cluster.spec.authorization
+    is_open_else = authorization is not None and authorization.allow_everyone_if_no_acl_found
+    return [*own_users(cluster), *(companion_users(cluster) if is_open_else else [])]
+
+
+def has_administrator(cluster: Cluster) -> bool:
+    """True if a listener has authentication, so that the Cluster needs the user `admin`."""
+    return any(each.authentication is not None for each in cluster.spec.listeners)
+
+
+def needs_password(cluster: Cluster) -> bool:
+    """Return whether a listener has SASL, so that the user `admin` needs a password."""
+    return any(mechanism_of(each) is not None for each in cluster.spec.listeners)
+
+
+def pod_security_problems(cluster: Cluster) -> Iterator[tuple[Path, str]]:
+    """Yield the field and message of each problem with the TLS, users, rights and CAs of brokers in pods."""
+    yield from _open_listeners(cluster)
+    if not is_secured(cluster):
+        for field, authority in (("clusterCa", cluster.spec.cluster_ca), ("clientsCa", cluster.spec.clients_ca)):
+            if not authority.generate_certificate_authority:
+                message = (
+                    f"spec.{field}.generateCertificateAuthority is false, but the Cluster uses no certificates; "
+                    f"set the field to true, or set any of {SECURED_BY}"
+                )
+                yield ("spec", field, "generateCertificateAuthority"), message
+        return
+    yield from security_problems(cluster)
+
+
+def _open_listeners(cluster: Cluster) -> Iterator[tuple[Path, str]]:
+    """Yield each listener that has neither TLS nor authentication, unless `spec.insecure` is true."""
+    for index, each in enumerate(cluster.spec.listeners):
+        if each.is_open and not cluster.spec.insecure:
+            where, allowed = ("spec", "listeners", index), "set tls: true and authentication: {type: scram-sha-512}"
+            why = "or set spec.insecure: true, which lets in anybody who can reach the brokers"
+            yield where, f"spec.listeners[{index}] has neither tls nor authentication; {allowed}, {why}"
+
+
+def client_settings(listener: Listener, bootstrap: str, files: Mapping[str, bytes]) -> str:
+    """Return the `client.properties` of the user `admin`, which contains the certificates and needs no other file."""
+    mechanism, found = mechanism_of(listener), {"security.protocol": protocol_of(listener)}
+    if listener.tls:
+        found |= {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": files["ca.crt"].decode()}
+    if mechanism is not None:
+        found |= {"sasl.mechanism": mechanism, "sasl.jaas.config": files["sasl.jaas.config"].decode()}
+    else:
+        found |= {
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.certificate.chain": files["user.crt"].decode(),
+            "ssl.keystore.key": files["user.key"].decode(),
+        }
+    settings = {"bootstrap.servers": bootstrap, **found}
+    return properties_text(settings)
+
+
+TOKEN: Final = "barnabas-metrics-token"
+"""The volume that holds the bearer token for `/metrics`."""
+TOKEN_FOLDER: Final = "/etc/barnabas-metrics"
+TOKEN_FILE: Final = "token"
+_TOKEN_PATH: Final = f"{TOKEN_FOLDER}/{TOKEN_FILE}"
+
+
+def of_brokers(cluster: Cluster, stage: SecurityStage) -> Metrics | None:
+    """Return `spec.metrics`, or None if it is missing or the brokers have no certificates yet."""
+    return cluster.spec.metrics if stage is not SecurityStage.OPEN else None
+
+
+def of_exporter(cluster: Cluster) -> Metrics | None:
+    """Return `spec.metrics`, or None if it is missing or the lag exporter has no certificate yet."""
+    return cluster.spec.metrics if is_reached_by_tls(cluster) else None
+
+
+def broker_settings(metrics: Metrics | None) -> dict[str, str]:
+    """Return a broker's settings that protect `/metrics`, or none if `metrics` is None."""
+    if metrics is None:
+        return {}
+    return {
+        "http.ssl.certificate.location": f"{CERTIFICATES_FOLDER}/{BROKER_PEM}",
+        "http.bearer.token.location": _TOKEN_PATH,
+    }
+
+
+def exporter_options(metrics: Metrics | None) -> list[str]:
+    """Return the lag exporter's options that protect `/metrics`, or none if `metrics` is None."""
+    if metrics is None:
+        return []
+    return [f"--server.tls.cert-file={FOLDER}/{KEYSTORE}", f"--server.token-file={_TOKEN_PATH}"]
+
+
+def metrics_problems(cluster: Cluster) -> Iterator[tuple[Path, str]]:
+    """Yield a problem if `spec.metrics` declares a token, but the brokers have no certificates: a token needs TLS."""
+    if cluster.spec.metrics is not None and not is_secured(cluster):
+        secret = cluster.spec.metrics.token_secret.name
+        why = "because without TLS the token would be sent in clear"
+        allowed = f"remove spec.metrics, or set any of {SECURED_BY}, {why}"
+        message = f"spec.metrics.tokenSecret.name is {secret}, but the brokers have no certificates; {allowed}"
+        yield ("spec", "metrics", "tokenSecret", "name"), message
+
 
 MIN_ISR: Final = "min.insync.replicas"
 DATA_FOLDER: Final = "/var/lib/barnabas"
@@ -258,3 +467,63 @@ def _tiny_disks(cluster: Cluster) -> Iterator[tuple[Path, str]]:
         if quantity_value(volume.size) < quantity_value(SIZE_MIN):
             path = ("spec", "storage", "volumes", index, "size")
             yield path, f"{dotted(path)} is {shown_amount(volume.size)}; allowed: {SIZE_MIN} or more, such as 10Gi"
+
+
+RACK: Final = "broker.rack"
+HOSTS: Final = "advertised.hosts"
+THROTTLES: Final = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
+"""The throttle configs, which the operator never resets because a user may have set them for a reassignment."""
+
+BrokerConfigs = Mapping[int, Mapping[str, str]]
+Settings = Mapping[str, str | None]
+"""The settings to change; None resets a setting to its default."""
+Changes = dict[int, Settings]
+
+
+def setting_changes(cluster: Cluster, overrides: BrokerConfigs, places: Mapping[int, Settings]) -> Changes:
+    """Return the changes to dynamic configs, by broker.
+
+    `overrides` holds the dynamic configs that are set on each broker, and `places` the rack and the advertised hosts of
+    each broker, from `place_settings`. A config that is set but not declared is reset, except the throttle configs,
+    `RACK` and `HOSTS`.
+    """
+    declared = dynamic_settings(cluster)
+    changes = {number: _of_broker({**declared, **places.get(number, {})}, found) for number, found in overrides.items()}
+    return {broker: change for broker, change in changes.items() if change}
+
+
+def place_settings(cluster: Cluster, pods: PodsState) -> dict[int, Settings]:
+    """Return, by broker id, the settings that depend on the node of the broker's pod: its rack and advertised hosts.
+
+    A setting is left out while its value is unknown.
+    """
+    old = pods.remaining()  # These brokers have to restart, and may be too old to know `advertised.hosts`.
+    return {
+        number: {**_rack(cluster, pod), **(_hosts(cluster, pods, pod) if pod.host_ip and number not in old else {})}
+        for number, pod in pods.pods.items()
+    }
+
+
+def _rack(cluster: Cluster, pod: BrokerPod) -> Settings:
+    return {RACK: pod.rack} if cluster.spec.brokers.rack is not None and pod.rack is not None else {}
+
+
+def _hosts(cluster: Cluster, pods: PodsState, pod: BrokerPod) -> Settings:
+    """Return `advertised.hosts`: the address of the broker's node on each listener that clients reach at a node port.
+
+    The value is None, which resets the config, if all these listeners advertise the pod's host IP.
+    """
+    hosts = {
+        each.name: pods.external.node_hosts[each.name, pod.broker_id]
+        for each in cluster.spec.listeners
+        if each.is_at_node
+    }
+    if set(hosts.values()) <= {pod.host_ip}:
+        return {HOSTS: None}
+    return {HOSTS: ",".join(f"{name.upper()}:{host}" for name, host in hosts.items())}
+
+
+def _of_broker(wanted: Settings, found: Mapping[str, str]) -> Settings:
+    added = {name: text for name, text in wanted.items() if found.get(name) != text}
+    gone = (name for name in found if name not in wanted and name not in (*THROTTLES, RACK, HOSTS))
+    return {**added, **dict.fromkeys(gone, None)}

@@ -1,12 +1,15 @@
-"""The checks that may refuse a ConsumerGroup; the first refusal becomes the condition of the ConsumerGroup."""
+"""The checks that may refuse a ConsumerGroup, its admission, and the warnings about what a reset would do now."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final
 
-from barnabas_operator.planning.groups.group_seen import GroupSeen
+from barnabas_operator.planning.admission.verdict import AdmissionContext, Verdict
+from barnabas_operator.planning.groups.observed_group import GroupDescription, GroupSeen
+from barnabas_operator.planning.groups.reset_plan import Move, ResetPlan
+from barnabas_operator.planning.groups.reset_step import named_members, resets_of
 from barnabas_operator.planning.owners import other_cluster, owned_by
-from barnabas_operator.planning.refusal import NOT_SUPPORTED, RESOURCE_CONFLICT, Refusal
-from barnabas_operator.resources.consumer_group import ConsumerGroup, ConsumerGroupStatus
+from barnabas_operator.planning.refusal import NOT_SUPPORTED, RESOURCE_CONFLICT, Refusal, listed
+from barnabas_operator.resources.consumer_group import ConsumerGroup, ConsumerGroupStatus, LagObjective, Reset
 
 GroupCheck = Callable[[ConsumerGroup, ConsumerGroup, GroupSeen], Refusal | None]
 """The type of a check: it gets the resource, the resource that owns the group, and the observed group."""
@@ -51,3 +54,54 @@ def may_adopt(group: ConsumerGroup, _owner: ConsumerGroup, seen: GroupSeen) -> R
 
 
 CHECKS: Final[tuple[GroupCheck, ...]] = (of_the_oldest, same_cluster_as_before, same_group_as_before, may_adopt)
+
+
+def review_group(wanted: ConsumerGroup, before: ConsumerGroup | None, context: AdmissionContext) -> Verdict:
+    """Refuse to move a ConsumerGroup to another Cluster, or to manage a group that another resource already manages.
+
+    A paused resource may name a group that another resource manages. Without a refusal, return warnings.
+    """
+    if not wanted.is_paused and context.taken_by is not None:
+        taken = f"group {wanted.group_id} is already managed by the ConsumerGroup {context.taken_by}"
+        return Verdict(f"{taken}; only one ConsumerGroup may manage a group")
+    moves = other_cluster(wanted, before.status.cluster if before is not None and before.status is not None else None)
+    if moves is not None:
+        return Verdict(moves.message)
+    return Verdict(warnings=tuple(_warnings(wanted)))
+
+
+def _warnings(wanted: ConsumerGroup) -> Iterator[str]:
+    objective = wanted.spec.lag_objective
+    if objective is not None and objective == LagObjective(for_=objective.for_):
+        yield "spec.lagObjective has no limit, so it is always met; set maxRecords, maxSeconds or maxRetentionPercent"
+
+
+SHOWN_MAX: Final = 4
+"""The largest number of partitions that a warning names, because the API server limits the length of warnings."""
+
+
+def reset_warnings(reset: Reset, group_id: str, group: GroupDescription, plan: ResetPlan | Refusal) -> Iterator[str]:
+    """Yield warnings that name the offsets that the reset would change now, and the group's members.
+
+    If the reset would change no offsets, yield only the reason.
+    """
+    if reset.id in resets_of(group):
+        yield f"the reset {reset.id} of group {group_id} was carried out before; another reset needs another id"
+        return
+    if isinstance(plan, Refusal):
+        yield f"the reset {reset.id} changes no offsets: {plan.message}"
+        return
+    yield (
+        f"the effect of the reset {reset.id} of group {group_id} "
+        f"{'if dryRun were not true' if reset.dry_run else 'now'}: {plan}"
+    )
+    yield listed(map(_shown, plan.moves), SHOWN_MAX)
+    if group.is_active:
+        yield (
+            f"no offsets are reset while group {group_id} has {named_members(group.members)}; "
+            f"spec.offsets.reset.whenActive is {reset.when_active}"
+        )
+
+
+def _shown(move: Move) -> str:
+    return f"{move.partition} from {'nothing' if move.before is None else move.before} to {move.to}"

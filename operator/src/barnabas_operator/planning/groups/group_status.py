@@ -1,20 +1,32 @@
 """The status of a ConsumerGroup, from the observed group and the results of reset and scaling."""
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from dataclasses import replace as replace_fields
 from math import ceil
-from typing import Final
+from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
+from barnabas_core.topic_partition import TopicPartition
 from barnabas_lag.evaluation.lags import GroupLags
 from barnabas_lag.evaluation.progress import Status, worst
 from barnabas_lag.evaluation.readings import Consumer
-from barnabas_operator.planning.conditions import condition, conditions_of
-from barnabas_operator.planning.groups.group_seen import GroupSeen
-from barnabas_operator.planning.groups.objective import NOBODY_YET, Judged, shown
-from barnabas_operator.planning.groups.reset_conditions import known_reset
-from barnabas_operator.planning.groups.work_status import WorkStatus
-from barnabas_operator.planning.refusal import Refusal
+from barnabas_operator.planning.conditions import condition, condition_before, conditions_of
+from barnabas_operator.planning.groups.observed_group import (
+    MISSED,
+    NOBODY_YET,
+    NOT_FOUND,
+    GroupDescription,
+    GroupSeen,
+    Judged,
+    shown,
+)
+from barnabas_operator.planning.groups.reset_plan import ResetPlan, counted
+from barnabas_operator.planning.groups.reset_step import GIVEN_UP, GROUP_ACTIVE, named_members
+from barnabas_operator.planning.groups.scaling import Decision, Demand, named
+from barnabas_operator.planning.kube_event import Said
+from barnabas_operator.planning.refusal import KAFKA_ERROR, Refusal
 from barnabas_operator.resources.consumer_group import (
     SHOWN_MAX,
     ConsumerGroup,
@@ -22,8 +34,141 @@ from barnabas_operator.resources.consumer_group import (
     Evaluated,
     GroupMember,
     GroupTopic,
+    ResetStatus,
+    ScaleTarget,
 )
-from barnabas_operator.resources.object_meta import READY, WITHIN_OBJECTIVE, Condition, merge_conditions
+from barnabas_operator.resources.json_types import Json
+from barnabas_operator.resources.object_meta import (
+    OFFSETS_RESET,
+    READY,
+    SCALING_ACTIVE,
+    WITHIN_OBJECTIVE,
+    Condition,
+    condition_of,
+    merge_conditions,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkStatus:
+    """The results of reset and scaling so far.
+
+    If `reset` or `replicas` is None, the status keeps the field's earlier value, unless the spec no longer declares a
+    reset or scaling.
+    """
+
+    problem: Refusal | None = None
+    """The reason why `Ready` is False, or None if `Ready` is True."""
+    conditions: tuple[Condition, ...] = ()
+    """The conditions of the new status besides Ready and WithinObjective.
+
+    Conditions of the old status that are not in this tuple are dropped.
+    """
+    reset: ResetStatus | None = None
+    replicas: int | None = None
+    is_resetting: bool = False
+    """True if a reset is in progress or waits; the operator then must not scale the target by its lag."""
+    is_busy: bool = False
+    """True if the operator must observe the group again soon."""
+
+    def with_condition(self, said: Condition) -> "WorkStatus":
+        """Return a copy with one condition more."""
+        return replace_fields(self, conditions=(*self.conditions, said))
+
+
+DONE: Final = "ResetDone"
+DRY_RUN: Final = "DryRun"
+ON_HOLD: Final = "OnHold"
+
+
+def known_reset(group: ConsumerGroup) -> ResetStatus | None:
+    """Return `status.reset` if it is about the declared reset, or else None."""
+    reset, known = group.spec.offsets.reset, group.status.reset if group.status is not None else None
+    return known if known is not None and reset is not None and known.id == reset.id else None
+
+
+def final_condition(group: ConsumerGroup) -> Condition | None:
+    """Return the condition of a finished reset, or None if no reset has finished.
+
+    The condition stays until the resource changes. A reset has finished if it was carried out or given up; a dry run
+    has finished if its plan was made.
+    """
+    reported, known = condition_of(group.conditions, OFFSETS_RESET), known_reset(group)
+    if reported is None or reported.observed_generation != group.metadata.generation:
+        return None
+    is_final = reported.reason == GIVEN_UP or (known is not None and reported.reason in (DONE, DRY_RUN))
+    return reported if is_final else None
+
+
+def is_unfinished(group: ConsumerGroup) -> bool:
+    """True if a reset that was removed from the spec may have left the target scaled down.
+
+    After a change of the spec, the result is True until the operator writes a new status: the group may have been
+    paused, and the status of a paused group does not show whether a reset is unfinished.
+    """
+    if group.spec.scaling is None or group.status is None:
+        return False
+    is_new = group.status.observed_generation != group.metadata.generation
+    return is_new or condition_of(group.conditions, OFFSETS_RESET) is not None
+
+
+def may_hold_target(group: ConsumerGroup) -> bool:
+    """True if a reset may have scaled the target down and not yet up again, according to the status."""
+    reported = condition_of(group.conditions, OFFSETS_RESET)
+    is_of_this = group.status is not None and group.status.observed_generation == group.metadata.generation
+    is_up = reported is None or reported.reason in (DONE, DRY_RUN, GIVEN_UP, ON_HOLD)
+    return group.spec.scaling is not None and not (is_of_this and is_up)
+
+
+def on_hold(group: ConsumerGroup, refusal: Refusal | None, why: str, now: str) -> Condition | None:
+    """Return the condition of a reset that is on hold because of `why`, or None if no reset is declared.
+
+    If the target could not be scaled up again, the condition reports `refusal` instead, even without a declared reset.
+    """
+    if refusal is not None:
+        return condition(group, OFFSETS_RESET, "False", refusal.reason, refusal.message, now)
+    if group.spec.offsets.reset is None:
+        return None
+    message = f"{why}; no offsets are reset, and the target is scaled up again"
+    return condition(group, OFFSETS_RESET, "False", ON_HOLD, message, now)
+
+
+def reset_done(group: ConsumerGroup, done: ResetStatus, now: str) -> WorkStatus:
+    """Return the condition that says that the reset was carried out; `now` is in RFC 3339."""
+    before = condition_of(group.conditions, OFFSETS_RESET)
+    is_known = before is not None and before.status == "True" and known_reset(group) is not None
+    message = before.message if before is not None and is_known else done_message(done)
+    return WorkStatus(conditions=(condition(group, OFFSETS_RESET, "True", DONE, message, now),), reset=done)
+
+
+def done_message(done: ResetStatus) -> str:
+    """Return the message that a reset was carried out; without counts if the planned offsets are unknown."""
+    if not done.partitions:
+        return f"the reset {done.id} was carried out before, as the committed offsets show"
+    counts = (
+        f"the offsets of {counted(done.partitions, 'partition')} were set; "
+        f"the group skips {counted(done.skipped, 'record')}"
+    )
+    return f"the reset {done.id} was carried out: {counts} and reads {done.again:,} again"
+
+
+def reset_planned(group: ConsumerGroup, plan: ResetPlan, now: str) -> WorkStatus:
+    """Return the plan of a dry run, for `status.reset` and in the condition OffsetsReset."""
+    reset = group.spec.offsets.reset
+    assert reset is not None
+    message = f"spec.offsets.reset.dryRun is true; the plan at {now} is: {plan}"
+    said = condition(group, OFFSETS_RESET, "False", DRY_RUN, message, now)
+    return WorkStatus(conditions=(said,), reset=plan.status(reset.id))
+
+
+def reset_refused(group: ConsumerGroup, why: Refusal, now: str, *, holds_target: bool) -> WorkStatus:
+    """Return the condition that says why a reset was refused or has to wait.
+
+    `holds_target` is True if the target is scaled down for the reset. The operator then observes the group again soon.
+    """
+    said = condition(group, OFFSETS_RESET, "False", why.reason, why.message, now)
+    return WorkStatus(conditions=(said,), is_resetting=holds_target, is_busy=holds_target)
+
 
 OF_LOOKS: Final = frozenset({READY, WITHIN_OBJECTIVE})
 """The types of the conditions that depend on an observation of the group.
@@ -177,3 +322,147 @@ def _without_numbers(status: ConsumerGroupStatus) -> ConsumerGroupStatus:
         topic_count=None,
         consumers=(),
     )
+
+
+STALLED: Final[Mapping[str, tuple[str, str]]] = {
+    "STALL": ("GroupStalled", "the group has members and lag, and its committed offsets do not move"),
+    "STOP": ("GroupStopped", "the group has lag and no members"),
+    "REWIND": ("GroupRewound", "the group's committed offsets moved backwards"),
+}
+"""The reason and the message of the Event for each of Burrow's statuses that is worth a warning."""
+GONE: Final = "GroupGone"
+RESET: Final = "OffsetsReset"
+
+
+def group_events(group: ConsumerGroup, before: Json) -> Iterator[Said]:
+    """Yield the Events for the change from `before`, the earlier status as JSON, to the group's status.
+
+    Events report a missed or regained objective, a group that stalled, a finished reset, and a group that is gone.
+    """
+    status = group.status or ConsumerGroupStatus()
+    yield from _objective(status, before)
+    yield from _reset(status, before)
+    word = status.evaluation
+    if word is not None and word in STALLED and before.get("evaluation") != word:
+        yield "Warning", *STALLED[word]
+    if status.state == NOT_FOUND and before.get("state") not in (None, NOT_FOUND):
+        yield "Warning", GONE, "the group no longer exists: it was deleted, or its committed offsets have expired"
+
+
+def _reset(status: ConsumerGroupStatus, before: Json) -> Iterator[Said]:
+    """Yield an Event after a reset has committed its offsets, once for each reset id."""
+    done, was = status.reset, before.get("reset") or {}
+    if done is None or done.done_at is None or (was.get("id") == done.id and "doneAt" in was):
+        return
+    yield "Normal", RESET, done_message(done)
+
+
+def _objective(status: ConsumerGroupStatus, before: Json) -> Iterator[Said]:
+    reported, was = condition_of(status.conditions, WITHIN_OBJECTIVE), condition_before(before, WITHIN_OBJECTIVE)
+    if reported is None or reported.status == was.get("status"):
+        return
+    if reported.reason == MISSED:
+        yield "Warning", reported.reason, reported.message
+    elif reported.status == "True" and was.get("reason") == MISSED:
+        yield "Normal", reported.reason, "the lag is within spec.lagObjective again"
+
+
+ASKS_BROKERS: Final = frozenset({"DeleteGroup", "DeleteOffsets"})
+
+
+class DeleteGroup(NamedTuple):
+    """The step that deletes the group and its committed offsets."""
+
+
+class DeleteOffsets(NamedTuple):
+    """The step that deletes the group's committed offsets of some partitions."""
+
+    partitions: tuple[TopicPartition, ...]
+
+
+def needs_finalizer(group: ConsumerGroup) -> bool:
+    """True if the operator may have work before the resource is deleted.
+
+    The deletion policy may require the work, or a reset may have scaled the target down.
+    """
+    reset = group.spec.offsets.reset
+    scales = reset is not None and reset.when_active == "ScaleDown"
+    return scales or was_resetting(group) or group.spec.deletion_policy != "Retain"
+
+
+def was_resetting(group: ConsumerGroup) -> bool:
+    """True if an unfinished reset may have scaled the group's workload down, even if the spec lacks the reset now."""
+    reported = condition_of(group.conditions, OFFSETS_RESET)
+    return (
+        group.spec.scaling is not None
+        and reported is not None
+        and reported.status == "False"
+        and reported.reason != DRY_RUN
+    )
+
+
+def deletion_step(group: ConsumerGroup, found: GroupDescription) -> DeleteGroup | DeleteOffsets | Refusal | None:
+    """Return the step that the deletion policy requires, a refusal if the step must wait, or None for no step."""
+    if group.spec.deletion_policy not in ASKS_BROKERS:
+        return None
+    if found.problem:
+        return Refusal(KAFKA_ERROR, f"group {group.group_id}: {found.problem}")
+    if not found.is_there:
+        return None
+    if found.is_active:
+        return still_active(group, named_members(found.members))
+    if group.spec.deletion_policy == "DeleteGroup":
+        return DeleteGroup()
+    return DeleteOffsets(tuple(sorted(found.committed))) if found.committed else None
+
+
+def still_active(group: ConsumerGroup, members: str) -> Refusal:
+    """Return the refusal to delete a group that has members."""
+    waits = f"spec.deletionPolicy is {group.spec.deletion_policy}, but group {group.group_id} has {members}"
+    return Refusal(
+        GROUP_ACTIVE,
+        f"{waits}; the deletion continues after all members have left; "
+        "to keep the group, set spec.deletionPolicy to Retain",
+    )
+
+
+FOLLOWS_LAG: Final = "FollowsLag"
+TOO_FEW_PARTITIONS: Final = "TooFewPartitions"
+RESETTING: Final = Refusal("Resetting", "replicas do not follow the lag while a reset of offsets is under way")
+SCALED: Final = "Scaled"
+"""The reason of Events about a change to the replicas of a target."""
+
+
+def demand_of(seen: GroupSeen) -> Demand:
+    """Return the `Demand` of an observed group: its lag and the sizes of its topics."""
+    lags = seen.counted.values()
+    return Demand(
+        lag=sum(each.lag for each in lags) if lags else None,
+        written=sum(each.end for each in lags),
+        places=len(lags),
+        partitions=sum(count for topic, count in seen.partition_counts.items() if seen.is_read(topic)),
+        is_all_read=_is_all_read(seen),
+    )
+
+
+def _is_all_read(seen: GroupSeen) -> bool:
+    """True if no partition has lag, including partitions that no member reads, because a member may read them again."""
+    everywhere = seen.lags.partitions
+    return len(everywhere) >= sum(seen.partition_counts.values()) and not any(each.lag for each in everywhere.values())
+
+
+def follows_lag(group: ConsumerGroup, seen: GroupSeen, decided: Decision, now: str) -> Condition:
+    """Return the condition of a target that is scaled by lag; `now` is in RFC 3339."""
+    reason = TOO_FEW_PARTITIONS if decided.capped else FOLLOWS_LAG
+    message = "; ".join(filter(None, (decided.capped, seen.not_read)))
+    return condition(group, SCALING_ACTIVE, "True", reason, message, now)
+
+
+def not_scaled(group: ConsumerGroup, why: Refusal, now: str) -> Condition:
+    """Return the condition that says why the operator does not scale the target; `now` is in RFC 3339."""
+    return condition(group, SCALING_ACTIVE, "False", why.reason, why.message, now)
+
+
+def scaled(target: ScaleTarget, before: int, decided: Decision) -> Said:
+    """Return the Event that says from and to which number of replicas the target was scaled, and why."""
+    return "Normal", SCALED, f"scaled {named(target)} from {before} to {decided.replicas} replicas: {decided.why}"

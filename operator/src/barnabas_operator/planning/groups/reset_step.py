@@ -11,10 +11,9 @@ from typing import Final, NamedTuple
 from msgspec.structs import replace
 
 from barnabas_core.reset_mark import reset_ids
-from barnabas_operator.planning.groups.group_descriptions import GroupDescription, Member
-from barnabas_operator.planning.groups.reset_plan import LEADER_NOT_AVAILABLE, counted
-from barnabas_operator.planning.groups.reset_times import INVALID_RESET
-from barnabas_operator.planning.groups.target_scale import TARGET_BUSY, BeforeReset, TargetScale, named
+from barnabas_operator.planning.groups.observed_group import GroupDescription, Member
+from barnabas_operator.planning.groups.reset_plan import INVALID_RESET, LEADER_NOT_AVAILABLE, counted
+from barnabas_operator.planning.groups.scaling import TARGET_BUSY, BeforeReset, TargetScale, named
 from barnabas_operator.planning.refusal import KAFKA_ERROR, Refusal, listed
 from barnabas_operator.resources.consumer_group import SCALED_DOWN, Reset, ScaleTarget
 

@@ -4,13 +4,113 @@ The wanted number is computed as by KEDA and the HorizontalPodAutoscaler: the la
 within `min` and `max`, and at most one replica for each partition. A target is scaled up at once, but down only after
 the lag has allowed fewer replicas for `WINDOW_S`. A scale-down removes at most half of the replicas, and never
 leaves a number that was too small for the same load before (`too_few`).
+
+The number of replicas that was too small for the load of a group, which the operator remembers. A group with just
+enough replicas has no lag, like a group without load. If the operator did not remember the number, it would scale
+the group down to that number again and again.
 """
 
+from collections.abc import Iterable, Iterator, Sequence
 from math import inf
-from typing import Final, NamedTuple
+from typing import Annotated, Final, NamedTuple
 
-from barnabas_operator.planning.groups.too_few import TooFew, Written, gone_down, grown_beyond, rate_of, with_look
-from barnabas_operator.resources.consumer_group import Scaling
+import msgspec
+from msgspec import Meta, Struct
+
+from barnabas_operator.planning.object_names import CLUSTER_LABEL, NAME_LABEL, OPERATOR_NAME
+from barnabas_operator.planning.refusal import RESOURCE_CONFLICT, Refusal
+from barnabas_operator.resources.consumer_group import ConsumerGroup, ScaleTarget, Scaling
+from barnabas_operator.resources.foreign_json import foreign_json
+from barnabas_operator.resources.json_types import Json
+
+HOLD_MIN_S: Final = 600.0
+HOLD_MAX_S: Final = 6 * 3600.0
+ALIKE: Final = 0.25
+"""The relative difference up to which two loads count as the same."""
+RATE_S: Final = 300.0
+
+
+class Written(NamedTuple):
+    """An observation of the log end offsets of a group's partitions at the time `now_s`.
+
+    `total` is the sum of the offsets, and `places` the number of the partitions.
+    """
+
+    now_s: float
+    total: int
+    places: int
+
+
+class TooFew(NamedTuple):
+    """A number of `replicas` that could not keep up with `rate` records per second (None if the rate is unknown).
+
+    Until `until_s`, the same load gets more replicas. Afterwards a scale-down may try the number again. If the number
+    is too small again, the time until the next try (`hold_s`) doubles.
+    """
+
+    replicas: int
+    rate: float | None
+    until_s: float
+    hold_s: float
+
+    def least(self, rate: float | None, now_s: float) -> int:
+        """Return the fewest replicas that a scale-down may leave at a load of `rate` records per second.
+
+        At the load with which `replicas` could not keep up, the result is `replicas` + 1. At a lower load, the result
+        is proportionally lower. After `until_s`, the result is at most `replicas`, so that a scale-down may try
+        `replicas` again.
+        """
+        share = rate / self.rate if rate is not None and self.rate else 1.0
+        needed = min(self.replicas, int(self.replicas * share * (1 + ALIKE))) + 1
+        return needed if now_s < self.until_s else min(needed, self.replicas)
+
+
+def grown_beyond(before: TooFew | None, replicas: int, rate: float | None, now_s: float, *, was_try: bool) -> TooFew:
+    """Return a `TooFew` that says that `replicas` did not keep up with `rate` records per second.
+
+    Its `hold_s` is HOLD_MIN_S if `before` is None or has a different rate. Otherwise `hold_s` is copied from `before`,
+    and doubled up to HOLD_MAX_S if the last change was a scale-down (`was_try`).
+    """
+    hold_s = HOLD_MIN_S
+    if before is not None and _is_alike(before.rate, rate):
+        hold_s = min(before.hold_s * (2 if was_try else 1), HOLD_MAX_S)
+    return TooFew(replicas, rate, now_s + hold_s, hold_s)
+
+
+def _is_alike(before: float | None, now: float | None) -> bool:
+    """True if the rates `before` and `now` are about equal, or one of them is unknown."""
+    return before is None or now is None or abs(now - before) <= ALIKE * before
+
+
+def gone_down(before: TooFew | None, replicas: int, now_s: float) -> TooFew | None:
+    """Return the `TooFew` to remember after a scale-down to `replicas`: usually `before`, unchanged.
+
+    If `replicas` were too few according to `before`, the scale-down tries them again. The result then says that
+    `replicas` - 1 are too few, but the next scale-down may try `replicas` - 1 at once.
+    """
+    if before is None or replicas > before.replicas:
+        return before
+    return before._replace(replicas=max(0, replicas - 1), until_s=now_s)
+
+
+def with_look(before: tuple[Written, ...], look: Written) -> tuple[Written, ...]:
+    """Return the observations of the last `RATE_S` seconds, including the new observation `look`.
+
+    If the number of partitions (`places`) has changed or the sum of offsets (`total`) has fallen, return only `look`,
+    because no rate can be computed from the earlier observations.
+    """
+    if before and (before[-1].places != look.places or before[-1].total > look.total):
+        return (look,)
+    return (*(each for each in before if look.now_s - each.now_s <= RATE_S), look)
+
+
+def rate_of(looks: tuple[Written, ...]) -> float | None:
+    """Return the records written per second, or None if there are fewer than two observations."""
+    if len(looks) < 2:
+        return None
+    first, last = looks[0], looks[-1]
+    return (last.total - first.total) / (last.now_s - first.now_s)
+
 
 WINDOW_S: Final = 300.0
 """The time for which lag must be low before a target is scaled down, as in KEDA and the HorizontalPodAutoscaler."""
@@ -222,3 +322,125 @@ def _capped(scaling: Scaling, demand: Demand) -> str:
         return ""
     partitions = "1 partition" if cap == 1 else f"{cap:,} partitions"
     return f"the group's topics have {partitions}, so more consumers would have nothing to read"
+
+
+BEFORE_RESET: Final = "barnabas.dev/before-reset"
+"""The annotation of a target with the number of replicas that it had before a reset scaled it down."""
+TARGET_NOT_FOUND: Final = "TargetNotFound"
+TARGET_REFUSED: Final = "TargetRefused"
+TARGET_BUSY: Final = "TargetBusy"
+"""The reason for refusing a reset: the target is scaled down for a reset of another group."""
+
+
+class BeforeReset(Struct, frozen=True):
+    """The content of the annotation `BEFORE_RESET`: the replicas to restore after a reset, and its progress."""
+
+    group: str
+    """The name of the ConsumerGroup, which may differ from the group id."""
+    reset: str
+    """The id of the reset for which the target was scaled down."""
+    replicas: Annotated[int, Meta(ge=0)]
+    since: str = ""
+    """The time in RFC 3339 at which the target was first seen at 0 replicas, or empty."""
+    gave_up: str = ""
+    """The reason why the reset was given up, or empty. A reset that was given up is not tried again."""
+    is_up: bool = False
+    """True if the target has been scaled up again after the reset was given up."""
+
+
+class TargetScale(NamedTuple):
+    """The scale of a target as read from Kubernetes."""
+
+    replicas: int
+    """The declared number of replicas. More pods may run, because some may be terminating."""
+    version: str
+    """The resourceVersion of the target, so that a write fails if the target has changed since."""
+    before: BeforeReset | None = None
+
+
+def scale_of(target: ScaleTarget, found: Json | None) -> TargetScale | Refusal:
+    """Return the scale of the target, or a refusal if the operator cannot scale the target.
+
+    The operator cannot scale itself, an object of a Cluster, a target that does not exist (`found` is None), or a
+    target whose annotation `BEFORE_RESET` cannot be parsed.
+    """
+    if found is None:
+        message = f"spec.scaling.target is {named(target)}, which does not exist in this namespace; create the object"
+        return Refusal(TARGET_NOT_FOUND, message)
+    meta = found["metadata"]
+    labels = meta.get("labels") or {}
+    cluster = labels.get(CLUSTER_LABEL)
+    if labels.get(NAME_LABEL) == OPERATOR_NAME:
+        message = (
+            f"spec.scaling.target is {named(target)}, which is the operator; the operator cannot scale itself up from 0"
+        )
+        return Refusal(TARGET_REFUSED, f"{message}; allowed: the workload that runs the group's consumers")
+    if cluster is not None:
+        message = f"spec.scaling.target is {named(target)}, but the Cluster {cluster} sets the replicas of this object"
+        return Refusal(TARGET_REFUSED, f"{message}; allowed: the workload that runs the group's consumers")
+    text = (meta.get("annotations") or {}).get(BEFORE_RESET)
+    before = foreign_json(text, BeforeReset) if text is not None else None
+    if text is not None and before is None:
+        message = f"{named(target)} has the annotation {BEFORE_RESET} with the value {text}, which cannot be parsed"
+        return Refusal(
+            TARGET_REFUSED, f"{message}; scale the target to the replicas that you need, and remove the annotation"
+        )
+    return TargetScale(found["spec"].get("replicas", 1), meta["resourceVersion"], before)
+
+
+def before_text(before: BeforeReset | None) -> str | None:
+    """Return the value to set in the annotation `BEFORE_RESET`, or None to remove the annotation."""
+    return msgspec.json.encode(before).decode() if before is not None else None
+
+
+def named(target: ScaleTarget) -> str:
+    """Return the kind and name of the target as text, such as `Deployment orders`."""
+    return f"{target.kind} {target.name}"
+
+
+class Scalers(NamedTuple):
+    """The objects in a namespace that may scale a target, as JSON from the API server."""
+
+    autoscalers: Sequence[Json]
+    """The HorizontalPodAutoscalers, including those that KEDA creates for ScaledObjects."""
+    groups: Sequence[Json]
+    """The ConsumerGroups of all Clusters."""
+
+
+def refuse_scaling(group: ConsumerGroup, scaling: Scaling, scale: TargetScale, scalers: Scalers) -> Refusal | None:
+    """Refuse to scale a target that an autoscaler or an older ConsumerGroup scales, or that a reset has scaled down."""
+    target = scaling.target
+    before = scale.before
+    if before is not None and not before.gave_up:
+        problem = f"{named(target)} is scaled down for the reset {before.reset} of the ConsumerGroup {before.group}"
+        return Refusal(TARGET_BUSY, problem)
+    allowed = "remove spec.scaling.lagThreshold"
+    autoscaler = _autoscaler_of(target, scalers.autoscalers)
+    if autoscaler is not None:
+        problem = f"{named(target)} is scaled by the HorizontalPodAutoscaler {autoscaler}"
+        return Refusal(
+            RESOURCE_CONFLICT, f"{problem}; {allowed}, or delete the autoscaler and the object that creates it"
+        )
+    first = min(_rivals(target, scalers.groups), default=None)
+    if first is not None and first[1] != group.metadata.name:
+        problem = f"{named(target)} is scaled by the ConsumerGroup {first[1]}, which is older"
+        return Refusal(RESOURCE_CONFLICT, f"{problem}; {allowed}, or name another target")
+    return None
+
+
+def _autoscaler_of(target: ScaleTarget, autoscalers: Iterable[Json]) -> str | None:
+    for each in autoscalers:
+        about = each["spec"]["scaleTargetRef"]
+        if (about["kind"], about["name"]) == (target.kind, target.name):
+            return str(each["metadata"]["name"])
+    return None
+
+
+def _rivals(target: ScaleTarget, groups: Iterable[Json]) -> Iterator[tuple[str, str]]:
+    """Yield creation time and name of each ConsumerGroup that scales the target by lag and is not being deleted."""
+    for each in groups:
+        meta, scaling = each["metadata"], each["spec"].get("scaling") or {}
+        about = scaling.get("target") or {}
+        is_target = (about.get("kind", "Deployment"), about.get("name")) == (target.kind, target.name)
+        if is_target and scaling.get("lagThreshold") is not None and "deletionTimestamp" not in meta:
+            yield meta["creationTimestamp"], meta["name"]

@@ -3,9 +3,8 @@
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from barnabas_operator.planning.brokers.broker_claims import CANNOT_GROW, FAILED, BrokerClaim
-from barnabas_operator.planning.brokers.claim_growth import larger_claims
-from barnabas_operator.planning.brokers.pods import PodsState
+from barnabas_operator.planning.brokers.claims import larger_claims
+from barnabas_operator.planning.brokers.pods import CANNOT_GROW, FAILED, BrokerClaim, PodsState
 from barnabas_operator.planning.conditions import condition
 from barnabas_operator.planning.refusal import Refusal, listed
 from barnabas_operator.planning.topics.lost_records import as_before

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from barnabas_core.metadata_level import METADATA_LEVEL
+from barnabas_operator.planning.brokers.broker_security import is_secured
 from barnabas_operator.planning.brokers.broker_steps import ROLLING_PAUSED
-from barnabas_operator.planning.brokers.local_security import is_secured
 from barnabas_operator.planning.brokers.pods import BrokerPod
 from barnabas_operator.planning.conditions import PAUSED, condition_before
 from barnabas_operator.planning.kube_event import Said, kube_event

@@ -3,12 +3,10 @@
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from barnabas_operator.planning.brokers.external_access import ExternalAccess, bootstrap_servers
-from barnabas_operator.planning.brokers.metadata_version import reported_metadata_version
-from barnabas_operator.planning.brokers.pod_security import has_administrator
-from barnabas_operator.planning.brokers.pods import PodsState
-from barnabas_operator.planning.brokers.protected_metrics import of_brokers
-from barnabas_operator.planning.brokers.security_stages import SecurityStage, stage_name, wanted_stage
+from barnabas_operator.planning.brokers.broker_security import SecurityStage, stage_name, wanted_stage
+from barnabas_operator.planning.brokers.cluster_checks import reported_metadata_version
+from barnabas_operator.planning.brokers.pod_properties import has_administrator, of_brokers
+from barnabas_operator.planning.brokers.pods import ExternalAccess, PodsState, bootstrap_servers
 from barnabas_operator.planning.conditions import condition, conditions_of
 from barnabas_operator.planning.object_names import (
     HTTP_PORT,

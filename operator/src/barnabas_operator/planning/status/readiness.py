@@ -6,7 +6,6 @@ A Cluster stays ready during a rolling restart in which every partition keeps a 
 from collections.abc import Sequence
 from typing import Final, Literal, NamedTuple
 
-from barnabas_operator.planning.brokers.broker_claims import CANNOT_GROW
 from barnabas_operator.planning.brokers.broker_steps import (
     BROKERS_UNREACHABLE,
     EVICTION_REFUSED,
@@ -15,9 +14,8 @@ from barnabas_operator.planning.brokers.broker_steps import (
     ROLLING_PAUSED,
     UNDER_REPLICATED,
 )
-from barnabas_operator.planning.brokers.claims_ahead import NOT_BOUND
-from barnabas_operator.planning.brokers.external_access import WAITING_FOR_ADDRESSES
-from barnabas_operator.planning.brokers.pods import PodsState
+from barnabas_operator.planning.brokers.claims import NOT_BOUND
+from barnabas_operator.planning.brokers.pods import CANNOT_GROW, WAITING_FOR_ADDRESSES, PodsState
 from barnabas_operator.planning.cluster_state import ClusterState, StrayLog, Trouble
 from barnabas_operator.planning.conditions import condition
 from barnabas_operator.planning.refusal import Refusal, listed

@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final
 
-from barnabas_operator.planning.brokers.local_security import OWN_USERS
+from barnabas_operator.planning.brokers.broker_security import OWN_USERS
 from barnabas_operator.planning.configs import declared_texts
 from barnabas_operator.planning.strimzi.configs import OPEN_ELSE, broker_config
 from barnabas_operator.planning.strimzi.listeners import ListenerContext, listeners_of

@@ -4,7 +4,7 @@ from typing import Final
 
 from barnabas_core.config.broker_config import parse_broker_config, unused_settings
 from barnabas_core.config.definitions import InvalidConfig
-from barnabas_operator.planning.brokers.server_properties import OWNED_BY
+from barnabas_operator.planning.brokers.local_properties import OWNED_BY
 from barnabas_operator.planning.configs import config_problems, declared_texts
 from barnabas_operator.planning.strimzi.section import Section
 from barnabas_operator.resources.json_types import JsonObject

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
-from barnabas_operator.planning.brokers.local_security import ADMINISTRATOR
+from barnabas_operator.planning.brokers.broker_security import ADMINISTRATOR
 from barnabas_operator.planning.strimzi.manifest import StrimziResource
 from barnabas_operator.planning.strimzi.section import Section, given
 from barnabas_operator.resources.json_types import JsonObject

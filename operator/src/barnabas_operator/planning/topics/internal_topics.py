@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from barnabas_core.topic_name import CONSUMER_OFFSETS, TRANSACTION_STATE, usual_min_isr
+from barnabas_operator.planning.brokers.local_properties import internal_replicas
 from barnabas_operator.planning.brokers.pod_properties import MIN_ISR
-from barnabas_operator.planning.brokers.server_properties import internal_replicas
 from barnabas_operator.planning.cluster_state import ClusterState
 from barnabas_operator.planning.configs import declared_texts
 from barnabas_operator.planning.topics.topic_steps import AlterConfigs

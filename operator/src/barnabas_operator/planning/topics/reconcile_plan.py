@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from barnabas_operator.planning.brokers.dynamic_configs import THROTTLES
+from barnabas_operator.planning.brokers.pod_properties import THROTTLES
 from barnabas_operator.planning.cluster_state import ClusterState, ReplicaIds, TopicState
 from barnabas_operator.planning.configs import FOLLOWERS, LEADERS, THROTTLED
 from barnabas_operator.planning.desired_state import DesiredState

@@ -13,8 +13,7 @@ from barnabas_operator.planning.refusal import (
     RESOURCE_CONFLICT,
     Refusal,
 )
-from barnabas_operator.planning.users.cluster_users import ClusterUsers
-from barnabas_operator.planning.users.declared_rights import declared_acls
+from barnabas_operator.planning.users.user_plan import ClusterUsers, declared_acls
 from barnabas_operator.resources.security import MEANINGS, not_one_user
 from barnabas_operator.resources.user import CERTIFICATE_NAME, CERTIFICATE_NAME_WORDS, INTERNAL, AclResource, User
 

@@ -1,23 +1,192 @@
-"""The steps that bring a Cluster's users from their current state to the declared state."""
+"""The steps that bring a Cluster's users from their current state to the declared state.
 
-from collections.abc import Collection, Iterator
+The ACLs of the lag exporter and of the maintenance runs in a secured Cluster. Lag exporter and runs authenticate
+with certificates, as brokers and operator do, but usually are not super users.
+"""
+
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from barnabas_operator.planning.refusal import Refusal
-from barnabas_operator.planning.topics.topic_checks import deletion_protected
-from barnabas_operator.planning.users.cluster_users import Acl, FoundUser
-from barnabas_operator.planning.users.declared_rights import declared_acls, declared_quotas, mechanism_of
-from barnabas_operator.planning.users.user_steps import (
-    CreateAcls,
-    DeleteAcls,
-    DeletePassword,
-    SetPassword,
-    SetQuotas,
-    UserStep,
+from barnabas_core.acls import (
+    ANY_HOST,
+    ANY_NAME,
+    CLUSTER_NAME,
+    AclEntry,
+    AclOperation,
+    AclPattern,
+    PatternType,
+    Permission,
+    ResourceType,
+    plain_host,
 )
+from barnabas_operator.planning.brokers.pod_properties import companion_names, subject
+from barnabas_operator.planning.refusal import Refusal, listed
+from barnabas_operator.planning.topics.topic_checks import deletion_protected
+from barnabas_operator.resources.cluster import Cluster
 from barnabas_operator.resources.object_meta import READY, condition_of
-from barnabas_operator.resources.user import User
+from barnabas_operator.resources.user import AclRule, User
+
+PRINCIPAL: Final = "User:"
+SCRAM_512: Final = "SCRAM-SHA-512"
+SCRAM_256: Final = "SCRAM-SHA-256"
+
+
+class Acl(NamedTuple):
+    """An ACL: a resource pattern, and an entry that allows or denies a principal one operation."""
+
+    pattern: AclPattern
+    entry: AclEntry
+
+    @property
+    def plain(self) -> "Acl":
+        """Return the ACL with its host in canonical form, for comparisons."""
+        return Acl(self.pattern, self.entry._replace(host=plain_host(self.entry.host)))
+
+    def __str__(self) -> str:
+        what = f"{self.entry.permission.name.lower()} {self.entry.operation.name}"
+        kind = self.pattern.resource_type.name.lower().replace("_", " ")
+        of = f"{kind} {self.pattern.name} ({self.pattern.pattern_type.name.lower()})"
+        return f"{what} on {of} from {self.entry.host}"
+
+
+@dataclass(frozen=True, slots=True)
+class FoundUser:
+    """A user with the SCRAM mechanisms, ACLs and quotas that the brokers report."""
+
+    mechanisms: frozenset[str] = frozenset()
+    acls: frozenset[Acl] = frozenset()
+    quotas: Mapping[str, float] | None = None
+    """The quotas by Kafka's key, or None if the user has no quotas."""
+
+    @property
+    def is_there(self) -> bool:
+        """True if the user has credentials, ACLs or quotas."""
+        return bool(self.mechanisms or self.acls or self.quotas)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterUsers:
+    """All users by name; `has_authorizer` is True if the brokers have an authorizer."""
+
+    users: Mapping[str, FoundUser]
+    has_authorizer: bool = True
+
+    def of(self, username: str) -> FoundUser:
+        """Return the user with this name, or an empty user if the brokers report none."""
+        return self.users.get(username, FoundUser())
+
+
+MECHANISMS: Final[Mapping[str, str]] = {"scram-sha-512": SCRAM_512, "scram-sha-256": SCRAM_256}
+QUOTA_KEYS: Final = ("producer_byte_rate", "consumer_byte_rate", "request_percentage", "controller_mutation_rate")
+"""Kafka's quota keys; the fields of the spec have the same names."""
+_TYPES: Final = {
+    "topic": ResourceType.TOPIC,
+    "group": ResourceType.GROUP,
+    "cluster": ResourceType.CLUSTER,
+    "transactionalId": ResourceType.TRANSACTIONAL_ID,
+}
+_PATTERNS: Final = {"literal": PatternType.LITERAL, "prefix": PatternType.PREFIXED}
+_PERMISSIONS: Final = {"allow": Permission.ALLOW, "deny": Permission.DENY}
+_OPERATIONS: Final = {operation.name.replace("_", ""): operation for operation in AclOperation}
+
+
+def mechanism_of(user: User) -> str | None:
+    """Return the SCRAM mechanism of the user, or None if the user has no password."""
+    return MECHANISMS.get(user.spec.authentication.type)
+
+
+def declared_acls(user: User) -> frozenset[Acl]:
+    """Return the declared ACLs: one for each operation of each rule."""
+    rules = user.spec.authorization.acls if user.spec.authorization is not None else ()
+    return frozenset(acl for rule in rules for acl in _acls(f"{PRINCIPAL}{user.username}", rule))
+
+
+def _acls(principal: str, rule: AclRule) -> Iterator[Acl]:
+    name = rule.resource.name or CLUSTER_NAME
+    pattern = AclPattern(_TYPES[rule.resource.type], name, _PATTERNS[rule.resource.pattern_type])
+    for word in rule.operations:
+        operation = _OPERATIONS[word.upper()]
+        yield Acl(pattern, AclEntry(principal, rule.host, operation, _PERMISSIONS[rule.type])).plain
+
+
+def declared_quotas(user: User) -> Mapping[str, float]:
+    """Return the declared quotas by their names in Kafka, such as `producer_byte_rate`."""
+    quotas = user.spec.quotas
+    found = {key: getattr(quotas, key, None) for key in QUOTA_KEYS}
+    return {key: float(value) for key, value in found.items() if value is not None}
+
+
+SHOWN_MAX: Final = 3
+
+
+class SetPassword(NamedTuple):
+    """The step that stores a SCRAM credential with the password.
+
+    Without a salt, a random one is used. With an overlap, the previous password stays valid for that time; it must have
+    the same salt.
+    """
+
+    user: str
+    mechanism: str
+    password: str
+    salt: bytes | None = None
+    overlap_s: int = 0
+
+    def __repr__(self) -> str:  # A traceback must not show the password.
+        return f"SetPassword({self.user}, {self.mechanism})"
+
+
+class DeletePassword(NamedTuple):
+    """The step that deletes the SCRAM credential of a user for a mechanism."""
+
+    user: str
+    mechanism: str
+
+
+class CreateAcls(NamedTuple):
+    """The step that creates missing ACLs of a user."""
+
+    user: str
+    acls: tuple[Acl, ...]
+
+
+class DeleteAcls(NamedTuple):
+    """The step that deletes the undeclared ACLs of a user."""
+
+    user: str
+    acls: tuple[Acl, ...]
+
+
+class SetQuotas(NamedTuple):
+    """The step that changes quotas of a user.
+
+    `changes` holds the new value of each quota by Kafka's key, such as `producer_byte_rate`; None removes the quota.
+    """
+
+    user: str
+    changes: Mapping[str, float | None]
+
+
+UserStep = SetPassword | DeletePassword | CreateAcls | DeleteAcls | SetQuotas
+
+
+def describe(step: UserStep) -> str:
+    """Return the step in words, for logs and Events."""
+    match step:
+        case SetPassword(user, mechanism, _, _, overlap_s):
+            stays = f"; the previous one stays valid for {overlap_s} s" if overlap_s else ""
+            return f"set the password of user {user} ({mechanism}{stays})"
+        case DeletePassword(user, mechanism):
+            return f"delete the password of user {user} ({mechanism})"
+        case CreateAcls(user, acls):
+            return f"give user {user} these ACLs: {listed(acls, SHOWN_MAX)}"
+        case DeleteAcls(user, acls):
+            return f"delete these ACLs of user {user}: {listed(acls, SHOWN_MAX)}"
+        case SetQuotas(user, changes):
+            said = (f"{key}={value:g}" if value is not None else f"no {key}" for key, value in changes.items())
+            return f"set quotas of user {user}: {', '.join(said)}"
+
 
 REVOKE: Final = "barnabas.dev/revoke-password"
 """The annotation of a User that requests the end of the previous password.
@@ -158,3 +327,54 @@ def owned_name(user: User) -> str | None:
     it wrote the first status.
     """
     return user.username if user.status is None else user.status.username
+
+
+Rights = Mapping[ResourceType, tuple[AclOperation, ...]]
+"""The operations that the lag exporter or a maintenance run may carry out, by resource type.
+
+The operations are allowed on all topics and all groups.
+"""
+_O: Final = AclOperation
+LAG_EXPORTER_RIGHTS: Final[Rights] = {
+    ResourceType.TOPIC: (_O.DESCRIBE,),
+    ResourceType.GROUP: (_O.DESCRIBE,),
+    ResourceType.CLUSTER: (_O.DESCRIBE_CONFIGS,),  # The exporter reads offsets.retention.minutes.
+}
+MAINTENANCE_RIGHTS: Final[Rights] = {
+    # A restore creates and writes topics, and an archive with delete_archived deletes records.
+    ResourceType.TOPIC: (_O.READ, _O.WRITE, _O.CREATE, _O.DELETE, _O.DESCRIBE_CONFIGS),
+    ResourceType.GROUP: (_O.DESCRIBE,),  # Consumers in maintenance jobs look up their coordinator, but commit nothing.
+    ResourceType.CLUSTER: (_O.DESCRIBE,),  # Maintenance runs list log dirs and reassignments.
+}
+
+
+def companion_acls(cluster: Cluster) -> Mapping[str, frozenset[Acl]]:
+    """Return, by user, the ACLs of the lag exporter and of maintenance runs, or nothing without `spec.authorization`.
+
+    With `allowEveryoneIfNoAclFound`, both users are super users and get no ACLs, because an ACL on a resource would
+    deny access to all users without an ACL.
+    """
+    authorization = cluster.spec.authorization
+    if authorization is None:
+        return {}
+    needs_none = authorization.allow_everyone_if_no_acl_found
+    exporter, runs = map(subject, companion_names(cluster))
+    rights: dict[str, Rights] = {exporter: LAG_EXPORTER_RIGHTS, runs: MAINTENANCE_RIGHTS}
+    if cluster.spec.lag_exporter is None:
+        rights[exporter] = {}
+    return {
+        user: frozenset() if needs_none else _companion_acls(user, rights_of_user)
+        for user, rights_of_user in rights.items()
+    }
+
+
+def _companion_acls(user: str, rights: Rights) -> frozenset[Acl]:
+    return frozenset(
+        Acl(_pattern(kind), AclEntry(f"{PRINCIPAL}{user}", ANY_HOST, operation, Permission.ALLOW))
+        for kind, operations in rights.items()
+        for operation in operations
+    )
+
+
+def _pattern(kind: ResourceType) -> AclPattern:
+    return AclPattern(kind, CLUSTER_NAME if kind is ResourceType.CLUSTER else ANY_NAME, PatternType.LITERAL)

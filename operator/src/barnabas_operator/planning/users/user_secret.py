@@ -1,15 +1,207 @@
 """The Secret of a user: its ownership, its password, and its annotations."""
 
 import hashlib
+import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final, NamedTuple
 
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, load_pem_private_key
+from cryptography.hazmat.primitives.serialization.pkcs12 import serialize_key_and_certificates
+
+from barnabas_operator.certificates.authority import Authority, Pem, certificates_in, is_current, pem_of
+from barnabas_operator.planning.brokers.authorities import signer_first
+from barnabas_operator.planning.brokers.broker_security import PLAIN, login_of
 from barnabas_operator.planning.refusal import RESOURCE_CONFLICT, Refusal
-from barnabas_operator.planning.users.client_files import PASSWORD
-from barnabas_operator.planning.users.user_plan import KnownPassword, has_salt, overlap_s
+from barnabas_operator.planning.time_text import utc_moment
+from barnabas_operator.planning.users.user_plan import KnownPassword, has_salt, mechanism_of, overlap_s
+from barnabas_operator.resources.cluster import Cluster, Listener
 from barnabas_operator.resources.maintenance_run import SecretKeyRef
 from barnabas_operator.resources.user import User
+
+NO_AUTHORITY: Final = "NoAuthority"
+
+
+class ClientsAuthority(NamedTuple):
+    """The authority for a Cluster's users: the key that signs, and the certificates that brokers trust, as PEM.
+
+    The first certificate belongs to the key.
+    """
+
+    key: str
+    trusted: str
+
+
+class UserCertificate(NamedTuple):
+    """A user's certificate and key in PEM format, and a PKCS12 keystore with both and the trusted certificates."""
+
+    certificate: str
+    key: str
+    keystore: bytes
+    keystore_password: str
+
+
+def clients_authority(key: str, trusted: str) -> ClientsAuthority:
+    """Return the authority with `trusted` reordered, so that the certificate of the private key `key` comes first.
+
+    The order is unchanged if `key` or `trusted` is invalid, or if no certificate belongs to `key`.
+    """
+    try:
+        return ClientsAuthority(key, pem_of(signer_first(key, certificates_in(trusted))))
+    except ValueError:
+        return ClientsAuthority(key, trusted)
+
+
+def is_due(certificate: str, username: str, authority: ClientsAuthority, now_ms: int) -> bool:
+    """Return whether the user needs a new certificate.
+
+    A certificate is replaced at two thirds of its lifetime, when the authority signs with a new key, and if it is
+    invalid or names another user.
+    """
+    try:
+        (found,) = certificates_in(certificate)
+        trusted = certificates_in(authority.trusted)
+    except ValueError:
+        return True
+    names = [each.value for each in found.subject.get_attributes_for_oid(x509.NameOID.COMMON_NAME)]
+    return names != [username] or not is_current(found, trusted[0], utc_moment(now_ms))
+
+
+def issue(username: str, authority: ClientsAuthority, now_ms: int, password: str) -> UserCertificate:
+    """Return a new certificate for the user, signed by the authority. Raise ValueError if the authority is invalid."""
+    pem = Authority(Pem(authority.key, authority.trusted), utc_moment(now_ms)).issue(username)
+    key = load_pem_private_key(pem.key.encode(), password=None)
+    assert isinstance(key, EllipticCurvePrivateKey), "Authority.issue must return an elliptic curve key"
+    (certificate,), trusted = certificates_in(pem.certificate), certificates_in(authority.trusted)
+    encryption = BestAvailableEncryption(password.encode())
+    keystore = serialize_key_and_certificates(username.encode(), key, certificate, trusted, encryption)
+    return UserCertificate(pem.certificate, pem.key, keystore, password)
+
+
+def no_authority(cluster: str, missing: str) -> Refusal:
+    """Return the Refusal for a tls user whose certificate cannot be signed; `missing` says what is missing."""
+    why = f"Cluster {cluster} has no CA for client certificates: {missing}"
+    return Refusal(NO_AUTHORITY, f"{why}; set the type of spec.authentication to scram-sha-512")
+
+
+PASSWORD: Final = "password"
+JAAS: Final = "sasl.jaas.config"
+AUTHORITY: Final = "ca.crt"
+CERTIFICATE: Final = "user.crt"
+KEY: Final = "user.key"
+KEYSTORE: Final = "user.p12"
+KEYSTORE_PASSWORD: Final = "user.password"
+_PLAIN: Final = "plain"
+
+
+class Endpoint(NamedTuple):
+    """The listener that clients of a user connect to; `fits` is True if it accepts the user's credentials."""
+
+    bootstrap: str
+    is_tls: bool
+    fits: bool
+    mechanism: str | None = None
+    """The SASL mechanism of the user's clients; None if the user has no password."""
+
+
+class Proof(NamedTuple):
+    """The credentials of a client, and the authorities of the brokers."""
+
+    authority: str = ""
+    """The certificates of the brokers' authority in PEM format, or empty if there is no authority."""
+    password: str = ""
+    certificate: str = ""
+    key: str = ""
+    keystore: bytes = b""
+    keystore_password: str = ""
+
+
+def endpoint_of(cluster: Cluster, user: User, bootstrap: str) -> Endpoint:
+    """Return the first listener with the user's authentication type.
+
+    Without one, return the first listener with the authentication type `plain` if the user has a password, or else the
+    first listener. `bootstrap` is used while the status of the Cluster has no address for the listener.
+    """
+    wanted, mechanism = user.spec.authentication.type, mechanism_of(user)
+    listeners, accepted = cluster.spec.listeners, (wanted, *((_PLAIN,) if mechanism is not None else ()))
+    fitting = [each for kind in accepted for each in listeners if _type_of(each) == kind]
+    listener: Listener = (*fitting, *listeners)[0]
+    known = cluster.status.listeners if cluster.status is not None else ()
+    addresses = {each.name: each.bootstrap_servers for each in known}
+    used = PLAIN if fitting and _type_of(listener) == _PLAIN else mechanism
+    return Endpoint(addresses.get(listener.name) or bootstrap, listener.tls, bool(fitting), used)
+
+
+def _type_of(listener: Listener) -> str | None:
+    return listener.authentication.type if listener.authentication is not None else None
+
+
+def client_files(user: User, endpoint: Endpoint, proof: Proof, folder: str = "") -> dict[str, bytes]:
+    """Return the files of a user's Secret by name; `folder` is the prefix of file names in kcat.conf."""
+    files = {AUTHORITY: proof.authority, CERTIFICATE: proof.certificate, KEY: proof.key}
+    files |= {PASSWORD: proof.password, KEYSTORE_PASSWORD: proof.keystore_password}
+    if proof.password:
+        files[JAAS] = login_of(str(endpoint.mechanism), user.username, proof.password)
+    inline = dict(_librdkafka(user, endpoint, proof))
+    files |= {
+        "client.properties": _java_text(dict(_java(user, endpoint, proof))),
+        "kcat.conf": "".join(f"{name}={value}\n" for name, value in _in_files(inline, folder).items()),
+        "librdkafka.json": json.dumps(inline, indent=2) + "\n",
+    }
+    found = {name: text.encode() for name, text in files.items() if text}
+    return {**found, KEYSTORE: proof.keystore} if proof.keystore else found
+
+
+def _protocol(endpoint: Endpoint, proof: Proof) -> str:
+    return ("SASL_" if proof.password else "") + ("SSL" if endpoint.is_tls or proof.key else "PLAINTEXT")
+
+
+def _java(user: User, endpoint: Endpoint, proof: Proof) -> Iterator[tuple[str, str]]:
+    """Yield the Java client settings; certificates are inline, so that the file can be moved."""
+    yield "bootstrap.servers", endpoint.bootstrap
+    yield "security.protocol", _protocol(endpoint, proof)
+    if proof.password:
+        yield "sasl.mechanism", str(endpoint.mechanism)
+        yield "sasl.jaas.config", login_of(str(endpoint.mechanism), user.username, proof.password)
+    if proof.authority and (endpoint.is_tls or proof.key):
+        yield "ssl.truststore.type", "PEM"
+        yield "ssl.truststore.certificates", proof.authority
+    if proof.key:
+        yield "ssl.keystore.type", "PEM"
+        yield "ssl.keystore.certificate.chain", proof.certificate
+        yield "ssl.keystore.key", proof.key
+
+
+def _java_text(settings: Mapping[str, str]) -> str:
+    """Return the settings as a properties file, with backslashes and newlines escaped."""
+    return "".join(
+        f"{name}={value.replace(chr(92), chr(92) * 2).replace(chr(10), chr(92) + 'n')}\n"
+        for name, value in settings.items()
+    )
+
+
+def _librdkafka(user: User, endpoint: Endpoint, proof: Proof) -> Iterator[tuple[str, str]]:
+    yield "bootstrap.servers", endpoint.bootstrap
+    yield "security.protocol", _protocol(endpoint, proof)
+    if proof.password:
+        yield "sasl.mechanisms", str(endpoint.mechanism)
+        yield "sasl.username", user.username
+        yield "sasl.password", proof.password
+    if proof.authority and (endpoint.is_tls or proof.key):
+        yield "ssl.ca.pem", proof.authority
+    if proof.key:
+        yield "ssl.certificate.pem", proof.certificate
+        yield "ssl.key.pem", proof.key
+
+
+def _in_files(settings: Mapping[str, str], folder: str) -> Mapping[str, str]:
+    """Return the librdkafka settings with file names instead of inline certificates."""
+    names = {"ssl.ca": AUTHORITY, "ssl.certificate": CERTIFICATE, "ssl.key": KEY}
+    places = {f"{name}.pem": (f"{name}.location", f"{folder}{file}") for name, file in names.items()}
+    return dict(places.get(name, (name, value)) for name, value in settings.items())
+
 
 ROTATE: Final = "barnabas.dev/rotate-password"
 """The annotation of a User that requests a new password.

@@ -9,12 +9,16 @@ from barnabas_kafka.connection import ClusterUnreachable
 from barnabas_operator.kafka.cluster_admin import ClusterAdmin
 from barnabas_operator.kube.api import KubeApi
 from barnabas_operator.planning.brokers.authorities import Data
-from barnabas_operator.planning.brokers.local_security import ADMINISTRATOR, SCRAM
+from barnabas_operator.planning.brokers.broker_security import ADMINISTRATOR, SCRAM
 from barnabas_operator.planning.object_names import administrator_name
-from barnabas_operator.planning.users.cluster_users import FoundUser
-from barnabas_operator.planning.users.companion_rights import companion_acls
-from barnabas_operator.planning.users.user_plan import acl_steps
-from barnabas_operator.planning.users.user_steps import SetPassword, UserStep, describe
+from barnabas_operator.planning.users.user_plan import (
+    FoundUser,
+    SetPassword,
+    UserStep,
+    acl_steps,
+    companion_acls,
+    describe,
+)
 from barnabas_operator.reconcile.broker_calls import blocking
 from barnabas_operator.resources.cluster import Cluster
 

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from barnabas_operator.kube.api import KubeApi, KubeRefused
 from barnabas_operator.planning.admission.field_translation import in_declared_fields
-from barnabas_operator.planning.brokers.ownership import conflict, is_owned
+from barnabas_operator.planning.brokers.pods import conflict, is_owned
 from barnabas_operator.planning.refusal import INVALID_SPEC, KUBERNETES_ERROR, Refusal
 from barnabas_operator.resources.cluster import Cluster
 from barnabas_operator.resources.json_types import Json

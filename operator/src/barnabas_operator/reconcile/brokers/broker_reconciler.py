@@ -5,7 +5,7 @@ from typing import Final, NamedTuple
 from barnabas_operator.kube.gather import gather_pods
 from barnabas_operator.kube.nodes import Nodes
 from barnabas_operator.manifests.cluster_objects import broker_objects
-from barnabas_operator.planning.brokers.broker_claims import brokers_holding
+from barnabas_operator.planning.brokers.broker_security import refuse_passing_port
 from barnabas_operator.planning.brokers.broker_steps import (
     NOT_READY,
     BalanceLeaders,
@@ -18,13 +18,15 @@ from barnabas_operator.planning.brokers.broker_steps import (
     restart_batch,
     step_without_restarts,
 )
-from barnabas_operator.planning.brokers.claim_growth import refuse_disks, same_disks
-from barnabas_operator.planning.brokers.external_access import WAITING_FOR_ADDRESSES
-from barnabas_operator.planning.brokers.given_addresses import stale_addresses
-from barnabas_operator.planning.brokers.metadata_version import refuse_older_image
-from barnabas_operator.planning.brokers.ownership import is_owned
-from barnabas_operator.planning.brokers.pods import PodsState
-from barnabas_operator.planning.brokers.security_stages import refuse_passing_port
+from barnabas_operator.planning.brokers.claims import refuse_disks, same_disks
+from barnabas_operator.planning.brokers.cluster_checks import refuse_older_image
+from barnabas_operator.planning.brokers.pods import (
+    WAITING_FOR_ADDRESSES,
+    PodsState,
+    brokers_holding,
+    is_owned,
+    stale_addresses,
+)
 from barnabas_operator.planning.cluster_state import ClusterState
 from barnabas_operator.planning.object_names import CLUSTER_LABEL, broker_of, brokers_name, selector
 from barnabas_operator.planning.refusal import Refusal, listed

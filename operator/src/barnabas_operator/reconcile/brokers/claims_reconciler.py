@@ -7,21 +7,23 @@ from collections.abc import Collection, Iterable, Sequence
 from barnabas_operator.kube.api import CONFLICT, KubeApi, KubeRefused
 from barnabas_operator.kube.claims import CLAIM, claims_of, mark_emptied, storage_classes
 from barnabas_operator.manifests.stateful_set import claims_of_pod
-from barnabas_operator.planning.brokers.broker_claims import (
+from barnabas_operator.planning.brokers.claims import (
+    added_volumes,
+    claims_to_discard,
+    claims_to_grow,
+    claims_to_make,
+    refuse_restart,
+    ungrown,
+)
+from barnabas_operator.planning.brokers.pods import (
     BrokerClaim,
+    BrokerPod,
+    PodsState,
     claim_changes,
     claims_in_use_again,
     claims_to_delete,
     claims_to_erase,
 )
-from barnabas_operator.planning.brokers.claim_growth import claims_to_grow, ungrown
-from barnabas_operator.planning.brokers.claims_ahead import (
-    added_volumes,
-    claims_to_discard,
-    claims_to_make,
-    refuse_restart,
-)
-from barnabas_operator.planning.brokers.pods import BrokerPod, PodsState
 from barnabas_operator.planning.object_names import CLUSTER_LABEL
 from barnabas_operator.planning.refusal import Refusal
 from barnabas_operator.resources.cluster import Cluster

@@ -9,8 +9,9 @@ from barnabas_core.clock import LoopClock
 from barnabas_core.credential_secrets import credential_secrets
 from barnabas_operator.kube.api import KubeApi
 from barnabas_operator.kube.nodes import Nodes
-from barnabas_operator.manifests.secrets import secret
+from barnabas_operator.manifests.cluster_objects import secret
 from barnabas_operator.planning.brokers.authorities import Data
+from barnabas_operator.planning.brokers.broker_security import SecurityStage
 from barnabas_operator.planning.brokers.cluster_secrets import (
     Moment,
     NodeNames,
@@ -20,9 +21,7 @@ from barnabas_operator.planning.brokers.cluster_secrets import (
     plan_secrets,
     secret_names,
 )
-from barnabas_operator.planning.brokers.ownership import conflict, is_owned
-from barnabas_operator.planning.brokers.pods import PodsState
-from barnabas_operator.planning.brokers.security_stages import SecurityStage
+from barnabas_operator.planning.brokers.pods import PodsState, conflict, is_owned
 from barnabas_operator.planning.refusal import Refusal
 from barnabas_operator.planning.time_text import utc_moment
 from barnabas_operator.reconcile.brokers.applied_objects import AppliedObjects, ObjectRefused

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Final
 
 from barnabas_operator.kafka.cluster_admin import ClusterAdmin
-from barnabas_operator.planning.brokers.dynamic_configs import place_settings, setting_changes
+from barnabas_operator.planning.brokers.pod_properties import place_settings, setting_changes
 from barnabas_operator.planning.brokers.pods import PodsState
 from barnabas_operator.planning.cluster_state import ClusterState, StrayLog
 from barnabas_operator.reconcile.broker_calls import blocking

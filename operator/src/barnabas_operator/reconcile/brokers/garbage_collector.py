@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from barnabas_operator.kube.api import KubeApi
-from barnabas_operator.manifests.config_maps import leftover_config_maps
-from barnabas_operator.manifests.services import leftover_services
+from barnabas_operator.manifests.cluster_objects import leftover_services
+from barnabas_operator.manifests.stateful_set import leftover_config_maps
 from barnabas_operator.planning.brokers.pods import PodsState
 from barnabas_operator.planning.cluster_state import ClusterState
 from barnabas_operator.planning.object_names import CLUSTER_LABEL

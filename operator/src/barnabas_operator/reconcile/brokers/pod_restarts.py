@@ -8,8 +8,7 @@ from barnabas_core.clock import Clock
 from barnabas_operator.kube.api import CONFLICT, TOO_MANY, KubeApi, KubeRefused
 from barnabas_operator.kube.gather import RESTART_ASKED
 from barnabas_operator.planning.brokers.broker_steps import EVICTION_REFUSED
-from barnabas_operator.planning.brokers.given_addresses import stale_brokers
-from barnabas_operator.planning.brokers.pods import BrokerPod, PodsState
+from barnabas_operator.planning.brokers.pods import BrokerPod, PodsState, stale_brokers
 from barnabas_operator.planning.object_names import STALE
 from barnabas_operator.planning.refusal import Refusal
 from barnabas_operator.planning.status.cluster_events import restart_event

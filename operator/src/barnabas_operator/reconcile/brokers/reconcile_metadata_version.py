@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from barnabas_operator.kafka.cluster_admin import ClusterAdmin
 from barnabas_operator.planning.brokers.broker_steps import BrokerView
-from barnabas_operator.planning.brokers.metadata_version import (
+from barnabas_operator.planning.brokers.cluster_checks import (
     RaiseMetadataVersion,
     may_raise,
     metadata_version_of,

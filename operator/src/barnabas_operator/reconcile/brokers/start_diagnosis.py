@@ -8,8 +8,7 @@ from typing import Any, Final
 
 from barnabas_core.clock import Clock
 from barnabas_operator.kube.api import KubeApi, KubeRefused
-from barnabas_operator.planning.brokers.broker_claims import CANNOT_GROW
-from barnabas_operator.planning.brokers.pods import BrokerPod, PodsState
+from barnabas_operator.planning.brokers.pods import CANNOT_GROW, BrokerPod, PodsState
 from barnabas_operator.planning.object_names import brokers_name, claim_name, pod_name
 from barnabas_operator.planning.refusal import Refusal
 from barnabas_operator.planning.status.claim_conditions import resize_failure

@@ -6,11 +6,9 @@ from typing import Any
 
 from barnabas_operator.kube.api import KubeApi
 from barnabas_operator.kube.gather import addresses_given
-from barnabas_operator.manifests.cluster_objects import supporting_objects
-from barnabas_operator.manifests.neighbours import Neighbours
-from barnabas_operator.manifests.protection import MONITORING
-from barnabas_operator.manifests.services import with_node_port
-from barnabas_operator.planning.brokers.external_access import is_outside
+from barnabas_operator.manifests.cluster_objects import supporting_objects, with_node_port
+from barnabas_operator.manifests.kube_object import MONITORING, Neighbours
+from barnabas_operator.planning.brokers.pods import is_outside
 from barnabas_operator.planning.object_names import brokers_name
 from barnabas_operator.planning.refusal import INVALID_SPEC, Refusal
 from barnabas_operator.reconcile.brokers.applied_objects import AppliedObjects, ObjectRefused

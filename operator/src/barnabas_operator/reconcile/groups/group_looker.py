@@ -12,8 +12,7 @@ from barnabas_kafka.security import IN_CLEAR, Credentials
 from barnabas_operator.kafka.group_looks import GroupLooks, Looked
 from barnabas_operator.kube.api import KubeRefused
 from barnabas_operator.planning.conditions import with_problem
-from barnabas_operator.planning.groups.group_deletion import needs_finalizer
-from barnabas_operator.planning.groups.group_status import is_worth_a_write, unheard
+from barnabas_operator.planning.groups.group_status import is_worth_a_write, needs_finalizer, unheard
 from barnabas_operator.planning.owners import owners
 from barnabas_operator.planning.refusal import (
     CLUSTER_NOT_READY,

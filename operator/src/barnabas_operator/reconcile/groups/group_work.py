@@ -13,10 +13,8 @@ from barnabas_operator.kube.api import KubeUnreachable
 from barnabas_operator.leader_election.leadership import NotLeading
 from barnabas_operator.planning.conditions import PAUSE
 from barnabas_operator.planning.groups.group_checks import is_claimed, refuse_group
-from barnabas_operator.planning.groups.group_seen import GroupSeen
-from barnabas_operator.planning.groups.group_status import group_status
-from barnabas_operator.planning.groups.objective import Judged, judged, missed_since_s, misses
-from barnabas_operator.planning.groups.work_status import WorkStatus
+from barnabas_operator.planning.groups.group_status import WorkStatus, group_status
+from barnabas_operator.planning.groups.observed_group import GroupSeen, Judged, judged, missed_since_s, misses
 from barnabas_operator.planning.refusal import Refusal
 from barnabas_operator.planning.time_text import time_text
 from barnabas_operator.planning.topics.topic_checks import deletion_protected

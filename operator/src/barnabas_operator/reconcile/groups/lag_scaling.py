@@ -6,12 +6,25 @@ from typing import Final, NamedTuple
 
 from barnabas_operator.kube.api import CONFLICT, KubeRefused
 from barnabas_operator.kube.scales import Scales
-from barnabas_operator.planning.groups.group_seen import GroupSeen
-from barnabas_operator.planning.groups.scalers import Scalers, refuse_scaling
-from barnabas_operator.planning.groups.scaling import Decision, Demand, Memory, decide
-from barnabas_operator.planning.groups.scaling_conditions import RESETTING, demand_of, follows_lag, not_scaled, scaled
-from barnabas_operator.planning.groups.target_scale import TargetScale, named
-from barnabas_operator.planning.groups.work_status import WorkStatus
+from barnabas_operator.planning.groups.group_status import (
+    RESETTING,
+    WorkStatus,
+    demand_of,
+    follows_lag,
+    not_scaled,
+    scaled,
+)
+from barnabas_operator.planning.groups.observed_group import GroupSeen
+from barnabas_operator.planning.groups.scaling import (
+    Decision,
+    Demand,
+    Memory,
+    Scalers,
+    TargetScale,
+    decide,
+    named,
+    refuse_scaling,
+)
 from barnabas_operator.planning.kube_event import kube_event
 from barnabas_operator.planning.refusal import KUBERNETES_ERROR, Refusal
 from barnabas_operator.planning.time_text import time_text

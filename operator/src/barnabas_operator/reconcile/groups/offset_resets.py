@@ -5,14 +5,11 @@ import logging
 from barnabas_core.reset_mark import reset_mark
 from barnabas_operator.kafka.group_admin import GroupAdmin, Refused
 from barnabas_operator.kafka.reset_planning import plan_now, plan_of, reset_descriptions
-from barnabas_operator.planning.groups.group_deletion import (
+from barnabas_operator.planning.groups.group_status import (
     ASKS_BROKERS,
     DeleteGroup,
+    WorkStatus,
     deletion_step,
-    still_active,
-)
-from barnabas_operator.planning.groups.group_descriptions import Committed, GroupDescription
-from barnabas_operator.planning.groups.reset_conditions import (
     final_condition,
     is_unfinished,
     known_reset,
@@ -21,7 +18,9 @@ from barnabas_operator.planning.groups.reset_conditions import (
     reset_done,
     reset_planned,
     reset_refused,
+    still_active,
 )
+from barnabas_operator.planning.groups.observed_group import Committed, GroupDescription
 from barnabas_operator.planning.groups.reset_plan import ResetPlan, refuse_size
 from barnabas_operator.planning.groups.reset_step import (
     Commit,
@@ -36,7 +35,6 @@ from barnabas_operator.planning.groups.reset_step import (
     resets_of,
     without_plan,
 )
-from barnabas_operator.planning.groups.work_status import WorkStatus
 from barnabas_operator.planning.refusal import KAFKA_ERROR, Refusal
 from barnabas_operator.planning.time_text import time_text
 from barnabas_operator.reconcile.broker_calls import blocking

@@ -6,11 +6,10 @@ from typing import Final
 from barnabas_core.clock import Clock
 from barnabas_operator.kube.api import CONFLICT, KubeApi, KubeRefused
 from barnabas_operator.kube.scales import Scales
-from barnabas_operator.planning.groups.group_descriptions import GroupDescription
-from barnabas_operator.planning.groups.reset_conditions import may_hold_target
+from barnabas_operator.planning.groups.group_status import SCALED, may_hold_target
+from barnabas_operator.planning.groups.observed_group import GroupDescription
 from barnabas_operator.planning.groups.reset_step import Remember, ResetLook, Scale, Stop, next_step
-from barnabas_operator.planning.groups.scaling_conditions import SCALED
-from barnabas_operator.planning.groups.target_scale import TargetScale, named
+from barnabas_operator.planning.groups.scaling import TargetScale, named
 from barnabas_operator.planning.kube_event import kube_event
 from barnabas_operator.planning.refusal import KUBERNETES_ERROR, Refusal
 from barnabas_operator.planning.time_text import time_text, utc_moment

@@ -8,14 +8,14 @@ from typing import Final
 from barnabas_core.clock import Clock
 from barnabas_operator.kube.api import CONFLICT, KubeApi, KubeRefused
 from barnabas_operator.manifests.maintenance_run import (
+    as_the_cluster_says,
     driver_job,
     driver_service,
     run_access,
     run_client,
     run_policy,
+    spark_application,
 )
-from barnabas_operator.manifests.run_pod_template import as_the_cluster_says
-from barnabas_operator.manifests.spark_application import spark_application
 from barnabas_operator.planning.maintenance.observed_run import start_of
 from barnabas_operator.planning.maintenance.run_checks import NO_SPARK_OPERATOR, SPARK_OPERATOR_MISSING, run_problems
 from barnabas_operator.planning.maintenance.run_state import (

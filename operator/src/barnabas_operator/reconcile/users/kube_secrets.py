@@ -13,9 +13,14 @@ from barnabas_operator.planning.object_names import (
     clients_authority_name,
     cluster_authority_name,
 )
-from barnabas_operator.planning.users.client_files import AUTHORITY
-from barnabas_operator.planning.users.user_certificate import ClientsAuthority, clients_authority
-from barnabas_operator.planning.users.user_secret import ROTATE, GivenPassword, StoredSecret
+from barnabas_operator.planning.users.user_secret import (
+    AUTHORITY,
+    ROTATE,
+    ClientsAuthority,
+    GivenPassword,
+    StoredSecret,
+    clients_authority,
+)
 from barnabas_operator.reconcile.users.user_secrets import SecretsRefused, SecretTaken, UserSecrets
 from barnabas_operator.resources.cluster import Cluster
 from barnabas_operator.resources.json_types import Json

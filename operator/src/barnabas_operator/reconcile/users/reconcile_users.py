@@ -12,9 +12,16 @@ from barnabas_operator.planning.kube_event import Said
 from barnabas_operator.planning.owners import owned_by, owners
 from barnabas_operator.planning.refusal import KAFKA_ERROR, KUBERNETES_ERROR, Refusal
 from barnabas_operator.planning.time_text import time_text
-from barnabas_operator.planning.users.cluster_users import ClusterUsers
 from barnabas_operator.planning.users.user_checks import UserContext, refuse
-from barnabas_operator.planning.users.user_plan import UserPlan, owned_name, plan_deletion, plan_user
+from barnabas_operator.planning.users.user_plan import (
+    ClusterUsers,
+    UserPlan,
+    UserStep,
+    describe,
+    owned_name,
+    plan_deletion,
+    plan_user,
+)
 from barnabas_operator.planning.users.user_secret import NewPassword
 from barnabas_operator.planning.users.user_status import (
     password_event,
@@ -22,7 +29,6 @@ from barnabas_operator.planning.users.user_status import (
     password_status,
     user_status,
 )
-from barnabas_operator.planning.users.user_steps import UserStep, describe
 from barnabas_operator.reconcile.in_turns import all_ended
 from barnabas_operator.reconcile.users.secret_writer import ReadySecret, SecretRound, SecretWriter
 from barnabas_operator.reconcile.users.user_secrets import SecretsRefused, UserSecrets

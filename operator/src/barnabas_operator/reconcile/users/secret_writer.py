@@ -5,34 +5,29 @@ from contextlib import suppress
 from typing import Final, NamedTuple
 
 from barnabas_operator.certificates.authority import certificates_in
-from barnabas_operator.planning.brokers.certificate_statuses import certificate_status
+from barnabas_operator.planning.brokers.cluster_secrets import certificate_status
 from barnabas_operator.planning.refusal import KUBERNETES_ERROR, Refusal
-from barnabas_operator.planning.users.client_files import (
+from barnabas_operator.planning.users.user_plan import KnownPassword, mechanism_of
+from barnabas_operator.planning.users.user_secret import (
     CERTIFICATE,
     KEY,
     KEYSTORE,
     KEYSTORE_PASSWORD,
-    Endpoint,
-    Proof,
-    client_files,
-    endpoint_of,
-)
-from barnabas_operator.planning.users.declared_rights import mechanism_of
-from barnabas_operator.planning.users.user_certificate import (
     NO_AUTHORITY,
     ClientsAuthority,
+    Endpoint,
+    NewPassword,
+    Proof,
+    StoredSecret,
     UserCertificate,
+    client_files,
+    endpoint_of,
+    given_password_problem,
     is_due,
     issue,
-    no_authority,
-)
-from barnabas_operator.planning.users.user_plan import KnownPassword
-from barnabas_operator.planning.users.user_secret import (
-    NewPassword,
-    StoredSecret,
-    given_password_problem,
     known_password,
     marks_of,
+    no_authority,
     not_own,
     password_of,
     password_reference,

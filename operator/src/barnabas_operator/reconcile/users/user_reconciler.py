@@ -4,12 +4,11 @@ import logging
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from barnabas_operator.planning.brokers.pod_security import reserved_users
+from barnabas_operator.planning.brokers.pod_properties import reserved_users
 from barnabas_operator.planning.kube_event import kube_event
 from barnabas_operator.planning.object_names import bootstrap_name
-from barnabas_operator.planning.users.cluster_users import ClusterUsers
+from barnabas_operator.planning.users.user_plan import ClusterUsers, UserStep
 from barnabas_operator.planning.users.user_status import drift_undone
-from barnabas_operator.planning.users.user_steps import UserStep
 from barnabas_operator.reconcile.broker_calls import blocking
 from barnabas_operator.reconcile.kind_reconciler import Bodies, DirectReconciler, ReconcilerEnvironment, Seen
 from barnabas_operator.reconcile.status_writer import EventWriter

@@ -3,8 +3,7 @@
 from collections.abc import Mapping
 from typing import Protocol
 
-from barnabas_operator.planning.users.user_certificate import ClientsAuthority
-from barnabas_operator.planning.users.user_secret import GivenPassword, StoredSecret
+from barnabas_operator.planning.users.user_secret import ClientsAuthority, GivenPassword, StoredSecret
 from barnabas_operator.resources.cluster import Cluster
 from barnabas_operator.resources.maintenance_run import SecretKeyRef
 from barnabas_operator.resources.user import User

@@ -1,13 +1,14 @@
-"""The `server.properties` of brokers that are local processes, from the manifest of the Cluster."""
+"""The settings of local brokers from the manifests of one directory, and the options of the lag exporter."""
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from barnabas_core.config.broker_config import BrokerConfig, parse_broker_config
 from barnabas_core.config.definitions import InvalidConfig
-from barnabas_operator.planning.brokers.lag_exporter import lag_exporter_problems
-from barnabas_operator.planning.brokers.local_security import (
+from barnabas_kafka.security import Tls
+from barnabas_operator.planning.brokers.broker_security import (
     HOST,
     REPLICATION,
     BrokerSecrets,
@@ -17,7 +18,47 @@ from barnabas_operator.planning.brokers.local_security import (
 )
 from barnabas_operator.planning.configs import declared_texts
 from barnabas_operator.resources.cluster import Cluster
-from barnabas_operator.resources.schema_check import Path
+from barnabas_operator.resources.lag_exporter import LagExporter
+from barnabas_operator.resources.manifests import Declared, Manifests
+from barnabas_operator.resources.schema_check import Path, dotted
+from barnabas_operator.resources.yaml_documents import ManifestError, Place
+
+EXPRESSIONS: Final = {
+    "topicRegex": "topic_regex",
+    "topicExcludeRegex": "topic_exclude_regex",
+    "groupRegex": "group_regex",
+    "groupExcludeRegex": "group_exclude_regex",
+}
+
+
+def lag_exporter_problems(cluster: Cluster) -> Iterator[tuple[Path, str]]:
+    """Yield each invalid regular expression of the lag exporter: the field and the problem."""
+    for name, attribute in EXPRESSIONS.items() if cluster.spec.lag_exporter is not None else ():
+        text = getattr(cluster.spec.lag_exporter, attribute)
+        try:
+            re.compile(text)
+        except (re.error, OverflowError, RecursionError) as error:  # The pattern may be too large or nested too deeply.
+            path = ("spec", "lagExporter", name)
+            yield path, f"{dotted(path)} is {text!r}, which is not a regular expression of Python: {error}"
+
+
+def name_options(declared: LagExporter) -> list[str]:
+    """Return the options of `barnabas lag-exporter` that select topics and groups."""
+    return [
+        f"--topic.filter={declared.topic_regex}",
+        f"--topic.exclude={declared.topic_exclude_regex}",
+        f"--group.filter={declared.group_regex}",
+        f"--group.exclude={declared.group_exclude_regex}",
+    ]
+
+
+def tls_options(tls: Tls | None) -> list[str]:
+    """Return the TLS options of `barnabas lag-exporter`, or none if the brokers have no TLS."""
+    if tls is None:
+        return []
+    files = {"ca-file": tls.ca_file, "cert-file": tls.cert_file, "key-file": tls.key_file}
+    return ["--tls.enabled", *(f"--tls.{name}={file}" for name, file in files.items() if file is not None)]
+
 
 # The settings that other fields of the Cluster set, so that spec.config must not set them.
 OWNED_BY: Final[Mapping[str, str]] = {
@@ -189,3 +230,42 @@ def _impossible_replicas(cluster: Cluster, config: BrokerConfig) -> Iterator[tup
     if config.min_insync_replicas > fewest:
         message = f"min.insync.replicas={config.min_insync_replicas}: allowed: 1 to {fewest}, the value of {name}"
         yield ("spec", "config", "min.insync.replicas"), f"spec.config {message}"
+
+
+def manifest_problems(manifests: Manifests, directory: str) -> tuple[ManifestError, ...]:
+    """Return all errors. If a manifest is invalid by itself, checks across manifests are left out."""
+    if manifests.errors:
+        return manifests.errors
+    clusters = [item for item in manifests.declared if isinstance(item.resource, Cluster)]
+    if not clusters:
+        return (ManifestError(Place(directory, 1, 1), "no manifest declares a Cluster; declare exactly one Cluster"),)
+    return (*_other_clusters(clusters), *_invalid_cluster(clusters[0]), *_of_another(manifests, clusters[0]))
+
+
+def _other_clusters(clusters: list[Declared]) -> Iterator[ManifestError]:
+    first, *others = clusters
+    for other in others:
+        yield ManifestError(
+            other.place(), f"another Cluster is declared at {first.place()}; declare exactly one Cluster"
+        )
+
+
+def _invalid_cluster(declared: Declared) -> Iterator[ManifestError]:
+    assert isinstance(declared.resource, Cluster)
+    listeners = declared.resource.spec.listeners
+    if len(listeners) > 1:
+        message = (
+            f"spec.listeners has {len(listeners)} entries; allowed: one entry, because the brokers are local processes"
+        )
+        yield ManifestError(declared.place(("spec", "listeners")), message)
+        return
+    for path, message in cluster_problems(declared.resource):
+        yield ManifestError(declared.place(path), message)
+
+
+def _of_another(manifests: Manifests, cluster: Declared) -> Iterator[ManifestError]:
+    name = cluster.resource.metadata.name
+    for item in manifests.declared:
+        if not isinstance(item.resource, Cluster) and item.resource.spec.cluster not in (None, name):
+            message = f"spec.cluster is {item.resource.spec.cluster!r}; allowed: {name}, the Cluster of these manifests"
+            yield ManifestError(item.place(("spec", "cluster")), message)

@@ -1,43 +1,182 @@
-"""The checks of a Cluster's templates.
+"""The templates of a Cluster: the fields that they may not change, the checks, and the merge into an object.
 
-A template must not change a field of a Kubernetes object that the operator or another field of the Cluster sets.
+The checks of a Cluster's templates. A template must not change a field of a Kubernetes object that the operator or
+another field of the Cluster sets.
+
+The merge of a user's template into a Kubernetes object, by the rules of a strategic merge patch in Kubernetes. A
+list is merged by key only if Kubernetes defines a merge key for it and the operator itself adds entries to it.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from barnabas_operator.planning.brokers.strategic_merge import (
-    CONTAINERS,
-    DELETE,
-    DIRECTIVE,
-    LIST_KEYS,
-    REPLACE,
-    entry_key,
-    joined,
-)
-from barnabas_operator.planning.brokers.template_limits import (
-    BY_LISTENER,
-    CONTAINER,
-    DEPLOYMENT,
-    EXPORTER_CONTAINER,
-    EXPORTER_MONITOR,
-    EXPORTER_POD,
-    HEADLESS,
-    NETWORK_POLICY,
-    POD,
-    SELECTING,
-    SERVICE,
-    STATEFUL_SET,
-    Steps,
-)
-from barnabas_operator.planning.object_names import labels
+from barnabas_operator.planning.object_names import HTTP_PORT, LAG_EXPORTER_PORT, REPLICATION_PORT, labels
 from barnabas_operator.resources.cluster import Cluster, Listener
+from barnabas_operator.resources.json_types import Json
 from barnabas_operator.resources.lag_exporter import LagExporterTemplate
 from barnabas_operator.resources.schema_check import Path, dotted, shown
 from barnabas_operator.resources.template import TemplateMetadata
+
+DIRECTIVE: Final = "$patch"
+REPLACE: Final = "replace"
+DELETE: Final = "delete"
+CONTAINERS: Final = "spec.template.spec.containers"
+LIST_KEYS: Final[Mapping[str, tuple[str, ...]]] = {
+    "spec.ports": ("port", "protocol"),
+    CONTAINERS: ("name",),
+    f"{CONTAINERS}.env": ("name",),
+    f"{CONTAINERS}.ports": ("containerPort", "protocol"),
+    f"{CONTAINERS}.volumeMounts": ("mountPath",),
+    "spec.template.spec.topologySpreadConstraints": ("topologyKey", "whenUnsatisfiable"),
+    "spec.template.spec.volumes": ("name",),
+}
+"""The merge keys of lists, by the path of the list; all other lists are replaced."""
+
+KEY_DEFAULTS: Final = {"protocol": "TCP"}
+
+
+def merged(base: Json, patch: Json) -> dict[str, Any]:
+    """Return a new object: `base` with `patch` merged over it."""
+    return _mapping(base, patch, "")
+
+
+def entry_key(entry: Json, keys: Sequence[str]) -> tuple[object, ...]:
+    """Return the values of the merge-key fields `keys` in a list entry.
+
+    The value of a missing field is its default in `KEY_DEFAULTS`, or else None.
+    """
+    return tuple(entry.get(key, KEY_DEFAULTS.get(key)) for key in keys)
+
+
+def joined(path: str, name: str) -> str:
+    """Return the path of the field `name` below `path`."""
+    return f"{path}.{name}" if path else name
+
+
+def _mapping(base: Json, patch: Json, path: str) -> dict[str, Any]:
+    result = {} if patch.get(DIRECTIVE) == REPLACE else dict(base)
+    for name, value in patch.items():
+        if isinstance(value, Mapping) and value.get(DIRECTIVE) == DELETE:
+            result.pop(name, None)
+        elif name != DIRECTIVE:
+            result[name] = _value(result.get(name), value, joined(path, name))
+    return result
+
+
+def _value(base: Any, value: Any, path: str) -> Any:
+    if isinstance(value, Mapping):
+        return _mapping(base if isinstance(base, Mapping) else {}, value, path)
+    if isinstance(value, list) and path in LIST_KEYS:
+        return _keyed_list(base or [], value, path)
+    return [_value(None, each, path) for each in value] if isinstance(value, list) else value
+
+
+def _keyed_list(base: Sequence[Json], patch: Sequence[Json], path: str) -> list[Json]:
+    keys, is_replaced = LIST_KEYS[path], any(each.get(DIRECTIVE) == REPLACE for each in patch)
+    entries = {} if is_replaced else {entry_key(each, keys): each for each in base}
+    for each in patch:
+        key = entry_key(each, keys)
+        if each.get(DIRECTIVE) == DELETE:
+            entries.pop(key, None)
+        elif DIRECTIVE not in each:
+            entries[key] = _mapping(entries.get(key, {}), each, path)
+    return list(entries.values())
+
+
+Steps = tuple[str, ...]
+"""The path of a field: the names of fields and, for entries of lists, their merge keys, such as `9092,TCP`.
+
+A `*` stands for any text within one name or key.
+"""
+
+RIGHTS: Final = "because the brokers need the field to access the Kubernetes API"
+SELECTOR: Final = "because the field selects the brokers' pods"
+BY_LISTENER: Final = "because spec.listeners sets the field"
+
+STATEFUL_SET: Final[Mapping[Steps, str]] = {
+    ("spec", "replicas"): "because spec.brokers.replicas sets the field",
+    ("spec", "template"): "because spec.template.pod and spec.template.brokerContainer change the pod template",
+    ("spec", "volumeClaimTemplates"): "because spec.storage sets the volumes",
+    ("spec", "selector"): SELECTOR,
+    ("spec", "serviceName"): "because brokers find each other by DNS names",
+    ("spec", "podManagementPolicy"): "because all brokers must start at the same time",
+    ("spec", "updateStrategy"): "because only the operator restarts brokers",
+    ("spec", "ordinals"): "because brokers are numbered from 0",
+    ("spec", "persistentVolumeClaimRetentionPolicy"): "because deletionPolicy and deleteClaim set the field",
+}
+POD: Final[Mapping[Steps, str]] = {
+    ("spec", "containers", "broker"): "because spec.template.brokerContainer changes the container",
+    ("spec", "initContainers", "broker"): "because the brokers' container has that name",
+    ("spec", "volumes", "config"): "because the volume holds the brokers' settings",
+    ("spec", "volumes", "access"): RIGHTS,
+    ("spec", "volumes", "barnabas-certificates"): "because the volume holds the brokers' certificates",
+    ("spec", "volumes", "barnabas-metrics-token"): "because spec.metrics sets the volume",
+    ("spec", "volumes", "volume-*"): "because spec.storage sets the volumes",
+    ("spec", "serviceAccountName"): RIGHTS,
+    ("spec", "serviceAccount"): RIGHTS,
+    ("spec", "hostname"): "because brokers find each other by DNS names",
+    ("spec", "subdomain"): "because brokers find each other by DNS names",
+    ("spec", "nodeName"): "because all brokers would be on one node; set nodeSelector or affinity instead",
+    ("spec", "restartPolicy"): "because a broker that ends must start again",
+}
+CONTAINER: Final[Mapping[Steps, str]] = {
+    ("name",): "because the operator finds the container by its name",
+    ("image",): "because spec.brokers.image sets the field",
+    ("resources",): "because spec.brokers.resources sets the field",
+    ("command",): "because the operator sets the command of brokers",
+    ("args",): "because the operator sets the command of brokers",
+    **{("env", name): "because the broker reads the variable" for name in ("POD_NAME", "POD_UID", "HOST_IP")},
+    ("volumeMounts", "/etc/barnabas*"): "because the brokers' settings are mounted at the path",
+    ("volumeMounts", "/var/lib/barnabas*"): "because the brokers' disks are mounted at the path",
+    ("volumeMounts", "/var/run/secrets/kubernetes.io/serviceaccount*"): RIGHTS,
+    **{
+        (f"{probe}Probe", "httpGet"): "because the probe checks the broker's state"
+        for probe in ("startup", "liveness", "readiness")
+    },
+    ("ports", f"{REPLICATION_PORT},*"): "because brokers replicate over the port",
+    ("ports", f"{HTTP_PORT},*"): "because brokers report their state on the port",
+}
+SERVICE: Final[Mapping[Steps, str]] = {
+    ("spec", "selector"): SELECTOR,
+    ("spec", "type"): BY_LISTENER,
+    ("spec", "publishNotReadyAddresses"): "because clients need the address of a broker that is not ready yet",
+    **{("spec", "ports", "*", field): BY_LISTENER for field in ("name", "targetPort")},
+}
+HEADLESS: Final[Mapping[Steps, str]] = {
+    **SERVICE,
+    ("spec", "clusterIP"): "because the Service gives each broker a DNS name",
+    ("spec", "clusterIPs"): "because the Service gives each broker a DNS name",
+    ("spec", "ports"): BY_LISTENER,
+}
+SELECTING: Final[Mapping[Steps, str]] = {("spec", "selector"): SELECTOR}
+NETWORK_POLICY: Final[Mapping[Steps, str]] = {
+    ("spec", "podSelector"): SELECTOR,
+    ("spec", "ingress"): "because spec.listeners[].networkPolicyPeers sets the field",
+}
+BY_EXPORTER: Final = "because the field selects the lag exporter's pod"
+DEPLOYMENT: Final[Mapping[Steps, str]] = {
+    ("spec", "replicas"): "because two exporters would export every series twice",
+    ("spec", "selector"): BY_EXPORTER,
+    ("spec", "strategy"): "because two exporters would export every series twice",
+    ("spec", "template"): "because template.pod and template.container of spec.lagExporter change the pod template",
+}
+EXPORTER_POD: Final[Mapping[Steps, str]] = {
+    ("spec", "containers", "lag-exporter"): "because spec.lagExporter.template.container changes the container",
+    ("spec", "restartPolicy"): "because an exporter that ends must start again",
+}
+EXPORTER_CONTAINER: Final[Mapping[Steps, str]] = {
+    ("name",): "because the operator finds the container by its name",
+    ("image",): "because spec.lagExporter.image sets the field",
+    ("resources",): "because spec.lagExporter.resources sets the field",
+    ("command",): "because the operator sets the command of the exporter",
+    ("args",): "because the operator sets the command of the exporter",
+    ("ports", f"{LAG_EXPORTER_PORT},*"): "because Prometheus scrapes the port",
+}
+EXPORTER_MONITOR: Final[Mapping[Steps, str]] = {("spec", "selector"): BY_EXPORTER}
+
 
 Problem = tuple[Path, str]
 
