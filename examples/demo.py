@@ -29,10 +29,10 @@ try:
 except ModuleNotFoundError as missing:
     sys.exit(f"the package {missing.name} is not installed: run `make venv`, then `make demo`")
 
-from barnabas_operator.app.data_dir import MemoryBroken, read_status
+from barnabas_operator.app.child_process import MemoryBroken, read_status
 from barnabas_operator.app.output import console, number, table
 from barnabas_operator.planning.desired_state import DesiredState
-from barnabas_operator.resources.object_meta import READY, condition_of
+from barnabas_operator.resources.kind import READY, condition_of
 
 QUICKSTART: Final = Path(__file__).resolve().parent / "quickstart"
 UP: Final = (sys.executable, "-m", "barnabas", "up")

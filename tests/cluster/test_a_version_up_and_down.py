@@ -11,7 +11,7 @@ import pytest
 from kafka.admin import UpdateFeatureType
 
 from barnabas_core.metadata_level import METADATA_LEVEL, METADATA_LEVEL_MAX
-from barnabas_operator.app.system_clock import SystemClock
+from barnabas_operator.app.cluster_options import SystemClock
 from barnabas_operator.kafka.cluster_admin import ClusterAdmin
 from e2e.pods.traffic import Traffic
 from harness.cluster import BarnabasCluster, barnabas_cluster

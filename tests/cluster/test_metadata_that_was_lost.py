@@ -11,8 +11,8 @@ import pytest
 from confluent_kafka import KafkaException, TopicPartition
 from rich.console import Console
 
+from barnabas_operator.app.cluster_options import SystemClock
 from barnabas_operator.app.status import print_report
-from barnabas_operator.app.system_clock import SystemClock
 from barnabas_operator.kafka.cluster_admin import ClusterAdmin
 from barnabas_operator.kafka.gather_report import gather_report
 from harness.cluster import BarnabasCluster, barnabas_cluster

@@ -13,10 +13,9 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from barnabas_kafka.connection import connected_client
-from barnabas_operator.kafka.group_admin import GroupAdmin
-from barnabas_operator.kafka.reset_planning import plan_now
+from barnabas_operator.kafka.group_admin import GroupAdmin, plan_now
+from barnabas_operator.planning.conditions import Refusal
 from barnabas_operator.planning.groups.reset_plan import ResetPlan
-from barnabas_operator.planning.refusal import Refusal
 from barnabas_operator.resources.consumer_group import Reset
 from drivers.broker_under_test import KEPT_FOR_EVER
 from drivers.interface import Message

@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import KafkaException, Producer
 
 from barnabas_operator.planning.users.user_plan import SCRAM_512, SetPassword
-from barnabas_operator.resources.object_meta import ObjectMeta
+from barnabas_operator.resources.kind import ObjectMeta
 from barnabas_operator.resources.user import User, UserAuthentication, UserSpec
 from drivers.secured_pod import RIGHTS, Secured, files_of, secured_broker
 from harness.deadline import wait_for

@@ -22,7 +22,7 @@ from barnabas_kafka.connection import ClusterUnreachable, connected_client
 from barnabas_lag.app.options import parse
 from barnabas_lag.app.rounds import Clocks, Rounds
 from barnabas_operator.planning.brokers.broker_security import SCRAM
-from barnabas_operator.planning.mounted_client import FOLDER
+from barnabas_operator.planning.object_names import FOLDER
 from barnabas_operator.planning.users.user_plan import (
     SCRAM_256,
     DeletePassword,

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 
-from barnabas_operator.resources.kinds import KINDS
-from barnabas_operator.resources.object_meta import GROUP
+from barnabas_operator.resources.cluster_kind import KINDS
+from barnabas_operator.resources.kind import GROUP
 from documents.how_to import ON_KUBERNETES, ON_ONE_MACHINE
 from documents.pages import BLOCK, DOCS, Run, Write, lacking, languages, not_run, row_of, runnable, steps
 

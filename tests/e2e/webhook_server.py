@@ -10,9 +10,8 @@ from threading import Thread
 from typing import Any
 
 from barnabas_core.web_files import WebFiles
-from barnabas_operator.app.operator_pages import webhook_server
-from barnabas_operator.app.operator_parts import Operator
-from barnabas_operator.resources.kinds import KINDS
+from barnabas_operator.app.operator_parts import Operator, webhook_server
+from barnabas_operator.resources.cluster_kind import KINDS
 from barnabas_web.protection import Protection
 from local_kubernetes.certificates import Identity
 from local_kubernetes.control_plane import ControlPlane

@@ -11,7 +11,7 @@ from typing import Any
 from confluent_kafka.admin import AdminClient
 from prometheus_client.parser import text_string_to_metric_families
 
-from barnabas_operator.resources.kinds import KINDS
+from barnabas_operator.resources.cluster_kind import KINDS
 from harness.deadline import PATIENCE_S, wait_for
 from harness.server_process import ServerProcess, free_port
 from local_kubernetes.control_plane import ControlPlane

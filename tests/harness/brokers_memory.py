@@ -7,13 +7,20 @@ from barnabas_core.disk_space import DiskSpace
 from barnabas_kafka.connection import ClusterUnreachable
 from barnabas_operator.kafka.step_requests import StepRefused
 from barnabas_operator.planning.brokers.cluster_checks import Supported
-from barnabas_operator.planning.cluster_state import ClusterState, MetadataVersions, StrayLog, TopicState, Trouble
-from barnabas_operator.planning.disk_space import Disks, LogDirContent
-from barnabas_operator.planning.topics.log_dir_moves import LogDirMove
-from barnabas_operator.planning.topics.topic_steps import (
+from barnabas_operator.planning.cluster_state import (
+    ClusterState,
+    Disks,
+    LogDirContent,
+    MetadataVersions,
+    StrayLog,
+    TopicState,
+    Trouble,
+)
+from barnabas_operator.planning.topics.replica_moves import (
     AlterConfigs,
     CreateTopic,
     DeleteTopic,
+    LogDirMove,
     MoveReplicas,
     TopicStep,
 )

@@ -14,12 +14,11 @@ from barnabas_lag.evaluation.progress import Status
 from barnabas_operator.kafka.group_looks import Looked
 from barnabas_operator.planning.groups.observed_group import NOT_FOUND, GroupSeen
 from barnabas_operator.reconcile.groups.group_looker import GroupLooker
-from barnabas_operator.reconcile.kind_reconciler import Bodies
 from barnabas_operator.reconcile.look_worker import LookWorker
-from barnabas_operator.reconcile.operator_settings import OperatorSettings
+from barnabas_operator.reconcile.worker_environment import Bodies, OperatorSettings
 from barnabas_operator.resources.api_objects import resource_of
 from barnabas_operator.resources.cluster import Cluster
-from barnabas_operator.resources.json_types import JsonObject
+from barnabas_operator.resources.kind import JsonObject
 from harness.deadline import PATIENCE_S
 from harness.kube_memory import KubeMemory, no_server
 from harness.manual_loop_clock import ManualLoopClock

@@ -8,9 +8,8 @@ import pytest
 
 from barnabas_kube.access import Access
 from barnabas_kube.client import ApiClient
-from barnabas_operator.kube.api import APPLY, CONFLICT, NOT_FOUND, KubeApi, KubeRefused
-from barnabas_operator.kube.api_resources import path_of
-from barnabas_operator.resources.json_types import JsonObject
+from barnabas_operator.kube.api import APPLY, CONFLICT, NOT_FOUND, KubeApi, KubeRefused, path_of
+from barnabas_operator.resources.kind import JsonObject
 
 Refuse = Callable[[str, str, Mapping[str, Any]], Exception | None]
 """A function of method, path and body that returns an error; None lets the request pass."""

@@ -5,9 +5,8 @@ from typing import Annotated, Final, Literal
 import pytest
 from msgspec import Meta, Struct
 
-from barnabas_operator.resources.kind import Kind, Scaled, column, fixed
-from barnabas_operator.resources.kinds import KINDS
-from barnabas_operator.resources.resource import Resource, Status
+from barnabas_operator.resources.cluster_kind import KINDS
+from barnabas_operator.resources.kind import Kind, Resource, Scaled, Status, column, fixed
 
 SOURCE_LENGTH_MAX: Final = 20
 

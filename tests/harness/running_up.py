@@ -7,9 +7,9 @@ import sys
 import textwrap
 from pathlib import Path
 
-from barnabas_operator.app.data_dir import read_status
+from barnabas_operator.app.child_process import read_status
 from barnabas_operator.resources.cluster import Cluster, ClusterStatus
-from barnabas_operator.resources.object_meta import READY, condition_of
+from barnabas_operator.resources.kind import READY, condition_of
 from barnabas_operator.resources.topic import Topic, TopicStatus
 from harness.deadline import PATIENCE_S, wait_for
 

@@ -2,10 +2,9 @@
 
 from typing import Any
 
-from barnabas_operator.admission.dry_run import DryRunCall
-from barnabas_operator.admission.webhook import Preview, StateOf, answer
+from barnabas_operator.admission.webhook import DryRunCall, Preview, StateOf, answer
 from barnabas_operator.observed.inventory import Inventory
-from barnabas_operator.resources.json_types import Json
+from barnabas_operator.resources.kind import Json
 
 
 async def no_objection(*_: object) -> None:

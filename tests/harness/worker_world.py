@@ -10,22 +10,23 @@ import pytest
 
 from barnabas_core.clock import LoopClock
 from barnabas_kafka.security import IN_CLEAR
-from barnabas_operator.app.system_clock import SystemClock
+from barnabas_operator.app.cluster_options import SystemClock
 from barnabas_operator.kube.api import KubeApi
 from barnabas_operator.kube.gather import REVISION
-from barnabas_operator.leader_election.api_outages import NO_OUTAGES, ApiOutages
-from barnabas_operator.leader_election.leadership import ALONE, Leadership
+from barnabas_operator.leader_election.election import ALONE, NO_OUTAGES, ApiOutages, Leadership
 from barnabas_operator.observed.inventory import Inventory
 from barnabas_operator.planning.object_names import CLUSTER_LABEL
 from barnabas_operator.reconcile.cluster_worker import ClusterWorker
-from barnabas_operator.reconcile.kind_reconciler import Bodies, ReconcilerEnvironment
-from barnabas_operator.reconcile.operator_settings import OperatorSettings
 from barnabas_operator.reconcile.status_writer import FINALIZER, StatusWriter
-from barnabas_operator.reconcile.worker_environment import Connect, WorkerEnvironment
-from barnabas_operator.resources.cluster_kind import CLUSTER
-from barnabas_operator.resources.json_types import JsonObject
-from barnabas_operator.resources.kinds import KINDS
-from barnabas_operator.resources.object_key import Key
+from barnabas_operator.reconcile.worker_environment import (
+    Bodies,
+    Connect,
+    OperatorSettings,
+    ReconcilerEnvironment,
+    WorkerEnvironment,
+)
+from barnabas_operator.resources.cluster_kind import CLUSTER, KINDS
+from barnabas_operator.resources.kind import JsonObject, Key
 from harness.brokers_memory import BrokersMemory
 from harness.deadline import PATIENCE_S
 from harness.kube_memory import KubeMemory, no_server

@@ -8,9 +8,8 @@ from http.client import HTTPException, HTTPSConnection
 from typing import Final
 from urllib.parse import urlencode, urlsplit
 
-from barnabas_operator.kube.api import APPLY, MERGE, NOT_FOUND
-from barnabas_operator.kube.api_resources import path_of
-from barnabas_operator.resources.json_types import JsonObject
+from barnabas_operator.kube.api import APPLY, MERGE, NOT_FOUND, path_of
+from barnabas_operator.resources.kind import JsonObject
 from harness.deadline import PATIENCE_S
 
 JSON: Final = "application/json"

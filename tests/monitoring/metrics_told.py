@@ -18,11 +18,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from barnabas_broker.wire.records import Record, encode_batch
 from barnabas_lag.exposition.catalogue import CATALOGUE
 from barnabas_lag.exposition.own_metrics import OwnMetrics
-from barnabas_operator.leader_election.leadership import Leadership
+from barnabas_operator.leader_election.election import Leadership
 from barnabas_operator.observed.inventory import Inventory
 from barnabas_operator.observed.operator_metrics import OperatorMetrics
-from barnabas_operator.resources.object_key import Key
-from barnabas_operator.resources.object_meta import OFFSETS_RESET, READY, SCALING_ACTIVE, WITHIN_OBJECTIVE
+from barnabas_operator.resources.kind import OFFSETS_RESET, READY, SCALING_ACTIVE, WITHIN_OBJECTIVE, Key
 from harness.cluster import BarnabasCluster, prepare_cluster
 from harness.deadline import PATIENCE_S, wait_for
 

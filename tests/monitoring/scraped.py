@@ -9,8 +9,8 @@ from typing import Any, Final
 from barnabas_operator.manifests.kube_object import MONITORING, NOBODY_ELSE, KubeObject, pod_monitor
 from barnabas_operator.manifests.lag_exporter import lag_exporter_objects
 from barnabas_operator.resources.cluster import Cluster, ClusterSpec
-from barnabas_operator.resources.lag_exporter import LagExporter
-from barnabas_operator.resources.object_meta import ObjectMeta
+from barnabas_operator.resources.kind import ObjectMeta
+from barnabas_operator.resources.security import LagExporter
 from harness.cluster import BarnabasCluster
 from harness.server_process import ServerProcess, free_port
 from monitoring.prometheus_server import Job

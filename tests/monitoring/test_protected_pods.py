@@ -18,10 +18,9 @@ from barnabas_operator.planning.brokers.pod_properties import (
 )
 from barnabas_operator.planning.brokers.pods import ExternalAccess
 from barnabas_operator.resources.cluster import Cluster, ClusterSpec, Listener
+from barnabas_operator.resources.kind import ObjectMeta
 from barnabas_operator.resources.maintenance_run import SecretKeyRef
-from barnabas_operator.resources.metrics import Metrics
-from barnabas_operator.resources.object_meta import ObjectMeta
-from barnabas_operator.resources.security import Authentication, Authorization
+from barnabas_operator.resources.security import Authentication, Authorization, Metrics
 from harness.barnabas_server import prepare_barnabas
 from harness.deadline import wait_for
 from harness.server_process import free_port

@@ -10,8 +10,8 @@ from typing import Any, Final, NamedTuple
 
 from barnabas_operator.planning.maintenance.observed_run import PROGRESS
 from barnabas_operator.planning.object_names import SCHEDULE_LABEL, driver_name, maintenance_name, run_labels
-from barnabas_operator.resources.maintenance_job import MAINTENANCE_JOB
-from barnabas_operator.resources.object_meta import API_VERSION
+from barnabas_operator.resources.kind import API_VERSION
+from barnabas_operator.resources.maintenance_run import MAINTENANCE_JOB
 from e2e.world import World, world_of_one
 from harness.deadline import wait_for
 from local_kubernetes.control_plane import ControlPlane

@@ -15,7 +15,7 @@ from barnabas_operator.planning.brokers.authorities import RENEW, REPLACE, STEP
 from barnabas_operator.planning.brokers.cluster_secrets import Moment, SecretsPlan, plan_secrets
 from barnabas_operator.planning.brokers.pods import ExternalAccess
 from barnabas_operator.resources.cluster import Cluster, ClusterSpec, Listener
-from barnabas_operator.resources.object_meta import ObjectMeta
+from barnabas_operator.resources.kind import ObjectMeta
 from harness.cluster import BarnabasCluster, prepare_cluster
 from harness.deadline import wait_for
 from harness.mutual_tls import add_listener_of_brokers

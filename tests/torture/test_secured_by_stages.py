@@ -12,7 +12,7 @@ from barnabas_operator.planning.brokers.cluster_secrets import Moment, SecretsPl
 from barnabas_operator.planning.brokers.pod_properties import CERTIFICATES_FOLDER, pod_properties
 from barnabas_operator.planning.brokers.pods import ExternalAccess
 from barnabas_operator.resources.cluster import Brokers, Cluster, ClusterSpec, Listener
-from barnabas_operator.resources.object_meta import ObjectMeta
+from barnabas_operator.resources.kind import ObjectMeta
 from barnabas_operator.resources.security import Authentication
 from harness.cluster import prepare_cluster
 from harness.server_process import free_port

@@ -13,7 +13,7 @@ from barnabas_broker.metadata.store.kubernetes.kubernetes_store import Kubernete
 from barnabas_broker.metadata.store.location import KubernetesCluster
 from barnabas_kube.access import Access
 from barnabas_kube.discovery import find_access
-from barnabas_operator.resources.cluster_roles import broker_rules
+from barnabas_operator.resources.cluster_kind import broker_rules
 from e2e.state_documents import define_state_documents
 from harness.manual_clock import ManualClock
 from local_kubernetes.control_plane import ControlPlane

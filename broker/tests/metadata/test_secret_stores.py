@@ -15,7 +15,7 @@ from barnabas_broker.metadata.store.location import KubernetesCluster
 from barnabas_broker.metadata.store.metadata_store import StoreUnavailable
 from barnabas_broker.metadata.store.sqlite.sqlite_secrets import SqliteSecrets
 from barnabas_core.credential_secrets import credential_secrets
-from barnabas_operator.resources.cluster_roles import credential_rules
+from barnabas_operator.resources.cluster_kind import credential_rules
 from local_kubernetes.control_plane import ControlPlane
 
 

@@ -1,11 +1,10 @@
 """The webhook warns about a run whose claims do not exist."""
 
-from barnabas_operator.admission.run_preview import missing_claims
-from barnabas_operator.admission.webhook import Previewed
+from barnabas_operator.admission.webhook import Previewed, missing_claims
 from barnabas_operator.kube.api import KubeUnreachable
 from barnabas_operator.observed.inventory import Inventory
 from barnabas_operator.resources.cluster import Cluster
-from barnabas_operator.resources.maintenance_job import MaintenanceJob
+from barnabas_operator.resources.maintenance_run import MaintenanceJob
 from harness.kube_memory import KubeMemory, no_server
 from harness.maintenance_world import ARCHIVE, KIND
 from harness.webhook import webhook_said

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from barnabas_operator.observed.inventory import Inventory
-from barnabas_operator.resources.object_key import Key
+from barnabas_operator.resources.kind import Key
 from harness.webhook import webhook_said
 from harness.worker_world import resource
 

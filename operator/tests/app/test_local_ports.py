@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from barnabas_operator.app import local_cluster
-from barnabas_operator.app.data_dir import DataDir
+from barnabas_operator.app.child_process import DataDir
 from barnabas_operator.app.local_cluster import LocalCluster, any_free_port
 from barnabas_operator.resources.cluster import Brokers, Cluster, ClusterSpec, Listener
-from barnabas_operator.resources.object_meta import ObjectMeta
+from barnabas_operator.resources.kind import ObjectMeta
 
 
 def test_a_free_port_is_never_the_declared_port_of_a_later_broker(

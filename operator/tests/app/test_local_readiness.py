@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from barnabas_operator.app.data_dir import DataDir
+from barnabas_operator.app.child_process import DataDir
 from barnabas_operator.app.local_cluster import LocalCluster
 from barnabas_operator.planning.cluster_state import ClusterState, Trouble
-from barnabas_operator.planning.refusal import Refusal
+from barnabas_operator.planning.conditions import Refusal
 from barnabas_operator.resources.cluster import Cluster, ClusterSpec
-from barnabas_operator.resources.object_meta import READY, ObjectMeta, condition_of
+from barnabas_operator.resources.kind import READY, ObjectMeta, condition_of
 
 CLUSTER = Cluster(metadata=ObjectMeta(name="flights"), spec=ClusterSpec())
 OFFLINE = Trouble("flights", 0, (1,), (), offline=True)

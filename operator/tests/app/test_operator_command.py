@@ -13,7 +13,7 @@ from typing import ClassVar
 import msgspec
 import pytest
 
-from barnabas_operator.app.variables import Variables
+from barnabas_operator.app.operator_parts import Variables
 from harness.deadline import PATIENCE_S
 
 NOBODY_THERE = """

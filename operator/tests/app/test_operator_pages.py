@@ -10,10 +10,8 @@ from urllib.request import Request, urlopen
 import pytest
 
 from barnabas_kube.access import Access
-from barnabas_operator.app.operator_pages import CannotServe, serve_pages
-from barnabas_operator.app.operator_parts import Operator
-from barnabas_operator.app.variables import WEB_NAMES, read_variables
-from barnabas_operator.reconcile.operator_settings import OperatorSettings
+from barnabas_operator.app.operator_parts import WEB_NAMES, CannotServe, Operator, read_variables, serve_pages
+from barnabas_operator.reconcile.worker_environment import OperatorSettings
 from barnabas_web.protection import Protection
 from harness.certificates import Authority
 from harness.deadline import PATIENCE_S

@@ -9,7 +9,7 @@ import pytest
 
 from barnabas_operator.app.start_maintenance import EXIT_FAILED, EXIT_TRY_AGAIN, EXIT_USAGE, Started, exit_code
 from barnabas_operator.kube.api import KubeRefused
-from barnabas_operator.resources.json_types import JsonObject
+from barnabas_operator.resources.kind import JsonObject
 from harness.deadline import PATIENCE_S
 from harness.kube_memory import KubeMemory, no_server
 from harness.maintenance_world import ARCHIVE, KIND, VOLUMES

@@ -9,7 +9,7 @@ from rich.console import Console
 from barnabas_kafka.connection import ClusterUnreachable
 from barnabas_kafka.security import Credentials
 from barnabas_operator.app import supervisor
-from barnabas_operator.app.data_dir import DataDir
+from barnabas_operator.app.child_process import DataDir
 from barnabas_operator.app.output import Log
 from barnabas_operator.app.supervisor import Supervisor
 from barnabas_operator.kafka.cluster_admin import ClusterAdmin

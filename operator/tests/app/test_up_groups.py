@@ -8,9 +8,9 @@ from pathlib import Path
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from barnabas_operator.app.data_dir import read_status
+from barnabas_operator.app.child_process import read_status
 from barnabas_operator.resources.consumer_group import ConsumerGroupStatus
-from barnabas_operator.resources.object_meta import OFFSETS_RESET, READY, WITHIN_OBJECTIVE, condition_of
+from barnabas_operator.resources.kind import OFFSETS_RESET, READY, WITHIN_OBJECTIVE, condition_of
 from harness.deadline import PATIENCE_S, wait_for
 from harness.running_up import RunningUp, topic_manifest
 from harness.stock_client import StockClient

@@ -7,7 +7,7 @@ from kafka.admin import UpdateFeatureType
 
 from barnabas_core.errors import ErrorCode
 from barnabas_core.metadata_level import METADATA_LEVEL
-from barnabas_operator.app.system_clock import SystemClock
+from barnabas_operator.app.cluster_options import SystemClock
 from barnabas_operator.kafka.cluster_admin import ClusterAdmin
 from barnabas_operator.planning.brokers.cluster_checks import Supported
 from barnabas_operator.planning.cluster_state import MetadataVersions

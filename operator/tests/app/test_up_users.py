@@ -6,8 +6,8 @@ import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from barnabas_operator.app.data_dir import read_status
-from barnabas_operator.resources.object_meta import READY, condition_of
+from barnabas_operator.app.child_process import read_status
+from barnabas_operator.resources.kind import READY, condition_of
 from barnabas_operator.resources.user import UserStatus
 from harness.deadline import wait_for
 from harness.running_up import CLUSTER, RunningUp, topic_manifest

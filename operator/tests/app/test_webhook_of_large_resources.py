@@ -12,11 +12,16 @@ import pytest
 from aiohttp import ClientSession
 
 from barnabas_kube.access import Access
-from barnabas_operator.app.operator_pages import OF_WEBHOOK, webhook_server
-from barnabas_operator.app.operator_parts import Operator
-from barnabas_operator.app.webhook_reviews import REVIEW_BYTES_MAX, VALUES_MAX, Reviews
-from barnabas_operator.reconcile.operator_settings import OperatorSettings
-from barnabas_operator.resources.json_types import Json
+from barnabas_operator.app.operator_parts import (
+    OF_WEBHOOK,
+    REVIEW_BYTES_MAX,
+    VALUES_MAX,
+    Operator,
+    Reviews,
+    webhook_server,
+)
+from barnabas_operator.reconcile.worker_environment import OperatorSettings
+from barnabas_operator.resources.kind import Json
 from barnabas_web.http_server import Received
 from barnabas_web.protection import Protection
 from barnabas_web.visitors import CONNECTION_BYTES

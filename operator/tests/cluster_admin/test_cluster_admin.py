@@ -8,18 +8,18 @@ import pytest
 
 from barnabas_core.errors import ErrorCode
 from barnabas_kafka.connection import ClusterUnreachable
-from barnabas_operator.app.system_clock import SystemClock
+from barnabas_operator.app.cluster_options import SystemClock
 from barnabas_operator.kafka import cluster_admin
 from barnabas_operator.kafka.cluster_admin import ClusterAdmin
 from barnabas_operator.kafka.step_requests import TOPICS_A_REQUEST_MAX, requests_of, send
 from barnabas_operator.planning.cluster_state import ClusterState
-from barnabas_operator.planning.topics.log_dir_placement import NewReplica
-from barnabas_operator.planning.topics.topic_steps import (
+from barnabas_operator.planning.topics.replica_moves import (
     AlterConfigs,
     CreateTopic,
     DeleteTopic,
     IncreasePartitions,
     MoveReplicas,
+    NewReplica,
     TopicStep,
 )
 from harness.deadline import wait_for

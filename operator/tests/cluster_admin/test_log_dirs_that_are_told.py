@@ -8,19 +8,17 @@ import pytest
 
 from barnabas_core.topic_partition import TopicPartition
 from barnabas_kafka.connection import ClusterUnreachable
-from barnabas_operator.app.system_clock import SystemClock
+from barnabas_operator.app.cluster_options import SystemClock
 from barnabas_operator.kafka.cluster_admin import ClusterAdmin
 from barnabas_operator.planning.cluster_state import ClusterState
 from barnabas_operator.planning.desired_state import DesiredState
 from barnabas_operator.planning.rebalance_request import NamedRebalance, PlannedPartition, SkewPlan
-from barnabas_operator.planning.topics.log_dir_moves import LogDirMove
-from barnabas_operator.planning.topics.log_dir_placement import NewReplica
-from barnabas_operator.planning.topics.named_rebalance import NamedProgress
-from barnabas_operator.planning.topics.topic_steps import CreateTopic
-from barnabas_operator.reconcile.kind_reconciler import Seen
-from barnabas_operator.reconcile.topics.reconcile_topics import reconcile_topics
+from barnabas_operator.planning.topics.rebalance import NamedProgress
+from barnabas_operator.planning.topics.replica_moves import CreateTopic, LogDirMove, NewReplica
+from barnabas_operator.reconcile.topics.topic_reconciler import reconcile_topics
+from barnabas_operator.reconcile.worker_environment import Seen
 from barnabas_operator.resources.cluster import Brokers, Cluster, ClusterSpec, Storage, Volume
-from barnabas_operator.resources.object_meta import ObjectMeta
+from barnabas_operator.resources.kind import ObjectMeta
 from barnabas_operator.resources.topic import ConfigValue, Topic, TopicSpec
 from harness.cluster import BarnabasCluster, barnabas_cluster
 from harness.deadline import wait_for

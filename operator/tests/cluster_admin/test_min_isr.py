@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from barnabas_operator.app.system_clock import SystemClock
+from barnabas_operator.app.cluster_options import SystemClock
 from barnabas_operator.kafka.cluster_admin import ClusterAdmin
 from barnabas_operator.planning.cluster_state import Trouble
 from harness.cluster import barnabas_cluster

@@ -6,7 +6,7 @@ from typing import Any
 
 from kafka.errors import KafkaConnectionError
 
-from barnabas_operator.kafka.reassignments import reassignments
+from barnabas_operator.kafka.cluster_admin import reassignments
 from barnabas_operator.planning.cluster_state import ClusterState, TopicState
 from barnabas_operator.planning.topics.replica_moves import ReplicaMoves
 

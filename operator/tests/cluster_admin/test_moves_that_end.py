@@ -9,11 +9,11 @@ import pytest
 from kafka.protocol.admin import ListPartitionReassignmentsRequest
 from kafka.protocol.metadata import MetadataRequest
 
-from barnabas_operator.app.system_clock import SystemClock
+from barnabas_operator.app.cluster_options import SystemClock
 from barnabas_operator.kafka import cluster_admin
 from barnabas_operator.kafka.cluster_admin import ClusterAdmin
 from barnabas_operator.planning.cluster_state import ClusterState
-from barnabas_operator.planning.topics.move_plan import plan_evacuation
+from barnabas_operator.planning.topics.reconcile_plan import plan_evacuation
 from barnabas_operator.planning.topics.replica_moves import ReplicaMoves
 
 WRITER, BEHIND = 1, 3

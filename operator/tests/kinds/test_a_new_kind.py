@@ -7,18 +7,22 @@ import pytest
 
 from barnabas_operator.observed.inventory import Inventory
 from barnabas_operator.observed.operator_metrics import OperatorMetrics
+from barnabas_operator.reconcile.cluster_worker import RECONCILERS
 from barnabas_operator.reconcile.cluster_workers import ClusterWorkers
-from barnabas_operator.reconcile.kind_reconciler import Bodies, KindReconciler, ReconcilerEnvironment, Seen
-from barnabas_operator.reconcile.parsed_resources import ParsedResources
-from barnabas_operator.reconcile.resource_reconcilers import RECONCILERS
 from barnabas_operator.reconcile.status_writer import FINALIZER
+from barnabas_operator.reconcile.worker_environment import (
+    Bodies,
+    KindReconciler,
+    ParsedResources,
+    ReconcilerEnvironment,
+    Seen,
+)
 from barnabas_operator.resources.cluster import Cluster
-from barnabas_operator.resources.cluster_roles import cluster_roles
+from barnabas_operator.resources.cluster_kind import cluster_roles
 from barnabas_operator.resources.crd import definitions
-from barnabas_operator.resources.json_types import Json
-from barnabas_operator.resources.manifests import parse_manifests
-from barnabas_operator.resources.object_key import Key
+from barnabas_operator.resources.kind import Json, Key
 from barnabas_operator.resources.reference import reference_text
+from barnabas_operator.resources.yaml_documents import parse_manifests
 from barnabas_operator.watch.watches import watch_all
 from harness.deadline import PATIENCE_S
 from harness.kube_memory import KubeMemory, no_server

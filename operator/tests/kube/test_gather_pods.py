@@ -10,12 +10,11 @@ from msgspec.structs import replace
 
 from barnabas_kube.client import ApiClient
 from barnabas_operator.kube.api import KubeApi
-from barnabas_operator.kube.gather import gather_pods
-from barnabas_operator.kube.nodes import Nodes
+from barnabas_operator.kube.gather import Nodes, gather_pods
 from barnabas_operator.planning.brokers.pods import BrokerSet, PodsState
 from barnabas_operator.planning.object_names import ACCOUNT, BROKER_LABEL, GIVEN, LISTENER_LABEL
 from barnabas_operator.resources.cluster import Brokers, Cluster, ClusterSpec, Listener, Rack
-from barnabas_operator.resources.object_meta import ObjectMeta
+from barnabas_operator.resources.kind import ObjectMeta
 from harness.kube_memory import no_server
 
 ZONE = "topology.kubernetes.io/zone"

@@ -8,11 +8,9 @@ from typing import Any
 import pytest
 
 from barnabas_operator.kube.api import KubeUnreachable
-from barnabas_operator.leader_election.api_outages import OUTAGE_S_MIN, ApiOutages
-from barnabas_operator.leader_election.election import LEASE, LOOK_S, Election
-from barnabas_operator.leader_election.leadership import Leadership
+from barnabas_operator.leader_election.election import LEASE, LOOK_S, OUTAGE_S_MIN, ApiOutages, Election, Leadership
 from barnabas_operator.planning.lease import RETRY_S
-from barnabas_operator.resources.object_key import Key
+from barnabas_operator.resources.kind import Key
 from harness.deadline import PATIENCE_S
 from harness.kube_memory import KubeMemory, no_server
 from harness.manual_loop_clock import ManualLoopClock

@@ -2,7 +2,7 @@
 
 import pytest
 
-from barnabas_operator.leader_election.leadership import ALONE, Leadership, NotLeading
+from barnabas_operator.leader_election.election import ALONE, Leadership, NotLeading
 from barnabas_operator.planning.lease import DURATION_S
 from harness.manual_clock import ManualClock
 

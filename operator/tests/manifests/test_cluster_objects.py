@@ -32,7 +32,7 @@ from barnabas_operator.resources.cluster import (
     Storage,
     Volume,
 )
-from barnabas_operator.resources.object_meta import ObjectMeta
+from barnabas_operator.resources.kind import ObjectMeta
 
 META = ObjectMeta(name="flights", namespace="air", uid="u-1")
 INSIDE = Listener(name="plain", port=9092)

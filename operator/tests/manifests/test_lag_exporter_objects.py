@@ -12,10 +12,9 @@ from barnabas_operator.manifests.lag_exporter import lag_exporter_objects
 from barnabas_operator.planning.brokers.pod_properties import pod_problems
 from barnabas_operator.planning.object_names import selector
 from barnabas_operator.resources.cluster import Brokers, Cluster, ClusterSpec, Listener
-from barnabas_operator.resources.lag_exporter import LagExporter, LagExporterTemplate
-from barnabas_operator.resources.object_meta import ObjectMeta
-from barnabas_operator.resources.security import Authentication
-from barnabas_operator.resources.template import Template, TemplateMetadata
+from barnabas_operator.resources.kind import ObjectMeta
+from barnabas_operator.resources.quantity import Template, TemplateMetadata
+from barnabas_operator.resources.security import Authentication, LagExporter, LagExporterTemplate
 
 META = ObjectMeta(name="flights", namespace="air", uid="u-1")
 NAME = "flights-lag-exporter"

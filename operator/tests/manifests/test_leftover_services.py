@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from barnabas_operator.manifests.cluster_objects import leftover_services, services
 from barnabas_operator.planning.brokers.pods import BrokerPod, BrokerSet, PodsState
 from barnabas_operator.resources.cluster import Brokers, Cluster, ClusterSpec, Listener
-from barnabas_operator.resources.object_meta import ObjectMeta
+from barnabas_operator.resources.kind import ObjectMeta
 
 INSIDE = Listener(name="plain", port=9092)
 OUTSIDE = Listener(name="outside", port=9094, type="loadbalancer")

@@ -9,14 +9,12 @@ import pytest
 from ruamel.yaml import YAML
 
 from barnabas_operator.manifests.maintenance_run import driver_job, driver_service, run_client, run_policy
-from barnabas_operator.planning.maintenance.spark_conf import spark_conf
-from barnabas_operator.planning.mounted_client import FOLDER
-from barnabas_operator.planning.mounted_client import VOLUME as VOLUME_OF_CLIENT
-from barnabas_operator.planning.object_names import shortened_name
+from barnabas_operator.planning.maintenance.run_checks import spark_conf
+from barnabas_operator.planning.object_names import FOLDER, shortened_name
+from barnabas_operator.planning.object_names import VOLUME as VOLUME_OF_CLIENT
 from barnabas_operator.resources.api_objects import resource_of
 from barnabas_operator.resources.cluster import Cluster
-from barnabas_operator.resources.job_table import JOB_TABLE
-from barnabas_operator.resources.maintenance_job import MaintenanceJob
+from barnabas_operator.resources.maintenance_run import JOB_TABLE, MaintenanceJob
 from harness.maintenance_world import ARCHIVE, CLUSTER, KIND
 from harness.worker_world import resource
 

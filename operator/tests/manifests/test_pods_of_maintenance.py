@@ -15,7 +15,7 @@ from barnabas_operator.manifests.maintenance_run import (
 from barnabas_operator.manifests.maintenance_schedule import schedules, starter_access
 from barnabas_operator.resources.api_objects import resource_of
 from barnabas_operator.resources.cluster import Cluster
-from barnabas_operator.resources.maintenance_job import MaintenanceJob
+from barnabas_operator.resources.maintenance_run import MaintenanceJob
 from harness.maintenance_world import ARCHIVE, KIND, VOLUMES
 from harness.worker_world import resource
 

@@ -13,11 +13,9 @@ from barnabas_operator.planning.brokers.cluster_secrets import Moment, SecretsPl
 from barnabas_operator.planning.brokers.pod_properties import pod_problems, pod_properties, restart_hash
 from barnabas_operator.planning.brokers.pods import ExternalAccess
 from barnabas_operator.resources.cluster import Cluster, ClusterSpec, ClusterStatus, Listener
-from barnabas_operator.resources.lag_exporter import LagExporter
+from barnabas_operator.resources.kind import ObjectMeta
 from barnabas_operator.resources.maintenance_run import SecretKeyRef
-from barnabas_operator.resources.metrics import Metrics
-from barnabas_operator.resources.object_meta import ObjectMeta
-from barnabas_operator.resources.security import Authentication, Authorization
+from barnabas_operator.resources.security import Authentication, Authorization, LagExporter, Metrics
 
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 INSIDE = Listener(name="inside", tls=True, authentication=Authentication(type="scram-sha-512"))

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from barnabas_operator.observed.inventory import LAST_APPLIED, Inventory
-from barnabas_operator.resources.object_key import Key
+from barnabas_operator.resources.kind import Key
 
 
 def resource(kind: str, name: str, namespace: str = "here", **spec: object) -> Mapping[str, Any]:

@@ -7,11 +7,11 @@ from prometheus_client.parser import text_string_to_metric_families
 from barnabas_kube.client import ApiClient
 from barnabas_operator.observed.inventory import Inventory
 from barnabas_operator.observed.operator_metrics import OperatorMetrics
-from barnabas_operator.planning.maintenance.run_state import STARTED
+from barnabas_operator.planning.maintenance.observed_run import STARTED
 from barnabas_operator.planning.maintenance.run_status import recalled, refused
 from barnabas_operator.reconcile.cluster_workers import ClusterWorkers
 from barnabas_operator.resources.api_objects import resource_of, status_json
-from barnabas_operator.resources.maintenance_job import MaintenanceJob
+from barnabas_operator.resources.maintenance_run import MaintenanceJob
 from e2e.world import total
 from harness.kube_memory import KubeMemory
 from harness.worker_world import environment_of, resource

@@ -5,10 +5,9 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from barnabas_operator.observed.group_metrics import PREFIX
 from barnabas_operator.observed.inventory import Inventory
-from barnabas_operator.observed.operator_metrics import OperatorMetrics
-from barnabas_operator.resources.object_key import Key
+from barnabas_operator.observed.operator_metrics import GROUP_PREFIX, OperatorMetrics
+from barnabas_operator.resources.kind import Key
 from e2e.world import total
 
 
@@ -95,10 +94,10 @@ def told(body: dict[str, Any]) -> dict[str, float]:
     inventory.keep(resource("Cluster", "one", "Reconciled"), is_gone=False)
     inventory.keep(body, is_gone=False)
     families = text_string_to_metric_families(page(metrics))
-    samples = [each for family in families for each in family.samples if each.name.startswith(PREFIX)]
+    samples = [each for family in families for each in family.samples if each.name.startswith(GROUP_PREFIX)]
     about = {"resource_namespace": "air", "cluster": "one", "name": "bills", "consumergroup": "billing"}
     assert all(each.labels == about for each in samples)
-    return {each.name.removeprefix(PREFIX): each.value for each in samples}
+    return {each.name.removeprefix(GROUP_PREFIX): each.value for each in samples}
 
 
 def test_a_group_exports_its_objective_and_its_state() -> None:

@@ -17,9 +17,9 @@ from barnabas_operator.planning.brokers.local_properties import (
 )
 from barnabas_operator.planning.desired_state import DesiredState, remember
 from barnabas_operator.resources.cluster import Brokers, Cluster, ClusterSpec, Listener, Storage, Volume
-from barnabas_operator.resources.manifests import Manifests, parse_manifests
-from barnabas_operator.resources.object_meta import ObjectMeta
+from barnabas_operator.resources.kind import ObjectMeta
 from barnabas_operator.resources.topic import Topic
+from barnabas_operator.resources.yaml_documents import Manifests, parse_manifests
 
 HEAD = "apiVersion: barnabas.dev/v1alpha1\n"
 CLUSTER = HEAD + "kind: Cluster\nmetadata: {name: quickstart}\n"

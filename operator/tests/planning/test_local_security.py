@@ -12,9 +12,9 @@ from barnabas_operator.planning.brokers.local_properties import (
     server_properties,
 )
 from barnabas_operator.resources.cluster import Cluster, ClusterSpec, Listener
-from barnabas_operator.resources.manifests import parse_manifests
-from barnabas_operator.resources.object_meta import ObjectMeta
+from barnabas_operator.resources.kind import ObjectMeta
 from barnabas_operator.resources.security import Authentication, AuthenticationType, Authorization
+from barnabas_operator.resources.yaml_documents import parse_manifests
 
 HEAD = "apiVersion: barnabas.dev/v1alpha1\nkind: Cluster\nmetadata: {name: c}\nspec:\n"
 WITH_USERS = "  listeners: [{name: clients, tls: true, authentication: {type: tls}}]\n"

@@ -8,12 +8,10 @@ import pytest
 
 from barnabas_operator.kube.api import KubeUnreachable
 from barnabas_operator.planning.brokers.pods import BrokerSet, PodsState
-from barnabas_operator.reconcile.brokers.applied_objects import AppliedObjects
+from barnabas_operator.reconcile.brokers.applied_objects import AppliedObjects, GarbageCollector
 from barnabas_operator.reconcile.brokers.claims_reconciler import ClaimsReconciler
-from barnabas_operator.reconcile.brokers.garbage_collector import GarbageCollector
 from barnabas_operator.resources.cluster import Cluster
-from barnabas_operator.resources.json_types import JsonObject
-from barnabas_operator.resources.object_meta import ObjectMeta
+from barnabas_operator.resources.kind import JsonObject, ObjectMeta
 from harness.kube_memory import KubeMemory, no_server
 
 CLUSTER = Cluster(metadata=ObjectMeta(name="one", namespace="air", uid="u"))

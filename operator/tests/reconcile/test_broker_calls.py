@@ -3,7 +3,7 @@
 import asyncio
 import threading
 
-from barnabas_operator.reconcile.broker_calls import AT_ONCE_MAX, LOOK_S_MAX, BrokerBackoff, blocking
+from barnabas_operator.reconcile.reconcile_parts import AT_ONCE_MAX, LOOK_S_MAX, BrokerBackoff, blocking
 from harness.deadline import PATIENCE_S
 from harness.manual_clock import ManualClock
 from harness.worker_world import World, resource

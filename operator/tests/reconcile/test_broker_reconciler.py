@@ -7,19 +7,17 @@ import pytest
 from msgspec.structs import replace
 
 from barnabas_kube.client import ApiClient
-from barnabas_operator.app.system_clock import SystemClock
+from barnabas_operator.app.cluster_options import SystemClock
 from barnabas_operator.kube.api import CONFLICT, NOT_FOUND, TOO_MANY, KubeApi, KubeRefused, KubeUnreachable
 from barnabas_operator.kube.gather import RESTART_ASKED, REVISION
-from barnabas_operator.leader_election.api_outages import ApiOutages
+from barnabas_operator.leader_election.election import ApiOutages
 from barnabas_operator.planning.brokers.broker_steps import ROUTES_SETTLE_S
 from barnabas_operator.planning.brokers.pods import BrokerPod, BrokerSet, PodsState
 from barnabas_operator.planning.cluster_state import ClusterState
-from barnabas_operator.planning.refusal import Refusal
-from barnabas_operator.reconcile.brokers.broker_reconciler import BrokerReconciler, BrokersOutcome
-from barnabas_operator.reconcile.brokers.pod_restarts import PodRestarts
+from barnabas_operator.planning.conditions import Refusal
+from barnabas_operator.reconcile.brokers.broker_reconciler import BrokerReconciler, BrokersOutcome, PodRestarts
 from barnabas_operator.resources.cluster import Brokers, Cluster, ClusterSpec, Listener, Rolling
-from barnabas_operator.resources.json_types import Json
-from barnabas_operator.resources.object_meta import ObjectMeta
+from barnabas_operator.resources.kind import Json, ObjectMeta
 from harness.manual_clock import ManualClock
 from harness.worker_world import environment_of
 

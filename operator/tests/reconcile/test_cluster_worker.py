@@ -12,8 +12,8 @@ from barnabas_operator.observed.inventory import Inventory
 from barnabas_operator.observed.operator_metrics import OperatorMetrics
 from barnabas_operator.reconcile.cluster_worker import BATCH_S_MAX, ClusterWorker
 from barnabas_operator.reconcile.cluster_workers import IDLE_S_MAX, ClusterWorkers
-from barnabas_operator.reconcile.operator_settings import OperatorSettings
 from barnabas_operator.reconcile.reconcile_parts import RETRY_S_MAX, retry_pause_s
+from barnabas_operator.reconcile.worker_environment import OperatorSettings
 from harness.deadline import PATIENCE_S
 from harness.kube_memory import KubeMemory
 from harness.manual_loop_clock import HurriedClock, ManualLoopClock

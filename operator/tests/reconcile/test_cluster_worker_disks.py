@@ -10,7 +10,7 @@ from barnabas_operator.kube.api import KubeRefused
 from barnabas_operator.kube.gather import REVISION
 from barnabas_operator.planning.cluster_state import TopicState
 from barnabas_operator.planning.object_names import EMPTIED_LABEL
-from barnabas_operator.resources.json_types import JsonObject
+from barnabas_operator.resources.kind import JsonObject
 from harness.worker_world import SETTINGS, World, claim_of, of_broker, refuses, resource
 
 TWO_DISKS: JsonObject = {"storage": {"volumes": [{"id": 0}, {"id": 1}]}}

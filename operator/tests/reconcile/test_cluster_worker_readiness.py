@@ -1,6 +1,6 @@
 """The status of a Cluster over several rounds: whether clients are served, and the state of claims and pods."""
 
-from barnabas_operator.resources.json_types import JsonObject
+from barnabas_operator.resources.kind import JsonObject
 from harness.worker_world import World, claim_of, of_broker, resource
 
 SILENT = "no broker answers the operator at brokers: nobody is there"

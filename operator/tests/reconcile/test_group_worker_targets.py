@@ -8,7 +8,7 @@ import pytest
 from barnabas_operator.kube.api import KubeRefused
 from barnabas_operator.planning.groups.scaling import BEFORE_RESET, BeforeReset, before_text
 from barnabas_operator.reconcile.groups.group_looker import AWAY_S
-from barnabas_operator.resources.json_types import JsonObject
+from barnabas_operator.resources.kind import JsonObject
 from harness.deadline import PATIENCE_S
 from harness.group_worker_world import World, lagging
 from harness.worker_world import resource

@@ -1,7 +1,7 @@
 """A short silence of brokers is ignored, and a long one is reported."""
 
 from barnabas_operator.planning.cluster_state import ClusterState
-from barnabas_operator.reconcile.last_known_state import PATIENCE_S, LastKnownState
+from barnabas_operator.reconcile.reconcile_parts import PATIENCE_S, LastKnownState
 from harness.manual_clock import ManualClock
 
 STATE = ClusterState({0: None}, {})

@@ -9,12 +9,12 @@ from barnabas_kube.client import ApiClient
 from barnabas_operator.kube.api import KubeUnreachable
 from barnabas_operator.planning.cluster_state import ClusterState
 from barnabas_operator.planning.object_names import driver_name
+from barnabas_operator.reconcile.cluster_worker import RECONCILERS
 from barnabas_operator.reconcile.groups.group_looker import GroupLooker
-from barnabas_operator.reconcile.kind_reconciler import Seen
 from barnabas_operator.reconcile.look_worker import LookWorker
-from barnabas_operator.reconcile.resource_reconcilers import RECONCILERS
 from barnabas_operator.reconcile.status_writer import FINALIZER
-from barnabas_operator.resources.json_types import JsonObject
+from barnabas_operator.reconcile.worker_environment import Seen
+from barnabas_operator.resources.kind import JsonObject
 from harness.deadline import PATIENCE_S
 from harness.group_worker_world import LooksMemory
 from harness.kube_memory import KubeMemory

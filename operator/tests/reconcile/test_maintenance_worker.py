@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from barnabas_operator.kube.api import KubeRefused, KubeUnreachable
-from barnabas_operator.planning.maintenance.run_state import MARK
+from barnabas_operator.planning.maintenance.observed_run import MARK
 from barnabas_operator.reconcile.status_writer import FINALIZER
-from barnabas_operator.resources.json_types import Json
+from barnabas_operator.resources.kind import Json
 from harness.maintenance_world import ARCHIVE, KIND, MaintenanceWorld, maintenance_world
 
 WRITES_MAX = 50

@@ -13,8 +13,8 @@ from barnabas_core.errors import ErrorCode
 from barnabas_core.metadata_level import METADATA_LEVEL_MAX
 from barnabas_operator.kafka.step_requests import StepRefused
 from barnabas_operator.planning.cluster_state import Trouble
-from barnabas_operator.reconcile.operator_settings import OperatorSettings
-from barnabas_operator.resources.json_types import JsonObject
+from barnabas_operator.reconcile.worker_environment import OperatorSettings
+from barnabas_operator.resources.kind import JsonObject
 from harness.brokers_memory import BrokersMemory
 from harness.worker_world import SETTINGS, World, of_broker, resource
 

@@ -7,7 +7,7 @@ import pytest
 
 from barnabas_operator.kube.api import KubeRefused
 from barnabas_operator.planning.object_names import run_labels
-from barnabas_operator.resources.json_types import JsonObject
+from barnabas_operator.resources.kind import JsonObject
 from harness.maintenance_world import KIND, MaintenanceWorld
 
 GROUP: Final = "/apis/sparkoperator.k8s.io/v1beta2"

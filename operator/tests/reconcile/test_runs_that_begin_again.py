@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from barnabas_operator.kube.api import KubeUnreachable
-from barnabas_operator.planning.maintenance.run_state import MARK
+from barnabas_operator.planning.maintenance.observed_run import MARK
 from barnabas_operator.resources.api_objects import resource_of
 from barnabas_operator.resources.cluster import Cluster
 from harness.maintenance_world import ARCHIVE, CLUSTER, KIND, SETTINGS, MaintenanceWorld, maintenance_world

@@ -2,7 +2,7 @@
 
 from barnabas_operator.kube.gather import REVISION
 from barnabas_operator.planning.object_names import SECURITY_STAGE
-from barnabas_operator.resources.json_types import JsonObject
+from barnabas_operator.resources.kind import JsonObject
 from harness.worker_world import World, of_broker, resource
 
 PLAIN: JsonObject = {"name": "plain"}

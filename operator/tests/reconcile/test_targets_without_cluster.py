@@ -10,7 +10,7 @@ from barnabas_operator.observed.inventory import Inventory
 from barnabas_operator.observed.operator_metrics import OperatorMetrics
 from barnabas_operator.planning.groups.scaling import BEFORE_RESET, BeforeReset, before_text
 from barnabas_operator.reconcile.cluster_workers import ClusterWorkers
-from barnabas_operator.resources.json_types import JsonObject
+from barnabas_operator.resources.kind import JsonObject
 from harness.deadline import PATIENCE_S
 from harness.kube_memory import KubeMemory
 from harness.worker_world import KEY, World, environment_of, refuses, resource

@@ -2,8 +2,7 @@
 
 import pytest
 
-from barnabas_operator.resources.cluster_roles import cluster_roles, edit_role
-from barnabas_operator.resources.kinds import KINDS
+from barnabas_operator.resources.cluster_kind import KINDS, cluster_roles, edit_role
 
 
 @pytest.mark.parametrize("name", KINDS)

@@ -7,8 +7,7 @@ import pytest
 
 from barnabas_operator.resources.api_objects import readable_part, resource_of
 from barnabas_operator.resources.cluster import Cluster, Listener
-from barnabas_operator.resources.cluster_security import is_made_insecure
-from barnabas_operator.resources.json_types import JsonObject
+from barnabas_operator.resources.kind import JsonObject, is_made_insecure
 from barnabas_operator.resources.security import Authentication, Authorization
 
 OPEN = (Listener(name="plain"),)

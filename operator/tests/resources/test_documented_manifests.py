@@ -13,12 +13,11 @@ from barnabas_operator.planning.brokers.pod_properties import pod_problems
 from barnabas_operator.planning.maintenance.run_checks import run_problems
 from barnabas_operator.resources.api_objects import resource_of
 from barnabas_operator.resources.cluster import Cluster
+from barnabas_operator.resources.cluster_kind import KINDS
 from barnabas_operator.resources.crd import crd_of
-from barnabas_operator.resources.json_types import Json
-from barnabas_operator.resources.kind import Kind
-from barnabas_operator.resources.kinds import KINDS
-from barnabas_operator.resources.maintenance_job import MAINTENANCE_JOB, MaintenanceJob
-from barnabas_operator.resources.manifests import parse_manifests
+from barnabas_operator.resources.kind import Json, Kind
+from barnabas_operator.resources.maintenance_run import MAINTENANCE_JOB, MaintenanceJob
+from barnabas_operator.resources.yaml_documents import parse_manifests
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGES = sorted(page for page in (*(ROOT / "docs").rglob("*.md"), ROOT / "README.md") if "```yaml" in page.read_text())

@@ -8,8 +8,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from barnabas_operator.resources.cluster import Cluster
-from barnabas_operator.resources.manifests import parse_manifests
 from barnabas_operator.resources.topic import Topic
+from barnabas_operator.resources.yaml_documents import parse_manifests
 
 HEAD = "apiVersion: barnabas.dev/v1alpha1\n"
 TOPIC = HEAD + "kind: Topic\nmetadata: {name: flights}\n"

@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
+from barnabas_operator.resources.cluster_kind import KINDS
 from barnabas_operator.resources.crd import crd_of
-from barnabas_operator.resources.field_words import with_words
-from barnabas_operator.resources.kind import Kind
-from barnabas_operator.resources.kinds import KINDS
+from barnabas_operator.resources.kind import Kind, with_words
 from barnabas_operator.resources.reference import reference_text
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "reference" / "fields.md"

@@ -13,10 +13,9 @@ from barnabas_operator.resources.cluster import (
     Storage,
     Volume,
 )
-from barnabas_operator.resources.manifests import parse_manifests
-from barnabas_operator.resources.object_meta import Condition, ObjectMeta
+from barnabas_operator.resources.kind import Condition, ObjectMeta
 from barnabas_operator.resources.topic import ConfigValue, Topic, TopicSpec, TopicStatus
-from barnabas_operator.resources.yaml_text import resources_text
+from barnabas_operator.resources.yaml_documents import parse_manifests, resources_text
 
 AMBIGUOUS = ["yes", "NULL", "1", "1e3", "0x1", "~", "a: b", "a #b", "-", "on", "2024-01-01"]
 TEXTS = st.text(max_size=12) | st.sampled_from(AMBIGUOUS)

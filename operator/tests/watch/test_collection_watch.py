@@ -11,7 +11,7 @@ from barnabas_operator.kube.api import KubeApi, KubeRefused, KubeUnreachable
 from barnabas_operator.observed.inventory import Inventory
 from barnabas_operator.observed.operator_metrics import OperatorMetrics
 from barnabas_operator.reconcile.cluster_workers import ClusterWorkers
-from barnabas_operator.reconcile.retrying_loop import MustEnd
+from barnabas_operator.reconcile.reconcile_parts import MustEnd
 from barnabas_operator.watch.watches import CollectionWatch, watch_all
 from harness.deadline import PATIENCE_S
 from harness.kube_memory import KubeMemory, no_server

@@ -11,20 +11,18 @@ from typing import NamedTuple, ParamSpec, TypeVar
 
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from barnabas_operator.app.system_clock import SystemClock
-from barnabas_operator.app.tls_identity import tls_identity
+from barnabas_operator.app.cluster_options import SystemClock, tls_identity
 from barnabas_operator.kafka.cluster_admin import ClusterAdmin
 from barnabas_operator.planning.brokers.authorities import Data
 from barnabas_operator.planning.brokers.cluster_secrets import Moment, SecretsPlan, broker_hosts, plan_secrets
 from barnabas_operator.planning.brokers.pod_properties import CERTIFICATES_FOLDER, pod_properties
 from barnabas_operator.planning.brokers.pods import ExternalAccess
-from barnabas_operator.reconcile.users.kube_secrets import KubeSecrets
-from barnabas_operator.reconcile.users.reconcile_users import UserBrokers, UsersWork
+from barnabas_operator.reconcile.users.user_reconciler import UserBrokers, UsersWork
+from barnabas_operator.reconcile.users.user_secrets import KubeSecrets
 from barnabas_operator.reconcile.worker_environment import Identity
 from barnabas_operator.resources.cluster import Cluster, ClusterSpec, ClusterStatus, Listener, ListenerStatus
-from barnabas_operator.resources.lag_exporter import LagExporter
-from barnabas_operator.resources.object_meta import ObjectMeta
-from barnabas_operator.resources.security import Authentication, Authorization
+from barnabas_operator.resources.kind import ObjectMeta
+from barnabas_operator.resources.security import Authentication, Authorization, LagExporter
 from barnabas_operator.resources.user import AclResource, AclRule, User, UserAuthentication, UserAuthorization, UserSpec
 from harness.barnabas_server import prepare_barnabas
 from harness.kube_memory import KubeMemory, no_server

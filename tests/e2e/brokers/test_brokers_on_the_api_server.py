@@ -10,10 +10,10 @@ import pytest
 
 from barnabas_core.config.properties import parse_properties
 from barnabas_operator.kube.api import KubeApi
-from barnabas_operator.planning.refusal import Refusal
+from barnabas_operator.planning.conditions import Refusal
 from barnabas_operator.reconcile.brokers.broker_reconciler import BrokerReconciler
 from barnabas_operator.resources.cluster import Cluster, ClusterDeletionPolicy, ClusterSpec
-from barnabas_operator.resources.object_meta import ObjectMeta
+from barnabas_operator.resources.kind import ObjectMeta
 from e2e.brokers.brokers_on_the_api import HEARTBEAT_MS, SESSION_MS, prepare, three_with_flights
 from harness.cluster import BarnabasCluster, PartitionView
 from harness.deadline import wait_for

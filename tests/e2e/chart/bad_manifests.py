@@ -7,7 +7,7 @@ three replicas, and where another Topic, `owner`, has the topic `taken`.
 from collections.abc import Mapping
 from typing import Any, Final, Literal, NamedTuple
 
-from barnabas_operator.resources.json_types import JsonObject
+from barnabas_operator.resources.kind import JsonObject
 
 By = Literal["schema", "rule", "webhook", "dry run"]
 """The part that refuses.

@@ -13,14 +13,14 @@ import pytest
 from ruamel.yaml import YAML
 
 from barnabas_operator.admission import webhook as operator_webhook
-from barnabas_operator.admission.dry_run import DryRun
-from barnabas_operator.app.system_clock import SystemClock
+from barnabas_operator.admission.webhook import DryRun
+from barnabas_operator.app.cluster_options import SystemClock
 from barnabas_operator.kube.api import KubeApi
 from barnabas_operator.observed.inventory import Inventory
 from barnabas_operator.planning.admission.verdict import AdmissionContext
 from barnabas_operator.planning.cluster_state import ClusterState, TopicState
-from barnabas_operator.planning.review import review
-from barnabas_operator.resources.json_types import JsonObject
+from barnabas_operator.planning.rules_of_kinds import review
+from barnabas_operator.resources.kind import JsonObject
 from e2e.chart.bad_manifests import BAD, BROKERS, LIVE_PARTITIONS, Bad, refused_by
 from e2e.gates import without_rules
 from e2e.webhook_server import webhook

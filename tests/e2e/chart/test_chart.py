@@ -20,10 +20,9 @@ from barnabas_operator.manifests.maintenance_run import driver_job, driver_servi
 from barnabas_operator.manifests.maintenance_schedule import schedules, starter_access
 from barnabas_operator.planning.brokers.pods import ExternalAccess
 from barnabas_operator.resources.cluster import Brokers, Cluster, ClusterSpec
-from barnabas_operator.resources.lag_exporter import LagExporter
-from barnabas_operator.resources.maintenance_entry import MaintenanceEntry
-from barnabas_operator.resources.maintenance_job import MaintenanceJob, MaintenanceJobSpec
-from barnabas_operator.resources.object_meta import ObjectMeta
+from barnabas_operator.resources.kind import ObjectMeta
+from barnabas_operator.resources.maintenance_run import MaintenanceEntry, MaintenanceJob, MaintenanceJobSpec
+from barnabas_operator.resources.security import LagExporter
 from harness.deadline import wait_for
 from local_kubernetes.apiserver import own_api_server
 from local_kubernetes.control_plane import ControlPlane

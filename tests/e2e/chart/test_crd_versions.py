@@ -14,10 +14,10 @@ from typing import Any, Final
 
 import pytest
 
+from barnabas_operator.resources.cluster_kind import KINDS
 from barnabas_operator.resources.crd import Version, crd_of
-from barnabas_operator.resources.kinds import KINDS
-from barnabas_operator.resources.object_meta import GROUP, VERSION
-from barnabas_operator.resources.yaml_text import yaml_text
+from barnabas_operator.resources.kind import GROUP, VERSION
+from barnabas_operator.resources.yaml_documents import yaml_text
 from documents.pages import DOCS, Run, steps
 from documents.reader import BASH
 from harness.deadline import wait_for

@@ -10,8 +10,7 @@ from uuid import uuid4
 
 import pytest
 
-from barnabas_operator.resources.cluster_roles import edit_role
-from barnabas_operator.resources.kinds import KINDS
+from barnabas_operator.resources.cluster_kind import KINDS, edit_role
 from e2e.chart.listed_rights import HEADING, PAGE, rights_of, section
 from e2e.world import World
 from harness.deadline import PATIENCE_S, wait_for

@@ -11,10 +11,10 @@ from typing import Any, Final, NamedTuple
 from msgspec import Struct, inspect
 
 from barnabas_operator.resources.cluster import Brokers, ClusterSpec, Listener, Rolling, Storage, Volume
-from barnabas_operator.resources.json_types import JsonObject
-from barnabas_operator.resources.lag_exporter import LagExporter
-from barnabas_operator.resources.maintenance_entry import MaintenanceEntry
-from barnabas_operator.resources.template import ClusterTemplate
+from barnabas_operator.resources.kind import JsonObject
+from barnabas_operator.resources.maintenance_run import MaintenanceEntry
+from barnabas_operator.resources.quantity import ClusterTemplate
+from barnabas_operator.resources.security import LagExporter
 
 PARTS: Final = (Brokers, Storage, Volume, Listener, Rolling, ClusterTemplate, LagExporter, MaintenanceEntry)
 """The types whose fields are edited one by one; every other field is edited as a whole."""

@@ -8,10 +8,10 @@ from uuid import uuid4
 import pytest
 
 from barnabas_operator.admission import webhook as operator_webhook
-from barnabas_operator.admission.dry_run import DryRun
+from barnabas_operator.admission.webhook import DryRun
 from barnabas_operator.kube.api import KubeApi
 from barnabas_operator.observed.inventory import Inventory
-from barnabas_operator.resources.json_types import JsonObject
+from barnabas_operator.resources.kind import JsonObject
 from e2e.clusters.cluster_edits import EDITS, edited, fields_of
 from e2e.webhook_server import webhook
 from harness.deadline import wait_for

@@ -5,16 +5,16 @@ from uuid import uuid4
 
 import pytest
 
-from barnabas_operator.admission.dry_run import DryRun
-from barnabas_operator.app.system_clock import SystemClock
+from barnabas_operator.admission.webhook import DryRun
+from barnabas_operator.app.cluster_options import SystemClock
 from barnabas_operator.kube.api import KubeApi
-from barnabas_operator.kube.claims import claims_of
+from barnabas_operator.kube.gather import claims_of
 from barnabas_operator.manifests.cluster_objects import broker_objects
 from barnabas_operator.planning.brokers.pods import ExternalAccess
-from barnabas_operator.planning.refusal import Refusal
+from barnabas_operator.planning.conditions import Refusal
 from barnabas_operator.reconcile.brokers.claims_reconciler import ClaimsReconciler
 from barnabas_operator.resources.cluster import Cluster, ClusterSpec, Storage, Volume
-from barnabas_operator.resources.object_meta import ObjectMeta
+from barnabas_operator.resources.kind import ObjectMeta
 from local_kubernetes.control_plane import ControlPlane
 from local_kubernetes.kube_client import api_client
 

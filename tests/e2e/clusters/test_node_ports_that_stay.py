@@ -6,17 +6,15 @@ from contextlib import asynccontextmanager
 from uuid import uuid4
 
 from barnabas_operator.kube.api import KubeApi
-from barnabas_operator.kube.gather import RESTART_ASKED, gather_pods
-from barnabas_operator.kube.nodes import Nodes
+from barnabas_operator.kube.gather import RESTART_ASKED, Nodes, gather_pods
 from barnabas_operator.manifests.cluster_objects import broker_objects
 from barnabas_operator.manifests.kube_object import NOBODY_ELSE
 from barnabas_operator.planning.brokers.pods import PodsState, stale_addresses
 from barnabas_operator.planning.object_names import selector
-from barnabas_operator.reconcile.brokers.applied_objects import AppliedObjects
-from barnabas_operator.reconcile.brokers.pod_restarts import mark_stale_pods
-from barnabas_operator.reconcile.brokers.supporting_objects import SupportingObjects
+from barnabas_operator.reconcile.brokers.applied_objects import AppliedObjects, SupportingObjects
+from barnabas_operator.reconcile.brokers.broker_reconciler import mark_stale_pods
 from barnabas_operator.resources.cluster import Brokers, Cluster, ClusterSpec, Listener
-from barnabas_operator.resources.object_meta import ObjectMeta
+from barnabas_operator.resources.kind import ObjectMeta
 from local_kubernetes.control_plane import ControlPlane
 from local_kubernetes.kube_client import api_client
 

@@ -9,16 +9,16 @@ from uuid import uuid4
 
 import pytest
 
-from barnabas_operator.app.system_clock import SystemClock
+from barnabas_operator.app.cluster_options import SystemClock
 from barnabas_operator.kube.api import CONFLICT, KubeApi, KubeRefused
 from barnabas_operator.manifests.kube_object import disruption_budget
 from barnabas_operator.planning.brokers.pods import BrokerPod
+from barnabas_operator.planning.conditions import Refusal
 from barnabas_operator.planning.object_names import labels, selector
-from barnabas_operator.planning.refusal import Refusal
 from barnabas_operator.planning.status.cluster_events import restart_event
-from barnabas_operator.reconcile.brokers.pod_restarts import PodRestarts
+from barnabas_operator.reconcile.brokers.broker_reconciler import PodRestarts
 from barnabas_operator.resources.cluster import Brokers, Cluster, ClusterSpec
-from barnabas_operator.resources.object_meta import ObjectMeta
+from barnabas_operator.resources.kind import ObjectMeta
 from harness.deadline import PATIENCE_S, wait_for
 from local_kubernetes.control_plane import ControlPlane
 from local_kubernetes.kube_client import api_client

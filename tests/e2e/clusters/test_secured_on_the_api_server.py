@@ -11,8 +11,8 @@ import pytest
 
 from barnabas_core.credential_secrets import credential_secrets
 from barnabas_operator.certificates.authority import Authority, Pem, certificates_in, has_issued
-from barnabas_operator.planning.time_text import utc_moment
-from barnabas_operator.resources.json_types import Json
+from barnabas_operator.planning.conditions import utc_moment
+from barnabas_operator.resources.kind import Json
 from e2e.world import World
 from harness.deadline import PATIENCE_S, wait_for
 from harness.server_process import ServerProcess

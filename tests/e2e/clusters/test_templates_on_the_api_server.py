@@ -11,23 +11,21 @@ import pytest
 from msgspec.structs import replace
 from ruamel.yaml import YAML
 
-from barnabas_operator.admission.dry_run import DryRun
-from barnabas_operator.app.system_clock import SystemClock
-from barnabas_operator.kube.api import APPLY, KubeApi
-from barnabas_operator.kube.api_resources import path_of
+from barnabas_operator.admission.webhook import DryRun
+from barnabas_operator.app.cluster_options import SystemClock
+from barnabas_operator.kube.api import APPLY, KubeApi, path_of
 from barnabas_operator.manifests.cluster_objects import broker_objects, supporting_objects, templated_objects
 from barnabas_operator.manifests.kube_object import MONITORING
 from barnabas_operator.planning.brokers.pod_properties import pod_problems
 from barnabas_operator.planning.brokers.pods import ExternalAccess, PodsState
 from barnabas_operator.planning.brokers.templates import DIRECTIVE, KEY_DEFAULTS, LIST_KEYS
-from barnabas_operator.planning.refusal import INVALID_SPEC, Refusal
+from barnabas_operator.planning.conditions import INVALID_SPEC, Refusal
 from barnabas_operator.reconcile.brokers.applied_objects import AppliedObjects, ObjectRefused
 from barnabas_operator.reconcile.brokers.claims_reconciler import ClaimsReconciler
 from barnabas_operator.resources.api_objects import resource_of
 from barnabas_operator.resources.cluster import Brokers, Cluster, ClusterSpec, Listener, Rack
-from barnabas_operator.resources.json_types import Json
-from barnabas_operator.resources.object_meta import ObjectMeta
-from barnabas_operator.resources.template import ClusterTemplate, MetadataTemplate, Template, TemplateMetadata
+from barnabas_operator.resources.kind import Json, ObjectMeta
+from barnabas_operator.resources.quantity import ClusterTemplate, MetadataTemplate, Template, TemplateMetadata
 from harness.deadline import wait_for
 from local_kubernetes.control_plane import ControlPlane
 from local_kubernetes.kube_client import api_client

@@ -4,7 +4,7 @@ import json
 from typing import Final
 
 from barnabas_operator.planning.maintenance.observed_run import DRIVER
-from barnabas_operator.resources.json_types import Json
+from barnabas_operator.resources.kind import Json
 from e2e.world import World
 from harness.deadline import PATIENCE_S, wait_for
 

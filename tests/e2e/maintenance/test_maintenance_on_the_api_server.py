@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from barnabas_operator.resources.json_types import Json
+from barnabas_operator.resources.kind import Json
 from e2e.maintenance.runs import ARCHIVE, RUN, VOLUMES, await_phase, driver_ends, said, status
 from e2e.world import World, world_of_one
 from harness.deadline import PATIENCE_S, wait_for

@@ -11,18 +11,16 @@ from typing import Any, Final
 from barnabas_kafka.connection import ClusterUnreachable
 from barnabas_kafka.security import Credentials
 from barnabas_kube.client import ApiClient
-from barnabas_operator.app.system_clock import SystemClock
-from barnabas_operator.app.tls_identity import tls_identity
+from barnabas_operator.app.cluster_options import SystemClock, tls_identity
 from barnabas_operator.kafka.cluster_admin import ClusterAdmin, TimedWrite
 from barnabas_operator.kafka.step_requests import StepRefused
 from barnabas_operator.kube.api import KubeApi
 from barnabas_operator.observed.inventory import Inventory
 from barnabas_operator.observed.operator_metrics import OperatorMetrics
 from barnabas_operator.planning.cluster_state import ClusterState
-from barnabas_operator.planning.topics.topic_steps import TopicStep
+from barnabas_operator.planning.topics.replica_moves import TopicStep
 from barnabas_operator.reconcile.cluster_workers import ClusterWorkers
-from barnabas_operator.reconcile.operator_settings import OperatorSettings
-from barnabas_operator.reconcile.worker_environment import WorkerEnvironment
+from barnabas_operator.reconcile.worker_environment import OperatorSettings, WorkerEnvironment
 from harness.deadline import PATIENCE_S
 
 LOOK_S: Final = 0.05

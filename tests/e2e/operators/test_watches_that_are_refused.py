@@ -12,9 +12,8 @@ import pytest
 
 from barnabas_kube.client import ApiClient
 from barnabas_kube.kubeconfig import read_kubeconfig
-from barnabas_operator.app.system_clock import SystemClock
-from barnabas_operator.kube.api import KubeApi
-from barnabas_operator.kube.api_resources import path_of
+from barnabas_operator.app.cluster_options import SystemClock
+from barnabas_operator.kube.api import KubeApi, path_of
 from barnabas_operator.planning.object_names import CLUSTER_LABEL
 from barnabas_operator.reconcile.cluster_workers import ClusterWorkers
 from barnabas_operator.watch.watches import OWNED, watch_all

@@ -10,7 +10,7 @@ from typing import Any, Final
 import pytest
 from confluent_kafka import TopicPartition
 
-from barnabas_operator.resources.json_types import Json
+from barnabas_operator.resources.kind import Json
 from e2e.pods.castle import NAME, Castle
 from e2e.pods.providers import Cluster
 from harness.deadline import wait_for

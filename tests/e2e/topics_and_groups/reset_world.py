@@ -15,14 +15,12 @@ from msgspec.structs import replace
 
 from barnabas_kafka.connection import connected_client
 from barnabas_lag.evaluation.lags import GroupLags
-from barnabas_operator.app.system_clock import SystemClock
+from barnabas_operator.app.cluster_options import SystemClock
 from barnabas_operator.kube.api import KubeApi
+from barnabas_operator.planning.conditions import Refusal, time_text
 from barnabas_operator.planning.groups.group_status import group_status
 from barnabas_operator.planning.groups.observed_group import GroupSeen
-from barnabas_operator.planning.refusal import Refusal
-from barnabas_operator.planning.time_text import time_text
-from barnabas_operator.reconcile.groups.group_environment import GroupEnvironment
-from barnabas_operator.reconcile.groups.offset_resets import OffsetResets
+from barnabas_operator.reconcile.groups.offset_resets import GroupEnvironment, OffsetResets
 from barnabas_operator.reconcile.status_writer import StatusWriter
 from barnabas_operator.resources.api_objects import resource_of
 from barnabas_operator.resources.consumer_group import ConsumerGroup

@@ -17,7 +17,7 @@ from ruamel.yaml import YAML
 from barnabas_lag.exposition.catalogue import LAG_SUM
 from barnabas_operator.planning.groups.scaling import Scalers, TargetScale, refuse_scaling
 from barnabas_operator.resources.consumer_group import ConsumerGroup, ConsumerGroupSpec, ScaleTarget, Scaling
-from barnabas_operator.resources.object_meta import ObjectMeta
+from barnabas_operator.resources.kind import ObjectMeta
 from harness.kept_builds import cache, locked
 from harness.require import missing
 from local_kubernetes.binaries import CannotStart, require

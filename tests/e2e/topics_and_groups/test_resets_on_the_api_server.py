@@ -12,8 +12,8 @@ import pytest
 from barnabas_core.reset_mark import RESET_MARK, reset_mark
 from barnabas_kafka.security import IN_CLEAR
 from barnabas_operator.admission.webhook import Previewed, answer
-from barnabas_operator.app.system_clock import SystemClock
-from barnabas_operator.kafka.reset_planning import preview
+from barnabas_operator.app.cluster_options import SystemClock
+from barnabas_operator.kafka.group_admin import preview
 from barnabas_operator.observed.inventory import Inventory
 from barnabas_operator.resources.cluster import Cluster
 from barnabas_operator.resources.consumer_group import ConsumerGroup

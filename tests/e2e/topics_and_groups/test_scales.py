@@ -7,10 +7,9 @@ from uuid import uuid4
 
 import pytest
 
-from barnabas_operator.kube.api import CONFLICT, KubeApi, KubeRefused
-from barnabas_operator.kube.scales import Scales
+from barnabas_operator.kube.api import CONFLICT, KubeApi, KubeRefused, Scales
+from barnabas_operator.planning.conditions import Refusal
 from barnabas_operator.planning.groups.scaling import BeforeReset, Scalers, TargetScale
-from barnabas_operator.planning.refusal import Refusal
 from barnabas_operator.resources.consumer_group import ScaleTarget
 from local_kubernetes.control_plane import ControlPlane
 from local_kubernetes.kube_client import api_client

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from confluent_kafka.admin import ConfigResource, ResourceType
 
-from barnabas_operator.resources.json_types import JsonObject
+from barnabas_operator.resources.kind import JsonObject
 from e2e.pods.castle import BROKERS, LOOK_S, NAME
 from e2e.weeks.action import Action
 from e2e.weeks.site import Site

@@ -13,7 +13,7 @@ from typing import Final
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import ConfigResource, ResourceType
 
-from barnabas_operator.resources.json_types import JsonObject
+from barnabas_operator.resources.kind import JsonObject
 from e2e.pods.castle import BROKERS, LOOK_S, NAME, Castle
 from e2e.pods.providers import Cluster
 from e2e.pods.traffic import Traffic

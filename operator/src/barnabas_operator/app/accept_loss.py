@@ -8,7 +8,7 @@ from rich.console import Console
 
 from barnabas_operator.app.cluster_options import EXIT_FAILED, add_cluster_options, on_cluster
 from barnabas_operator.app.output import table
-from barnabas_operator.kafka.losses import PartitionKey, accept, lost_partitions
+from barnabas_operator.kafka.user_admin import PartitionKey, accept, lost_partitions
 
 
 def main(arguments: Sequence[str]) -> int:

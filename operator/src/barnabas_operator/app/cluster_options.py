@@ -1,10 +1,12 @@
-"""The options by which commands find a cluster, and the connection to that cluster."""
+"""The connection of commands to a cluster: options, an identity for TLS, and the system's clocks."""
 
 import argparse
 import asyncio
 import logging
 import os
-from collections.abc import Callable
+import ssl
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -13,22 +15,67 @@ from rich.console import Console
 from barnabas_kafka.addresses import addresses
 from barnabas_kafka.command_config import add_command_config
 from barnabas_kafka.connection import ClusterUnreachable, reachable
-from barnabas_kafka.security import Credentials
+from barnabas_kafka.security import Credentials, load_pem, trusting
 from barnabas_kube.access import NoAccess
 from barnabas_kube.client import ApiClient
 from barnabas_kube.discovery import find_access
-from barnabas_operator.app.data_dir import DEFAULT, MemoryBroken, read_status
+from barnabas_operator.app.child_process import DEFAULT, MemoryBroken, read_status
 from barnabas_operator.app.output import console
-from barnabas_operator.app.system_clock import SystemClock
-from barnabas_operator.app.tls_identity import tls_identity
 from barnabas_operator.kafka.cluster_admin import ClusterAdmin
 from barnabas_operator.kube.api import KubeApi, KubeRefused, KubeUnreachable
 from barnabas_operator.planning.brokers.broker_security import addresses_between_brokers
-from barnabas_operator.reconcile.broker_access import broker_access
+from barnabas_operator.reconcile.worker_environment import Identity, broker_access
 from barnabas_operator.resources.api_objects import readable_part
 from barnabas_operator.resources.cluster import Cluster
 from barnabas_operator.resources.cluster_kind import CLUSTER
-from barnabas_operator.resources.object_key import Key
+from barnabas_operator.resources.kind import Key
+
+
+class TlsIdentity(NamedTuple):
+    """The credentials of a client: a certificate, and the trusted authorities."""
+
+    context: ssl.SSLContext
+
+    @property
+    def authenticates(self) -> bool:
+        """True, because the client authenticates by its certificate."""
+        return True
+
+    def settings(self) -> Mapping[str, Any]:
+        """Return kafka-python's settings for a connection with these credentials."""
+        return {"security_protocol": "SSL", "ssl_context": self.context}
+
+
+def tls_identity(identity: Identity) -> TlsIdentity:
+    """Return the credentials of an identity. Raises ValueError if a PEM text is invalid."""
+    context = trusting(identity.authorities)
+    load_pem(context, identity.key + identity.certificate)
+    return TlsIdentity(context)
+
+
+class SystemClock:
+    """The clock of the machine, for coroutines (`LoopClock`) and for threads (`kafka.cluster_admin.BlockingClock`)."""
+
+    def now_ms(self) -> int:
+        """Return the wall-clock time in ms since the epoch."""
+        return time.time_ns() // 1_000_000
+
+    def monotonic_s(self) -> float:
+        """Return the seconds since the boot of the machine, including time in suspend."""
+        return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait for the given seconds, while other coroutines run."""
+        await asyncio.sleep(seconds)
+
+    def timeout(self, seconds: float) -> asyncio.Timeout:
+        """Return a context manager that raises TimeoutError if its body takes longer than the given seconds."""
+        return asyncio.timeout(seconds)
+
+    def block(self, seconds: float) -> None:
+        """Block the thread for the given seconds."""
+        time.sleep(seconds)
+
 
 EXIT_FAILED: Final = 1
 DEFAULT_BOOTSTRAP: Final = "localhost:9092"

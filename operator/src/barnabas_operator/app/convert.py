@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from barnabas_operator.app.manifest_files import manifest_files
+from barnabas_operator.app.supervisor import manifest_files
 from barnabas_operator.planning.strimzi.convert import converted
-from barnabas_operator.resources.yaml_text import yaml_text
+from barnabas_operator.resources.yaml_documents import yaml_text
 
 EXIT_FAILED: Final = 1
 STANDARD_INPUT: Final = "-"

@@ -5,27 +5,35 @@ import datetime as dt
 import random
 import socket
 import sys
-from collections.abc import Callable, Iterable
+import time
+from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 from typing import Final
 
 from barnabas_kafka.security import Credentials, Security, Tls
-from barnabas_operator.app.child_process import Child, ChildProcess, Say, end_leftover
-from barnabas_operator.app.data_dir import DataDir, replace_secret_file
-from barnabas_operator.app.local_security import LocalSecurity, of_operator
+from barnabas_operator.app.child_process import Child, ChildProcess, DataDir, Say, end_leftover, replace_secret_file
+from barnabas_operator.app.local_users import LocalSecurity, of_operator
 from barnabas_operator.kafka.cluster_admin import ClusterAdmin
 from barnabas_operator.planning.brokers.broker_security import HOST, BrokerSecrets, is_secured, users_of
-from barnabas_operator.planning.brokers.broker_steps import BrokerView
+from barnabas_operator.planning.brokers.broker_steps import (
+    BalanceLeaders,
+    BrokerStep,
+    BrokerView,
+    RemoveBroker,
+    RestartBroker,
+    StartBrokers,
+    balances_leaders,
+    next_step,
+)
 from barnabas_operator.planning.brokers.cluster_checks import reported_metadata_version
 from barnabas_operator.planning.brokers.local_properties import BrokerPlace, properties_text, server_properties
 from barnabas_operator.planning.cluster_state import ClusterState
-from barnabas_operator.planning.refusal import Refusal
-from barnabas_operator.planning.status.readiness import is_fault, unserved
-from barnabas_operator.planning.status.reassignment_conditions import reassignment_conditions
-from barnabas_operator.planning.topics.lost_records import cluster_losses
-from barnabas_operator.planning.topics.move_plan import MovePlan
+from barnabas_operator.planning.conditions import Refusal
+from barnabas_operator.planning.status.cluster_status import is_fault, reassignment_conditions, unserved
+from barnabas_operator.planning.topics.reconcile_plan import MovePlan
+from barnabas_operator.planning.topics.topic_status import cluster_losses
 from barnabas_operator.resources.cluster import Cluster, ClusterStatus, ListenerStatus
-from barnabas_operator.resources.object_meta import READY, Condition, merge_conditions
+from barnabas_operator.resources.kind import READY, Condition, merge_conditions
 
 # The range is below the ephemeral ports, so that a restarted broker can get its previous port again.
 OPEN_PORTS: Final = range(20_000, 32_000)
@@ -301,3 +309,80 @@ def _condition(cluster: Cluster, ready: int, now: str, problem: Refusal | None) 
         last_transition_time=now,
         observed_generation=cluster.metadata.generation,
     )
+
+
+POLL_S: Final = 0.1
+# If no step is possible for this time, topics are reconciled before the next try.
+PATIENCE_S: Final = 5.0
+
+
+class Rollout:
+    """The rollout of a Cluster's brokers.
+
+    `look` returns the state of the cluster, or None if no broker answers; `balance` elects the preferred leaders.
+    """
+
+    def __init__(
+        self,
+        brokers: LocalCluster,
+        look: Callable[[], Awaitable[ClusterState | None]],
+        balance: Callable[[], Awaitable[None]],
+        say: Say,
+    ) -> None:
+        self._brokers = brokers
+        self._look = look
+        self._balance = balance
+        self._say = say
+        self._waits_for: str | None = None
+        self._unbalanced = False
+
+    async def advance(self, cluster: Cluster, interrupted: Callable[[], bool]) -> Refusal | None:
+        """Start, restart and remove brokers until they are as declared; return None, or why the next step has to wait.
+
+        The reason is returned after PATIENCE_S without a step, or at once if `interrupted` returns True. Raises
+        ChildFailed if a broker ends before it is ready.
+        """
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            step = await self._next_step(cluster)
+            if step is None:
+                return None
+            if isinstance(step, Refusal):
+                self._tell(step)
+                if interrupted() or time.monotonic() > deadline:
+                    return step
+                await asyncio.sleep(POLL_S)
+                continue
+            self._waits_for = None
+            await self._carry_out(cluster, step)
+            deadline = time.monotonic() + PATIENCE_S
+
+    async def _next_step(self, cluster: Cluster) -> BrokerStep | Refusal | None:
+        """Return the next step, the reason why the next step has to wait, or None if the brokers are as declared.
+
+        The state is read from the brokers only if the next step depends on the state.
+        """
+        wanted = cluster.spec.brokers.replicas
+        step = next_step(wanted, self._brokers.views(cluster), None, unbalanced=self._unbalanced)
+        if not isinstance(step, Refusal):
+            return step
+        return next_step(wanted, self._brokers.views(cluster), await self._look(), unbalanced=self._unbalanced)
+
+    def _tell(self, why: Refusal) -> None:
+        """Print why the rollout waits, unless the previous message had the same reason."""
+        if why.reason != self._waits_for:
+            self._say(why.message)
+        self._waits_for = why.reason
+
+    async def _carry_out(self, cluster: Cluster, step: BrokerStep) -> None:
+        match step:
+            case StartBrokers(numbers):
+                await self._brokers.start(cluster, numbers)
+            case RestartBroker(broker_id=number):
+                await self._brokers.restart(cluster, number)
+                self._unbalanced = balances_leaders(cluster)
+            case RemoveBroker(number):
+                await self._brokers.remove(number)
+            case BalanceLeaders():
+                await self._balance()
+                self._unbalanced = False

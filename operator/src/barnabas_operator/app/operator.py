@@ -13,11 +13,18 @@ from uuid import uuid4
 
 from barnabas_kube.access import Access, NoAccess
 from barnabas_kube.discovery import find_access
-from barnabas_operator.app.operator_pages import CannotServe, serve_pages, serve_webhook
-from barnabas_operator.app.operator_parts import Operator
-from barnabas_operator.app.variables import WEB_NAMES, InvalidVariable, Variables, read_variables
-from barnabas_operator.reconcile.operator_settings import OperatorSettings
-from barnabas_operator.reconcile.retrying_loop import MustEnd
+from barnabas_operator.app.operator_parts import (
+    WEB_NAMES,
+    CannotServe,
+    InvalidVariable,
+    Operator,
+    Variables,
+    read_variables,
+    serve_pages,
+    serve_webhook,
+)
+from barnabas_operator.reconcile.reconcile_parts import MustEnd
+from barnabas_operator.reconcile.worker_environment import OperatorSettings
 from barnabas_operator.watch.kopf_run import run_by_kopf
 from barnabas_web.protection import Protection
 from barnabas_web.watched import FileRefused

@@ -1,36 +1,42 @@
 """Starts and stops the watches, the workers and the leader election of the operator."""
 
 import asyncio
-from typing import Final
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from http import HTTPStatus
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, get_args
+from weakref import WeakValueDictionary
 
+import msgspec
+from msgspec import Meta
+
+from barnabas_core.web_files import WebFiles, contradictions
 from barnabas_kafka.connection import ClusterUnreachable
 from barnabas_kafka.security import Credentials
 from barnabas_kube.access import Access
 from barnabas_kube.client import ApiClient
-from barnabas_operator.admission.dry_run import DryRun
-from barnabas_operator.admission.run_preview import missing_claims
-from barnabas_operator.admission.webhook import Previewed
-from barnabas_operator.app.passwords import new_password
-from barnabas_operator.app.system_clock import SystemClock
-from barnabas_operator.app.tls_identity import tls_identity
+from barnabas_operator.admission import webhook
+from barnabas_operator.admission.webhook import DryRun, Previewed, missing_claims
+from barnabas_operator.app.cluster_options import SystemClock, tls_identity
+from barnabas_operator.app.local_users import new_password
 from barnabas_operator.kafka.cluster_admin import ClusterAdmin, TimedWrite
-from barnabas_operator.kafka.reset_planning import UNKNOWN, preview
+from barnabas_operator.kafka.group_admin import UNKNOWN, preview
 from barnabas_operator.kube.api import KubeApi, KubeRefused, KubeUnreachable
-from barnabas_operator.leader_election.api_outages import ApiOutages
-from barnabas_operator.leader_election.election import Election
-from barnabas_operator.leader_election.leadership import ALONE, Leadership
+from barnabas_operator.leader_election.election import ALONE, ApiOutages, Election, Leadership
+from barnabas_operator.manifests.kube_object import Neighbours
 from barnabas_operator.observed.inventory import Inventory
 from barnabas_operator.observed.operator_metrics import OperatorMetrics
-from barnabas_operator.reconcile.broker_access import broker_access
-from barnabas_operator.reconcile.broker_calls import blocking
 from barnabas_operator.reconcile.cluster_workers import ClusterWorkers
-from barnabas_operator.reconcile.operator_settings import OperatorSettings
-from barnabas_operator.reconcile.retrying_loop import MustEnd
-from barnabas_operator.reconcile.worker_environment import WorkerEnvironment
+from barnabas_operator.reconcile.reconcile_parts import MustEnd, blocking
+from barnabas_operator.reconcile.worker_environment import OperatorSettings, WorkerEnvironment, broker_access
 from barnabas_operator.resources.cluster import Cluster
-from barnabas_operator.resources.maintenance_job import MaintenanceJob
-from barnabas_operator.resources.object_key import Key
+from barnabas_operator.resources.kind import Json, Key
+from barnabas_operator.resources.maintenance_run import MaintenanceJob
 from barnabas_operator.watch.watches import watch_all
+from barnabas_web.http_server import HttpServer, Page, Posts, Received, text_page
+from barnabas_web.protection import Protection
+from barnabas_web.visitors import Limits, Turns
 
 AGENT: Final = "barnabas-operator"
 CONNECT_S: Final = 3.0
@@ -134,3 +140,235 @@ class Operator:
             await self._election.resign()
         if self._client is not None:
             await self._client.close()
+
+
+log = logging.getLogger(__name__)
+
+REVIEW_BYTES_MAX: Final = 5 << 20
+"""The size limit of a review: a new object of 3 MiB, which the API server accepts, and one of 1.5 MiB in etcd."""
+VALUES_MAX: Final = 100_000
+"""The maximum number of JSON values in a review, because each takes up to 100 bytes of memory."""
+REVIEWS_MAX: Final = 32
+"""The reviews of one address at a time; each may cause 25 dry runs at the API server."""
+
+Answer = Callable[[Json], Awaitable[dict[str, Any]]]
+
+
+class Starting(Exception):
+    """The operator cannot answer reviews yet."""
+
+
+class _Object(msgspec.Struct):
+    kind: str
+    metadata: dict[str, Any]
+
+
+class _Request(msgspec.Struct, rename="camel"):
+    uid: str
+    object: _Object | None = None
+    old_object: _Object | None = None
+
+
+class _Review(msgspec.Struct, rename="camel"):
+    """The fields that a review must have; the rest is the API server's."""
+
+    api_version: str
+    request: _Request
+
+
+class Reviews:
+    """The reviews at one port. Addresses take turns, so that bodies of a stranger delay the API server by one."""
+
+    def __init__(self, answer: Answer) -> None:
+        self._answer = answer
+        self._turns = Turns()
+        self._places: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+
+    async def page(self, received: Received) -> Page:
+        """Return the answer to a review; it is an error for a body that is no review, or has too many values."""
+        if sum(map(received.body.count, (b",", b"[", b"{"))) > VALUES_MAX:
+            return text_page(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a review may have {VALUES_MAX} values\n")
+        async with self._places.setdefault(received.address, asyncio.Semaphore(REVIEWS_MAX)):
+            try:
+                said = await self._said(received)
+            except (msgspec.MsgspecError, RecursionError) as error:
+                return text_page(HTTPStatus.BAD_REQUEST, f"the body is no admission review: {error}\n")
+            except Starting:
+                return text_page(HTTPStatus.SERVICE_UNAVAILABLE, "starting\n")
+            except Exception:
+                log.exception("a bug in the webhook, or a review that no API server sends")
+                return text_page(HTTPStatus.INTERNAL_SERVER_ERROR, "the review failed; the operator's log has more\n")
+        return Page(HTTPStatus.OK, "application/json", msgspec.json.encode(said))
+
+    async def _said(self, received: Received) -> dict[str, Any]:
+        async with self._turns.turn(received.address):
+            asked = msgspec.json.decode(received.body)
+            msgspec.convert(asked, _Review)
+            answer = asyncio.ensure_future(self._answer(asked))
+            # The task judges the objects before it waits for anything, and the turn lasts so long.
+            await asyncio.sleep(0)
+        return await answer
+
+
+PROBES: Final = frozenset({"/healthz", "/readyz"})
+METRICS_TYPE: Final = "text/plain; charset=utf-8"
+WEBHOOK_PORT: Final = 9443
+WEBHOOK_HOST: Final = ""
+"""All addresses of the pod, of IPv4 and IPv6."""
+WEBHOOK_NAMES: Final = WebFiles("tls.crt in WEBHOOK_CERTIFICATES", "tls.key in WEBHOOK_CERTIFICATES", "")
+OF_WEBHOOK: Final = Limits(bytes=32 << 20, rate=200)
+"""The limits of the webhook's port: 512 connections, or six of the largest reviews."""
+
+
+class CannotServe(Exception):
+    """The error that an address cannot be bound, or a certificate cannot be read; the message has the reason."""
+
+
+async def serve_pages(operator: Operator, listener: str, protection: Protection) -> HttpServer:
+    """Serve the pages at `HOST:PORT`; the caller must stop the returned server.
+
+    Raises CannotServe if the address is invalid or cannot be bound.
+    """
+
+    async def metrics() -> Page:
+        return Page(HTTPStatus.OK, METRICS_TYPE, await operator.metrics.page())
+
+    async def healthz() -> Page:
+        reason = operator.why_dead
+        return text_page(HTTPStatus.SERVICE_UNAVAILABLE if reason else HTTPStatus.OK, f"{reason or 'ok'}\n")
+
+    async def readyz() -> Page:
+        if operator.workers is None:
+            return text_page(HTTPStatus.SERVICE_UNAVAILABLE, "starting\n")
+        return text_page(HTTPStatus.OK, "ok\n")
+
+    server = HttpServer({"/metrics": metrics, "/healthz": healthz, "/readyz": readyz}, PROBES, protection)
+    host, _, port = listener.rpartition(":")
+    try:
+        await server.start(host.strip("[]"), int(port))
+    except OSError as error:
+        raise _cannot_listen(host, int(port), error) from error
+    return server
+
+
+async def serve_webhook(operator: Operator, certificates: Path) -> HttpServer:
+    """Serve the admission webhook over TLS, with the files `tls.crt` and `tls.key` in the directory `certificates`.
+
+    The caller must stop the returned server. Raises CannotServe if the port cannot be bound, and FileRefused if a file
+    cannot be used.
+    """
+    files = WebFiles(str(certificates / "tls.crt"), str(certificates / "tls.key"))
+    server = webhook_server(operator, Protection(files, WEBHOOK_NAMES))
+    try:
+        await server.start(WEBHOOK_HOST, WEBHOOK_PORT)
+    except OSError as error:
+        raise _cannot_listen(WEBHOOK_HOST, WEBHOOK_PORT, error) from error
+    return server
+
+
+def webhook_server(operator: Operator, protection: Protection) -> HttpServer:
+    """Return the server that answers the API server's admission reviews at `/validate`; it does not listen yet."""
+
+    async def answer(asked: Json) -> dict[str, Any]:
+        workers, dry_run = operator.workers, operator.dry_run
+        if workers is None or dry_run is None:
+            raise Starting
+        return await webhook.answer(asked, operator.inventory, workers.state_of, dry_run, operator.preview)
+
+    validate = Posts(Reviews(answer).page, REVIEW_BYTES_MAX)
+    return HttpServer({}, (), protection, posts={"/validate": validate}, limits=OF_WEBHOOK)
+
+
+def _cannot_listen(host: str, port: int, error: OSError) -> CannotServe:
+    return CannotServe(f"the operator cannot listen at {host}:{port}: {error}")
+
+
+Seconds = Annotated[float, Meta(ge=0.1, le=86_400, description="a number of seconds from 0.1 to 86400")]
+Level = Annotated[
+    Literal["DEBUG", "INFO", "WARNING", "ERROR"], Meta(description="one of DEBUG, INFO, WARNING and ERROR")
+]
+PORT: Final = "(6553[0-5]|655[0-2][0-9]|65[0-4][0-9]{2}|6[0-4][0-9]{3}|[1-5]?[0-9]{1,4})"
+HostAndPort = Annotated[str, Meta(pattern=f"^[^ ]*:{PORT}$", description="HOST:PORT, with a port up to 65535")]
+LeaseOrNone = Annotated[str, Meta(pattern="^([^/ ]+/[^/ ]+)?$", description="NAMESPACE/NAME, or nothing")]
+MonitorLabels = Annotated[dict[str, str], Meta(description='labels as JSON, such as {"release": "prometheus"}')]
+WEB_NAMES: Final = WebFiles("HTTP_CERTIFICATES", "HTTP_CERTIFICATES", "HTTP_TOKEN_FILE")
+
+
+class InvalidVariable(Exception):
+    """The error that a variable is invalid; the message has the variable's name, its value and what is allowed."""
+
+
+class Variables(msgspec.Struct, frozen=True, rename=str.upper):
+    """The operator's environment variables; `--help` describes each."""
+
+    watch_namespaces: str = ""
+    broker_image: str = "barnabas-broker:dev"
+    operator_image: str = "barnabas-operator:dev"
+    jobs_image: str = "barnabas-jobs:dev"
+    image_pull_secrets: str = ""
+    bootstrap: str = ""
+    drift_seconds: Seconds = 60.0
+    group_look_seconds: Seconds = 15.0
+    run_look_seconds: Seconds = 5.0
+    lease: LeaseOrNone = ""
+    pod_namespace: str = ""
+    release: str = ""
+    pod_name: str = ""
+    pod_monitor_labels: MonitorLabels = {}
+    http_listener: HostAndPort = ":8080"
+    http_certificates: str = ""
+    http_token_file: str = ""
+    webhook_certificates: str = ""
+    log_level: Level = "INFO"
+
+    def web_files(self) -> WebFiles:
+        """Return the paths of the certificate, its key and the bearer token that protect the pages."""
+        if not self.http_certificates:
+            return WebFiles(token=self.http_token_file)
+        folder = self.http_certificates
+        return WebFiles(f"{folder}/tls.crt", f"{folder}/tls.key", self.http_token_file)
+
+    def settings(self, identity: str) -> OperatorSettings:
+        """Return the settings of the operator that holds its lease as `identity`."""
+        return OperatorSettings(
+            broker_image=self.broker_image,
+            operator_image=self.operator_image,
+            jobs_image=self.jobs_image,
+            pull_secrets=_names(self.image_pull_secrets),
+            namespaces=_names(self.watch_namespaces),
+            bootstrap=self.bootstrap,
+            drift_s=self.drift_seconds,
+            group_look_s=self.group_look_seconds,
+            run_look_s=self.run_look_seconds,
+            lease=self.lease,
+            identity=identity,
+            neighbours=Neighbours(self.pod_namespace, self.release, self.pod_monitor_labels),
+        )
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(filter(None, (name.strip() for name in text.split(","))))
+
+
+def read_variables(environment: Mapping[str, str]) -> Variables:
+    """Read the variables, with the defaults that `--help` shows.
+
+    Raises InvalidVariable if a value is not allowed, alone or together with another variable.
+    """
+    fields = {field.encode_name: field.type for field in msgspec.structs.fields(Variables)}
+    given = {name: _value(name, environment[name], kind) for name, kind in fields.items() if name in environment}
+    variables = msgspec.convert(given, Variables)
+    for name, value, allowed in contradictions(variables.web_files(), WEB_NAMES):
+        raise InvalidVariable(f"{name}={value} is refused; the variable {allowed}")
+    return variables
+
+
+def _value(name: str, text: str, kind: object) -> object:
+    try:
+        if kind is MonitorLabels:
+            return msgspec.json.decode(text, type=dict[str, str])
+        return msgspec.convert(text, kind, strict=False)
+    except msgspec.MsgspecError as error:
+        raise InvalidVariable(
+            f"the environment variable {name} is {text}; allowed: {get_args(kind)[1].description}"
+        ) from error

@@ -11,13 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from barnabas_operator.resources.consumer_group import ConsumerGroup
-from barnabas_operator.resources.object_meta import (
-    READY,
-    RECONCILIATION_PAUSED,
-    WITHIN_OBJECTIVE,
-    Conditions,
-    condition_of,
-)
+from barnabas_operator.resources.kind import READY, RECONCILIATION_PAUSED, WITHIN_OBJECTIVE, Conditions, condition_of
 from barnabas_operator.resources.topic import Topic
 from barnabas_operator.resources.user import User
 from barnabas_operator.resources.yaml_documents import ManifestError

@@ -15,11 +15,10 @@ from barnabas_kube.client import ApiClient
 from barnabas_kube.discovery import find_access
 from barnabas_operator.kube.api import CONFLICT, KubeApi, KubeRefused, KubeUnreachable
 from barnabas_operator.planning.conditions import condition_before
-from barnabas_operator.planning.maintenance.scheduled_run import scheduled_run
+from barnabas_operator.planning.maintenance.run_checks import scheduled_run
 from barnabas_operator.resources.cluster_kind import CLUSTER
-from barnabas_operator.resources.json_types import Json
-from barnabas_operator.resources.maintenance_job import FINISHED, MAINTENANCE_JOB
-from barnabas_operator.resources.object_meta import READY
+from barnabas_operator.resources.kind import READY, Json
+from barnabas_operator.resources.maintenance_run import FINISHED, MAINTENANCE_JOB
 
 AGENT: Final = "barnabas-start-maintenance"
 LOOK_S: Final = 5.0

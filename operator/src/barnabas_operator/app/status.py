@@ -1,37 +1,187 @@
 """`barnabas status`: show the topics, partitions, groups and lag of any Kafka cluster."""
 
 import argparse
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from ipaddress import ip_address
 from typing import Final
 
 import msgspec
-from rich.console import Console, RenderableType
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
 from rich.table import Table
+from rich.text import Text
 
 from barnabas_kafka.connection import ClusterUnreachable, reachable
 from barnabas_operator.app.cluster_options import (
     EXIT_FAILED,
+    SystemClock,
     add_cluster_options,
     connected,
     mute_kafka_python,
     target_of,
 )
 from barnabas_operator.app.output import console, number, size, table
-from barnabas_operator.app.status_watch import watch
-from barnabas_operator.app.system_clock import SystemClock
-from barnabas_operator.app.transactions_report import print_transactions, transactions_json
 from barnabas_operator.kafka.cluster_admin import ClusterAdmin
-from barnabas_operator.kafka.cluster_report import (
+from barnabas_operator.kafka.gather_report import (
     ClusterReport,
     GroupReport,
     LagReport,
     PartitionReport,
     TopicReport,
+    gather_report,
 )
-from barnabas_operator.kafka.gather_report import gather_report
-from barnabas_operator.kafka.transactions import gather_transactions
+from barnabas_operator.kafka.transactions import (
+    OpenTransaction,
+    TransactionReport,
+    TransactionsReport,
+    gather_transactions,
+)
 from barnabas_operator.planning.cluster_state import StrayLog
+
+EVERY_S: Final = 2.0
+Tables = Callable[[ClusterReport], tuple[RenderableType, ...]]
+
+
+class Reports:
+    """The reader of the state of a cluster, over a persistent connection."""
+
+    def __init__(self, connect: Callable[[], ClusterAdmin]) -> None:
+        self._connect = connect
+        self._admin: ClusterAdmin | None = None
+
+    def next(self) -> ClusterReport | str:
+        """Return the next report. If no broker answers, return the reason; the next call connects again."""
+        try:
+            self._admin = self._admin or self._connect()
+            return gather_report(self._admin)
+        except ClusterUnreachable as error:
+            self.close()
+            return str(error)
+
+    def close(self) -> None:
+        """Close the connection to the brokers."""
+        admin, self._admin = self._admin, None
+        if admin is not None:
+            admin.close()
+
+
+def watch(out: Console, connect: Callable[[], ClusterAdmin], tables: Tables) -> None:
+    """Show the state of the cluster until Ctrl-C.
+
+    On a terminal, the tables are redrawn. If the output is a file or a pipe, a line is printed for each consumer group
+    that has changed.
+    """
+    reports = Reports(connect)
+    try:
+        if out.is_terminal:
+            _redraw(out, reports, tables)
+        else:
+            _print_lines(out, reports)
+    except KeyboardInterrupt:
+        return
+    finally:
+        reports.close()
+
+
+def _redraw(out: Console, reports: Reports, tables: Tables) -> None:
+    with Live(console=out, auto_refresh=False, vertical_overflow="crop") as live:
+        while True:
+            report, told_at = reports.next(), Text(time.strftime("%H:%M:%S"), style="dim")
+            shown = (Text(report),) if isinstance(report, str) else tables(report)
+            live.update(Group(told_at, *shown), refresh=True)
+            time.sleep(EVERY_S)
+
+
+def _print_lines(out: Console, reports: Reports) -> None:
+    before: set[str] = set()
+    while True:
+        report = reports.next()
+        lines = [report] if isinstance(report, str) else list(group_lines(report))
+        for line in lines:
+            if line not in before:
+                out.print(f"{time.strftime('%H:%M:%S')} {line}", markup=False)
+        before = set(lines)
+        time.sleep(EVERY_S)
+
+
+def group_lines(report: ClusterReport) -> Iterator[str]:
+    """Yield a line for each group."""
+    for group in report.groups:
+        members = "members unknown" if group.members is None else f"{len(group.members)} members"
+        yield f"{group.group_id}: {group.state}, {members}, lag {number(group.lag)}"
+    if not report.groups:
+        yield "no consumer groups"
+
+
+def transactions_json(report: TransactionsReport) -> str:
+    """Return the report as JSON."""
+    return msgspec.json.format(msgspec.json.encode(report)).decode()
+
+
+def print_transactions(out: Console, report: TransactionsReport, now_ms: int) -> None:
+    """Print the known transactions, the open transactions in partitions, and how to abort a hanging transaction."""
+    out.print(_transaction_table(report, now_ms) if report.transactions else "no transaction is open")
+    if report.open:
+        out.print()
+        out.print(_open(report, now_ms))
+    hanging = next((each for each in report.open if each.transactional_id is None), None)
+    if hanging is not None:
+        place = f"--topic {hanging.topic} --partition {hanging.partition} --start-offset {hanging.start_offset}"
+        out.print(
+            "a transaction without a transactional id never times out; if the producer has ended, abort the "
+            "transaction with:"
+        )
+        out.print(f"  barnabas abort-transaction {place}", markup=False)
+
+
+def _transaction_table(report: TransactionsReport, now_ms: int) -> Table:
+    headings = ("TRANSACTIONAL ID", "STATE", "PRODUCER>", "EPOCH>", "AGE>", "TIMEOUT>", "PARTITIONS")
+    return table("Transactions", headings, (_transaction_row(each, now_ms) for each in report.transactions))
+
+
+def _transaction_row(each: TransactionReport, now_ms: int) -> tuple[str, ...]:
+    return (
+        each.transactional_id,
+        each.state,
+        str(each.producer_id),
+        str(each.producer_epoch),
+        "-" if each.started_ms is None else _seconds(now_ms - each.started_ms),
+        _seconds(each.timeout_ms),
+        ", ".join(f"{topic}-{partition}" for topic, partition in each.partitions) or "-",
+    )
+
+
+def _open(report: TransactionsReport, now_ms: int) -> Table:
+    headings = (
+        "TOPIC",
+        "PARTITION>",
+        "HELD BACK>",
+        "START OFFSET>",
+        "PRODUCER>",
+        "EPOCH>",
+        "LAST WRITE>",
+        "TRANSACTIONAL ID",
+    )
+    return table("Held back", headings, (_open_row(each, now_ms) for each in report.open))
+
+
+def _open_row(each: OpenTransaction, now_ms: int) -> tuple[str, ...]:
+    return (
+        each.topic,
+        str(each.partition),
+        number(each.held_back),
+        str(each.start_offset),
+        str(each.producer_id),
+        str(each.producer_epoch),
+        _seconds(now_ms - each.last_write_ms),
+        "none: it hangs" if each.transactional_id is None else each.transactional_id,
+    )
+
+
+def _seconds(duration_ms: int) -> str:
+    return f"{number(duration_ms // 1000)} s"
+
 
 STRAY_LOGS_SHOWN_MAX: Final = 10
 TROUBLES: Final = ("offline", "under-replicated")

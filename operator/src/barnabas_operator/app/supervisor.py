@@ -2,23 +2,21 @@
 
 import asyncio
 import uuid
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Final
 
 from msgspec.structs import replace
+from watchfiles import Change, awatch
 
 from barnabas_kafka.connection import ClusterUnreachable
 from barnabas_kafka.security import Credentials
-from barnabas_operator.app.child_process import ChildFailed
-from barnabas_operator.app.data_dir import DataDir, MemoryBroken
-from barnabas_operator.app.local_cluster import LocalCluster, PortTaken
-from barnabas_operator.app.local_exporter import LocalExporter
-from barnabas_operator.app.local_groups import LOOK_S, LocalGroups
-from barnabas_operator.app.local_security import SecurityBroken
-from barnabas_operator.app.local_users import LocalUsers
-from barnabas_operator.app.manifest_files import changes, read_manifests
+from barnabas_operator.app.child_process import ChildFailed, DataDir, MemoryBroken
+from barnabas_operator.app.cluster_options import SystemClock
+from barnabas_operator.app.local_cluster import LocalCluster, PortTaken, Rollout
+from barnabas_operator.app.local_groups import LOOK_S, LocalExporter, LocalGroups
+from barnabas_operator.app.local_users import LocalUsers, SecurityBroken
 from barnabas_operator.app.output import (
     Log,
     declared_groups_table,
@@ -29,21 +27,61 @@ from barnabas_operator.app.output import (
     users_table,
     without_numbers,
 )
-from barnabas_operator.app.rollout import Rollout
-from barnabas_operator.app.system_clock import SystemClock
 from barnabas_operator.kafka.cluster_admin import ClusterAdmin
 from barnabas_operator.planning.brokers.cluster_checks import refuse_change, refuse_while_running
+from barnabas_operator.planning.brokers.local_properties import manifest_problems
 from barnabas_operator.planning.cluster_state import ClusterState
+from barnabas_operator.planning.conditions import Refusal, time_text
 from barnabas_operator.planning.desired_state import DesiredState, remember
-from barnabas_operator.planning.refusal import Refusal
-from barnabas_operator.planning.time_text import time_text
-from barnabas_operator.planning.topics.move_plan import MovePlan
-from barnabas_operator.planning.topics.topic_steps import describe
-from barnabas_operator.reconcile.brokers.reconcile_metadata_version import VersionOutcome, reconcile_metadata_version
-from barnabas_operator.reconcile.kind_reconciler import Seen
-from barnabas_operator.reconcile.topics.reconcile_topics import Outcome, reconcile_topics
+from barnabas_operator.planning.topics.reconcile_plan import MovePlan
+from barnabas_operator.planning.topics.replica_moves import describe
+from barnabas_operator.reconcile.brokers.dynamic_config_reconciler import VersionOutcome, reconcile_metadata_version
+from barnabas_operator.reconcile.topics.topic_reconciler import Outcome, reconcile_topics
+from barnabas_operator.reconcile.worker_environment import Seen
 from barnabas_operator.resources.cluster import Cluster
-from barnabas_operator.resources.manifests import Manifests
+from barnabas_operator.resources.yaml_documents import ManifestError, Manifests, Place, parse_manifests
+
+SUFFIXES: Final = frozenset({".yaml", ".yml"})
+# Editors often save by several writes and a rename, so a change is reported only after a pause without changes.
+QUIET_MS: Final = 50
+DELAY_MS_MAX: Final = 400
+
+
+def read_manifests(path: Path) -> Manifests:
+    """Return the manifests of a directory or a file, with all errors found; hidden files are not read."""
+    texts: dict[str, str] = {}
+    unreadable: list[ManifestError] = []
+    for file in manifest_files(path):
+        try:
+            texts[str(file)] = file.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            unreadable.append(ManifestError(Place(str(file), 1, 1), f"the file cannot be read: {error}"))
+    manifests = parse_manifests(texts)
+    manifests = manifests._replace(errors=(*unreadable, *manifests.errors))
+    return manifests._replace(errors=manifest_problems(manifests, str(path)))
+
+
+def manifest_files(path: Path) -> list[Path]:
+    """Return the .yaml and .yml files of a directory, sorted by name, or the file itself."""
+    return sorted(file for file in path.iterdir() if _counts(file)) if path.is_dir() else [path]
+
+
+def _counts(file: Path) -> bool:
+    return file.suffix in SUFFIXES and not file.name.startswith(".")
+
+
+async def changes(path: Path) -> AsyncIterator[None]:
+    """Yield None after each burst of changes to manifest files, so that the caller reads the files again."""
+    is_folder = path.is_dir()
+    folder = path if is_folder else path.parent
+
+    def counts(_change: Change, name: str) -> bool:
+        return _counts(Path(name)) if is_folder else Path(name).name == path.name
+
+    watch = awatch(folder, watch_filter=counts, step=QUIET_MS, debounce=DELAY_MS_MAX, recursive=False)
+    async for _changed in watch:
+        yield None
+
 
 RETRY_S: Final = 1.0
 CONNECT_S_MAX: Final = 10.0

@@ -8,13 +8,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from barnabas_operator.app import data_dir as data_dirs
+from barnabas_operator.app import child_process as data_dirs
+from barnabas_operator.app.child_process import DataDir, DataDirHeld
 from barnabas_operator.app.cluster_options import mute_kafka_python
-from barnabas_operator.app.data_dir import DataDir, DataDirHeld
-from barnabas_operator.app.manifest_files import read_manifests
 from barnabas_operator.app.output import Log, console
-from barnabas_operator.app.supervisor import Supervisor, UpFailed
-from barnabas_operator.resources.manifests import Manifests
+from barnabas_operator.app.supervisor import Supervisor, UpFailed, read_manifests
+from barnabas_operator.resources.yaml_documents import Manifests
 
 EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2

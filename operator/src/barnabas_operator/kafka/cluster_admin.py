@@ -1,6 +1,8 @@
 """The admin client of one cluster, which reads the state of the cluster and makes planned changes.
 
 kafka-python's client does its I/O in a separate thread; the methods block until the response or the timeout.
+
+Feature levels (KIP-584): read them from brokers, and raise them. Every function may raise KafkaError.
 """
 
 import logging
@@ -8,43 +10,183 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from types import TracebackType
-from typing import Any, Final, Protocol, Self
+from typing import Any, Final, Protocol, Self, TypeVar
 from uuid import UUID
 
 from kafka.admin import ConfigResource
-from kafka.errors import KafkaConnectionError, KafkaError, NodeNotReadyError, NoError, UnknownBrokerIdError
-from kafka.protocol.admin import DescribeClusterRequest, DescribeLogDirsRequest
+from kafka.errors import KafkaConnectionError, KafkaError, NodeNotReadyError, NoError, UnknownBrokerIdError, for_code
+from kafka.protocol.admin import (
+    DescribeClusterRequest,
+    DescribeLogDirsRequest,
+    ListPartitionReassignmentsRequest,
+    UpdateFeaturesRequest,
+)
+from kafka.protocol.api_message import ApiMessage
+from kafka.protocol.metadata import ApiVersionsRequest, MetadataRequest
 from kafka.structs import TopicPartitionReplica
 
 from barnabas_core import kafka_uuid
 from barnabas_core.clock import Clock
 from barnabas_core.disk_space import DiskSpace
 from barnabas_core.errors import ErrorCode
+from barnabas_core.metadata_level import METADATA_LEVEL
 from barnabas_core.topic_partition import TopicPartition
 from barnabas_kafka.connection import REQUEST_TIMEOUT_S, ClusterUnreachable, connected_client, reachable
 from barnabas_kafka.security import IN_CLEAR, Credentials
-from barnabas_operator.kafka import features
-from barnabas_operator.kafka.losses import lost_partitions, stray_logs
-from barnabas_operator.kafka.reassignments import reassignments, topics_and_moves
-from barnabas_operator.kafka.step_requests import StepRefused, alter_configs, requests_of, send
-from barnabas_operator.kafka.topic_configs import TopicAnswers, min_isr, overrides
-from barnabas_operator.kafka.unregister_broker import unregistration
-from barnabas_operator.kafka.user_admin import apply_user_steps, cluster_users
+from barnabas_operator.kafka.step_requests import (
+    StepRefused,
+    TopicAnswers,
+    alter_configs,
+    min_isr,
+    overrides,
+    requests_of,
+    send,
+)
+from barnabas_operator.kafka.user_admin import apply_user_steps, cluster_users, lost_partitions, stray_logs
 from barnabas_operator.planning.brokers.cluster_checks import Supported
-from barnabas_operator.planning.cluster_state import ClusterState, ReplicaIds, StrayLog, TopicState, Trouble
-from barnabas_operator.planning.disk_space import Disks, LogDirContent
-from barnabas_operator.planning.topics.log_dir_moves import LogDirMove
-from barnabas_operator.planning.topics.log_dir_placement import NewReplica
-from barnabas_operator.planning.topics.topic_steps import (
+from barnabas_operator.planning.cluster_state import (
+    ClusterState,
+    Disks,
+    LogDirContent,
+    MetadataVersions,
+    ReplicaIds,
+    StrayLog,
+    TopicState,
+    Trouble,
+)
+from barnabas_operator.planning.topics.replica_moves import (
     CreateTopic,
     DeleteTopic,
     IncreasePartitions,
+    LogDirMove,
     MoveReplicas,
+    NewReplica,
     TopicStep,
 )
 from barnabas_operator.planning.users.user_plan import ClusterUsers, UserStep
 
+
+class UnregisterBrokerRequest(ApiMessage, load_json="barnabas_core.definitions"):
+    """The request that removes the broker with this id from the metadata."""
+
+
+class UnregisterBrokerResponse(ApiMessage, load_json="barnabas_core.definitions"):
+    """The response, with `error_code` and perhaps an `error_message`."""
+
+
+def unregistration(broker_id: int) -> Any:
+    """Return the request that unregisters a broker."""
+    make: Any = UnregisterBrokerRequest
+    return make(broker_id=broker_id)
+
+
+UPGRADE: Final = 1
+"""The upgrade type (KIP-584) with which brokers refuse to lower a level."""
+BEFORE_LEVELS: Final = Supported(1, 1)
+"""The supported levels of a broker that does not report the feature METADATA_LEVEL."""
+
+
+def metadata_versions(client: Any) -> MetadataVersions | None:
+    """Return the finalized metadata version, and the highest version that the responding broker supports.
+
+    Return None if the broker does not report the feature METADATA_LEVEL, which Apache Kafka's brokers do not have.
+    """
+    found = client.describe_features().get(METADATA_LEVEL, {})
+    if not found.keys() >= {"supported", "finalized"}:
+        return None
+    return MetadataVersions(found["finalized"][1], found["supported"][1])
+
+
+def supported_metadata_versions(client: Any, broker_id: int) -> Supported:
+    """Return the lowest and the highest metadata version that this broker supports."""
+    config = client.connections.config
+    names = {name: config[name] for name in ("client_software_name", "client_software_version")}
+    answer = client.ask(ApiVersionsRequest(**names, min_version=3), broker_id)
+    if answer.error_code != ErrorCode.NONE:
+        raise for_code(answer.error_code)(f"broker {broker_id} does not report its features")
+    supported = {each.name: Supported(each.min_version, each.max_version) for each in answer.supported_features or ()}
+    return supported.get(METADATA_LEVEL, BEFORE_LEVELS)
+
+
+def raise_metadata_version(client: Any, level: int, timeout_s: float) -> StepRefused | None:
+    """Finalize this level; return the brokers' refusal, or None.
+
+    A level that is already finalized is no error.
+    """
+    kind: Any = UpdateFeaturesRequest.FeatureUpdateKey
+    update = kind(feature=METADATA_LEVEL, max_version_level=level, allow_downgrade=False, upgrade_type=UPGRADE)
+    make: Any = UpdateFeaturesRequest
+    request = make(timeout_ms=int(timeout_s * 1000), feature_updates=[update], validate_only=False)
+    answer = client.ask(request)
+    return StepRefused(answer.error_code, answer.error_message) if answer.error_code != ErrorCode.NONE else None
+
+
+Topics = list[dict[str, Any]]
+"""The topics as kafka-python's client describes them."""
+Moves = dict[str, dict[int, ReplicaIds]]
+"""The replicas that a partition will have after its reassignment, by topic and partition."""
+
+T = TypeVar("T")
+
 log = logging.getLogger(__name__)
+
+
+def reassignments(client: Any) -> Moves:
+    """Return the active reassignments. Ask the broker to which reassignment requests were last sent.
+
+    Other brokers may not know the latest reassignments yet, but are asked if that broker fails. Raises KafkaError.
+    """
+    return _of_mover(client, lambda broker_id: _reassignments(client, broker_id))
+
+
+def topics_and_moves(client: Any) -> tuple[Topics, Moves]:
+    """Return all topics and their active reassignments. Raises KafkaError.
+
+    Reassignments are read before and after the topics, so that a reassignment that begins or ends meanwhile counts as
+    active. Otherwise the partition would seem to have too many replicas, and the reassignment would be cancelled.
+    """
+
+    def ask(broker_id: int | None) -> tuple[Topics, Moves]:
+        before = _reassignments(client, broker_id)
+        topics = _topics(client, broker_id)
+        after = _reassignments(client, broker_id)
+        names = before.keys() | after.keys()
+        return topics, {name: before.get(name, {}) | after.get(name, {}) for name in names}
+
+    return _of_mover(client, ask)
+
+
+def _of_mover(client: Any, ask: Callable[[int | None], T]) -> T:
+    """Call `ask` for the broker that last got a reassignment request, or for another broker if that broker fails."""
+    connections = client.connections
+    mover = connections.mover
+    if mover is not None and mover not in connections.failing:
+        try:
+            return ask(mover)
+        except KafkaError as error:
+            log.warning("broker %d does not report reassignments; asking another broker: %s", mover, error)
+    return ask(connections.run(connections.least_loaded_node))
+
+
+def _topics(client: Any, broker_id: int | None) -> Topics:
+    request = MetadataRequest(topics=None, allow_auto_topic_creation=False)
+    answer = client.ask(request, broker_id)
+    return [topic.to_dict() for topic in answer.topics]
+
+
+def _reassignments(client: Any, broker_id: int | None) -> Moves:
+    request = ListPartitionReassignmentsRequest(timeout_ms=int(REQUEST_TIMEOUT_S * 1000), topics=None)
+    answer = client.ask(request, broker_id)
+    if answer.error_code != ErrorCode.NONE:
+        raise for_code(answer.error_code)(answer.error_message)
+    return {
+        topic.name: {
+            each.partition_index: tuple(id_ for id_ in each.replicas if id_ not in each.removing_replicas)
+            for each in topic.partitions
+        }
+        for topic in answer.topics
+    }
+
 
 VISIBLE_TIMEOUT_S: Final = 10.0
 VISIBLE_POLL_S: Final = 0.02
@@ -132,7 +274,7 @@ class ClusterAdmin:
             registered=frozenset(broker["broker_id"] for broker in cluster["brokers"]),
             troubles=self._troubles(described),
             cluster_id=cluster["cluster_id"],
-            metadata_versions=features.metadata_versions(self.client),
+            metadata_versions=metadata_versions(self.client),
         )
 
     def with_overrides(self, state: ClusterState, names: Collection[str]) -> ClusterState:
@@ -267,7 +409,7 @@ class ClusterAdmin:
         supported = {}
         for broker_id in broker_ids:
             try:
-                supported[broker_id] = features.supported_metadata_versions(self.client, broker_id)
+                supported[broker_id] = supported_metadata_versions(self.client, broker_id)
             except KafkaError as error:
                 log.warning("broker %d reports no features, so the metadata version cannot rise: %s", broker_id, error)
         return supported
@@ -275,7 +417,7 @@ class ClusterAdmin:
     def raise_metadata_version(self, level: int) -> StepRefused | None:
         """Finalize a metadata version; return the brokers' refusal, or None."""
         with reachable(), self._writing(REQUEST_TIMEOUT_S):
-            return features.raise_metadata_version(self.client, level, REQUEST_TIMEOUT_S)
+            return raise_metadata_version(self.client, level, REQUEST_TIMEOUT_S)
 
     def forget_brokers(self, count: int) -> list[int]:
         """Unregister the fenced brokers with an id of at least `count` and no replicas; return their ids."""

@@ -14,8 +14,8 @@ from barnabas_lag.evaluation.lags import GroupLags
 from barnabas_lag.kafka.chosen_groups import Chosen, read_chosen
 from barnabas_lag.kafka.evaluating import evaluate
 from barnabas_lag.kafka.offsets_retention import OffsetsRetention
+from barnabas_operator.planning.conditions import listed
 from barnabas_operator.planning.groups.observed_group import NOT_FOUND, GroupSeen, TopicsRead, with_look
-from barnabas_operator.planning.refusal import listed
 
 NOTHING: Final = GroupLags(None, {}, {})
 

@@ -3,12 +3,75 @@
 import json
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import AbstractContextManager, aclosing, nullcontext
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from barnabas_kube.client import ApiClient, NoAnswer, StreamRefused
-from barnabas_operator.kube.api_resources import api_resource_of, path_of
+from barnabas_operator.planning.conditions import Refusal
+from barnabas_operator.planning.groups.scaling import (
+    BEFORE_RESET,
+    BeforeReset,
+    Scalers,
+    TargetScale,
+    before_text,
+    scale_of,
+)
 from barnabas_operator.planning.object_names import FIELD_MANAGER
-from barnabas_operator.resources.json_types import Json
+from barnabas_operator.resources.cluster_kind import KINDS
+from barnabas_operator.resources.consumer_group import CONSUMER_GROUP, ScaleTarget
+from barnabas_operator.resources.kind import API_VERSION, Json
+
+
+class ApiResource(NamedTuple):
+    """The path prefix of a kind's group and version, and the plural name of the kind."""
+
+    api: str
+    plural: str
+    namespaced: bool = True
+
+
+API_RESOURCES: Final = {
+    "StateDocument": ApiResource("apis/internal.barnabas.dev/v1", "statedocuments"),
+    "CronJob": ApiResource("apis/batch/v1", "cronjobs"),
+    "Job": ApiResource("apis/batch/v1", "jobs"),
+    "ConfigMap": ApiResource("api/v1", "configmaps"),
+    "Deployment": ApiResource("apis/apps/v1", "deployments"),
+    "Event": ApiResource("api/v1", "events"),
+    "HorizontalPodAutoscaler": ApiResource("apis/autoscaling/v2", "horizontalpodautoscalers"),
+    "Namespace": ApiResource("api/v1", "namespaces", namespaced=False),
+    "Node": ApiResource("api/v1", "nodes", namespaced=False),
+    "PersistentVolume": ApiResource("api/v1", "persistentvolumes", namespaced=False),
+    "PersistentVolumeClaim": ApiResource("api/v1", "persistentvolumeclaims"),
+    "Pod": ApiResource("api/v1", "pods"),
+    "Secret": ApiResource("api/v1", "secrets"),
+    "Service": ApiResource("api/v1", "services"),
+    "ServiceAccount": ApiResource("api/v1", "serviceaccounts"),
+    "StatefulSet": ApiResource("apis/apps/v1", "statefulsets"),
+    "SparkApplication": ApiResource("apis/sparkoperator.k8s.io/v1beta2", "sparkapplications"),
+    "StorageClass": ApiResource("apis/storage.k8s.io/v1", "storageclasses", namespaced=False),
+    "Lease": ApiResource("apis/coordination.k8s.io/v1", "leases"),
+    "NetworkPolicy": ApiResource("apis/networking.k8s.io/v1", "networkpolicies"),
+    "PodDisruptionBudget": ApiResource("apis/policy/v1", "poddisruptionbudgets"),
+    "PodMonitor": ApiResource("apis/monitoring.coreos.com/v1", "podmonitors"),
+    "Role": ApiResource("apis/rbac.authorization.k8s.io/v1", "roles"),
+    "RoleBinding": ApiResource("apis/rbac.authorization.k8s.io/v1", "rolebindings"),
+}
+"""The API resources of all kinds except the operator's own."""
+
+
+def api_resource_of(kind: str) -> ApiResource:
+    """Return the API resource of a kind. Raises KeyError if the operator does not use the kind."""
+    return ApiResource(f"apis/{API_VERSION}", KINDS[kind].plural) if kind in KINDS else API_RESOURCES[kind]
+
+
+def path_of(kind: str, namespace: str | None, name: str | None = None) -> str:
+    """Return the path of an object, or of all objects of the kind if `name` is None.
+
+    If `namespace` is None, the path is that of the objects in all namespaces.
+    """
+    resource = api_resource_of(kind)
+    inside = f"namespaces/{namespace}/" if resource.namespaced and namespace is not None else ""
+    return f"/{resource.api}/{inside}{resource.plural}" + (f"/{name}" if name else "")
+
 
 APPLY: Final = "application/apply-patch+yaml"  # The JSON of the bodies is also valid YAML.
 MERGE: Final = "application/merge-patch+json"
@@ -257,3 +320,45 @@ def _refusal(what: str, status: int, body: bytes) -> Exception:
     if status == TOO_MANY or status >= 500:
         return KubeUnreachable(f"{what}: {status} {message}".strip())
     return KubeRefused(status, str(said.get("reason", "Refused")), message)
+
+
+AUTOSCALER: Final = "HorizontalPodAutoscaler"
+
+
+class Scales:
+    """The scales of Deployments and StatefulSets in one namespace.
+
+    Every method may raise KubeUnreachable and KubeRefused. Writes raise KubeRefused with the status `CONFLICT` if the
+    target has changed since `seen` was read. A returned Refusal says why the target cannot be scaled.
+    """
+
+    def __init__(self, api: KubeApi, namespace: str) -> None:
+        self._api = api
+        self._namespace = namespace
+
+    async def read(self, target: ScaleTarget) -> TargetScale | Refusal:
+        """Return `spec.replicas` and the annotation `BEFORE_RESET` of the workload, or why it cannot be scaled."""
+        return scale_of(target, await self._api.get(target.kind, self._namespace, target.name))
+
+    async def scalers(self) -> Scalers:
+        """Return the HorizontalPodAutoscalers and ConsumerGroups of the namespace, which may scale a target."""
+        return Scalers(
+            autoscalers=await self._api.listing(AUTOSCALER, self._namespace, {}),
+            groups=await self._api.listing(CONSUMER_GROUP.name, self._namespace, {}),
+        )
+
+    async def scale(self, target: ScaleTarget, seen: TargetScale, replicas: int) -> TargetScale | Refusal:
+        """Set the replicas by the subresource `scale`, like an autoscaler; return the new scale."""
+        change = {"metadata": {"resourceVersion": seen.version}, "spec": {"replicas": replicas}}
+        done = await self._api.patch(target.kind, self._namespace, target.name, change, subresource="scale")
+        if done is None:
+            return scale_of(target, None)
+        return seen._replace(replicas=done["spec"].get("replicas", 0), version=done["metadata"]["resourceVersion"])
+
+    async def remember(
+        self, target: ScaleTarget, seen: TargetScale, before: BeforeReset | None
+    ) -> TargetScale | Refusal:
+        """Annotate the target with `before`, the state before an offset reset; None removes the annotation."""
+        annotations = {BEFORE_RESET: before_text(before)}
+        change = {"metadata": {"resourceVersion": seen.version, "annotations": annotations}}
+        return scale_of(target, await self._api.patch(target.kind, self._namespace, target.name, change))

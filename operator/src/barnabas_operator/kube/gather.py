@@ -1,15 +1,17 @@
 """Reads a Cluster's pods, StatefulSet, claims and Services from the API server."""
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping
+import logging
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from barnabas_operator.kube.api import KubeApi
-from barnabas_operator.kube.claims import claims_there
-from barnabas_operator.kube.nodes import Nodes, addresses_of
+from barnabas_operator.kube.api import NOT_FOUND, KubeApi, KubeRefused
 from barnabas_operator.manifests.stateful_set import BROKER
 from barnabas_operator.planning.brokers.broker_security import SecurityStage, stage_in
+from barnabas_operator.planning.brokers.claims import StorageClasses, storage_classes_of
 from barnabas_operator.planning.brokers.pods import (
+    BrokerClaim,
     BrokerPod,
     BrokerSet,
     ExternalAccess,
@@ -17,25 +19,134 @@ from barnabas_operator.planning.brokers.pods import (
     is_outside,
     is_owned,
     node_host,
+    resize_of,
+)
+from barnabas_operator.planning.maintenance.observed_run import (
+    NOTHING_SEEN,
+    ObservedRun,
+    observed_run,
+    with_application,
 )
 from barnabas_operator.planning.object_names import (
     ACCOUNT,
     BROKER_LABEL,
     CLUSTER_LABEL,
+    EMPTIED_LABEL,
     GIVEN,
     LISTENER_LABEL,
+    MAINTENANCE_JOB_LABEL,
     RESTART,
     SECURITY_STAGE,
     STALE,
+    application_name,
     bootstrap_name,
     broker_of,
     brokers_name,
+    disk_of,
+    driver_name,
+    maintenance_selector,
+    pod_name,
     selector,
 )
-from barnabas_operator.planning.status.pod_troubles import pod_trouble, runs
+from barnabas_operator.planning.status.pod_troubles import last_warning, pod_trouble, runs
 from barnabas_operator.resources.cluster import Cluster, Volume
-from barnabas_operator.resources.foreign_json import foreign_json
-from barnabas_operator.resources.json_types import Json
+from barnabas_operator.resources.kind import Json, foreign_json
+from barnabas_operator.resources.maintenance_run import MaintenanceJob
+
+CLAIM: Final = "PersistentVolumeClaim"
+HAVE_OR_HAD_A_VOLUME: Final = ("Bound", "Lost")
+"""The phases of claims that are bound to a volume, or whose volume no longer exists."""
+
+
+async def claims_of(api: KubeApi, cluster: Cluster) -> list[BrokerClaim]:
+    """Return the claims of a Cluster's brokers, except claims that are being deleted.
+
+    Raises KubeUnreachable and KubeRefused.
+    """
+    return [claim for claim in await claims_there(api, cluster) if not claim.is_ending]
+
+
+async def claims_there(api: KubeApi, cluster: Cluster) -> list[BrokerClaim]:
+    """Return all claims of a Cluster's brokers, even claims that are being deleted.
+
+    Raises KubeUnreachable and KubeRefused.
+    """
+    namespace, name = cluster.metadata.namespace or "default", cluster.metadata.name
+    listed = await api.listing(CLAIM, namespace, {CLUSTER_LABEL: name})
+    return [claim for each in listed for claim in _claims(each, name)]
+
+
+async def storage_classes(api: KubeApi, cluster: Cluster) -> StorageClasses:
+    """Return the storage classes. Raises KubeUnreachable and KubeRefused.
+
+    If the Cluster names a StorageClass that does not exist, the result also has each `storageClassName` of the
+    PersistentVolumes, because volumes that were created manually need no StorageClass.
+    """
+    classes = storage_classes_of(await api.listing("StorageClass", None, {}))
+    if not any(map(classes.lacks, cluster.spec.storage.volumes)):
+        return classes
+    made = await api.listing("PersistentVolume", None, {})
+    return classes.with_names(each["spec"].get("storageClassName", "") for each in made)
+
+
+async def mark_emptied(api: KubeApi, cluster: Cluster, claim: BrokerClaim, *, is_emptied: bool) -> None:
+    """Label a claim whose broker was drained, or remove the label. Raises KubeUnreachable and KubeRefused."""
+    change = {"metadata": {"labels": {EMPTIED_LABEL: "true" if is_emptied else None}}}
+    await api.patch(CLAIM, cluster.metadata.namespace or "default", claim.name, change)
+
+
+def _claims(found: Mapping[str, Any], cluster: str) -> Iterator[BrokerClaim]:
+    meta, spec = found["metadata"], found["spec"]
+    disk = disk_of(meta["name"], cluster)
+    if disk is None:
+        return
+    size, storage_class = spec["resources"]["requests"]["storage"], spec.get("storageClassName")
+    is_emptied, is_ending = EMPTIED_LABEL in meta["labels"], "deletionTimestamp" in meta
+    resize = resize_of(found, pod_name(cluster, disk[1]))
+    is_bound = bool(spec.get("volumeName")) or found.get("status", {}).get("phase") in HAVE_OR_HAD_A_VOLUME
+    version = meta.get("resourceVersion", "")
+    yield BrokerClaim(
+        meta["name"], meta["uid"], *disk, size, storage_class, is_emptied, is_ending, resize, is_bound, version
+    )
+
+
+def addresses_of(node: Json) -> Mapping[str, str]:
+    """Return the first address of each type of a node."""
+    # Later addresses are inserted first, so that the first one of a type remains.
+    return {each["type"]: each["address"] for each in reversed(node.get("status", {}).get("addresses", ()))}
+
+
+class Nodes:
+    """The cached nodes, which are read again only after `forget`."""
+
+    def __init__(self, api: KubeApi) -> None:
+        self._api = api
+        self._found: dict[str, Json] = {}
+        self._has_all = False
+
+    def forget(self) -> None:
+        """Empty the cache."""
+        self._found.clear()
+        self._has_all = False
+
+    async def all(self) -> Mapping[str, Json]:
+        """Return all nodes by name. Raises KubeUnreachable and KubeRefused."""
+        if not self._has_all:
+            self._found = {each["metadata"]["name"]: each for each in await self._api.listing("Node", None, {})}
+            self._has_all = True
+        return self._found
+
+    async def addresses(self) -> Mapping[str, Mapping[str, str]]:
+        """Return the addresses of all nodes by type; a node's first address of a type counts, as in the kubelet."""
+        return {name: addresses_of(node) for name, node in (await self.all()).items()}
+
+    async def of(self, names: Collection[str]) -> Mapping[str, Json]:
+        """Return the cached nodes by name; read missing `names` first. Raises KubeUnreachable and KubeRefused."""
+        new = [name for name in names if name not in self._found]
+        found = await asyncio.gather(*(self._api.get("Node", None, name) for name in new))
+        self._found |= {name: node for name, node in zip(new, found, strict=True) if node is not None}
+        return self._found
+
 
 RESTART_ASKED: Final = "barnabas.dev/manual-rolling-update"
 REVISION: Final = "controller-revision-hash"
@@ -225,3 +336,76 @@ def _node_hosts(cluster: Cluster, pods: Iterable[BrokerPod]) -> dict[tuple[str, 
 def _labels(found: Json) -> Mapping[str, str]:
     labels: Mapping[str, str] = found.get("metadata", {}).get("labels", {})
     return labels
+
+
+NAMES_MAX: Final = 50
+"""The highest number of MaintenanceJobs that a label selector names.
+
+For more MaintenanceJobs, the objects of all MaintenanceJobs of the Cluster are listed.
+"""
+
+log = logging.getLogger(__name__)
+
+
+async def gather_runs(
+    api: KubeApi, namespace: str, cluster: str, runs: Collection[MaintenanceJob], now: str
+) -> Mapping[str, ObservedRun]:
+    """Return the state of these runs, and possibly of other runs, by name. Raises KubeUnreachable and KubeRefused.
+
+    If SparkApplications cannot be listed, the field `unknown` of their runs has the reason.
+    """
+    names = [run.metadata.name for run in runs]
+    of_kubeflow = {run.metadata.name: run for run in runs if run.spec.backend == "Kubeflow"}
+    named = {MAINTENANCE_JOB_LABEL: names} if len(names) <= NAMES_MAX else {}
+    chosen = {**maintenance_selector(cluster), **named}
+    jobs = await api.listing("Job", namespace, chosen)
+    applications, unknown = await _applications(api, namespace, chosen) if of_kubeflow else ([], "")
+    # Pods are listed after Jobs. Otherwise a Job could end in between, and its pods would still seem to be alive.
+    pods = await api.listing("Pod", namespace, chosen)
+    pods_of: defaultdict[str, list[Json]] = defaultdict(list)
+    for pod in pods:
+        pods_of[_run_of(pod)].append(pod)
+    job_of = {_run_of(job): job for job in jobs if job["metadata"]["name"] == driver_name(_run_of(job))}
+    found = {name: observed_run(name, job_of.get(name), pods_of[name]) for name in job_of.keys() | pods_of.keys()}
+    for each in applications:
+        name = _run_of(each)
+        if name in of_kubeflow and each["metadata"]["name"] == application_name(name):
+            found[name] = with_application(of_kubeflow[name], observed_run(name, None, pods_of[name]), each, now)
+    if unknown:
+        found |= {name: found.get(name, NOTHING_SEEN)._replace(unknown=unknown) for name in of_kubeflow}
+    lacking = {name: run for name, run in found.items() if run.lacks_driver and name not in of_kubeflow}
+    events = await _warnings(api, namespace) if lacking else []
+    return found | {name: _with_reason(run, driver_name(name), events) for name, run in lacking.items()}
+
+
+async def _applications(
+    api: KubeApi, namespace: str, chosen: Mapping[str, str | Collection[str]]
+) -> tuple[list[Json], str]:
+    """Return the SparkApplications, and the error if they cannot be listed. A missing CRD is no error."""
+    try:
+        return [*await api.listing("SparkApplication", namespace, chosen)], ""
+    except KubeRefused as error:
+        return [], "" if error.status == NOT_FOUND else f"the SparkApplications could not be listed: {error.message}"
+
+
+def _with_reason(run: ObservedRun, job_name: str, events: Iterable[Json]) -> ObservedRun:
+    """Return the run with `unmade` set to the last warning Event about the run's Job.
+
+    `unmade` is the reason why the driver pod is missing. Events about an earlier Job of the same name are ignored.
+    """
+    uid = run.job.uid if run.job is not None else ""
+    own = [event for event in events if event["involvedObject"].get("uid") == uid]
+    return run._replace(unmade=last_warning(job_name, own))
+
+
+async def _warnings(api: KubeApi, namespace: str) -> list[Json]:
+    """Return the warning Events about Jobs; none if the operator may not list Events."""
+    try:
+        return [*await api.listing("Event", namespace, {}, {"involvedObject.kind": "Job", "type": "Warning"})]
+    except KubeRefused as error:
+        log.debug("the Events in %s could not be listed: %s", namespace, error)
+        return []
+
+
+def _run_of(found: Json) -> str:
+    return str(found["metadata"]["labels"].get(MAINTENANCE_JOB_LABEL, ""))

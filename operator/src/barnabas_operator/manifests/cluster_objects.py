@@ -38,9 +38,9 @@ from barnabas_operator.planning.object_names import (
     selector,
 )
 from barnabas_operator.resources.cluster import Cluster, Listener
-from barnabas_operator.resources.cluster_roles import RBAC, credential_rules
-from barnabas_operator.resources.lag_exporter import LagExporterResources, LagExporterTemplate
-from barnabas_operator.resources.template import ClusterTemplate, ListenerTemplate
+from barnabas_operator.resources.cluster_kind import RBAC, credential_rules
+from barnabas_operator.resources.quantity import ClusterTemplate, ListenerTemplate
+from barnabas_operator.resources.security import LagExporterResources, LagExporterTemplate
 
 
 def secret(cluster: Cluster, wanted: WantedSecret) -> KubeObject:

@@ -13,11 +13,13 @@ from barnabas_operator.planning.brokers.broker_security import (
 )
 from barnabas_operator.planning.brokers.pod_properties import TOKEN, TOKEN_FILE, TOKEN_FOLDER, of_brokers
 from barnabas_operator.planning.brokers.templates import merged
-from barnabas_operator.planning.mounted_client import FOLDER, SETTINGS_PATH, VOLUME
 from barnabas_operator.planning.object_names import (
+    FOLDER,
     OPERATOR_NAME,
     PASSING_PORT,
     REPLICATION_PORT,
+    SETTINGS_PATH,
+    VOLUME,
     brokers_name,
     certificate_name,
     cluster_authority_name,
@@ -28,11 +30,10 @@ from barnabas_operator.planning.object_names import (
     service_host,
 )
 from barnabas_operator.resources.cluster import Cluster
-from barnabas_operator.resources.cluster_roles import BROKER_ROLE, RBAC
-from barnabas_operator.resources.json_types import Json
-from barnabas_operator.resources.metrics import Metrics
-from barnabas_operator.resources.object_meta import ObjectMeta
-from barnabas_operator.resources.template import BrokerServiceTemplate, MetadataTemplate, Template, TemplateMetadata
+from barnabas_operator.resources.cluster_kind import BROKER_ROLE, RBAC
+from barnabas_operator.resources.kind import Json, ObjectMeta
+from barnabas_operator.resources.quantity import BrokerServiceTemplate, MetadataTemplate, Template, TemplateMetadata
+from barnabas_operator.resources.security import Metrics
 
 AnyTemplate = Template | MetadataTemplate | BrokerServiceTemplate
 

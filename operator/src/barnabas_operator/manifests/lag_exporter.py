@@ -29,8 +29,7 @@ from barnabas_operator.planning.object_names import (
     lag_exporter_selector,
 )
 from barnabas_operator.resources.cluster import Cluster
-from barnabas_operator.resources.lag_exporter import LagExporter
-from barnabas_operator.resources.metrics import Metrics
+from barnabas_operator.resources.security import LagExporter, Metrics
 
 CONTAINER: Final = "lag-exporter"
 END_S_MAX: Final = 10

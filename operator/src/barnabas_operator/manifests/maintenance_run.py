@@ -25,13 +25,17 @@ from barnabas_operator.manifests.kube_object import (
     client_access,
 )
 from barnabas_operator.planning.maintenance.observed_run import DRIVER, FINAL_CODES, SPARK_DRIVER
-from barnabas_operator.planning.maintenance.run_checks import BOOTSTRAP, EVENT_LOGS, EXECUTOR_POD, TMP, TMP_PATH
-from barnabas_operator.planning.maintenance.spark_conf import (
+from barnabas_operator.planning.maintenance.run_checks import (
     BLOCKS_PORT,
+    BOOTSTRAP,
     DRIVER_PORT,
+    EVENT_LOGS,
+    EXECUTOR_POD,
     EXECUTOR_TEMPLATE,
     EXECUTOR_TEMPLATE_PATH,
     POD_NAME,
+    TMP,
+    TMP_PATH,
     heap_mib,
     literal,
     master_of,
@@ -49,18 +53,18 @@ from barnabas_operator.planning.object_names import (
     run_labels,
 )
 from barnabas_operator.resources.cluster import Cluster
-from barnabas_operator.resources.cluster_roles import DRIVER_ROLE
-from barnabas_operator.resources.job_table import JOB_TABLE
-from barnabas_operator.resources.maintenance_job import MaintenanceJob
+from barnabas_operator.resources.cluster_kind import DRIVER_ROLE
 from barnabas_operator.resources.maintenance_run import (
+    JOB_TABLE,
     EnvVar,
     ImagePullSecret,
+    MaintenanceJob,
     PodResources,
     RunPodTemplate,
     RunTemplate,
     RunVolume,
 )
-from barnabas_operator.resources.template import TemplateMetadata
+from barnabas_operator.resources.quantity import TemplateMetadata
 
 
 def as_the_cluster_says(run: MaintenanceJob, cluster: Cluster, pull_secrets: Sequence[str] = ()) -> MaintenanceJob:

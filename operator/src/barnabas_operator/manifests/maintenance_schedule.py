@@ -16,9 +16,8 @@ from barnabas_operator.manifests.maintenance_run import admission, pod_meta, pod
 from barnabas_operator.planning.brokers.pods import is_owned
 from barnabas_operator.planning.object_names import NAME_LABEL, SCHEDULE_LABEL, schedule_name, starter_name
 from barnabas_operator.resources.cluster import Cluster
-from barnabas_operator.resources.cluster_roles import STARTER_ROLE
-from barnabas_operator.resources.maintenance_entry import MaintenanceEntry
-from barnabas_operator.resources.maintenance_run import RunTemplate
+from barnabas_operator.resources.cluster_kind import STARTER_ROLE
+from barnabas_operator.resources.maintenance_run import MaintenanceEntry, RunTemplate
 
 CONTAINER: Final = "start"
 STARTS_MAX: Final = 6

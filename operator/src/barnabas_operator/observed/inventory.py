@@ -4,11 +4,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from barnabas_operator.resources.cluster_kind import CLUSTER
-from barnabas_operator.resources.json_types import Json
-from barnabas_operator.resources.kind import Kind
-from barnabas_operator.resources.kinds import KINDS
-from barnabas_operator.resources.object_key import Key, key_of
+from barnabas_operator.resources.cluster_kind import CLUSTER, KINDS
+from barnabas_operator.resources.kind import Json, Key, Kind, key_of
 
 LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 NOBODY: Final = ""

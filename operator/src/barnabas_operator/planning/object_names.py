@@ -2,7 +2,9 @@
 
 from collections.abc import Mapping
 from hashlib import blake2b
-from typing import Final
+from typing import Any, Final, Literal
+
+from barnabas_operator.resources.kind import API_VERSION, Resource, shortened
 
 CLUSTER_LABEL: Final = "barnabas.dev/cluster"
 BROKER_LABEL: Final = "barnabas.dev/broker-id"
@@ -211,3 +213,51 @@ def shortened_name(name: str, length_max: int) -> str:
         return name
     digest = blake2b(name.encode(), digest_size=DIGEST_BYTES).hexdigest()
     return f"{name[: length_max - len(digest) - 1].rstrip('-')}-{digest}"
+
+
+MESSAGE_LENGTH_MAX: Final = 1_024
+"""The longest message that the newer API of Events allows (KEP-383)."""
+
+EventType = Literal["Normal", "Warning"]
+Said = tuple[EventType, str, str]
+"""The type, the reason and the message of an Event."""
+
+
+def kube_event(about: Resource, kind: EventType, reason: str, message: str, now: str) -> dict[str, Any]:
+    """Return an Event as JSON; `now` is in RFC 3339. Messages above `MESSAGE_LENGTH_MAX` are shortened."""
+    namespace = about.metadata.namespace or "default"
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"generateName": f"{about.metadata.name}-", "namespace": namespace},
+        "involvedObject": {
+            "apiVersion": API_VERSION,
+            "kind": about.kind,
+            "namespace": namespace,
+            "name": about.metadata.name,
+            "uid": about.metadata.uid,
+        },
+        "type": kind,
+        "reason": reason,
+        "message": shortened(message, MESSAGE_LENGTH_MAX),
+        "source": {"component": OPERATOR_NAME},
+        "firstTimestamp": now,
+        "lastTimestamp": now,
+        "count": 1,
+    }
+
+
+VOLUME: Final = "barnabas-client"
+FOLDER: Final = "/etc/barnabas-client"
+AUTHORITIES: Final = "ca.crt"
+KEYSTORE: Final = "client.pem"
+SETTINGS: Final = "client.properties"
+SETTINGS_PATH: Final = f"{FOLDER}/{SETTINGS}"
+CLIENT_PROPERTIES: Final[Mapping[str, str]] = {
+    "security.protocol": "SSL",
+    "ssl.truststore.type": "PEM",
+    "ssl.truststore.location": f"{FOLDER}/{AUTHORITIES}",
+    "ssl.keystore.type": "PEM",
+    "ssl.keystore.location": f"{FOLDER}/{KEYSTORE}",
+}
+"""The Kafka client properties for a pod that mounts the Secret at `FOLDER`."""

@@ -11,9 +11,8 @@ import msgspec
 
 from barnabas_operator.planning.cluster_state import ReplicaIds
 from barnabas_operator.resources.cluster import Cluster
-from barnabas_operator.resources.foreign_json import foreign_json
-from barnabas_operator.resources.json_types import Json
-from barnabas_operator.resources.maintenance_job import MaintenanceJob
+from barnabas_operator.resources.kind import Json, foreign_json
+from barnabas_operator.resources.maintenance_run import MaintenanceJob
 
 APPROVAL: Final = "barnabas.dev/rebalance"
 APPROVED: Final = "approve"

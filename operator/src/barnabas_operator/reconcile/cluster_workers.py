@@ -7,20 +7,16 @@ from typing import Final
 from barnabas_operator.observed.inventory import Inventory, needed
 from barnabas_operator.observed.operator_metrics import OperatorMetrics
 from barnabas_operator.planning.cluster_state import ClusterState
+from barnabas_operator.planning.conditions import CLUSTER_NOT_FOUND, Refusal, time_text
 from barnabas_operator.planning.object_names import CLUSTER_LABEL
-from barnabas_operator.planning.refusal import CLUSTER_NOT_FOUND, Refusal
 from barnabas_operator.planning.rules_of_kinds import rules_of
-from barnabas_operator.planning.time_text import time_text
-from barnabas_operator.reconcile.cluster_worker import ClusterWorker
-from barnabas_operator.reconcile.resource_reconcilers import WITHOUT_CLUSTER
-from barnabas_operator.reconcile.retrying_loop import RetryingLoop
+from barnabas_operator.reconcile.cluster_worker import WITHOUT_CLUSTER, ClusterWorker
+from barnabas_operator.reconcile.reconcile_parts import RetryingLoop
 from barnabas_operator.reconcile.status_writer import StatusWriter
 from barnabas_operator.reconcile.worker_environment import WorkerEnvironment
 from barnabas_operator.resources.api_objects import readable_part
-from barnabas_operator.resources.cluster_kind import CLUSTER
-from barnabas_operator.resources.json_types import Json
-from barnabas_operator.resources.kinds import KINDS
-from barnabas_operator.resources.object_key import Key, key_of
+from barnabas_operator.resources.cluster_kind import CLUSTER, KINDS
+from barnabas_operator.resources.kind import Json, Key, key_of
 
 CRON_JOB: Final = "CronJob"
 STRAY_PAUSE_S: Final = 1.0

@@ -2,25 +2,43 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import cache
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
 from barnabas_core.clock import Clock
 from barnabas_operator.kube.api import CONFLICT, KubeApi, KubeRefused, KubeUnreachable
-from barnabas_operator.planning.conditions import with_problem
-from barnabas_operator.planning.refusal import KUBERNETES_ERROR, Refusal
-from barnabas_operator.planning.status_events import status_events
-from barnabas_operator.planning.time_text import time_text
-from barnabas_operator.reconcile.in_turns import all_ended
+from barnabas_operator.planning.conditions import KUBERNETES_ERROR, Refusal, time_text, with_problem
+from barnabas_operator.planning.rules_of_kinds import status_events
 from barnabas_operator.resources.api_objects import ResourceT, status_json
 from barnabas_operator.resources.cluster import ClusterStatus
-from barnabas_operator.resources.json_types import Json
-from barnabas_operator.resources.object_meta import MESSAGE_LENGTH_MAX, merge_conditions, shortened
-from barnabas_operator.resources.resource import Resource, Status
+from barnabas_operator.resources.kind import MESSAGE_LENGTH_MAX, Json, Resource, Status, merge_conditions, shortened
+
+T = TypeVar("T")
+
+
+async def all_ended(works: Iterable[Awaitable[T]]) -> list[T]:
+    """Run the awaitables concurrently. When all have ended, return their results, or raise the first failure."""
+    outcomes = await asyncio.gather(*works, return_exceptions=True)
+    for outcome in outcomes:
+        if isinstance(outcome, BaseException):
+            raise outcome
+    return [outcome for outcome in outcomes if not isinstance(outcome, BaseException)]
+
+
+async def in_turns(work: Callable[[T], Awaitable[None]], items: Iterable[T], at_once_max: int) -> None:
+    """Process at most `at_once_max` items at a time. Raise the first failure after all items have been processed."""
+    turns = asyncio.Semaphore(at_once_max)
+
+    async def one(item: T) -> None:
+        async with turns:
+            await work(item)
+
+    await all_ended(map(one, items))
+
 
 log = logging.getLogger(__name__)
 

@@ -6,9 +6,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from barnabas_operator.resources.json_types import Json
-from barnabas_operator.resources.object_meta import ObjectMeta
-from barnabas_operator.resources.resource import Resource
+from barnabas_operator.resources.kind import Json, ObjectMeta, Resource
 from barnabas_operator.resources.schema_check import FINDINGS_MAX, Finding, findings
 
 ResourceT = TypeVar("ResourceT", bound=Resource)

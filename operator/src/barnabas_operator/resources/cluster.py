@@ -7,21 +7,17 @@ from typing import Annotated, Final, Literal, get_args
 
 from msgspec import Meta, Struct, field
 
-from barnabas_operator.resources.cluster_security import with_security
-from barnabas_operator.resources.json_types import Json, JsonObject
-from barnabas_operator.resources.lag_exporter import LagExporter
-from barnabas_operator.resources.maintenance_entry import ENTRIES_MAX, MaintenanceEntry
-from barnabas_operator.resources.metrics import Metrics
-from barnabas_operator.resources.object_meta import Message
-from barnabas_operator.resources.quantity import Quantity
-from barnabas_operator.resources.resource import Resource, Status
+from barnabas_operator.resources.kind import Json, JsonObject, Message, Resource, Status, with_security
+from barnabas_operator.resources.maintenance_run import ENTRIES_MAX, MaintenanceEntry
+from barnabas_operator.resources.quantity import ClusterTemplate, ListenerTemplate, Quantity
 from barnabas_operator.resources.security import (
     Authentication,
     Authorization,
     CertificateAuthority,
     CertificateStatus,
+    LagExporter,
+    Metrics,
 )
-from barnabas_operator.resources.template import ClusterTemplate, ListenerTemplate
 from barnabas_operator.resources.topic import ConfigValue
 
 BROKERS_MAX: Final = 1_000

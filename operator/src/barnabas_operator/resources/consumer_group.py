@@ -4,9 +4,7 @@ from typing import Annotated, Final, Literal
 
 from msgspec import Meta, Struct, field
 
-from barnabas_operator.resources.kind import Kind, column, fixed
-from barnabas_operator.resources.object_meta import OFFSETS_RESET
-from barnabas_operator.resources.resource import Resource, Status
+from barnabas_operator.resources.kind import OFFSETS_RESET, Kind, Resource, Status, column, fixed
 
 GROUP_ID_LENGTH_MAX: Final = 255
 RESET_TOPICS_MAX: Final = 100

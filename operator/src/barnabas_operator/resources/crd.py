@@ -11,14 +11,10 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from msgspec import NODEFAULT, UNSET, inspect
 
-from barnabas_operator.resources.cluster_roles import cluster_roles
-from barnabas_operator.resources.field_words import with_words
-from barnabas_operator.resources.json_types import JsonObject
-from barnabas_operator.resources.kind import Kind, column
-from barnabas_operator.resources.kinds import KINDS
-from barnabas_operator.resources.object_meta import GROUP, VERSION, Condition
+from barnabas_operator.resources.cluster_kind import KINDS, cluster_roles
+from barnabas_operator.resources.kind import GROUP, VERSION, Condition, JsonObject, Kind, column, with_words
 from barnabas_operator.resources.schema_check import ENTRIES_MAX
-from barnabas_operator.resources.yaml_text import yaml_text
+from barnabas_operator.resources.yaml_documents import yaml_text
 
 TEXT_MAX: Final = 4_096
 RULES: Final = "x-kubernetes-validations"

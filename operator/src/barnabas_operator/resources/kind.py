@@ -1,10 +1,169 @@
-"""The description of a kind of resource: its names, columns of `kubectl get`, and CEL rules."""
+"""The description of a kind of resource: its names, columns of `kubectl get`, and CEL rules.
 
-from collections.abc import Callable, Mapping
-from typing import Any, Literal, NamedTuple
+The defaults for listeners and authorization of a Cluster on Kubernetes. The CRD cannot contain these defaults,
+because they depend on `spec.insecure`.
+"""
 
-from barnabas_operator.resources.json_types import JsonObject
-from barnabas_operator.resources.resource import Resource, Status
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Annotated, Any, Final, Literal, NamedTuple, TypeVar, get_args
+
+from msgspec import DecodeError, Meta, Struct
+from msgspec import json as msgspec_json
+from msgspec.structs import replace
+
+ApiVersion = Literal["barnabas.dev/v1alpha1"]
+"""The API version of the operator's resources."""
+API_VERSION: Final[ApiVersion] = get_args(ApiVersion)[0]
+GROUP, VERSION = API_VERSION.split("/")
+
+READY: Final = "Ready"
+ROLLING: Final = "Rolling"
+DRIFTED: Final = "Drifted"
+RECONCILIATION_PAUSED: Final = "ReconciliationPaused"
+RECORDS_LOST: Final = "RecordsLost"
+CLAIMS_DELETED: Final = "ClaimsDeleted"
+VOLUMES_RESIZING: Final = "VolumesResizing"
+CLAIMS_LARGER: Final = "ClaimsLarger"
+NODES_LEFT_OUT: Final = "NodesLeftOut"
+SECURITY_CHANGING: Final = "SecurityChanging"
+LOGS_SET_ASIDE: Final = "LogsSetAside"
+REBALANCE_PROPOSED: Final = "RebalanceProposed"
+REBALANCING: Final = "Rebalancing"
+WITHIN_OBJECTIVE: Final = "WithinObjective"
+OFFSETS_RESET: Final = "OffsetsReset"
+SCALING_ACTIVE: Final = "ScalingActive"
+"""The type of the condition about scaling, as in a HorizontalPodAutoscaler."""
+
+MESSAGE_LENGTH_MAX: Final = 32_768
+"""The maximum length of a message in characters, as in `metav1.Condition`."""
+
+Message = Annotated[str, Meta(max_length=MESSAGE_LENGTH_MAX)]
+
+ResourceNameText = Annotated[
+    str,
+    Meta(
+        min_length=1,
+        max_length=253,
+        pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$",
+        description="lower-case letters, digits, '-' and '.', beginning and ending with a letter or digit (RFC 1123)",
+    ),
+]
+
+
+class ObjectMeta(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
+    """The metadata of a resource, which the API server or `barnabas up` maintains."""
+
+    name: ResourceNameText
+    namespace: str | None = None
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+    uid: str | None = None
+    generation: int | None = None
+    resource_version: str | None = None
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+    finalizers: tuple[str, ...] = ()
+
+
+ObservedGeneration = Annotated[
+    int,
+    Meta(
+        description=(
+            "the metadata.generation at the last reconciliation; a lower number than in the metadata means that "
+            "the last change has not been reconciled yet"
+        )
+    ),
+]
+
+
+class Condition(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
+    """A condition of a resource, as in Kubernetes (`metav1.Condition`)."""
+
+    type: Annotated[str, Meta(description="the type of the condition, such as Ready")]
+    status: Annotated[Literal["True", "False", "Unknown"], Meta(description="whether the condition holds")]
+    reason: Annotated[str, Meta(description="the reason in one word; docs/how-to/troubleshoot.md lists all reasons")]
+    message: Annotated[Message, Meta(description="why, for people")] = ""
+    last_transition_time: Annotated[str, Meta(description="when the status of the condition last changed")]
+    observed_generation: ObservedGeneration | None = None
+
+
+Conditions = Annotated[tuple[Condition, ...], Meta(description="the conditions of the resource")]
+
+
+def shortened(text: str, length_max: int) -> str:
+    """Return the text; if it is longer than `length_max` characters, cut it, with an ellipsis at the end."""
+    return text if len(text) <= length_max else f"{text[: length_max - 3]}..."
+
+
+def condition_of(conditions: Iterable[Condition], kind: str) -> Condition | None:
+    """Return the condition of this type; None if there is none."""
+    return next((condition for condition in conditions if condition.type == kind), None)
+
+
+def merge_conditions(previous: Iterable[Condition], current: Iterable[Condition]) -> tuple[Condition, ...]:
+    """Return the current conditions. A condition whose status is unchanged keeps its previous transition time."""
+    before = {condition.type: condition for condition in previous}
+    merged = []
+    for condition in current:
+        old = before.get(condition.type)
+        if old is not None and old.status == condition.status:
+            condition = replace(condition, last_transition_time=old.last_transition_time)
+        merged.append(condition)
+    return tuple(merged)
+
+
+Json = Mapping[str, Any]
+"""The type of a JSON object that is only read."""
+
+JsonObject = dict[str, Any]
+"""The type of a JSON object that this program builds, or of a field that may hold any JSON object."""
+
+
+class Status(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
+    """The state of a resource at the last reconciliation."""
+
+    conditions: Conditions = ()
+    observed_generation: ObservedGeneration | None = None
+
+
+class Resource(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """A resource of any kind. Subclasses define `kind`, `spec` and `status`."""
+
+    api_version: ApiVersion = API_VERSION
+    kind: str
+    metadata: ObjectMeta
+    spec: Any
+    status: Status | None = None
+
+    @classmethod
+    def declared_spec(cls, body: Json) -> Json:
+        """Return the spec of an object of the API server, with the defaults that the CRD cannot contain."""
+        spec: Json = body.get("spec", {})
+        return spec
+
+    @property
+    def owner_reference(self) -> Json:
+        """The entry in `metadata.ownerReferences` of the objects that the resource owns."""
+        return {
+            "apiVersion": self.api_version,
+            "kind": self.kind,
+            "name": self.metadata.name,
+            "uid": self.metadata.uid or "",
+            "controller": True,
+            "blockOwnerDeletion": False,
+        }
+
+    @property
+    def conditions(self) -> tuple[Condition, ...]:
+        """The conditions in the status; empty before the first status."""
+        return self.status.conditions if self.status is not None else ()
+
+    @property
+    def is_paused(self) -> bool:
+        """True if the resource must not be reconciled. A kind without `spec.pause` is never paused."""
+        return bool(getattr(self.spec, "pause", False))
+
 
 NOTHING: Mapping[type, Any] = {}
 
@@ -84,3 +243,113 @@ def fixed(field: str, inside: str = "spec") -> JsonObject:
             f" + (has(oldSelf.{field}) ? oldSelf.{field} : 'no value') + ', because the field cannot change'"
         ),
     }
+
+
+class Key(NamedTuple):
+    """The namespace and name of a resource."""
+
+    namespace: str
+    name: str
+
+
+def key_of(body: Json) -> Key:
+    """Return the namespace and name in `body`, a resource as JSON."""
+    return Key(body["metadata"]["namespace"], body["metadata"]["name"])
+
+
+def with_words(schema: Json) -> dict[str, Any]:
+    """Return the schema of a field, with the default and the bounds added to the field's description."""
+    bounds = bounds_words(schema, "allowed: ") if "enum" not in schema else ""  # kubectl shows enum values itself.
+    said = "; ".join(filter(None, (default_words(schema, "default: "), bounds)))
+    description = schema.get("description", "").rstrip(".")
+    if not said:
+        return dict(schema)
+    return {**schema, "description": f"{description}. {said[0].upper()}{said[1:]}." if description else said}
+
+
+def default_words(schema: Json, prefix: str = "") -> str:
+    """Return the default of a field as text; empty if it has no default, or the default is an empty mapping."""
+    default = schema.get("default")
+    return f"{prefix}{plain_words(default)}" if default not in (None, {}) else ""
+
+
+def bounds_words(schema: Json, prefix: str = "") -> str:
+    """Return the values of an enum, or the bounds of a number or list, as text; empty if the schema has neither."""
+    if "enum" in schema:
+        return f"{prefix}{', '.join(schema['enum'])}"
+    low, high = _bounds(schema)
+    if low is not None and high is not None:
+        return f"{prefix}{low} to {high}{_unit(schema)}"
+    return f"{prefix}{low} or more{_unit(schema)}" if low is not None else ""
+
+
+def _bounds(schema: Json) -> tuple[int | None, int | None]:
+    """Return the minimum and maximum of an integer, or of a list's length. A list without `minItems` has no bounds."""
+    if schema.get("type") == "integer":
+        return schema.get("minimum"), schema.get("maximum")
+    return (schema["minItems"], schema["maxItems"]) if "minItems" in schema else (None, None)
+
+
+def _unit(schema: Json) -> str:
+    return " entries" if schema.get("type") == "array" else ""
+
+
+def plain_words(value: object) -> str:
+    """Return a value as YAML on one line."""
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(_entries(value))}}}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(plain_words, value))}]"
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _entries(value: Json) -> Iterator[str]:
+    return (f"{name}: {plain_words(item)}" for name, item in value.items())
+
+
+T = TypeVar("T")
+
+
+def foreign_json(text: str | bytes, kind: type[T]) -> T | None:
+    """Return the decoded JSON; None if the text is not JSON of this type, or is nested too deeply."""
+    try:
+        return msgspec_json.decode(text, type=kind)
+    except (DecodeError, RecursionError):
+        return None
+
+
+OPEN_LISTENER: Final[Json] = {"name": "plain"}
+SECURED_LISTENER: Final[Json] = {"name": "secure", "tls": True, "authentication": {"type": "scram-sha-512"}}
+"""The default listener of a secured Cluster. Like `OPEN_LISTENER`, it is internal and has port 9092."""
+
+
+def with_security(body: Json) -> Json:
+    """Return the spec with its defaults. Without `listeners`, the default is one listener that depends on `insecure`.
+
+    The default listener is plain if `insecure` is true. Otherwise, the default listener is secured, and authorization
+    is turned on. `insecure` becomes true if an unsecured Cluster was created before this field existed.
+    """
+    spec: Json = body.get("spec") or {}
+    if _is_from_before(body) and any(map(is_open, spec.get("listeners", (OPEN_LISTENER,)))):
+        spec = {**spec, "insecure": True}
+    if "listeners" in spec:
+        return spec
+    if spec.get("insecure"):
+        return {**spec, "listeners": [OPEN_LISTENER]}
+    return {"authorization": {}, **spec, "listeners": [SECURED_LISTENER]}
+
+
+def is_made_insecure(body: Json) -> bool:
+    """True if `insecure` is true in the result of `with_security`, but not in the stored spec."""
+    return bool(with_security(body).get("insecure")) and not (body.get("spec") or {}).get("insecure")
+
+
+def _is_from_before(body: Json) -> bool:
+    """True if an operator that did not know `spec.insecure` wrote the status, which then lacks the field `security`."""
+    status: Json = body.get("status") or {}
+    return bool(status) and "security" not in status
+
+
+def is_open(listener: Json) -> bool:
+    """True if the listener has neither TLS nor authentication."""
+    return not listener.get("tls") and not listener.get("authentication")

@@ -1,14 +1,62 @@
-"""The fields that a MaintenanceJob and the entries of a Cluster's `spec.maintenance` have in common."""
+"""The fields that a MaintenanceJob and the entries of a Cluster's `spec.maintenance` have in common.
 
+The maintenance jobs and their options, read from `job_table.json`, which `make job-table` writes. The operator
+cannot import the jobs, because they need Spark.
+"""
+
+import pkgutil
 from collections.abc import Mapping
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
-from msgspec import Meta, Struct, field
+from msgspec import Meta, Struct, field, json
 
-from barnabas_operator.resources.job_table import JOB_TABLE
-from barnabas_operator.resources.json_types import JsonObject
-from barnabas_operator.resources.quantity import Quantity
-from barnabas_operator.resources.template import TemplateMetadata
+from barnabas_operator.resources.kind import JsonObject, Kind, Resource, Status, column
+from barnabas_operator.resources.quantity import Quantity, TemplateMetadata
+
+
+class JobOption(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The rule for the value of an option, with `allowed` as its description. Bounds of a list apply to each item."""
+
+    required: bool
+    allowed: str
+    type: Literal["string", "integer", "number", "boolean", "time"]
+    list: bool = False
+    pattern: str | None = None
+    minimum: float | None = None
+    maximum: float | None = None
+    choices: tuple[str, ...] = field(default=())
+
+
+class JobRule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A rule about two options; `allowed` describes the rule in words.
+
+    The kind `ordered` means that `option` must be less than `other` if both are given. The kind `needs` means that
+    `other` must be true if `option` is given. The kind `excludes` means that at most one of the two may be true.
+    """
+
+    kind: Literal["ordered", "needs", "excludes"]
+    option: str
+    other: str
+    allowed: str
+
+
+class JobEntry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A maintenance job, with its options by name."""
+
+    summary: str
+    options: dict[str, JobOption]
+    rules: tuple[JobRule, ...] = ()
+
+
+def _read() -> Mapping[str, JobEntry]:
+    text = pkgutil.get_data(__package__, "job_table.json")
+    assert text is not None, "job_table.json is missing in the package"
+    return json.decode(text, type=dict[str, JobEntry])
+
+
+JOB_TABLE: Final = _read()
+"""The maintenance jobs by name."""
+
 
 EXECUTORS_MAX: Final = 1_000
 VOLUMES_MAX: Final = 16
@@ -224,3 +272,201 @@ RUN_RULES: Final[Mapping[type, list[JsonObject]]] = {
     ]
 }
 """The CEL rules for a MaintenanceJob and an entry of `spec.maintenance`, by the type of the objects that they check."""
+
+
+ENTRIES_MAX: Final = 32
+HISTORY_MAX: Final = 1_000
+OVERDUE_S_MIN: Final = 10
+"""The minimum of `startingDeadlineSeconds`, because Kubernetes checks CronJobs only every ten seconds."""
+
+Concurrency = Literal["Allow", "Forbid", "Replace"]
+
+
+class MaintenanceEntry(
+    RunSpec, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True
+):
+    """A scheduled maintenance job. A CronJob creates a MaintenanceJob for each run."""
+
+    name: Annotated[Name, Meta(description="the name of the scheduled job, unique within spec.maintenance")]
+    schedule: Annotated[
+        str,
+        Meta(
+            max_length=256,
+            pattern=r"^(@(yearly|annually|monthly|weekly|daily|midnight|hourly|every \S+)|\S+( +\S+){4})$",
+            description=(
+                "a schedule as in crontab (minute, hour, day of month, month, day of week), or a word such as @daily"
+            ),
+        ),
+    ]
+    time_zone: (
+        Annotated[
+            str,
+            Meta(
+                min_length=1,
+                max_length=64,
+                description="the time zone of the schedule, such as Europe/Berlin; if left out, the time zone of the"
+                " kube-controller-manager",
+            ),
+        ]
+        | None
+    ) = None
+    suspend: Annotated[bool, Meta(description="if true, no run is started; active runs continue")] = False
+    concurrency_policy: Annotated[
+        Concurrency,
+        Meta(
+            description="what happens if a run is due while another run is active: Forbid skips the new run, Replace"
+            " stops the active run, Allow starts the new run"
+        ),
+    ] = "Forbid"
+    starting_deadline_seconds: (
+        Annotated[
+            int,
+            Meta(
+                ge=OVERDUE_S_MIN,
+                le=SECONDS_MAX,
+                description="the delay in seconds after which a run that could not start is skipped",
+            ),
+        ]
+        | None
+    ) = None
+    max_age_seconds: (
+        Annotated[
+            int,
+            Meta(
+                ge=60,
+                le=SECONDS_MAX,
+                description="the highest allowed age of the last successful run, in seconds; if a run is older, the"
+                " alert MaintenanceNotRun fires; if left out, the alert never fires",
+            ),
+        ]
+        | None
+    ) = None
+    successful_jobs_history_limit: Annotated[
+        int, Meta(ge=0, le=HISTORY_MAX, description="how many successful runs are kept")
+    ] = 3
+    failed_jobs_history_limit: Annotated[
+        int, Meta(ge=0, le=HISTORY_MAX, description="how many failed runs are kept")
+    ] = 1
+
+
+NAME_MAX: Final = 56
+"""The maximum length of a name. The name with `-driver` is used for a Service and a pod label (63 characters)."""
+
+Phase = Literal["Pending", "Running", "Succeeded", "Failed"]
+FINISHED: Final = ("Succeeded", "Failed")
+
+
+class MaintenanceJobSpec(
+    RunSpec, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True
+):
+    """The spec of one run of a maintenance job. The spec of an existing MaintenanceJob cannot be changed."""
+
+    cluster: Annotated[
+        str | None, Meta(description="the name of the Cluster; may be left out if the namespace has only one Cluster")
+    ] = None
+
+
+class Count(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
+    """The progress of a run: how many stages or records are done, and their total number."""
+
+    done: Annotated[int, Meta(description="how many stages or records are done so far")]
+    total: (
+        Annotated[int, Meta(description="the total number of stages or records; left out if the number is unknown")]
+        | None
+    ) = None
+
+
+class MaintenanceJobStatus(
+    Status, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True
+):
+    """The state of the run. While the run is active, numbers are updated at most every 10 seconds."""
+
+    cluster: Annotated[str | None, Meta(description="the Cluster whose topics the run reads or writes")] = None
+    phase: (
+        Annotated[
+            Phase,
+            Meta(description="Pending while the run waits, Running after it has begun; Succeeded and Failed are final"),
+        ]
+        | None
+    ) = None
+    start_time: Annotated[str, Meta(description="when the run began")] | None = None
+    completion_time: Annotated[str, Meta(description="when the run ended")] | None = None
+    duration_seconds: (
+        Annotated[int, Meta(description="the seconds from the start of the run to its end, or until now")] | None
+    ) = None
+    duration: Annotated[str, Meta(description="the duration of the run as text, such as 2m5s")] | None = None
+    attempts: Annotated[int, Meta(description="how many drivers were started")] | None = None
+    driver_running: Annotated[bool, Meta(description="true if the driver of an active run is running")] | None = None
+    activity: Annotated[str, Meta(description="the current activity, as the job reports it")] | None = None
+    stages: Annotated[Count, Meta(description="the number of Spark stages")] | None = None
+    records: Annotated[Count, Meta(description="the number of processed records")] | None = None
+    records_per_second: Annotated[int, Meta(description="the current rate in records per second")] | None = None
+    progress: Annotated[str, Meta(description="the progress as text, such as 43%")] | None = None
+    last_commit_time: Annotated[str, Meta(description="when the archive job last committed records")] | None = None
+    records_behind: (
+        Annotated[int, Meta(description="the number of the topic's records that are not in the archive yet")] | None
+    ) = None
+    ledger: (
+        Annotated[
+            str, Meta(description="the location of the archive's ledger, which lists the archived offsets and files")
+        ]
+        | None
+    ) = None
+    result: Annotated[dict[str, Any], Meta(description="the job's result; docs/how-to/jobs.md lists its fields")] = (
+        field(default_factory=dict)
+    )
+
+
+class MaintenanceJob(Resource, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """A run of a maintenance job for a Cluster."""
+
+    kind: Literal["MaintenanceJob"] = "MaintenanceJob"
+    spec: MaintenanceJobSpec
+    status: MaintenanceJobStatus | None = None
+
+    @property
+    def has_finished(self) -> bool:
+        """True if the phase in the status is Succeeded or Failed."""
+        return self.status is not None and self.status.phase in FINISHED
+
+
+MAINTENANCE_JOB: Final = Kind(
+    resource=MaintenanceJob,
+    status=MaintenanceJobStatus,
+    plural="maintenancejobs",
+    short_name="bm",
+    writer="edit",
+    rights="maintenance",
+    thing="run",
+    columns=(
+        column("Job", "string", ".spec.job"),
+        column("Phase", "string", ".status.phase"),
+        column("Progress", "string", ".status.progress"),
+        column("Records", "integer", ".status.records.done"),
+        column("Duration", "string", ".status.duration"),
+        column("Cluster", "string", ".*.cluster", wide=True),  # Both spec and status may have this field.
+        column("Attempts", "integer", ".status.attempts", wide=True),
+        column("Ledger", "string", ".status.ledger", wide=True),
+    ),
+    rules={
+        MaintenanceJob: [
+            {
+                "rule": f"size(self.metadata.name) <= {NAME_MAX} && self.metadata.name.matches('^[a-z][^.]*$')",
+                "messageExpression": (
+                    f"'metadata.name is ' + self.metadata.name + '; allowed: at most {NAME_MAX} characters, a letter"
+                    " first and without a dot, because the names of a Service and pods are derived from it'"
+                ),
+            }
+        ],
+        MaintenanceJobSpec: [
+            {
+                "rule": "self == oldSelf",
+                "message": "spec cannot change, because a MaintenanceJob runs only once; create a new MaintenanceJob",
+            }
+        ],
+        **RUN_RULES,
+    },
+    list_keys=RUN_KEYS,
+    status_is_news=False,
+    has_ready_column=False,
+)

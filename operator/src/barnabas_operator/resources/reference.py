@@ -8,10 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from barnabas_operator.resources.cluster_kind import KINDS
 from barnabas_operator.resources.crd import crd_of
-from barnabas_operator.resources.field_words import bounds_words, default_words
-from barnabas_operator.resources.json_types import Json
-from barnabas_operator.resources.kinds import KINDS
+from barnabas_operator.resources.kind import Json, bounds_words, default_words
 
 HEAD: Final = """# Reference
 

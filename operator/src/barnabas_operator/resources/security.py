@@ -2,7 +2,11 @@
 
 from typing import Annotated, Final, Literal
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, field
+
+from barnabas_operator.resources.kind import JsonObject
+from barnabas_operator.resources.maintenance_run import SecretKeyRef
+from barnabas_operator.resources.quantity import Quantity, Template
 
 AuthenticationType = Literal["tls", "scram-sha-512", "plain"]
 SUPER_USERS_MAX: Final = 64
@@ -78,3 +82,61 @@ class CertificateStatus(
         ]
         | None
     ) = None
+
+
+class Metrics(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """The settings with which brokers and lag exporter serve `/metrics` over TLS, and only with a bearer token."""
+
+    token_secret: Annotated[
+        SecretKeyRef,
+        Meta(
+            description="the key of a Secret with the bearer token that `/metrics` asks for; a missing Secret"
+            " keeps pods from starting"
+        ),
+    ]
+
+
+class LagExporterResources(
+    Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True
+):
+    """The resource requests and limits of the lag exporter's container, for cpu and memory."""
+
+    requests: Annotated[
+        dict[str, Quantity], Meta(description="the resources that Kubernetes reserves for the container")
+    ] = field(default_factory=lambda: {"cpu": "50m", "memory": "96Mi"})
+    limits: Annotated[
+        dict[str, Quantity], Meta(description="the highest amount of resources that the container may use")
+    ] = field(default_factory=lambda: {"memory": "512Mi"})
+
+
+class LagExporterTemplate(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """Changes to the lag exporter's Kubernetes objects, each given as a partial object."""
+
+    deployment: Annotated[Template, Meta(description="the Deployment")] = Template()
+    pod: Annotated[Template, Meta(description="its pod")] = Template()
+    container: Annotated[JsonObject, Meta(description="the container lag-exporter")] = {}
+    pod_monitor: Annotated[
+        Template, Meta(description="the PodMonitor, which exists if the API server has the kind PodMonitor")
+    ] = Template()
+
+
+class LagExporter(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
+    """The lag exporter. Regular expressions have Python's syntax, and may match any part of a name."""
+
+    topic_regex: Annotated[
+        str, Meta(min_length=1, description="a regular expression; only topics whose name matches are exported")
+    ] = ".*"
+    topic_exclude_regex: Annotated[
+        str, Meta(min_length=1, description="a regular expression; topics whose name matches are not exported")
+    ] = "^$"
+    group_regex: Annotated[
+        str, Meta(min_length=1, description="a regular expression; only groups whose id matches are exported")
+    ] = ".*"
+    group_exclude_regex: Annotated[
+        str, Meta(min_length=1, description="a regular expression; groups whose id matches are not exported")
+    ] = "^$"
+    image: Annotated[
+        str, Meta(pattern=r"^\S*$", description="an image name without spaces; the default is the operator's image")
+    ] = ""
+    resources: LagExporterResources = LagExporterResources()
+    template: LagExporterTemplate = LagExporterTemplate()

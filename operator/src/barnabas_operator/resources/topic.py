@@ -5,8 +5,7 @@ from typing import Annotated, Final, Literal
 from msgspec import Meta, Struct
 
 from barnabas_core.topic_name import INTERNAL_TOPICS, NAME_LENGTH_MAX, folded
-from barnabas_operator.resources.kind import Kind, Scaled, column, fixed
-from barnabas_operator.resources.resource import Resource, Status
+from barnabas_operator.resources.kind import Kind, Resource, Scaled, Status, column, fixed
 
 # Kafka's controller refuses a request that creates more partitions (ReplicationControlManager).
 PARTITIONS_MAX: Final = 10_000

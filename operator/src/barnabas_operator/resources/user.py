@@ -4,9 +4,8 @@ from typing import Annotated, Final, Literal
 
 from msgspec import Meta, Struct
 
-from barnabas_operator.resources.kind import Kind, column, fixed
+from barnabas_operator.resources.kind import Kind, Resource, Status, column, fixed
 from barnabas_operator.resources.maintenance_run import SecretKeyRef
-from barnabas_operator.resources.resource import Resource, Status
 from barnabas_operator.resources.security import CertificateStatus
 from barnabas_operator.resources.topic import DeletionPolicy
 

@@ -12,10 +12,9 @@ from barnabas_operator.kube.api import KubeApi, KubeRefused, KubeUnreachable
 from barnabas_operator.observed.inventory import needed
 from barnabas_operator.planning.object_names import CLUSTER_LABEL
 from barnabas_operator.reconcile.cluster_workers import ClusterWorkers
-from barnabas_operator.reconcile.retrying_loop import MustEnd, RetryingLoop
-from barnabas_operator.resources.json_types import Json
-from barnabas_operator.resources.kinds import KINDS
-from barnabas_operator.resources.object_key import Key, key_of
+from barnabas_operator.reconcile.reconcile_parts import MustEnd, RetryingLoop
+from barnabas_operator.resources.cluster_kind import KINDS
+from barnabas_operator.resources.kind import Json, Key, key_of
 
 log = logging.getLogger(__name__)
 

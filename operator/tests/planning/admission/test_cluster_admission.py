@@ -5,8 +5,8 @@ from collections.abc import Mapping
 import pytest
 
 from barnabas_operator.planning.admission.verdict import AdmissionContext, Verdict
-from barnabas_operator.planning.review import review
-from barnabas_operator.resources.json_types import JsonObject
+from barnabas_operator.planning.rules_of_kinds import review
+from barnabas_operator.resources.kind import JsonObject
 
 
 def cluster(**spec: object) -> JsonObject:

@@ -3,7 +3,7 @@
 from typing import Any
 
 from barnabas_operator.planning.admission.verdict import AdmissionContext
-from barnabas_operator.planning.review import review
+from barnabas_operator.planning.rules_of_kinds import review
 from harness.worker_world import resource
 
 GOOD = {"name": "good", "schedule": "@daily", "job": "verify", "options": {"topic": "a", "archive": "s3a://a/b"}}

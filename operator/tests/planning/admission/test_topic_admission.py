@@ -7,8 +7,8 @@ import pytest
 
 from barnabas_operator.planning.admission.verdict import AdmissionContext, Verdict
 from barnabas_operator.planning.cluster_state import ClusterState, TopicState
-from barnabas_operator.planning.review import review
-from barnabas_operator.resources.json_types import JsonObject
+from barnabas_operator.planning.rules_of_kinds import review
+from barnabas_operator.resources.kind import JsonObject
 
 LIVE = ClusterState(
     racks={0: None, 1: None, 2: None},

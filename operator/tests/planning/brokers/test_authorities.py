@@ -18,7 +18,7 @@ from barnabas_operator.planning.brokers.authorities import (
     AuthoritySecrets,
     plan_authority,
 )
-from barnabas_operator.planning.refusal import Refusal
+from barnabas_operator.planning.conditions import Refusal
 
 BEGIN = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 NOTHING = AuthoritySecrets(None, None)

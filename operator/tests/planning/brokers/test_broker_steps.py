@@ -17,7 +17,7 @@ from barnabas_operator.planning.brokers.broker_steps import (
     step_without_restarts,
 )
 from barnabas_operator.planning.cluster_state import ClusterState, TopicState, Trouble
-from barnabas_operator.planning.refusal import Refusal
+from barnabas_operator.planning.conditions import Refusal
 
 
 def broker(

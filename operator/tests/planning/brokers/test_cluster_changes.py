@@ -8,7 +8,7 @@ from barnabas_operator.planning.brokers.claims import larger_claims, refuse_disk
 from barnabas_operator.planning.brokers.cluster_checks import refuse_change
 from barnabas_operator.planning.brokers.pods import BrokerClaim
 from barnabas_operator.resources.cluster import Cluster, ClusterSpec, Storage, Volume
-from barnabas_operator.resources.object_meta import ObjectMeta
+from barnabas_operator.resources.kind import ObjectMeta
 from barnabas_operator.resources.quantity import quantity_value
 
 

@@ -30,12 +30,17 @@ from barnabas_operator.planning.brokers.cluster_secrets import (
 from barnabas_operator.planning.brokers.local_properties import properties_text
 from barnabas_operator.planning.brokers.pod_properties import companion_users, pod_problems, pod_properties
 from barnabas_operator.planning.brokers.pods import ExternalAccess
-from barnabas_operator.planning.mounted_client import FOLDER
+from barnabas_operator.planning.object_names import FOLDER
 from barnabas_operator.planning.users.user_plan import companion_acls
 from barnabas_operator.resources.cluster import Brokers, Cluster, ClusterSpec, Listener
-from barnabas_operator.resources.lag_exporter import LagExporter
-from barnabas_operator.resources.object_meta import ObjectMeta
-from barnabas_operator.resources.security import Authentication, AuthenticationType, Authorization, CertificateAuthority
+from barnabas_operator.resources.kind import ObjectMeta
+from barnabas_operator.resources.security import (
+    Authentication,
+    AuthenticationType,
+    Authorization,
+    CertificateAuthority,
+    LagExporter,
+)
 
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 DAY = dt.timedelta(days=1)

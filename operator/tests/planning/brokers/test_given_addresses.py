@@ -18,8 +18,8 @@ from barnabas_operator.planning.brokers.pods import (
 )
 from barnabas_operator.planning.object_names import GIVEN
 from barnabas_operator.resources.cluster import Brokers, Cluster, ClusterSpec, Listener
-from barnabas_operator.resources.object_meta import ObjectMeta
-from barnabas_operator.resources.template import ListenerTemplate, Template
+from barnabas_operator.resources.kind import ObjectMeta
+from barnabas_operator.resources.quantity import ListenerTemplate, Template
 
 NODE_PORT = Listener(name="outside", port=9094, type="nodeport")
 BALANCED = Listener(name="lb", port=9095, type="loadbalancer")

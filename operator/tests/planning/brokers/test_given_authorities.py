@@ -12,7 +12,7 @@ from cryptography.x509.verification import PolicyBuilder, Store
 
 from barnabas_operator.certificates.authority import Authority, Pem, certificates_in, is_current, pem_of
 from barnabas_operator.planning.brokers.authorities import AuthorityPlan, AuthoritySecrets, Data, plan_given
-from barnabas_operator.planning.refusal import Refusal
+from barnabas_operator.planning.conditions import Refusal
 from barnabas_operator.planning.users.user_secret import clients_authority, is_due, issue
 
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)

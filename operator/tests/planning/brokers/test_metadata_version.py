@@ -13,9 +13,9 @@ from barnabas_operator.planning.brokers.cluster_checks import (
     refuse_lower,
 )
 from barnabas_operator.planning.cluster_state import ClusterState, MetadataVersions, Trouble
-from barnabas_operator.planning.refusal import Refusal
+from barnabas_operator.planning.conditions import Refusal
 from barnabas_operator.resources.cluster import Cluster, ClusterSpec
-from barnabas_operator.resources.object_meta import ObjectMeta
+from barnabas_operator.resources.kind import ObjectMeta
 
 GOOD = BrokerView(0, is_running=True, is_ready=True, is_changed=False)
 OTHER = GOOD._replace(broker_id=1)

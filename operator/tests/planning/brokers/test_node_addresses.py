@@ -7,10 +7,9 @@ from msgspec.structs import replace
 
 from barnabas_operator.planning.brokers.pod_properties import place_settings, setting_changes
 from barnabas_operator.planning.brokers.pods import BrokerPod, BrokerSet, ExternalAccess, PodsState, node_host
-from barnabas_operator.planning.status.cluster_status import cluster_status
-from barnabas_operator.planning.status.readiness import Findings
+from barnabas_operator.planning.status.cluster_status import Findings, cluster_status
 from barnabas_operator.resources.cluster import Brokers, Cluster, ClusterSpec, Listener
-from barnabas_operator.resources.object_meta import ObjectMeta
+from barnabas_operator.resources.kind import ObjectMeta
 
 NOW = "2026-01-01T00:00:00Z"
 INSIDE = Listener(name="plain", port=9092)

@@ -7,7 +7,7 @@ import pytest
 
 from barnabas_operator.planning.brokers.pods import conflict, is_owned
 from barnabas_operator.resources.cluster import Cluster
-from barnabas_operator.resources.object_meta import ObjectMeta
+from barnabas_operator.resources.kind import ObjectMeta
 
 CLUSTER = Cluster(metadata=ObjectMeta(name="flights", namespace="air", uid="u-1"))
 LABELS = {"app.kubernetes.io/managed-by": "barnabas-operator", "barnabas.dev/cluster": "flights"}

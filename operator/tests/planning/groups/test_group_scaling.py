@@ -15,7 +15,7 @@ from barnabas_operator.planning.groups.group_status import demand_of, follows_la
 from barnabas_operator.planning.groups.observed_group import GroupSeen
 from barnabas_operator.planning.groups.scaling import HOLD_MIN_S, WINDOW_S, Decision, Demand, Memory, decide
 from barnabas_operator.resources.consumer_group import ConsumerGroup, ConsumerGroupSpec, ScaleTarget, Scaling
-from barnabas_operator.resources.object_meta import ObjectMeta
+from barnabas_operator.resources.kind import ObjectMeta
 from harness.soak import size
 
 LOOK_S = 15.0

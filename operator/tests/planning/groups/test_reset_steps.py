@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from barnabas_core.reset_mark import reset_mark
 from barnabas_core.topic_partition import TopicPartition
+from barnabas_operator.planning.conditions import Refusal
 from barnabas_operator.planning.groups.observed_group import Committed, GroupDescription, Member
 from barnabas_operator.planning.groups.reset_step import (
     PATIENCE,
@@ -25,7 +26,6 @@ from barnabas_operator.planning.groups.reset_step import (
     without_plan,
 )
 from barnabas_operator.planning.groups.scaling import BeforeReset, TargetScale
-from barnabas_operator.planning.refusal import Refusal
 from barnabas_operator.resources.consumer_group import Reset, ScaleTarget
 
 NOW = datetime(2026, 11, 22, 12, 0, 0, tzinfo=UTC)

@@ -2,6 +2,7 @@
 
 import pytest
 
+from barnabas_operator.planning.conditions import Refusal
 from barnabas_operator.planning.groups.scaling import (
     BEFORE_RESET,
     TARGET_REFUSED,
@@ -12,9 +13,8 @@ from barnabas_operator.planning.groups.scaling import (
     scale_of,
 )
 from barnabas_operator.planning.object_names import labels, lag_exporter_selector
-from barnabas_operator.planning.refusal import Refusal
 from barnabas_operator.resources.consumer_group import ConsumerGroup, ConsumerGroupSpec, ScaleTarget, Scaling
-from barnabas_operator.resources.object_meta import ObjectMeta
+from barnabas_operator.resources.kind import ObjectMeta
 
 LABELS = {
     "the operator": {"app.kubernetes.io/name": "barnabas-operator", "app.kubernetes.io/instance": "barnabas"},

@@ -7,7 +7,7 @@ from barnabas_operator.planning.conditions import condition
 from barnabas_operator.planning.groups.group_status import WorkStatus, group_status
 from barnabas_operator.planning.groups.observed_group import NOT_FOUND, GroupSeen, Judged
 from barnabas_operator.resources.consumer_group import ConsumerGroup, ConsumerGroupSpec
-from barnabas_operator.resources.object_meta import OFFSETS_RESET, READY, ObjectMeta, condition_of
+from barnabas_operator.resources.kind import OFFSETS_RESET, READY, ObjectMeta, condition_of
 
 NOW = "2026-11-22T12:00:00Z"
 GROUP = ConsumerGroup(metadata=ObjectMeta(name="billing"), spec=ConsumerGroupSpec())

@@ -7,8 +7,8 @@ from msgspec import json
 
 from barnabas_operator.planning.maintenance.observed_run import JobEnd, ObservedRun, RunJob, driver_pod
 from barnabas_operator.planning.maintenance.run_status import ended, running
-from barnabas_operator.resources.maintenance_job import MaintenanceJob, MaintenanceJobSpec
-from barnabas_operator.resources.object_meta import ObjectMeta, condition_of
+from barnabas_operator.resources.kind import ObjectMeta, condition_of
+from barnabas_operator.resources.maintenance_run import MaintenanceJob, MaintenanceJobSpec
 
 RUN = MaintenanceJob(metadata=ObjectMeta(name="a"), spec=MaintenanceJobSpec(job="archive"))
 NOW = "2026-01-01T00:00:00Z"

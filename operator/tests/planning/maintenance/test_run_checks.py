@@ -6,7 +6,7 @@ import pytest
 
 from barnabas_operator.planning.maintenance.run_checks import run_problems
 from barnabas_operator.resources.api_objects import resource_of
-from barnabas_operator.resources.maintenance_job import MaintenanceJob
+from barnabas_operator.resources.maintenance_run import MaintenanceJob
 from harness.maintenance_world import ARCHIVE, KIND
 from harness.worker_world import resource
 

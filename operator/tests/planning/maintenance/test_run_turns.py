@@ -6,10 +6,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from barnabas_operator.planning.maintenance.run_state import MARK
-from barnabas_operator.planning.maintenance.run_turns import ABOUT, waiting_turns
+from barnabas_operator.planning.maintenance.observed_run import ABOUT, MARK, waiting_turns
 from barnabas_operator.resources.api_objects import resource_of
-from barnabas_operator.resources.maintenance_job import MaintenanceJob
+from barnabas_operator.resources.maintenance_run import MaintenanceJob
 from harness.maintenance_world import KIND
 from harness.worker_world import resource
 

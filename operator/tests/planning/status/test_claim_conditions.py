@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from barnabas_operator.planning.brokers.pods import BrokerClaim, BrokerPod, BrokerSet, PodsState, Resize, resize_of
-from barnabas_operator.planning.refusal import Refusal
-from barnabas_operator.planning.status.claim_conditions import claim_conditions, resize_failure
+from barnabas_operator.planning.conditions import Refusal
+from barnabas_operator.planning.status.cluster_status import claim_conditions, resize_failure
 from barnabas_operator.resources.cluster import Cluster, ClusterSpec, Storage, Volume
-from barnabas_operator.resources.object_meta import ObjectMeta
+from barnabas_operator.resources.kind import ObjectMeta
 
 NOW = "2026-01-01T00:00:00Z"
 CLUSTER = Cluster(metadata=ObjectMeta(name="main"), spec=ClusterSpec())

@@ -2,10 +2,9 @@
 
 import pytest
 
-from barnabas_operator.planning.conditions import conditions_of
-from barnabas_operator.planning.refusal import Refusal
+from barnabas_operator.planning.conditions import Refusal, conditions_of
 from barnabas_operator.resources.cluster import Cluster, ClusterSpec
-from barnabas_operator.resources.object_meta import ObjectMeta
+from barnabas_operator.resources.kind import ObjectMeta
 from barnabas_operator.resources.topic import Topic, TopicSpec
 
 META = ObjectMeta(name="flights", generation=3)

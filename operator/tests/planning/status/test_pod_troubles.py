@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from barnabas_operator.planning.status.pod_troubles import pod_trouble, runs
-from barnabas_operator.resources.json_types import Json
+from barnabas_operator.resources.kind import Json
 
 LOG = """[2026-01-01 00:00:00,000] INFO 3 topics are loaded (barnabas_broker.app)
 [2026-01-01 00:00:01,000] ERROR log dir /data/0 is offline: Input/output error (barnabas_broker.storage)

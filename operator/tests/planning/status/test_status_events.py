@@ -7,11 +7,11 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from barnabas_operator.planning.kube_event import MESSAGE_LENGTH_MAX
+from barnabas_operator.planning.object_names import MESSAGE_LENGTH_MAX
 from barnabas_operator.planning.rebalance_request import APPROVAL
-from barnabas_operator.planning.status_events import status_events
-from barnabas_operator.planning.topics.topic_events import drift_undone
-from barnabas_operator.planning.topics.topic_steps import AlterConfigs
+from barnabas_operator.planning.rules_of_kinds import status_events
+from barnabas_operator.planning.topics.replica_moves import AlterConfigs
+from barnabas_operator.planning.topics.topic_plan import drift_undone
 from barnabas_operator.resources.cluster import Cluster, ClusterStatus
 from barnabas_operator.resources.consumer_group import (
     ConsumerGroup,
@@ -19,7 +19,7 @@ from barnabas_operator.resources.consumer_group import (
     ConsumerGroupStatus,
     ResetStatus,
 )
-from barnabas_operator.resources.object_meta import Condition, ObjectMeta
+from barnabas_operator.resources.kind import Condition, ObjectMeta
 from barnabas_operator.resources.topic import Topic, TopicSpec, TopicStatus
 
 NOW = "2026-01-01T00:00:00Z"

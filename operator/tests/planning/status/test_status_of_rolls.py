@@ -6,12 +6,11 @@ from msgspec.structs import replace
 from barnabas_operator.planning.brokers.broker_steps import NOT_READY, ROLLING_PAUSED, UNDER_REPLICATED
 from barnabas_operator.planning.brokers.pods import BrokerPod, BrokerSet, PodsState
 from barnabas_operator.planning.cluster_state import ClusterState, Trouble
-from barnabas_operator.planning.refusal import Refusal
+from barnabas_operator.planning.conditions import Refusal
 from barnabas_operator.planning.status.cluster_events import why_restarted
-from barnabas_operator.planning.status.cluster_status import cluster_status
-from barnabas_operator.planning.status.readiness import Findings
+from barnabas_operator.planning.status.cluster_status import Findings, cluster_status
 from barnabas_operator.resources.cluster import Brokers, Cluster, ClusterSpec, Rolling
-from barnabas_operator.resources.object_meta import READY, ROLLING, ObjectMeta, condition_of
+from barnabas_operator.resources.kind import READY, ROLLING, ObjectMeta, condition_of
 
 NOW = "2026-01-01T00:00:00Z"
 CLUSTER = Cluster(metadata=ObjectMeta(name="flights"), spec=ClusterSpec(brokers=Brokers(replicas=2)))

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import barnabas_operator
-from barnabas_operator.resources.kinds import KINDS
+from barnabas_operator.resources.cluster_kind import KINDS
 
 SOURCES = Path(barnabas_operator.__file__).parent
 PAGE = Path(__file__).resolve().parents[4] / "docs" / "how-to" / "troubleshoot.md"

@@ -8,8 +8,8 @@ from ruamel.yaml import YAML
 
 from barnabas_operator.planning.strimzi.convert import converted
 from barnabas_operator.resources.api_objects import resource_of
-from barnabas_operator.resources.kinds import KINDS
-from barnabas_operator.resources.yaml_text import yaml_text
+from barnabas_operator.resources.cluster_kind import KINDS
+from barnabas_operator.resources.yaml_documents import yaml_text
 
 MANIFESTS: Final = Path(__file__).parent / "manifests"
 NAMES: Final = sorted(file.name.removesuffix(".strimzi.yaml") for file in MANIFESTS.glob("*.strimzi.yaml"))

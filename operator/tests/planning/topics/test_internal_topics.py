@@ -3,12 +3,11 @@
 import pytest
 
 from barnabas_operator.planning.cluster_state import ClusterState, TopicState
-from barnabas_operator.planning.status.reassignment_conditions import reassignment_conditions
-from barnabas_operator.planning.topics.internal_topics import internal_configs, internal_factors
-from barnabas_operator.planning.topics.move_plan import plan_evacuation
-from barnabas_operator.planning.topics.topic_steps import AlterConfigs, MoveReplicas
+from barnabas_operator.planning.status.cluster_status import reassignment_conditions
+from barnabas_operator.planning.topics.reconcile_plan import internal_configs, internal_factors, plan_evacuation
+from barnabas_operator.planning.topics.replica_moves import AlterConfigs, MoveReplicas
 from barnabas_operator.resources.cluster import Brokers, Cluster, ClusterSpec
-from barnabas_operator.resources.object_meta import ObjectMeta
+from barnabas_operator.resources.kind import ObjectMeta
 from barnabas_operator.resources.topic import ConfigValue
 
 OFFSETS = "__consumer_offsets"

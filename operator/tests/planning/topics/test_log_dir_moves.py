@@ -9,19 +9,15 @@ import pytest
 
 from barnabas_core.disk_space import DiskSpace
 from barnabas_core.topic_partition import TopicPartition
-from barnabas_operator.planning.cluster_state import ClusterState, TopicState
+from barnabas_operator.planning.cluster_state import ClusterState, Disks, LogDirContent, TopicState
 from barnabas_operator.planning.desired_state import DesiredState
-from barnabas_operator.planning.disk_space import Disks, LogDirContent
 from barnabas_operator.planning.rebalance_request import APPROVAL, named_rebalance
-from barnabas_operator.planning.status.reassignment_conditions import reassignment_conditions
-from barnabas_operator.planning.topics.log_dir_moves import LogDirMove
-from barnabas_operator.planning.topics.move_plan import MovePlan
-from barnabas_operator.planning.topics.reconcile_plan import ReconcilePlan, plan_reconcile
-from barnabas_operator.planning.topics.replica_moves import room
-from barnabas_operator.planning.topics.topic_steps import MoveReplicas
+from barnabas_operator.planning.status.cluster_status import reassignment_conditions
+from barnabas_operator.planning.topics.reconcile_plan import MovePlan, ReconcilePlan, plan_reconcile
+from barnabas_operator.planning.topics.replica_moves import LogDirMove, MoveReplicas, room
 from barnabas_operator.resources.cluster import Brokers, Cluster, ClusterSpec
-from barnabas_operator.resources.maintenance_job import MaintenanceJob, MaintenanceJobSpec, MaintenanceJobStatus
-from barnabas_operator.resources.object_meta import ObjectMeta
+from barnabas_operator.resources.kind import ObjectMeta
+from barnabas_operator.resources.maintenance_run import MaintenanceJob, MaintenanceJobSpec, MaintenanceJobStatus
 from barnabas_operator.resources.topic import Topic, TopicSpec
 
 MIB, GIB = 1 << 20, 1 << 30

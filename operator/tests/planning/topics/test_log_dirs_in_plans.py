@@ -8,17 +8,19 @@ from hypothesis import strategies as st
 
 from barnabas_core.log_dir_placement import LogDirLoad
 from barnabas_operator.planning.cluster_state import TopicState
-from barnabas_operator.planning.topics.log_dir_placement import NewReplica, new_replicas, place_in_log_dirs
-from barnabas_operator.planning.topics.topic_steps import (
+from barnabas_operator.planning.topics.replica_moves import (
     AlterConfigs,
     CreateTopic,
     DeleteTopic,
     IncreasePartitions,
     MoveReplicas,
+    NewReplica,
     TopicStep,
+    new_replicas,
+    place_in_log_dirs,
 )
 from barnabas_operator.resources.cluster import Cluster, ClusterSpec
-from barnabas_operator.resources.object_meta import ObjectMeta
+from barnabas_operator.resources.kind import ObjectMeta
 
 GIB = 2**30
 TOPICS = {"there": TopicState("id", ((0, 1), (1, 0)), {})}

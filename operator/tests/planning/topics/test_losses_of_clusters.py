@@ -5,12 +5,11 @@ from msgspec.structs import replace
 
 from barnabas_operator.planning.brokers.broker_steps import NOT_READY
 from barnabas_operator.planning.cluster_state import ClusterState, StrayLog, Trouble
-from barnabas_operator.planning.refusal import Refusal
-from barnabas_operator.planning.status.cluster_status import cluster_status
-from barnabas_operator.planning.status.readiness import Findings
-from barnabas_operator.planning.status_events import status_events
+from barnabas_operator.planning.conditions import Refusal
+from barnabas_operator.planning.rules_of_kinds import status_events
+from barnabas_operator.planning.status.cluster_status import Findings, cluster_status
 from barnabas_operator.resources.cluster import Cluster, ClusterSpec
-from barnabas_operator.resources.object_meta import ObjectMeta, condition_of
+from barnabas_operator.resources.kind import ObjectMeta, condition_of
 
 NOW, LATER = "2026-01-01T00:00:00Z", "2026-01-01T00:05:00Z"
 CLUSTER = Cluster(metadata=ObjectMeta(name="air"), spec=ClusterSpec())

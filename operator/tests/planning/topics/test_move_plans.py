@@ -11,19 +11,24 @@ from hypothesis import strategies as st
 
 from barnabas_core.disk_space import DiskSpace
 from barnabas_core.topic_partition import TopicPartition
-from barnabas_operator.planning.cluster_state import ClusterState, ReplicaIds, TopicState, Trouble
+from barnabas_operator.planning.cluster_state import ClusterState, Disks, LogDirContent, ReplicaIds, TopicState, Trouble
 from barnabas_operator.planning.desired_state import DesiredState
-from barnabas_operator.planning.disk_space import Disks, LogDirContent
 from barnabas_operator.planning.rebalance_request import APPROVAL
-from barnabas_operator.planning.status.reassignment_conditions import reassignment_conditions
-from barnabas_operator.planning.topics.move_plan import MovePlan, plan_evacuation
-from barnabas_operator.planning.topics.move_turns import BYTES_MAX, PARTITIONS_MAX, take_turns
+from barnabas_operator.planning.status.cluster_status import reassignment_conditions
 from barnabas_operator.planning.topics.rebalance import UNEVEN_SHARE, plan_rebalance
-from barnabas_operator.planning.topics.reconcile_plan import ReconcilePlan, plan_reconcile
-from barnabas_operator.planning.topics.replica_moves import ReplicaMoves, loads, room
-from barnabas_operator.planning.topics.topic_steps import MoveReplicas, TopicStep
+from barnabas_operator.planning.topics.reconcile_plan import MovePlan, ReconcilePlan, plan_evacuation, plan_reconcile
+from barnabas_operator.planning.topics.replica_moves import (
+    BYTES_MAX,
+    PARTITIONS_MAX,
+    MoveReplicas,
+    ReplicaMoves,
+    TopicStep,
+    loads,
+    room,
+    take_turns,
+)
 from barnabas_operator.resources.cluster import Brokers, Cluster, ClusterSpec, RebalanceMode
-from barnabas_operator.resources.object_meta import ObjectMeta
+from barnabas_operator.resources.kind import ObjectMeta
 from barnabas_operator.resources.topic import Topic, TopicSpec
 
 GIB = 1 << 30

@@ -6,9 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from barnabas_operator.planning.cluster_state import ClusterState, TopicState
-from barnabas_operator.planning.topics.move_plan import plan_evacuation
-from barnabas_operator.planning.topics.topic_plan import plan_topics
-from barnabas_operator.planning.topics.topic_steps import (
+from barnabas_operator.planning.topics.reconcile_plan import plan_evacuation
+from barnabas_operator.planning.topics.replica_moves import (
     AlterConfigs,
     CreateTopic,
     DeleteTopic,
@@ -17,7 +16,8 @@ from barnabas_operator.planning.topics.topic_steps import (
     TopicStep,
     describe,
 )
-from barnabas_operator.resources.object_meta import ObjectMeta
+from barnabas_operator.planning.topics.topic_plan import plan_topics
+from barnabas_operator.resources.kind import ObjectMeta
 from barnabas_operator.resources.topic import Topic, TopicSpec
 
 

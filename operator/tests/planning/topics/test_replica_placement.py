@@ -1,7 +1,7 @@
 """F36: a topic's replicas go where Kafka's own rule would put them, with the topic's hash for its random numbers."""
 
-from barnabas_operator.planning.topics.replica_placement import place_partitions, placement_seed
-from barnabas_operator.resources.object_meta import ObjectMeta
+from barnabas_operator.planning.topics.topic_plan import place_partitions, placement_seed
+from barnabas_operator.resources.kind import ObjectMeta
 from barnabas_operator.resources.topic import Topic, TopicSpec
 
 # Four brokers, five partitions, three replicas: the worked example of the Chinese introduction to Kafka.

@@ -5,9 +5,9 @@ from dataclasses import replace
 from barnabas_operator.planning.cluster_state import ClusterState, TopicState
 from barnabas_operator.planning.desired_state import DesiredState
 from barnabas_operator.planning.topics.reconcile_plan import plan_reconcile
-from barnabas_operator.planning.topics.topic_steps import AlterConfigs, MoveReplicas, TopicStep
+from barnabas_operator.planning.topics.replica_moves import AlterConfigs, MoveReplicas, TopicStep
 from barnabas_operator.resources.cluster import Brokers, Cluster, ClusterSpec
-from barnabas_operator.resources.object_meta import ObjectMeta
+from barnabas_operator.resources.kind import ObjectMeta
 from barnabas_operator.resources.topic import ConfigValue, Topic, TopicSpec
 
 LEADERS, FOLLOWERS = (f"{who}.replication.throttled.replicas" for who in ("leader", "follower"))

@@ -10,12 +10,12 @@ from barnabas_operator.kafka.cluster_admin import ClusterAdmin
 from barnabas_operator.kafka.step_requests import StepRefused
 from barnabas_operator.planning.cluster_state import ClusterState, TopicState
 from barnabas_operator.planning.desired_state import DesiredState
+from barnabas_operator.planning.topics.replica_moves import DeleteTopic, TopicStep
 from barnabas_operator.planning.topics.topic_plan import plan_deletions
-from barnabas_operator.planning.topics.topic_steps import DeleteTopic, TopicStep
-from barnabas_operator.reconcile.kind_reconciler import Seen
-from barnabas_operator.reconcile.topics.reconcile_topics import reconcile_topics
+from barnabas_operator.reconcile.topics.topic_reconciler import reconcile_topics
+from barnabas_operator.reconcile.worker_environment import Seen
 from barnabas_operator.resources.cluster import Cluster, ClusterSpec
-from barnabas_operator.resources.object_meta import ObjectMeta
+from barnabas_operator.resources.kind import ObjectMeta
 from barnabas_operator.resources.topic import Topic, TopicSpec, TopicStatus
 from harness.brokers_memory import BrokersMemory
 

@@ -7,18 +7,18 @@ import pytest
 from msgspec.structs import replace as struct_replace
 
 from barnabas_operator.planning.cluster_state import ClusterState, TopicState, Trouble
-from barnabas_operator.planning.refusal import Refusal
-from barnabas_operator.planning.topics.move_plan import plan_evacuation
-from barnabas_operator.planning.topics.topic_plan import plan_topics
-from barnabas_operator.planning.topics.topic_status import topic_status
-from barnabas_operator.planning.topics.topic_steps import (
+from barnabas_operator.planning.conditions import Refusal
+from barnabas_operator.planning.topics.reconcile_plan import plan_evacuation
+from barnabas_operator.planning.topics.replica_moves import (
     AlterConfigs,
     CreateTopic,
     IncreasePartitions,
     MoveReplicas,
     TopicStep,
 )
-from barnabas_operator.resources.object_meta import ObjectMeta
+from barnabas_operator.planning.topics.topic_plan import plan_topics
+from barnabas_operator.planning.topics.topic_status import topic_status
+from barnabas_operator.resources.kind import ObjectMeta
 from barnabas_operator.resources.topic import Topic, TopicSpec, TopicStatus
 
 ONE_BROKER = ClusterState(racks={0: None}, topics={})

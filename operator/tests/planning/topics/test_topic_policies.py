@@ -6,13 +6,12 @@ import pytest
 from msgspec.structs import replace
 
 from barnabas_operator.planning.cluster_state import ClusterState, TopicState, Trouble
-from barnabas_operator.planning.refusal import Refusal
-from barnabas_operator.planning.topics.move_plan import plan_evacuation
-from barnabas_operator.planning.topics.replica_placement import place_partitions
-from barnabas_operator.planning.topics.topic_plan import TopicPlan, plan_topics
+from barnabas_operator.planning.conditions import Refusal
+from barnabas_operator.planning.topics.reconcile_plan import plan_evacuation
+from barnabas_operator.planning.topics.replica_moves import AlterConfigs, CreateTopic
+from barnabas_operator.planning.topics.topic_plan import TopicPlan, place_partitions, plan_topics
 from barnabas_operator.planning.topics.topic_status import topic_status
-from barnabas_operator.planning.topics.topic_steps import AlterConfigs, CreateTopic
-from barnabas_operator.resources.object_meta import ObjectMeta, condition_of
+from barnabas_operator.resources.kind import ObjectMeta, condition_of
 from barnabas_operator.resources.topic import Topic, TopicSpec, TopicStatus
 
 BROKERS: Mapping[int, str | None] = {0: None, 1: None, 2: None}

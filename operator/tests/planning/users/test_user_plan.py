@@ -5,10 +5,8 @@ import pytest
 from declared_users import rule, user
 
 from barnabas_core.acls import AclEntry, AclOperation, AclPattern, PatternType, Permission, ResourceType
-from barnabas_operator.planning.admission.user_admission import review_user
-from barnabas_operator.planning.admission.verdict import AdmissionContext
-from barnabas_operator.planning.refusal import Refusal
-from barnabas_operator.planning.time_text import time_text
+from barnabas_operator.planning.admission.verdict import AdmissionContext, review_user
+from barnabas_operator.planning.conditions import Refusal, time_text
 from barnabas_operator.planning.users.user_checks import UserContext, refuse
 from barnabas_operator.planning.users.user_plan import (
     REVOKE,

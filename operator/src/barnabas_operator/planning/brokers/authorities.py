@@ -45,8 +45,8 @@ from barnabas_operator.certificates.authority import (
     pkcs12_of,
     renewed_at,
 )
+from barnabas_operator.planning.conditions import Refusal
 from barnabas_operator.planning.object_names import certificate_name
-from barnabas_operator.planning.refusal import Refusal
 
 RENEW: Final = "barnabas.dev/force-renew"
 REPLACE: Final = "barnabas.dev/force-replace"

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from barnabas_core.topic_name import is_internal
 from barnabas_operator.planning.cluster_state import ClusterState, Trouble
-from barnabas_operator.planning.refusal import Refusal
+from barnabas_operator.planning.conditions import Refusal
 from barnabas_operator.resources.cluster import Cluster
 
 NOT_READY: Final = "BrokersNotReady"

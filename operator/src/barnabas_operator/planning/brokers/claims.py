@@ -14,10 +14,10 @@ from msgspec.structs import replace
 
 from barnabas_operator.planning.brokers.cluster_checks import no_volume_removed, same_storage_class
 from barnabas_operator.planning.brokers.pods import CANNOT_GROW, BrokerClaim, BrokerPod, PodsState, named
+from barnabas_operator.planning.conditions import NOT_SUPPORTED, Refusal
 from barnabas_operator.planning.object_names import claim_name
-from barnabas_operator.planning.refusal import NOT_SUPPORTED, Refusal
 from barnabas_operator.resources.cluster import Cluster, Storage, Volume
-from barnabas_operator.resources.json_types import Json
+from barnabas_operator.resources.kind import Json
 from barnabas_operator.resources.quantity import quantity_value
 
 

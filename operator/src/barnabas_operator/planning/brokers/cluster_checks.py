@@ -14,10 +14,10 @@ from barnabas_operator.planning.brokers.broker_security import refuse_passing_po
 from barnabas_operator.planning.brokers.broker_steps import BrokerView
 from barnabas_operator.planning.brokers.pod_properties import pod_problems
 from barnabas_operator.planning.cluster_state import ClusterState
-from barnabas_operator.planning.refusal import INVALID_CONFIG, INVALID_SPEC, NOT_SUPPORTED, Refusal
+from barnabas_operator.planning.conditions import INVALID_CONFIG, INVALID_SPEC, NOT_SUPPORTED, Refusal
 from barnabas_operator.resources.api_objects import InvalidResource, readable_part, resource_of
 from barnabas_operator.resources.cluster import Cluster, Volume
-from barnabas_operator.resources.json_types import Json
+from barnabas_operator.resources.kind import Json
 
 
 class Supported(NamedTuple):

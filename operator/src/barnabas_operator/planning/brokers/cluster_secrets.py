@@ -40,8 +40,12 @@ from barnabas_operator.planning.brokers.pod_properties import (
     own_names,
 )
 from barnabas_operator.planning.brokers.pods import ExternalAccess, bootstrap_servers, node_host
-from barnabas_operator.planning.mounted_client import AUTHORITIES, CLIENT_PROPERTIES, KEYSTORE, SETTINGS
+from barnabas_operator.planning.conditions import Refusal
 from barnabas_operator.planning.object_names import (
+    AUTHORITIES,
+    CLIENT_PROPERTIES,
+    KEYSTORE,
+    SETTINGS,
     administrator_name,
     bootstrap_name,
     broker_certificates_name,
@@ -53,9 +57,8 @@ from barnabas_operator.planning.object_names import (
     operator_certificate_name,
     service_host,
 )
-from barnabas_operator.planning.refusal import Refusal
 from barnabas_operator.resources.cluster import Cluster, Listener
-from barnabas_operator.resources.json_types import Json
+from barnabas_operator.resources.kind import Json
 from barnabas_operator.resources.security import CertificateAuthority, CertificateStatus
 
 

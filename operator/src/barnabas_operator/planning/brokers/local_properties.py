@@ -16,12 +16,11 @@ from barnabas_operator.planning.brokers.broker_security import (
     security_problems,
     security_settings,
 )
-from barnabas_operator.planning.configs import declared_texts
+from barnabas_operator.planning.desired_state import declared_texts
 from barnabas_operator.resources.cluster import Cluster
-from barnabas_operator.resources.lag_exporter import LagExporter
-from barnabas_operator.resources.manifests import Declared, Manifests
 from barnabas_operator.resources.schema_check import Path, dotted
-from barnabas_operator.resources.yaml_documents import ManifestError, Place
+from barnabas_operator.resources.security import LagExporter
+from barnabas_operator.resources.yaml_documents import Declared, ManifestError, Manifests, Place
 
 EXPRESSIONS: Final = {
     "topicRegex": "topic_regex",

@@ -38,10 +38,11 @@ from barnabas_operator.planning.brokers.local_properties import (
 )
 from barnabas_operator.planning.brokers.pods import BrokerPod, ExternalAccess, PodsState
 from barnabas_operator.planning.brokers.templates import template_problems
-from barnabas_operator.planning.configs import declared_texts
-from barnabas_operator.planning.mounted_client import FOLDER, KEYSTORE
+from barnabas_operator.planning.desired_state import declared_texts
 from barnabas_operator.planning.object_names import (
+    FOLDER,
     HTTP_PORT,
+    KEYSTORE,
     REPLICATION_PORT,
     RESTART,
     brokers_name,
@@ -52,10 +53,10 @@ from barnabas_operator.planning.object_names import (
 )
 from barnabas_operator.resources.cluster import RESTART_ID_MAX, Cluster, Listener
 from barnabas_operator.resources.cluster_kind import LISTENERS_OF_BROKERS, MEMORY_MIN, NAME_MAX, PORT_MIN, SIZE_MIN
-from barnabas_operator.resources.metrics import Metrics
-from barnabas_operator.resources.object_meta import GROUP
+from barnabas_operator.resources.kind import GROUP
 from barnabas_operator.resources.quantity import quantity_value, shown_amount
 from barnabas_operator.resources.schema_check import Path, dotted
+from barnabas_operator.resources.security import Metrics
 
 CERTIFICATES: Final = "barnabas-certificates"
 """The volume of the brokers' pods that holds their certificate."""

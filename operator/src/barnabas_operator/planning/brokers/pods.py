@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple, get_args
 from barnabas_operator.planning.brokers.broker_security import SecurityStage, next_stage, wanted_stage
 from barnabas_operator.planning.brokers.broker_steps import BrokerView
 from barnabas_operator.planning.cluster_state import ClusterState
+from barnabas_operator.planning.conditions import RESOURCE_CONFLICT, Refusal
 from barnabas_operator.planning.object_names import (
     CLUSTER_LABEL,
     FIELD_MANAGER,
@@ -24,10 +25,8 @@ from barnabas_operator.planning.object_names import (
     bootstrap_name,
     broker_service_name,
 )
-from barnabas_operator.planning.refusal import RESOURCE_CONFLICT, Refusal
 from barnabas_operator.resources.cluster import Cluster, Listener, NodeAddressType, Volume
-from barnabas_operator.resources.json_types import Json
-from barnabas_operator.resources.object_meta import API_VERSION
+from barnabas_operator.resources.kind import API_VERSION, Json
 from barnabas_operator.resources.quantity import quantity_value
 
 RESIZING: Final = "Resizing"

@@ -15,10 +15,10 @@ import msgspec
 
 from barnabas_operator.planning.object_names import HTTP_PORT, LAG_EXPORTER_PORT, REPLICATION_PORT, labels
 from barnabas_operator.resources.cluster import Cluster, Listener
-from barnabas_operator.resources.json_types import Json
-from barnabas_operator.resources.lag_exporter import LagExporterTemplate
+from barnabas_operator.resources.kind import Json
+from barnabas_operator.resources.quantity import TemplateMetadata
 from barnabas_operator.resources.schema_check import Path, dotted, shown
-from barnabas_operator.resources.template import TemplateMetadata
+from barnabas_operator.resources.security import LagExporterTemplate
 
 DIRECTIVE: Final = "$patch"
 REPLACE: Final = "replace"

@@ -4,11 +4,17 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from barnabas_operator.planning.admission.verdict import AdmissionContext, Verdict
+from barnabas_operator.planning.conditions import (
+    NOT_SUPPORTED,
+    RESOURCE_CONFLICT,
+    Refusal,
+    listed,
+    other_cluster,
+    owned_by,
+)
 from barnabas_operator.planning.groups.observed_group import GroupDescription, GroupSeen
 from barnabas_operator.planning.groups.reset_plan import Move, ResetPlan
 from barnabas_operator.planning.groups.reset_step import named_members, resets_of
-from barnabas_operator.planning.owners import other_cluster, owned_by
-from barnabas_operator.planning.refusal import NOT_SUPPORTED, RESOURCE_CONFLICT, Refusal, listed
 from barnabas_operator.resources.consumer_group import ConsumerGroup, ConsumerGroupStatus, LagObjective, Reset
 
 GroupCheck = Callable[[ConsumerGroup, ConsumerGroup, GroupSeen], Refusal | None]

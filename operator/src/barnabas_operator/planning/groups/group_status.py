@@ -12,7 +12,7 @@ from barnabas_core.topic_partition import TopicPartition
 from barnabas_lag.evaluation.lags import GroupLags
 from barnabas_lag.evaluation.progress import Status, worst
 from barnabas_lag.evaluation.readings import Consumer
-from barnabas_operator.planning.conditions import condition, condition_before, conditions_of
+from barnabas_operator.planning.conditions import KAFKA_ERROR, Refusal, condition, condition_before, conditions_of
 from barnabas_operator.planning.groups.observed_group import (
     MISSED,
     NOBODY_YET,
@@ -25,8 +25,7 @@ from barnabas_operator.planning.groups.observed_group import (
 from barnabas_operator.planning.groups.reset_plan import ResetPlan, counted
 from barnabas_operator.planning.groups.reset_step import GIVEN_UP, GROUP_ACTIVE, named_members
 from barnabas_operator.planning.groups.scaling import Decision, Demand, named
-from barnabas_operator.planning.kube_event import Said
-from barnabas_operator.planning.refusal import KAFKA_ERROR, Refusal
+from barnabas_operator.planning.object_names import Said
 from barnabas_operator.resources.consumer_group import (
     SHOWN_MAX,
     ConsumerGroup,
@@ -37,13 +36,13 @@ from barnabas_operator.resources.consumer_group import (
     ResetStatus,
     ScaleTarget,
 )
-from barnabas_operator.resources.json_types import Json
-from barnabas_operator.resources.object_meta import (
+from barnabas_operator.resources.kind import (
     OFFSETS_RESET,
     READY,
     SCALING_ACTIVE,
     WITHIN_OBJECTIVE,
     Condition,
+    Json,
     condition_of,
     merge_conditions,
 )

@@ -5,8 +5,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple
 
 from barnabas_core.topic_partition import TopicPartition
+from barnabas_operator.planning.conditions import LISTED_MAX, Refusal, listed
 from barnabas_operator.planning.groups.observed_group import GroupDescription, GroupDescriptions, LogEnds, duration_s
-from barnabas_operator.planning.refusal import LISTED_MAX, Refusal, listed
 from barnabas_operator.resources.consumer_group import SHOWN_PLAN_MAX, PlannedOffset, Reset, ResetStatus, ResetTo
 
 DATETIME_IN_FUTURE: Final = "DatetimeInFuture"

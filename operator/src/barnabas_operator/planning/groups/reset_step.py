@@ -11,10 +11,10 @@ from typing import Final, NamedTuple
 from msgspec.structs import replace
 
 from barnabas_core.reset_mark import reset_ids
+from barnabas_operator.planning.conditions import KAFKA_ERROR, Refusal, listed
 from barnabas_operator.planning.groups.observed_group import GroupDescription, Member
 from barnabas_operator.planning.groups.reset_plan import INVALID_RESET, LEADER_NOT_AVAILABLE, counted
 from barnabas_operator.planning.groups.scaling import TARGET_BUSY, BeforeReset, TargetScale, named
-from barnabas_operator.planning.refusal import KAFKA_ERROR, Refusal, listed
 from barnabas_operator.resources.consumer_group import SCALED_DOWN, Reset, ScaleTarget
 
 GROUP_ACTIVE: Final = "GroupActive"

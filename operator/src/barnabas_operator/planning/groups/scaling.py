@@ -17,11 +17,10 @@ from typing import Annotated, Final, NamedTuple
 import msgspec
 from msgspec import Meta, Struct
 
+from barnabas_operator.planning.conditions import RESOURCE_CONFLICT, Refusal
 from barnabas_operator.planning.object_names import CLUSTER_LABEL, NAME_LABEL, OPERATOR_NAME
-from barnabas_operator.planning.refusal import RESOURCE_CONFLICT, Refusal
 from barnabas_operator.resources.consumer_group import ConsumerGroup, ScaleTarget, Scaling
-from barnabas_operator.resources.foreign_json import foreign_json
-from barnabas_operator.resources.json_types import Json
+from barnabas_operator.resources.kind import Json, foreign_json
 
 HOLD_MIN_S: Final = 600.0
 HOLD_MAX_S: Final = 6 * 3600.0

@@ -5,27 +5,18 @@ from typing import Final, Literal
 
 from msgspec.structs import replace
 
-from barnabas_operator.planning.conditions import condition
-from barnabas_operator.planning.kube_event import Said
+from barnabas_operator.planning.conditions import Refusal, condition, seconds_between, time_text
 from barnabas_operator.planning.maintenance.observed_run import (
+    BEGINS_AGAIN,
     OUT_OF_MEMORY,
     DriverPod,
     JobEnd,
     ObservedRun,
     Progress,
 )
-from barnabas_operator.planning.maintenance.run_state import BEGINS_AGAIN
-from barnabas_operator.planning.refusal import Refusal
-from barnabas_operator.planning.time_text import seconds_between, time_text
-from barnabas_operator.resources.json_types import Json
-from barnabas_operator.resources.maintenance_job import (
-    FINISHED,
-    Count,
-    MaintenanceJob,
-    MaintenanceJobStatus,
-    Phase,
-)
-from barnabas_operator.resources.object_meta import READY, condition_of, merge_conditions
+from barnabas_operator.planning.object_names import Said
+from barnabas_operator.resources.kind import READY, Json, condition_of, merge_conditions
+from barnabas_operator.resources.maintenance_run import FINISHED, Count, MaintenanceJob, MaintenanceJobStatus, Phase
 
 RUNNING: Final = "Running"
 SUCCEEDED: Final = "Succeeded"

@@ -7,23 +7,21 @@ from barnabas_core.metadata_level import METADATA_LEVEL
 from barnabas_operator.planning.brokers.broker_security import is_secured
 from barnabas_operator.planning.brokers.broker_steps import ROLLING_PAUSED
 from barnabas_operator.planning.brokers.pods import BrokerPod
-from barnabas_operator.planning.conditions import PAUSED, condition_before
-from barnabas_operator.planning.kube_event import Said, kube_event
+from barnabas_operator.planning.conditions import PAUSED, condition_before, listed
+from barnabas_operator.planning.object_names import Said, kube_event
 from barnabas_operator.planning.rebalance_request import named_run
-from barnabas_operator.planning.refusal import listed
-from barnabas_operator.planning.status.readiness import STARTING
-from barnabas_operator.planning.status.reassignment_conditions import PLAN_REFUSED, plan_words
+from barnabas_operator.planning.status.cluster_status import PLAN_REFUSED, STARTING, plan_words
 from barnabas_operator.planning.topics.rebalance import is_asked_for
+from barnabas_operator.planning.topics.replica_moves import MoveReplicas, TopicStep
 from barnabas_operator.planning.topics.topic_status import REPLICAS_MOVING
-from barnabas_operator.planning.topics.topic_steps import MoveReplicas, TopicStep
 from barnabas_operator.resources.cluster import Cluster
-from barnabas_operator.resources.json_types import Json
-from barnabas_operator.resources.object_meta import (
+from barnabas_operator.resources.kind import (
     READY,
     REBALANCE_PROPOSED,
     REBALANCING,
     ROLLING,
     SECURITY_CHANGING,
+    Json,
     condition_of,
 )
 

@@ -1,9 +1,11 @@
 """The description, from a pod's status, of why a broker does not run."""
 
 import re
-from typing import Final
+from collections.abc import Collection, Iterable
+from datetime import datetime
+from typing import Final, NamedTuple
 
-from barnabas_operator.resources.json_types import Json
+from barnabas_operator.resources.kind import Json
 
 CONTAINER: Final = "broker"
 QUIET: Final = frozenset({"", "ContainerCreating", "PodInitializing"})
@@ -121,3 +123,102 @@ def _failed(pod: Json) -> str:
 
 def _words(said: Json) -> str:
     return ": ".join(filter(None, (said.get("reason"), said.get("message"))))
+
+
+FAILED: Final = "FailedCreate"
+START_S: Final = 120.0
+_BEFORE_THE_REASON: Final = "failed error: "
+_SECOND: Final = len("2026-01-31T23:59:59")
+
+
+def why_not_made(pods: Collection[str], events: Iterable[Json]) -> str:
+    """Return why one of `pods` could not be created, from the Events of the StatefulSet, or an empty text.
+
+    The result is about the first pod whose last Event is a failure.
+    """
+    for pod in pods:
+        about = [event for event in events if f"Pod {pod} " in f"{event.get('message', '')} "]
+        if about and (last := max(about, key=_when))["reason"] == FAILED:
+            return _reason(last)
+    return ""
+
+
+def why_not_bound(claims: Collection[str], events: Iterable[Json]) -> str:
+    """Return the last warning about a claim whose name begins with one of `claims`, or "" if there is no warning.
+
+    If there are warnings about several claims, the claim with the alphabetically first name is chosen.
+    """
+    about = [event for event in events if event["involvedObject"]["name"].startswith(tuple(claims))]
+    if not about:
+        return ""
+    first = min(event["involvedObject"]["name"] for event in about)
+    last = max((event for event in about if event["involvedObject"]["name"] == first), key=_when)
+    return f"{first}: {_reason(last)}"
+
+
+def last_warning(name: str, events: Iterable[Json]) -> str:
+    """Return the last warning about the object `name`, or an empty text."""
+    about = [event for event in events if event["involvedObject"]["name"] == name]
+    return _reason(max(about, key=_when)) if about else ""
+
+
+def is_slow(made_at: str, now: str) -> bool:
+    """True if more than `START_S` seconds lie between `made_at` and `now`, which are in RFC 3339."""
+    return made_at != "" and (datetime.fromisoformat(now) - datetime.fromisoformat(made_at)).total_seconds() > START_S
+
+
+def _reason(event: Json) -> str:
+    return str(event.get("message", "")).rpartition(_BEFORE_THE_REASON)[2].strip()
+
+
+def _when(event: Json) -> str:
+    """Return the time of an Event of the old or the new Events API, to the second."""
+    at = event.get("lastTimestamp") or event.get("eventTime") or event["metadata"].get("creationTimestamp") or ""
+    return str(at)[:_SECOND]
+
+
+PODS_ENDING: Final = "PodsEnding"
+PODS_OVERDUE: Final = "PodsOverdue"
+
+
+class TerminatingPod(NamedTuple):
+    """A pod with its node and the end of its grace period.
+
+    `ends_at` is in RFC 3339, or "" if the pod is not deleted. `node` is "" if the pod is not scheduled.
+    """
+
+    name: str
+    node: str
+    ends_at: str
+
+    def is_overdue(self, now: str) -> bool:
+        """True if the grace period of the pod has ended; `now` is in RFC 3339, in UTC, to the second."""
+        return "" < self.ends_at < now
+
+
+def terminating_pod(found: Json) -> TerminatingPod:
+    """Return the `TerminatingPod` for a pod's JSON from the API server."""
+    meta = found["metadata"]
+    return TerminatingPod(meta["name"], found.get("spec", {}).get("nodeName", ""), meta.get("deletionTimestamp", ""))
+
+
+def is_away(node: Json | None) -> bool:
+    """True if the node is not ready, or no longer exists (`node` is None)."""
+    conditions = node.get("status", {}).get("conditions", ()) if node is not None else ()
+    return all(each["status"] != "True" for each in conditions if each["type"] == "Ready")
+
+
+def why_not_ended(overdue: Iterable[TerminatingPod], away: Collection[str]) -> str:
+    """Return why each pod in `overdue` still exists after its grace period.
+
+    `away` are the names of the nodes that are not ready or no longer exist.
+    """
+    return "; ".join(_why(pod, is_node_away=pod.node in away) for pod in overdue)
+
+
+def _why(pod: TerminatingPod, *, is_node_away: bool) -> str:
+    late = f"{pod.name} should have ended at {pod.ends_at}"
+    if not is_node_away:
+        return f"{late}, and its node {pod.node} is ready; check the kubelet of the node"
+    way_on = f"if the node is gone for good, run: kubectl delete node {pod.node}"
+    return f"{late}, and its node {pod.node} is not ready, so Kubernetes waits for the node; {way_on}"

@@ -1,19 +1,185 @@
 """The plan of one reconciliation for all topics of a Cluster."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from barnabas_operator.planning.brokers.pod_properties import THROTTLES
+from barnabas_core.topic_name import CONSUMER_OFFSETS, TRANSACTION_STATE, usual_min_isr
+from barnabas_core.topic_partition import TopicPartition
+from barnabas_operator.planning.brokers.local_properties import internal_replicas
+from barnabas_operator.planning.brokers.pod_properties import MIN_ISR, THROTTLES
 from barnabas_operator.planning.cluster_state import ClusterState, ReplicaIds, TopicState
-from barnabas_operator.planning.configs import FOLLOWERS, LEADERS, THROTTLED
-from barnabas_operator.planning.desired_state import DesiredState
-from barnabas_operator.planning.topics.internal_topics import internal_configs
-from barnabas_operator.planning.topics.move_plan import MovePlan, plan_moves
-from barnabas_operator.planning.topics.replica_moves import ReplicaMoves
+from barnabas_operator.planning.desired_state import FOLLOWERS, LEADERS, THROTTLED, DesiredState, declared_texts
+from barnabas_operator.planning.topics.rebalance import (
+    NamedProgress,
+    Rebalance,
+    is_approved,
+    is_asked_for,
+    is_calm,
+    is_uneven,
+    plan_rebalance,
+    progress,
+    takers,
+)
+from barnabas_operator.planning.topics.replica_moves import (
+    AlterConfigs,
+    DeleteTopic,
+    LogDirMove,
+    MoveReplicas,
+    ReplicaMoves,
+    TopicStep,
+    begin_log_dir_moves,
+    bytes_to_copy,
+    copies_replicas,
+    partitions_in_sum,
+    take_turns,
+)
 from barnabas_operator.planning.topics.topic_plan import TopicPlan, plan_deletions, plan_topics
-from barnabas_operator.planning.topics.topic_steps import AlterConfigs, DeleteTopic, MoveReplicas, TopicStep
 from barnabas_operator.resources.cluster import Cluster
 from barnabas_operator.resources.topic import Topic
+
+_FACTORS: Final[Mapping[str, str]] = {
+    CONSUMER_OFFSETS: "offsets.topic.replication.factor",
+    TRANSACTION_STATE: "transaction.state.log.replication.factor",
+}
+_MIN_ISR_MAX: Final = 2
+"""The default of `transaction.state.log.min.isr`."""
+
+
+def internal_factors(cluster: Cluster) -> dict[str, int]:
+    """Return, by topic, the replication factor in spec.config, or else the number of brokers, up to three."""
+    declared, usual = declared_texts(cluster.spec.config), internal_replicas(cluster)
+    return {topic: int(declared.get(name, usual)) for topic, name in _FACTORS.items()}
+
+
+def internal_configs(cluster: Cluster, state: ClusterState) -> Iterator[AlterConfigs]:
+    """Yield the step that sets `min.insync.replicas` of `__transaction_state`, if the topic needs a change.
+
+    Without a value in spec.config, the default depends on the current or the wanted number of replicas, whichever is
+    lower.
+    """
+    found = state.topics.get(TRANSACTION_STATE)
+    if found is None or not found.partitions:
+        return
+    fewest = min(internal_factors(cluster)[TRANSACTION_STATE], *map(len, found.partitions))
+    declared = declared_texts(cluster.spec.config).get("transaction.state.log.min.isr")
+    wanted = declared or str(usual_min_isr(_MIN_ISR_MAX, fewest))
+    if found.overrides.get(MIN_ISR) != wanted:
+        yield AlterConfigs(TRANSACTION_STATE, {MIN_ISR: wanted})
+
+
+class MovePlan(NamedTuple):
+    """The moves of one reconciliation, which the status of the Cluster reports.
+
+    `begin` are the moves between brokers that begin now. `waiting` is the number of partitions that wait to be moved.
+    `rebalance` is proposed or in progress. `is_rebalanced` is True if a requested rebalance is done. `without_room` are
+    the partitions for which no broker has enough space. `refused` holds the errors of the brokers about topics without
+    a Topic resource.
+    """
+
+    begin: tuple[MoveReplicas, ...] = ()
+    waiting: int = 0
+    rebalance: Rebalance | None = None
+    is_rebalanced: bool = False
+    without_room: tuple[TopicPartition, ...] = ()
+    refused: Sequence[str] = ()
+    named: NamedProgress | None = None
+    """The progress of the rebalance plan that the Cluster's annotation names."""
+    log_dir_moves: tuple[LogDirMove, ...] = ()
+    """The moves between log dirs that begin now; empty while replicas move between brokers."""
+    needs_disks: bool = False
+    """True if replicas may be copied, so that the plan needs the sizes of replicas and the free space of brokers."""
+
+    @property
+    def are_within(self) -> bool:
+        """True if replicas are moving between log dirs of a broker."""
+        return self.named is not None and self.named.within > 0
+
+
+def plan_moves(
+    wanted: DesiredState, state: ClusterState, plans: Sequence[TopicPlan], of_topics: ReplicaMoves
+) -> MovePlan:
+    """Return the moves of the declared topics, which `of_topics` has planned in `plans`, and of all other topics."""
+    of_others = ReplicaMoves(state)
+    moves = [step for plan in plans for step in plan.steps if isinstance(step, MoveReplicas)]
+    moves += plan_evacuation(plans, state, internal_factors(wanted.cluster), of_others)
+    is_named = wanted.named is not None and wanted.named.plan is not None
+    needs_disks = is_named or _goes_on(wanted, state) or is_uneven(state) or copies_replicas(moves, state)
+    going = {TopicPartition(move.topic, number) for move in moves for number in move.assignments}
+    named = progress(wanted.named, state, _paused(wanted)) if wanted.named is not None else None
+    rebalance = None if moves else _rebalance(wanted, state, named)
+    if rebalance is not None and rebalance.is_approved:
+        moves += rebalance.moves
+    is_done = not moves and not state.is_moving and is_calm(state) and state.knows_disks
+    if named is not None:
+        named = named._replace(is_done=is_done and not named.refusal and not named.within)
+    turns = take_turns(moves, state)
+    return MovePlan(
+        turns.begin,
+        turns.waiting,
+        rebalance,
+        is_rebalanced=named.is_done if named is not None else is_done and is_asked_for(wanted.cluster),
+        without_room=tuple(sorted((of_topics.without_room | of_others.without_room) - going)),
+        named=named,
+        log_dir_moves=_between_log_dirs(named, state) if not moves else (),
+        needs_disks=needs_disks,
+    )
+
+
+def plan_evacuation(
+    plans: Iterable[TopicPlan], cluster: ClusterState, factors: Mapping[str, int], moves: ReplicaMoves | None = None
+) -> tuple[MoveReplicas, ...]:
+    """Return the moves that empty the brokers to be removed, also for topics without a Topic resource.
+
+    The result also has the moves that change the replication factor of internal topics to that in `factors`. A topic
+    is not moved if `plans` already move the topic, or if it needs more brokers than are available. `moves` chooses the
+    brokers that get replicas.
+    """
+    moved = {step.topic for plan in plans for step in plan.steps if isinstance(step, MoveReplicas)}
+    moves, followed = moves or ReplicaMoves(cluster), {} if cluster.awaited else factors
+    names = (
+        name
+        for name, topic in sorted(cluster.topics.items())
+        if name not in moved and (cluster.leaving or name in followed) and _fits(topic, followed.get(name), cluster)
+    )
+    return tuple(step for name in names if (step := moves.of_topic(name, followed.get(name))) is not None)
+
+
+def _fits(topic: TopicState, factor: int | None, cluster: ClusterState) -> bool:
+    return (factor or max(map(len, topic.targets))) <= len(cluster.homes)
+
+
+def _between_log_dirs(named: NamedProgress | None, state: ClusterState) -> tuple[LogDirMove, ...]:
+    if named is None or state.disks is None or state.is_moving:
+        return ()
+    return begin_log_dir_moves(named.log_dir_moves, state.disks)
+
+
+def _paused(wanted: DesiredState) -> set[str]:
+    return {topic.topic_name for topic in wanted.topics if topic.spec.pause}
+
+
+def _goes_on(wanted: DesiredState, state: ClusterState) -> bool:
+    """True if a rebalance was requested, or one that spec.rebalance allows is in progress."""
+    return is_asked_for(wanted.cluster) or (is_approved(wanted.cluster) and state.is_moving)
+
+
+def _rebalance(wanted: DesiredState, state: ClusterState, named: NamedProgress | None) -> Rebalance | None:
+    """Return the rebalance to carry out or to propose, or None if there is none.
+
+    A valid plan that the Cluster's annotation names comes first. Otherwise the operator plans the rebalance.
+    """
+    if named is not None and not named.refusal:
+        return _described(named.moves, state, is_approved=True)
+    if not _goes_on(wanted, state) and not is_uneven(state):
+        return None
+    return _described(plan_rebalance(state, _paused(wanted)), state, is_approved=is_approved(wanted.cluster))
+
+
+def _described(moves: tuple[MoveReplicas, ...], state: ClusterState, *, is_approved: bool) -> Rebalance | None:
+    if not moves:
+        return None
+    size_bytes = bytes_to_copy(moves, state)
+    return Rebalance(moves, partitions_in_sum(moves), size_bytes, takers(moves, state), is_approved)
 
 
 class ReconcilePlan(NamedTuple):

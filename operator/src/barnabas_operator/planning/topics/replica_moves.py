@@ -1,16 +1,95 @@
 """The moves of replicas that change a replication factor or empty a broker.
 
 As few replicas as possible move, and the others keep their order, so that the preferred leaders stay spread.
+
+The moves of replicas between log dirs of one broker that a rebalance plan asks for. Brokers copy such replicas
+themselves, and continue after a restart. So the operator keeps no state of its own.
+
+The choice of the replica moves that begin now: a few partitions at a time, the most urgent first. All other moves
+are planned again in the next reconciliation.
 """
 
 from collections import Counter
-from collections.abc import Collection, Sequence
-from typing import Final
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Final, NamedTuple
 
+from barnabas_core.config.broker_definitions import BROKER_CONFIGS
+from barnabas_core.config.definitions import Value, parse_value
+from barnabas_core.log_dir_placement import LogDirLoad, choose_log_dir
 from barnabas_core.topic_partition import TopicPartition
-from barnabas_operator.planning.cluster_state import ClusterState, ReplicaIds
-from barnabas_operator.planning.disk_space import Disks
-from barnabas_operator.planning.topics.topic_steps import MoveReplicas
+from barnabas_operator.planning.cluster_state import ClusterState, Disks, LogDirContent, ReplicaIds, TopicState
+from barnabas_operator.planning.desired_state import declared_texts
+from barnabas_operator.planning.rebalance_request import PlannedPartition
+from barnabas_operator.resources.cluster import Cluster
+
+ROWS_SHOWN: Final = 12
+
+
+@dataclass(frozen=True, slots=True)
+class CreateTopic:
+    """The step that creates a topic; `assignments` holds the replicas of each partition."""
+
+    topic: str
+    assignments: tuple[ReplicaIds, ...]
+    configs: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class IncreasePartitions:
+    """The step that adds partitions; `count` is the new total, `assignments` the replicas of the added partitions."""
+
+    topic: str
+    count: int
+    assignments: tuple[ReplicaIds, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AlterConfigs:
+    """The step that changes configs of a topic; None resets a config to its default."""
+
+    topic: str
+    changes: Mapping[str, str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class MoveReplicas:
+    """The step that starts a reassignment; `assignments` holds the new replicas by partition."""
+
+    topic: str
+    assignments: Mapping[int, ReplicaIds]
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteTopic:
+    """The step that deletes a topic by its id, so that a new topic of the same name is kept."""
+
+    topic: str
+    topic_id: str
+
+
+TopicStep = CreateTopic | IncreasePartitions | AlterConfigs | MoveReplicas | DeleteTopic
+
+
+def describe(step: TopicStep) -> str:
+    """Return the step in words, for the log."""
+    match step:
+        case CreateTopic(topic, assignments, _):
+            return f"create {topic} with {len(assignments)} partitions and {len(assignments[0])} replicas of each"
+        case IncreasePartitions(topic, count, assignments):
+            return f"raise {topic} from {count - len(assignments)} to {count} partitions"
+        case AlterConfigs(topic, changes):
+            pairs = (
+                f"{key}={value}" if value is not None else f"{key} to its default" for key, value in changes.items()
+            )
+            return f"set configs of {topic}: {', '.join(pairs)}"
+        case MoveReplicas(topic, moved):
+            rows = (f"{number} to {','.join(map(str, row))}" for number, row in islice(moved.items(), ROWS_SHOWN))
+            more = f" and {len(moved) - ROWS_SHOWN} more" if len(moved) > ROWS_SHOWN else ""
+            return f"move replicas of {topic}: {'; '.join(rows)}{more}"
+        case DeleteTopic(topic, _):
+            return f"delete {topic}"
 
 
 class ReplicaMoves:
@@ -130,3 +209,264 @@ def room(cluster: ClusterState, disks: Disks) -> dict[int, int]:
             for broker in set(row).intersection(left):
                 left[broker] -= disks.to_come_bytes(broker, TopicPartition(name, number))
     return left
+
+
+PARTITIONS_MAX: Final = 20
+BYTES_MAX: Final = 1 << 30
+"""The limit on the bytes that a broker copies at a time. A single larger partition may exceed it."""
+
+
+class Turns(NamedTuple):
+    """The moves that may begin now, and the number of partitions that must wait until other moves have ended."""
+
+    begin: tuple[MoveReplicas, ...]
+    waiting: int
+
+
+class _Move(NamedTuple):
+    partition: TopicPartition
+    row: ReplicaIds
+    comes_to: frozenset[int]
+    size_bytes: int
+
+
+def take_turns(wanted: Sequence[MoveReplicas], cluster: ClusterState) -> Turns:
+    """Return the moves that begin now, and the number of partitions that have to wait.
+
+    Moves that copy no replica are chosen first, then moves of partitions with the fewest in-sync replicas.
+    """
+    copies, under_way = _under_way(cluster)
+    in_sync = {TopicPartition(each.topic, each.partition): len(each.in_sync) for each in cluster.troubles}
+    chosen: dict[str, dict[int, ReplicaIds]] = {}
+    waiting = 0
+    for move in sorted(_moves(wanted, cluster), key=lambda move: _urgency(move, in_sync, cluster)):
+        if any(_is_busy(broker, move, copies, under_way) for broker in move.comes_to):
+            waiting += 1
+            continue
+        chosen.setdefault(move.partition.topic, {})[move.partition.partition] = move.row
+        copies.update(move.comes_to)
+        under_way.update(dict.fromkeys(move.comes_to, move.size_bytes))
+    return Turns(tuple(MoveReplicas(topic, dict(sorted(rows.items()))) for topic, rows in chosen.items()), waiting)
+
+
+def partitions_in_sum(moves: Iterable[MoveReplicas]) -> int:
+    """Return the total number of partitions in the moves."""
+    return sum(len(move.assignments) for move in moves)
+
+
+def copies_replicas(moves: Iterable[MoveReplicas], cluster: ClusterState) -> bool:
+    """True if a move gives a partition to a broker that has no replica of it yet."""
+    return any(move.comes_to for move in _moves(moves, cluster))
+
+
+def bytes_to_copy(moves: Iterable[MoveReplicas], cluster: ClusterState) -> int:
+    """Return the total bytes of all new replicas; unknown sizes count as 0."""
+    return sum(move.size_bytes * len(move.comes_to) for move in _moves(moves, cluster))
+
+
+def _under_way(cluster: ClusterState) -> tuple[Counter[int], Counter[int]]:
+    """Return, by broker, the number of partitions that the broker is copying, and the bytes still to copy."""
+    missing = {TopicPartition(each.topic, each.partition): each.missing for each in cluster.troubles}
+    copies, sizes = Counter[int](), Counter[int]()
+    for name, topic in cluster.topics.items():
+        for number, row in topic.moving.items():
+            partition = TopicPartition(name, number)
+            for broker in set(row).intersection(missing.get(partition, ())):
+                copies[broker] += 1
+                sizes[broker] += cluster.disks.to_come_bytes(broker, partition) if cluster.disks is not None else 0
+    return copies, sizes
+
+
+def _moves(wanted: Iterable[MoveReplicas], cluster: ClusterState) -> Iterator[_Move]:
+    for step in wanted:
+        there = cluster.topics[step.topic].partitions
+        for number, row in step.assignments.items():
+            partition = TopicPartition(step.topic, number)
+            size = cluster.disks.sizes.get(partition, 0) if cluster.disks is not None else 0
+            has = there[number] if number < len(there) else ()
+            yield _Move(partition, row, frozenset(row).difference(has), size)
+
+
+def _urgency(
+    move: _Move, in_sync: dict[TopicPartition, int], cluster: ClusterState
+) -> tuple[bool, int, int, TopicPartition]:
+    there = cluster.topics[move.partition.topic].partitions
+    replicas = len(there[move.partition.partition]) if move.partition.partition < len(there) else 0
+    return bool(move.comes_to), in_sync.get(move.partition, replicas), move.size_bytes, move.partition
+
+
+def _is_busy(broker: int, move: _Move, copies: Counter[int], under_way: Counter[int]) -> bool:
+    return is_full(copies[broker], under_way[broker] + move.size_bytes)
+
+
+def is_full(copies: int, size_bytes: int) -> bool:
+    """True if a broker may not begin a further copy.
+
+    `copies` is the number of copies in progress on the broker. `size_bytes` is the number of bytes that the broker
+    still has to copy, including the further copy.
+    """
+    return bool(copies) and (copies >= PARTITIONS_MAX or size_bytes > BYTES_MAX)
+
+
+ANY: Final = "any"
+"""The word that a plan has in place of a log dir's path if the broker may choose the log dir."""
+
+
+class LogDirMove(NamedTuple):
+    """A move of a replica to another log dir of its broker."""
+
+    partition: TopicPartition
+    broker_id: int
+    path: str
+
+    def __str__(self) -> str:
+        topic, number = self.partition
+        return f"move {topic}-{number} on broker {self.broker_id} to {self.path}"
+
+
+def log_dir_moves(planned: PlannedPartition, disks: Disks) -> list[LogDirMove]:
+    """Return the moves of replicas that stay on their broker but are not in the planned log dir yet."""
+    partition = TopicPartition(planned.topic, planned.partition)
+    named = zip(planned.replicas, planned.log_dirs or (), strict=False)
+    wanted = [LogDirMove(partition, *each) for each in named if each[0] in planned.before and each[1] != ANY]
+    return [each for each in wanted if partition not in _replicas(each, disks)]
+
+
+def is_under_way(move: LogDirMove, disks: Disks) -> bool:
+    """True if the broker is copying the replica to the planned log dir."""
+    content = _content(move, disks)
+    return content is not None and move.partition in content.coming
+
+
+class LogDirRoom:
+    """The free space of log dirs.
+
+    Log dirs of one broker that report the same free and total space are taken to be on one disk.
+    """
+
+    def __init__(self, disks: Disks) -> None:
+        self._disks = disks
+        self._room = {
+            (broker, path): content.space.room_bytes
+            for broker, contents in disks.log_dirs.items()
+            for path, content in contents.items()
+        }
+        for move in _coming(disks):
+            self._take(move)
+
+    def why_not(self, moves: Iterable[LogDirMove]) -> str | None:
+        """Return why the moves cannot begin; if they can begin, reserve their disk space and return None."""
+        moves = tuple(moves)
+        for move in moves:
+            if move.broker_id not in self._disks.log_dirs:
+                return f"broker {move.broker_id} does not report its free space"
+            if _content(move, self._disks) is None:
+                return f"broker {move.broker_id} has no online log dir {move.path}"
+            if self._room[move.broker_id, move.path] < _left_bytes(move, self._disks):
+                return f"broker {move.broker_id} has too little free space in {move.path}"
+        for move in moves:
+            self._take(move)
+        return None
+
+    def _take(self, move: LogDirMove) -> None:
+        contents = self._disks.log_dirs[move.broker_id]
+        for path, content in contents.items():
+            if content.space == contents[move.path].space:
+                self._room[move.broker_id, path] -= _left_bytes(move, self._disks)
+
+
+def begin_log_dir_moves(wanted: Iterable[LogDirMove], disks: Disks) -> tuple[LogDirMove, ...]:
+    """Return the moves that may begin now without exceeding a broker's limits on copies and bytes in progress."""
+    copies, under_way = Counter[int](), Counter[int]()
+    for move in _coming(disks):
+        copies[move.broker_id] += 1
+        under_way[move.broker_id] += _left_bytes(move, disks)
+    begin = []
+    for move in wanted:
+        size, broker = _left_bytes(move, disks), move.broker_id
+        if not is_full(copies[broker], under_way[broker] + size):
+            begin.append(move)
+            copies[broker] += 1
+            under_way[broker] += size
+    return tuple(begin)
+
+
+def _coming(disks: Disks) -> Iterator[LogDirMove]:
+    """Yield all moves in progress between log dirs, including moves that other clients have requested."""
+    for broker, contents in disks.log_dirs.items():
+        for path, content in contents.items():
+            for partition in content.coming:
+                yield LogDirMove(partition, broker, path)
+
+
+def _left_bytes(move: LogDirMove, disks: Disks) -> int:
+    content = _content(move, disks)
+    done = content.coming.get(move.partition, 0) if content is not None else 0
+    return max(0, disks.replicas.get(move.broker_id, {}).get(move.partition, 0) - done)
+
+
+def _content(move: LogDirMove, disks: Disks) -> LogDirContent | None:
+    return disks.log_dirs.get(move.broker_id, {}).get(move.path)
+
+
+def _replicas(move: LogDirMove, disks: Disks) -> Iterable[TopicPartition]:
+    content = _content(move, disks)
+    return content.replicas if content is not None else ()
+
+
+RULE: Final = "log.dirs.placement"
+HEADROOM: Final = "log.dirs.headroom.bytes"
+
+
+class NewReplica(NamedTuple):
+    """A replica that a broker will get."""
+
+    topic: str
+    partition: int
+    broker_id: int
+
+
+def new_replicas(steps: Iterable[TopicStep], topics: Mapping[str, TopicState]) -> dict[int, list[NewReplica]]:
+    """Return, by broker, the replicas that the planned steps add to the broker."""
+    found: dict[int, list[NewReplica]] = {}
+    for step in steps:
+        had = topics[step.topic].partitions if step.topic in topics else ()
+        for number, row in _rows(step):
+            there = had[number] if number < len(had) else ()
+            for broker_id in row:
+                if broker_id not in there:
+                    found.setdefault(broker_id, []).append(NewReplica(step.topic, number, broker_id))
+    return found
+
+
+def _rows(step: TopicStep) -> Iterable[tuple[int, Sequence[int]]]:
+    match step:
+        case CreateTopic(_, assignments, _):
+            return enumerate(assignments)
+        case IncreasePartitions(_, count, assignments):
+            return enumerate(assignments, count - len(assignments))
+        case MoveReplicas(_, moved):
+            return moved.items()
+        case _:
+            return ()
+
+
+def place_in_log_dirs(
+    replicas: Iterable[NewReplica], log_dirs: Sequence[LogDirLoad], cluster: Cluster
+) -> dict[NewReplica, str]:
+    """Return the log dir for each new replica of one broker, or nothing if the broker has only one log dir."""
+    if len(log_dirs) < 2:
+        return {}
+    rule, headroom_bytes = str(_setting(cluster, RULE)), int(str(_setting(cluster, HEADROOM)))
+    loads = {load.path: load for load in log_dirs}
+    placed = {}
+    for replica in replicas:
+        path = placed[replica] = choose_log_dir(rule, list(loads.values()), headroom_bytes)
+        load = loads[path]
+        loads[path] = load._replace(partitions=load.partitions + 1, empty_partitions=load.empty_partitions + 1)
+    return placed
+
+
+def _setting(cluster: Cluster, name: str) -> Value:
+    definition, text = BROKER_CONFIGS[name], declared_texts(cluster.spec.config).get(name)
+    return definition.default if text is None else parse_value(definition, text)

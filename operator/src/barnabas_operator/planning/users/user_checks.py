@@ -5,13 +5,13 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from barnabas_core.acls import plain_host
-from barnabas_operator.planning.owners import other_cluster
-from barnabas_operator.planning.refusal import (
+from barnabas_operator.planning.conditions import (
     CLUSTER_NOT_READY,
     INVALID_SPEC,
     NOT_SUPPORTED,
     RESOURCE_CONFLICT,
     Refusal,
+    other_cluster,
 )
 from barnabas_operator.planning.users.user_plan import ClusterUsers, declared_acls
 from barnabas_operator.resources.security import MEANINGS, not_one_user

@@ -21,10 +21,10 @@ from barnabas_core.acls import (
     plain_host,
 )
 from barnabas_operator.planning.brokers.pod_properties import companion_names, subject
-from barnabas_operator.planning.refusal import Refusal, listed
-from barnabas_operator.planning.topics.topic_checks import deletion_protected
+from barnabas_operator.planning.conditions import Refusal, listed
+from barnabas_operator.planning.topics.topic_plan import deletion_protected
 from barnabas_operator.resources.cluster import Cluster
-from barnabas_operator.resources.object_meta import READY, condition_of
+from barnabas_operator.resources.kind import READY, condition_of
 from barnabas_operator.resources.user import AclRule, User
 
 PRINCIPAL: Final = "User:"

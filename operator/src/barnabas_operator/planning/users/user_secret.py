@@ -14,8 +14,7 @@ from cryptography.hazmat.primitives.serialization.pkcs12 import serialize_key_an
 from barnabas_operator.certificates.authority import Authority, Pem, certificates_in, is_current, pem_of
 from barnabas_operator.planning.brokers.authorities import signer_first
 from barnabas_operator.planning.brokers.broker_security import PLAIN, login_of
-from barnabas_operator.planning.refusal import RESOURCE_CONFLICT, Refusal
-from barnabas_operator.planning.time_text import utc_moment
+from barnabas_operator.planning.conditions import RESOURCE_CONFLICT, Refusal, utc_moment
 from barnabas_operator.planning.users.user_plan import KnownPassword, has_salt, mechanism_of, overlap_s
 from barnabas_operator.resources.cluster import Cluster, Listener
 from barnabas_operator.resources.maintenance_run import SecretKeyRef

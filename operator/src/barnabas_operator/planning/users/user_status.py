@@ -5,12 +5,10 @@ from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
-from barnabas_operator.planning.conditions import conditions_of
-from barnabas_operator.planning.kube_event import Said
-from barnabas_operator.planning.refusal import Refusal
-from barnabas_operator.planning.time_text import time_text
+from barnabas_operator.planning.conditions import Refusal, conditions_of, time_text
+from barnabas_operator.planning.object_names import Said
 from barnabas_operator.planning.users.user_plan import REVOKE, KnownPassword, SetPassword, UserPlan, UserStep, describe
-from barnabas_operator.resources.object_meta import merge_conditions
+from barnabas_operator.resources.kind import merge_conditions
 from barnabas_operator.resources.security import CertificateStatus
 from barnabas_operator.resources.user import User, UserStatus
 

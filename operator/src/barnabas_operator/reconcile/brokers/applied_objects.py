@@ -2,16 +2,33 @@
 
 import json
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from hashlib import blake2b
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from barnabas_operator.kube.api import KubeApi, KubeRefused
+from barnabas_operator.kube.gather import addresses_given
+from barnabas_operator.manifests.cluster_objects import leftover_services, supporting_objects, with_node_port
+from barnabas_operator.manifests.kube_object import MONITORING, Neighbours
+from barnabas_operator.manifests.lag_exporter import lag_exporter_objects
+from barnabas_operator.manifests.maintenance_schedule import leftover_schedules, schedules, starter_access
+from barnabas_operator.manifests.stateful_set import leftover_config_maps
 from barnabas_operator.planning.admission.field_translation import in_declared_fields
-from barnabas_operator.planning.brokers.pods import conflict, is_owned
-from barnabas_operator.planning.refusal import INVALID_SPEC, KUBERNETES_ERROR, Refusal
+from barnabas_operator.planning.brokers.pods import PodsState, conflict, is_outside, is_owned
+from barnabas_operator.planning.cluster_state import ClusterState
+from barnabas_operator.planning.conditions import INVALID_SPEC, KUBERNETES_ERROR, Refusal
+from barnabas_operator.planning.maintenance.run_checks import entry_problems
+from barnabas_operator.planning.object_names import (
+    CLUSTER_LABEL,
+    brokers_name,
+    lag_exporter_name,
+    schedule_name,
+    starter_name,
+)
+from barnabas_operator.reconcile.brokers.claims_reconciler import ClaimsReconciler
+from barnabas_operator.reconcile.worker_environment import OperatorSettings
 from barnabas_operator.resources.cluster import Cluster
-from barnabas_operator.resources.json_types import Json
+from barnabas_operator.resources.kind import Json
 
 log = logging.getLogger(__name__)
 
@@ -171,3 +188,161 @@ def _refusal(item: Json, error: KubeRefused, *, is_gone: bool) -> Refusal:
     said = in_declared_fields(item["kind"], error.message)
     name = f"{item['kind']} {item['metadata']['name']}"
     return Refusal(reason, f"{name} is missing and cannot be created: {said}" if is_gone else f"{name}: {said}")
+
+
+class SupportingObjects:
+    """The supporting objects of one Cluster, such as Services.
+
+    A deleted NodePort Service is created again with its previous node port, because clients may know that port.
+    """
+
+    def __init__(self, api: KubeApi, objects: AppliedObjects, neighbours: Neighbours) -> None:
+        self._api = api
+        self._neighbours = neighbours
+        self._objects = objects
+        self._monitors: bool | None = None
+
+    def forget(self) -> None:
+        """Check again whether the CRD of PodMonitors is installed."""
+        self._monitors = None
+
+    async def apply(self, cluster: Cluster, places: int) -> Refusal | None:
+        """Apply all objects; return the error of the first refused object, or None. Raises KubeUnreachable.
+
+        `places` is the number of brokers that need objects, including removed brokers that still have replicas.
+        """
+        refused, given = None, await self._given(cluster)
+        for each in supporting_objects(cluster, await self.apis(), self._neighbours, places):
+            try:
+                await self._apply(cluster, each, with_node_port(each, given))
+            except ObjectRefused as error:
+                refused = refused or error.refusal
+        return refused
+
+    async def _apply(self, cluster: Cluster, item: Mapping[str, Any], pinned: Mapping[str, Any]) -> None:
+        """Apply the object, with another node port if the previous one now belongs to another Service."""
+        try:
+            await self._objects.apply(cluster, pinned)
+        except ObjectRefused as error:
+            if pinned is item or error.refusal.reason != INVALID_SPEC:
+                raise
+            log.warning(
+                "%s: the API server refused the Service with the previous node port; trying any free node port: %s",
+                item["metadata"]["namespace"],
+                error,
+            )
+            await self._objects.apply(cluster, item)
+
+    async def _given(self, cluster: Cluster) -> Mapping[str, str]:
+        if not is_outside(cluster):
+            return {}
+        name = brokers_name(cluster.metadata.name)
+        found = await self._api.get("StatefulSet", cluster.metadata.namespace or "default", name)
+        return addresses_given(found) if found is not None else {}
+
+    async def apis(self) -> list[str]:
+        """Return the optional API groups that the API server has. Raises KubeUnreachable and KubeRefused."""
+        if self._monitors is None:
+            self._monitors = await self._api.serves("PodMonitor")
+        return [MONITORING] if self._monitors else []
+
+
+OF_EXPORTER: Final = ("Deployment", "PodMonitor", "Secret")
+RIGHTS: Final = ("RoleBinding", "ServiceAccount")
+"""The kinds of the objects that allow the pods of a Cluster's CronJobs to create MaintenanceJobs."""
+
+
+class CompanionObjects:
+    """The reconciler of one Cluster's lag exporter and maintenance schedules.
+
+    It looks for leftover objects if the Cluster has changed, or `forget` was called.
+    """
+
+    def __init__(
+        self, api: KubeApi, objects: AppliedObjects, surroundings: SupportingObjects, settings: OperatorSettings
+    ) -> None:
+        self._api = api
+        self._objects = objects
+        self._surroundings = surroundings
+        self._settings = settings
+        self._tidied: int | None = None
+
+    def forget(self) -> None:
+        """Make the next reconciliation look for objects that an earlier operator has left behind."""
+        self._tidied = None
+
+    async def reconcile(self, cluster: Cluster) -> Refusal | None:
+        """Apply the objects; return the error of an invalid maintenance entry or a refused object, or None.
+
+        The CronJob of an invalid entry is not changed. May raise KubeUnreachable and KubeRefused.
+        """
+        name, settings, wrong = cluster.metadata.name, self._settings, dict(entry_problems(cluster.spec.maintenance))
+        bad = {schedule_name(name, entry) for entry in wrong}
+        jobs = schedules(cluster, settings.operator_image, settings.pull_secrets)
+        cron_jobs = (*starter_access(cluster), *jobs)
+        apis = await self._surroundings.apis()
+        exporter = lag_exporter_objects(cluster, settings.operator_image, apis, settings.neighbours)
+        wanted = (*(each for each in cron_jobs if each["metadata"]["name"] not in bad), *exporter)
+        refused = await self._objects.apply_all(cluster, wanted)
+        await self._tidy(cluster)
+        return Refusal(INVALID_SPEC, next(iter(wrong.values()))) if wrong else refused
+
+    async def _tidy(self, cluster: Cluster) -> None:
+        """Delete what is no longer declared; do nothing if the spec is unchanged since the last call.
+
+        Kubernetes also deletes the Jobs of deleted CronJobs, even running ones. If `spec.maintenance` is empty, the
+        ServiceAccount and RoleBinding of the CronJobs' pods are also deleted.
+        """
+        if self._tidied is not None and self._tidied == cluster.metadata.generation:
+            return
+        namespace, name = cluster.metadata.namespace or "default", cluster.metadata.name
+        for each in leftover_schedules(cluster, await self._api.listing("CronJob", namespace, {CLUSTER_LABEL: name})):
+            await self._objects.remove("CronJob", each)
+        if not cluster.spec.maintenance:
+            await self._objects.remove_named(cluster, RIGHTS, starter_name(name))
+        if cluster.spec.lag_exporter is None:
+            await self._objects.remove_named(cluster, OF_EXPORTER, lag_exporter_name(name))
+        self._tidied = cluster.metadata.generation
+
+
+Choose = Callable[[Cluster, PodsState, Iterable[Json]], list[Json]]
+CHOSEN: Final[Mapping[str, Choose]] = {"Service": leftover_services, "ConfigMap": leftover_config_maps}
+"""The functions that choose the objects to delete, by kind."""
+
+
+class GarbageCollector:
+    """The garbage collector of one Cluster.
+
+    `remove` does nothing unless the Cluster, its StatefulSet or the set of registered brokers has changed, a rolling
+    restart has begun or ended, or `forget` was called.
+    """
+
+    def __init__(self, api: KubeApi, objects: AppliedObjects, claims: ClaimsReconciler) -> None:
+        self._api = api
+        self._objects = objects
+        self._claims = claims
+        self._seen: object = None
+
+    def forget(self) -> None:
+        """Make the next call of `remove` list the objects again; a previous leader may have left unneeded objects."""
+        self._seen = None
+
+    async def remove(self, cluster: Cluster, pods: PodsState, state: ClusterState | None) -> None:
+        """Delete leftover objects. `state` is None if no broker answers; then no claim of a removed broker is deleted.
+
+        Raises KubeUnreachable and KubeRefused.
+        """
+        registered = state.registered if state is not None else None
+        about = cluster.metadata.generation, pods.broker_set, pods.is_rolled_out, registered
+        if about == self._seen:
+            return
+        for kind, choose in CHOSEN.items():
+            await self._remove(kind, choose, cluster, pods)
+        await self._claims.tidy(cluster, pods, registered)
+        self._seen = about
+
+    async def _remove(self, kind: str, choose: Choose, cluster: Cluster, pods: PodsState) -> None:
+        namespace, name = cluster.metadata.namespace or "default", cluster.metadata.name
+        found = await self._api.listing(kind, namespace, {CLUSTER_LABEL: name})
+        for each in choose(cluster, pods, found):
+            await self._objects.remove(kind, each)

@@ -1,12 +1,18 @@
 """Reconciles a Cluster's brokers: applies their Kubernetes objects, and restarts or removes their pods step by step."""
 
-from typing import Final, NamedTuple
+import asyncio
+import logging
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
-from barnabas_operator.kube.gather import gather_pods
-from barnabas_operator.kube.nodes import Nodes
+from barnabas_core.clock import Clock
+from barnabas_operator.kube.api import CONFLICT, TOO_MANY, KubeApi, KubeRefused
+from barnabas_operator.kube.gather import RESTART_ASKED, Nodes, gather_pods
 from barnabas_operator.manifests.cluster_objects import broker_objects
 from barnabas_operator.planning.brokers.broker_security import refuse_passing_port
 from barnabas_operator.planning.brokers.broker_steps import (
+    EVICTION_REFUSED,
     NOT_READY,
     BalanceLeaders,
     BrokerStep,
@@ -21,28 +27,201 @@ from barnabas_operator.planning.brokers.broker_steps import (
 from barnabas_operator.planning.brokers.claims import refuse_disks, same_disks
 from barnabas_operator.planning.brokers.cluster_checks import refuse_older_image
 from barnabas_operator.planning.brokers.pods import (
+    CANNOT_GROW,
     WAITING_FOR_ADDRESSES,
+    BrokerPod,
     PodsState,
     brokers_holding,
     is_owned,
     stale_addresses,
+    stale_brokers,
 )
 from barnabas_operator.planning.cluster_state import ClusterState
-from barnabas_operator.planning.object_names import CLUSTER_LABEL, broker_of, brokers_name, selector
-from barnabas_operator.planning.refusal import Refusal, listed
-from barnabas_operator.planning.status.terminating_pods import PODS_ENDING, PODS_OVERDUE, terminating_pod
-from barnabas_operator.planning.time_text import time_text
-from barnabas_operator.reconcile.brokers.applied_objects import AppliedObjects, ObjectRefused
+from barnabas_operator.planning.conditions import Refusal, listed, time_text
+from barnabas_operator.planning.object_names import (
+    CLUSTER_LABEL,
+    STALE,
+    broker_of,
+    brokers_name,
+    claim_name,
+    pod_name,
+    selector,
+)
+from barnabas_operator.planning.status.cluster_events import restart_event
+from barnabas_operator.planning.status.cluster_status import resize_failure
+from barnabas_operator.planning.status.pod_troubles import (
+    PODS_ENDING,
+    PODS_OVERDUE,
+    TerminatingPod,
+    is_away,
+    is_slow,
+    last_warning,
+    terminating_pod,
+    why_not_bound,
+    why_not_ended,
+    why_not_made,
+)
+from barnabas_operator.reconcile.brokers.applied_objects import (
+    AppliedObjects,
+    CompanionObjects,
+    GarbageCollector,
+    ObjectRefused,
+    SupportingObjects,
+)
 from barnabas_operator.reconcile.brokers.claims_reconciler import ClaimsReconciler
 from barnabas_operator.reconcile.brokers.cluster_secrets_reconciler import ClusterSecretsReconciler
-from barnabas_operator.reconcile.brokers.companion_objects import CompanionObjects
-from barnabas_operator.reconcile.brokers.garbage_collector import GarbageCollector
-from barnabas_operator.reconcile.brokers.pod_restarts import PodRestarts, mark_stale_pods
-from barnabas_operator.reconcile.brokers.start_diagnosis import StartDiagnosis
-from barnabas_operator.reconcile.brokers.supporting_objects import SupportingObjects
+from barnabas_operator.reconcile.status_writer import EventWriter
 from barnabas_operator.reconcile.worker_environment import WorkerEnvironment
 from barnabas_operator.resources.cluster import Cluster
-from barnabas_operator.resources.json_types import Json
+from barnabas_operator.resources.kind import Json
+
+log = logging.getLogger(__name__)
+
+
+class PodRestarts:
+    """The restarts of brokers. Only the pod with the observed uid is deleted, never the pod that has replaced it."""
+
+    def __init__(self, api: KubeApi, clock: Clock) -> None:
+        self._api = api
+        self._clock = clock
+        self._events = EventWriter(api)
+
+    async def begin(
+        self, cluster: Cluster, pods: Sequence[BrokerPod], *, overrides_budget: bool = False
+    ) -> Refusal | None:
+        """Evict the first pod, and then delete the other pods, which share no partition with the first pod.
+
+        If the PodDisruptionBudget forbids the eviction, the first pod is deleted if `overrides_budget` is True; else no
+        pod is restarted, and the refusal is returned.
+        """
+        first, *others = pods
+        try:
+            has_begun = await self._end(cluster, first, asks=True)
+        except KubeRefused as error:
+            if error.status != TOO_MANY:
+                raise
+            if not overrides_budget:
+                message = f"broker {first.broker_id} must restart, but its eviction is refused: {error.message}"
+                return Refusal(EVICTION_REFUSED, message)
+            has_begun = await self._end(cluster, first, asks=False)
+        if has_begun:
+            await asyncio.gather(*(self._end(cluster, pod, asks=False) for pod in others))
+        return None
+
+    async def _end(self, cluster: Cluster, pod: BrokerPod, *, asks: bool) -> bool:
+        """Evict the pod if `asks` is True, which a PodDisruptionBudget may forbid; otherwise delete the pod.
+
+        A pod whose broker is down or cannot read the metadata is always deleted. Returns False if a new pod already
+        has the name of this pod.
+        """
+        namespace = cluster.metadata.namespace
+        try:
+            if asks and not pod.is_lost:
+                await self._api.evict(namespace, pod.name, pod.uid)
+            else:
+                await self._api.delete("Pod", namespace, pod.name, preconditions={"uid": pod.uid})
+        except KubeRefused as error:
+            if error.status != CONFLICT:
+                raise
+            return False  # Another pod has replaced the pod; the next reconciliation reads the new pod.
+        event = restart_event(cluster, pod, time_text(self._clock.now_ms()))
+        log.info("%s/%s: %s", namespace, cluster.metadata.name, event["message"])
+        await self._events.tell(event)
+        return True
+
+
+async def mark_stale_pods(api: KubeApi, cluster: Cluster, pods: PodsState) -> None:
+    """Annotate the pods of brokers that advertise an outdated address, so that these pods restart one by one.
+
+    Call this function before the StatefulSet is changed, because only the StatefulSet stores the addresses that the
+    running brokers advertise. Raises KubeUnreachable and KubeRefused.
+    """
+    for broker_id, why in stale_brokers(cluster, pods).items():
+        pod, namespace = pods.pods[broker_id], cluster.metadata.namespace or "default"
+        log.info("%s/%s: %s", namespace, pod.name, why)
+        meta = {"uid": pod.uid, "annotations": {RESTART_ASKED: "true", STALE: why}}
+        await api.patch("Pod", namespace, pod.name, {"metadata": meta})
+
+
+CLAIM: Final = "PersistentVolumeClaim"
+RESIZE_FAILED: Final = "VolumeResizeFailed"
+ASK_S: Final = 5.0
+
+
+class StartDiagnosis:
+    """The search for reasons why pods of one Cluster do not start or end, and why their disks do not grow.
+
+    The Events about one kind of object, such as Pod, are listed at most every 5 s.
+    """
+
+    def __init__(self, api: KubeApi, clock: Clock) -> None:
+        self._api = api
+        self._clock = clock
+        self._listed: dict[str, tuple[float, list[dict[str, Any]]]] = {}
+
+    async def of(self, cluster: Cluster, pods: PodsState, now: str) -> str:
+        """Return Kubernetes' reports about pods that do not start, do not end or are missing, and about their disks."""
+        missing = [view.broker_id for view in pods.views() if not view.is_running]
+        troubles = pods.troubles()
+        unmade = await self.of_pods(cluster, missing) if missing else ""
+        slow = [each for each in pods.pods.values() if each.is_down and not each.is_ending and not each.trouble]
+        unstarted = await self._of_starts(cluster, [each for each in slow if is_slow(each.made_at, now)])
+        unended = await self.of_ends(
+            (TerminatingPod(each.name, each.node, each.ends_at) for each in pods.pods.values()), now
+        )
+        return "; ".join(filter(None, (unmade, troubles, unstarted, unended, await self.of_claims(cluster, troubles))))
+
+    async def of_ends(self, pods: Iterable[TerminatingPod], now: str) -> str:
+        """Return why deleted pods still exist after their grace period; empty if no pod is overdue."""
+        overdue = [pod for pod in pods if pod.is_overdue(now)]
+        nodes = sorted({pod.node for pod in overdue if pod.node})
+        found = await asyncio.gather(*(self._api.get("Node", None, name) for name in nodes))
+        return why_not_ended(overdue, [name for name, node in zip(nodes, found, strict=True) if is_away(node)])
+
+    async def of_growth(self, cluster: Cluster, pods: PodsState) -> Refusal | None:
+        """Return why disks do not grow, or None. Kubernetes before 1.33 reports failed resizes only as Events."""
+        growing = [claim for claim in pods.claims if claim.resize is not None]
+        if not growing:
+            return None
+        events = await self._events(cluster, {"involvedObject.kind": CLAIM, "type": "Warning"})
+        failures = [event for event in events if event["reason"] == RESIZE_FAILED]
+        said = {claim.name: last_warning(claim.name, failures) for claim in growing}
+        texts = [f"{name}: {why}" for name, why in said.items() if why]
+        return resize_failure(pods) or (Refusal(CANNOT_GROW, "; ".join(texts)) if texts else None)
+
+    async def _of_starts(self, cluster: Cluster, slow: Collection[BrokerPod]) -> str:
+        """Return a report on each pod in `slow`, with its last warning, for example about a failed mount."""
+        events = await self._events(cluster, {"involvedObject.kind": "Pod", "type": "Warning"}) if slow else []
+        reports = ((f"{pod.name} has not started since {pod.made_at}", last_warning(pod.name, events)) for pod in slow)
+        return "; ".join(": ".join(filter(None, each)) for each in reports)
+
+    async def of_pods(self, cluster: Cluster, numbers: Collection[int]) -> str:
+        """Return why these brokers have no pod; empty if Kubernetes reports no reason."""
+        name = cluster.metadata.name
+        about = {"involvedObject.kind": "StatefulSet", "involvedObject.name": brokers_name(name)}
+        names = [pod_name(name, number) for number in numbers]
+        why = why_not_made(names, await self._events(cluster, about))
+        return f"waiting for Kubernetes to start broker {', '.join(map(str, numbers))}: {why}" if why else ""
+
+    async def of_claims(self, cluster: Cluster, troubles: str) -> str:
+        """Return why pods wait for their disks; empty if no pod waits, or Kubernetes reports no reason."""
+        if CLAIM not in troubles:
+            return ""
+        name = brokers_name(cluster.metadata.name)
+        claims = [f"{claim_name(volume.id)}-{name}-" for volume in cluster.spec.storage.volumes]
+        return why_not_bound(claims, await self._events(cluster, {"involvedObject.kind": CLAIM, "type": "Warning"}))
+
+    async def _events(self, cluster: Cluster, about: Mapping[str, str]) -> list[dict[str, Any]]:
+        kind, now_s = about["involvedObject.kind"], self._clock.monotonic_s()
+        asked_at, events = self._listed.get(kind, (-math.inf, []))
+        if now_s - asked_at >= ASK_S:
+            try:
+                events = await self._api.listing("Event", cluster.metadata.namespace or "default", {}, about)
+            except KubeRefused as error:  # The right to list Events is optional.
+                log.debug("the Events about %s could not be listed: %s", about, error)
+            self._listed[kind] = now_s, events
+        return events
+
 
 TELLING: Final = frozenset({"Pod", "StatefulSet", "PersistentVolumeClaim", "Service"})
 """The kinds whose events cause a reconciliation, because brokers may wait for a pod, a claim or a Service."""

@@ -5,7 +5,7 @@ import logging
 from collections.abc import Collection, Iterable, Sequence
 
 from barnabas_operator.kube.api import CONFLICT, KubeApi, KubeRefused
-from barnabas_operator.kube.claims import CLAIM, claims_of, mark_emptied, storage_classes
+from barnabas_operator.kube.gather import CLAIM, claims_of, mark_emptied, storage_classes
 from barnabas_operator.manifests.stateful_set import claims_of_pod
 from barnabas_operator.planning.brokers.claims import (
     added_volumes,
@@ -24,10 +24,10 @@ from barnabas_operator.planning.brokers.pods import (
     claims_to_delete,
     claims_to_erase,
 )
+from barnabas_operator.planning.conditions import Refusal
 from barnabas_operator.planning.object_names import CLUSTER_LABEL
-from barnabas_operator.planning.refusal import Refusal
 from barnabas_operator.resources.cluster import Cluster
-from barnabas_operator.resources.json_types import Json
+from barnabas_operator.resources.kind import Json
 
 log = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from barnabas_core.clock import LoopClock
 from barnabas_core.credential_secrets import credential_secrets
 from barnabas_operator.kube.api import KubeApi
-from barnabas_operator.kube.nodes import Nodes
+from barnabas_operator.kube.gather import Nodes
 from barnabas_operator.manifests.cluster_objects import secret
 from barnabas_operator.planning.brokers.authorities import Data
 from barnabas_operator.planning.brokers.broker_security import SecurityStage
@@ -22,11 +22,10 @@ from barnabas_operator.planning.brokers.cluster_secrets import (
     secret_names,
 )
 from barnabas_operator.planning.brokers.pods import PodsState, conflict, is_owned
-from barnabas_operator.planning.refusal import Refusal
-from barnabas_operator.planning.time_text import utc_moment
+from barnabas_operator.planning.conditions import Refusal, utc_moment
 from barnabas_operator.reconcile.brokers.applied_objects import AppliedObjects, ObjectRefused
 from barnabas_operator.resources.cluster import Cluster
-from barnabas_operator.resources.json_types import Json
+from barnabas_operator.resources.kind import Json
 from barnabas_operator.resources.security import CertificateStatus
 
 log = logging.getLogger(__name__)

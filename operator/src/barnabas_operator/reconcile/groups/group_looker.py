@@ -5,39 +5,72 @@ Reading thousands of groups is slow, and must not delay the reconciliation of br
 
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from threading import Lock
 from typing import Any, Final, Protocol
 
-from barnabas_kafka.connection import ClusterUnreachable
+from barnabas_kafka.connection import ClusterUnreachable, connected_client
 from barnabas_kafka.security import IN_CLEAR, Credentials
 from barnabas_operator.kafka.group_looks import GroupLooks, Looked
 from barnabas_operator.kube.api import KubeRefused
-from barnabas_operator.planning.conditions import with_problem
-from barnabas_operator.planning.groups.group_status import is_worth_a_write, needs_finalizer, unheard
-from barnabas_operator.planning.owners import owners
-from barnabas_operator.planning.refusal import (
+from barnabas_operator.planning.conditions import (
     CLUSTER_NOT_READY,
     DELETION_PROTECTED,
     INVALID_SPEC,
     KUBERNETES_ERROR,
     Refusal,
+    owners,
+    time_text,
+    with_problem,
 )
-from barnabas_operator.planning.time_text import time_text
-from barnabas_operator.planning.waiting_resources import has_news, may_go, why_waiting
-from barnabas_operator.reconcile.broker_access import broker_access
-from barnabas_operator.reconcile.broker_calls import blocking
-from barnabas_operator.reconcile.groups.group_client import GroupClient
-from barnabas_operator.reconcile.groups.group_environment import GroupEnvironment
+from barnabas_operator.planning.groups.group_status import is_worth_a_write, needs_finalizer, unheard
+from barnabas_operator.planning.rules_of_kinds import has_news, may_go, why_waiting
 from barnabas_operator.reconcile.groups.group_work import GroupWork
-from barnabas_operator.reconcile.groups.reset_targets import give_back_target
-from barnabas_operator.reconcile.in_turns import all_ended
-from barnabas_operator.reconcile.kind_reconciler import Bodies, ReconcilerEnvironment
-from barnabas_operator.reconcile.look_worker import Looker
-from barnabas_operator.reconcile.paced_statuses import Pace, PacedStatuses
-from barnabas_operator.reconcile.parsed_resources import ParsedResources
-from barnabas_operator.reconcile.status_writer import StatusWriter
+from barnabas_operator.reconcile.groups.offset_resets import GroupEnvironment, give_back_target
+from barnabas_operator.reconcile.look_worker import Looker, Pace, PacedStatuses
+from barnabas_operator.reconcile.reconcile_parts import blocking
+from barnabas_operator.reconcile.status_writer import StatusWriter, all_ended
+from barnabas_operator.reconcile.worker_environment import Bodies, ParsedResources, ReconcilerEnvironment, broker_access
 from barnabas_operator.resources.cluster import Cluster
 from barnabas_operator.resources.consumer_group import CONSUMER_GROUP, ConsumerGroup, ConsumerGroupStatus
-from barnabas_operator.resources.json_types import Json
+from barnabas_operator.resources.kind import Json
+
+CONNECT_S: Final = 3.0
+CLIENT_ID: Final = "barnabas-operator-groups"
+
+
+class GroupClient:
+    """The client that reads and changes consumer groups. Its methods are called in threads."""
+
+    def __init__(self, bootstrap: Callable[[], str], security: Callable[[], Credentials] = lambda: IN_CLEAR) -> None:
+        self._bootstrap = bootstrap
+        self._security = security
+        self._client: Any = None
+        self._has_ended = False
+        self._connecting: Final = Lock()
+
+    def connected(self) -> Any:
+        """Return a connected client. Raises ClusterUnreachable if no broker answers, or if `end` was called."""
+        with self._connecting:  # Threads for several groups may call this method at the same time.
+            client = self._client = self._client or self._connect()
+        if self._has_ended:
+            client.close()
+            raise ClusterUnreachable("the worker for consumer groups has ended")
+        return client
+
+    def _connect(self) -> Any:
+        return connected_client(self._bootstrap(), CONNECT_S, CLIENT_ID, self._security())
+
+    def drop(self) -> None:
+        """Close the connection, so that the next call connects again."""
+        client, self._client = self._client, None
+        if client is not None:
+            client.close()
+
+    def end(self) -> None:
+        """Close the connection, and never connect again."""
+        self._has_ended = True
+        self.drop()
+
 
 log = logging.getLogger(__name__)
 

@@ -1,24 +1,186 @@
 """Reconciles a Cluster's Topics and writes their statuses."""
 
+import dataclasses
 import logging
-from collections.abc import Collection, Iterable
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
 
+from msgspec.structs import replace
+
+from barnabas_core.topic_name import TRANSACTION_STATE
+from barnabas_kafka.connection import ClusterUnreachable
+from barnabas_operator.kafka.cluster_admin import ClusterAdmin
+from barnabas_operator.kafka.step_requests import StepRefused
+from barnabas_operator.planning.cluster_state import ClusterState, Trouble
+from barnabas_operator.planning.conditions import KAFKA_ERROR, Refusal
 from barnabas_operator.planning.desired_state import DesiredState
-from barnabas_operator.planning.kube_event import kube_event
+from barnabas_operator.planning.object_names import kube_event
 from barnabas_operator.planning.rebalance_request import NamedRebalance, named_rebalance, named_run
 from barnabas_operator.planning.status.cluster_events import moves_begin
-from barnabas_operator.planning.topics.topic_events import drift_undone
-from barnabas_operator.planning.topics.topic_steps import CreateTopic, describe
-from barnabas_operator.reconcile.broker_calls import blocking
-from barnabas_operator.reconcile.kind_reconciler import Bodies, DirectReconciler, ReconcilerEnvironment, Seen
+from barnabas_operator.planning.topics.reconcile_plan import MovePlan, is_throttled, plan_reconcile
+from barnabas_operator.planning.topics.replica_moves import (
+    AlterConfigs,
+    CreateTopic,
+    DeleteTopic,
+    IncreasePartitions,
+    LogDirMove,
+    MoveReplicas,
+    TopicStep,
+    describe,
+    new_replicas,
+    place_in_log_dirs,
+)
+from barnabas_operator.planning.topics.topic_plan import TopicPlan, claimed_name, drift_undone
+from barnabas_operator.planning.topics.topic_status import topic_status
+from barnabas_operator.reconcile.reconcile_parts import blocking
 from barnabas_operator.reconcile.status_writer import EventWriter
-from barnabas_operator.reconcile.topics.reconcile_topics import Outcome, reconcile_topics
+from barnabas_operator.reconcile.worker_environment import Bodies, DirectReconciler, ReconcilerEnvironment, Seen
 from barnabas_operator.resources.api_objects import readable_part
 from barnabas_operator.resources.cluster import Cluster
-from barnabas_operator.resources.maintenance_job import MAINTENANCE_JOB, MaintenanceJob
+from barnabas_operator.resources.maintenance_run import MAINTENANCE_JOB, MaintenanceJob
 from barnabas_operator.resources.topic import Topic
 
 log = logging.getLogger(__name__)
+
+ORDER: Final = (CreateTopic, IncreasePartitions, AlterConfigs, MoveReplicas, DeleteTopic)
+
+
+class Outcome(NamedTuple):
+    """The outcome of a reconciliation of topics.
+
+    `wanted` has the Topics with their new statuses. `done` are the changes that were made. `failed` are errors that
+    belong to no Topic. `state` is the last observed state of the cluster. `ahead` has the moves of replicas.
+    """
+
+    wanted: DesiredState
+    done: Sequence[TopicStep]
+    failed: Sequence[str]
+    state: ClusterState
+    ahead: MovePlan
+
+
+def reconcile_topics(admin: ClusterAdmin, wanted: DesiredState, now: str, seen: Seen) -> Outcome:
+    """Reconcile topics once, from the state in `seen`. A broker's error is written into the status of the Topic.
+
+    In the returned outcome, `wanted.removed` has only the deleted Topics whose topics could not be deleted in Kafka
+    yet. Raises ClusterUnreachable.
+    """
+    state = _about(admin.with_overrides(seen.state, _names_with_configs(wanted, seen.state)), wanted, seen)
+    plan = plan_reconcile(wanted, state)
+    if plan.moves.needs_disks:
+        state = dataclasses.replace(state, disks=admin.disks(state.racks))
+        plan = plan_reconcile(wanted, state)
+    plans, deletions = plan.topics, plan.deletions
+    _choose_log_dirs(admin, wanted.cluster, plan.steps, state)
+    done, refused = _apply(admin, plan.steps)
+    problems = [each.refusal or _first_refusal(each, refused) for each in (*plans, *deletions)]
+    if done:
+        state = _about(admin.cluster_state(), wanted, seen)  # Configs are not read, because no status shows them.
+    cluster = wanted.cluster.metadata.name
+    topics = _with_status(plans, problems[: len(plans)], state, now, cluster)
+    kept = _with_status(deletions, problems[len(plans) :], state, now, cluster)
+    removed = tuple(topic for topic, problem in zip(kept, problems[len(plans) :], strict=True) if problem is not None)
+    own = {step.topic for each in (*plans, *deletions) for step in each.steps}
+    failed = [_failure(*refusal) for topic, refusal in refused.items() if topic not in own]
+    failed += _move_between_log_dirs(admin, plan.moves.log_dir_moves)
+    ahead = plan.moves._replace(refused=failed)
+    return Outcome(DesiredState(wanted.cluster, topics, removed), done, failed, state, ahead)
+
+
+def _names_with_configs(wanted: DesiredState, state: ClusterState) -> set[str]:
+    """Return the names of the topics whose configs are read.
+
+    If replication is throttled, the configs of all topics are read. Otherwise, only the configs of declared topics and
+    of __transaction_state are read.
+    """
+    if is_throttled(wanted.cluster):
+        return set(state.topics)
+    return {TRANSACTION_STATE, *(topic.topic_name for topic in (*wanted.topics, *wanted.removed))}
+
+
+def _about(state: ClusterState, wanted: DesiredState, seen: Seen) -> ClusterState:
+    """Return `state` with the declared number of brokers, and the brokers that still have to restart or to register."""
+    count = wanted.cluster.spec.brokers.replicas
+    state = dataclasses.replace(state.with_brokers(count), restarting=frozenset(seen.restarting))
+    return state if seen.informed is None else state.awaiting(count, seen.informed)
+
+
+def _choose_log_dirs(admin: ClusterAdmin, cluster: Cluster, steps: Sequence[TopicStep], state: ClusterState) -> None:
+    """Choose the log dirs of new replicas on brokers with several log dirs.
+
+    A broker that cannot be reached chooses the log dirs of its new replicas itself.
+    """
+    if len(cluster.spec.storage.volumes) == 1:
+        return
+    found = {broker: each for broker, each in new_replicas(steps, state.topics).items() if broker in state.racks}
+    disks = state.disks or admin.disks(found)
+    for broker_id, replicas in found.items():
+        try:
+            if broker_id not in disks.log_dirs:
+                raise ClusterUnreachable("it does not report its log dirs")
+            admin.prefer_log_dirs(place_in_log_dirs(replicas, disks.loads(broker_id), cluster))
+        except ClusterUnreachable as error:
+            log.warning(
+                "broker %d does not answer and will choose the log dirs of %d new replicas by itself: %s",
+                broker_id,
+                len(replicas),
+                error,
+            )
+
+
+def _move_between_log_dirs(admin: ClusterAdmin, moves: Sequence[LogDirMove]) -> list[str]:
+    for each in moves:
+        log.info("%s", each)
+    try:
+        return admin.move_between_log_dirs(moves) if moves else []
+    except ClusterUnreachable as error:
+        return [f"could not {moves[0]}: {error}"]
+
+
+def _apply(
+    admin: ClusterAdmin, steps: Sequence[TopicStep]
+) -> tuple[list[TopicStep], dict[str, tuple[TopicStep, StepRefused]]]:
+    """Make the planned changes in the order of ORDER; return the changes that were made, and refused ones by topic."""
+    done: list[TopicStep] = []
+    refused: dict[str, tuple[TopicStep, StepRefused]] = {}
+    for kind in ORDER:
+        batch = [step for step in steps if isinstance(step, kind) and step.topic not in refused]
+        refusals = admin.apply(batch)
+        done += [step for step in batch if step.topic not in refusals]
+        refused |= {step.topic: (step, refusals[step.topic]) for step in batch if step.topic in refusals}
+    return done, refused
+
+
+def _first_refusal(plan: TopicPlan, refused: Mapping[str, tuple[TopicStep, StepRefused]]) -> Refusal | None:
+    mine = [refused[step.topic] for step in plan.steps if step.topic in refused]
+    if not mine:
+        return None
+    return Refusal(KAFKA_ERROR, _failure(*mine[0]))
+
+
+def _failure(step: TopicStep, error: StepRefused) -> str:
+    return f"could not {describe(step)}: {error}"
+
+
+def _with_status(
+    plans: Iterable[TopicPlan], problems: Iterable[Refusal | None], state: ClusterState, now: str, cluster: str
+) -> tuple[Topic, ...]:
+    troubles = defaultdict[str, list[Trouble]](list)
+    for trouble in state.troubles:
+        troubles[trouble.topic].append(trouble)
+    return tuple(
+        _new_status(plan, problem, state, now, troubles[claimed_name(plan.resource)], cluster)
+        for plan, problem in zip(plans, problems, strict=True)
+    )
+
+
+def _new_status(
+    plan: TopicPlan, problem: Refusal | None, state: ClusterState, now: str, troubles: Sequence[Trouble], cluster: str
+) -> Topic:
+    topic = plan.resource
+    found = state.topics.get(claimed_name(topic))
+    return replace(topic, status=topic_status(topic, found, problem, now, troubles, plan.drift, cluster))
 
 
 class TopicReconciler(DirectReconciler[Topic]):
