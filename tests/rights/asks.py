@@ -373,5 +373,22 @@ ASKS: Final = (
     Ask("ListConfigResources", 74, lambda *_: {"resource_types": []}),
     Ask("DescribeTopicPartitions", 75, lambda names, _: {"topics": [{"name": names.topic}]}, (_DESCRIBE_T,)),
     Ask("DescribeTopicPartitions of all", 75, lambda *_: {"topics": []}, (_DESCRIBE_T,)),
+    Ask(
+        "ShareFetch",
+        78,
+        lambda names, _: {
+            "group_id": names.group,
+            "member_id": "member",
+            "max_records": 1,
+            "topics": [{"topic_id": names.topic_id, "partitions": [{"partition_index": 0}]}],
+        },
+        (((Op.READ, Kind.GROUP),), ((Op.READ, Kind.TOPIC),)),
+    ),
+    Ask(
+        "ShareAcknowledge",
+        79,
+        lambda names, _: {"group_id": names.group, "member_id": "member", "share_session_epoch": 1},
+        (((Op.READ, Kind.GROUP),),),
+    ),
 )
 """The requests, without ApiVersions, SaslHandshake and SaslAuthenticate, which need no right."""

@@ -3,6 +3,9 @@
 from typing import Any
 
 import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
 from barnabas_broker.coordinators.share_delivery.share_partition import (
     ACCEPT,
     GAP,
@@ -15,13 +18,11 @@ from barnabas_broker.coordinators.share_delivery.share_partition import (
     FetchedBatch,
     Limits,
     SharePartition,
-    StateBatch,
     Wish,
 )
 from barnabas_broker.coordinators.share_delivery.window import RecordState
+from barnabas_broker.coordinators.share_state.share_state import StateBatch
 from barnabas_core.errors import ApiError, ErrorCode
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 LIMITS = Limits(delivery_count=5, record_locks=200, lock_ms=30_000)
 BURYING = LIMITS._replace(has_dead_letters=True)

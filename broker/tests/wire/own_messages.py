@@ -80,6 +80,22 @@ class RenewDelegationTokenResponse(ApiMessage, load_json="barnabas_core.definiti
     """The response to that request."""
 
 
+class ShareAcknowledgeRequest(ApiMessage, load_json="barnabas_core.definitions"):
+    """The request to acknowledge records of a share group."""
+
+
+class ShareAcknowledgeResponse(ApiMessage, load_json="barnabas_core.definitions"):
+    """The response to that request."""
+
+
+class ShareFetchRequest(ApiMessage, load_json="barnabas_core.definitions"):
+    """The request to acquire records of a share group."""
+
+
+class ShareFetchResponse(ApiMessage, load_json="barnabas_core.definitions"):
+    """The response to that request."""
+
+
 class TxnOffsetCommitRequest(ApiMessage, load_json="barnabas_core.definitions"):
     """The request to commit offsets in a transaction."""
 

@@ -45,6 +45,7 @@ from barnabas_broker.server.connection import Connection
 from barnabas_broker.server.dispatch import Dispatcher
 from barnabas_broker.server.listener import Listener
 from barnabas_broker.server.metrics.request_families import Traffic
+from barnabas_broker.server.page_cache import is_cached
 from barnabas_broker.server.peer_link import PeerLinks
 from barnabas_broker.server.sasl_listener import AuthenticationCounts, PasswordThread, SaslListener
 from barnabas_broker.server.sasl_session import begin_session
@@ -198,6 +199,7 @@ class Broker:
             boot_id=boot_id(),
             inspector=inspector,
             make_links=self._make_links,
+            is_cached=lambda piece: is_cached(*piece),
         )
         node = Node(config, await self._open_store(), environment, self._cannot_go_on)
         self._takedown.append(inspector.stop)

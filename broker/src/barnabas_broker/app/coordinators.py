@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
@@ -15,6 +15,8 @@ from barnabas_broker.coordinators.runtime.peer_requests import LinkEnvironment
 from barnabas_broker.coordinators.runtime.runtime import Runtime
 from barnabas_broker.coordinators.runtime.shard import RuntimeEnvironment
 from barnabas_broker.coordinators.runtime.turns import Turns
+from barnabas_broker.coordinators.share_delivery.delivery import DeliveryEnvironment, ShareDelivery
+from barnabas_broker.coordinators.share_state.persister import SharePersister
 from barnabas_broker.coordinators.transactions.coordinator import TransactionCoordinator
 from barnabas_broker.coordinators.transactions.gate import TransactionGate
 from barnabas_broker.coordinators.transactions.marker_sender import MarkerSender
@@ -23,22 +25,26 @@ from barnabas_broker.coordinators.transactions.transaction import TransactionCou
 from barnabas_broker.coordinators.transactions.whereabouts import state_of
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.metadata.controller.decisions.internal_topics import NOT_COMPACTED, is_compacted
-from barnabas_broker.metadata.features import GROUP_VERSION, transaction_version
+from barnabas_broker.metadata.features import GROUP_VERSION, has_dead_letters, transaction_version
 from barnabas_broker.metadata.image.image_change import ImageChange
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.metadata.model import TopicDocument
 from barnabas_broker.replication.links import Links
+from barnabas_broker.replication.purgatory import Purgatory
 from barnabas_broker.replication.record_log import RecordLog
 from barnabas_broker.replication.replica_manager import ReplicaManager
 from barnabas_broker.wire.compression import Codec
+from barnabas_broker.wire.parts import FileSlice
 from barnabas_core.clock import Clock, Timers
 from barnabas_core.config.broker_config import BrokerConfig
-from barnabas_core.config.group_configs import effective_group_config
+from barnabas_core.config.group_configs import ShareGroupConfig, effective_group_config, effective_share_config
 from barnabas_core.errors import ApiError
 from barnabas_core.topic_name import CONSUMER_OFFSETS, TRANSACTION_STATE
 
 log = logging.getLogger(__name__)
 
+_NO_CONFIGS: Final[Mapping[str, str]] = {}
+_KNOWN_GROUPS_MAX: Final = 10_000
 _WRITE_TIMEOUT_MS: Final = 30_000
 """The timeout in ms for writing a record of a transaction, as long as Kafka's request.timeout.ms."""
 
@@ -120,6 +126,52 @@ def make_groups(world: CoordinatorWorld) -> GroupCoordinator:
         ),
     )
     return GroupCoordinator(environment, config.offsets_topic_num_partitions)
+
+
+def make_delivery(
+    world: CoordinatorWorld,
+    persister: SharePersister,
+    purgatory: Purgatory,
+    current_config: Callable[[], BrokerConfig],
+    is_cached: Callable[[FileSlice], bool],
+) -> ShareDelivery:
+    """Make the delivery of share groups, which has no share partition yet."""
+    configs = GroupConfigs(world.image, current_config)
+    environment = DeliveryEnvironment(
+        persister,
+        world.replicas,
+        world.image,
+        purgatory,
+        world.clock,
+        world.timers,
+        world.spawn,
+        configs.of,
+        lambda: has_dead_letters(world.image.features),
+        lambda: int(str(current_config().value("group.share.max.share.sessions"))),
+        is_cached,
+    )
+    return ShareDelivery(environment, lambda _: None)
+
+
+class GroupConfigs:
+    """The settings in effect in share groups, which are computed again only after a change."""
+
+    def __init__(self, image: MetadataImage, current_config: Callable[[], BrokerConfig]) -> None:
+        self._image = image
+        self._current_config = current_config
+        self._known: dict[str, tuple[object, object, ShareGroupConfig]] = {}
+
+    def of(self, group_id: str) -> ShareGroupConfig:
+        """Return the settings of a group."""
+        overrides, config = self._image.group_configs.get(group_id, _NO_CONFIGS), self._current_config()
+        known = self._known.get(group_id)
+        if known is not None and known[0] is overrides and known[1] is config:
+            return known[2]
+        if len(self._known) >= _KNOWN_GROUPS_MAX:
+            self._known.clear()
+        found = effective_share_config(overrides, config)
+        self._known[group_id] = (overrides, config, found)
+        return found
 
 
 class TransactionParts(NamedTuple):

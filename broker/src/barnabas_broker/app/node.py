@@ -11,7 +11,13 @@ from typing import Final
 from uuid import UUID
 
 from barnabas_broker.app.chores import Chore, Chores
-from barnabas_broker.app.coordinators import CoordinatorWorld, make_groups, make_transactions, start_coordinators
+from barnabas_broker.app.coordinators import (
+    CoordinatorWorld,
+    make_delivery,
+    make_groups,
+    make_transactions,
+    start_coordinators,
+)
 from barnabas_broker.app.dynamic_settings import DynamicSettings, ignored_configs
 from barnabas_broker.app.hand_over import hand_over
 from barnabas_broker.app.log_chores import LogChores
@@ -23,6 +29,7 @@ from barnabas_broker.app.replication_wiring import make_fetchers, make_follower_
 from barnabas_broker.app.supervision import Supervisor, every
 from barnabas_broker.coordinators.producer_ids import ProducerIds
 from barnabas_broker.coordinators.runtime.feature_users import FeatureUsers
+from barnabas_broker.coordinators.share_state.persister import SharePersister
 from barnabas_broker.handlers.batch_trust import BatchTrust
 from barnabas_broker.handlers.encoded_topics import EncodedTopics
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
@@ -177,6 +184,7 @@ class Node:
             groups=make_groups(world),
             transactions=transactions.coordinator,
             gate=transactions.gate,
+            shares=make_delivery(world, SharePersister(), purgatory, self.current_config, self._environment.is_cached),
             feature_users=FeatureUsers(transactions.links, self.image),
             producer_ids=producer_ids,
             inspector=self._environment.inspector,

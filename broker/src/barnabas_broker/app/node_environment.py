@@ -11,6 +11,7 @@ from barnabas_broker.replication.links import Links
 from barnabas_broker.replication.log_mover import STEPS, MoveSteps
 from barnabas_broker.storage.disk.files import FileSystem
 from barnabas_broker.storage.inspection.inspector import BatchInspector
+from barnabas_broker.wire.parts import FileSlice
 from barnabas_core.clock import Clock, Timers
 from barnabas_core.config.broker_config import BrokerConfig
 
@@ -37,3 +38,5 @@ class NodeEnvironment(NamedTuple):
     inspector: BatchInspector
     make_links: Callable[[MetadataImage, Callable[[], BrokerConfig]], Links]
     sizes: NodeSizes = NodeSizes()
+    is_cached: Callable[[FileSlice], bool] = lambda _: True
+    """A function that returns True if a slice of a file can be read without waiting for a disk."""

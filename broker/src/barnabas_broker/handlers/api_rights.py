@@ -234,6 +234,14 @@ API_RIGHTS: Final[Mapping[int, ApiRights]] = {
         in_handler="The client needs Describe on each topic that it names (otherwise error code 29 and a zero topic "
         "id). A request for all topics returns the topics that the client may describe."
     ),
+    78: ApiRights(
+        in_handler="The client needs Read on the group (otherwise error code 30), and on each topic (otherwise its "
+        "partitions have error code 29)."
+    ),
+    79: ApiRights(
+        in_handler="The client needs Read on the group (otherwise error code 30), and on each topic (otherwise its "
+        "partitions have error code 29)."
+    ),
 }
 """The rights that a client needs for each API, by API key."""
 

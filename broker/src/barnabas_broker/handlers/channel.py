@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 from barnabas_broker.wire.parts import Part
 
 if TYPE_CHECKING:
+    from barnabas_broker.coordinators.share_delivery.sessions import Closable
     from barnabas_broker.handlers.batch_trust import ConnectionTrust
     from barnabas_broker.handlers.client_quotas import ClientLimits, ClientQuotas
     from barnabas_broker.handlers.handler_environment import HandlerEnvironment
@@ -98,6 +99,8 @@ class RequestContext(NamedTuple):
     """A function that returns True after the connection was closed."""
     turn: "SharedTurn | None" = None
     """The turns of a large request, in which the rest of its work is done, too; None for a small request."""
+    connection: "Closable | None" = None
+    """The connection of the request, for state that ends with it."""
 
 
 GiveUp = Callable[[], object]

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from barnabas_broker.coordinators.groups.coordinator import GroupCoordinator
 from barnabas_broker.coordinators.producer_ids import ProducerIds
 from barnabas_broker.coordinators.runtime.feature_users import FeatureUsers
+from barnabas_broker.coordinators.share_delivery.delivery import ShareDelivery
 from barnabas_broker.coordinators.transactions.coordinator import TransactionCoordinator
 from barnabas_broker.coordinators.transactions.gate import TransactionGate
 from barnabas_broker.handlers.batch_trust import BatchTrust
@@ -68,6 +69,7 @@ class HandlerEnvironment:
     groups: GroupCoordinator
     transactions: TransactionCoordinator
     gate: TransactionGate
+    shares: ShareDelivery
     feature_users: FeatureUsers
     producer_ids: ProducerIds
     inspector: BatchInspector

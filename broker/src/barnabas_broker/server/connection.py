@@ -82,7 +82,7 @@ class Connection(WatchedConnection):
         self._scratch = scratch
         self._pool = pool
         self.request_bytes_max = request_bytes_max
-        self.when_closed = [on_closed]
+        self.when_closed: list[Callable[..., object]] = [on_closed]
         self._start = bytearray()
         """The received bytes that are not processed yet, at most KEPT_BYTES_MAX; more bytes are kept in `_partial`."""
         self._partial: bytearray | None = None

@@ -125,7 +125,7 @@ class Dispatcher:
         began_s = perf_counter()
         request = decode_request(header.api_key, header.api_version, body)
         client = connection.client.named(header.client_id)
-        context = RequestContext(header.api_key, header.api_version, client, connection.is_gone)
+        context = RequestContext(header.api_key, header.api_version, client, connection.is_gone, connection=connection)
         response = self._message_handler(header.api_key)(self._environment, context, request)
         if self._quotas.are_set:
             count_time(self._environment, connection, header, perf_counter() - began_s)
@@ -156,7 +156,7 @@ class Dispatcher:
         request = await turn.run(decode_in_steps(header.api_key, header.api_version, body))
         connection.request_is_read()
         client = connection.client.named(header.client_id)
-        context = RequestContext(header.api_key, header.api_version, client, connection.is_gone, turn)
+        context = RequestContext(header.api_key, header.api_version, client, connection.is_gone, turn, connection)
         response = self._message_handler(header.api_key)(self._environment, context, request)
         if isinstance(response, asyncio.Future):
             late.give_up = response.cancel

@@ -108,6 +108,8 @@ _SPECS: Final = (
     ApiSpec(69, "ConsumerGroupDescribe", 0, 1, 0),
     ApiSpec(74, "ListConfigResources", 0, 1, 0),
     ApiSpec(75, "DescribeTopicPartitions", 0, 0, 0, PARTITIONS_MAX),
+    ApiSpec(78, "ShareFetch", 1, 2, 0, PARTITIONS_MAX),
+    ApiSpec(79, "ShareAcknowledge", 1, 2, 0, PARTITIONS_MAX),
 )
 
 API_SPECS: Final[Mapping[int, ApiSpec]] = {spec.key: spec for spec in _SPECS}
@@ -118,8 +120,6 @@ ABSENT_APIS: Final[Mapping[int, str]] = {
     72: "PushTelemetry",
     76: "ShareGroupHeartbeat",
     77: "ShareGroupDescribe",
-    78: "ShareFetch",
-    79: "ShareAcknowledge",
     88: "StreamsGroupHeartbeat",
     89: "StreamsGroupDescribe",
     90: "DescribeShareGroupOffsets",

@@ -104,6 +104,231 @@ from kafka.protocol.sasl import SaslHandshakeResponse as SaslHandshakeResponse
 
 from barnabas_broker.wire import schema
 
+class ShareAcknowledgeRequest:
+    class AcknowledgeTopic:
+        class AcknowledgePartition:
+            class AcknowledgementBatch:
+                def __init__(
+                    self,
+                    *,
+                    first_offset: int = ...,
+                    last_offset: int = ...,
+                    acknowledge_types: list[int] = ...,
+                ) -> None: ...
+                first_offset: int
+                last_offset: int
+                acknowledge_types: list[int]
+
+            def __init__(
+                self,
+                *,
+                partition_index: int = ...,
+                acknowledgement_batches: list[AcknowledgementBatch] = ...,
+            ) -> None: ...
+            partition_index: int
+            acknowledgement_batches: list[AcknowledgementBatch]
+
+        def __init__(self, *, topic_id: UUID | None = ..., partitions: list[AcknowledgePartition] = ...) -> None: ...
+        topic_id: UUID | None
+        partitions: list[AcknowledgePartition]
+
+    def __init__(
+        self,
+        *,
+        group_id: str | None = ...,
+        member_id: str | None = ...,
+        share_session_epoch: int = ...,
+        is_renew_ack: bool = ...,
+        topics: list[AcknowledgeTopic] = ...,
+    ) -> None: ...
+    group_id: str | None
+    member_id: str | None
+    share_session_epoch: int
+    is_renew_ack: bool
+    topics: list[AcknowledgeTopic]
+
+class ShareAcknowledgeResponse:
+    class ShareAcknowledgeTopicResponse:
+        class PartitionData:
+            class LeaderIdAndEpoch:
+                def __init__(self, *, leader_id: int = ..., leader_epoch: int = ...) -> None: ...
+                leader_id: int
+                leader_epoch: int
+
+            def __init__(
+                self,
+                *,
+                partition_index: int = ...,
+                error_code: int = ...,
+                error_message: str | None = ...,
+                current_leader: LeaderIdAndEpoch = ...,
+            ) -> None: ...
+            partition_index: int
+            error_code: int
+            error_message: str | None
+            current_leader: LeaderIdAndEpoch
+
+        def __init__(self, *, topic_id: UUID | None = ..., partitions: list[PartitionData] = ...) -> None: ...
+        topic_id: UUID | None
+        partitions: list[PartitionData]
+
+    class NodeEndpoint:
+        def __init__(self, *, node_id: int = ..., host: str = ..., port: int = ..., rack: str | None = ...) -> None: ...
+        node_id: int
+        host: str
+        port: int
+        rack: str | None
+
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = ...,
+        error_code: int = ...,
+        error_message: str | None = ...,
+        acquisition_lock_timeout_ms: int = ...,
+        responses: list[ShareAcknowledgeTopicResponse] = ...,
+        node_endpoints: list[NodeEndpoint] = ...,
+    ) -> None: ...
+    throttle_time_ms: int
+    error_code: int
+    error_message: str | None
+    acquisition_lock_timeout_ms: int
+    responses: list[ShareAcknowledgeTopicResponse]
+    node_endpoints: list[NodeEndpoint]
+
+class ShareFetchRequest:
+    class FetchTopic:
+        class FetchPartition:
+            class AcknowledgementBatch:
+                def __init__(
+                    self,
+                    *,
+                    first_offset: int = ...,
+                    last_offset: int = ...,
+                    acknowledge_types: list[int] = ...,
+                ) -> None: ...
+                first_offset: int
+                last_offset: int
+                acknowledge_types: list[int]
+
+            def __init__(
+                self,
+                *,
+                partition_index: int = ...,
+                partition_max_bytes: int = ...,
+                acknowledgement_batches: list[AcknowledgementBatch] = ...,
+            ) -> None: ...
+            partition_index: int
+            partition_max_bytes: int
+            acknowledgement_batches: list[AcknowledgementBatch]
+
+        def __init__(self, *, topic_id: UUID | None = ..., partitions: list[FetchPartition] = ...) -> None: ...
+        topic_id: UUID | None
+        partitions: list[FetchPartition]
+
+    class ForgottenTopic:
+        def __init__(self, *, topic_id: UUID | None = ..., partitions: list[int] = ...) -> None: ...
+        topic_id: UUID | None
+        partitions: list[int]
+
+    def __init__(
+        self,
+        *,
+        group_id: str | None = ...,
+        member_id: str | None = ...,
+        share_session_epoch: int = ...,
+        max_wait_ms: int = ...,
+        min_bytes: int = ...,
+        max_bytes: int = ...,
+        max_records: int = ...,
+        batch_size: int = ...,
+        share_acquire_mode: int = ...,
+        is_renew_ack: bool = ...,
+        topics: list[FetchTopic] = ...,
+        forgotten_topics_data: list[ForgottenTopic] = ...,
+    ) -> None: ...
+    group_id: str | None
+    member_id: str | None
+    share_session_epoch: int
+    max_wait_ms: int
+    min_bytes: int
+    max_bytes: int
+    max_records: int
+    batch_size: int
+    share_acquire_mode: int
+    is_renew_ack: bool
+    topics: list[FetchTopic]
+    forgotten_topics_data: list[ForgottenTopic]
+
+class ShareFetchResponse:
+    class ShareFetchableTopicResponse:
+        class PartitionData:
+            class LeaderIdAndEpoch:
+                def __init__(self, *, leader_id: int = ..., leader_epoch: int = ...) -> None: ...
+                leader_id: int
+                leader_epoch: int
+
+            class AcquiredRecords:
+                def __init__(
+                    self,
+                    *,
+                    first_offset: int = ...,
+                    last_offset: int = ...,
+                    delivery_count: int = ...,
+                ) -> None: ...
+                first_offset: int
+                last_offset: int
+                delivery_count: int
+
+            def __init__(
+                self,
+                *,
+                partition_index: int = ...,
+                error_code: int = ...,
+                error_message: str | None = ...,
+                acknowledge_error_code: int = ...,
+                acknowledge_error_message: str | None = ...,
+                current_leader: LeaderIdAndEpoch = ...,
+                records: bytes | memoryview = ...,
+                acquired_records: list[AcquiredRecords] = ...,
+            ) -> None: ...
+            partition_index: int
+            error_code: int
+            error_message: str | None
+            acknowledge_error_code: int
+            acknowledge_error_message: str | None
+            current_leader: LeaderIdAndEpoch
+            records: bytes | memoryview
+            acquired_records: list[AcquiredRecords]
+
+        def __init__(self, *, topic_id: UUID | None = ..., partitions: list[PartitionData] = ...) -> None: ...
+        topic_id: UUID | None
+        partitions: list[PartitionData]
+
+    class NodeEndpoint:
+        def __init__(self, *, node_id: int = ..., host: str = ..., port: int = ..., rack: str | None = ...) -> None: ...
+        node_id: int
+        host: str
+        port: int
+        rack: str | None
+
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = ...,
+        error_code: int = ...,
+        error_message: str | None = ...,
+        acquisition_lock_timeout_ms: int = ...,
+        responses: list[ShareFetchableTopicResponse] = ...,
+        node_endpoints: list[NodeEndpoint] = ...,
+    ) -> None: ...
+    throttle_time_ms: int
+    error_code: int
+    error_message: str | None
+    acquisition_lock_timeout_ms: int
+    responses: list[ShareFetchableTopicResponse]
+    node_endpoints: list[NodeEndpoint]
+
 class UnregisterBrokerRequest:
     def __init__(self, *, broker_id: int = ...) -> None: ...
     broker_id: int

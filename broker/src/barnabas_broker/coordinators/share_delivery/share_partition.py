@@ -10,6 +10,7 @@ from itertools import groupby
 from typing import Final, NamedTuple
 
 from barnabas_broker.coordinators.share_delivery.window import Event, Range, RecordState, Window
+from barnabas_broker.coordinators.share_state.share_state import StateBatch
 from barnabas_core.errors import ApiError, ErrorCode
 
 GAP: Final = 0
@@ -63,15 +64,6 @@ class AcknowledgementBatch(NamedTuple):
     first: int
     last: int
     types: Sequence[int]
-
-
-class StateBatch(NamedTuple):
-    """The stored state of a range."""
-
-    first_offset: int
-    last_offset: int
-    delivery_state: int
-    delivery_count: int
 
 
 class Change(NamedTuple):
@@ -266,8 +258,19 @@ class SharePartition:
 class _Taking:
     """The acquisition of records by one request."""
 
-    __slots__ = ("_deadline_ms", "_isolated_since", "_left", "_limits", "_member_id", "_now_ms", "_window", "_wish")
-    __slots__ += ("_begins_batch", "acquired", "is_done")
+    __slots__ = (
+        "_begins_batch",
+        "_deadline_ms",
+        "_isolated_since",
+        "_left",
+        "_limits",
+        "_member_id",
+        "_now_ms",
+        "_window",
+        "_wish",
+        "acquired",
+        "is_done",
+    )
 
     def __init__(self, window: Window, member_id: str, wish: Wish, now_ms: int, limits: Limits) -> None:
         self._window = window
@@ -334,9 +337,8 @@ class _Taking:
         self._left -= last - first + 1
         previous = self.acquired[-1] if self.acquired else None
         begins, self._begins_batch = self._begins_batch, False
-        if previous is None or previous.last + 1 != first or previous.delivery_count != delivery_count:
-            self.acquired.append(Acquired(first, last, delivery_count))
-        elif begins and previous.last - previous.first + 1 >= self._wish.batch_size:
+        joins = previous is not None and previous.last + 1 == first and previous.delivery_count == delivery_count
+        if previous is None or not joins or (begins and previous.last - previous.first + 1 >= self._wish.batch_size):
             self.acquired.append(Acquired(first, last, delivery_count))
         else:
             self.acquired[-1] = previous._replace(last=last)
@@ -384,4 +386,3 @@ def _invalid(first: int, last: int, why: str) -> ApiError:
     return ApiError(
         ErrorCode.INVALID_RECORD_STATE, f"the records {first} to {last} cannot be acknowledged, because {why}"
     )
-
