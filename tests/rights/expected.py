@@ -17,7 +17,9 @@ DIFFERENCES: Final[Mapping[str, str]] = {
     "OffsetDelete": "Kafka looks for the group before it refuses topics: 69 for an absent one",
 }
 """The requests with other responses than Kafka's; docs/decisions/rights-beside-kafka.md gives the reasons."""
-BY_ID: Final = frozenset(("Produce", "Produce in a transaction", "Fetch", "Metadata by id", "DeleteTopics by id", "ShareFetch"))
+BY_ID: Final = frozenset(
+    ("Produce", "Produce in a transaction", "Fetch", "Metadata by id", "DeleteTopics by id", "ShareFetch")
+)
 """Requests with a topic's id, which is no secret: for an unknown id the response says so, as in Kafka."""
 
 

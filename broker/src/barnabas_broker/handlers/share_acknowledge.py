@@ -10,6 +10,7 @@ from typing import TypeAlias
 from barnabas_broker.coordinators.share_delivery.sessions import FINAL_EPOCH, SessionKey
 from barnabas_broker.handlers.channel import RequestContext
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
+from barnabas_broker.handlers.partition_leaders import LEADER_ERRORS
 from barnabas_broker.handlers.share_requests import (
     Outcome,
     acknowledge,
@@ -17,6 +18,7 @@ from barnabas_broker.handlers.share_requests import (
     by_topic,
     check_request,
     leader_fields,
+    leader_id_and_epoch,
     outcomes_of,
 )
 from barnabas_broker.wire.messages import ShareAcknowledgeRequest, ShareAcknowledgeResponse
@@ -77,7 +79,6 @@ def _partition(key: TopicIdPartition, outcome: Outcome) -> TopicResponse.Partiti
         error_code=outcome.code,
         error_message=outcome.message,
         current_leader=TopicResponse.PartitionData.LeaderIdAndEpoch(
-            leader_id=-1 if leader is None else leader.leader_id,
-            leader_epoch=-1 if leader is None else leader.leader_epoch,
+            **leader_id_and_epoch(leader, is_unknown=outcome.code in LEADER_ERRORS)
         ),
     )

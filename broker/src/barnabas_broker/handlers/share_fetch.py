@@ -15,6 +15,7 @@ from barnabas_broker.coordinators.share_delivery.sessions import FINAL_EPOCH, Se
 from barnabas_broker.coordinators.share_delivery.share_partition import Wish
 from barnabas_broker.handlers.channel import RequestContext
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
+from barnabas_broker.handlers.partition_leaders import LEADER_ERRORS
 from barnabas_broker.handlers.share_requests import (
     Outcome,
     acknowledge,
@@ -24,6 +25,7 @@ from barnabas_broker.handlers.share_requests import (
     check_topic,
     leader_fields,
     leader_for,
+    leader_id_and_epoch,
     outcomes_of,
 )
 from barnabas_broker.replication.purgatory import WaitList
@@ -306,8 +308,7 @@ def _response(
             acknowledge_error_code=acknowledged.code,
             acknowledge_error_message=acknowledged.message,
             current_leader=PartitionResponse.LeaderIdAndEpoch(
-                leader_id=-1 if leader is None else leader.leader_id,
-                leader_epoch=-1 if leader is None else leader.leader_epoch,
+                **leader_id_and_epoch(leader, is_unknown=fetched.code in LEADER_ERRORS)
             ),
             records=b"" if delivered is None else delivered.records,
             acquired_records=[] if delivered is None else _acquired(delivered),

@@ -192,6 +192,13 @@ def leader_for(
     return current_leader(environment.image, context.client.listener_name, name, None, key.partition)
 
 
+def leader_id_and_epoch(leader: CurrentLeader | None, *, is_unknown: bool) -> Mapping[str, int]:
+    """Return the fields of CurrentLeader: those of `leader`, -1 for an unknown one, 0 if the client needs none."""
+    if leader is None:
+        return {"leader_id": -1, "leader_epoch": -1} if is_unknown else {}
+    return {"leader_id": leader.leader_id, "leader_epoch": leader.leader_epoch}
+
+
 def leader_fields(response: Any, leaders: Mapping[Any, CurrentLeader | None]) -> list[Any]:
     """Return the NodeEndpoints of a response, one for each leader."""
     endpoints = dict.fromkeys(each.endpoint for each in leaders.values() if each is not None and each.endpoint)
