@@ -14,9 +14,9 @@ from barnabas_broker.coordinators.share_delivery.share_partition import (
     RENEW,
     AcknowledgementBatch,
     Acquired,
-    Change,
     FetchedBatch,
     Limits,
+    ShareChange,
     SharePartition,
     Wish,
 )
@@ -41,7 +41,7 @@ def acquire(partition: SharePartition, first: int, last: int, member: str = "m",
 
 def acknowledge(
     partition: SharePartition, first: int, last: int, *types: int, member: str = "m", limits: Limits = LIMITS
-) -> Change:
+) -> ShareChange:
     return partition.acknowledge(member, [AcknowledgementBatch(first, last, types)], 0, limits)
 
 
@@ -248,7 +248,7 @@ class Beside(RuleBasedStateMachine):
         self.partition = empty()
         self.records: dict[int, tuple[str, int, str]] = {}
         self.now_ms = 0
-        self.changes: list[Change] = []
+        self.changes: list[ShareChange] = []
         self.counts: dict[int, int] = {}
         self.final: set[int] = set()
         self.start = 0

@@ -15,7 +15,9 @@ from barnabas_broker.coordinators.runtime.peer_requests import LinkEnvironment
 from barnabas_broker.coordinators.runtime.runtime import Runtime
 from barnabas_broker.coordinators.runtime.shard import RuntimeEnvironment
 from barnabas_broker.coordinators.runtime.turns import Turns
+from barnabas_broker.coordinators.share_delivery.burials import BurialEnvironment, Burials
 from barnabas_broker.coordinators.share_delivery.delivery import DeliveryEnvironment, ShareDelivery
+from barnabas_broker.coordinators.share_delivery.partition_client import PartitionClient
 from barnabas_broker.coordinators.share_state.persister import SharePersister
 from barnabas_broker.coordinators.transactions.coordinator import TransactionCoordinator
 from barnabas_broker.coordinators.transactions.gate import TransactionGate
@@ -24,7 +26,9 @@ from barnabas_broker.coordinators.transactions.shard import TransactionEnvironme
 from barnabas_broker.coordinators.transactions.transaction import TransactionCounts
 from barnabas_broker.coordinators.transactions.whereabouts import state_of
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
+from barnabas_broker.metadata.controller.decisions.create_topics import NewTopic
 from barnabas_broker.metadata.controller.decisions.internal_topics import NOT_COMPACTED, is_compacted
+from barnabas_broker.metadata.controller.metadata_writer import MetadataWriter
 from barnabas_broker.metadata.features import GROUP_VERSION, has_dead_letters, transaction_version
 from barnabas_broker.metadata.image.image_change import ImageChange
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
@@ -128,29 +132,61 @@ def make_groups(world: CoordinatorWorld) -> GroupCoordinator:
     return GroupCoordinator(environment, config.offsets_topic_num_partitions)
 
 
-def make_delivery(
-    world: CoordinatorWorld,
-    persister: SharePersister,
-    purgatory: Purgatory,
-    current_config: Callable[[], BrokerConfig],
-    is_cached: Callable[[FileSlice], bool],
-) -> ShareDelivery:
+class DeliveryWorld(NamedTuple):
+    """The dependencies of the delivery of share groups, beside those of all coordinators."""
+
+    persister: SharePersister
+    purgatory: Purgatory
+    links: LinkEnvironment
+    current_config: Callable[[], BrokerConfig]
+    is_cached: Callable[[FileSlice], bool]
+    writer: MetadataWriter
+
+
+class DeliveryParts(NamedTuple):
+    """The delivery of share groups, and the client that writes their dead letters."""
+
+    delivery: ShareDelivery
+    client: PartitionClient
+
+
+def make_delivery(world: CoordinatorWorld, of_delivery: DeliveryWorld) -> DeliveryParts:
     """Make the delivery of share groups, which has no share partition yet."""
-    configs = GroupConfigs(world.image, current_config)
+    image, current_config = world.image, of_delivery.current_config
+    client = PartitionClient(
+        world.config.broker_id, world.replicas, world.clock, of_delivery.links, of_delivery.is_cached
+    )
+
+    async def create_topic(topic: NewTopic) -> TopicDocument | ApiError:
+        return (await of_delivery.writer.create_topics([topic]))[topic.name]
+
+    burials = Burials(
+        BurialEnvironment(
+            image,
+            world.replicas,
+            client,
+            world.clock,
+            asyncio.sleep,
+            world.spawn,
+            current_config,
+            create_topic,
+            of_delivery.is_cached,
+        )
+    )
     environment = DeliveryEnvironment(
-        persister,
+        of_delivery.persister,
         world.replicas,
-        world.image,
-        purgatory,
+        image,
+        of_delivery.purgatory,
         world.clock,
         world.timers,
         world.spawn,
-        configs.of,
-        lambda: has_dead_letters(world.image.features),
+        GroupConfigs(image, current_config).of,
+        lambda: has_dead_letters(image.features),
         lambda: int(str(current_config().value("group.share.max.share.sessions"))),
-        is_cached,
+        of_delivery.is_cached,
     )
-    return ShareDelivery(environment, lambda _: None)
+    return DeliveryParts(ShareDelivery(environment, burials.bury), client)
 
 
 class GroupConfigs:

@@ -13,6 +13,7 @@ from uuid import UUID
 from barnabas_broker.app.chores import Chore, Chores
 from barnabas_broker.app.coordinators import (
     CoordinatorWorld,
+    DeliveryWorld,
     make_delivery,
     make_groups,
     make_transactions,
@@ -29,6 +30,8 @@ from barnabas_broker.app.replication_wiring import make_fetchers, make_follower_
 from barnabas_broker.app.supervision import Supervisor, every
 from barnabas_broker.coordinators.producer_ids import ProducerIds
 from barnabas_broker.coordinators.runtime.feature_users import FeatureUsers
+from barnabas_broker.coordinators.runtime.peer_requests import LinkEnvironment
+from barnabas_broker.coordinators.share_delivery.delivery import ShareDelivery
 from barnabas_broker.coordinators.share_state.persister import SharePersister
 from barnabas_broker.handlers.batch_trust import BatchTrust
 from barnabas_broker.handlers.encoded_topics import EncodedTopics
@@ -162,8 +165,7 @@ class Node:
             hand_over, config.broker_id, self.image, metadata_writer, propagation, self._client_drain
         )
         replicas = self._wire_replicas(logs, metadata_writer, purgatory, links)
-        producer_ids = ProducerIds(metadata_writer.allocate_producer_ids)
-        world = self._coordinator_world(replicas, links, producer_ids)
+        world = self._coordinator_world(replicas, links, ProducerIds(metadata_writer.allocate_producer_ids))
         transactions = make_transactions(world)
         self._takedown.append(transactions.close)
         self.handler_environment = HandlerEnvironment(
@@ -184,9 +186,9 @@ class Node:
             groups=make_groups(world),
             transactions=transactions.coordinator,
             gate=transactions.gate,
-            shares=make_delivery(world, SharePersister(), purgatory, self.current_config, self._environment.is_cached),
+            shares=self._make_delivery(world, purgatory, transactions.links, metadata_writer),
             feature_users=FeatureUsers(transactions.links, self.image),
-            producer_ids=producer_ids,
+            producer_ids=world.producer_ids,
             inspector=self._environment.inspector,
             trust=BatchTrust(),
             encoded_topics=EncodedTopics(),
@@ -195,6 +197,14 @@ class Node:
             attempt=self.supervisor.attempt,
             ignored_configs=partial(ignored_configs, config.broker_id, self._dynamic, replicas.settings),
         )
+
+    def _make_delivery(
+        self, world: CoordinatorWorld, purgatory: Purgatory, links: LinkEnvironment, writer: MetadataWriter
+    ) -> ShareDelivery:
+        is_cached, persister = self._environment.is_cached, SharePersister()
+        made = make_delivery(world, DeliveryWorld(persister, purgatory, links, self.current_config, is_cached, writer))
+        self._takedown.append(made.client.close)
+        return made.delivery
 
     def _coordinator_world(self, replicas: ReplicaManager, links: Links, producer_ids: ProducerIds) -> CoordinatorWorld:
         return CoordinatorWorld(

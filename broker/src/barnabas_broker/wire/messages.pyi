@@ -65,6 +65,7 @@ from kafka.protocol.admin import ListTransactionsRequest as ListTransactionsRequ
 from kafka.protocol.admin import ListTransactionsResponse as ListTransactionsResponse
 from kafka.protocol.admin import UpdateFeaturesRequest as UpdateFeaturesRequest
 from kafka.protocol.admin import UpdateFeaturesResponse as UpdateFeaturesResponse
+from kafka.protocol.consumer import FetchRequest as FetchRequest
 from kafka.protocol.consumer import HeartbeatRequest as HeartbeatRequest
 from kafka.protocol.consumer import HeartbeatResponse as HeartbeatResponse
 from kafka.protocol.consumer import JoinGroupRequest as JoinGroupRequest
@@ -95,6 +96,7 @@ from kafka.protocol.producer import EndTxnRequest as EndTxnRequest
 from kafka.protocol.producer import EndTxnResponse as EndTxnResponse
 from kafka.protocol.producer import InitProducerIdRequest as InitProducerIdRequest
 from kafka.protocol.producer import InitProducerIdResponse as InitProducerIdResponse
+from kafka.protocol.producer import ProduceRequest as ProduceRequest
 from kafka.protocol.producer import WriteTxnMarkersRequest as WriteTxnMarkersRequest
 from kafka.protocol.producer import WriteTxnMarkersResponse as WriteTxnMarkersResponse
 from kafka.protocol.sasl import SaslAuthenticateRequest as SaslAuthenticateRequest

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from barnabas_broker.coordinators.share_delivery.led_partition import (
     DeliveryCounts,
-    LeaderEnvironment,
+    LedEnvironment,
     LedPartition,
     Life,
 )
@@ -69,7 +69,7 @@ class ShareDelivery:
         """The counts of each group since the broker started."""
         self.sessions = ShareSessions(environment.sessions_max, self._on_closed)
         self._led: dict[TopicIdPartition, dict[str, LedPartition]] = {}
-        self._of_leaders = LeaderEnvironment(
+        self._of_leaders = LedEnvironment(
             environment.persister,
             environment.clock,
             environment.timers,

@@ -14,8 +14,8 @@ from typing import Final, NamedTuple
 from barnabas_broker.coordinators.share_delivery.share_partition import (
     NEVER_MS,
     AcknowledgementBatch,
-    Change,
     Limits,
+    ShareChange,
     SharePartition,
 )
 from barnabas_broker.coordinators.share_delivery.window import RecordState
@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 STORE_AGAIN_S: Final = 1.0
 """The pause in seconds before a release that could not be stored is stored again."""
 
-Answer = Callable[[ApiError | None], object]
+OnStored = Callable[[ApiError | None], object]
 
 
 class Life(Enum):
@@ -52,7 +52,7 @@ class Life(Enum):
     FAILED = "failed"
     """The stored state could not be read; the next fetch begins again."""
     FENCED = "fenced"
-    """Another broker leads, or the group or the topic is gone; the next fetch begins again."""
+    """The broker leads no longer, or the group or the topic is gone; the next fetch begins again."""
 
 
 LIFE: Final[Mapping[Life, frozenset[Life]]] = {
@@ -100,7 +100,7 @@ class DeliveryCounts:
         """The number of records that were archived without a dead letter, because the setting is broken."""
 
 
-class LeaderEnvironment(NamedTuple):
+class LedEnvironment(NamedTuple):
     """The dependencies of share partitions."""
 
     persister: SharePersister
@@ -118,8 +118,8 @@ class LeaderEnvironment(NamedTuple):
 
 
 class _Submitted(NamedTuple):
-    change: Change
-    answer: Answer
+    change: ShareChange
+    answer: OnStored
     is_taken_back: bool
     """True if the change is taken back if it cannot be stored."""
 
@@ -129,7 +129,7 @@ class LedPartition:
 
     def __init__(
         self,
-        environment: LeaderEnvironment,
+        environment: LedEnvironment,
         group_id: str,
         key: TopicIdPartition,
         hosted: Partition,
@@ -151,6 +151,9 @@ class LedPartition:
         """True while a request reads records to acquire, because only one may do so at a time."""
         self.is_wanted = False
         """True if another request wanted to read meanwhile."""
+        self.doubtful: set[int] = set()
+        """The offsets whose dead letters may be there already, because another leader began with them, or an answer is
+        missing."""
         self._state_epoch = 0
         self._submitted: list[_Submitted] = []
         self._writing: list[_Submitted] = []
@@ -223,6 +226,8 @@ class LedPartition:
 
     def _activate(self, start: int, batches: Iterable[StateBatch]) -> None:
         self.records = SharePartition(start, batches, self.now_ms)
+        for each in self.records.waiting_for_dead_letters():
+            self.doubtful.update(range(each.first, each.last + 1))
         self._become(Life.ACTIVE)
         self.changed()
 
@@ -265,7 +270,7 @@ class LedPartition:
         assert self.failure is not None
         raise self.failure
 
-    def acknowledge(self, member_id: str, batches: Iterable[AcknowledgementBatch], answer: Answer) -> None:
+    def acknowledge(self, member_id: str, batches: Iterable[AcknowledgementBatch], answer: OnStored) -> None:
         """Acknowledge records of a member, and call `answer` once that is stored, or with the error."""
         try:
             self.check()
@@ -288,7 +293,7 @@ class LedPartition:
             self._submit(self.records.release_all(member_id, self.limits), _nobody, is_taken_back=False)
             self.changed()
 
-    def buried(self, first: int, last: int, answer: Answer) -> None:
+    def buried(self, first: int, last: int, answer: OnStored) -> None:
         """Archive records that have their dead letters, or can have none."""
         self._submit(self.records.buried(first, last), answer, is_taken_back=True)
 
@@ -296,7 +301,7 @@ class LedPartition:
         """Wake requests that wait, set the timer for the next lock that ends, and begin with dead letters."""
         self.waiters.mark()
         self.set_timer()
-        if any(each.target is None for each in self.records.window.in_state(RecordState.ARCHIVING)):
+        if next(self.records.waiting_for_dead_letters(), None) is not None:
             self._environment.bury(self)
 
     def set_timer(self) -> None:
@@ -320,7 +325,7 @@ class LedPartition:
         self._submit(change, _nobody, is_taken_back=False)
         self.changed()
 
-    def _submit(self, change: Change, answer: Answer, *, is_taken_back: bool) -> None:
+    def _submit(self, change: ShareChange, answer: OnStored, *, is_taken_back: bool) -> None:
         if not change.batches:
             answer(None)
             return
@@ -374,7 +379,7 @@ class LedPartition:
 
 
 def _nobody(_error: ApiError | None) -> None:
-    """Answer nobody."""
+    """OnStored nobody."""
 
 
 def _answer_of(outcome: ShareOutcome) -> ApiError:

@@ -5,7 +5,7 @@ records; the window is bounded by `share.partition.max.record.locks`, and with i
 for are pending until they are stored, and are taken back if that fails.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import Final, NamedTuple
 
@@ -66,7 +66,7 @@ class AcknowledgementBatch(NamedTuple):
     types: Sequence[int]
 
 
-class Change(NamedTuple):
+class ShareChange(NamedTuple):
     """A change that must be stored; `ranges` are those that wait for it."""
 
     ranges: Sequence[Range]
@@ -150,7 +150,7 @@ class SharePartition:
 
     def acknowledge(
         self, member_id: str, batches: Iterable[AcknowledgementBatch], now_ms: int, limits: Limits
-    ) -> Change:
+    ) -> ShareChange:
         """Begin the changes of one request; offsets below the start are ignored.
 
         Raises ApiError with INVALID_RECORD_STATE, and changes nothing, if the member has not locked one of the offsets.
@@ -184,21 +184,22 @@ class SharePartition:
                 raise _invalid(each.first, each.last, "another member has acquired them")
             pieces.append(_Piece(each, max(each.first, first), min(each.last, last), kind))
 
-    def expire(self, now_ms: int, limits: Limits) -> Change:
+    def expire(self, now_ms: int, limits: Limits) -> ShareChange:
         """Release records whose locks have ended."""
         return self._release(lambda each: each.deadline_ms <= now_ms, limits)
 
-    def release_all(self, member_id: str, limits: Limits) -> Change:
+    def release_all(self, member_id: str, limits: Limits) -> ShareChange:
         """Release the records of a member whose session has ended."""
         return self._release(lambda each: each.member_id == member_id, limits)
 
-    def _release(self, is_meant: Callable[[Range], bool], limits: Limits) -> Change:
+    def _release(self, is_meant: Callable[[Range], bool], limits: Limits) -> ShareChange:
         """Release acquired records at once; the change is stored afterwards, and never taken back."""
         locked = [each for each in self.window.in_state(RecordState.ACQUIRED) if each.target is None]
         released = [each for each in locked if is_meant(each)]
         for each in released:
             each.apply(_event(RELEASE, each, limits))
             each.member_id, each.deadline_ms = "", 0
+            each.is_stored = each.state is not RecordState.ARCHIVING
         change = _change(released)
         self.window.settle()
         self._set_wake()
@@ -208,7 +209,7 @@ class SharePartition:
         locked = (each for each in self.window.in_state(RecordState.ACQUIRED) if each.target is None)
         self.wake_ms = min((each.deadline_ms for each in locked), default=NEVER_MS)
 
-    def buried(self, first: int, last: int) -> Change:
+    def buried(self, first: int, last: int) -> ShareChange:
         """Begin the change of records that have their dead letters, or can have none."""
         parts = []
         for each in self.window.overlapping(first, last):
@@ -218,15 +219,23 @@ class SharePartition:
                 parts.append(part)
         return _change(parts)
 
-    def commit(self, change: Change) -> None:
+    def waiting_for_dead_letters(self) -> Iterator[Range]:
+        """Yield the ranges whose dead letters can be written, because the state archiving is stored."""
+        return (each for each in self.window.in_state(RecordState.ARCHIVING) if each.target is None and each.is_stored)
+
+    def commit(self, change: ShareChange) -> None:
         """End a change, because it is stored."""
+        for batch in change.batches:
+            if batch.delivery_state == RecordState.ARCHIVING:
+                for each in self.window.overlapping(batch.first_offset, batch.last_offset):
+                    each.is_stored = True
         for each in change.ranges:
             if each.target is not None:
                 each.state, each.target = each.target, None
                 each.member_id, each.deadline_ms = "", 0
         self.window.settle()
 
-    def roll_back(self, change: Change) -> None:
+    def roll_back(self, change: ShareChange) -> None:
         """Take a change back, because it could not be stored; locks that ended meanwhile are released next."""
         for each in change.ranges:
             each.target = None
@@ -370,7 +379,7 @@ def _event(kind: int, part: Range, limits: Limits) -> Event:
     return Event.BURY if limits.has_dead_letters else Event.ARCHIVE
 
 
-def _change(ranges: Sequence[Range]) -> Change:
+def _change(ranges: Sequence[Range]) -> ShareChange:
     batches: list[StateBatch] = []
     for each in ranges:
         state = each.state if each.target is None else each.target
@@ -379,7 +388,7 @@ def _change(ranges: Sequence[Range]) -> Change:
             batches[-1] = last._replace(last_offset=each.last)
         else:
             batches.append(StateBatch(each.first, each.last, int(state), each.delivery_count))
-    return Change(ranges, batches)
+    return ShareChange(ranges, batches)
 
 
 def _invalid(first: int, last: int, why: str) -> ApiError:

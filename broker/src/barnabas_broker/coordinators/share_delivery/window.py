@@ -77,6 +77,8 @@ class Range:
     """True if a member has rejected the records; they were delivered too often otherwise."""
     target: RecordState | None = None
     """The state that the records get when it is stored; None while nothing is being stored."""
+    is_stored: bool = True
+    """True unless the records wait for dead letters, and that is not stored yet."""
 
     def __len__(self) -> int:
         return self.last - self.first + 1
@@ -110,6 +112,7 @@ class Range:
             and self.member_id == following.member_id
             and self.deadline_ms == following.deadline_ms
             and self.is_rejected == following.is_rejected
+            and self.is_stored == following.is_stored
         )
 
 
