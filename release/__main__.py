@@ -12,6 +12,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from hashlib import sha256
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -20,7 +21,7 @@ from ruamel.yaml import YAML
 
 from local_kubernetes.binaries import CannotStart, require
 from local_kubernetes.helm import helm
-from release import archive, bom, checksums, images, publishing, signing
+from release import archive, bom, checksums, images, plugin, publishing, signing
 from release.chart import chart_layout, with_images
 from release.errors import ReleaseError
 from release.layout import Layout, for_architectures
@@ -110,6 +111,10 @@ def _make(release: Release, targets: tuple[str, ...], folder: Path) -> list[Arti
     (release.dist / "release-notes.md").write_text(notes(changelog, release.version), encoding="utf-8")
     _run(_tool("uv"), "build", "--quiet", f"--out-dir={release.dist}", str(release.stage))
     (release.dist / ".gitignore").unlink(missing_ok=True)  # Of uv.
+    packed = plugin.archive(release.stage, int(release.made.timestamp()))
+    (release.dist / plugin.ARCHIVE).write_bytes(packed)
+    described = plugin.manifest(release.version, sha256(packed).hexdigest())
+    (release.dist / plugin.MANIFEST).write_text(described, encoding="utf-8")
     artifacts = [*_images(release, targets, folder), *_chart(release)]
     digests = {path.name: checksums.sha256_of(path) for path in release.dist.iterdir()}
     sums = checksums.lines(digests).encode()

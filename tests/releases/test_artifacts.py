@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from ruamel.yaml import YAML
 
-from release import archive, checksums, publishing, signing
+from release import archive, checksums, plugin, publishing, signing
 from release.chart import chart_layout, with_images
 from release.elf import machine_of
 from release.errors import ReleaseError
@@ -129,3 +129,18 @@ def test_a_bill_of_materials_names_the_packages_of_an_image() -> None:
     assert text == bom.bill("barnabas-broker", "0.2.0", bom.packages(described), datetime(2027, 1, 5, tzinfo=UTC))
     urls = [each["purl"] for each in json.loads(text)["components"]]
     assert sorted(urls) == ["pkg:deb/debian/libc6@2.36-9?arch=arm64", "pkg:pypi/h11@0.16.0"]
+
+
+def test_the_kubectl_plugin_is_one_file_that_runs_by_itself_and_that_krew_can_check(tmp_path: Path) -> None:
+    packed = plugin.archive(ROOT, 1_700_000_000)
+    assert plugin.archive(ROOT, 1_700_000_000) == packed
+    (tmp_path / plugin.ARCHIVE).write_bytes(packed)
+    with tarfile.open(tmp_path / plugin.ARCHIVE) as tar:
+        tar.extractall(tmp_path, filter="data")
+    alone = {"PATH": str(Path(sys.executable).parent)}
+    ran = subprocess.run([tmp_path / plugin.PROGRAM, "--help"], env=alone, capture_output=True, text=True, check=True)
+    assert ran.stdout.startswith("usage: kubectl barnabas ")
+    described = YAML(typ="safe").load(plugin.manifest(VERSION, hashlib.sha256(packed).hexdigest()))
+    (platform_,) = described["spec"]["platforms"]
+    assert platform_["sha256"] == hashlib.sha256(packed).hexdigest()
+    assert {each["from"] for each in platform_["files"]} == {"kubectl-barnabas", "LICENSE"}

@@ -71,6 +71,7 @@ COMMANDS: Final = {
     "status": Command(
         "barnabas_operator.app.status", "operator", "print topics, partitions, groups and lag of a cluster"
     ),
+    "tail": Command("barnabas_operator.app.tail", "operator", "print the records of a topic as they come"),
 }
 
 

@@ -102,3 +102,24 @@ def test_a_stopped_cluster_is_named_with_its_data_directory(up: RunningUp, barna
     done = barnabas("status", "--data-dir", str(up.data))
     assert done.returncode == 1
     assert f"no broker answers at {up.bootstrap} (the address of the cluster in {up.data})" in done.stdout
+
+
+def test_tail_prints_records_without_control_characters_and_status_only_groups(up: RunningUp, barnabas: Run) -> None:
+    up.write("topics.yaml", topic_manifest("flights", "partitions: 1"))
+    up.start()
+    wait_for(lambda: up.reason("flights") == "Reconciled")
+    producer = Producer({"bootstrap.servers": up.bootstrap})
+    producer.produce("flights", b"\x1b[31mred\xff", b"key", timestamp=1_700_000_000_000)
+    producer.produce("flights", None, None, timestamp=1_700_000_000_001)
+    assert producer.flush(PATIENCE_S) == 0
+    read(up.bootstrap, "boards", "flights", 2).close()
+
+    ended = barnabas("tail", "flights", "--from=earliest", "--limit=2", "--bootstrap", up.bootstrap)
+    assert ended.stdout.splitlines() == [
+        r"2023-11-14T22:13:20.000Z 0:0 key \x1b[31mred\xff",
+        "2023-11-14T22:13:20.001Z 0:1 - -",
+    ]
+    absent = barnabas("tail", "flight", "--bootstrap", up.bootstrap)
+    assert (absent.returncode, "there is no topic 'flight'" in absent.stderr) == (1, True)
+    groups = barnabas("status", "--groups", "--bootstrap", up.bootstrap).stdout
+    assert ("boards" in groups, "PARTITIONS" in groups) == (True, False)

@@ -23,6 +23,7 @@ from harness.barnabas_server import prepare_barnabas
 from harness.deadline import PATIENCE_S, wait_for
 from harness.server_process import ServerProcess
 from local_kubernetes.control_plane import ControlPlane
+from local_kubernetes.plugin import plugin
 
 BACK = {"id": "2026-11-a", "to": {"shiftBy": -3}}
 """A second execution of this reset would be visible."""
@@ -191,3 +192,15 @@ def test_a_dry_run_warns_about_the_effect_of_a_reset(world: ResetWorld) -> None:
         assert done == (
             f"the reset 2026-11-a of group {world.name} was carried out before; another reset needs another id"
         )
+
+
+def test_the_kubectl_plugin_shows_the_plan_of_a_reset_that_it_requests(world: ResetWorld) -> None:
+    world.declare(None)
+    options = ("--to=-3", "--id=by-hand", "--dry-run", "-n", world.name)
+    process = plugin(world.plane.kubectl, "reset", world.name, *options)
+    wait_for(lambda: (world.look(), process.poll())[1], lambda code: code is not None)
+    out, errors = process.communicate()
+    assert (process.returncode, errors) == (0, "")
+    assert out.startswith("DryRun: spec.offsets.reset.dryRun is true")
+    assert out.splitlines()[-1].split() == [world.name, "0", str(COMMITTED), str(COMMITTED - 3)]
+    assert world.committed()[0] == COMMITTED

@@ -213,6 +213,9 @@ def main(arguments: Sequence[str]) -> int:
         return EXIT_FAILED
     if options.output == "json":
         print(report_json(report))
+    elif options.groups:
+        for each in _group_tables(report):
+            out.print(each)
     else:
         print_report(out, report, wide=options.output == "wide", authenticates=target.security.authenticates)
     return 0
@@ -228,6 +231,7 @@ def _parser() -> argparse.ArgumentParser:
         help="wide also shows internal topics; json prints the report as JSON",
     )
     parser.add_argument("-w", "--watch", action="store_true", help="show groups and their lag every 2 s until Ctrl-C")
+    parser.add_argument("--groups", action="store_true", help="show only groups and their lag")
     parser.add_argument(
         "--transactions",
         action="store_true",
@@ -247,7 +251,7 @@ def _transactions(out: Console, admin: ClusterAdmin, output: str | None) -> int:
 
 
 def _group_tables(report: ClusterReport) -> tuple[RenderableType, ...]:
-    """Return the tables that `--watch` shows: the groups, and their lag."""
+    """Return the tables of `--watch` and `--groups`: the groups, and their lag."""
     return groups_table(report.groups), lag_table(report.groups)
 
 

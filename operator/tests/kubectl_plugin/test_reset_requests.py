@@ -1,0 +1,45 @@
+"""The request that `kubectl barnabas reset` writes into a ConsumerGroup."""
+
+from typing import Any
+
+import pytest
+
+from barnabas_kubectl.reset import position, report, reset_of
+
+POSITIONS: dict[str, dict[str, Any]] = {
+    "earliest": {"earliest": {}},
+    "latest": {"latest": {}},
+    "PT2H": {"byDuration": "PT2H"},
+    "P1DT30M": {"byDuration": "P1DT30M"},
+    "-100": {"shiftBy": -100},
+    "+5": {"shiftBy": 5},
+    "2026-11-29T08:00:00Z": {"datetime": "2026-11-29T08:00:00Z"},
+}
+
+
+@pytest.mark.parametrize(("text", "to"), POSITIONS.items())
+def test_each_kind_of_position_is_recognized(text: str, to: dict[str, Any]) -> None:
+    assert position(text) == to
+
+
+@pytest.mark.parametrize("text", ["", "P", "PT", "yesterday", "2026-11-29", "1.5", "PT1.5H"])
+def test_another_position_is_rejected_with_what_is_allowed(text: str) -> None:
+    with pytest.raises(ValueError, match="allowed: earliest, latest, a time"):
+        position(text)
+
+
+def test_a_request_has_no_fields_that_were_not_given() -> None:
+    wanted: dict[str, Any] = {"id": "a", "to": {"latest": {}}, "dryRun": None, "topics": None}
+    assert reset_of("a", {"latest": {}}, [], dry_run=False) == {"spec": {"offsets": {"reset": wanted}}}
+
+
+def test_the_report_has_the_condition_and_a_line_for_each_partition() -> None:
+    plan = [{"topic": "flights", "partition": 3, "to": 7}, {"topic": "flights", "partition": 4, "from": 9, "to": 2}]
+    conditions = [{"type": "OffsetsReset", "reason": "DryRun", "message": "2 partitions"}]
+    lines = list(report({"status": {"conditions": conditions, "reset": {"plan": plan}}}))
+    assert [line.split() for line in lines] == [
+        ["DryRun:", "2", "partitions"],
+        ["TOPIC", "PARTITION", "FROM", "TO"],
+        ["flights", "3", "-", "7"],
+        ["flights", "4", "9", "2"],
+    ]
