@@ -27,6 +27,7 @@ CLUSTER_SETTINGS: Final[Mapping[str, str]] = {
     "offsets.topic.replication.factor": str(BROKERS),
     "transaction.state.log.min.isr": "2",
     "transaction.state.log.replication.factor": str(BROKERS),
+    "share.coordinator.state.topic.replication.factor": str(BROKERS),
 }
 NOTHING: Final[Mapping[str, str]] = {}
 QUORUM_TOPIC: Final = "__cluster_metadata"

@@ -25,6 +25,8 @@ SETTINGS: Final[Mapping[str, str]] = {
     "offsets.topic.replication.factor": "1",
     "transaction.state.log.min.isr": "1",
     "transaction.state.log.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+    "share.coordinator.state.topic.replication.factor": "1",
 }
 BEFORE: Final = "before"
 """The broker of an earlier commit."""

@@ -36,6 +36,8 @@ PROPERTIES = {
     "offsets.topic.replication.factor": "1",
     "transaction.state.log.num.partitions": "3",
     "transaction.state.log.replication.factor": "1",
+    "share.coordinator.state.topic.num.partitions": "3",
+    "share.coordinator.state.topic.replication.factor": "1",
 }
 CASES_PER_ROUND = 1000
 WARM_UP_CASES = 2000

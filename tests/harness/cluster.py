@@ -277,7 +277,8 @@ def prepare_cluster(
     `listeners` has one of each broker, beside its PLAINTEXT.
     """
     replicas = min(REPLICAS_OF_OFFSETS_MAX, brokers)
-    factors = ("offsets.topic.replication.factor", "transaction.state.log.replication.factor")
+    topics = ("offsets.topic", "transaction.state.log", "share.coordinator.state.topic")
+    factors = [f"{topic}.replication.factor" for topic in topics]
     settings = {**dict.fromkeys(factors, str(replicas)), **(properties or {})}
     cluster = BarnabasCluster(folder, settings, log_dirs)
     for number in range(brokers):

@@ -101,6 +101,8 @@ _OF_GROUPS: Final = {
     "kafka_coordinator_group_offset_deletions_total": f"{_GROUPS}: offset-deletion-count",
     "kafka_coordinator_group_completed_rebalances_total": f"{_GROUPS}: group-completed-rebalance-count",
     "kafka_coordinator_group_num_partitions": f"{_GROUPS}: num-partitions",
+    "kafka_coordinator_share_writes_total": "kafka.server:type=share-coordinator-metrics: write-total",
+    "kafka_coordinator_share_last_pruned_offset": "kafka.server:type=share-coordinator-metrics: last-pruned-offset",
 }
 _AUTHENTICATION: Final = {
     f"kafka_server_socket_server_metrics_{name}": f"kafka.server:type=socket-server-metrics: {attribute}"

@@ -53,6 +53,7 @@ def _settings(folder: Path, users: Iterable[str], ports: Mapping[str, int]) -> t
         "group.initial.rebalance.delay.ms": "0",
         "offsets.topic.num.partitions": "1",
         "transaction.state.log.num.partitions": "1",
+        "share.coordinator.state.topic.num.partitions": "1",
         "num.partitions": "1",
     }
     return settings, ssl.create_default_context(cadata=authority.certificate)
@@ -72,7 +73,8 @@ def barnabas(folder: Path, users: Iterable[str], program: Sequence[str] = BARNAB
     folder.mkdir()
     ports = _ports()
     settings, tls = _settings(folder, users, ports)
-    own = {"offsets.topic.replication.factor": "1", "transaction.state.log.replication.factor": "1"}
+    topics = ("offsets.topic", "transaction.state.log", "share.coordinator.state.topic")
+    own = {f"{topic}.replication.factor": "1" for topic in topics}
     process = prepare_barnabas(folder, settings | own, program=program)
     config = folder / "server.properties"
     first = f"PLAINTEXT://127.0.0.1:{process.port}"

@@ -27,7 +27,7 @@ from barnabas_broker.storage.logs.log import Log
 from barnabas_broker.storage.producer_state import log_producers
 from barnabas_broker.storage.producer_state.producers import ProducerStates
 from barnabas_broker.storage.segments.transaction_index import TransactionIndex
-from barnabas_broker.wire.key_values import KeyValueSlice, TransactionalKeyValues
+from barnabas_broker.wire.key_values import NewestSlice, TransactionalKeyValues
 from barnabas_broker.wire.transaction_markers import ProducerEpoch
 from barnabas_core.errors import ApiError, ErrorCode
 
@@ -112,7 +112,7 @@ def counts_pending_offsets_when_it_loads() -> Iterator[None]:
     """A coordinator that loads its log takes all offsets for committed."""
     add = LoadedRecords.add
 
-    def mistaken(self: LoadedRecords, some: KeyValueSlice) -> int:
+    def mistaken(self: LoadedRecords, some: NewestSlice) -> int:
         if isinstance(some, TransactionalKeyValues):
             self.newest.update(some.key_values)
             return len(some.key_values)

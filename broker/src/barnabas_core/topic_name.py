@@ -9,9 +9,10 @@ from barnabas_core.errors import ApiError, ErrorCode
 NAME_LENGTH_MAX: Final = 249
 CONSUMER_OFFSETS: Final = "__consumer_offsets"
 TRANSACTION_STATE: Final = "__transaction_state"
+SHARE_GROUP_STATE: Final = "__share_group_state"
 CLUSTER_METADATA: Final = "__cluster_metadata"
 """The name of Kafka's own metadata log, which no topic may have (KIP-500)."""
-INTERNAL_TOPICS: Final = frozenset({CONSUMER_OFFSETS, TRANSACTION_STATE})
+INTERNAL_TOPICS: Final = frozenset({CONSUMER_OFFSETS, TRANSACTION_STATE, SHARE_GROUP_STATE})
 _LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]+")
 
 
@@ -67,5 +68,5 @@ def is_internal(name: str) -> bool:
 
 
 def usual_min_isr(min_isr: int, replicas: int) -> int:
-    """Return the default min.insync.replicas of `__transaction_state`, which lets one replica be offline."""
+    """Return the default min.insync.replicas of a coordinator's topic, which lets one replica be offline."""
     return max(1, min(min_isr, replicas - 1))

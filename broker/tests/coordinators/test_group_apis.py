@@ -27,7 +27,7 @@ from kafka.protocol import consumer
 
 from barnabas_broker.wire.apis import API_SPECS
 from barnabas_core.errors import ErrorCode
-from barnabas_core.topic_name import CONSUMER_OFFSETS, TRANSACTION_STATE
+from barnabas_core.topic_name import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 
 INIT_PRODUCER_ID, DELETE, OFFSET_DELETE = 22, 42, 47
 
@@ -273,6 +273,18 @@ def test_find_coordinator_creates_the_transaction_topic_on_first_use(broker: Bro
     assert found(broker, version, "payments", key_type=1) == (0, 1, "kafka.example", 9092, None)
     assert broker.created == [TRANSACTION_STATE]
     assert found(broker, version, "x", key_type=9)[0] == ErrorCode.INVALID_REQUEST
+
+
+@versions(FIND, since=1)
+def test_find_coordinator_knows_share_partitions_since_version_6(broker: Broker, version: int) -> None:
+    key = "a:b:Z04AAAAAAAAAAAAAAAAAAA:7"
+    if version < 6:
+        assert found(broker, version, key, key_type=2)[0] == ErrorCode.INVALID_REQUEST
+        assert not broker.created
+    else:
+        assert found(broker, version, key, key_type=2) == (0, 1, "kafka.example", 9092, None)
+        assert broker.created == [SHARE_GROUP_STATE]
+        assert found(broker, version, "no share-partition", key_type=2)[0] == ErrorCode.INVALID_REQUEST
 
 
 def test_find_coordinator_without_keys_creates_no_topic(broker: Broker) -> None:

@@ -260,6 +260,18 @@ def test_min_isr_of_the_transaction_topic_is_one_below_its_replicas_by_default(
     assert made.configs["min.insync.replicas"] == min_isr
 
 
+def test_records_of_the_state_topic_of_share_groups_never_expire_and_are_never_compacted() -> None:
+    made = automatic_topic("__share_group_state", parse_broker_config({}))
+    assert (made.partitions, made.replication_factor) == (50, 3)
+    assert made.configs == {
+        "cleanup.policy": "delete",
+        "compression.type": "producer",
+        "min.insync.replicas": "2",
+        "retention.ms": "-1",
+        "segment.bytes": "104857600",
+    }
+
+
 async def test_the_offsets_topic_is_not_created_without_enough_brokers(broker: Broker) -> None:
     outcomes = await broker.writer.create_automatically(["__consumer_offsets"])
     assert outcomes == {"__consumer_offsets": ErrorCode.INVALID_REPLICATION_FACTOR}

@@ -110,3 +110,43 @@ class UnregisterBrokerRequest(ApiMessage, load_json="barnabas_core.definitions")
 
 class UnregisterBrokerResponse(ApiMessage, load_json="barnabas_core.definitions"):
     """The response to that request."""
+
+
+class InitializeShareGroupStateRequest(ApiMessage, load_json="barnabas_core.definitions"):
+    """The request of brokers about the state of share-partitions."""
+
+
+class InitializeShareGroupStateResponse(ApiMessage, load_json="barnabas_core.definitions"):
+    """The response to that request."""
+
+
+class ReadShareGroupStateRequest(ApiMessage, load_json="barnabas_core.definitions"):
+    """The request of brokers about the state of share-partitions."""
+
+
+class ReadShareGroupStateResponse(ApiMessage, load_json="barnabas_core.definitions"):
+    """The response to that request."""
+
+
+class WriteShareGroupStateRequest(ApiMessage, load_json="barnabas_core.definitions"):
+    """The request of brokers about the state of share-partitions."""
+
+
+class WriteShareGroupStateResponse(ApiMessage, load_json="barnabas_core.definitions"):
+    """The response to that request."""
+
+
+class DeleteShareGroupStateRequest(ApiMessage, load_json="barnabas_core.definitions"):
+    """The request of brokers about the state of share-partitions."""
+
+
+class DeleteShareGroupStateResponse(ApiMessage, load_json="barnabas_core.definitions"):
+    """The response to that request."""
+
+
+class ReadShareGroupStateSummaryRequest(ApiMessage, load_json="barnabas_core.definitions"):
+    """The request of brokers about the state of share-partitions."""
+
+
+class ReadShareGroupStateSummaryResponse(ApiMessage, load_json="barnabas_core.definitions"):
+    """The response to that request."""

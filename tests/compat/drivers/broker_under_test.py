@@ -14,6 +14,7 @@ BrokerWith = Callable[[dict[str, str]], ServerProcess]
 # These settings make tests quick; all others are the defaults of both brokers.
 PROPERTIES = {
     "transaction.state.log.replication.factor": "1",
+    "share.coordinator.state.topic.replication.factor": "1",
     "offsets.topic.replication.factor": "1",
     "group.initial.rebalance.delay.ms": "500",
     "log.cleaner.backoff.ms": "200",

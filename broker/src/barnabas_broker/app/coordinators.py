@@ -1,8 +1,9 @@
-"""The construction and the start of the group coordinator and the transaction coordinator."""
+"""The construction and the start of the coordinators of groups, transactions and share-partitions."""
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping
+from functools import partial
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
@@ -18,7 +19,9 @@ from barnabas_broker.coordinators.runtime.turns import Turns
 from barnabas_broker.coordinators.share_delivery.burials import BurialEnvironment, Burials
 from barnabas_broker.coordinators.share_delivery.delivery import DeliveryEnvironment, ShareDelivery
 from barnabas_broker.coordinators.share_delivery.partition_client import PartitionClient
+from barnabas_broker.coordinators.share_state.coordinator import ShareCoordinator
 from barnabas_broker.coordinators.share_state.persister import SharePersister
+from barnabas_broker.coordinators.share_state.shard import ShareStateCounts, ShareStateEnvironment
 from barnabas_broker.coordinators.transactions.coordinator import TransactionCoordinator
 from barnabas_broker.coordinators.transactions.gate import TransactionGate
 from barnabas_broker.coordinators.transactions.marker_sender import MarkerSender
@@ -43,7 +46,8 @@ from barnabas_core.clock import Clock, Timers
 from barnabas_core.config.broker_config import BrokerConfig
 from barnabas_core.config.group_configs import ShareGroupConfig, effective_group_config, effective_share_config
 from barnabas_core.errors import ApiError
-from barnabas_core.topic_name import CONSUMER_OFFSETS, TRANSACTION_STATE
+from barnabas_core.topic_name import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
+from barnabas_core.topic_partition import TopicIdPartition
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +58,7 @@ _WRITE_TIMEOUT_MS: Final = 30_000
 
 
 class CoordinatorWorld(NamedTuple):
-    """The dependencies of the group coordinator and the transaction coordinator."""
+    """The dependencies of the coordinators of groups, transactions and share-partitions."""
 
     config: BrokerConfig
     image: MetadataImage
@@ -69,6 +73,8 @@ class CoordinatorWorld(NamedTuple):
     """A function that runs a coroutine as a task and logs its exceptions."""
     catch_up: Callable[[], Awaitable[None]]
     """A function that waits until the image is as new as the metadata store was at the call."""
+    create_topics: Callable[[Collection[str]], Awaitable[object]]
+    """A function that creates internal topics with the configs that their coordinators need."""
 
 
 def _has_consumer_groups(image: MetadataImage) -> bool:
@@ -267,17 +273,64 @@ async def _ask_new_id(producer_ids: ProducerIds, take: Callable[[int], object]) 
         return  # The next check of transaction timeouts requests a producer id again.
 
 
+class ShareParts(NamedTuple):
+    """The share coordinator, and the persister that asks the coordinators of all brokers."""
+
+    coordinator: ShareCoordinator
+    persister: SharePersister
+
+
+def make_share_state(world: CoordinatorWorld) -> ShareParts:
+    """Make the share coordinator, which leads no partition yet, and the persister."""
+    config, image, clock, timers = world.config, world.image, world.clock, world.timers
+    log = RecordLog(
+        SHARE_GROUP_STATE,
+        world.replicas,
+        clock,
+        config.share_coordinator_state_topic_compression_codec,
+        config.share_coordinator_load_buffer_size,
+        keeps_all=True,
+    )
+    environment = ShareStateEnvironment(
+        config, clock, log, partial(_knows, image), lambda: image.tombstones, ShareStateCounts()
+    )
+    of_runtime = RuntimeEnvironment(
+        SHARE_GROUP_STATE,
+        log,
+        clock,
+        timers,
+        Turns(timers, clock),
+        world.is_awake,
+        config.share_coordinator_write_timeout_ms,
+    )
+    coordinator = ShareCoordinator(environment, of_runtime, config.share_coordinator_state_topic_num_partitions)
+    of_links = LinkEnvironment(
+        world.links, world.spawn, asyncio.timeout, clock, f"broker-{config.broker_id}-share-persister"
+    )
+    create = partial(world.create_topics, [SHARE_GROUP_STATE])
+    return ShareParts(coordinator, SharePersister(config.broker_id, of_links, timers, image, coordinator, create))
+
+
+def _knows(image: MetadataImage, partition: TopicIdPartition) -> bool:
+    """True if the image has the topic and the partition."""
+    topic = image.topics.get(image.topic_name(partition.topic_id) or "")
+    return topic is not None and partition.partition < len(topic.partitions)
+
+
 def start_coordinators(environment: HandlerEnvironment) -> list[Callable[[], None]]:
-    """Start both coordinators after the partitions are hosted; return the functions that stop the coordinators."""
-    groups, transactions = environment.groups, environment.transactions
+    """Start the coordinators after the partitions are hosted; return the functions that stop the coordinators."""
+    groups, transactions, share_state = environment.groups, environment.transactions, environment.share_state
     broker_id, image = environment.broker_id, environment.image
     follow_topic(CONSUMER_OFFSETS, groups.runtime, broker_id, image)
     forget_deleted_topics(groups, image)
     follow_topic(TRANSACTION_STATE, transactions.runtime, broker_id, image)
     _report_ordinary_topic(image)
+    follow_topic(SHARE_GROUP_STATE, share_state.runtime, broker_id, image)
+    _forget_share_states(share_state, image)
     groups.start()
     transactions.start()
-    return [groups.runtime.stop, transactions.runtime.stop]
+    share_state.start()
+    return [groups.runtime.stop, transactions.runtime.stop, share_state.runtime.stop]
 
 
 def follow_topic(topic: str, runtime: Runtime[Any], broker_id: int, image: MetadataImage) -> None:
@@ -318,6 +371,17 @@ def forget_deleted_topics(groups: GroupCoordinator, image: MetadataImage) -> Non
         buried = {each.topic_id: each for each in gone if each is not None}
         if buried:
             groups.on_topics_deleted(buried)
+
+    image.subscribe(changed)
+
+
+def _forget_share_states(coordinator: ShareCoordinator, image: MetadataImage) -> None:
+    """Subscribe to deletions of topics, so that the states of their share-partitions are deleted."""
+
+    def changed(change: ImageChange) -> None:
+        gone = {each.topic_id for each in change.deleted if each.topic_id in image.tombstones}
+        if gone:
+            coordinator.on_topics_deleted(gone)
 
     image.subscribe(changed)
 

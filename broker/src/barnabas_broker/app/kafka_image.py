@@ -48,6 +48,8 @@ log.dirs=/tmp/kraft-combined-logs
 offsets.topic.replication.factor=1
 transaction.state.log.replication.factor=1
 transaction.state.log.min.isr=1
+share.coordinator.state.topic.replication.factor=1
+share.coordinator.state.topic.min.isr=1
 """
 """The settings without any variable and file; the addresses and replication factors are those of Kafka's image."""
 STORES: Final = {"KEYSTORE": ("KEYSTORE", "KEY"), "TRUSTSTORE": ("TRUSTSTORE",)}

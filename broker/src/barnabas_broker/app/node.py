@@ -16,6 +16,7 @@ from barnabas_broker.app.coordinators import (
     DeliveryWorld,
     make_delivery,
     make_groups,
+    make_share_state,
     make_transactions,
     start_coordinators,
 )
@@ -160,14 +161,12 @@ class Node:
         purgatory = Purgatory(timers)
         links = self._environment.make_links(self.image, self.current_config)
         self._client_drain = ClientDrain(clock, asyncio.sleep)
-        propagation = LeaderPropagation(config.broker_id, links, self.image, asyncio.sleep, asyncio.timeout)
-        self._hand_over = partial(
-            hand_over, config.broker_id, self.image, metadata_writer, propagation, self._client_drain
-        )
+        self._hand_over = self._make_hand_over(metadata_writer, links)
         replicas = self._wire_replicas(logs, metadata_writer, purgatory, links)
-        world = self._coordinator_world(replicas, links, ProducerIds(metadata_writer.allocate_producer_ids))
-        transactions = make_transactions(world)
-        self._takedown.append(transactions.close)
+        producer_ids = ProducerIds(metadata_writer.allocate_producer_ids)
+        world = self._coordinator_world(replicas, links, producer_ids, metadata_writer)
+        transactions, share_state = make_transactions(world), make_share_state(world)
+        self._takedown += [transactions.close, share_state.persister.close]
         self.handler_environment = HandlerEnvironment(
             broker_id=config.broker_id,
             config=config,
@@ -186,7 +185,9 @@ class Node:
             groups=make_groups(world),
             transactions=transactions.coordinator,
             gate=transactions.gate,
-            shares=self._make_delivery(world, purgatory, transactions.links, metadata_writer),
+            shares=self._make_delivery(world, purgatory, transactions.links, share_state.persister, metadata_writer),
+            share_state=share_state.coordinator,
+            persister=share_state.persister,
             feature_users=FeatureUsers(transactions.links, self.image),
             producer_ids=world.producer_ids,
             inspector=self._environment.inspector,
@@ -199,14 +200,26 @@ class Node:
         )
 
     def _make_delivery(
-        self, world: CoordinatorWorld, purgatory: Purgatory, links: LinkEnvironment, writer: MetadataWriter
+        self,
+        world: CoordinatorWorld,
+        purgatory: Purgatory,
+        links: LinkEnvironment,
+        persister: SharePersister,
+        writer: MetadataWriter,
     ) -> ShareDelivery:
-        is_cached, persister = self._environment.is_cached, SharePersister()
+        is_cached = self._environment.is_cached
         made = make_delivery(world, DeliveryWorld(persister, purgatory, links, self.current_config, is_cached, writer))
         self._takedown.append(made.client.close)
         return made.delivery
 
-    def _coordinator_world(self, replicas: ReplicaManager, links: Links, producer_ids: ProducerIds) -> CoordinatorWorld:
+    def _make_hand_over(self, metadata_writer: MetadataWriter, links: Links) -> Callable[[], Awaitable[None]]:
+        broker_id = self.config.broker_id
+        propagation = LeaderPropagation(broker_id, links, self.image, asyncio.sleep, asyncio.timeout)
+        return partial(hand_over, broker_id, self.image, metadata_writer, propagation, self._client_drain)
+
+    def _coordinator_world(
+        self, replicas: ReplicaManager, links: Links, producer_ids: ProducerIds, metadata_writer: MetadataWriter
+    ) -> CoordinatorWorld:
         return CoordinatorWorld(
             self.config,
             self.image,
@@ -219,6 +232,7 @@ class Node:
             self._environment.new_id,
             self.supervisor.attempt,
             partial(image_feed.catch_up, self.image, self._store, asyncio.sleep),
+            metadata_writer.create_automatically,
         )
 
     def _wire_replicas(

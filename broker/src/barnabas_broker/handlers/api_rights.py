@@ -126,6 +126,7 @@ API_RIGHTS: Final[Mapping[int, ApiRights]] = {
         (
             Need(_O.DESCRIBE, _GROUP, "key", last_version=3, when=("key_type", (0,))),
             Need(_O.DESCRIBE, _ID, "key", last_version=3, when=("key_type", (1,))),
+            Need(_O.CLUSTER_ACTION, _CLUSTER, first_version=6, when=("key_type", (2,))),
             Need(_O.DESCRIBE, _GROUP, "coordinator_keys[]", first_version=4, when=("key_type", (0,))),
             Need(_O.DESCRIBE, _ID, "coordinator_keys[]", first_version=4, when=("key_type", (1,))),
         ),
@@ -242,6 +243,10 @@ API_RIGHTS: Final[Mapping[int, ApiRights]] = {
         in_handler="The client needs Read on the group (otherwise error code 30), and on each topic (otherwise its "
         "partitions have error code 29)."
     ),
+    **dict.fromkeys(
+        (83, 84, 85, 86, 87),
+        ApiRights((_cluster(_O.CLUSTER_ACTION),), {"results": "topics", "partitions": "partitions"}),
+    ),
 }
 """The rights that a client needs for each API, by API key."""
 
@@ -249,6 +254,6 @@ CLUSTER_ACTIONS_SINCE: Final[Mapping[int, int]] = {
     key: need.first_version
     for key, row in API_RIGHTS.items()
     for need in row.needs
-    if need.operation is _O.CLUSTER_ACTION
+    if need.operation is _O.CLUSTER_ACTION and need.when is None
 }
 """The versions, by API key, from which on brokers send a request to each other; clients have no right to it."""

@@ -9,6 +9,8 @@ from barnabas_broker.coordinators.groups.coordinator import GroupCoordinator
 from barnabas_broker.coordinators.producer_ids import ProducerIds
 from barnabas_broker.coordinators.runtime.feature_users import FeatureUsers
 from barnabas_broker.coordinators.share_delivery.delivery import ShareDelivery
+from barnabas_broker.coordinators.share_state.coordinator import ShareCoordinator
+from barnabas_broker.coordinators.share_state.persister import SharePersister
 from barnabas_broker.coordinators.transactions.coordinator import TransactionCoordinator
 from barnabas_broker.coordinators.transactions.gate import TransactionGate
 from barnabas_broker.handlers.batch_trust import BatchTrust
@@ -70,6 +72,8 @@ class HandlerEnvironment:
     transactions: TransactionCoordinator
     gate: TransactionGate
     shares: ShareDelivery
+    share_state: ShareCoordinator
+    persister: SharePersister
     feature_users: FeatureUsers
     producer_ids: ProducerIds
     inspector: BatchInspector

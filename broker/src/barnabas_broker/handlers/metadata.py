@@ -31,7 +31,7 @@ from barnabas_broker.wire.messages import MetadataRequest, MetadataResponse
 from barnabas_core.acls import ResourceType
 from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.fair_turns import ENCODED_PARTITIONS, InSteps, at_once, in_steps
-from barnabas_core.topic_name import TRANSACTION_STATE, check_topic_name
+from barnabas_core.topic_name import SHARE_GROUP_STATE, TRANSACTION_STATE, check_topic_name
 
 FIRST_VERSION_BY_ID: Final = 12
 CREATED_MAX: Final = 1_000
@@ -124,9 +124,9 @@ def _to_create(environment: HandlerEnvironment, request: MetadataRequest) -> InS
         return []
 
     def name_of(wanted: MetadataRequest.MetadataRequestTopic) -> str | None:
-        # Metadata does not create __transaction_state, which needs a cleanup policy and partitions of its own.
+        # Metadata creates no topic of a coordinator that needs a cleanup policy and partitions of its own.
         name = wanted.name
-        if not name or name == TRANSACTION_STATE or name in environment.image.topics:
+        if not name or name in (TRANSACTION_STATE, SHARE_GROUP_STATE) or name in environment.image.topics:
             return None
         return name if _can_be_created(name) else None
 

@@ -31,9 +31,15 @@ AUTHORIZED_RAW_HANDLERS: Final[Mapping[int, RawHandler]] = {
 }
 """The handlers that a broker with an authorizer uses instead of RAW_HANDLERS; Produce and Fetch also check rights."""
 
-MESSAGE_HANDLERS: Final[Mapping[int, str]] = {
-    key: re.sub("(?<!^)(?=[A-Z])", "_", spec.name).lower() for key, spec in API_SPECS.items() if key not in RAW_HANDLERS
-} | dict.fromkeys((38, 39, 40, 41), "delegation_tokens")
+MESSAGE_HANDLERS: Final[Mapping[int, str]] = (
+    {
+        key: re.sub("(?<!^)(?=[A-Z])", "_", spec.name).lower()
+        for key, spec in API_SPECS.items()
+        if key not in RAW_HANDLERS
+    }
+    | dict.fromkeys((38, 39, 40, 41), "delegation_tokens")
+    | dict.fromkeys((83, 84, 85, 86, 87), "share_group_state")
+)
 """The modules of the message handlers in this package, by API key: `ListOffsets` is answered by `list_offsets`."""
 
 

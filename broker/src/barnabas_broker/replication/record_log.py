@@ -24,13 +24,26 @@ BATCH_BYTES_MAX: Final = 100 * 1024 * 1024
 class RecordLog:
     """The partitions of one internal topic that this broker leads."""
 
-    def __init__(self, topic: str, replicas: ReplicaManager, clock: Clock, codec: int, read_bytes: int) -> None:
-        """Create the log. `codec` compresses new batches; `read_bytes` limits the size of one read from the disk."""
+    def __init__(
+        self,
+        topic: str,
+        replicas: ReplicaManager,
+        clock: Clock,
+        codec: int,
+        read_bytes: int,
+        *,
+        keeps_all: bool = False,
+    ) -> None:
+        """Create the log. `codec` compresses new batches; `read_bytes` limits the size of one read from the disk.
+
+        With `keeps_all`, `read` yields all records in the order of the log, not only the last one of each key.
+        """
         self._codec = codec
         self._read_bytes = read_bytes
         self._topic = topic
         self._replicas = replicas
         self._clock = clock
+        self._keeps_all = keeps_all
 
     def append(
         self,
@@ -87,12 +100,23 @@ class RecordLog:
             return
         hosted.waits.wait(hosted.log.log_end_offset, done, hosted.log.high_watermark)
 
+    def end_offset(self, partition: int) -> int:
+        """Return the log end offset, to which the next batch is appended. Raises ApiError."""
+        return self._replicas.lookup.find(self._topic, None, partition).log.log_end_offset
+
+    def delete_before(self, partition: int, offset: int) -> None:
+        """Raise the log start offset to a committed offset, as DeleteRecords does. Raises ApiError."""
+        with self._replicas.failures.using(self._topic, partition) as hosted:
+            hosted.check_writable(all_replicas=False)
+            if hosted.log.log_start_offset < offset <= hosted.log.high_watermark:
+                hosted.delete_records_before(offset)
+
     def read(self, partition: int, on_ready: Callable[[], object]) -> Iterator[KeyValueSlice | None]:
         """Read the log from its start to its current end in slices; yield the last value of each key in each slice.
 
-        Reading a slice takes about 1 ms. While a thread reads from the disk, None is yielded; the caller must then wait
-        until `on_ready` is called. Records above the high watermark are read, too, because the high watermark of a new
-        leader may be too low. Raises ApiError and StorageError.
+        With `keeps_all`, a slice has all its records. Reading a slice takes about 1 ms. While a thread reads from the
+        disk, None is yielded; the caller must then wait until `on_ready` is called. Records above the high watermark
+        are read, too, because the high watermark of a new leader may be too low. Raises ApiError and StorageError.
         """
         hosted = self._replicas.lookup.find(self._topic, None, partition)
         hosted.check_readable(-1)
@@ -102,7 +126,7 @@ class RecordLog:
             if records is None:
                 return
             data = yield from _read_in_thread(hosted, records, on_ready)
-            offset = yield from _key_values(hosted, data)
+            offset = yield from _key_values(hosted, KeyValueReader(data, BATCH_BYTES_MAX, keeps_all=self._keeps_all))
 
 
 def _read_in_thread(
@@ -126,9 +150,8 @@ def _read_in_thread(
         return reading.result()
 
 
-def _key_values(hosted: Partition, data: bytes) -> Generator[KeyValueSlice, None, int]:
-    """Yield the records of all complete batches in `data`; return the offset after the last complete batch."""
-    reader = KeyValueReader(data, BATCH_BYTES_MAX)
+def _key_values(hosted: Partition, reader: KeyValueReader) -> Generator[KeyValueSlice, None, int]:
+    """Yield the records of all complete batches; return the offset after the last complete batch."""
     try:
         yield from reader.slices()
     except BrokenRecords as error:

@@ -110,6 +110,11 @@ _SPECS: Final = (
     ApiSpec(75, "DescribeTopicPartitions", 0, 0, 0, PARTITIONS_MAX),
     ApiSpec(78, "ShareFetch", 1, 2, 0, PARTITIONS_MAX),
     ApiSpec(79, "ShareAcknowledge", 1, 2, 0, PARTITIONS_MAX),
+    ApiSpec(83, "InitializeShareGroupState", 0, 0, 0, PARTITIONS_MAX),
+    ApiSpec(84, "ReadShareGroupState", 0, 0, 0, PARTITIONS_MAX),
+    ApiSpec(85, "WriteShareGroupState", 0, 1, 0, PARTITIONS_MAX),
+    ApiSpec(86, "DeleteShareGroupState", 0, 0, 0, PARTITIONS_MAX),
+    ApiSpec(87, "ReadShareGroupStateSummary", 0, 1, 0, PARTITIONS_MAX),
 )
 
 API_SPECS: Final[Mapping[int, ApiSpec]] = {spec.key: spec for spec in _SPECS}

@@ -5,7 +5,7 @@ skipped.
 """
 
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from barnabas_broker.wire.compression import BrokenCompression, decompress
@@ -32,7 +32,23 @@ class TransactionalKeyValues(NamedTuple):
     key_values: KeyValues
 
 
-KeyValueSlice = KeyValues | TransactionalKeyValues | Marker
+class KeyValueList:
+    """The records in the order of the log, also those whose key comes again; `KeyValueReader` fills it."""
+
+    __slots__ = ("records",)
+
+    def __init__(self) -> None:
+        self.records: list[tuple[bytes, bytes | None]] = []
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    def __setitem__(self, key: bytes, value: bytes | None) -> None:
+        self.records.append((key, value))
+
+
+NewestSlice = KeyValues | TransactionalKeyValues | Marker
+KeyValueSlice = NewestSlice | KeyValueList
 
 _HEADER: Final = struct.Struct(">qi4xb4xhi30xi")
 """The fields that are read from the batch header: base offset, length, magic, attributes, last offset delta, record
@@ -40,18 +56,22 @@ count."""
 _RECORDS_AT_ONCE: Final = 1_000
 """The number of records after which KeyValueReader ends a slice; 1,000 records take about a millisecond to read."""
 
-_Found = dict[bytes, bytes | None]
+_Found = dict[bytes, bytes | None] | KeyValueList
 
 
 class KeyValueReader:
     """The reader of the complete batches in `data`, in order; an incomplete batch at the end is ignored."""
 
-    def __init__(self, data: bytes, batch_bytes_max: int) -> None:
-        """Create a reader of `data`; a batch that decompresses to more than `batch_bytes_max` is invalid."""
+    def __init__(self, data: bytes, batch_bytes_max: int, *, keeps_all: bool = False) -> None:
+        """Create a reader of `data`; a batch that decompresses to more than `batch_bytes_max` is invalid.
+
+        With `keeps_all`, slices are of the type KeyValueList.
+        """
         self.next_offset: int | None = None
         """The offset after the last batch that was read; None without a complete batch."""
         self._data = data
         self._batch_bytes_max = batch_bytes_max
+        self._new: Callable[[], _Found] = KeyValueList if keeps_all else dict
 
     def slices(self) -> Iterator[KeyValueSlice]:
         """Yield the records in slices that take about a millisecond each. Raises BrokenRecords.
@@ -60,7 +80,7 @@ class KeyValueReader:
         Transactional records and markers are in separate slices.
         """
         data, position = self._data, 0
-        found: _Found = {}
+        found = self._new()
         records = 0
         while len(data) - position >= HEADER_BYTES:
             base_offset, length, magic, attributes, last_delta, count = _HEADER.unpack_from(data, position)
@@ -79,18 +99,18 @@ class KeyValueReader:
                 )
             if attributes & (CONTROL_BIT | TRANSACTIONAL_BIT):
                 yield found
-                found, records = {}, 0
+                found, records = self._new(), 0
                 yield from self._of_transaction(start, position, attributes, count, base_offset)
             elif not attributes & COMPRESSION_MASK and 0 < count <= _RECORDS_AT_ONCE:
                 _read_batch(data, start, position, count, base_offset, found)
                 records += count
             else:
                 yield found
-                found, records = {}, 0
+                found, records = self._new(), 0
                 yield from self._large_batch(start, position, attributes & COMPRESSION_MASK, count, base_offset)
             if records >= _RECORDS_AT_ONCE:
                 yield found
-                found, records = {}, 0
+                found, records = self._new(), 0
             self.next_offset = base_offset + last_delta + 1
         yield found
 
@@ -104,9 +124,10 @@ class KeyValueReader:
                 yield marker
             return
         for found in self._large_batch(start, end, attributes & COMPRESSION_MASK, count, base_offset):
-            yield TransactionalKeyValues(header.producer_id, found)
+            if isinstance(found, dict):
+                yield TransactionalKeyValues(header.producer_id, found)
 
-    def _large_batch(self, start: int, end: int, codec: int, count: int, base_offset: int) -> Iterator[KeyValues]:
+    def _large_batch(self, start: int, end: int, codec: int, count: int, base_offset: int) -> Iterator[_Found]:
         """Yield the keys and values of a compressed or large batch, in mappings of up to _RECORDS_AT_ONCE records."""
         data = self._data
         try:
@@ -114,13 +135,13 @@ class KeyValueReader:
                 data = bytes(decompress(codec, memoryview(data)[start:end], self._batch_bytes_max))
                 start, end = 0, len(data)
             while count > _RECORDS_AT_ONCE:
-                found: _Found = {}
+                found = self._new()
                 start = _read_records(data, start, end, _RECORDS_AT_ONCE, found)
                 count -= _RECORDS_AT_ONCE
                 yield found
         except (BrokenRecords, BrokenCompression, IndexError) as error:
             raise BrokenRecords(f"the batch at offset {base_offset} cannot be read: {error}") from None
-        found = {}
+        found = self._new()
         _read_batch(data, start, end, count, base_offset, found)
         yield found
 

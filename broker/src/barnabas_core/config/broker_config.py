@@ -116,6 +116,17 @@ class BrokerConfig:
     transaction_state_log_segment_bytes: int
     transaction_state_log_load_buffer_size: int
 
+    share_coordinator_state_topic_num_partitions: int
+    share_coordinator_state_topic_replication_factor: int
+    share_coordinator_state_topic_min_isr: int
+    share_coordinator_state_topic_segment_bytes: int
+    share_coordinator_state_topic_compression_codec: int
+    share_coordinator_state_topic_prune_interval_ms: int
+    share_coordinator_cold_partition_snapshot_interval_ms: int
+    share_coordinator_snapshot_update_records_per_snapshot: int
+    share_coordinator_write_timeout_ms: int
+    share_coordinator_load_buffer_size: int
+
     producer_id_expiration_ms: int
     producer_id_expiration_check_interval_ms: int
 

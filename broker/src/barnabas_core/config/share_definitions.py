@@ -110,4 +110,79 @@ _DEAD_LETTERS: Final = (
     ),
 )
 
-SHARE_CONFIGS: Final = (*_MEMBERS, *_DELIVERY, *_DEAD_LETTERS)
+_COORDINATOR: Final = (
+    _D(
+        "share.coordinator.state.topic.num.partitions",
+        _INT,
+        50,
+        _POSITIVE,
+        "The number of partitions of __share_group_state. The setting is used only when the topic is created.",
+    ),
+    _D(
+        "share.coordinator.state.topic.replication.factor",
+        ConfigType.SHORT,
+        3,
+        Range(1, 32767),
+        "The replication factor of __share_group_state. The topic is created only when at least this number of "
+        "brokers is registered.",
+    ),
+    _D(
+        "share.coordinator.state.topic.min.isr",
+        ConfigType.SHORT,
+        2,
+        Range(1, 32767),
+        "The min.insync.replicas of __share_group_state, used only to create the topic. With two replicas the "
+        "default is 1, so that one may be offline.",
+    ),
+    _D(
+        "share.coordinator.state.topic.segment.bytes",
+        _INT,
+        104857600,
+        Range(1048576),
+        "The segment size of __share_group_state in bytes.",
+    ),
+    _D(
+        "share.coordinator.state.topic.compression.codec",
+        _INT,
+        0,
+        Range(0, 4),
+        "The codec of the batches in __share_group_state: 0 is none, 1 gzip, 2 snappy, 3 lz4 and 4 zstd.",
+    ),
+    _D(
+        "share.coordinator.state.topic.prune.interval.ms",
+        _INT,
+        300000,
+        _POSITIVE,
+        "The time in milliseconds between deletions of records of __share_group_state that no state needs.",
+    ),
+    _D(
+        "share.coordinator.cold.partition.snapshot.interval.ms",
+        _INT,
+        300000,
+        _POSITIVE,
+        "The time in milliseconds after which the state of a share-partition without changes is written again.",
+    ),
+    _D(
+        "share.coordinator.snapshot.update.records.per.snapshot",
+        _INT,
+        500,
+        Range(0, 500),
+        "The number of updates of the state of a share-partition after which the whole state is written.",
+    ),
+    _D(
+        "share.coordinator.write.timeout.ms",
+        _INT,
+        5000,
+        _POSITIVE,
+        "The time in milliseconds within which the in-sync replicas must copy a record of __share_group_state.",
+    ),
+    _D(
+        "share.coordinator.load.buffer.size",
+        _INT,
+        5242880,
+        _POSITIVE,
+        "The number of bytes that a share coordinator reads at once while it loads a partition.",
+    ),
+)
+
+SHARE_CONFIGS: Final = (*_MEMBERS, *_DELIVERY, *_DEAD_LETTERS, *_COORDINATOR)

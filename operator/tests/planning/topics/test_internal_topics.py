@@ -12,6 +12,7 @@ from barnabas_operator.resources.topic import ConfigValue
 
 OFFSETS = "__consumer_offsets"
 TRANSACTIONS = "__transaction_state"
+STATES = "__share_group_state"
 
 
 def cluster(brokers: int, config: dict[str, ConfigValue] | None = None) -> Cluster:
@@ -75,14 +76,15 @@ def test_a_condition_reports_the_topics_whose_partitions_are_reassigned() -> Non
         (3, 2, {}, "1"),  # The replicas are added first, and then count.
         (2, 3, {}, "1"),
         (3, 3, {}, "2"),
-        (2, 2, {"transaction.state.log.min.isr": 2}, "2"),
+        (2, 2, {"transaction.state.log.min.isr": 2, "share.coordinator.state.topic.min.isr": 2}, "2"),
     ],
 )
-def test_min_isr_of_the_transaction_topic_allows_for_one_missing_replica(
-    brokers: int, replicas: int, config: dict[str, ConfigValue], min_isr: str
+@pytest.mark.parametrize("topic", [TRANSACTIONS, STATES])
+def test_min_isr_of_a_coordinators_topic_allows_for_one_missing_replica(
+    topic: str, brokers: int, replicas: int, config: dict[str, ConfigValue], min_isr: str
 ) -> None:
-    found = state(brokers, tuple(range(replicas)), topic=TRANSACTIONS)
+    found = state(brokers, tuple(range(replicas)), topic=topic)
     (step,) = internal_configs(cluster(brokers, config), found)
-    assert step == AlterConfigs(TRANSACTIONS, {"min.insync.replicas": min_isr})
-    there = found.with_overrides({TRANSACTIONS: {"min.insync.replicas": min_isr}})
+    assert step == AlterConfigs(topic, {"min.insync.replicas": min_isr})
+    there = found.with_overrides({topic: {"min.insync.replicas": min_isr}})
     assert list(internal_configs(cluster(brokers, config), there)) == []

@@ -1,1 +1,1 @@
-"""The runtime of the coordinators, which loads, writes and serves the partitions of a compacted topic."""
+"""The runtime of the coordinators, which loads, writes and serves the partitions of an internal topic."""

@@ -1,5 +1,6 @@
 """The requests of coordinators to other brokers, with one connection to each broker."""
 
+import asyncio
 import logging
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, NamedTuple
@@ -68,3 +69,62 @@ class PeerRequests:
         """Close the connections to other brokers."""
         for broker_id in list(self._links):
             self.abandon(broker_id)
+
+
+class PipelinedRequests:
+    """The requests to other brokers; many may be under way over the one connection to a broker."""
+
+    def __init__(self, environment: LinkEnvironment) -> None:
+        self._environment = environment
+        self._pipes: dict[int, _Pipe] = {}
+
+    async def ask(self, broker_id: int, exchange: Exchange, request: Any) -> Any | None:
+        """Send a request, and return the response, or None if there is no valid response in time."""
+        environment, (response, version) = self._environment, exchange
+        pipe = self._pipes.get(broker_id)
+        if pipe is None or pipe.is_broken:
+            pipe = self._pipes[broker_id] = _Pipe(environment.links, broker_id)
+        try:
+            async with environment.timeout(_TIMEOUT_S):
+                encoded = encode_request(request, version, 0, environment.client_id)
+                return decode_response(response, version, await pipe.ask(encoded))
+        except (ConnectionError, TimeoutError, MalformedRequest) as error:
+            _logger.info("broker %d did not return a valid %s: %r", broker_id, response, error)
+            pipe.close(f"a request failed: {error!r}")
+            return None
+
+    def close(self) -> None:
+        """Close the connections to other brokers; the requests that are under way return None."""
+        for pipe in self._pipes.values():
+            pipe.close("the broker stops")
+
+
+class _Pipe:
+    """A connection to one broker, with the requests that wait for their responses."""
+
+    def __init__(self, links: Links, broker_id: int) -> None:
+        self.is_broken = False
+        self._waiting: set[asyncio.Future[memoryview]] = set()
+        self._link = links.open(broker_id, self._closed)
+
+    async def ask(self, frame: bytes | bytearray) -> memoryview:
+        """Send a framed request; return the response without its size. Raises ConnectionError."""
+        answer: asyncio.Future[memoryview] = asyncio.get_running_loop().create_future()
+        self._waiting.add(answer)
+        try:
+            self._link.send(frame, lambda found: None if answer.done() else answer.set_result(found))
+            return await answer
+        finally:
+            self._waiting.discard(answer)
+
+    def close(self, reason: str) -> None:
+        """Close the connection, unless it is broken; the requests that are under way raise ConnectionError."""
+        if not self.is_broken:
+            self._link.close()
+            self._closed(reason)
+
+    def _closed(self, reason: str) -> None:
+        self.is_broken = True
+        for answer in self._waiting:
+            if not answer.done():
+                answer.set_exception(ConnectionError(reason))

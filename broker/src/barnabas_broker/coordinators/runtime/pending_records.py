@@ -7,7 +7,7 @@ in the log with the same key has already taken effect.
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from barnabas_broker.wire.key_values import KeyValueSlice, TransactionalKeyValues
+from barnabas_broker.wire.key_values import NewestSlice, TransactionalKeyValues
 from barnabas_broker.wire.transaction_markers import Marker
 
 ValueT = TypeVar("ValueT")
@@ -120,7 +120,7 @@ class LoadedRecords:
         self.newest: dict[bytes, bytes | None] = {}
         self.pending: PendingRecords[bytes] = PendingRecords()
 
-    def add(self, some: KeyValueSlice) -> int:
+    def add(self, some: NewestSlice) -> int:
         """Add the records that were read next from the log, or end a transaction if a transaction marker was read.
 
         Return the number of records, which is 0 for a marker.

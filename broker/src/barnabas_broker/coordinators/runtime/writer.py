@@ -143,7 +143,7 @@ class PartitionWriter(Generic[RecordT]):
         leader_epoch: int = 0,
     ) -> None:
         """Create the writer; `on_doubt` is called if the outcome of a write is unknown."""
-        self._partition = partition
+        self.partition = partition
         self._log = log
         self._timers = timers
         self._timeout_ms = timeout_ms
@@ -199,7 +199,7 @@ class PartitionWriter(Generic[RecordT]):
         batch = _Batch(self, [_Part(_Write("", answer, parts=1))], marker)
         self._in_flight[""] += 1
         append_marker = self._log.append_marker
-        self._append(batch, lambda done: append_marker(self._partition, marker, transaction_version, done))
+        self._append(batch, lambda done: append_marker(self.partition, marker, transaction_version, done))
 
     def is_writing(self, name: str) -> bool:
         """True if submitted records of the group or transactional id are not committed yet."""
@@ -244,7 +244,7 @@ class PartitionWriter(Generic[RecordT]):
                     part.write.finish(ErrorCode.NOT_COORDINATOR)
                 continue
             records, producer = [each for part in parts for each in part.encoded], parts[0].producer
-            self._append(_Batch(self, parts), partial(self._log.append, self._partition, records, producer=producer))
+            self._append(_Batch(self, parts), partial(self._log.append, self.partition, records, producer=producer))
 
     def _append(self, batch: "_Batch", append: Callable[[Callable[[ApiError | None], object]], object]) -> None:
         self._batches[batch] = None

@@ -1,9 +1,12 @@
 """The stored delivery state of a share-partition: a partition of a topic, as one share group consumes it."""
 
-from collections.abc import Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
 from enum import IntEnum
 from typing import Final, NamedTuple
+from uuid import UUID
 
+from barnabas_core import kafka_uuid
 from barnabas_core.errors import ErrorCode
 from barnabas_core.topic_partition import TopicIdPartition
 
@@ -47,7 +50,7 @@ class ReadEntry(NamedTuple):
 
 
 class WriteEntry(NamedTuple):
-    """The changed batches of a share-partition; a start offset of UNKNOWN_OFFSET leaves the stored one."""
+    """The changed batches of a share-partition; a start offset below the stored one leaves the stored one."""
 
     partition: TopicIdPartition
     state_epoch: int
@@ -68,6 +71,118 @@ class ShareOutcome(NamedTuple):
     message: str | None = None
     state_epoch: int = 0
     leader_epoch: int = 0
-    start_offset: int = UNKNOWN_OFFSET
+    start_offset: int = 0
     delivery_complete_count: int = UNKNOWN_COUNT
     batches: Sequence[StateBatch] = ()
+
+
+class SharePartitionKey(NamedTuple):
+    """The share group, topic and partition of a share-partition."""
+
+    group_id: str
+    topic_id: UUID
+    partition: int
+
+    @property
+    def name(self) -> str:
+        """The key of FindCoordinator, `group:topicId:partition`; its hash chooses the partition of the state topic."""
+        return f"{self.group_id}:{kafka_uuid.to_text(self.topic_id)}:{self.partition}"
+
+
+def parse_key(name: str) -> SharePartitionKey:
+    """Return the key with this name; a group id may contain colons. Raises ValueError."""
+    group_id, topic_id, partition = ["", *name.rsplit(":", 2)][-3:]
+    if not group_id.strip():
+        raise ValueError(f"the key {name!r} of a share-partition must have the form group:topicId:partition")
+    return SharePartitionKey(group_id, kafka_uuid.from_text(topic_id), int(partition))
+
+
+class ShareState(NamedTuple):
+    """The state of a share-partition, as the records of the state topic define it."""
+
+    snapshot_epoch: int
+    state_epoch: int
+    leader_epoch: int
+    start_offset: int
+    delivery_complete_count: int
+    create_ms: int = 0
+    """The wall-clock time at which a request made the snapshot."""
+    write_ms: int = 0
+    """The wall-clock time of the snapshot; it is above `create_ms` if the state had not changed for long."""
+    batches: Sequence[StateBatch] = ()
+    """The batches in the order of their offsets, without overlaps."""
+    updates: int = 0
+    """The number of updates since the snapshot."""
+    log_offset: int = 0
+    """An offset in the state topic; no record before it is needed for this state."""
+
+    @property
+    def is_cold(self) -> bool:
+        """True if the last snapshot repeats the state, because no request had made one for long."""
+        return self.create_ms != self.write_ms
+
+
+def merged(batches: Sequence[StateBatch], changed: Iterable[StateBatch], start_offset: int) -> list[StateBatch]:
+    """Return the batches with changed ones put over them, from the start offset on.
+
+    As in Kafka, the higher delivery count wins at each offset, and among equal counts the higher delivery state: so
+    it does not matter in which order changes arrive. Neighbours with the same state and count become one batch.
+    """
+    found = list(batches)
+    for each in changed:
+        _put(found, each)
+    return _from(found, start_offset)
+
+
+def _put(found: list[StateBatch], new: StateBatch) -> None:
+    begin = bisect_left(found, new.first_offset, key=_last_offset)
+    end = bisect_right(found, new.last_offset, lo=begin, key=_first_offset)
+    pieces, offset = [], new.first_offset
+    for old in found[begin:end]:
+        if old.first_offset < new.first_offset:
+            pieces.append(old._replace(last_offset=new.first_offset - 1))
+        elif old.first_offset > offset:
+            pieces.append(new._replace(first_offset=offset, last_offset=old.first_offset - 1))
+        first, last = max(old.first_offset, new.first_offset), min(old.last_offset, new.last_offset)
+        pieces.append(max(old, new, key=_rank)._replace(first_offset=first, last_offset=last))
+        offset = last + 1
+        if old.last_offset > new.last_offset:
+            pieces.append(old._replace(first_offset=offset))
+    if offset <= new.last_offset:
+        pieces.append(new._replace(first_offset=offset))
+    left, right = max(begin - 1, 0), end + 1
+    found[left:right] = _joined([*found[left:begin], *pieces, *found[end:right]])
+
+
+def _first_offset(batch: StateBatch) -> int:
+    return batch.first_offset
+
+
+def _last_offset(batch: StateBatch) -> int:
+    return batch.last_offset
+
+
+def _rank(batch: StateBatch) -> tuple[int, int]:
+    return batch.delivery_count, batch.delivery_state
+
+
+def _joined(pieces: Sequence[StateBatch]) -> list[StateBatch]:
+    """Return the pieces, where neighbours with the same state and count are one batch."""
+    joined: list[StateBatch] = []
+    for each in pieces:
+        before = joined[-1] if joined else None
+        if before is not None and before.last_offset + 1 == each.first_offset and _rank(before) == _rank(each):
+            joined[-1] = before._replace(last_offset=each.last_offset)
+        else:
+            joined.append(each)
+    return joined
+
+
+def _from(batches: list[StateBatch], start_offset: int) -> list[StateBatch]:
+    """Return the batches without what is below the start offset."""
+    if not batches or batches[0].first_offset >= start_offset:
+        return batches
+    kept = batches[bisect_left(batches, start_offset, key=_last_offset) :]
+    if kept and kept[0].first_offset < start_offset:
+        kept[0] = kept[0]._replace(first_offset=start_offset)
+    return kept

@@ -123,6 +123,7 @@ def server_properties(cluster: Cluster, place: BrokerPlace, secrets: BrokerSecre
         "metadata.store": f"sqlite:///{place.metadata_file}",
         "offsets.topic.replication.factor": str(internal_replicas(cluster)),
         "transaction.state.log.replication.factor": str(internal_replicas(cluster)),
+        "share.coordinator.state.topic.replication.factor": str(internal_replicas(cluster)),
         **declared_texts(cluster.spec.config),
     }
 
@@ -220,6 +221,7 @@ def _impossible_replicas(cluster: Cluster, config: BrokerConfig) -> Iterator[tup
         "default.replication.factor": config.default_replication_factor,
         "offsets.topic.replication.factor": config.offsets_topic_replication_factor,
         "transaction.state.log.replication.factor": config.transaction_state_log_replication_factor,
+        "share.coordinator.state.topic.replication.factor": config.share_coordinator_state_topic_replication_factor,
     }
     for name, factor in factors.items():
         if factor > brokers:

@@ -281,6 +281,7 @@ def pod_properties(cluster: Cluster, broker_id: int, external: ExternalAccess) -
         "metadata.store": f"kubernetes://{namespace}/{name}",
         "offsets.topic.replication.factor": str(internal_replicas(cluster)),
         "transaction.state.log.replication.factor": str(internal_replicas(cluster)),
+        "share.coordinator.state.topic.replication.factor": str(internal_replicas(cluster)),
         **{name: text for name, text in declared_texts(cluster.spec.config).items() if not _is_dynamic(name)},
     }
 
@@ -311,6 +312,7 @@ def restart_hash(cluster: Cluster, external: ExternalAccess) -> str:
         "advertised.listeners",
         "offsets.topic.replication.factor",
         "transaction.state.log.replication.factor",
+        "share.coordinator.state.topic.replication.factor",
     }
     settings = {name: text for name, text in pod_properties(cluster, 0, external).items() if name not in left_out}
     declared = declared_texts(cluster.spec.config)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from barnabas_core.topic_name import CONSUMER_OFFSETS, TRANSACTION_STATE, usual_min_isr
+from barnabas_core.topic_name import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE, usual_min_isr
 from barnabas_core.topic_partition import TopicPartition
 from barnabas_operator.planning.brokers.local_properties import internal_replicas
 from barnabas_operator.planning.brokers.pod_properties import MIN_ISR, THROTTLES
@@ -40,9 +40,16 @@ from barnabas_operator.resources.topic import Topic
 _FACTORS: Final[Mapping[str, str]] = {
     CONSUMER_OFFSETS: "offsets.topic.replication.factor",
     TRANSACTION_STATE: "transaction.state.log.replication.factor",
+    SHARE_GROUP_STATE: "share.coordinator.state.topic.replication.factor",
 }
+_MIN_ISRS: Final[Mapping[str, str]] = {
+    TRANSACTION_STATE: "transaction.state.log.min.isr",
+    SHARE_GROUP_STATE: "share.coordinator.state.topic.min.isr",
+}
+WITH_CONFIGS: Final = frozenset(_MIN_ISRS)
+"""The internal topics that `internal_configs` changes."""
 _MIN_ISR_MAX: Final = 2
-"""The default of `transaction.state.log.min.isr`."""
+"""The default of `transaction.state.log.min.isr` and of `share.coordinator.state.topic.min.isr`."""
 
 
 def internal_factors(cluster: Cluster) -> dict[str, int]:
@@ -52,19 +59,20 @@ def internal_factors(cluster: Cluster) -> dict[str, int]:
 
 
 def internal_configs(cluster: Cluster, state: ClusterState) -> Iterator[AlterConfigs]:
-    """Yield the step that sets `min.insync.replicas` of `__transaction_state`, if the topic needs a change.
+    """Yield the steps that set `min.insync.replicas` of the topics WITH_CONFIGS, if they need a change.
 
     Without a value in spec.config, the default depends on the current or the wanted number of replicas, whichever is
     lower.
     """
-    found = state.topics.get(TRANSACTION_STATE)
-    if found is None or not found.partitions:
-        return
-    fewest = min(internal_factors(cluster)[TRANSACTION_STATE], *map(len, found.partitions))
-    declared = declared_texts(cluster.spec.config).get("transaction.state.log.min.isr")
-    wanted = declared or str(usual_min_isr(_MIN_ISR_MAX, fewest))
-    if found.overrides.get(MIN_ISR) != wanted:
-        yield AlterConfigs(TRANSACTION_STATE, {MIN_ISR: wanted})
+    for topic, setting in _MIN_ISRS.items():
+        found = state.topics.get(topic)
+        if found is None or not found.partitions:
+            continue
+        fewest = min(internal_factors(cluster)[topic], *map(len, found.partitions))
+        declared = declared_texts(cluster.spec.config).get(setting)
+        wanted = declared or str(usual_min_isr(_MIN_ISR_MAX, fewest))
+        if found.overrides.get(MIN_ISR) != wanted:
+            yield AlterConfigs(topic, {MIN_ISR: wanted})
 
 
 class MovePlan(NamedTuple):

@@ -8,7 +8,6 @@ from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
-from barnabas_core.topic_name import TRANSACTION_STATE
 from barnabas_kafka.connection import ClusterUnreachable
 from barnabas_operator.kafka.cluster_admin import ClusterAdmin
 from barnabas_operator.kafka.step_requests import StepRefused
@@ -18,7 +17,7 @@ from barnabas_operator.planning.desired_state import DesiredState
 from barnabas_operator.planning.object_names import kube_event
 from barnabas_operator.planning.rebalance_request import NamedRebalance, named_rebalance, named_run
 from barnabas_operator.planning.status.cluster_events import moves_begin
-from barnabas_operator.planning.topics.reconcile_plan import MovePlan, is_throttled, plan_reconcile
+from barnabas_operator.planning.topics.reconcile_plan import WITH_CONFIGS, MovePlan, is_throttled, plan_reconcile
 from barnabas_operator.planning.topics.replica_moves import (
     AlterConfigs,
     CreateTopic,
@@ -92,11 +91,11 @@ def _names_with_configs(wanted: DesiredState, state: ClusterState) -> set[str]:
     """Return the names of the topics whose configs are read.
 
     If replication is throttled, the configs of all topics are read. Otherwise, only the configs of declared topics and
-    of __transaction_state are read.
+    of internal topics are read.
     """
     if is_throttled(wanted.cluster):
         return set(state.topics)
-    return {TRANSACTION_STATE, *(topic.topic_name for topic in (*wanted.topics, *wanted.removed))}
+    return {*WITH_CONFIGS, *(topic.topic_name for topic in (*wanted.topics, *wanted.removed))}
 
 
 def _about(state: ClusterState, wanted: DesiredState, seen: Seen) -> ClusterState:

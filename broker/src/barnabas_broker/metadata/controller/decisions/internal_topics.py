@@ -5,9 +5,10 @@ from typing import Final
 
 from barnabas_broker.metadata.controller.decisions.create_topics import NewTopic
 from barnabas_core.config.broker_config import BrokerConfig
-from barnabas_core.topic_name import CONSUMER_OFFSETS, TRANSACTION_STATE, usual_min_isr
+from barnabas_core.topic_name import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE, usual_min_isr
 
-_MIN_ISR: Final = "transaction.state.log.min.isr"
+_TRANSACTION_MIN_ISR: Final = "transaction.state.log.min.isr"
+_SHARE_MIN_ISR: Final = "share.coordinator.state.topic.min.isr"
 
 
 def is_compacted(configs: Mapping[str, str]) -> bool:
@@ -46,19 +47,43 @@ def automatic_topic(name: str, config: BrokerConfig) -> NewTopic:
             configs={
                 "cleanup.policy": "compact",
                 "compression.type": "uncompressed",
-                "min.insync.replicas": str(_min_isr(config)),
+                "min.insync.replicas": _min_isr(
+                    config,
+                    _TRANSACTION_MIN_ISR,
+                    config.transaction_state_log_min_isr,
+                    config.transaction_state_log_replication_factor,
+                ),
                 "segment.bytes": str(config.transaction_state_log_segment_bytes),
                 "unclean.leader.election.enable": "false",
             },
         )
+    if name == SHARE_GROUP_STATE:
+        return _share_group_state(config)
     return NewTopic(name)
 
 
-def _min_isr(config: BrokerConfig) -> int:
-    """Return the min.insync.replicas of `__transaction_state`.
+def _share_group_state(config: BrokerConfig) -> NewTopic:
+    """Return the topic of share coordinators, which prune it by DeleteRecords; records never expire."""
+    replicas = config.share_coordinator_state_topic_replication_factor
+    return NewTopic(
+        SHARE_GROUP_STATE,
+        config.share_coordinator_state_topic_num_partitions,
+        replicas,
+        configs={
+            "cleanup.policy": "delete",
+            "compression.type": "producer",
+            "min.insync.replicas": _min_isr(
+                config, _SHARE_MIN_ISR, config.share_coordinator_state_topic_min_isr, replicas
+            ),
+            "retention.ms": "-1",
+            "segment.bytes": str(config.share_coordinator_state_topic_segment_bytes),
+        },
+    )
+
+
+def _min_isr(config: BrokerConfig, setting: str, min_isr: int, replicas: int) -> str:
+    """Return the min.insync.replicas of a coordinator's topic.
 
     The default is below the replication factor, unless that is 1, so that one replica may be offline.
     """
-    if _MIN_ISR in config.originals:
-        return config.transaction_state_log_min_isr
-    return usual_min_isr(config.transaction_state_log_min_isr, config.transaction_state_log_replication_factor)
+    return str(min_isr if setting in config.originals else usual_min_isr(min_isr, replicas))
