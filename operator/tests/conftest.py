@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.console_world import admin, carol, console, secured, start_console
 from harness.deadline import PATIENCE_S
 from harness.group_worker_world import world
 from harness.kube_memory import connection
@@ -15,7 +16,20 @@ from harness.maintenance_world import runs
 from harness.running_up import RunningUp
 from harness.worker_world import here
 
-__all__ = ["barnabas", "connection", "here", "made_up", "runs", "up", "world"]
+__all__ = [
+    "admin",
+    "barnabas",
+    "carol",
+    "connection",
+    "console",
+    "here",
+    "made_up",
+    "runs",
+    "secured",
+    "start_console",
+    "up",
+    "world",
+]
 
 
 @pytest.fixture

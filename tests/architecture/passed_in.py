@@ -22,6 +22,7 @@ FLOORS: Final = (
     "broker/src/barnabas_core",
     "broker/src/barnabas_kube",
     OPERATOR,
+    "operator/src/barnabas_console",
     "operator/src/barnabas_kafka",
     "operator/src/barnabas_lag",
 )
@@ -47,6 +48,7 @@ BY_NAME: Final = frozenset({"Random", "SystemRandom", "uuid1", "uuid4", "urandom
 OUTSIDE: Final = (
     # These create what is passed in.
     f"{OPERATOR}/app/",
+    "operator/src/barnabas_console/app/",
     "operator/src/barnabas_lag/app/",
     # This limits requests on the sockets that it opens.
     "broker/src/barnabas_kube/client.py",

@@ -58,6 +58,9 @@ COMMANDS: Final = {
     "lag-exporter": Command(
         "barnabas_lag.app.main", "operator", "export the lag of the groups of any Kafka cluster to Prometheus"
     ),
+    "console": Command(
+        "barnabas_console.app.main", "operator", "serve pages that show any Kafka cluster with the rights of visitors"
+    ),
     "jobs": Command(
         "barnabas_jobs.app.main",
         "jobs",

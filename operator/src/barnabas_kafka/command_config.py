@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from barnabas_core.config.jaas import InvalidJaas, parse_jaas
 from barnabas_core.config.properties import MalformedProperties, parse_properties
+from barnabas_kafka.connection import OneToken
 from barnabas_kafka.security import (
     IN_CLEAR,
     MECHANISMS,
@@ -34,6 +35,7 @@ CHAIN_PEM: Final = "ssl.keystore.certificate.chain"
 """The properties with a PEM text in place of a file (KIP-651)."""
 KEY_PASSWORD: Final = "ssl.key.password"
 HOST_NAMES: Final = "ssl.endpoint.identification.algorithm"
+BEARER: Final = "OAUTHBEARER"
 CHECKED_HOST_NAMES: Final = ("https", "")
 PEM: Final = "PEM"
 CERTIFICATE: Final = "BEGIN CERTIFICATE"
@@ -66,6 +68,46 @@ class CommandConfig(NamedTuple):
             return _settings(_read(self.file))
         except _Invalid as error:
             raise SecurityFileError(f"{self.file}: {error}") from error
+
+
+class LoginConfig(NamedTuple):
+    """The credentials of a user; the file of client properties has everything else about the connection."""
+
+    file: Path
+    mechanism: str
+    username: str
+    password: str
+    """The password; for the mechanism OAUTHBEARER, the token."""
+
+    @property
+    def authenticates(self) -> bool:
+        """True, because the user logs in by SASL."""
+        return True
+
+    def settings(self) -> Mapping[str, Any]:
+        """Return the current settings for a new client. Raise SecurityFileError if the file cannot be used."""
+        login: dict[str, Any] = {"sasl_mechanism": self.mechanism}
+        if self.mechanism == BEARER:
+            login["sasl_oauth_token_provider"] = OneToken(self.password)
+        else:
+            login |= {"sasl_plain_username": self.username, "sasl_plain_password": self.password}
+        return {**connection_of(self.file), **login}
+
+
+def connection_of(file: Path) -> Mapping[str, Any]:
+    """Return the protocol and the TLS settings in a file. Raise SecurityFileError if the file cannot be used."""
+    try:
+        return _connection(_read(file))
+    except _Invalid as error:
+        raise SecurityFileError(f"{file}: {error}") from error
+
+
+def mechanism_of(file: Path) -> str:
+    """Return the SASL mechanism that a file names; empty if it names none. Raise SecurityFileError if it is invalid."""
+    try:
+        return _one_of(_read(file), MECHANISM, (*MECHANISMS, BEARER, ""), "")
+    except _Invalid as error:
+        raise SecurityFileError(f"{file}: {error}") from error
 
 
 def add_command_config(parser: argparse.ArgumentParser) -> None:
@@ -104,6 +146,13 @@ def _read(file: Path) -> Texts:
 
 
 def _settings(given: Texts) -> dict[str, Any]:
+    found = _connection(given)
+    if found["security_protocol"].startswith("SASL_"):
+        found |= _sasl(given)
+    return found
+
+
+def _connection(given: Texts) -> dict[str, Any]:
     for key in given:
         if key.startswith(ABOUT_SECURITY) and key not in KNOWN:
             raise _Invalid(f"{key} is not supported; the supported properties for security are {', '.join(KNOWN)}")
@@ -111,8 +160,6 @@ def _settings(given: Texts) -> dict[str, Any]:
     found: dict[str, Any] = {"security_protocol": protocol}
     if protocol.endswith("SSL"):
         found |= _tls(given)
-    if protocol.startswith("SASL_"):
-        found |= _sasl(given)
     return found
 
 

@@ -7,6 +7,7 @@ from typing import Any, Final, cast
 from kafka.admin import KafkaAdminClient
 from kafka.errors import KafkaError
 from kafka.net import KafkaConnectionManager, KafkaNetClient, NetworkSelector
+from kafka.net.sasl.oauth import AbstractTokenProvider
 from kafka.protocol.admin import AlterPartitionReassignmentsRequest
 
 from barnabas_kafka.security import IN_CLEAR, Credentials, SecurityFileError
@@ -73,6 +74,17 @@ class Connections(KafkaConnectionManager):
         if chosen not in self.failing:
             return chosen
         return next((each.node_id for each in self.cluster.brokers() if each.node_id not in self.failing), chosen)
+
+
+class OneToken(AbstractTokenProvider):
+    """The provider of a token that a user has given, for the mechanism OAUTHBEARER."""
+
+    def __init__(self, token: str) -> None:
+        self._token = token
+
+    def token(self) -> str:
+        """Return the token."""
+        return self._token
 
 
 class AdminClient(KafkaAdminClient):

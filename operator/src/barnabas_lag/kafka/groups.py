@@ -1,6 +1,6 @@
 """Groups, their members and their committed offsets, read from their coordinators."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from kafka.errors import for_code
@@ -46,10 +46,13 @@ class Committed(NamedTuple):
     resets: dict[TopicPartition, str]
 
 
-def listed_groups(asking: Asking, broker_ids: Sequence[int], wanted: Names) -> tuple[dict[str, Listed], bool]:
-    """Return the groups in `wanted` except share groups, and True if every broker has listed its groups.
+def listed_groups(
+    asking: Asking, broker_ids: Sequence[int], wanted: Names, *, without: Collection[str] = (WITHOUT_OFFSETS,)
+) -> tuple[dict[str, Listed], bool]:
+    """Return the groups in `wanted`, and True if every broker has listed its groups.
 
-    Brokers that fail to list their groups are recorded as failures.
+    Groups of a type in `without`, which are share groups by default, are left out. Brokers that fail to
+    list their groups are recorded as failures.
     """
     found: dict[str, Listed] = {}
     answered = set()
@@ -60,7 +63,7 @@ def listed_groups(asking: Asking, broker_ids: Sequence[int], wanted: Names) -> t
         answered.add(broker_id)
         for each in answer.groups:
             group_type = (each.group_type or CLASSIC).lower()
-            if group_type != WITHOUT_OFFSETS and each.group_id in wanted:
+            if group_type not in without and each.group_id in wanted:
                 found[each.group_id] = Listed(broker_id, each.group_state or "Unknown", group_type)
     return found, answered == set(broker_ids)
 

@@ -1,0 +1,1 @@
+"""`barnabas console`: pages that show any Kafka cluster with the rights of the visitor."""

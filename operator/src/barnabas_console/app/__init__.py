@@ -1,0 +1,1 @@
+"""The process of the console: options, sessions, collectors and HTTP."""

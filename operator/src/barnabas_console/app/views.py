@@ -1,0 +1,192 @@
+"""The pages that only show: login, cluster, topics, groups, users."""
+
+from http import HTTPStatus
+from typing import Final
+
+from aiohttp import web
+
+from barnabas_console.app.web import (
+    COOKIE,
+    OFFERED,
+    SESSION,
+    STATIC,
+    Refusal,
+    Site,
+    Visit,
+    form_of,
+    once,
+    query_of,
+    reply,
+    with_cookie,
+)
+from barnabas_console.html import pages
+from barnabas_console.html.frame import link
+from barnabas_console.kafka.details import topic_detail, users_of
+from barnabas_console.model.inputs import Fields, list_query, part_of
+from barnabas_console.model.snapshot import is_hidden
+
+LOGIN_FIELDS: Final = ("username", "password", "mechanism", "back")
+PASSWORD_LENGTH_MAX: Final = 8_000
+TYPES: Final = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
+STATIC_FILES: Final = ("console.css", "console.js", "htmx.min.js", "sse.min.js", "icon.svg")
+
+
+class Views:
+    """The handlers of the pages that only show."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self._static = {name: (STATIC / name).read_bytes() for name in STATIC_FILES}
+
+    def routes(self) -> list[web.RouteDef]:
+        """Return the routes below the prefix."""
+        prefix = self._site.options.prefix
+        handlers = (
+            ("/", self.cluster),
+            ("/login", self.login_form),
+            ("/healthz", self.healthz),
+            ("/static/{name}", self.static),
+            ("/topics", self.topics),
+            ("/topics/{topic}", self.topic),
+            ("/groups", self.groups),
+            ("/groups/{group}", self.group),
+            ("/users", self.users),
+            ("/users/{user}", self.user),
+        )
+        gets = [web.get(f"{prefix}{path}", handler) for path, handler in handlers]
+        posts = [web.post(f"{prefix}/login", self.login), web.post(f"{prefix}/logout", self.logout)]
+        return [*gets, *posts, *([web.get(prefix, self.cluster)] if prefix else [])]
+
+    async def healthz(self, _request: web.Request) -> web.Response:
+        """Answer the probe: the process answers, whatever the brokers do."""
+        return web.Response(text="ok\n")
+
+    async def static(self, request: web.Request) -> web.Response:
+        """Return a file of the pages."""
+        name = request.match_info["name"]
+        if name not in self._static:
+            raise Refusal(HTTPStatus.NOT_FOUND, f"there is no file {name}")
+        body, kind = self._static[name], TYPES[f".{name.rpartition('.')[2]}"]
+        return web.Response(body=body, content_type=kind, headers={"Cache-Control": "public, max-age=3600"})
+
+    async def login_form(self, request: web.Request) -> web.Response:
+        """Return the page of the login."""
+        back = Fields(query_of(request), ("back",)).text("back")
+        return self._login_page(request, _local(back))
+
+    def _login_page(self, request: web.Request, back: str, problem: Refusal | None = None) -> web.Response:
+        first = self._site.options.mechanism or OFFERED[0]
+        page = pages.login(self._site.frame(request), OFFERED, first, back, str(problem or ""))
+        status = HTTPStatus.OK if problem is None else problem.status
+        return reply(request, {"mechanisms": OFFERED, "error": str(problem or "")}, page, status)
+
+    async def login(self, request: web.Request) -> web.Response:
+        """Begin a session, and show the page that the visitor wanted."""
+        site = self._site
+        if site.options.own is not None:
+            raise Refusal(HTTPStatus.BAD_REQUEST, "this console looks with its own account, so nobody logs in")
+        fields = Fields(once(await request.post()), LOGIN_FIELDS, PASSWORD_LENGTH_MAX)
+        mechanism = fields.one_of("mechanism", OFFERED, site.options.mechanism or OFFERED[0])
+        back = _local(fields.text("back"))
+        try:
+            session = await site.log_in(mechanism, fields.text("username"), fields.text("password"))
+        except Refusal as refusal:
+            return self._login_page(request, back, refusal)
+        answer = with_cookie(site, request, session)
+        answer.headers["Location"] = f"{site.options.prefix}{back}"
+        return answer
+
+    async def logout(self, request: web.Request) -> web.Response:
+        """End the session."""
+        await form_of(request)
+        self._site.sessions.close(request[SESSION].session_id)
+        answer = web.Response(
+            status=HTTPStatus.SEE_OTHER, headers={"Location": link(self._site.frame(request), "/login")}
+        )
+        answer.del_cookie(COOKIE, path=self._site.options.prefix or "/")
+        return answer
+
+    async def cluster(self, request: web.Request) -> web.Response:
+        """Return the page of the cluster."""
+        visit = await self._site.visit(request)
+        seen = visit.snapshot.seen
+        data = {"cluster_id": seen.cluster_id, "brokers": seen.brokers, "topics": len(visit.snapshot.topics)}
+        return reply(request, {**_about(visit), **data}, pages.cluster(visit.frame, visit.snapshot))
+
+    async def topics(self, request: web.Request) -> web.Response:
+        """Return the list of topics."""
+        query = list_query(query_of(request), pages.TOPIC_SORTS, tuple(pages.LARGEST_FIRST))
+        visit = await self._site.visit(request)
+        rows = [each for each in visit.snapshot.topics if query.all or not is_hidden(each.name)]
+        part = part_of(rows, query, lambda each: each.name)
+        return reply(request, {**_about(visit), **part._asdict()}, pages.topics(visit.frame, query, part))
+
+    async def groups(self, request: web.Request) -> web.Response:
+        """Return the list of groups."""
+        query = list_query(query_of(request), pages.GROUP_SORTS, tuple(pages.LARGEST_FIRST))
+        visit = await self._site.visit(request)
+        part = part_of(visit.snapshot.groups, query, lambda each: each.group_id)
+        return reply(request, {**_about(visit), **part._asdict()}, pages.groups(visit.frame, query, part))
+
+    async def topic(self, request: web.Request) -> web.Response:
+        """Return the page of a topic."""
+        visit = await self._site.visit(request)
+        name = known_topic(visit)
+        rows = [visit.snapshot.partition(each) for each in visit.snapshot.partitions_of(name)]
+        detail = await self._site.ask(lambda: topic_detail(visit.collector.client(), name))
+        data = {"name": name, "partitions": rows, "groups": visit.snapshot.readers.get(name, {}), **detail._asdict()}
+        return reply(request, {**_about(visit), **data}, pages.topic(visit.frame, name, rows, visit.snapshot, detail))
+
+    async def group(self, request: web.Request) -> web.Response:
+        """Return the page of a group."""
+        visit = await self._site.visit(request)
+        name = known_group(visit)
+        row = next(each for each in visit.snapshot.groups if each.group_id == name)
+        seen, lags = visit.snapshot.seen.groups[name], visit.snapshot.lags[name]
+        data = {**row._asdict(), "members": seen.members, "lags": lags}
+        return reply(request, {**_about(visit), **data}, pages.group(visit.frame, row, seen, lags))
+
+    async def users(self, request: web.Request) -> web.Response:
+        """Return the list of users."""
+        query = list_query(query_of(request), ("name", "rules"), ("rules",))
+        visit = await self._site.visit(request)
+        found = await self._site.ask(lambda: users_of(visit.collector.client()))
+        part = part_of(found.rows, query, lambda each: each.name)
+        page = pages.users(visit.frame, query, part, has_acls=found.has_acls)
+        return reply(request, {**_about(visit), "has_acls": found.has_acls, **part._asdict()}, page)
+
+    async def user(self, request: web.Request) -> web.Response:
+        """Return the page of a user."""
+        visit = await self._site.visit(request)
+        name = request.match_info["user"]
+        found = await self._site.ask(lambda: users_of(visit.collector.client()))
+        row = next((each for each in found.rows if each.name == name), None)
+        if row is None:
+            raise Refusal(HTTPStatus.NOT_FOUND, f"no password, rule or quota names the user {name}")
+        rules = found.rules_of(name)
+        return reply(request, {**_about(visit), **row._asdict(), "acls": rules}, pages.user(visit.frame, row, rules))
+
+
+def _about(visit: Visit) -> dict[str, object]:
+    return {"age_s": visit.frame.age_s, "failures": visit.frame.failures}
+
+
+def _local(back: str) -> str:
+    """Return a path of this console; the first page in place of an address that could lead to another site."""
+    return back if back.startswith("/") and not back.startswith(("//", "/\\")) and back.isprintable() else "/"
+
+
+def known_topic(visit: Visit) -> str:
+    """Return the topic in the address. Raises Refusal if the visitor sees no such topic."""
+    name = visit.request.match_info["topic"]
+    if not visit.snapshot.partitions_of(name):
+        raise Refusal(HTTPStatus.NOT_FOUND, f"there is no topic {name}, or {visit.frame.who} may not describe it")
+    return name
+
+
+def known_group(visit: Visit) -> str:
+    """Return the group in the address. Raises Refusal if the visitor sees no such group."""
+    name = visit.request.match_info["group"]
+    if name not in visit.snapshot.seen.groups:
+        raise Refusal(HTTPStatus.NOT_FOUND, f"there is no group {name}, or {visit.frame.who} may not describe it")
+    return name

@@ -1,0 +1,1 @@
+"""The pages as typed HTML. Pure: each page is a function of what it shows."""

@@ -1,0 +1,296 @@
+"""The pages of cluster, topics, groups and users."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+import htpy as h
+
+from barnabas_console.html.frame import Column, Frame, facts, figure, form, link, list_page, path_of, size, table, whole
+from barnabas_console.model.details import AclRow, Config, TopicDetail, UserRow
+from barnabas_console.model.inputs import ListQuery, Part
+from barnabas_console.model.snapshot import Broker, Group, GroupLag, GroupSeen, Partition, Snapshot, Unknown
+
+TOPIC_SORTS: Final = ("name", "partitions", "offline", "under_replicated", "records", "size", "rate", "groups", "lag")
+GROUP_SORTS: Final = ("group_id", "group_type", "state", "members", "topics", "lag")
+LARGEST_FIRST: Final = frozenset({"offline", "under_replicated", "records", "size", "rate", "groups", "lag", "members"})
+ROWS_MAX: Final = 1_000
+"""The largest number of rows of a table without pages; a line says how many more there are."""
+
+
+def login(frame: Frame, mechanisms: Sequence[str], first: str, back: str, problem: str = "") -> h.Element:
+    """Return the page on which a visitor logs in with a Kafka user."""
+    return whole(
+        frame,
+        "Log in",
+        h.p["Log in with your own Kafka user. The brokers' ACLs say what you see."],
+        problem and h.p(".problem", role="alert")[problem],
+        h.form(".act", method="post", action=link(frame, "/login"))[
+            h.input(type="hidden", name="back", value=back),
+            h.label["User", h.input(name="username", autocomplete="username", autofocus=True, maxlength="200")],
+            h.label[
+                "Password or token",
+                h.input(type="password", name="password", autocomplete="current-password", maxlength="8000"),
+            ],
+            h.label[
+                "Mechanism",
+                h.select(name="mechanism")[[h.option(value=each, selected=each == first)[each] for each in mechanisms]],
+            ],
+            h.button(type="submit")["Log in"],
+        ],
+    )
+
+
+def problem(frame: Frame, title: str, text: str) -> h.Element:
+    """Return a page that says in a sentence why there is no other."""
+    return whole(frame, title, h.p(".problem", role="alert")[text], h.p[h.a(href=link(frame, "/"))["To the cluster"]])
+
+
+def cluster(frame: Frame, snapshot: Snapshot) -> h.Element:
+    """Return the page of brokers and their disks, with the partitions that need somebody's attention."""
+    troubled = [each for each in snapshot.topics if each.offline or each.under_replicated]
+    return whole(
+        frame,
+        "Cluster",
+        h.div("#list", hx_get=link(frame, "/"), hx_trigger="refresh from:body", hx_select="#list",
+              hx_target="this", hx_swap="outerHTML")[
+            facts(
+                (
+                    ("Cluster id", snapshot.seen.cluster_id),
+                    ("Brokers", figure(len(snapshot.seen.brokers))),
+                    ("Topics", figure(len(snapshot.topics))),
+                    ("Partitions", figure(len(snapshot.seen.partitions))),
+                    ("Groups", figure(len(snapshot.groups))),
+                )
+            ),
+            table(
+                (
+                    Column("Broker", lambda each: [str(each.broker_id), each.is_controller and " (controller)"]),
+                    Column("Address", lambda each: each.address),
+                    Column("Rack", lambda each: each.rack or "none"),
+                    Column("Leads", lambda each: figure(each.leads), is_number=True),
+                    Column("Replicas", lambda each: figure(each.replicas), is_number=True),
+                    Column("Logs", lambda each: size(each.size), is_number=True),
+                    Column("Log dirs", _log_dirs),
+                ),
+                snapshot.seen.brokers,
+            ),
+            h.h2["Partitions that need attention"],
+            table(
+                (
+                    Column("Topic", lambda each: h.a(href=link(frame, path_of("topics", each.name)))[each.name]),
+                    Column("Offline", lambda each: figure(each.offline), is_number=True),
+                    Column("Under-replicated", lambda each: figure(each.under_replicated), is_number=True),
+                ),
+                troubled[:ROWS_MAX],
+            )
+            if troubled
+            else h.p["Every replica is in sync."],
+        ],
+    )  # fmt: skip
+
+
+def _log_dirs(broker: Broker) -> h.Node:
+    if isinstance(broker.log_dirs, Unknown):
+        return figure(broker.log_dirs)
+    return [
+        h.div[each.path, " ", each.error or [size(each.usable), " of ", size(each.total), " free"]]
+        for each in broker.log_dirs
+    ]
+
+
+def topics(frame: Frame, query: ListQuery, part: Part) -> h.Element:
+    """Return the list of topics with their groups and lag."""
+    columns = (
+        Column("Topic", lambda each: h.a(href=link(frame, path_of("topics", each.name)))[each.name], "name"),
+        Column("Partitions", lambda each: figure(each.partitions), "partitions", is_number=True),
+        Column("Replicas", lambda each: figure(each.replicas), is_number=True),
+        Column("Offline", lambda each: figure(each.offline), "offline", is_number=True),
+        Column("Under-replicated", lambda each: figure(each.under_replicated), "under_replicated", is_number=True),
+        Column("Records", lambda each: figure(each.records), "records", is_number=True),
+        Column("Size", lambda each: size(each.size), "size", is_number=True),
+        Column("Records/s", lambda each: figure(each.rate), "rate", is_number=True),
+        Column("Groups", lambda each: figure(each.groups), "groups", is_number=True),
+        Column("Lag", lambda each: figure(each.lag), "lag", is_number=True),
+    )
+    return whole(frame, "Topics", list_page(frame, "/topics", query, part, columns))
+
+
+def groups(frame: Frame, query: ListQuery, part: Part) -> h.Element:
+    """Return the list of groups of all kinds."""
+    columns = (
+        Column(
+            "Group", lambda each: h.a(href=link(frame, path_of("groups", each.group_id)))[each.group_id], "group_id"
+        ),
+        Column("Type", lambda each: each.group_type, "group_type"),
+        Column("State", lambda each: each.state, "state"),
+        Column("Members", lambda each: figure(each.members), "members", is_number=True),
+        Column("Topics", lambda each: figure(each.topics), "topics", is_number=True),
+        Column("Lag", lambda each: figure(each.lag), "lag", is_number=True),
+        Column("Coordinator", lambda each: str(each.coordinator), is_number=True),
+    )
+    return whole(frame, "Groups", list_page(frame, "/groups", query, part, columns))
+
+
+def topic(frame: Frame, name: str, rows: Sequence[Partition], snapshot: Snapshot, detail: TopicDetail) -> h.Element:
+    """Return the page of a topic: partitions, groups, configs, rights."""
+    here = path_of("topics", name)
+    columns = (
+        Column(
+            "Partition",
+            lambda each: h.a(href=link(frame, f"{here}/messages", partition=each.partition))[str(each.partition)],
+            is_number=True,
+        ),
+        Column("State", lambda each: each.state),
+        Column("Leader", lambda each: figure(each.leader), is_number=True),
+        Column("Replicas", lambda each: _numbers(each.replicas)),
+        Column("In sync", lambda each: _numbers(each.isr)),
+        Column("Start", lambda each: figure(each.start), is_number=True),
+        Column("End", lambda each: figure(each.end), is_number=True),
+        Column("Held back", lambda each: figure(each.held_back), is_number=True),
+        Column("Size", lambda each: size(each.size), is_number=True),
+    )
+    return whole(
+        frame,
+        name,
+        h.p[h.a(".button", href=link(frame, f"{here}/messages"))["Messages"], _topic_actions(frame, here)],
+        detail.rights is not None and h.p["You may: ", ", ".join(sorted(detail.rights)) or "nothing", "."],
+        _cut(rows),
+        table(columns, rows[:ROWS_MAX]),
+        h.h2["Groups"],
+        _readers(frame, snapshot.readers.get(name, {})),
+        h.h2["Configs"],
+        h.p(".problem")[detail.failure] if detail.configs is None else _configs(detail.configs),
+    )
+
+
+def _topic_actions(frame: Frame, here: str) -> h.Node:
+    names = (("partitions", "Add partitions"), ("config", "Set a config"), ("delete-records", "Delete records"))
+    chosen = (*names, ("produce", "Produce a message")) if frame.may_write else ()
+    return [h.a(".button", href=link(frame, f"{here}/{action}"))[title] for action, title in chosen]
+
+
+def _numbers(numbers: Iterable[int]) -> str:
+    return ", ".join(map(str, numbers)) or "none"
+
+
+def _cut(rows: Sequence[object]) -> h.Node:
+    more = len(rows) - ROWS_MAX
+    return more > 0 and h.p(".notice")[f"{more:,} more rows are left out; the JSON of this address has all."]
+
+
+def _readers(frame: Frame, readers: Mapping[str, int | Unknown]) -> h.Node:
+    if not readers:
+        return h.p["No group that you may see reads this topic."]
+    columns = (
+        Column("Group", lambda each: h.a(href=link(frame, path_of("groups", each[0])))[each[0]]),
+        Column("Lag", lambda each: figure(each[1]), is_number=True),
+    )
+    return table(columns, sorted(readers.items())[:ROWS_MAX])
+
+
+def _configs(configs: Sequence[Config]) -> h.Node:
+    columns = (
+        Column("Config", lambda each: each.name),
+        Column("Value", lambda each: h.em(".unknown")["secret"] if each.value is None else each.value),
+        Column("Source", lambda each: each.source),
+    )
+    return table(columns, configs)
+
+
+def group(frame: Frame, row: Group, seen: GroupSeen, lags: Sequence[GroupLag]) -> h.Element:
+    """Return the page of a group: members, and its place in each partition."""
+    here = path_of("groups", row.group_id)
+    columns = (
+        Column("Topic", lambda each: h.a(href=link(frame, path_of("topics", each.topic)))[each.topic]),
+        Column("Partition", lambda each: str(each.partition), is_number=True),
+        Column("Committed", lambda each: figure(each.committed), is_number=True),
+        Column("End", lambda each: figure(each.end), is_number=True),
+        Column("Lag", lambda each: figure(each.lag), is_number=True),
+        Column("Read by", lambda each: each.client_id or h.em(".unknown")["nobody"]),
+    )
+    return whole(
+        frame,
+        row.group_id,
+        frame.may_write and h.p[h.a(".button", href=link(frame, f"{here}/reset"))["Reset offsets"]],
+        facts(
+            (
+                ("Type", row.group_type),
+                ("State", row.state),
+                ("Members", figure(row.members)),
+                ("Lag", figure(row.lag)),
+                ("Coordinator", str(row.coordinator)),
+            )
+        ),
+        h.h2["Lag of each partition"],
+        isinstance(seen.committed, Unknown) and h.p["Committed offsets: ", figure(seen.committed)],
+        _cut(lags),
+        table(columns, lags[:ROWS_MAX]),
+        h.h2["Members"],
+        _members(seen),
+    )
+
+
+def _members(seen: GroupSeen) -> h.Node:
+    if isinstance(seen.members, Unknown):
+        return h.p[figure(seen.members)]
+    columns = (
+        Column("Client id", lambda each: each.client_id),
+        Column("Host", lambda each: each.host),
+        Column("Member id", lambda each: each.member_id),
+        Column("Partitions", lambda each: _assigned(each.partitions)),
+    )
+    return [_cut(seen.members), table(columns, seen.members[:ROWS_MAX])]
+
+
+def _assigned(partitions: Sequence[object] | None) -> h.Node:
+    if partitions is None:
+        return h.em(".unknown")["a format of its own"]
+    shown = ", ".join(map(str, partitions[:50]))
+    return f"{shown} and {len(partitions) - 50} more" if len(partitions) > 50 else shown or "none"
+
+
+def users(frame: Frame, query: ListQuery, part: Part, *, has_acls: bool) -> h.Element:
+    """Return the list of users that have a SCRAM password, a rule or a quota."""
+    columns = (
+        Column("User", lambda each: h.a(href=link(frame, path_of("users", each.name)))[each.name], "name"),
+        Column("Passwords", lambda each: ", ".join(each.mechanisms) or "none"),
+        Column("Rules", lambda each: figure(each.rules), "rules", is_number=True),
+        Column("Quotas", lambda each: each.quotas or "none"),
+    )
+    without = None if has_acls else h.p(".notice")["The brokers have no authorizer, so every user may do everything."]
+    return whole(frame, "Users", without, list_page(frame, "/users", query, part, columns))
+
+
+def user(frame: Frame, row: UserRow, rules: Sequence[AclRow]) -> h.Element:
+    """Return the page of a user: what it may do, and by which rule."""
+    columns = (
+        Column("May", lambda each: each.permission),
+        Column("Operation", lambda each: each.operation),
+        Column("Resource", lambda each: each.resource_type),
+        Column("Name", lambda each: each.resource),
+        Column("Pattern", lambda each: each.pattern),
+        Column("From host", lambda each: each.host),
+        Column("Rule of", lambda each: each.principal),
+    )
+    return whole(
+        frame,
+        row.name,
+        facts((("Passwords", ", ".join(row.mechanisms) or "none"), ("Quotas", row.quotas or "none"))),
+        h.h2["Rules"],
+        _cut(rules),
+        table(columns, rules[:ROWS_MAX]) if rules else h.p["No rule names this user."],
+    )
+
+
+def confirm(
+    frame: Frame, title: str, path: str, effect: Sequence[str], fields: Mapping[str, str], button: str
+) -> h.Element:
+    """Return the page that names cluster, object and effect of an action before it happens."""
+    return whole(
+        frame,
+        title,
+        h.p["On the cluster ", h.strong[frame.cluster], ", as ", h.strong[frame.who], ":"],
+        h.ul(".effect")[[h.li[each] for each in effect]],
+        form(frame, path, button, hidden={**fields, "confirmed": "1"}),
+        h.p[h.a(href=link(frame, path))["Back without a change"]],
+    )

@@ -1,0 +1,113 @@
+"""The requests of single pages: the configs and rights of one topic, users with their ACLs."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from kafka.errors import for_code
+from kafka.protocol.admin import DescribeConfigsRequest
+from kafka.protocol.metadata import MetadataRequest
+
+from barnabas_console.model.details import AclRow, Config, TopicDetail, UserRow
+from barnabas_core.acls import AclOperation
+from barnabas_core.errors import ErrorCode
+from barnabas_operator.kafka.user_admin import cluster_users
+
+TOPIC_RESOURCE: Final = 2
+SOURCES: Final = {
+    1: "topic",
+    2: "broker, dynamic",
+    3: "all brokers, dynamic",
+    4: "broker, static",
+    5: "default",
+    6: "broker logger",
+    7: "client metrics",
+    8: "group",
+}
+"""The sources of a config by their numbers in DescribeConfigs."""
+RIGHTS_VERSION: Final = 8
+RIGHTS_VERSION_MAX: Final = 12
+
+
+def topic_detail(client: Any, topic: str) -> TopicDetail:
+    """Return the configs of a topic with their sources, and the rights of the client's user. Raises KafkaError."""
+    resource = DescribeConfigsRequest.DescribeConfigsResource(
+        resource_type=TOPIC_RESOURCE, resource_name=topic, configuration_keys=None
+    )
+    (found,) = client.ask(DescribeConfigsRequest(resources=[resource])).results
+    rights = _rights(client, topic)
+    if found.error_code != ErrorCode.NONE:
+        why = for_code(found.error_code).__name__
+        return TopicDetail(None, rights, f"configs: {why}: {found.error_message or 'no reason given'}")
+    configs = [
+        Config(
+            each.name,
+            None if each.is_sensitive else each.value,
+            SOURCES.get(each.config_source, "unknown"),
+            each.read_only,
+        )
+        for each in found.configs
+    ]
+    return TopicDetail(sorted(configs, key=lambda each: (each.source != "topic", each.name)), rights)
+
+
+def _rights(client: Any, topic: str) -> Sequence[str] | None:
+    """Return the operations that the user may do with a topic; None if the brokers do not say."""
+    request = MetadataRequest(
+        topics=[MetadataRequest.MetadataRequestTopic(name=topic)],
+        allow_auto_topic_creation=False,
+        include_topic_authorized_operations=True,
+        min_version=RIGHTS_VERSION,
+        max_version=RIGHTS_VERSION_MAX,
+    )
+    (found,) = client.ask(request).topics
+    numbers = found.authorized_operations
+    return None if numbers is None else [_word(each) for each in AclOperation if each in numbers]
+
+
+class Users(NamedTuple):
+    """The users with a SCRAM password, an ACL or a quota; `has_acls` is False if the brokers have no authorizer."""
+
+    rows: Sequence[UserRow]
+    rules: Mapping[str, Sequence[AclRow]]
+    has_acls: bool
+
+    def rules_of(self, user: str) -> Sequence[AclRow]:
+        """Return the rules that name the user, and those for all users."""
+        return [*self.rules.get(user, ()), *(self.rules.get("*", ()) if user != "*" else ())]
+
+
+def users_of(client: Any) -> Users:
+    """Return all users. Raises ClusterUnreachable if the client's user may not describe them."""
+    found = cluster_users(client)
+    rules = {name: [_acl_row(each) for each in sorted(user.acls, key=_order)] for name, user in found.users.items()}
+    rows = [
+        UserRow(
+            name=name,
+            mechanisms=tuple(sorted(user.mechanisms)),
+            rules=len(user.acls),
+            quotas=", ".join(f"{key}={value:g}" for key, value in sorted((user.quotas or {}).items())),
+        )
+        for name, user in sorted(found.users.items())
+    ]
+    return Users(rows, rules, found.has_authorizer)
+
+
+def _acl_row(acl: Any) -> AclRow:
+    pattern, entry = acl.pattern, acl.entry
+    return AclRow(
+        principal=entry.principal,
+        permission=_word(entry.permission),
+        operation=_word(entry.operation),
+        resource_type=_word(pattern.resource_type),
+        resource=pattern.name,
+        pattern=_word(pattern.pattern_type),
+        host=entry.host,
+    )
+
+
+def _order(acl: Any) -> tuple[str, str, str]:
+    return acl.pattern.name, acl.entry.operation.name, acl.entry.host
+
+
+def _word(value: Any) -> str:
+    return str(value.name).replace("_", " ").lower()

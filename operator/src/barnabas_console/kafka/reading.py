@@ -1,0 +1,159 @@
+"""Read the cluster once, with a bounded number of requests to each broker, however many topics and groups it has."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from kafka.errors import for_code
+from kafka.protocol.admin import DescribeLogDirsRequest
+from kafka.protocol.metadata import MetadataRequest
+
+from barnabas_console.model.snapshot import (
+    Broker,
+    Figure,
+    GroupSeen,
+    LogDir,
+    Member,
+    Seen,
+    Unknown,
+    leaders_and_replicas,
+)
+from barnabas_core.errors import ErrorCode
+from barnabas_core.topic_partition import TopicPartition
+from barnabas_kafka.asking import Asking
+from barnabas_lag.evaluation.readings import PartitionReading
+from barnabas_lag.kafka.cluster_metadata import partitions_of
+from barnabas_lag.kafka.described import Described
+from barnabas_lag.kafka.groups import WITHOUT_OFFSETS, Listed, committed_offsets, described_groups, listed_groups
+from barnabas_lag.kafka.offsets import with_ends, with_stable_offsets
+
+REFUSALS: Final = ("AuthorizationFailed", "AUTHORIZATION_FAILED")
+"""The words in the names of Kafka's errors about missing rights."""
+
+
+class Everything:
+    """The names of all topics or groups."""
+
+    def __contains__(self, name: object) -> bool:
+        return True
+
+
+def read_cluster_once(asking: Asking, now_s: float) -> Seen:
+    """Read brokers, topics, groups and disks. Raises ClusterUnreachable if no broker answers.
+
+    Committed offsets are read before the ends of logs, so that no group is ahead of the log.
+    """
+    metadata = asking.ask_any(MetadataRequest(topics=None, allow_auto_topic_creation=False))
+    broker_ids = sorted(each.node_id for each in metadata.brokers)
+    asking.meet(broker_ids)
+    listed, _ = listed_groups(asking, broker_ids, Everything(), without=())
+    groups = _groups(asking, listed)
+    readings = with_ends(asking, with_stable_offsets(asking, partitions_of(metadata, Everything())))
+    disks = _disks(asking, broker_ids)
+    return Seen(
+        at_s=now_s,
+        cluster_id=metadata.cluster_id or "",
+        brokers=tuple(_brokers(metadata, readings, disks)),
+        partitions=readings,
+        sizes=_sizes(disks),
+        groups=groups,
+        failures=tuple(dict.fromkeys(map(str, asking.failures))),
+    )
+
+
+def why_unknown(asking: Asking, about: str) -> Unknown:
+    """Return the reason why a request of this round gave nothing: a missing right, or no answer."""
+    reasons = [each.reason for each in asking.failures if each.request == about]
+    return Unknown.NO_RIGHT if any(word in each for word in REFUSALS for each in reasons) else Unknown.NO_ANSWER
+
+
+def _groups(asking: Asking, listed: Mapping[str, Listed]) -> dict[str, GroupSeen]:
+    described = described_groups(asking, listed)
+    with_offsets = {group_id: each for group_id, each in listed.items() if each.group_type != WITHOUT_OFFSETS}
+    committed = {
+        group_id: some.offsets for group_id, some in committed_offsets(asking, with_offsets, lambda each: each)
+    }
+    without_members, without_offsets = why_unknown(asking, "DescribeGroups"), why_unknown(asking, "OffsetFetch")
+    return {
+        group_id: GroupSeen(
+            group_id=group_id,
+            group_type=each.group_type,
+            state=described[group_id].state if group_id in described else each.state,
+            coordinator=each.coordinator,
+            members=_members(described[group_id]) if group_id in described else without_members,
+            committed=committed.get(
+                group_id, Unknown.NOT_KEPT if each.group_type == WITHOUT_OFFSETS else without_offsets
+            ),
+        )
+        for group_id, each in listed.items()
+    }
+
+
+def _members(group: Described) -> tuple[Member, ...]:
+    return tuple(
+        Member(each.member_id, each.client_id, each.client_host.removeprefix("/"), group.partitions_of(each))
+        for each in group.members
+    )
+
+
+def _disks(asking: Asking, broker_ids: Sequence[int]) -> dict[int, Sequence[Any] | Unknown]:
+    """Return the log dirs of each broker as in its response, or why they are not known."""
+    found: dict[int, Sequence[Any] | Unknown] = dict.fromkeys(broker_ids, Unknown.NO_ANSWER)
+    for broker_id, _, answer in asking.ask({each: [DescribeLogDirsRequest(topics=None)] for each in broker_ids}):
+        code = answer.error_code or ErrorCode.NONE
+        # Before version 3 of the request, brokers answer a client without the right with no log dirs.
+        if code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED or (code == ErrorCode.NONE and not answer.results):
+            found[broker_id] = Unknown.NO_RIGHT
+        elif code == ErrorCode.NONE:
+            found[broker_id] = answer.results
+    return found
+
+
+def _sizes(disks: Mapping[int, Sequence[Any] | Unknown]) -> dict[tuple[int, str, int], int] | Unknown:
+    if disks and all(each is Unknown.NO_RIGHT for each in disks.values()):
+        return Unknown.NO_RIGHT
+    return {
+        (broker_id, topic.name, part.partition_index): part.partition_size
+        for broker_id, some in disks.items()
+        for log_dir in _readable(some)
+        for topic in log_dir.topics
+        for part in topic.partitions
+        if not part.is_future_key
+    }
+
+
+def _readable(log_dirs: Sequence[Any] | Unknown) -> Sequence[Any]:
+    return () if isinstance(log_dirs, Unknown) else log_dirs
+
+
+def _brokers(
+    metadata: Any,
+    readings: Mapping[TopicPartition, PartitionReading],
+    disks: Mapping[int, Sequence[Any] | Unknown],
+) -> Iterator[Broker]:
+    leads, replicas = leaders_and_replicas(readings.values())
+    for each in sorted(metadata.brokers, key=lambda broker: int(broker.node_id)):
+        found = disks[each.node_id]
+        yield Broker(
+            broker_id=each.node_id,
+            address=f"{each.host}:{each.port}",
+            rack=each.rack,
+            is_controller=each.node_id == metadata.controller_id,
+            leads=leads[each.node_id],
+            replicas=replicas[each.node_id],
+            size=found if isinstance(found, Unknown) else sum(map(_used, found)),
+            log_dirs=found if isinstance(found, Unknown) else tuple(map(_log_dir, found)),
+        )
+
+
+def _used(log_dir: Any) -> int:
+    return sum(part.partition_size for topic in log_dir.topics for part in topic.partitions)
+
+
+def _log_dir(found: Any) -> LogDir:
+    error = "" if found.error_code == ErrorCode.NONE else for_code(found.error_code).__name__
+    replicas = sum(len(topic.partitions) for topic in found.topics)
+    return LogDir(found.log_dir, error, _bytes(found.total_bytes), _bytes(found.usable_bytes), replicas)
+
+
+def _bytes(value: int | None) -> Figure:
+    return Unknown.NOT_KEPT if value is None or value < 0 else value

@@ -1,0 +1,1 @@
+"""The rows that the console shows, and the input of visitors. Pure."""

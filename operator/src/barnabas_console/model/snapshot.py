@@ -1,0 +1,293 @@
+"""The cluster as one principal sees it at one time, with a row for each topic and group.
+
+A figure that is not known is a word that says why, so that it is never confused with 0.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+from barnabas_core.group_lag import by_topic, lag, partitions_read
+from barnabas_core.topic_partition import TopicPartition
+from barnabas_lag.evaluation.readings import NO_LEADER, PartitionReading
+
+
+class Unknown(StrEnum):
+    """The reason why a figure is not known."""
+
+    NO_RIGHT = "no right"
+    NO_COMMIT = "no commit"
+    TOPIC_GONE = "topic gone"
+    NO_LEADER = "no leader"
+    NO_ANSWER = "no answer"
+    NOT_YET = "not yet"
+    NOT_KEPT = "not kept"
+    """The figure that brokers do not have, such as a disk's size in old versions."""
+
+
+Figure = int | Unknown
+"""A number, or why it is not known."""
+
+
+class LogDir(NamedTuple):
+    """A log dir of a broker; all sizes are in bytes."""
+
+    path: str
+    error: str
+    total: Figure
+    usable: Figure
+    replicas: int
+
+
+class Broker(NamedTuple):
+    """A live broker; `log_dirs` are not known without a right to the cluster."""
+
+    broker_id: int
+    address: str
+    rack: str | None
+    is_controller: bool
+    leads: int
+    replicas: int
+    size: Figure
+    log_dirs: Sequence[LogDir] | Unknown
+
+
+class Topic(NamedTuple):
+    """A topic in the list of all topics; `rate` is in records a second, `size` in bytes of the leaders' logs."""
+
+    name: str
+    partitions: int
+    replicas: int
+    offline: int
+    under_replicated: int
+    records: Figure
+    size: Figure
+    rate: Figure
+    groups: int
+    lag: Figure
+
+
+class Partition(NamedTuple):
+    """A partition of a topic; `held_back` are the offsets that open transactions withhold."""
+
+    partition: int
+    leader: Figure
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    start: Figure
+    end: Figure
+    held_back: Figure
+    size: Figure
+
+    @property
+    def state(self) -> str:
+        """The state: `offline` without a leader, `under-replicated` if a replica is not in sync, otherwise `ok`."""
+        if isinstance(self.leader, Unknown):
+            return "offline"
+        return "under-replicated" if set(self.replicas) - set(self.isr) else "ok"
+
+
+class Member(NamedTuple):
+    """A member of a group, and its assigned partitions; None if its assignment has a format of its own."""
+
+    member_id: str
+    client_id: str
+    host: str
+    partitions: tuple[TopicPartition, ...] | None
+
+
+class GroupSeen(NamedTuple):
+    """A group as its coordinator describes it; `committed` may be the reason why the offsets are not known."""
+
+    group_id: str
+    group_type: str
+    state: str
+    coordinator: int
+    members: Sequence[Member] | Unknown
+    committed: Mapping[TopicPartition, int] | Unknown
+
+
+class GroupLag(NamedTuple):
+    """The place of a group in one partition; `client_id` is that of the member that reads it."""
+
+    topic: str
+    partition: int
+    committed: Figure
+    end: Figure
+    lag: Figure
+    client_id: str | None
+
+
+class Group(NamedTuple):
+    """A group in the list of all groups."""
+
+    group_id: str
+    group_type: str
+    state: str
+    members: Figure
+    topics: int
+    lag: Figure
+    coordinator: int
+
+
+class Seen(NamedTuple):
+    """The answers to one round of requests; times are in seconds of a clock that never goes back."""
+
+    at_s: float
+    cluster_id: str
+    brokers: Sequence[Broker]
+    partitions: Mapping[TopicPartition, PartitionReading]
+    sizes: Mapping[tuple[int, str, int], int] | Unknown
+    groups: Mapping[str, GroupSeen]
+    failures: Sequence[str]
+    """The requests that failed in this round, as sentences."""
+
+
+class Snapshot:
+    """A round of requests, with the rows that pages show. It never changes, so many pages may read it."""
+
+    def __init__(self, seen: Seen, before: "Snapshot | None" = None) -> None:
+        self.seen: Final = seen
+        self._of_topic = by_topic(seen.partitions)
+        self.lags: Final = {group_id: tuple(_lags(each, self)) for group_id, each in seen.groups.items()}
+        self.groups: Final = tuple(_group(seen.groups[each], self.lags[each]) for each in sorted(seen.groups))
+        self.readers: Final = _readers(self.lags)
+        self.topics: Final = tuple(_topic(each, self, before) for each in sorted(self._of_topic))
+
+    def partitions_of(self, topic: str) -> Sequence[TopicPartition]:
+        """Return the partitions of a topic in order; none if the topic does not exist."""
+        return self._of_topic.get(topic, ())
+
+    def partition(self, where: TopicPartition) -> Partition:
+        """Return the row of a partition that exists."""
+        found = self.seen.partitions[where]
+        without = Unknown.NO_LEADER if found.leader == NO_LEADER else Unknown.NO_ANSWER
+        return Partition(
+            partition=where.partition,
+            leader=Unknown.NO_LEADER if found.leader == NO_LEADER else found.leader,
+            replicas=found.replicas,
+            isr=found.isr,
+            start=without if found.oldest is None else found.oldest,
+            end=without if found.end is None else found.end,
+            held_back=without if found.held_back is None else found.held_back,
+            size=self._size(where, found.leader),
+        )
+
+    def _size(self, where: TopicPartition, leader: int) -> Figure:
+        if isinstance(self.seen.sizes, Unknown):
+            return self.seen.sizes
+        if leader == NO_LEADER:
+            return Unknown.NO_LEADER
+        return self.seen.sizes.get((leader, *where), Unknown.NO_ANSWER)
+
+
+def total(figures: Iterable[Figure]) -> Figure:
+    """Return the sum; if a figure is not known, the sum is not known for the same reason."""
+    found = 0
+    for each in figures:
+        if isinstance(each, Unknown):
+            return each
+        found += each
+    return found
+
+
+def _topic(name: str, snapshot: Snapshot, before: Snapshot | None) -> Topic:
+    rows = [snapshot.partition(each) for each in snapshot.partitions_of(name)]
+    readers = snapshot.readers.get(name, {})
+    return Topic(
+        name=name,
+        partitions=len(rows),
+        replicas=max((len(each.replicas) for each in rows), default=0),
+        offline=sum(each.state == "offline" for each in rows),
+        under_replicated=sum(each.state == "under-replicated" for each in rows),
+        records=total(_records(each) for each in rows),
+        size=total(each.size for each in rows),
+        rate=_rate(name, rows, snapshot, before),
+        groups=len(readers),
+        lag=total(readers.values()),
+    )
+
+
+def _records(row: Partition) -> Figure:
+    if isinstance(row.start, Unknown) or isinstance(row.end, Unknown):
+        return row.end if isinstance(row.end, Unknown) else Unknown.NO_ANSWER
+    return row.end - row.start
+
+
+def _rate(name: str, rows: Sequence[Partition], snapshot: Snapshot, before: Snapshot | None) -> Figure:
+    if before is None or len(before.partitions_of(name)) != len(rows):
+        return Unknown.NOT_YET
+    now, then = (
+        total(each.end for each in rows),
+        total(before.partition(each).end for each in before.partitions_of(name)),
+    )
+    if isinstance(now, Unknown) or isinstance(then, Unknown):
+        return now if isinstance(now, Unknown) else Unknown.NOT_YET
+    return round(max(0, now - then) / max(0.001, snapshot.seen.at_s - before.seen.at_s))
+
+
+def _readers(lags: Mapping[str, Sequence[GroupLag]]) -> Mapping[str, Mapping[str, Figure]]:
+    """Return by topic the groups that read it, each with its lag there."""
+    found: dict[str, dict[str, list[Figure]]] = defaultdict(lambda: defaultdict(list))
+    for group_id, rows in lags.items():
+        for each in rows:
+            found[each.topic][group_id].append(each.lag)
+    return {topic: {group_id: total(some) for group_id, some in groups.items()} for topic, groups in found.items()}
+
+
+def _lags(group: GroupSeen, snapshot: Snapshot) -> Iterator[GroupLag]:
+    """Yield a row for each partition in which the group has a lag, a committed offset or an assigned member."""
+    members = () if isinstance(group.members, Unknown) else group.members
+    owners = {where: each.client_id for each in members for where in each.partitions or ()}
+    known = {} if isinstance(group.committed, Unknown) else group.committed
+    counted = set(partitions_read(known, snapshot.partitions_of))
+    for where in sorted({*known, *counted, *owners}):
+        committed: Figure = known.get(where, Unknown.NO_COMMIT)
+        if isinstance(group.committed, Unknown):
+            committed = group.committed
+        end, behind = _behind(where, committed, snapshot, is_counted=where in counted)
+        yield GroupLag(*where, committed, end, behind, owners.get(where))
+
+
+def _behind(where: TopicPartition, committed: Figure, snapshot: Snapshot, *, is_counted: bool) -> tuple[Figure, Figure]:
+    """Return the end of the log and the lag. Without a commit in a topic that the group reads, all records count."""
+    if where not in snapshot.seen.partitions:
+        return Unknown.TOPIC_GONE, Unknown.TOPIC_GONE
+    row = snapshot.partition(where)
+    if isinstance(row.end, Unknown) or isinstance(row.start, Unknown):
+        return row.end, row.end if isinstance(row.end, Unknown) else Unknown.NO_ANSWER
+    if not is_counted:
+        return row.end, committed if isinstance(committed, Unknown) else Unknown.NO_COMMIT
+    return row.end, lag(None if isinstance(committed, Unknown) else committed, row.start, row.end)
+
+
+def _group(seen: GroupSeen, lags: Sequence[GroupLag]) -> Group:
+    behind: Figure = total(each.lag for each in lags)
+    if isinstance(seen.committed, Unknown):
+        behind = seen.committed
+    elif not lags:
+        behind = Unknown.NO_COMMIT
+    return Group(
+        group_id=seen.group_id,
+        group_type=seen.group_type,
+        state=seen.state,
+        members=seen.members if isinstance(seen.members, Unknown) else len(seen.members),
+        topics=len({each.topic for each in lags}),
+        lag=behind,
+        coordinator=seen.coordinator,
+    )
+
+
+def leaders_and_replicas(partitions: Iterable[PartitionReading]) -> tuple[Counter[int], Counter[int]]:
+    """Return by broker the number of partitions that it leads, and the number of its replicas."""
+    leads, replicas = Counter[int](), Counter[int]()
+    for each in partitions:
+        leads[each.leader] += 1
+        replicas.update(each.replicas)
+    return leads, replicas
+
+
+def is_hidden(topic: str) -> bool:
+    """True if the topic belongs to the brokers themselves, so that lists leave it out unless it is asked for."""
+    return topic.startswith("__")
