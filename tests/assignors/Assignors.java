@@ -7,19 +7,27 @@ import java.util.Collections;
 import java.util.HashMap;
 import java.util.HashSet;
 import java.util.LinkedHashMap;
+import java.util.Comparator;
 import java.util.Map;
 import java.util.Optional;
 import java.util.Set;
+import java.util.TreeMap;
 import java.util.TreeSet;
+import java.util.function.Function;
 import org.apache.kafka.common.Uuid;
-import org.apache.kafka.coordinator.group.api.assignor.ConsumerGroupPartitionAssignor;
+import org.apache.kafka.coordinator.group.api.assignor.GroupAssignment;
+import org.apache.kafka.coordinator.group.api.assignor.GroupSpec;
+import org.apache.kafka.coordinator.group.api.assignor.PartitionAssignor;
 import org.apache.kafka.coordinator.group.api.assignor.SubscribedTopicDescriber;
 import org.apache.kafka.coordinator.group.api.assignor.SubscriptionType;
 import org.apache.kafka.coordinator.group.assignor.RangeAssignor;
+import org.apache.kafka.coordinator.group.assignor.SimpleAssignor;
+import org.apache.kafka.coordinator.group.assignor.SimpleHomogeneousAssignmentBuilder;
 import org.apache.kafka.coordinator.group.assignor.UniformAssignor;
 import org.apache.kafka.coordinator.group.modern.Assignment;
 import org.apache.kafka.coordinator.group.modern.GroupSpecImpl;
 import org.apache.kafka.coordinator.group.modern.MemberSubscriptionAndAssignmentImpl;
+import org.apache.kafka.server.common.TopicIdPartition;
 
 /**
  * Asks the assignors of Apache Kafka's group coordinator: a group in JSON on each line of the input, its assignment on
@@ -28,8 +36,25 @@ import org.apache.kafka.coordinator.group.modern.MemberSubscriptionAndAssignment
  */
 public final class Assignors {
     private static final ObjectMapper JSON = new ObjectMapper();
-    private static final Map<String, ConsumerGroupPartitionAssignor> ASSIGNORS =
-        Map.of("uniform", new UniformAssignor(), "range", new RangeAssignor());
+    private static final Map<String, PartitionAssignor> ASSIGNORS =
+        Map.of("uniform", new UniformAssignor(), "range", new RangeAssignor(), "simple", new SimpleAssignor());
+    private static final Comparator<TopicIdPartition> BY_PLACE =
+        Comparator.comparing(TopicIdPartition::topicId).thenComparing(TopicIdPartition::partitionId);
+
+    /** A map in the order of its keys, whose new values are sets in the order of their elements. */
+    private static final class Ordered<K, V> extends TreeMap<K, Set<V>> {
+        private final Comparator<? super V> order;
+
+        private Ordered(Comparator<? super K> ofKeys, Comparator<? super V> order) {
+            super(ofKeys);
+            this.order = order;
+        }
+
+        @Override
+        public Set<V> computeIfAbsent(K key, Function<? super K, ? extends Set<V>> ignored) {
+            return super.computeIfAbsent(key, each -> new TreeSet<>(order));
+        }
+    }
 
     public static void main(String[] arguments) throws Exception {
         BufferedReader input = new BufferedReader(new InputStreamReader(System.in));
@@ -39,7 +64,7 @@ public final class Assignors {
         }
     }
 
-    private static ObjectNode answer(JsonNode group) {
+    private static ObjectNode answer(JsonNode group) throws Exception {
         Map<String, MemberSubscriptionAndAssignmentImpl> members = new LinkedHashMap<>();
         Map<Uuid, Map<Integer, String>> owners = new HashMap<>();
         Set<Set<Uuid>> subscriptions = new HashSet<>();
@@ -60,8 +85,11 @@ public final class Assignors {
         });
         SubscriptionType type =
             subscriptions.size() == 1 ? SubscriptionType.HOMOGENEOUS : SubscriptionType.HETEROGENEOUS;
-        var assigned = ASSIGNORS.get(group.get("assignor").asText())
-            .assign(new GroupSpecImpl(members, type, owners), describer(group.get("partitions"))).members();
+        String name = group.get("assignor").asText();
+        GroupSpec spec = new GroupSpecImpl(members, type, owners);
+        SubscribedTopicDescriber describer = describer(group.get("partitions"));
+        boolean isOrdered = name.equals("simple") && type == SubscriptionType.HOMOGENEOUS && !members.isEmpty();
+        var assigned = (isOrdered ? simple(spec, describer) : ASSIGNORS.get(name).assign(spec, describer)).members();
         ObjectNode answer = JSON.createObjectNode();
         assigned.forEach((member, assignment) -> {
             ObjectNode topics = answer.putObject(member);
@@ -69,6 +97,24 @@ public final class Assignors {
                 new TreeSet<>(partitions).forEach(topics.withArray(Long.toString(topic.getLeastSignificantBits()))::add));
         });
         return answer;
+    }
+
+    /** Asks the builder of equal subscriptions, after its maps by partition were given the order of the partitions. */
+    private static GroupAssignment simple(GroupSpec spec, SubscribedTopicDescriber topics) {
+        var builder = new SimpleHomogeneousAssignmentBuilder(spec, topics);
+        set(builder, "finalAssignmentByPartition", new Ordered<TopicIdPartition, Integer>(BY_PLACE, Integer::compare));
+        set(builder, "finalAssignmentByMember", new Ordered<Integer, TopicIdPartition>(Integer::compare, BY_PLACE));
+        return builder.build();
+    }
+
+    private static void set(Object builder, String field, Object value) {
+        try {
+            var found = builder.getClass().getDeclaredField(field);
+            found.setAccessible(true);
+            found.set(builder, value);
+        } catch (ReflectiveOperationException error) {
+            throw new IllegalStateException(error);
+        }
     }
 
     private static SubscribedTopicDescriber describer(JsonNode partitions) {

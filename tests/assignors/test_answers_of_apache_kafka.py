@@ -14,7 +14,7 @@ from harness.soak import seed, size
 
 def test_assignments_of_recorded_groups_are_those_of_apache_kafka() -> None:
     for group, answer in json.loads(ANSWERS.read_text(encoding="utf-8")):
-        assert without_idle(by_us(group)) == without_idle(answer), group
+        assert without_idle(by_us(group), group) == without_idle(answer, group), group
 
 
 @pytest.mark.soak(only=True)
@@ -25,5 +25,5 @@ def test_assignments_of_random_groups_are_those_of_apache_kafka() -> None:
     answers = list(by_apache_kafka(groups))
     began = time.monotonic()
     for group, answer in zip(groups, answers, strict=True):
-        assert without_idle(by_us(group)) == without_idle(answer), group
+        assert without_idle(by_us(group), group) == without_idle(answer, group), group
     print(f"{len(groups)} groups assigned as by Apache Kafka, in {time.monotonic() - began:.1f} s of ours")

@@ -6,6 +6,7 @@ from typing import Any
 from uuid import UUID
 
 from group_script import AT_ONCE, subscription
+from manual_persister import ManualPersister
 
 from barnabas_broker.coordinators.groups.coordinator import GroupCoordinator
 from barnabas_broker.coordinators.groups.messages import (
@@ -21,12 +22,13 @@ from barnabas_broker.coordinators.groups.records import CommittedOffset
 from barnabas_broker.coordinators.groups.shard import GroupEnvironment
 from barnabas_broker.coordinators.modern.shard import ModernEnvironment
 from barnabas_broker.coordinators.modern.targets import KnownTopic
+from barnabas_broker.coordinators.share.share_groups import ShareEnvironment
 from barnabas_broker.metadata.model import TombstoneDocument
 from barnabas_broker.replication.record_log import KeyValue
 from barnabas_broker.wire.key_values import KeyValueSlice, TransactionalKeyValues
 from barnabas_broker.wire.transaction_markers import Marker, ProducerEpoch
 from barnabas_core.config.broker_config import BrokerConfig
-from barnabas_core.config.group_configs import effective_group_config
+from barnabas_core.config.group_configs import effective_group_config, effective_share_config
 from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.topic_partition import TopicPartition
 from harness.manual_timers import ManualTimers
@@ -165,6 +167,8 @@ class World:
         self.is_awake = True
         self.topics = ManualTopics()
         self.consumer_settings = effective_group_config({}, config)
+        self.share_settings = effective_share_config({}, config)
+        self.persister = ManualPersister()
         self.coordinator = self._new_coordinator()
         self.elect()
 
@@ -178,6 +182,7 @@ class World:
             lambda: self.is_awake,
             lambda: str(next(_IDS)),
             ModernEnvironment(self.topics, lambda _: self.consumer_settings, lambda: True),
+            ShareEnvironment(lambda _: self.share_settings, lambda: True, self.persister),
         )
         return GroupCoordinator(environment, self.partitions)
 

@@ -3,6 +3,7 @@
 import asyncio
 import random
 from pathlib import Path
+from typing import cast
 from uuid import UUID
 
 import pytest
@@ -16,6 +17,8 @@ from barnabas_broker.coordinators.groups.messages import CommitRequest
 from barnabas_broker.coordinators.groups.records import CommittedOffset
 from barnabas_broker.coordinators.groups.shard import GroupEnvironment
 from barnabas_broker.coordinators.modern.shard import ModernEnvironment
+from barnabas_broker.coordinators.share.share_groups import ShareEnvironment
+from barnabas_broker.coordinators.share_state.persister import SharePersister
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.metadata.model import PartitionState, TopicDocument
 from barnabas_broker.replication.partition import Partition
@@ -34,7 +37,7 @@ from barnabas_broker.storage.producer_state.verifications import Verification
 from barnabas_broker.wire.record_batch import parse_header
 from barnabas_broker.wire.transaction_markers import Marker, ProducerEpoch
 from barnabas_core.config.broker_config import parse_broker_config
-from barnabas_core.config.group_configs import effective_group_config
+from barnabas_core.config.group_configs import effective_group_config, effective_share_config
 from barnabas_core.config.log_config import LogConfig
 from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.topic_name import CONSUMER_OFFSETS
@@ -42,6 +45,9 @@ from barnabas_core.topic_partition import TopicPartition
 from harness.deadline import PATIENCE_S
 
 TOPIC = TopicDocument(CONSUMER_OFFSETS, UUID(int=5), (PartitionState((1,), 1, 0, (1,)),), {"cleanup.policy": "compact"})
+
+NO_PERSISTER = cast("SharePersister", None)
+"""The persister of a broker without share groups."""
 
 
 class NoFollowers:
@@ -99,6 +105,7 @@ class Broker:
             is_awake=lambda: True,
             new_id=lambda: "1",
             modern=ModernEnvironment(ImageTopics(image), lambda _: effective_group_config({}, config), lambda: False),
+            share=ShareEnvironment(lambda _: effective_share_config({}, config), lambda: False, NO_PERSISTER),
         )
         self.groups = GroupCoordinator(environment_of_groups, 1)
 

@@ -150,3 +150,49 @@ class ReadShareGroupStateSummaryRequest(ApiMessage, load_json="barnabas_core.def
 
 class ReadShareGroupStateSummaryResponse(ApiMessage, load_json="barnabas_core.definitions"):
     """The response to that request."""
+
+
+class ShareGroupHeartbeatRequest(ApiMessage, load_json="barnabas_core.definitions"):
+    """The heartbeat of a member of a share group."""
+
+
+class ShareGroupHeartbeatResponse(ApiMessage, load_json="barnabas_core.definitions"):
+    """The response to that request."""
+
+
+class ShareGroupDescribeRequest(ApiMessage, load_json="barnabas_core.definitions"):
+    """The request to describe share groups."""
+
+
+class ShareGroupDescribeResponse(ApiMessage, load_json="barnabas_core.definitions"):
+    """The response to that request."""
+
+    @classmethod
+    def json_patch(cls, json: Any) -> Any:
+        """Read operations as a set, as kafka-python does for other groups."""
+        json["fields"][1]["fields"][-1]["type"] = "bitfield"
+        return json
+
+
+class DescribeShareGroupOffsetsRequest(ApiMessage, load_json="barnabas_core.definitions"):
+    """The request for start offsets and lag of share groups."""
+
+
+class DescribeShareGroupOffsetsResponse(ApiMessage, load_json="barnabas_core.definitions"):
+    """The response to that request."""
+
+
+class AlterShareGroupOffsetsRequest(ApiMessage, load_json="barnabas_core.definitions"):
+    """The request to set start offsets of a share group."""
+
+
+class AlterShareGroupOffsetsResponse(ApiMessage, load_json="barnabas_core.definitions"):
+    """The response to that request."""
+
+
+class DeleteShareGroupOffsetsRequest(ApiMessage, load_json="barnabas_core.definitions"):
+    """The request to delete a share group's state of topics."""
+
+
+class DeleteShareGroupOffsetsResponse(ApiMessage, load_json="barnabas_core.definitions"):
+    """The response to that request."""

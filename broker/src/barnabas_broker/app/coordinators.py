@@ -16,6 +16,7 @@ from barnabas_broker.coordinators.runtime.peer_requests import LinkEnvironment
 from barnabas_broker.coordinators.runtime.runtime import Runtime
 from barnabas_broker.coordinators.runtime.shard import RuntimeEnvironment
 from barnabas_broker.coordinators.runtime.turns import Turns
+from barnabas_broker.coordinators.share.share_groups import ShareEnvironment
 from barnabas_broker.coordinators.share_delivery.burials import BurialEnvironment, Burials
 from barnabas_broker.coordinators.share_delivery.delivery import DeliveryEnvironment, ShareDelivery
 from barnabas_broker.coordinators.share_delivery.partition_client import PartitionClient
@@ -32,7 +33,7 @@ from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.metadata.controller.decisions.create_topics import NewTopic
 from barnabas_broker.metadata.controller.decisions.internal_topics import NOT_COMPACTED, is_compacted
 from barnabas_broker.metadata.controller.metadata_writer import MetadataWriter
-from barnabas_broker.metadata.features import GROUP_VERSION, has_dead_letters, transaction_version
+from barnabas_broker.metadata.features import GROUP_VERSION, has_dead_letters, has_share_groups, transaction_version
 from barnabas_broker.metadata.image.image_change import ImageChange
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.metadata.model import TopicDocument
@@ -117,7 +118,7 @@ class ImageTopics:
         return self._image.topics.keys()
 
 
-def make_groups(world: CoordinatorWorld) -> GroupCoordinator:
+def make_groups(world: CoordinatorWorld, persister: SharePersister) -> GroupCoordinator:
     """Make the group coordinator, which leads no partition yet."""
     config, image = world.config, world.image
     codec, read_bytes = config.offsets_topic_compression_codec, config.offsets_load_buffer_size
@@ -133,6 +134,11 @@ def make_groups(world: CoordinatorWorld) -> GroupCoordinator:
             ImageTopics(image),
             lambda group: effective_group_config(image.group_configs.get(group, {}), config),
             lambda: _has_consumer_groups(image),
+        ),
+        share=ShareEnvironment(
+            lambda group: effective_share_config(image.group_configs.get(group, {}), config),
+            lambda: has_share_groups(image.features),
+            persister,
         ),
     )
     return GroupCoordinator(environment, config.offsets_topic_num_partitions)

@@ -182,7 +182,7 @@ class Node:
             end_offsets=EndOffsets(config.broker_id, links, self.image, asyncio.timeout),
             purgatory=purgatory,
             mover=make_mover(self._environment, self.current_config, logs, replicas, self.supervisor.spawn),
-            groups=make_groups(world),
+            groups=make_groups(world, share_state.persister),
             transactions=transactions.coordinator,
             gate=transactions.gate,
             shares=self._make_delivery(world, purgatory, transactions.links, share_state.persister, metadata_writer),

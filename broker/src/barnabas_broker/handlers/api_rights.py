@@ -235,6 +235,14 @@ API_RIGHTS: Final[Mapping[int, ApiRights]] = {
         in_handler="The client needs Describe on each topic that it names (otherwise error code 29 and a zero topic "
         "id). A request for all topics returns the topics that the client may describe."
     ),
+    76: ApiRights(
+        in_handler="The client needs Read on the group (otherwise error code 30), and Describe on each topic that it "
+        "names (otherwise error code 29)."
+    ),
+    77: ApiRights(
+        in_handler="The client needs Describe on each group (otherwise error code 30), and on each topic to which a "
+        "member of the group subscribes (otherwise the group has error code 29)."
+    ),
     78: ApiRights(
         in_handler="The client needs Read on the group (otherwise error code 30), and on each topic (otherwise its "
         "partitions have error code 29)."
@@ -246,6 +254,18 @@ API_RIGHTS: Final[Mapping[int, ApiRights]] = {
     **dict.fromkeys(
         (83, 84, 85, 86, 87),
         ApiRights((_cluster(_O.CLUSTER_ACTION),), {"results": "topics", "partitions": "partitions"}),
+    ),
+    90: ApiRights(
+        in_handler="The client needs Describe on each group (otherwise error code 30), and on each topic that it names "
+        "(otherwise its partitions have error code 29). A request for all topics returns those that it may describe."
+    ),
+    91: ApiRights(
+        in_handler="The client needs Read on the group (otherwise error code 30), and on each topic (otherwise its "
+        "partitions have error code 29)."
+    ),
+    92: ApiRights(
+        in_handler="The client needs Delete on the group (otherwise error code 30), and Read on each topic (otherwise "
+        "error code 29)."
     ),
 }
 """The rights that a client needs for each API, by API key."""

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from barnabas_broker.coordinators.groups.group import Group
 from barnabas_broker.coordinators.modern.consumer_group import ConsumerGroup
+from barnabas_broker.coordinators.share.share_group import ShareGroup
 from barnabas_broker.handlers.answer_in_turns import AnswerInTurns
 from barnabas_broker.handlers.channel import RequestContext
 from barnabas_broker.handlers.client_rights import rights_of
@@ -39,7 +40,7 @@ async def handle(
     return ListGroupsResponse(groups=listed)
 
 
-def _listed(group: Group | ConsumerGroup) -> ListGroupsResponse.ListedGroup:
+def _listed(group: Group | ConsumerGroup | ShareGroup) -> ListGroupsResponse.ListedGroup:
     return ListGroupsResponse.ListedGroup(
         group_id=group.group_id,
         protocol_type=group.protocol_type or "",

@@ -7,7 +7,7 @@ import asyncio
 import logging
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.metadata.model import NO_LEADER
@@ -34,6 +34,13 @@ PARTITIONS_A_REQUEST: Final = 500
 Topic = ListOffsetsRequest.ListOffsetsTopic
 
 
+class _Kind(NamedTuple):
+    """The offsets that are asked for."""
+
+    timestamp: int
+    isolation_level: int
+
+
 class EndOffsets:
     """The sender of ListOffsets requests to the leaders of partitions; `broker_id` is the id of this broker."""
 
@@ -43,8 +50,12 @@ class EndOffsets:
         self._image = image
         self._timeout = timeout
 
-    async def ask(self, partitions: Iterable[TopicPartition], end: int = LATEST) -> dict[TopicPartition, int]:
+    async def ask(
+        self, partitions: Iterable[TopicPartition], end: int = LATEST, *, is_read_committed: bool = False
+    ) -> dict[TopicPartition, int]:
         """Return the high watermarks of partitions, or their log start offsets if `end` is EARLIEST.
+
+        With `is_read_committed`, the last stable offsets take the place of the high watermarks.
 
         The result lacks partitions without a leader, partitions that this broker leads, and partitions whose leader
         does not answer or returns an error.
@@ -54,7 +65,8 @@ class EndOffsets:
             leader = self._leader(topic_partition)
             if leader not in (NO_LEADER, self._broker_id):
                 by_leader[leader].append(topic_partition)
-        answers = await asyncio.gather(*(self._ask_leader(leader, asked, end) for leader, asked in by_leader.items()))
+        kind = _Kind(end, int(is_read_committed))
+        answers = await asyncio.gather(*(self._ask_leader(leader, asked, kind) for leader, asked in by_leader.items()))
         return {topic_partition: offset for answer in answers for topic_partition, offset in answer.items()}
 
     def _leader(self, topic_partition: TopicPartition) -> int:
@@ -64,7 +76,7 @@ class EndOffsets:
         return document.partitions[topic_partition.partition].leader
 
     async def _ask_leader(
-        self, leader_id: int, partitions: Sequence[TopicPartition], end: int
+        self, leader_id: int, partitions: Sequence[TopicPartition], kind: _Kind
     ) -> Mapping[TopicPartition, int]:
         found: dict[TopicPartition, int] = {}
         client_id = f"broker-{self._broker_id}-lag"
@@ -72,7 +84,7 @@ class EndOffsets:
         try:
             async with self._timeout(ANSWER_S):
                 for begin in range(0, len(partitions), PARTITIONS_A_REQUEST):
-                    request = _request(partitions[begin : begin + PARTITIONS_A_REQUEST], end)
+                    request = _request(partitions[begin : begin + PARTITIONS_A_REQUEST], kind)
                     found |= _told(await request_link.ask(encode_request(request, VERSION, 0, client_id)))
         except (TimeoutError, ConnectionError, MalformedRequest) as error:
             log.info("broker %d did not return the end offsets of its partitions: %r", leader_id, error)
@@ -90,10 +102,10 @@ def _told(answer: memoryview) -> dict[TopicPartition, int]:
     }
 
 
-def _request(partitions: Sequence[TopicPartition], end: int) -> ListOffsetsRequest:
+def _request(partitions: Sequence[TopicPartition], kind: _Kind) -> ListOffsetsRequest:
     by_topic: dict[str, list[Topic.ListOffsetsPartition]] = defaultdict(list)
     for name, number in partitions:
-        wanted = Topic.ListOffsetsPartition(partition_index=number, current_leader_epoch=-1, timestamp=end)
+        wanted = Topic.ListOffsetsPartition(partition_index=number, current_leader_epoch=-1, timestamp=kind.timestamp)
         by_topic[name].append(wanted)
     topics = [Topic(name=name, partitions=asked) for name, asked in by_topic.items()]
-    return ListOffsetsRequest(replica_id=CONSUMER, isolation_level=0, topics=topics)
+    return ListOffsetsRequest(replica_id=CONSUMER, isolation_level=kind.isolation_level, topics=topics)

@@ -108,6 +108,8 @@ _SPECS: Final = (
     ApiSpec(69, "ConsumerGroupDescribe", 0, 1, 0),
     ApiSpec(74, "ListConfigResources", 0, 1, 0),
     ApiSpec(75, "DescribeTopicPartitions", 0, 0, 0, PARTITIONS_MAX),
+    ApiSpec(76, "ShareGroupHeartbeat", 1, 1, 0),
+    ApiSpec(77, "ShareGroupDescribe", 1, 1, 0),
     ApiSpec(78, "ShareFetch", 1, 2, 0, PARTITIONS_MAX),
     ApiSpec(79, "ShareAcknowledge", 1, 2, 0, PARTITIONS_MAX),
     ApiSpec(83, "InitializeShareGroupState", 0, 0, 0, PARTITIONS_MAX),
@@ -115,6 +117,9 @@ _SPECS: Final = (
     ApiSpec(85, "WriteShareGroupState", 0, 1, 0, PARTITIONS_MAX),
     ApiSpec(86, "DeleteShareGroupState", 0, 0, 0, PARTITIONS_MAX),
     ApiSpec(87, "ReadShareGroupStateSummary", 0, 1, 0, PARTITIONS_MAX),
+    ApiSpec(90, "DescribeShareGroupOffsets", 0, 1, 0, PARTITIONS_MAX),
+    ApiSpec(91, "AlterShareGroupOffsets", 0, 0, 0, PARTITIONS_MAX),
+    ApiSpec(92, "DeleteShareGroupOffsets", 0, 0, 0),
 )
 
 API_SPECS: Final[Mapping[int, ApiSpec]] = {spec.key: spec for spec in _SPECS}
@@ -123,12 +128,7 @@ API_SPECS: Final[Mapping[int, ApiSpec]] = {spec.key: spec for spec in _SPECS}
 ABSENT_APIS: Final[Mapping[int, str]] = {
     71: "GetTelemetrySubscriptions",
     72: "PushTelemetry",
-    76: "ShareGroupHeartbeat",
-    77: "ShareGroupDescribe",
     88: "StreamsGroupHeartbeat",
     89: "StreamsGroupDescribe",
-    90: "DescribeShareGroupOffsets",
-    91: "AlterShareGroupOffsets",
-    92: "DeleteShareGroupOffsets",
 }
 """The names of APIs of Kafka 4.4 that this broker does not support, for error messages."""

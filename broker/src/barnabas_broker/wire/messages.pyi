@@ -578,3 +578,337 @@ class TxnOffsetCommitResponse:
 
 def message_class(name: str) -> type[Any]: ...
 def struct_class(struct: schema.Struct) -> type[Any]: ...
+
+class ShareGroupHeartbeatRequest:
+    def __init__(
+        self,
+        *,
+        group_id: str = ...,
+        member_id: str = ...,
+        member_epoch: int = ...,
+        rack_id: str | None = ...,
+        subscribed_topic_names: list[str] | None = ...,
+    ) -> None: ...
+    group_id: str
+    member_id: str
+    member_epoch: int
+    rack_id: str | None
+    subscribed_topic_names: list[str] | None
+
+class ShareGroupHeartbeatResponse:
+    class Assignment:
+        class TopicPartitions:
+            def __init__(
+                self,
+                *,
+                topic_id: UUID | None = ...,
+                partitions: list[int] = ...,
+            ) -> None: ...
+            topic_id: UUID | None
+            partitions: list[int]
+
+        def __init__(
+            self,
+            *,
+            topic_partitions: list[TopicPartitions] = ...,
+        ) -> None: ...
+        topic_partitions: list[TopicPartitions]
+
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = ...,
+        error_code: int = ...,
+        error_message: str | None = ...,
+        member_id: str | None = ...,
+        member_epoch: int = ...,
+        heartbeat_interval_ms: int = ...,
+        assignment: Assignment | None = ...,
+    ) -> None: ...
+    throttle_time_ms: int
+    error_code: int
+    error_message: str | None
+    member_id: str | None
+    member_epoch: int
+    heartbeat_interval_ms: int
+    assignment: Assignment | None
+
+class ShareGroupDescribeRequest:
+    def __init__(
+        self,
+        *,
+        group_ids: list[str] = ...,
+        include_authorized_operations: bool = ...,
+    ) -> None: ...
+    group_ids: list[str]
+    include_authorized_operations: bool
+
+class ShareGroupDescribeResponse:
+    class DescribedGroup:
+        class Member:
+            class Assignment:
+                class TopicPartitions:
+                    def __init__(
+                        self,
+                        *,
+                        topic_id: UUID | None = ...,
+                        topic_name: str = ...,
+                        partitions: list[int] = ...,
+                    ) -> None: ...
+                    topic_id: UUID | None
+                    topic_name: str
+                    partitions: list[int]
+
+                def __init__(
+                    self,
+                    *,
+                    topic_partitions: list[TopicPartitions] = ...,
+                ) -> None: ...
+                topic_partitions: list[TopicPartitions]
+
+            def __init__(
+                self,
+                *,
+                member_id: str = ...,
+                rack_id: str | None = ...,
+                member_epoch: int = ...,
+                client_id: str = ...,
+                client_host: str = ...,
+                subscribed_topic_names: list[str] = ...,
+                assignment: Assignment = ...,
+            ) -> None: ...
+            member_id: str
+            rack_id: str | None
+            member_epoch: int
+            client_id: str
+            client_host: str
+            subscribed_topic_names: list[str]
+            assignment: Assignment
+
+        def __init__(
+            self,
+            *,
+            error_code: int = ...,
+            error_message: str | None = ...,
+            group_id: str = ...,
+            group_state: str = ...,
+            group_epoch: int = ...,
+            assignment_epoch: int = ...,
+            assignor_name: str = ...,
+            members: list[Member] = ...,
+            authorized_operations: set[int] = ...,
+        ) -> None: ...
+        error_code: int
+        error_message: str | None
+        group_id: str
+        group_state: str
+        group_epoch: int
+        assignment_epoch: int
+        assignor_name: str
+        members: list[Member]
+        authorized_operations: set[int]
+
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = ...,
+        groups: list[DescribedGroup] = ...,
+    ) -> None: ...
+    throttle_time_ms: int
+    groups: list[DescribedGroup]
+
+class DescribeShareGroupOffsetsRequest:
+    class DescribeShareGroupOffsetsRequestGroup:
+        class DescribeShareGroupOffsetsRequestTopic:
+            def __init__(
+                self,
+                *,
+                topic_name: str = ...,
+                partitions: list[int] = ...,
+            ) -> None: ...
+            topic_name: str
+            partitions: list[int]
+
+        def __init__(
+            self,
+            *,
+            group_id: str = ...,
+            topics: list[DescribeShareGroupOffsetsRequestTopic] | None = ...,
+        ) -> None: ...
+        group_id: str
+        topics: list[DescribeShareGroupOffsetsRequestTopic] | None
+
+    def __init__(
+        self,
+        *,
+        groups: list[DescribeShareGroupOffsetsRequestGroup] = ...,
+    ) -> None: ...
+    groups: list[DescribeShareGroupOffsetsRequestGroup]
+
+class DescribeShareGroupOffsetsResponse:
+    class DescribeShareGroupOffsetsResponseGroup:
+        class DescribeShareGroupOffsetsResponseTopic:
+            class DescribeShareGroupOffsetsResponsePartition:
+                def __init__(
+                    self,
+                    *,
+                    partition_index: int = ...,
+                    start_offset: int = ...,
+                    leader_epoch: int = ...,
+                    lag: int = ...,
+                    error_code: int = ...,
+                    error_message: str | None = ...,
+                ) -> None: ...
+                partition_index: int
+                start_offset: int
+                leader_epoch: int
+                lag: int
+                error_code: int
+                error_message: str | None
+
+            def __init__(
+                self,
+                *,
+                topic_name: str = ...,
+                topic_id: UUID | None = ...,
+                partitions: list[DescribeShareGroupOffsetsResponsePartition] = ...,
+            ) -> None: ...
+            topic_name: str
+            topic_id: UUID | None
+            partitions: list[DescribeShareGroupOffsetsResponsePartition]
+
+        def __init__(
+            self,
+            *,
+            group_id: str = ...,
+            topics: list[DescribeShareGroupOffsetsResponseTopic] = ...,
+            error_code: int = ...,
+            error_message: str | None = ...,
+        ) -> None: ...
+        group_id: str
+        topics: list[DescribeShareGroupOffsetsResponseTopic]
+        error_code: int
+        error_message: str | None
+
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = ...,
+        groups: list[DescribeShareGroupOffsetsResponseGroup] = ...,
+    ) -> None: ...
+    throttle_time_ms: int
+    groups: list[DescribeShareGroupOffsetsResponseGroup]
+
+class AlterShareGroupOffsetsRequest:
+    class AlterShareGroupOffsetsRequestTopic:
+        class AlterShareGroupOffsetsRequestPartition:
+            def __init__(
+                self,
+                *,
+                partition_index: int = ...,
+                start_offset: int = ...,
+            ) -> None: ...
+            partition_index: int
+            start_offset: int
+
+        def __init__(
+            self,
+            *,
+            topic_name: str = ...,
+            partitions: list[AlterShareGroupOffsetsRequestPartition] = ...,
+        ) -> None: ...
+        topic_name: str
+        partitions: list[AlterShareGroupOffsetsRequestPartition]
+
+    def __init__(
+        self,
+        *,
+        group_id: str = ...,
+        topics: list[AlterShareGroupOffsetsRequestTopic] = ...,
+    ) -> None: ...
+    group_id: str
+    topics: list[AlterShareGroupOffsetsRequestTopic]
+
+class AlterShareGroupOffsetsResponse:
+    class AlterShareGroupOffsetsResponseTopic:
+        class AlterShareGroupOffsetsResponsePartition:
+            def __init__(
+                self,
+                *,
+                partition_index: int = ...,
+                error_code: int = ...,
+                error_message: str | None = ...,
+            ) -> None: ...
+            partition_index: int
+            error_code: int
+            error_message: str | None
+
+        def __init__(
+            self,
+            *,
+            topic_name: str = ...,
+            topic_id: UUID | None = ...,
+            partitions: list[AlterShareGroupOffsetsResponsePartition] = ...,
+        ) -> None: ...
+        topic_name: str
+        topic_id: UUID | None
+        partitions: list[AlterShareGroupOffsetsResponsePartition]
+
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = ...,
+        error_code: int = ...,
+        error_message: str | None = ...,
+        responses: list[AlterShareGroupOffsetsResponseTopic] = ...,
+    ) -> None: ...
+    throttle_time_ms: int
+    error_code: int
+    error_message: str | None
+    responses: list[AlterShareGroupOffsetsResponseTopic]
+
+class DeleteShareGroupOffsetsRequest:
+    class DeleteShareGroupOffsetsRequestTopic:
+        def __init__(
+            self,
+            *,
+            topic_name: str = ...,
+        ) -> None: ...
+        topic_name: str
+
+    def __init__(
+        self,
+        *,
+        group_id: str = ...,
+        topics: list[DeleteShareGroupOffsetsRequestTopic] = ...,
+    ) -> None: ...
+    group_id: str
+    topics: list[DeleteShareGroupOffsetsRequestTopic]
+
+class DeleteShareGroupOffsetsResponse:
+    class DeleteShareGroupOffsetsResponseTopic:
+        def __init__(
+            self,
+            *,
+            topic_name: str = ...,
+            topic_id: UUID | None = ...,
+            error_code: int = ...,
+            error_message: str | None = ...,
+        ) -> None: ...
+        topic_name: str
+        topic_id: UUID | None
+        error_code: int
+        error_message: str | None
+
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = ...,
+        error_code: int = ...,
+        error_message: str | None = ...,
+        responses: list[DeleteShareGroupOffsetsResponseTopic] = ...,
+    ) -> None: ...
+    throttle_time_ms: int
+    error_code: int
+    error_message: str | None
+    responses: list[DeleteShareGroupOffsetsResponseTopic]

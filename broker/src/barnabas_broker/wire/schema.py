@@ -22,7 +22,13 @@ _OPERATIONS: Final = "authorized_operations"
 These fields are of the type int32 in Kafka's definitions, but they are sets in the message classes.
 """
 _WITH_OPERATIONS: Final = frozenset(
-    {"MetadataResponse", "DescribeGroupsResponse", "DescribeClusterResponse", "ConsumerGroupDescribeResponse"}
+    {
+        "MetadataResponse",
+        "DescribeGroupsResponse",
+        "DescribeClusterResponse",
+        "ConsumerGroupDescribeResponse",
+        "ShareGroupDescribeResponse",
+    }
 )
 
 

@@ -18,8 +18,9 @@ from barnabas_broker.coordinators.groups.messages import (
 )
 from barnabas_broker.coordinators.groups.migration import common_protocols
 from barnabas_broker.coordinators.modern.consumer_group import ConsumerGroup
-from barnabas_broker.coordinators.modern.consumer_heartbeat import JOIN_EPOCH, Beat, BeatWorld, heartbeat, remove
+from barnabas_broker.coordinators.modern.consumer_heartbeat import JOIN_EPOCH, Beat, BeatWorld, heartbeat
 from barnabas_broker.coordinators.modern.group import GroupChange, ModernMember
+from barnabas_broker.coordinators.modern.lifecycle import remove
 from barnabas_broker.coordinators.modern.records import ClassicMetadata, ClassicProtocol, MemberState
 from barnabas_broker.coordinators.runtime.alarms import Now
 from barnabas_broker.coordinators.runtime.record_strings import MalformedRecord

@@ -25,9 +25,9 @@ from barnabas_broker.coordinators.modern.consumer_heartbeat import (
     BeatReply,
     BeatWorld,
     heartbeat,
-    restart_timeouts,
 )
 from barnabas_broker.coordinators.modern.group import GroupChange, tombstones
+from barnabas_broker.coordinators.modern.lifecycle import restart_timeouts
 from barnabas_broker.coordinators.runtime.writer import Encodable
 from barnabas_core.errors import ApiError, ErrorCode
 
@@ -36,6 +36,8 @@ def beat(shard: GroupShard, request: Beat, answer: Callable[[BeatReply], object]
     """Handle a ConsumerGroupHeartbeat. A first heartbeat makes the group, also from a classic group without members."""
     group_id = request.group_id
     group, classic = shard.modern.by_id.get(group_id), shard.tables.groups.get(group_id)
+    if group_id in shard.share.groups.by_id:
+        raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group.")
     if group is None and request.epoch != JOIN_EPOCH:
         raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no consumer group {group_id}")
     first: list[Encodable] = []

@@ -25,6 +25,7 @@ from barnabas_broker.coordinators.groups.messages import (
 )
 from barnabas_broker.coordinators.groups.records import CommittedOffset, GroupRecord, OffsetKey
 from barnabas_broker.coordinators.groups.shard import Counters, GroupEnvironment, GroupShard
+from barnabas_broker.coordinators.groups.share_requests import ShareRequests
 from barnabas_broker.coordinators.modern.consumer_group import ConsumerGroup
 from barnabas_broker.coordinators.modern.consumer_heartbeat import Beat, BeatReply
 from barnabas_broker.coordinators.modern.consumer_heartbeat import check as check_beat
@@ -34,6 +35,7 @@ from barnabas_broker.coordinators.runtime.alarms import Now
 from barnabas_broker.coordinators.runtime.runtime import Runtime
 from barnabas_broker.coordinators.runtime.shard import RuntimeEnvironment
 from barnabas_broker.coordinators.runtime.turns import Turns
+from barnabas_broker.coordinators.share.share_group import ShareGroup
 from barnabas_broker.metadata.model import TombstoneDocument
 from barnabas_broker.wire.transaction_markers import Marker
 from barnabas_core.errors import ApiError, ErrorCode
@@ -73,6 +75,7 @@ class GroupCoordinator:
         )
         new_shard = partial(GroupShard, environment, self.counters, turns)
         self.runtime = Runtime(of_runtime, partition_count, new_shard, _serve)
+        self.share = ShareRequests(self.runtime, environment.share)
 
     def start(self) -> None:
         """Schedule the expiry of offsets every `offsets.retention.check.interval.ms`."""
@@ -88,6 +91,8 @@ class GroupCoordinator:
             _check_join(request, self.config.group_min_session_timeout_ms, self.config.group_max_session_timeout_ms)
             shard = self.runtime.find(request.group_id)
             modern = shard.modern.by_id.get(request.group_id)
+            if request.group_id in shard.share.groups.by_id:
+                raise ApiError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
             new_member_id = f"{request.instance_id or request.client_id}-{self._environment.new_id()}"
             request = request._replace(new_member_id=new_member_id)
             if modern is not None and modern.members:
@@ -224,6 +229,8 @@ class GroupCoordinator:
         modern = shard.modern.by_id.get(group_id)
         if modern is not None:
             modern.check_fetch(member_id, member_epoch)
+        if group_id in shard.share.groups.by_id:
+            raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group.")
         return shard.tables.offsets.get(group_id, {})
 
     def delete_offsets(
@@ -274,7 +281,7 @@ class GroupCoordinator:
             raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
         return group
 
-    def list_groups(self) -> list[Group | ConsumerGroup]:
+    def list_groups(self) -> list[Group | ConsumerGroup | ShareGroup]:
         """Return all groups of this coordinator. Raises ApiError while a partition is loading.
 
         As in Kafka, the list lacks the groups of partitions that could not be loaded.
@@ -283,11 +290,12 @@ class GroupCoordinator:
             raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         return [group for group in self._groups() if group.state is not GroupState.DEAD]
 
-    def _groups(self) -> Iterator[Group | ConsumerGroup]:
+    def _groups(self) -> Iterator[Group | ConsumerGroup | ShareGroup]:
         """Yield all loaded groups. Groups may change during the iteration."""
         for shard in self.runtime.loaded():
             yield from list(shard.tables.groups.values())
             yield from list(shard.modern.by_id.values())
+            yield from list(shard.share.groups.by_id.values())
 
     def _group(self, group_id: str) -> tuple[GroupShard, Group | ConsumerGroup]:
         """Return a group and the shard of its partition of `__consumer_offsets`.
@@ -332,6 +340,8 @@ def _check_commit(shard: GroupShard, request: CommitRequest, now: Now) -> ErrorC
     modern = shard.modern.by_id.get(request.group_id)
     if modern is not None:
         return consumer_groups.check_commit(modern, request)
+    if request.group_id in shard.share.groups.by_id:
+        return ErrorCode.GROUP_ID_NOT_FOUND
     group = shard.tables.groups.get(request.group_id)
     if group is not None and request.producer is not None:
         return offsets.check_transactional_commit(group, request.member_id, request.instance_id, request.generation)

@@ -28,6 +28,9 @@ _PER_GROUP: Final = 10
 
 def delete_group(shard: GroupShard, group_id: str, answer: Callable[[ErrorCode], object]) -> None:
     """Delete a group and all its offsets if the group is Empty; otherwise answer with an error."""
+    if group_id in shard.share.groups.by_id:
+        shard.share.delete(group_id, answer)
+        return
     modern = shard.modern.by_id.get(group_id)
     if modern is not None:
         if modern.members:
@@ -130,7 +133,7 @@ def _about_to_be_committed(shard: GroupShard, group_id: str) -> dict[TopicPartit
 
 
 def forget_topics(shard: GroupShard, deleted: Mapping[UUID, TombstoneDocument]) -> Iterator[None]:
-    """Remove the offsets of deleted topics; `deleted` has the tombstones of these topics by topic id.
+    """Remove the offsets and share state of deleted topics; `deleted` has their tombstones by topic id.
 
     An offset with a topic id is removed if that topic was deleted, even if a new topic has the same name. An offset
     without a topic id, from an older record, is removed if it was committed before a topic of that name was deleted. A
@@ -145,7 +148,8 @@ def forget_topics(shard: GroupShard, deleted: Mapping[UUID, TombstoneDocument]) 
             return offset.topic_id in deleted
         return partition.topic in deleted_at_ms and offset.commit_timestamp_ms <= deleted_at_ms[partition.topic]
 
-    return _forget(shard, is_of_deleted_topic)
+    yield from shard.share.forget_topics(deleted.keys())
+    yield from _forget(shard, is_of_deleted_topic)
 
 
 def _forget(shard: GroupShard, is_doomed: Callable[[TopicPartition, CommittedOffset], bool]) -> Iterator[None]:

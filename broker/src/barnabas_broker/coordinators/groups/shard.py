@@ -6,6 +6,7 @@ timer for each group (`Group.wake_ms`). The module `removal` removes groups and 
 """
 
 import logging
+from collections import ChainMap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -21,13 +22,15 @@ from barnabas_broker.coordinators.groups.records import GroupKey, GroupRecord, O
 from barnabas_broker.coordinators.groups.stored_group import restore
 from barnabas_broker.coordinators.groups.tables import GroupTables
 from barnabas_broker.coordinators.modern.consumer_group import ConsumerGroup
+from barnabas_broker.coordinators.modern.consumer_heartbeat import plan
 from barnabas_broker.coordinators.modern.group import tombstones
 from barnabas_broker.coordinators.modern.records import ModernRecord
-from barnabas_broker.coordinators.modern.shard import ModernEnvironment, ModernGroups
+from barnabas_broker.coordinators.modern.shard import GroupRules, ModernEnvironment, ModernGroups
 from barnabas_broker.coordinators.runtime.alarms import Alarms, Now
 from barnabas_broker.coordinators.runtime.shard import LeftOut
 from barnabas_broker.coordinators.runtime.turns import Turns, portions
 from barnabas_broker.coordinators.runtime.writer import CoordinatorLog, PartitionWriter
+from barnabas_broker.coordinators.share.share_groups import ShareEnvironment, ShareGroups
 from barnabas_broker.metadata.model import TombstoneDocument
 from barnabas_broker.wire.transaction_markers import ProducerEpoch
 from barnabas_core.clock import Clock, Timers
@@ -57,6 +60,7 @@ class GroupEnvironment(NamedTuple):
     new_id: Callable[[], str]
     """Return the unique suffix of a member id."""
     modern: ModernEnvironment
+    share: ShareEnvironment
 
 
 @dataclass(slots=True)
@@ -96,10 +100,11 @@ class GroupShard:
         self.counters = counters
         self.turns = turns
         self.writer = writer
-        self.modern = ModernGroups(
-            environment.modern, environment.clock, environment.timers, turns, writer, self._go_down_if_classic
-        )
-        self.tables = GroupTables(self.modern.by_id)
+        topics, clock, timers = environment.modern.topics, environment.clock, environment.timers
+        rules = GroupRules(ConsumerGroup, environment.modern.settings, plan)
+        self.modern = ModernGroups(rules, topics, clock, timers, turns, writer, self._go_down_if_classic)
+        self.share = ShareGroups(environment.share, topics, clock, timers, turns, writer)
+        self.tables = GroupTables(ChainMap[str, Any](self.modern.by_id, self.share.groups.by_id))
         self._last_token = 0
         self._waiting: dict[Token, _Waiting] = {}
         self._alarms = Alarms(environment.timers, environment.clock, self._wake)
@@ -112,12 +117,15 @@ class GroupShard:
         """Apply a record, which was just committed or read from the log, to the groups and offsets."""
         if isinstance(record, GroupRecord):
             self.tables.apply(record)
+        elif record.kind.is_of_share_group:
+            self.share.groups.apply(record)
         else:
             self.modern.apply(record)
 
     def restore(self, left_out: LeftOut) -> Iterator[None]:
         """Restore the members and sessions of all groups in steps, and count the groups that cannot be restored."""
         yield from self.modern.restore(left_out)
+        yield from self.share.groups.restore(left_out)
         yield from self.tables.restore_groups(self.now(), left_out)
         for some in portions(self.writer.transactions.names):
             for group_id in some:
@@ -126,7 +134,7 @@ class GroupShard:
 
     def contents(self) -> str:
         """Return the numbers of groups and offsets as text for a log line."""
-        groups = len(self.tables.groups) + len(self.modern.by_id)
+        groups = len(self.tables.groups) + len(self.modern.by_id) + len(self.share.groups.by_id)
         return f"{groups} groups and {sum(map(len, self.tables.offsets.values()))} committed offsets"
 
     def serve(self) -> Iterator[None]:
@@ -140,6 +148,7 @@ class GroupShard:
                 self._serve(group)
             yield
         yield from self.modern.serve()
+        yield from self.share.groups.serve()
 
     def _serve(self, group: Group) -> None:
         if self.tables.groups.get(group.group_id) is not group:
@@ -152,12 +161,16 @@ class GroupShard:
         """Cancel all timers, and answer all waiting requests with NOT_COORDINATOR."""
         self._alarms.cancel_all()
         self.modern.close()
+        self.share.groups.close()
         waiting, self._waiting = self._waiting, {}
         for each in waiting.values():
             each.refuse(ErrorCode.NOT_COORDINATOR)
 
     def find(self, group_id: str) -> Group | ConsumerGroup | None:
-        """Return the group with this id, None if there is none; one id has at most one group, of one type."""
+        """Return the group with this id, None if there is none, or if it is a share group, which has no offsets.
+
+        One id has at most one group, of one type.
+        """
         return self.modern.by_id.get(group_id) or self.tables.groups.get(group_id)
 
     def _find_or_create(self, group_id: str) -> Group | ConsumerGroup:

@@ -4,10 +4,10 @@ A function here checks first, and raises ApiError before it writes anything to t
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-from barnabas_broker.coordinators.modern.assignors import ASSIGNORS
+from barnabas_broker.coordinators.modern.assignors import ASSIGNORS_IN_STEPS
 from barnabas_broker.coordinators.modern.consumer_group import ConsumerGroup
 from barnabas_broker.coordinators.modern.group import (
     LEAVE_EPOCH,
@@ -16,31 +16,36 @@ from barnabas_broker.coordinators.modern.group import (
     ModernGroup,
     ModernMember,
 )
+from barnabas_broker.coordinators.modern.lifecycle import (
+    Plan,
+    World,
+    assign,
+    begin_epoch,
+    begin_session,
+    check_size,
+    drop_unused_patterns,
+    is_assignment_due,
+    remove,
+)
 from barnabas_broker.coordinators.modern.patterns import resolve, topic_pattern
 from barnabas_broker.coordinators.modern.reconciliation import Aim, Reported, reconciled
 from barnabas_broker.coordinators.modern.records import (
     ClassicMetadata,
     Current,
-    GroupEpoch,
     Kind,
     MemberMetadata,
     MemberState,
     Owned,
     ResolvedRegex,
-    TargetEpoch,
 )
 from barnabas_broker.coordinators.modern.targets import (
-    AT_ONCE_MAX,
     Topics,
     chosen_assignor,
-    metadata_hash,
     question,
-    write_targets,
 )
-from barnabas_broker.coordinators.runtime.alarms import Now
 from barnabas_core.config.group_configs import GroupConfig
 from barnabas_core.errors import ApiError, ErrorCode
-from barnabas_core.fair_turns import at_once
+from barnabas_core.fair_turns import InSteps, at_once
 
 UNCHANGED_TIMEOUT: Final = -1
 MATCHED_AT_ONCE_MAX: Final = 2_000
@@ -54,12 +59,8 @@ SUBSCRIPTION_BYTES_MAX: Final = 512 * 1024
 """The bytes of a member's subscription. A record that the log does not take would make the partition load again."""
 
 
-class BeatWorld(NamedTuple):
-    """The facts outside the group on which a decision depends."""
-
-    now: Now
-    settings: GroupConfig
-    topics: Topics
+BeatWorld = World[GroupConfig]
+"""The facts outside a consumer group on which a decision depends."""
 
 
 class Beat(NamedTuple):
@@ -138,9 +139,8 @@ def heartbeat(change: GroupChange, group: ConsumerGroup, beat: Beat, world: Beat
     if beat.epoch < JOIN_EPOCH:
         assert member is not None
         return _leave(change, member, beat, world)
-    if member is None and len(group.members) >= world.settings.max_size:
-        message = f"the group already has {len(group.members)} members, the most that group.consumer.max.size allows"
-        raise ApiError(ErrorCode.GROUP_MAX_SIZE_REACHED, message)
+    if member is None:
+        check_size(group, world, "group.consumer.max.size")
     _check_regex(beat, None if member is None else member.metadata)
     if member is not None and member.member_id != beat.member_id:
         member = _replace(change, member, beat.member_id)
@@ -148,11 +148,11 @@ def heartbeat(change: GroupChange, group: ConsumerGroup, beat: Beat, world: Beat
     is_new_subscription = _subscribe(change, None if member is None else member.metadata, beat, world)
     member = group.members[beat.member_id]
     is_new_subscription |= _match_regexes(change, beat, world)
-    _begin_epoch(change, world, is_due=is_new_subscription)
-    if group.assignment_epoch < group.epoch:
-        _assign(change, world)
+    begin_epoch(change, world, is_due=is_new_subscription)
+    if is_assignment_due(group, world):
+        assign(change, plan(group, world), world.now)
     _reconcile(change, group, member, beat, world, is_new_subscription=is_new_subscription)
-    _begin_session(group, member, world)
+    begin_session(group, member, world)
     return _reply(member, before, beat, world)
 
 
@@ -226,7 +226,7 @@ def _subscribe(change: GroupChange, old: MemberMetadata | None, beat: Beat, worl
         return False
     topics, assignor = group.topics_of(before), chosen_assignor(group.assignors, assignors)
     change.write(Kind.MEMBER, beat.member_id, metadata)
-    _drop_unused_patterns(change)
+    drop_unused_patterns(change)
     names_changed = metadata.subscribed_topic_names != before.subscribed_topic_names
     has_dropped_regex = bool(before.subscribed_topic_regex) and not metadata.subscribed_topic_regex
     topics_changed = names_changed or has_dropped_regex or group.topics_of(metadata) != topics
@@ -279,14 +279,14 @@ def _patterns_due(group: ModernGroup, world: BeatWorld) -> Collection[str]:
     return group.patterns if is_all_due else group.unmatched_patterns()
 
 
-def begin_matching(group: ModernGroup, patterns: Collection[str], world: BeatWorld) -> None:
+def begin_matching(group: ModernGroup, patterns: Collection[str], world: World[Any]) -> None:
     """Note the time and the topics with which expressions are matched, if these are all of the group's."""
     if len(patterns) == len(group.patterns):
         group.regexes_version, group.regexes_matched_ms = world.topics.version(), world.now.steady_ms
 
 
 def store_matches(
-    change: GroupChange, found: Mapping[str, Sequence[str]], world: BeatWorld, may_describe: Callable[[str], bool]
+    change: GroupChange, found: Mapping[str, Sequence[str]], world: World[Any], may_describe: Callable[[str], bool]
 ) -> bool:
     """Store the topics of regular expressions that are still used; return True if a member's topics changed."""
     group, has_changed = change.group, False
@@ -299,45 +299,11 @@ def store_matches(
     return has_changed
 
 
-def begin_epoch(change: GroupChange, world: BeatWorld) -> None:
-    """Begin the next epoch, because the topics of regular expressions, which were matched in turns, have changed."""
-    _begin_epoch(change, world, is_due=True)
-
-
-def _drop_unused_patterns(change: GroupChange) -> None:
-    for pattern in change.group.regexes.keys() - change.group.patterns.keys():
-        change.write(Kind.REGEX, pattern, None)
-
-
-def _begin_epoch(change: GroupChange, world: BeatWorld, *, is_due: bool) -> None:
-    """Begin the next epoch of the group if it is due, or if the group's topics have changed."""
-    group, version = change.group, world.topics.version()
-    topics_hash = group.metadata_hash
-    if group.topics_version != version:
-        topics_hash, group.topics_version = metadata_hash(group, world.topics), version
-    if is_due or topics_hash != group.metadata_hash:
-        change.bump(topics_hash)
-    elif not group.is_stored:
-        change.write(Kind.GROUP, "", GroupEpoch(group.epoch, topics_hash))
-        change.write(Kind.TARGET_EPOCH, "", TargetEpoch(group.assignment_epoch))
-
-
-def _assign(change: GroupChange, world: BeatWorld) -> None:
-    """Compute the target assignment at once, or ask for it if the group is large; wait for the interval before."""
-    group, settings = change.group, world.settings
-    passed_ms = world.now.wall_ms - group.assignment_timestamp_ms
-    # Another coordinator, or a clock that was set back, may be ahead.
-    if group.is_assigning or 0 <= passed_ms < settings.assignment_interval_ms:
-        return
-    if group.subscription_size > AT_ONCE_MAX:
-        change.wants_targets = True
-        return
-    subscribers, counts = at_once(question(group, world.topics))
-    if len(subscribers) + sum(counts.values()) > AT_ONCE_MAX:
-        change.wants_targets = True
-        return
-    assignor = ASSIGNORS[chosen_assignor(group.assignors, settings.assignors)]
-    write_targets(change, assignor(subscribers, counts), group.epoch, world.now)
+def plan(group: ConsumerGroup, world: BeatWorld) -> InSteps[Plan]:
+    """Return the computation of the group's next target assignment."""
+    subscribers, counts = yield from question(group, world.topics)
+    assignor = ASSIGNORS_IN_STEPS[chosen_assignor(group.assignors, world.settings.assignors)]
+    return Plan(len(subscribers) + sum(counts.values()), assignor(subscribers, counts))
 
 
 def _reconcile(
@@ -397,37 +363,3 @@ def _leave(change: GroupChange, member: ModernMember, beat: Beat, world: BeatWor
         change.write(Kind.CURRENT, member.member_id, away)
         member.rebalance_deadline_ms = None
     return BeatReply(member_id=beat.member_id, epoch=beat.epoch)
-
-
-def remove(change: GroupChange, members: Iterable[ModernMember], world: BeatWorld) -> None:
-    """Remove members, which left or are fenced, and begin the next epoch of the group."""
-    group = change.group
-    for member in members:
-        change.remove_member(member.member_id)
-    _drop_unused_patterns(change)
-    _begin_epoch(change, world, is_due=True)
-    if not group.members:
-        change.write(Kind.TARGET_EPOCH, "", TargetEpoch(group.epoch, world.now.wall_ms))
-
-
-def on_time(change: GroupChange, world: BeatWorld) -> None:
-    """Fence the members that have missed a deadline."""
-    late = change.group.late(world.now)
-    change.notes += [f"member {member.member_id} {missed}, and is fenced" for member, missed in late]
-    if late:
-        remove(change, [member for member, _ in late], world)
-
-
-def _begin_session(group: ConsumerGroup, member: ModernMember, world: BeatWorld) -> None:
-    classic = member.known.classic_member_metadata
-    timeout_ms = world.settings.session_timeout_ms if classic is None else classic.session_timeout_ms
-    member.session_deadline_ms = group.expect(world.now.steady_ms + timeout_ms)
-
-
-def restart_timeouts(group: ConsumerGroup, world: BeatWorld) -> None:
-    """Begin the sessions of all members, and the time to revoke partitions, after the group was loaded."""
-    for member in group.members.values():
-        _begin_session(group, member, world)
-        if member.current.state is MemberState.UNREVOKED:
-            deadline_ms = world.now.steady_ms + member.known.rebalance_timeout_ms
-            member.rebalance_deadline_ms = group.expect(deadline_ms)

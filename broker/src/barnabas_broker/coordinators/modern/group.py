@@ -124,20 +124,24 @@ class ModernGroup:
         """True if the member has its whole target assignment."""
         return member.current.state == 0 and member.current.epoch == self.assignment_epoch
 
+    def kind_of(self, role: Kind) -> Kind:
+        """Return the kind of this group's records with the meaning `role` has in a consumer group."""
+        return role
+
     def apply(self, record: ModernRecord) -> None:
         """Apply a record to the state."""
-        item, value = record.item, record.value
-        if isinstance(value, MemberMetadata) or record.kind is Kind.MEMBER:
+        item, value, role = record.item, record.value, record.kind.role
+        if isinstance(value, MemberMetadata) or role is Kind.MEMBER:
             self._set_metadata(item, value)  # type: ignore[arg-type]
         elif isinstance(value, GroupEpoch):
             self.epoch, self.metadata_hash, self.is_stored = value.epoch, value.metadata_hash, True
         elif isinstance(value, TargetEpoch):
             self.assignment_epoch, self.assignment_timestamp_ms = value
-        elif isinstance(value, ResolvedRegex) or record.kind is Kind.REGEX:
+        elif isinstance(value, ResolvedRegex) or role is Kind.REGEX:
             self._set_regex(item, value)  # type: ignore[arg-type]
-        elif record.kind is Kind.TARGET:
+        elif role is Kind.TARGET:
             self._set_target(item, value)
-        elif record.kind is Kind.CURRENT:
+        elif role is Kind.CURRENT:
             self.set_current(item, value if isinstance(value, Current) else None)
 
     def _member(self, member_id: str) -> ModernMember:
@@ -289,7 +293,7 @@ class GroupChange:
 
     def write(self, kind: Kind, item: str, value: Value | None) -> None:
         """Write a record, and apply it to the group at once."""
-        record = ModernRecord(kind, self.group.group_id, item, value)
+        record = ModernRecord(self.group.kind_of(kind), self.group.group_id, item, value)
         self.group.apply(record)
         self.records.append(record)
 
@@ -305,11 +309,11 @@ class GroupChange:
 
 def tombstones(group: ModernGroup) -> Iterator[ModernRecord]:
     """Yield the records that remove a group and its members."""
-    for kind in (Kind.CURRENT, Kind.TARGET, Kind.MEMBER):
+    for role in (Kind.CURRENT, Kind.TARGET, Kind.MEMBER):
         for member_id in group.members:
-            yield ModernRecord(kind, group.group_id, member_id, None)
-    yield ModernRecord(Kind.TARGET_EPOCH, group.group_id, "", None)
+            yield ModernRecord(group.kind_of(role), group.group_id, member_id, None)
+    yield ModernRecord(group.kind_of(Kind.TARGET_EPOCH), group.group_id, "", None)
     for pattern in group.regexes:
         yield ModernRecord(Kind.REGEX, group.group_id, pattern, None)
-    yield ModernRecord(Kind.OLD_TOPICS, group.group_id, "", None)
-    yield ModernRecord(Kind.GROUP, group.group_id, "", None)
+    yield ModernRecord(group.kind_of(Kind.OLD_TOPICS), group.group_id, "", None)
+    yield ModernRecord(group.kind_of(Kind.GROUP), group.group_id, "", None)

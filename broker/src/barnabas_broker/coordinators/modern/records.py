@@ -1,7 +1,8 @@
 """The records of modern groups in `__consumer_offsets`, in Kafka's format.
 
-A key begins with the kind of the record as an int16; the group id follows, and in most kinds the member id or the
-regular expression. A value begins with its version, which is 0. The decoder skips unknown kinds.
+Consumer groups and share groups have the same kinds of records, with numbers and formats of their own. A key begins
+with the kind as an int16; the group id follows, and in most kinds the member id or the regular expression. A value
+begins with its version, which is 0. The decoder skips unknown kinds.
 """
 
 import struct
@@ -28,7 +29,7 @@ _INT16: Final = struct.Struct(">h")
 
 
 class Kind(IntEnum):
-    """The kinds of records of a consumer group, with their numbers in keys."""
+    """The kinds of records of consumer groups and share groups, with their numbers in keys."""
 
     GROUP = 3
     OLD_TOPICS = 4
@@ -37,7 +38,40 @@ class Kind(IntEnum):
     TARGET_EPOCH = 6
     TARGET = 7
     CURRENT = 8
+    SHARE_MEMBER = 10
+    SHARE_GROUP = 11
+    SHARE_TARGET_EPOCH = 12
+    SHARE_TARGET = 13
+    SHARE_CURRENT = 14
+    SHARE_TOPICS = 15
     REGEX = 16
+
+    @property
+    def role(self) -> "Kind":
+        """The kind with the same meaning in a consumer group."""
+        return _ROLES.get(self, self)
+
+    @property
+    def of_share_group(self) -> "Kind":
+        """The kind with the same meaning in a share group."""
+        return SHARE_KINDS.get(self, self)
+
+    @property
+    def is_of_share_group(self) -> bool:
+        """True if share groups have records of this kind."""
+        return Kind.SHARE_MEMBER <= self <= Kind.SHARE_TOPICS
+
+
+SHARE_KINDS: Final[Mapping[Kind, Kind]] = {
+    Kind.GROUP: Kind.SHARE_GROUP,
+    Kind.MEMBER: Kind.SHARE_MEMBER,
+    Kind.TARGET_EPOCH: Kind.SHARE_TARGET_EPOCH,
+    Kind.TARGET: Kind.SHARE_TARGET,
+    Kind.CURRENT: Kind.SHARE_CURRENT,
+    Kind.OLD_TOPICS: Kind.SHARE_TOPICS,
+}
+"""The kinds of a share group, by the kinds of a consumer group with the same meaning."""
+_ROLES: Final[Mapping[Kind, Kind]] = {of_share: role for role, of_share in SHARE_KINDS.items()}
 
 
 class MemberState(IntEnum):
@@ -110,7 +144,23 @@ class ResolvedRegex(NamedTuple):
     timestamp: int
 
 
-Value = GroupEpoch | TargetEpoch | MemberMetadata | Assignment | Current | ResolvedRegex
+class TopicShare(NamedTuple):
+    """The partitions of a topic whose share state is about to be initialized, or is initialized."""
+
+    name: str
+    partitions: frozenset[int]
+
+
+class ShareTopics(NamedTuple):
+    """The topics of a share group, by topic id: where it has share state, and where that state is about to change."""
+
+    initializing: Mapping[UUID, TopicShare] = NOTHING
+    initialized: Mapping[UUID, TopicShare] = NOTHING
+    deleting: Mapping[UUID, str] = NOTHING
+    """The names of the topics whose share state is about to be deleted."""
+
+
+Value = GroupEpoch | TargetEpoch | MemberMetadata | Assignment | Current | ResolvedRegex | ShareTopics
 
 
 class ModernRecord(NamedTuple):
@@ -226,6 +276,58 @@ def _member(message: Any) -> MemberMetadata:
     )
 
 
+def _share_member(message: Any) -> MemberMetadata:
+    names = tuple(sorted(set(message.subscribed_topic_names)))
+    return MemberMetadata(None, message.rack_id, message.client_id, message.client_host, names)
+
+
+def _share_current(message: Any) -> Current:
+    """Return what a member has; its partitions have no epochs, because members share them."""
+    assigned = {each.topic_id: dict.fromkeys(each.partitions, 0) for each in message.assigned_partitions}
+    return Current(
+        message.member_epoch,
+        message.previous_member_epoch,
+        MemberState(message.state),
+        {topic_id: epochs for topic_id, epochs in assigned.items() if epochs},
+    )
+
+
+class _TopicInfo(NamedTuple):
+    topic_id: UUID
+    topic_name: str
+    partitions: Collection[int] = ()
+
+
+class _ShareTopicsMessage(NamedTuple):
+    initializing_topics: Collection[_TopicInfo]
+    initialized_topics: Collection[_TopicInfo]
+    deleting_topics: Collection[_TopicInfo]
+
+
+def _share_topics_message(topics: ShareTopics) -> _ShareTopicsMessage:
+    return _ShareTopicsMessage(
+        _infos(topics.initializing),
+        _infos(topics.initialized),
+        [_TopicInfo(topic_id, name) for topic_id, name in sorted(topics.deleting.items())],
+    )
+
+
+def _infos(topics: Mapping[UUID, TopicShare]) -> list[_TopicInfo]:
+    return [_TopicInfo(topic_id, each.name, sorted(each.partitions)) for topic_id, each in sorted(topics.items())]
+
+
+def _share_topics(message: Any) -> ShareTopics:
+    return ShareTopics(
+        _shares(message.initializing_topics),
+        _shares(message.initialized_topics),
+        {each.topic_id: each.topic_name for each in message.deleting_topics},
+    )
+
+
+def _shares(topics: Iterable[Any]) -> Mapping[UUID, TopicShare]:
+    return {each.topic_id: TopicShare(each.topic_name, frozenset(each.partitions)) for each in topics}
+
+
 class _Format(NamedTuple):
     """The format of a kind of records: the definition of the value, whether the key has an item, and conversions."""
 
@@ -235,18 +337,27 @@ class _Format(NamedTuple):
     from_message: Callable[[Any], Value]
 
 
+def _group_epoch(message: Any) -> GroupEpoch:
+    return GroupEpoch(message.epoch, message.metadata_hash)
+
+
+def _target_epoch(message: Any) -> TargetEpoch:
+    return TargetEpoch(message.assignment_epoch, message.assignment_timestamp)
+
+
 _FORMATS: Final[Mapping[int, _Format]] = {
-    Kind.GROUP: _Format("ConsumerGroupMetadataValue", False, _same, lambda it: GroupEpoch(it.epoch, it.metadata_hash)),
+    Kind.GROUP: _Format("ConsumerGroupMetadataValue", False, _same, _group_epoch),
     Kind.OLD_TOPICS: _Format("", False, _same, _same),
     Kind.MEMBER: _Format("ConsumerGroupMemberMetadataValue", True, _same, _member),
-    Kind.TARGET_EPOCH: _Format(
-        "ConsumerGroupTargetAssignmentMetadataValue",
-        False,
-        _same,
-        lambda it: TargetEpoch(it.assignment_epoch, it.assignment_timestamp),
-    ),
+    Kind.TARGET_EPOCH: _Format("ConsumerGroupTargetAssignmentMetadataValue", False, _same, _target_epoch),
     Kind.TARGET: _Format("ConsumerGroupTargetAssignmentMemberValue", True, _target_message, _target),
     Kind.CURRENT: _Format("ConsumerGroupCurrentMemberAssignmentValue", True, _current_message, _current),
+    Kind.SHARE_MEMBER: _Format("ShareGroupMemberMetadataValue", True, _same, _share_member),
+    Kind.SHARE_GROUP: _Format("ShareGroupMetadataValue", False, _same, _group_epoch),
+    Kind.SHARE_TARGET_EPOCH: _Format("ShareGroupTargetAssignmentMetadataValue", False, _same, _target_epoch),
+    Kind.SHARE_TARGET: _Format("ShareGroupTargetAssignmentMemberValue", True, _target_message, _target),
+    Kind.SHARE_CURRENT: _Format("ShareGroupCurrentMemberAssignmentValue", True, _current_message, _share_current),
+    Kind.SHARE_TOPICS: _Format("ShareGroupStatePartitionMetadataValue", False, _share_topics_message, _share_topics),
     Kind.REGEX: _Format(
         "ConsumerGroupRegularExpressionValue",
         True,

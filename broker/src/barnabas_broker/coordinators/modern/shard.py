@@ -1,32 +1,30 @@
 """The modern groups of one partition of `__consumer_offsets`, and the effects of the decisions about them.
 
-A decision (`consumer_heartbeat`) changes a group at once, and its records go to the log; the answer waits until they
-are committed. If they cannot be written, the partition is loaded again, so the state never stays ahead of the log.
+A decision (`consumer_heartbeat`, for example) changes a group at once, and its records go to the log; the answer
+waits until they are committed. If they cannot be written, the partition is loaded again, so the state never stays ahead
+of the log.
 """
 
 import logging
 from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from itertools import islice
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
-from barnabas_broker.coordinators.modern.assignors import ASSIGNORS_IN_STEPS
-from barnabas_broker.coordinators.modern.consumer_group import ConsumerGroup
-from barnabas_broker.coordinators.modern.consumer_heartbeat import (
-    BeatWorld,
+from barnabas_broker.coordinators.modern.consumer_heartbeat import begin_matching, store_matches
+from barnabas_broker.coordinators.modern.group import GroupChange, ModernGroup
+from barnabas_broker.coordinators.modern.lifecycle import (
+    MemberSettings,
+    Plan,
+    World,
     begin_epoch,
-    begin_matching,
     on_time,
     restart_timeouts,
-    store_matches,
 )
-from barnabas_broker.coordinators.modern.group import GroupChange
 from barnabas_broker.coordinators.modern.patterns import resolve
 from barnabas_broker.coordinators.modern.records import Kind, ModernRecord
 from barnabas_broker.coordinators.modern.targets import (
     Topics,
     changed_targets,
-    chosen_assignor,
-    question,
     write_target_epoch,
 )
 from barnabas_broker.coordinators.runtime.alarms import Alarms, Now
@@ -42,6 +40,8 @@ from barnabas_core.fair_turns import InSteps
 _logger = logging.getLogger(__name__)
 
 ResultT = TypeVar("ResultT")
+GroupT = TypeVar("GroupT", bound=ModernGroup)
+SettingsT = TypeVar("SettingsT", bound=MemberSettings)
 
 _TARGETS_AT_ONCE: Final = 50
 _STEP_BYTES: Final = 4 * 1024
@@ -74,21 +74,31 @@ class ModernEnvironment(NamedTuple):
     """Return True if the cluster has consumer groups with this protocol."""
 
 
-class ModernGroups:
-    """The modern groups of one partition; each loading of the partition makes a new collection."""
+class GroupRules(NamedTuple, Generic[GroupT, SettingsT]):
+    """The functions that consumer groups and share groups have in their own ways."""
+
+    make: Callable[[str], GroupT]
+    settings: Callable[[str], SettingsT]
+    plan: Callable[[GroupT, World[SettingsT]], InSteps[Plan]]
+
+
+class ModernGroups(Generic[GroupT, SettingsT]):
+    """The modern groups of one kind in one partition; each loading of the partition makes a new collection."""
 
     def __init__(
         self,
-        environment: ModernEnvironment,
+        rules: GroupRules[GroupT, SettingsT],
+        topics: Topics,
         clock: Clock,
         timers: Timers,
         turns: Turns,
         writer: PartitionWriter[Any],
-        changed: Callable[[ConsumerGroup], object],
+        changed: Callable[[GroupT], object],
     ) -> None:
         """Create the collection; `changed` is called after each change of a group, and after it was loaded."""
-        self.by_id: dict[str, ConsumerGroup] = {}
-        self._environment = environment
+        self.by_id: dict[str, GroupT] = {}
+        self._rules = rules
+        self._topics = topics
         self._clock = clock
         self._turns = turns
         self._writer = writer
@@ -101,7 +111,7 @@ class ModernGroups:
         """Apply a record that was read from the log. A group without an epoch is removed at the end of loading."""
         group = self.by_id.get(record.group_id)
         if group is None:
-            group = self.by_id[record.group_id] = ConsumerGroup(record.group_id)
+            group = self.by_id[record.group_id] = self._rules.make(record.group_id)
         group.apply(record)
 
     def restore(self, left_out: LeftOut) -> Iterator[None]:
@@ -128,19 +138,19 @@ class ModernGroups:
         """Cancel all timers. The writer has answered all requests that wait."""
         self._alarms.cancel_all()
 
-    def set_alarm(self, group: ConsumerGroup) -> None:
+    def set_alarm(self, group: GroupT) -> None:
         """Set the timer of a group after a request that changed only deadlines."""
         self._alarms.set(group.group_id, group.wake_ms)
 
-    def world(self, group_id: str) -> BeatWorld:
+    def world(self, group_id: str) -> World[SettingsT]:
         """Return the facts on which a decision about a group depends."""
         now = Now(self._clock.now_ms(), int(self._clock.monotonic_s() * 1000))
-        return BeatWorld(now, self._environment.settings(group_id), self._environment.topics)
+        return World(now, self._rules.settings(group_id), self._topics)
 
     def run(
         self,
-        group: ConsumerGroup,
-        decide: Callable[[GroupChange, BeatWorld], ResultT],
+        group: GroupT,
+        decide: Callable[[GroupChange, World[SettingsT]], ResultT],
         answer: Callable[[ErrorCode, ResultT], object],
         first: Sequence[Encodable] = (),
     ) -> None:
@@ -190,13 +200,12 @@ class ModernGroups:
 
         self._writer.submit(group_id, records, finished, is_applied=True)
 
-    def _assign(self, group: ConsumerGroup, world: BeatWorld) -> Iterator[object]:
+    def _assign(self, group: GroupT, world: World[SettingsT]) -> Iterator[object]:
         """Compute the target assignment of a large group, and write it, in steps between which others may run."""
-        epoch, settings = group.epoch, world.settings
-        steps = ASSIGNORS_IN_STEPS[chosen_assignor(group.assignors, settings.assignors)]
+        epoch = group.epoch
         try:
-            subscribers, counts = yield from _paced(question(group, world.topics))
-            targets = yield from _paced(steps(subscribers, counts))
+            plan = yield from _paced(self._rules.plan(group, world))
+            targets = yield from _paced(plan.steps)
             changed = changed_targets(group, targets)
             for begin in range(0, len(changed), _TARGETS_AT_ONCE):
                 if not self._is_here(group):
@@ -215,7 +224,7 @@ class ModernGroups:
             group.is_assigning = False
 
     def _match(
-        self, group: ConsumerGroup, patterns: Collection[str], world: BeatWorld, may_describe: Callable[[str], bool]
+        self, group: GroupT, patterns: Collection[str], world: World[SettingsT], may_describe: Callable[[str], bool]
     ) -> Iterator[object]:
         """Match regular expressions with many topics, and store the results, in steps between which others may run."""
         names, has_changed = list(world.topics.names()), False
@@ -231,9 +240,9 @@ class ModernGroups:
         finally:
             group.is_matching = False
         if has_changed:
-            self.run(group, begin_epoch, lambda *_: None)
+            self.run(group, lambda change, world: begin_epoch(change, world, is_due=True), lambda *_: None)
 
-    def _is_here(self, group: ConsumerGroup) -> bool:
+    def _is_here(self, group: GroupT) -> bool:
         return not self._writer.is_closed and self.by_id.get(group.group_id) is group
 
     def _wake(self, group_id: str) -> None:

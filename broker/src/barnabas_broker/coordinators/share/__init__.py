@@ -1,0 +1,1 @@
+"""Share groups: membership, assignment, and the initialization of the state of their partitions (KIP-932)."""
