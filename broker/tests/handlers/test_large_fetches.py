@@ -79,3 +79,20 @@ async def test_a_waiting_fetch_returns_no_records_if_its_client_loses_the_right(
     world.partitions[0].append()
     await world.turns(lambda: world.answer is not None)
     assert world.slices() == 0
+
+
+async def test_a_fetch_checks_rights_to_many_topics_in_slices() -> None:
+    world = FetchedBroker(partitions=1)
+    world.handler_environment.authorizer = Authorizer([], allow_if_none=False, audit=Mock())
+    names = Mock(return_value="flights")
+    world.handler_environment.image = SimpleNamespace(topic_name=names)
+    body = world.request(topics=MANY_PARTITIONS)
+    fetch.handle(world.handler_environment, world, VERSION, 1, memoryview(body), 0, len(body), AuthorizedFetch)
+    most = 0
+    while world.answer is None:
+        before = names.call_count
+        await asyncio.sleep(0)
+        most = max(most, names.call_count - before)
+    assert names.call_count == MANY_PARTITIONS
+    assert most <= FETCHED_PARTITIONS
+    assert world.reads == 0

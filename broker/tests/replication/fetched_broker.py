@@ -87,14 +87,17 @@ class FetchedBroker:
     def reads(self) -> int:
         return sum(partition.reads for partition in self.partitions)
 
-    def request(self, *, min_bytes: int = 1, max_wait_ms: int = 60_000) -> bytes:
-        """Return the body of the consumer's request."""
+    def request(self, *, min_bytes: int = 1, max_wait_ms: int = 60_000, topics: int = 1) -> bytes:
+        """Return the body of the consumer's request for all partitions of topics with consecutive ids."""
         count = len(self.partitions)
         body = struct.pack(">i", -1) + LIMITS.pack(max_wait_ms, min_bytes, 10_000_000, 0) + SESSION.pack(0, -1)
-        body += write_count(1, flexible=True) + TOPIC.bytes + write_count(count, flexible=True)
-        for number in range(count):
-            body += PARTITION.pack(number, -1, 0, -1, -1, 1_000_000) + b"\0"
-        return body + b"\0" + write_count(0, flexible=True) + b"\1\0"
+        body += write_count(topics, flexible=True)
+        for topic in range(topics):
+            body += UUID(int=TOPIC.int + topic).bytes + write_count(count, flexible=True)
+            for number in range(count):
+                body += PARTITION.pack(number, -1, 0, -1, -1, 1_000_000) + b"\0"
+            body += b"\0"
+        return body + write_count(0, flexible=True) + b"\1\0"
 
     def fetch(self, *, min_bytes: int = 1, max_wait_ms: int = 60_000) -> None:
         body = self.request(min_bytes=min_bytes, max_wait_ms=max_wait_ms)

@@ -7,8 +7,9 @@ from barnabas_broker.handlers.fetch import ConsumerFetch, unauthorized
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.handlers.topic_rights import lacking
 from barnabas_broker.replication.purgatory import WaitList
-from barnabas_broker.wire.fetch import FetchRequest
+from barnabas_broker.wire.fetch import FetchRequest, FetchTopic
 from barnabas_core.acls import AclOperation, ResourceType
+from barnabas_core.fair_turns import FETCHED_PARTITIONS, next_turn, slices
 
 
 def answer_follower(
@@ -27,15 +28,33 @@ class AuthorizedFetch(ConsumerFetch):
     __slots__ = ()
 
     def begin(self) -> GiveUp | None:
-        """Refuse the topics that the client may not read, and begin the fetch of all others."""
+        """Refuse the topics that the client may not read, and begin the fetch of all others.
+
+        Rights to very many topics are checked in slices. A topic without partitions needs no right.
+        """
         environment, client = self._environment, self._channel.client
         assert environment.authorizer is not None, "AuthorizedFetch requires an authorizer"
         rights = environment.authorizer.rights(client.principal, client.host)
         for topic in self._request.topics:
             if (topic.topic_id or topic.name) not in rights.readable:
-                self.refuse(lacking(environment, rights, AclOperation.READ, self._request.topics))
+                asked = self._asked()
+                if len(asked) <= FETCHED_PARTITIONS:
+                    self.refuse(lacking(environment, rights, AclOperation.READ, asked))
                 break
         return ConsumerFetch.begin(self)
+
+    def _asked(self) -> list[FetchTopic]:
+        return [topic for topic in self._request.topics if topic.partitions]
+
+    async def _refuse_in_slices(self) -> None:
+        asked, refused = self._asked(), set[str | bytes | None]()
+        if len(asked) <= FETCHED_PARTITIONS:
+            return
+        for some in slices(asked, lambda _: 1, FETCHED_PARTITIONS, FETCHED_PARTITIONS):
+            rights = rights_of(self._environment, self._channel.client)
+            refused |= lacking(self._environment, rights, AclOperation.READ, some)
+            await next_turn()
+        self.refuse(refused)
 
     def try_complete(self, changed: WaitList) -> bool:
         """Check the client's rights again, and read the partition that has changed.

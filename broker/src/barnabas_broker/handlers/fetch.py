@@ -111,6 +111,7 @@ class ConsumerFetch:
     async def _read_in_slices(self) -> None:
         asked = ((number, wanted) for number, topic in enumerate(self._request.topics) for wanted in topic.partitions)
         try:
+            await self._refuse_in_slices()
             async for number, wanted in in_turns(asked, FETCHED_PARTITIONS):
                 if self._is_given_up:
                     return
@@ -121,6 +122,9 @@ class ConsumerFetch:
         except Exception:
             self._channel.close("a Fetch request failed because of a bug")
             raise
+
+    async def _refuse_in_slices(self) -> None:
+        """Refuse topics in slices, before the first partition is read; without an authorizer none is refused."""
 
     def _read(self, number: int, index: int, topic: FetchTopic, wanted: FetchPartition) -> FetchResult:
         result, partition = self._reader.read(topic, wanted)
