@@ -185,9 +185,16 @@ class FairTurn:
             self.begin()
             self.take()
 
-    async def over(self, things: Iterable[T]) -> AsyncIterator[T]:
+    def over(self, things: Iterable[T]) -> AsyncIterator[T]:
         """Yield all items; wait for the next turn of the event loop each time that the budget of a turn is used up."""
-        for thing in list(things):
+        return self.along(list(things))
+
+    async def along(self, things: Iterable[T]) -> AsyncIterator[T]:
+        """Yield all items as `over` does, without a copy, so nothing may change `things` meanwhile.
+
+        A copy of the items of a large dict makes very many tuples in one turn.
+        """
+        for thing in things:
             await self.give_way()
             yield thing
 

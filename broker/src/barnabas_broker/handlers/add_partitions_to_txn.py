@@ -81,7 +81,7 @@ async def _add(
     rights = rights_of(environment, context.client)
     refusals = {each: _refusal(environment, rights, each) async for each in answer.over(partitions)}
     if any(refusals.values()):
-        return {each: code or ErrorCode.OPERATION_NOT_ATTEMPTED async for each, code in answer.over(refusals.items())}
+        return {each: code or ErrorCode.OPERATION_NOT_ATTEMPTED async for each, code in answer.along(refusals.items())}
     by = ProducerEpoch(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch)
     decision = await outcome(
         lambda done: environment.transactions.add_partitions(

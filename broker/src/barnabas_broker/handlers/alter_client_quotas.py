@@ -33,13 +33,13 @@ async def handle(
     times = Counter(each for each in checked if not isinstance(each, ApiError))
     changes = {
         entity: [QuotaChange(op.key, None if op.remove else op.value) for op in entry.ops]
-        async for entity, entry in answer.over(zip(checked, request.entries, strict=True))
+        async for entity, entry in answer.along(zip(checked, request.entries, strict=True))
         if not isinstance(entity, ApiError) and times[entity] == 1
     }
     failures = await environment.metadata_writer.alter_client_quotas(changes, validate_only=request.validate_only)
     twice = ApiError(ErrorCode.INVALID_REQUEST, "the entity is given twice in this request")
     results = []
-    async for entity, entry in answer.over(zip(checked, request.entries, strict=True)):
+    async for entity, entry in answer.along(zip(checked, request.entries, strict=True)):
         error = entity if isinstance(entity, ApiError) else failures.get(entity) if entity in changes else twice
         results.append(_result(entry, error))
     return AlterClientQuotasResponse(entries=results)

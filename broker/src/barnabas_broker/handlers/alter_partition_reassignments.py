@@ -28,7 +28,7 @@ async def handle(
     }
     outcomes = await environment.metadata_writer.alter_reassignments(wanted, may_change_factor=may_change_factor)
     results = []
-    async for topic, found in answer.over(await answer.turn.run(by_topic(outcomes))):
+    async for topic, found in answer.along(await answer.turn.run(by_topic(outcomes))):
         partitions = await answer.elements(("responses", "partitions"), found, lambda each: _result(*each))
         results.append(answer.encoded(("responses",), TopicResult(name=topic, partitions=partitions)))
     return AlterPartitionReassignmentsResponse(

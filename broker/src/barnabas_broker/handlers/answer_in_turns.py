@@ -59,6 +59,10 @@ class AnswerInTurns:
         """Yield all items, spread over several turns of the event loop."""
         return self.turn.over(things)
 
+    def along(self, things: Iterable[Thing]) -> AsyncIterator[Thing]:
+        """Yield all items, which nothing changes meanwhile, spread over several turns of the event loop."""
+        return self.turn.along(things)
+
     def encoded(self, array: Path, element: Element) -> Element:
         """Encode an element of the response's array at the path `array`, and return the encoded element."""
         encoded = encode_element(self._response, array, self._version, element)
@@ -73,6 +77,6 @@ class AnswerInTurns:
     async def elements(self, array: Path, things: Iterable[Thing], make: Callable[[Thing], Element]) -> list[Element]:
         """Call `make` for each item, and return the results, encoded as elements of the array at the path `array`.
 
-        The items are spread over several turns of the event loop.
+        The items, which nothing may change meanwhile, are spread over several turns of the event loop.
         """
-        return [self.encoded(array, make(thing)) async for thing in self.over(things)]
+        return [self.encoded(array, make(thing)) async for thing in self.along(things)]

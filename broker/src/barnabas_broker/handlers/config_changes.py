@@ -45,7 +45,7 @@ async def alter_each(
     errors = await _alter(environment, turn, wanted, replaces=replaces, validate_only=validate_only)
     return [
         (kind, name, found if isinstance(found, ApiError) else errors[found])
-        async for (kind, name, _), found in turn.over(zip(requests, read, strict=True))
+        async for (kind, name, _), found in turn.along(zip(requests, read, strict=True))
     ]
 
 
@@ -80,7 +80,7 @@ async def _alter(
     """Change log levels on this broker, and all other configs in the metadata store; return the errors."""
     outcomes: dict[ConfigResource, ApiError | None] = {}
     accepted: dict[ConfigResource, list[ConfigChange]] = {}
-    async for resource, changes in turn.over(wanted.items()):
+    async for resource, changes in turn.along(wanted.items()):
         try:
             if resource.type is ConfigResourceType.BROKER_LOGGER and not replaces:
                 check_this_broker(resource.name, environment.broker_id)
@@ -94,7 +94,7 @@ async def _alter(
     if replaces:
         configs = {
             each: {change.name: change.value for change in changes}
-            async for each, changes in turn.over(accepted.items())
+            async for each, changes in turn.along(accepted.items())
         }
         return outcomes | await writer.replace_configs(configs, validate_only=validate_only)
     return outcomes | await writer.alter_configs(accepted, validate_only=validate_only)

@@ -30,7 +30,7 @@ async def handle(
         if not isinstance(each, ApiError):
             wanted.setdefault(each[0], []).append(each[1])
     changes = {
-        key_of(pattern): changing(pattern, added=entries) async for pattern, entries in answer.over(wanted.items())
+        key_of(pattern): changing(pattern, added=entries) async for pattern, entries in answer.along(wanted.items())
     }
     failures = await environment.metadata_writer.change_acls(changes)
     outcomes = [

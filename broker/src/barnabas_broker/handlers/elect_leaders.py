@@ -38,7 +38,7 @@ async def handle(
         ]
     outcomes = await environment.metadata_writer.elect_leaders(election, partitions)
     results = []
-    async for topic, found in answer.over(await answer.turn.run(by_topic(outcomes))):
+    async for topic, found in answer.along(await answer.turn.run(by_topic(outcomes))):
         partition_results = await answer.elements((RESULTS, "partition_result"), found, lambda each: _result(*each))
         results.append(answer.encoded((RESULTS,), TopicResult(topic=topic, partition_result=partition_results)))
     return _answer(ErrorCode.NONE, results)

@@ -18,7 +18,7 @@ async def handle(
     """Return the ongoing reassignments of the requested partitions; partitions without one are left out."""
     answer = AnswerInTurns(ListPartitionReassignmentsResponse, context, environment.answers)
     topics = []
-    async for name, numbers in answer.over((await _asked(environment, answer, request)).items()):
+    async for name, numbers in answer.along((await _asked(environment, answer, request)).items()):
         partitions = [
             answer.encoded(("topics", "partitions"), _ongoing(number, state))
             async for number in answer.over(numbers)

@@ -88,7 +88,7 @@ async def _response_in_turns(
     errors: Iterator[ErrorCode],
 ) -> OffsetCommitResponse:
     unknown, topics = _unknown(context), []
-    async for topic, document in answer.over(zip(request.topics, documents, strict=True)):
+    async for topic, document in answer.along(zip(request.topics, documents, strict=True)):
         tell = partial(_partition, document, errors, unknown)
         partitions = await answer.elements(("topics", "partitions"), topic.partitions, tell)
         response = TopicResponse(name=topic.name, topic_id=topic.topic_id, partitions=partitions)

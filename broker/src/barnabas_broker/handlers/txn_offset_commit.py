@@ -47,7 +47,7 @@ async def handle(
         errors = dict.fromkeys(offsets, _known_error(error.code, context.api_version))
     topics = [
         _answered(context, topic, document, errors)
-        async for topic, document in answer.over(zip(request.topics, documents, strict=True))
+        async for topic, document in answer.along(zip(request.topics, documents, strict=True))
     ]
     return TxnOffsetCommitResponse(topics=topics)
 
