@@ -16,6 +16,8 @@ BETWEEN_S: Final = 1.0
 STRANDED: Final = 8
 """The weight of leaders that are left alone; that of `_kill` is four."""
 LATE_S_MAX: Final = 3.0
+DELAYED_WATCHES: Final = 3
+"""The weight of metadata that reaches a broker late, in the stories that have it."""
 
 
 class Faults:
@@ -61,7 +63,7 @@ class Faults:
             + [self._reassign] * 2
             + [self._elect_preferred, self._set_clock if self._sets_clocks else self._kill]
             + [self._strand] * (0 if self._stranded is None else STRANDED)
-            + [self._delay_watch] * (3 if self._delays_watches else 0)
+            + [self._delay_watch] * (DELAYED_WATCHES if self._delays_watches else 0)
         )
         while self._cluster.loop.time() < end_s:
             await asyncio.sleep(self._random.expovariate(1 / BETWEEN_S))

@@ -30,7 +30,12 @@ from simulation.replication_mutants import (
     trusts_a_disk_that_lost_power,
     writes_without_compare_and_set,
 )
-from simulation.set_ups import loses_power_in_a_truncation, maps_keys_until_a_truncation
+from simulation.set_ups import (
+    delays_watches_while_topics_are_made_again,
+    loses_power_in_a_truncation,
+    maps_keys_until_a_truncation,
+    puts_an_older_backup_back,
+)
 from simulation.settings_mutants import (
     goes_by_the_settings_it_started_with,
     starts_with_the_settings_of_its_file,
@@ -107,7 +112,9 @@ _ALL: Final = [Mutant(apply, shown_by) for apply, shown_by in _SHOWN_BY.items()]
 MUTANTS: Final[Mapping[str, Mutant]] = {each.apply.__name__.replace("_", "-"): each for each in _ALL}
 
 SET_UPS: Final[Mapping[str, Callable[[], AbstractContextManager[None]]]] = {
+    "counts-an-absent-partition-as-deleted": puts_an_older_backup_back,
     "drops-the-lowest-segment-first": loses_power_in_a_truncation,
+    "goes-by-the-tombstone-of-an-earlier-topic": delays_watches_while_topics_are_made_again,
     "goes-on-with-a-round-after-a-truncation": maps_keys_until_a_truncation,
 }
 """Faults that mistakes bring with them. With these alone a broker keeps its promises."""

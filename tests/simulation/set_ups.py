@@ -11,11 +11,13 @@ from unittest.mock import patch
 from barnabas_broker.storage.helper.requests import MapKeys, Request, Response
 from barnabas_broker.storage.logs.log import Log
 from barnabas_broker.storage.segments.segment import Segment
+from simulation import faults, transaction_story
 from simulation.cluster import SimulatedBroker, SimulatedCluster
 from simulation.compaction import WILD
 from simulation.helper import SimulatedHelper
 
 LOOK_S: Final = 0.01
+OFTEN: Final = 12
 LOOKS_MAX: Final = 1000
 OFF_S: Final = 1.0
 
@@ -100,6 +102,24 @@ def _log_of_one_alone(brokers: Sequence[SimulatedBroker], helper: SimulatedHelpe
     log = found.pop(helper, None)
     is_it = log is not None and log.directory == asked.directory
     return log if is_it and all(each.log_end_offset < asked.end_offset for each in found.values()) else None
+
+
+@contextmanager
+def delays_watches_while_topics_are_made_again() -> Iterator[None]:
+    """Let the metadata reach brokers late in every seed, mostly, while topics are deleted and made again."""
+    with (
+        patch.object(faults, "DELAYED_WATCHES", OFTEN),
+        patch.object(transaction_story, "FRESH_SHARE", 1.0),
+        patch.object(transaction_story, "BACKUP_SHARE", 0.0),
+    ):
+        yield
+
+
+@contextmanager
+def puts_an_older_backup_back() -> Iterator[None]:
+    """Put the metadata store back to a backup in every seed, while transactions to new topics are open."""
+    with patch.object(transaction_story, "FRESH_SHARE", 1.0), patch.object(transaction_story, "BACKUP_SHARE", 1.0):
+        yield
 
 
 @contextmanager

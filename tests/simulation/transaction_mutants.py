@@ -8,7 +8,7 @@ from unittest.mock import patch
 
 from barnabas_broker.coordinators.groups import coordinator as group_coordinator
 from barnabas_broker.coordinators.runtime.pending_records import LoadedRecords
-from barnabas_broker.coordinators.transactions import decisions, shard
+from barnabas_broker.coordinators.transactions import decisions, gate, shard
 from barnabas_broker.coordinators.transactions.decisions import Decision, abort, end, init_producer_id
 from barnabas_broker.coordinators.transactions.marker_sender import MarkerSender
 from barnabas_broker.coordinators.transactions.shard import TransactionShard
@@ -21,6 +21,7 @@ from barnabas_broker.coordinators.transactions.transaction import (
 )
 from barnabas_broker.coordinators.transactions.whereabouts import Deleted, state_of
 from barnabas_broker.handlers import appender, fetch, list_offsets, transactional_append
+from barnabas_broker.metadata.model import NO_LEADER, PartitionState
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.storage.logs import marker_append
 from barnabas_broker.storage.logs.log import Log
@@ -30,8 +31,12 @@ from barnabas_broker.storage.segments.transaction_index import TransactionIndex
 from barnabas_broker.wire.key_values import NewestSlice, TransactionalKeyValues
 from barnabas_broker.wire.transaction_markers import ProducerEpoch
 from barnabas_core.errors import ApiError, ErrorCode
+from barnabas_core.topic_partition import TopicPartition
+from simulation.set_ups import delays_watches_while_topics_are_made_again, puts_an_older_backup_back
 
 PAUSE_S: Final = 1.0
+UNMADE: Final = PartitionState((), NO_LEADER, 0, ())
+"""The state of a partition that an image lacks."""
 
 
 @contextmanager
@@ -301,7 +306,31 @@ def forgets_open_transactions_in_a_truncation() -> Iterator[None]:
 @contextmanager
 def counts_an_absent_partition_as_deleted() -> Iterator[None]:
     """A partition that the metadata lacks counts as deleted, without a tombstone."""
-    with patch.object(Deleted, "has", lambda self, partition: state_of(self._image, partition) is None):
+    with puts_an_older_backup_back(), patch.object(Deleted, "has", _is_absent):
+        yield
+
+
+def _is_absent(self: Deleted, partition: TopicPartition) -> bool:
+    return state_of(self._image, partition) is None
+
+
+@contextmanager
+def goes_by_the_tombstone_of_an_earlier_topic() -> Iterator[None]:
+    """A coordinator adds partitions that its image lacks, and an older image says whether they were deleted."""
+    make = MarkerSender.__init__
+
+    async def nothing() -> None:
+        return None
+
+    def hasty(self: MarkerSender, environment: Any, image: Any, timers: Any, counts: Any, catch_up: Any) -> None:
+        del catch_up
+        make(self, environment, image, timers, counts, nothing)
+
+    with (
+        delays_watches_while_topics_are_made_again(),
+        patch.object(gate, "state_of", lambda image, partition: state_of(image, partition) or UNMADE),
+        patch.object(MarkerSender, "__init__", hasty),
+    ):
         yield
 
 
@@ -319,6 +348,7 @@ TRANSACTION_MUTANTS: Final[Mapping[Callable[[], Any], str]] = {
     completes_before_the_markers_are_written: f"{UNDECIDED}|{ENDLESS}",
     counts_an_absent_partition_as_deleted: FRESH,
     counts_pending_offsets_when_it_loads: APART,
+    goes_by_the_tombstone_of_an_earlier_topic: FRESH,
     ends_transactions_for_zombies: f"{UNDECIDED}|{ZOMBIE}",
     fences_without_a_new_epoch: f"{UNDECIDED}|{ZOMBIE}",
     indexes_no_aborted_transactions: SEEN,
