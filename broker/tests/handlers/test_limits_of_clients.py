@@ -1,12 +1,15 @@
-"""The quotas of clients on one broker, which clients can neither evade nor use to fill the memory."""
+"""The quotas and limits of clients on one broker, which clients can neither evade nor use to fill the memory."""
 
 from types import SimpleNamespace
 from typing import Any
 
-from barnabas_broker.handlers import client_quotas
-from barnabas_broker.handlers.channel import Client
+from barnabas_broker.handlers import client_quotas, join_group
+from barnabas_broker.handlers.channel import Client, RequestContext
 from barnabas_broker.handlers.client_quotas import CLIENT_ID_CHARS_MAX, COUNTERS_MAX, ClientQuotas
+from barnabas_broker.handlers.join_group import METADATA_BYTES_MAX
 from barnabas_broker.metadata.model import ClientQuotasDocument, EntityQuotas
+from barnabas_broker.wire.messages import JoinGroupRequest, JoinGroupResponse
+from barnabas_core.errors import ErrorCode
 from harness.manual_clock import ManualClock
 
 OF_EACH_CLIENT = EntityQuotas({"client-id": None}, {"controller_mutation_rate": 1.0})
@@ -63,3 +66,13 @@ def test_addresses_have_separate_counters_and_the_oldest_is_evicted(monkeypatch:
     assert (waits[:10], waits[10] > 0, waits[11] > 0) == ([0] * 10, True, True)
     assert [quotas.connection_wait_ms(each) for each in ("10.0.0.2", "10.0.0.3")] == [0, 0]
     assert list(quotas._addresses) == ["10.0.0.2", "10.0.0.3"]
+
+
+def test_a_member_with_very_much_metadata_is_refused_before_it_joins() -> None:
+    protocol = JoinGroupRequest.JoinGroupRequestProtocol
+    halves = [protocol(name=name, metadata=bytes(METADATA_BYTES_MAX // 2 + 1)) for name in ("range", "sticky")]
+    context: Any = RequestContext(11, 9, client("a"))
+    nobody: Any = SimpleNamespace()
+    answer = join_group.handle(nobody, context, JoinGroupRequest(group_id="g", member_id="m", protocols=halves))
+    assert isinstance(answer, JoinGroupResponse)
+    assert (answer.error_code, answer.member_id) == (ErrorCode.INVALID_REQUEST, "m")

@@ -115,6 +115,26 @@ async def test_a_client_that_disconnects_ends_its_large_request_before_it_is_han
     assert pool.bytes_in_use == 0
 
 
+async def test_the_bytes_of_a_large_request_are_free_while_its_handler_waits() -> None:
+    pool, kept = BufferPool(64 * MEGABYTE, asyncio.get_running_loop().call_soon), list[bytearray]()
+    goes_on = asyncio.Event()
+
+    async def wait(environment: Any, context: Any, request: Any) -> Any:
+        await goes_on.wait()
+        return handle(environment, context, request)
+
+    def handler(*given: Any) -> Any:
+        kept[0].append(0)  # It fails while a memoryview of the bytes exists.
+        goes_on.set()
+        return wait(*given)
+
+    acquire = pool.acquire
+    pool.acquire = lambda *a, **k: kept.append(acquire(*a, **k)) or kept[-1]  # type: ignore[assignment,func-returns-value,arg-type]
+    async with connected(Dispatcher(environment(), {}, lambda _: handler), pool) as (_, reader, writer):  # type: ignore[arg-type]
+        writer.write(describe(NAMES))
+        assert len(described(await answer(reader))) == GROUPS
+
+
 class PerTurn:
     """Counts the calls of functions in each turn of the event loop."""
 

@@ -5,6 +5,7 @@ gets its member id and joins again. v5 adds static members, v7 the protocol type
 and v9 `skip_assignment` for a static leader that joins again (KIP-814).
 """
 
+import logging
 from collections.abc import Awaitable
 from typing import Final
 
@@ -13,7 +14,15 @@ from barnabas_broker.handlers.channel import RequestContext
 from barnabas_broker.handlers.deferred_answer import answer_of
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.wire.messages import JoinGroupRequest, JoinGroupResponse
+from barnabas_core.errors import ErrorCode
 
+_logger = logging.getLogger(__name__)
+
+METADATA_BYTES_MAX: Final = 2 * 1024 * 1024
+"""The maximum size of a member's metadata in bytes, which the broker holds while the member is in the group.
+
+It is enough for the names of 10,000 topics in three protocols. A group's record has to fit into a batch anyway.
+"""
 FIRST_WITH_REBALANCE_TIMEOUT: Final = 1
 FIRST_WITH_KNOWN_MEMBER_ID: Final = 4
 FIRST_WITH_NULL_PROTOCOL: Final = 7
@@ -25,6 +34,15 @@ def handle(
 ) -> JoinGroupResponse | Awaitable[JoinGroupResponse]:
     """Join a group; return the generation and the members, or an error."""
     version = context.api_version
+    metadata_bytes = sum(len(protocol.metadata) for protocol in request.protocols)
+    if metadata_bytes > METADATA_BYTES_MAX:
+        _logger.info(
+            "group %s: refused a member with %d bytes of metadata; at most %d are allowed",
+            request.group_id,
+            metadata_bytes,
+            METADATA_BYTES_MAX,
+        )
+        return JoinGroupResponse(error_code=ErrorCode.INVALID_REQUEST, member_id=request.member_id)
     join = _join_request(context, request)
     return answer_of(lambda respond: environment.groups.join(join, lambda reply: respond(_response(reply, version))))
 

@@ -154,6 +154,7 @@ class Dispatcher:
     ) -> Any:
         turn.begin_first()
         request = await turn.run(decode_in_steps(header.api_key, header.api_version, body))
+        del body  # A handler may wait for minutes, and the bytes are freed only without this reference.
         connection.request_is_read()
         client = connection.client.named(header.client_id)
         context = RequestContext(header.api_key, header.api_version, client, connection.is_gone, turn, connection)
