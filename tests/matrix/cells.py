@@ -5,6 +5,8 @@ A subject is one module with a `Subject`, which `subjects.py` lists. Its functio
 line of text: the answer and, where it can be read, the next state. Use fresh names in each cell, since cells share the
 nodes; write ids relative to those that the state began with, since servers allocate different ones.
 
+A subject asks only the cells for which `Nodes.asks` is true: all in `python -m matrix`, one in ONE_IN in the tests.
+
 `python -m matrix --only SUBJECT --write` records the answers of Apache Kafka into `answers/SUBJECT.txt`, one line for
 each cell. Without `--write` it runs both servers, and compares both with the file. `test_answers_of_states.py` compares
 our broker with the files. Cells in which our broker differs on purpose are in the `differences` of the subject, each
@@ -74,9 +76,9 @@ class Subject(NamedTuple):
         self.path.parent.mkdir(exist_ok=True)
         self.path.write_text("".join(f"{cell}: {text}\n" for cell, text in answers.items()), encoding="utf-8")
 
-    def faults(self, ours: Mapping[str, str], kafka: Mapping[str, str]) -> Iterator[str]:
-        """Yield the cells that differ without a reason, and the reasons without a cell that differs."""
-        unused = dict.fromkeys(self.differences)
+    def faults(self, ours: Mapping[str, str], kafka: Mapping[str, str], *, is_whole: bool = True) -> Iterator[str]:
+        """Yield the cells that differ without a reason, and, of the whole matrix, the reasons that no cell needs."""
+        unused = dict.fromkeys(self.differences if is_whole else ())
         for cell in dict.fromkeys([*kafka, *ours]):
             one, other = ours.get(cell, "no such cell"), kafka.get(cell, "no such cell")
             reasons = [each for each in self.differences if one != other and each.explains(cell, one)]

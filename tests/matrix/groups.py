@@ -27,13 +27,15 @@ def _in_state(nodes: Nodes, broker: Broker, state: str) -> Iterator[tuple[Cell, 
     """Yield the outcomes of a state's cells. A group that a cell has not changed serves the next cell."""
     world, before = None, ""
     for request in requests(state):
+        cell = Cell(state, f"{request.name} v{request.version}", request.title)
+        if not nodes.asks(cell):
+            continue
         if world is None:
             world = GroupWorld(broker, nodes.fresh("group"))
             STATES[state](world)
             before = world.state()
         answer, after = _outcome(world, request)
-        title = f"{request.name} v{request.version}"
-        yield Cell(state, title, request.title), f"{answer} -> {SAME if after == before else after}"
+        yield cell, f"{answer} -> {SAME if after == before else after}"
         if after != before or answer == WAITS or request.changes_ids(answer):
             world.close()
             world = None

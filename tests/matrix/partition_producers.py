@@ -341,7 +341,8 @@ def _ask(
 ) -> Iterator[tuple[Cell, str]]:
     nodes.set_transaction_version(version)
     for state, steps in states.items():
-        names, topic = [*requests(_example(nodes, steps))], nodes.fresh("log")
+        every, topic = requests(_example(nodes, steps)), nodes.fresh("log")
+        names = [(title, variant, of) for title, variant, of in every if nodes.asks(Cell(state, title, variant))]
         _create(nodes, topic, len(names))
         for partition, (title, variant, of) in enumerate(names):
             yield Cell(state, title, variant), _outcome(_made(nodes, topic, partition, steps), of)

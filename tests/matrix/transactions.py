@@ -245,7 +245,8 @@ def _ask(version: int, requests: Mapping[str, Request], nodes: Nodes) -> Iterato
         example = _begun(nodes, version, steps)
         at = _finished(example, steps)
         asked = [each for each in requests if each.startswith(_only(steps))]
-        names = [(request, name) for request in asked for name in _variants(request, example, at)]
+        every = [(request, name) for request in asked for name in _variants(request, example, at)]
+        names = [each for each in every if nodes.asks(Cell(state, *each))]
         producers = [_begun(nodes, version, steps) for _ in names]
         for (request, name), producer in zip(names, producers, strict=True):
             at = _finished(producer, steps)
