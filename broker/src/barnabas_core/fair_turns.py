@@ -73,6 +73,8 @@ Resuming them takes about 2 ms.
 """
 SENT_BYTES: Final = 256 * 1024
 """The maximum bytes sent on a connection per turn, so that a fetch of 6 MB does not delay small produce requests."""
+MOVED_BYTES: Final = 8 * 1024 * 1024
+"""The maximum bytes of an incomplete request that one turn copies to a larger buffer, which takes about 8 ms."""
 RECEIVED_BYTES: Final = 1024 * 1024
 """The maximum bytes received per turn on one link to another broker."""
 DECRYPTED_BYTES: Final = 1024 * 1024

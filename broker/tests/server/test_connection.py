@@ -1,6 +1,7 @@
 """A connection frames requests, keeps answers in order, mutes itself meanwhile, and bounds its memory."""
 
 import asyncio
+import random
 import socket
 import struct
 from collections.abc import AsyncIterator, Callable
@@ -103,6 +104,41 @@ async def test_requests_larger_than_the_scratch_buffer_arrive_and_give_their_mem
         writer.write(b"".join(map(framed, bodies)))
         assert [await answer(reader) for _ in bodies] == bodies
     assert pool.bytes_in_use == 0
+
+
+async def test_the_bytes_of_a_large_request_move_to_a_larger_buffer_in_portions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    portions = list[int]()
+    move = Connection._move_some
+
+    def counted(connection: Connection, old: bytearray, rest: memoryview, begin: int) -> None:
+        portions.append(len(rest) - begin)
+        move(connection, old, rest, begin)
+
+    monkeypatch.setattr("barnabas_broker.server.connection.MOVED_BYTES", 100_000)
+    monkeypatch.setattr(Connection, "_move_some", counted)
+    bodies = [random.randbytes(3_000_000), b"small", random.randbytes(2_000_000), b"last"]
+    pool = BufferPool(64 * 1024 * 1024, asyncio.get_running_loop().call_soon)
+    async with connected(Recorder(), pool) as (_, reader, writer):
+        writer.write(b"".join(map(framed, bodies)))
+        assert [await answer(reader) for _ in bodies] == bodies
+    assert len(portions) > 20
+    assert pool.bytes_in_use == 0
+
+
+async def test_a_connection_that_closes_while_bytes_move_gives_both_buffers_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("barnabas_broker.server.connection.MOVED_BYTES", 10_000)
+    pool = BufferPool(64 * 1024 * 1024, asyncio.get_running_loop().call_soon)
+    async with connected(Recorder(), pool) as (connection, _, writer):
+        writer.write(framed(bytes(3_000_000)))
+        while not connection._is_moving:
+            await asyncio.sleep(0)
+        connection.close()
+        while pool.bytes_in_use:
+            await asyncio.sleep(0)
 
 
 async def test_no_request_is_handled_while_an_answer_is_outstanding() -> None:

@@ -92,6 +92,16 @@ async def test_a_large_request_while_memory_is_short_is_answered() -> None:
     assert pool.bytes_in_use == len(other)
 
 
+async def test_a_request_that_decoding_would_copy_for_long_closes_its_connection(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("barnabas_broker.server.dispatch.DECODED_BYTES_MAX", 10_000)
+    async with connected(Dispatcher(environment(), {}, lambda _: handle)) as (_, reader, writer):  # type: ignore[arg-type]
+        writer.write(describe(NAMES[:100]) + describe(NAMES))
+        assert len(described(await answer(reader))) == 100
+        assert await reader.read() == b""
+
+
 async def test_the_guard_refuses_each_element_of_a_large_request() -> None:
     dispatcher = Dispatcher(environment(slow=True), {}, guarded(lambda _: handle))
     async with connected(dispatcher) as (_, reader, writer):  # type: ignore[arg-type]

@@ -10,6 +10,7 @@ that send or read too slowly.
 """
 
 import asyncio
+import functools
 import logging
 import struct
 from collections.abc import Callable
@@ -27,7 +28,7 @@ from barnabas_broker.server.transport import Transport
 from barnabas_broker.server.turn_share import TurnShare
 from barnabas_broker.server.watched_connection import WatchedConnection
 from barnabas_broker.wire.framing import MalformedRequest
-from barnabas_core.fair_turns import CONNECTION_S
+from barnabas_core.fair_turns import CONNECTION_S, MOVED_BYTES
 from barnabas_core.loop_turns import LOOP_SHARE
 
 log = logging.getLogger(__name__)
@@ -91,6 +92,8 @@ class Connection(WatchedConnection):
         """The number of received bytes below which the socket does not count as readable; 0 for no limit."""
         self._starved = False
         self._others_first = False
+        self._is_moving = False
+        """True while the bytes of an incomplete request are copied to a larger buffer."""
         self._large: Callable[[memoryview], object] | None = None
         """The function that answers the large request at the start of `_partial`, once the bytes are kept there."""
         self._reading = True
@@ -301,6 +304,8 @@ class Connection(WatchedConnection):
         self._share.leave(self._go_on)
 
     def _go_on(self) -> None:
+        if self._is_moving:
+            return
         self._others_first = False
         if self._large is None or self.is_closed:
             self._resume_and_read()
@@ -349,12 +354,31 @@ class Connection(WatchedConnection):
                 self._partial_have = have
                 self._wait_for_memory()
                 return
-            buffer[:have] = rest
-            if old is not None:
-                self._pool.release(old, self, has_another=True)
             self._partial = buffer
+            if old is not None and have > MOVED_BYTES:
+                self._is_moving = self._others_first = True
+                self.pause_reading()
+                self._move_some(old, rest, 0)
+            else:
+                buffer[:have] = rest
+                if old is not None:
+                    self._pool.release(old, self, has_another=True)
         self._partial_have = have
         self._slow_clients.began(self)
+
+    def _move_some(self, old: bytearray, rest: memoryview, begin: int) -> None:
+        """Copy a portion of `rest`, which is in the buffer `old`, to the new buffer; read on after the last one."""
+        if self._partial is None:  # The connection was closed.
+            self._pool.release(old, self)
+            return
+        end = min(begin + MOVED_BYTES, len(rest))
+        self._partial[begin:end] = rest[begin:end]
+        if end < len(rest):
+            self._share.leave(functools.partial(self._move_some, old, rest, end))
+            return
+        self._pool.release(old, self, has_another=True)
+        self._is_moving = self._others_first = False
+        self._resume_and_read()
 
     def _wait_for_memory(self) -> None:
         self._starved = True

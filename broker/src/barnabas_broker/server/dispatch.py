@@ -35,8 +35,15 @@ from barnabas_core.loop_turns import LONGEST_PART, LOOP_SHARE
 
 log = logging.getLogger(__name__)
 
+DECODED_BYTES_MAX: Final = 32 * 1024 * 1024
+"""The maximum size in bytes of a request other than Produce and Fetch: decoding may copy all bytes in one turn."""
 CLIENT_ID_CHARS_MAX: Final = 200
 """The maximum number of characters of a client id that are stored with its connection."""
+
+
+def _check_size(api: str, size_bytes: int) -> None:
+    if size_bytes > DECODED_BYTES_MAX:
+        raise MalformedRequest(f"{api}: the request has {size_bytes} bytes; at most {DECODED_BYTES_MAX} are allowed")
 
 
 class Dispatcher:
@@ -90,6 +97,7 @@ class Dispatcher:
             else:
                 header = parse_request_header(buffer, start, end)
                 if end - start > LARGE_REQUEST_BYTES and API_SPECS[api_key].supports(version):
+                    _check_size(stats.name, end - start)
                     connection.answer_in_turns(partial(self._answer_large, connection, header, body_start - start))
                     return
                 give_up = self._answer_message(connection, header, buffer[body_start:end])
