@@ -7,6 +7,7 @@ is free.
 
 from bisect import insort
 from collections.abc import Callable
+from mmap import mmap
 from typing import Final
 
 from barnabas_core.fair_turns import WOKEN_CONNECTIONS
@@ -19,6 +20,13 @@ POOLED_BYTES_MAX: Final = 16 * 1024 * 1024
 RESERVE_BYTES: Final = 32 * 1024 * 1024
 """The number of bytes above the limit that only small requests may use, so that they need not wait."""
 
+MAPPED_ABOVE_BYTES: Final = 4 * 1024 * 1024
+"""The size above which a buffer is mapped memory, whose pages the kernel clears one by one as bytes arrive.
+
+A new bytearray is cleared at once, which takes 0.1 s for 100 MB.
+"""
+
+Buffer = bytearray | mmap
 CallSoon = Callable[[Callable[[], None]], object]
 
 
@@ -28,7 +36,7 @@ class BufferPool:
     def __init__(self, bytes_max: int, call_soon: CallSoon) -> None:
         self._bytes_max = bytes_max
         self._call_soon = call_soon
-        self._free: list[bytearray] = []
+        self._free: list[Buffer] = []
         """The free buffers, smallest first."""
         self._free_bytes = 0
         self._waiting: dict[object, Callable[[], None]] = {}
@@ -50,7 +58,7 @@ class BufferPool:
         """True if a small request may get a buffer, even if the pool then exceeds `bytes_max`."""
         return self.bytes_in_use < self._bytes_max + RESERVE_BYTES
 
-    def acquire(self, needed_bytes: int, have_bytes: int, owner: object, *, must: bool = False) -> bytearray | None:
+    def acquire(self, needed_bytes: int, have_bytes: int, owner: object, *, must: bool = False) -> Buffer | None:
         """Return a buffer for a request of `needed_bytes`; `have_bytes` of the request have arrived.
 
         Only one connection at a time may exceed `bytes_max`, the limit of the pool. Return None if `owner` has to wait
@@ -68,11 +76,11 @@ class BufferPool:
             self.is_exhausted = True
         self.bytes_in_use += size
         if index is None:
-            return bytearray(size)
+            return bytearray(size) if size <= MAPPED_ABOVE_BYTES else mmap(-1, size)
         self._free_bytes -= size
         return self._free.pop(index)
 
-    def release(self, buffer: bytearray, owner: object, *, has_another: bool = False) -> None:
+    def release(self, buffer: Buffer, owner: object, *, has_another: bool = False) -> None:
         """Take back a buffer of the connection `owner`; wake waiting connections after this turn of the event loop.
 
         `has_another=True` means that the connection has moved its data to a larger buffer. If `acquire` has let the
