@@ -1,8 +1,10 @@
 """`make proof-turns`: sends the largest request of each API to a real broker, and prints the longest turn of its loop.
 
 Each request is sent on 1 and on 16 connections, by a super user and by a user without any right.
+PROOF='--connections 1 Metadata' sends the requests of one API on one connection.
 """
 
+import argparse
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -17,10 +19,11 @@ from rights.servers import ADMIN, Server, barnabas
 from turns.largest import Largest, largest_requests
 
 AIM_S: Final = 0.05
-CROWD: Final = 16
+CROWDS: Final = (1, 16)
 STRANGER: Final = "eve"
 SECONDS_MAX: Final = 300.0
-WAYS: Final = ((STRANGER, 1), (STRANGER, CROWD), (ADMIN, 1), (ADMIN, CROWD))
+Way = tuple[str, int]
+"""A user, and the number of connections."""
 
 
 class Turn(NamedTuple):
@@ -59,9 +62,9 @@ def longest(turns: Path, since: int) -> Turn:
     return max(found, default=Turn())
 
 
-def measure(server: Server, turns: Path, largest: Largest) -> Iterator[tuple[Turn, str]]:
+def measure(server: Server, turns: Path, largest: Largest, ways: Sequence[Way]) -> Iterator[tuple[Turn, str]]:
     """Yield the longest turn for each way to send the request."""
-    for user, crowd in WAYS:
+    for user, crowd in ways:
         since = turns.stat().st_size
         why = ask(server, user, crowd, largest.frame)
         server.client(user).close()  # The turn of the last response has now ended.
@@ -74,18 +77,23 @@ def row(largest: Largest, found: list[tuple[Turn, str]]) -> str:
     return f"| {largest.api} | `{largest.path}` | {largest.elements:,} | " + " | ".join(cells) + " |"
 
 
-def main(wanted: Sequence[str]) -> int:
+def main() -> int:
     """Print the table; return 1 if a turn was longer than AIM_S."""
-    titles = [f"{'without rights' if user == STRANGER else 'super user'}, {crowd}" for user, crowd in WAYS]
-    print(f"| API | array | elements | {' | '.join(titles)} |\n|---|---|{'---|' * (1 + len(WAYS))}")
+    parser = argparse.ArgumentParser(prog="turns")
+    parser.add_argument("apis", nargs="*", help="the names of APIs; all if there is none")
+    parser.add_argument("--connections", nargs=1, type=int, default=CROWDS, help="only on so many connections")
+    chosen = parser.parse_args()
+    ways = [(user, crowd) for user in (STRANGER, ADMIN) for crowd in chosen.connections]
+    titles = [f"{'without rights' if user == STRANGER else 'super user'}, {crowd}" for user, crowd in ways]
+    print(f"| API | array | elements | {' | '.join(titles)} |\n|---|---|{'---|' * (1 + len(ways))}")
     misses = []
     with tempfile.TemporaryDirectory() as folder:
         turns = Path(folder) / "turns"
         turns.touch()
         measured = "-m", "turns.measured_broker", str(turns)
         with barnabas(Path(folder) / "broker", [STRANGER], measured) as server:
-            for largest in largest_requests(wanted):
-                found = list(measure(server, turns, largest))
+            for largest in largest_requests(chosen.apis):
+                found = list(measure(server, turns, largest, ways))
                 print(row(largest, found), flush=True)
                 misses += [largest.api for turn, _ in found if turn.cpu_s > AIM_S]
             print(f"the broker has held at most {peak_resident_bytes(server.process.pid) >> 20} MiB")
@@ -94,4 +102,4 @@ def main(wanted: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())
