@@ -106,8 +106,9 @@ async def test_requests_larger_than_the_scratch_buffer_arrive_and_give_their_mem
     assert pool.bytes_in_use == 0
 
 
+@pytest.mark.parametrize("mapped_above_bytes", [0, 1_000_000, 100_000_000])
 async def test_the_bytes_of_a_large_request_move_to_a_larger_buffer_in_portions(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, mapped_above_bytes: int
 ) -> None:
     portions = list[int]()
     move = Connection._move_some
@@ -117,6 +118,7 @@ async def test_the_bytes_of_a_large_request_move_to_a_larger_buffer_in_portions(
         move(connection, old, rest, begin)
 
     monkeypatch.setattr("barnabas_broker.server.connection.MOVED_BYTES", 100_000)
+    monkeypatch.setattr("barnabas_broker.server.buffers.MAPPED_ABOVE_BYTES", mapped_above_bytes)
     monkeypatch.setattr(Connection, "_move_some", counted)
     bodies = [random.randbytes(3_000_000), b"small", random.randbytes(2_000_000), b"last"]
     pool = BufferPool(64 * 1024 * 1024, asyncio.get_running_loop().call_soon)
