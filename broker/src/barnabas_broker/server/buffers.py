@@ -26,7 +26,7 @@ MAPPED_ABOVE_BYTES: Final = 4 * 1024 * 1024
 A new bytearray is cleared at once, which takes 0.1 s for 100 MB.
 """
 
-Buffer = bytearray | mmap
+RequestBuffer = bytearray | mmap
 CallSoon = Callable[[Callable[[], None]], object]
 
 
@@ -36,7 +36,7 @@ class BufferPool:
     def __init__(self, bytes_max: int, call_soon: CallSoon) -> None:
         self._bytes_max = bytes_max
         self._call_soon = call_soon
-        self._free: list[Buffer] = []
+        self._free: list[RequestBuffer] = []
         """The free buffers, smallest first."""
         self._free_bytes = 0
         self._waiting: dict[object, Callable[[], None]] = {}
@@ -58,7 +58,7 @@ class BufferPool:
         """True if a small request may get a buffer, even if the pool then exceeds `bytes_max`."""
         return self.bytes_in_use < self._bytes_max + RESERVE_BYTES
 
-    def acquire(self, needed_bytes: int, have_bytes: int, owner: object, *, must: bool = False) -> Buffer | None:
+    def acquire(self, needed_bytes: int, have_bytes: int, owner: object, *, must: bool = False) -> RequestBuffer | None:
         """Return a buffer for a request of `needed_bytes`; `have_bytes` of the request have arrived.
 
         Only one connection at a time may exceed `bytes_max`, the limit of the pool. Return None if `owner` has to wait
@@ -80,7 +80,7 @@ class BufferPool:
         self._free_bytes -= size
         return self._free.pop(index)
 
-    def release(self, buffer: Buffer, owner: object, *, has_another: bool = False) -> None:
+    def release(self, buffer: RequestBuffer, owner: object, *, has_another: bool = False) -> None:
         """Take back a buffer of the connection `owner`; wake waiting connections after this turn of the event loop.
 
         `has_another=True` means that the connection has moved its data to a larger buffer. If `acquire` has let the

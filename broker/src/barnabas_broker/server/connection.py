@@ -21,7 +21,7 @@ from barnabas_broker.handlers.batch_trust import ConnectionTrust
 from barnabas_broker.handlers.channel import Client
 from barnabas_broker.handlers.close_connection import CloseConnection
 from barnabas_broker.server.answers import Answers
-from barnabas_broker.server.buffers import Buffer, BufferPool
+from barnabas_broker.server.buffers import BufferPool, RequestBuffer
 from barnabas_broker.server.cold_reads import ColdReads
 from barnabas_broker.server.slow_clients import SlowClients
 from barnabas_broker.server.transport import Transport
@@ -40,7 +40,7 @@ SIZE_BYTES: Final = 4
 _unpack_size: Final = struct.Struct(">i").unpack_from
 
 
-def _first_end(buffer: Buffer) -> int:
+def _first_end(buffer: RequestBuffer) -> int:
     """Return the end of the first request in the buffer."""
     return SIZE_BYTES + int(_unpack_size(buffer)[0])
 
@@ -86,7 +86,7 @@ class Connection(WatchedConnection):
         self.when_closed: list[Callable[..., object]] = [on_closed]
         self._start = bytearray()
         """The received bytes that are not processed yet, at most KEPT_BYTES_MAX; more bytes are kept in `_partial`."""
-        self._partial: Buffer | None = None
+        self._partial: RequestBuffer | None = None
         self._partial_have = 0
         self._whole_bytes = 0
         """The number of received bytes below which the socket does not count as readable; 0 for no limit."""
@@ -238,7 +238,7 @@ class Connection(WatchedConnection):
             self._whole_bytes = whole_bytes
             self._transport.readable_from(whole_bytes)
 
-    def _read_into_partial(self, partial: Buffer) -> None:
+    def _read_into_partial(self, partial: RequestBuffer) -> None:
         received = self._receive(memoryview(partial)[self._partial_have :])
         if not received:
             self._end()
@@ -366,7 +366,7 @@ class Connection(WatchedConnection):
         self._partial_have = have
         self._slow_clients.began(self)
 
-    def _move_some(self, old: Buffer, rest: memoryview, begin: int) -> None:
+    def _move_some(self, old: RequestBuffer, rest: memoryview, begin: int) -> None:
         """Copy a portion of `rest`, which is in the buffer `old`, to the new buffer; read on after the last one."""
         if self._partial is None:  # The connection was closed.
             self._pool.release(old, self)
