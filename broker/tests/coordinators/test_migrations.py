@@ -13,7 +13,7 @@ from barnabas_broker.coordinators.groups.consumer_protocol import assignment
 from barnabas_broker.coordinators.groups.group import GroupState
 from barnabas_broker.coordinators.groups.messages import CommitRequest, MemberProtocol
 from barnabas_broker.coordinators.groups.records import CommittedOffset
-from barnabas_core.errors import ErrorCode
+from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.topic_partition import TopicPartition
 
 
@@ -24,10 +24,11 @@ def world() -> World:
     return world
 
 
-def assigned(*numbers: int) -> str:
+def assigned(*numbers: int, user_data: str = "") -> str:
     """Encode an assignment of partitions of the topic `flights`, as a leader of a classic group makes it."""
     partitions = struct.pack(f">i{len(numbers)}i", len(numbers), *numbers)
-    return (b"\0\0" + struct.pack(">ih", 1, 7) + b"flights" + partitions + bytes(4)).decode()
+    data = struct.pack(">i", len(user_data)) + user_data.encode()
+    return (b"\0\0" + struct.pack(">ih", 1, 7) + b"flights" + partitions + data).decode()
 
 
 def owning(*numbers: int, user_data: bytes = b"") -> tuple[MemberProtocol, ...]:
@@ -119,11 +120,20 @@ def test_policy_refuses_consumers_in_a_classic_group(world: World, policy: str) 
     assert Consumer(world, "new").join().error is ErrorCode.GROUP_ID_NOT_FOUND
 
 
-def test_group_with_an_assignor_of_its_own_is_not_changed(world: World) -> None:
+def test_group_with_user_data_in_assignments_is_not_changed(world: World) -> None:
     client = ClassicClient(world, "c")
-    client.join(protocols=owning(user_data=b"x"))
+    client.join(protocols=owning())
+    client.sync(**{client.member_id: assigned(0, user_data="x")})
+    reply = Consumer(world, "new").join()
+    assert reply.error is ErrorCode.GROUP_ID_NOT_FOUND
+    assert "user data in an assignment" in (reply.message or "")
+
+
+def test_user_data_in_subscriptions_is_that_of_kafkas_cooperative_assignor(world: World) -> None:
+    client = ClassicClient(world, "c")
+    client.join(protocols=owning(user_data=b"\0\0\0\1"))
     client.sync(**{client.member_id: assigned(0)})
-    assert Consumer(world, "new").join().error is ErrorCode.GROUP_ID_NOT_FOUND
+    assert Consumer(world, "new").join().error is ErrorCode.NONE
 
 
 def test_group_of_another_protocol_type_is_not_changed(world: World) -> None:
@@ -212,6 +222,24 @@ def test_stale_commit_of_a_classic_member_has_an_illegal_generation(world: World
         world.coordinator.commit(request, answers.append)
         world.timers.pass_time()
     assert answers == [[ErrorCode.ILLEGAL_GENERATION], [ErrorCode.NONE]]
+
+
+def test_classic_member_reads_offsets_with_its_generation(world: World) -> None:
+    consumer, client = Consumer(world, "a"), ClassicClient(world, "c")
+    consumer.join()
+    client.rejoin()
+    world.coordinator.committed(GROUP, client.member_id, client.generation)
+    with pytest.raises(ApiError) as refusal:
+        world.coordinator.committed(GROUP, client.member_id, client.generation + 1)
+    assert refusal.value.code is ErrorCode.ILLEGAL_GENERATION
+
+
+def test_refused_classic_member_leaves_an_empty_consumer_group_as_it_was(world: World) -> None:
+    consumer = Consumer(world, "a")
+    consumer.join()
+    consumer.leave()
+    assert ClassicClient(world, "c").rejoin(member_id="nobody") is ErrorCode.UNKNOWN_MEMBER_ID
+    assert [each.group_type for each in world.coordinator.list_groups()] == ["consumer"]
 
 
 def test_group_goes_down_with_its_last_consumer(world: World) -> None:

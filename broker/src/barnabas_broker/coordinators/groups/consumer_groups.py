@@ -56,7 +56,7 @@ def beat(shard: GroupShard, request: Beat, answer: Callable[[BeatReply], object]
     group = group or ConsumerGroup(group_id)
 
     def written(error: ErrorCode, reply: BeatReply) -> None:
-        answer(BeatReply(error, member_id=request.member_id) if error else reply)
+        answer(BeatReply(error) if error else reply)
 
     shard.modern.run(group, lambda change, world: heartbeat(change, group, request, world), written, first)
     if group_id in shard.modern.by_id and classic is not None:
@@ -72,7 +72,7 @@ def _beat_again(shard: GroupShard, request: Beat, answer: Callable[[BeatReply], 
     try:
         beat(shard, request, answer)
     except ApiError as error:
-        answer(BeatReply(error.code, error.message, request.member_id))
+        answer(BeatReply(error.code, error.message))
 
 
 def make_room(shard: GroupShard, group_id: str) -> None:

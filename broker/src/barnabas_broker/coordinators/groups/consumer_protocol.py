@@ -27,7 +27,6 @@ class Subscription(NamedTuple):
     topics: tuple[str, ...]
     owned: Mapping[UUID, frozenset[int]]
     rack_id: str | None
-    has_user_data: bool
 
 
 def subscription(metadata: bytes, topics: Topics) -> Subscription:
@@ -37,13 +36,20 @@ def subscription(metadata: bytes, topics: Topics) -> Subscription:
         tuple(sorted(set(found.topics))),
         _by_id(found.owned_partitions, topics),
         found.rack_id or None,
-        bool(found.user_data),
     )
 
 
 def assignment(data: bytes, topics: Topics) -> Mapping[UUID, frozenset[int]]:
-    """Decode the assignment that a leader made; empty data is an empty assignment. Raises MalformedRecord."""
-    return _by_id(_decoded(_ASSIGNMENT, data).assigned_partitions, topics) if data else {}
+    """Decode the assignment that a leader made; empty data is an empty assignment.
+
+    Raises MalformedRecord, also for data of an assignor of the group's own, which nobody else could go on with.
+    """
+    if not data:
+        return {}
+    found = _decoded(_ASSIGNMENT, data)
+    if found.user_data:
+        raise MalformedRecord("an assignor of the group's own has stored user data in an assignment")
+    return _by_id(found.assigned_partitions, topics)
 
 
 def encoded_assignment(

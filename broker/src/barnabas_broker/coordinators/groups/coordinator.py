@@ -98,13 +98,13 @@ class GroupCoordinator:
             if modern is not None and modern.members:
                 consumer_groups.join(shard, modern, request, answer)
                 return
-            consumer_groups.make_room(shard, request.group_id)
         except ApiError as error:
             answer(JoinReply(error.code, member_id=request.member_id))
             return
         if request.member_id and request.group_id not in shard.tables.groups:
             answer(JoinReply(ErrorCode.UNKNOWN_MEMBER_ID, member_id=request.member_id))
             return
+        consumer_groups.make_room(shard, request.group_id)
         group = shard.tables.group(request.group_id)
         shard.ask(group, partial(rebalance.join, group, request), answer, JoinReply)
 
@@ -118,7 +118,7 @@ class GroupCoordinator:
             member_id = request.member_id or self._environment.new_id()
             consumer_groups.beat(self.runtime.find(request.group_id), request._replace(member_id=member_id), answer)
         except ApiError as error:
-            answer(BeatReply(error.code, error.message, request.member_id))
+            answer(BeatReply(error.code, error.message))
 
     def sync(self, request: SyncRequest, answer: Callable[[SyncReply], object]) -> None:
         """Handle a SyncGroup. While the coordinator loads, answer REBALANCE_IN_PROGRESS, so that the member rejoins."""

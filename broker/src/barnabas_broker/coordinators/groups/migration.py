@@ -74,10 +74,7 @@ def _upgradable(classic: Group, settings: GroupConfig, topics: Topics) -> dict[s
         raise _refusal(classic, f"its protocol type is {classic.protocol_type}, but must be {CONSUMER_PROTOCOL_TYPE}")
     if len(classic.members) > settings.max_size:
         raise _refusal(classic, f"it has {len(classic.members)} members; {settings.max_size} allowed")
-    found = {each.member_id: subscription(_first(each), topics) for each in classic.members.values()}
-    if any(each.has_user_data for each in found.values()):
-        raise _refusal(classic, "a member has an assignor of its own, with user data")
-    return found
+    return {each.member_id: subscription(_first(each), topics) for each in classic.members.values()}
 
 
 def _first(member: Member) -> bytes:

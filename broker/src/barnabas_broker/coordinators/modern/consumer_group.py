@@ -88,7 +88,9 @@ class ConsumerGroup(ModernGroup):
             return
         current = self._current_of(member_id or "")
         if epoch != current.epoch:
-            raise ApiError(ErrorCode.STALE_MEMBER_EPOCH, f"the member epoch is {epoch}, but must be {current.epoch}")
+            is_classic = self.members[member_id or ""].is_classic
+            code = ErrorCode.ILLEGAL_GENERATION if is_classic else ErrorCode.STALE_MEMBER_EPOCH
+            raise ApiError(code, f"the member epoch is {epoch}, but must be {current.epoch}")
 
     def _current_of(self, member_id: str) -> Current:
         member = self.members.get(member_id)
