@@ -39,6 +39,7 @@ _KAFKA_PATIENCE_S: Final = 0.7
 _SETTINGS: Final = {
     "auto.create.topics.enable": "false",
     "broker.session.timeout.ms": "3600000",
+    "group.consumer.assignment.interval.ms": "0",
     "group.initial.rebalance.delay.ms": "0",
     "offsets.topic.num.partitions": "1",
     "offsets.topic.replication.factor": "1",

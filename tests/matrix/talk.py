@@ -2,7 +2,9 @@
 
 import re
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, Final
+from uuid import UUID
 
 from barnabas_broker.wire.messages import message_class
 from barnabas_core.errors import ErrorCode
@@ -71,11 +73,13 @@ class Broker:
             each.close()
 
 
-def in_words(answer: Any, version: int, names: Mapping[str, str]) -> str:
-    """Return an answer as text, with the names of errors and of ids; `waits` for None."""
+def in_words(
+    answer: Any, version: int, names: Mapping[str, str], topics: Mapping[UUID, str] = MappingProxyType({})
+) -> str:
+    """Return an answer as text, with the names of errors, of ids and of topics; `waits` for None."""
     if answer is None:
         return WAITS
-    text = text_of(_renamed(answer, names), version, {})
+    text = text_of(_renamed(answer, names), version, topics)
     return _CODE.sub(lambda found: f"{found[1]}={ErrorCode(int(found[2])).name}", text)
 
 
