@@ -15,11 +15,16 @@ from functools import partial
 from typing import Final
 
 from simulation.mutants import MUTANTS, SET_UPS
-from simulation.run import Outcome, run, run_with_epochs
+from simulation.run import Outcome, run, run_migrations, run_with_epochs
 from simulation.transaction_story import run as run_transactions
 
 HASH_SEED: Final = "0"
-WORKLOADS: Final = {"replication": run, "transactions": run_transactions, "epochs": run_with_epochs}
+WORKLOADS: Final = {
+    "replication": run,
+    "transactions": run_transactions,
+    "epochs": run_with_epochs,
+    "migrations": run_migrations,
+}
 EVENTS_SHOWN: Final = 40
 PROGRESS_S: Final = 10.0
 

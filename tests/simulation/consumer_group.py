@@ -1,8 +1,9 @@
 """One group whose five members join and leave, and checks when all faults are healed."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from enum import Enum
 from typing import Final, NamedTuple
 
 from simulation.clients import Client, Failed
@@ -11,11 +12,29 @@ from simulation.epoch_members import EpochHistory, EpochMember
 from simulation.group_history import GroupHistory
 from simulation.group_members import Member
 from simulation.history import History
+from simulation.mixed_members import CooperativeMember, MixedHistory
 
 GROUP_ID: Final = "members"
 SETTLE_S_MAX: Final = 60.0
 LEADERLESS: Final = float("inf")
 """The end of a partition without a leader, which nobody knows."""
+
+
+class Protocols(Enum):
+    """The protocols of the members: one of both, or each incarnation another one, so that the group migrates."""
+
+    CLASSIC = 0
+    CONSUMER = 1
+    MIXED = 2
+
+
+_HISTORIES: Final[Mapping[Protocols, Callable[[str, str, History], GroupHistory]]] = {
+    Protocols.CLASSIC: GroupHistory,
+    Protocols.CONSUMER: EpochHistory,
+    Protocols.MIXED: MixedHistory,
+}
+CLASSIC_SHARE: Final = 0.7
+"""The share of classic members in a group that migrates, so that often all of its members are classic."""
 
 
 class Habit(NamedTuple):
@@ -91,12 +110,10 @@ class ConsumerGroup:
         make_client: Callable[[str], Client],
         topic: str,
         partitions: int,
-        *,
-        with_epochs: bool = False,
+        protocols: Protocols = Protocols.CLASSIC,
     ) -> None:
-        """Make the consumers, which have the classic protocol, or the consumer protocol with member epochs."""
         self._cluster = cluster
-        self._history = (EpochHistory if with_epochs else GroupHistory)(GROUP_ID, topic, history)
+        self._history = _HISTORIES[protocols](GROUP_ID, topic, history)
         self._make_client = make_client
         self._topic = topic
         self._partitions = partitions
@@ -110,7 +127,9 @@ class ConsumerGroup:
 
     def _member(self, client: Client, instance_id: str | None) -> Member:
         if isinstance(self._history, EpochHistory):
-            return EpochMember(client, self._history, self._topic, self._partitions, instance_id)
+            is_classic = isinstance(self._history, MixedHistory) and client.random.random() < CLASSIC_SHARE
+            kind = CooperativeMember if is_classic else EpochMember
+            return kind(client, self._history, self._topic, self._partitions, instance_id)
         return Member(client, self._history, self._topic, self._partitions, instance_id)
 
     def start(self) -> None:

@@ -106,7 +106,7 @@ _SHOWN_BY: Final[Mapping[Callable[[], AbstractContextManager[None]], str]] = {
 
 _ALL: Final = [Mutant(apply, shown_by) for apply, shown_by in _SHOWN_BY.items()] + [
     Mutant(apply, shown_by, workload)
-    for workload, mutants in (("transactions", TRANSACTION_MUTANTS), ("epochs", EPOCH_MUTANTS))
+    for workload, mutants in (("transactions", TRANSACTION_MUTANTS), *EPOCH_MUTANTS.items())
     for apply, shown_by in mutants.items()
 ]
 MUTANTS: Final[Mapping[str, Mutant]] = {each.apply.__name__.replace("_", "-"): each for each in _ALL}

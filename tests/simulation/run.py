@@ -18,7 +18,7 @@ from simulation.broker_changes import BrokerChanges, alters_brokers
 from simulation.clients import Client, Committer, Failed, Producer, Reader
 from simulation.cluster import SimulatedCluster
 from simulation.compaction import CLEANER_SETTINGS, WILD, Compaction, gaps_are_never_forgotten
-from simulation.consumer_group import ConsumerGroup
+from simulation.consumer_group import ConsumerGroup, Protocols
 from simulation.epoch_members import EPOCH_SETTINGS
 from simulation.faults import Faults
 from simulation.history import History
@@ -64,10 +64,15 @@ class Outcome(NamedTuple):
 
 def run_with_epochs(seed: int) -> Outcome:
     """Run one seed whose group has the consumer protocol (KIP-848)."""
-    return run(seed, with_epochs=True)
+    return run(seed, Protocols.CONSUMER)
 
 
-def run(seed: int, *, with_epochs: bool = False) -> Outcome:
+def run_migrations(seed: int) -> Outcome:
+    """Run one seed whose group changes between the classic protocol and the consumer protocol."""
+    return run(seed, Protocols.MIXED)
+
+
+def run(seed: int, protocols: Protocols = Protocols.CLASSIC) -> Outcome:
     """Run one seed; its story is always the same."""
     random = Random(seed)
     loop = SimulatedLoop(Random(seed))
@@ -80,10 +85,10 @@ def run(seed: int, *, with_epochs: bool = False) -> Outcome:
         small_sizes(seed),
         cuts_all_power=seed % CUT_EACH == CUT_EACH - 1,
         compacts=compacts,
-        versions=Random(f"versions {seed}") if has_two_versions(seed) and not with_epochs else None,
+        versions=Random(f"versions {seed}") if has_two_versions(seed) and protocols is Protocols.CLASSIC else None,
     )
-    if with_epochs:
-        simulation.use_epochs()
+    if protocols is not Protocols.CLASSIC:
+        simulation.use_epochs(protocols)
     if alters_brokers(seed):
         simulation.alter_brokers(Random(f"broker settings {seed}"))
     try:
@@ -187,10 +192,9 @@ class Simulation:
         self._faults = Faults(self.cluster, random, TOPIC, stranded=WILD if compacts else None)
         self._group = ConsumerGroup(self.cluster, self.history, self._client, TOPIC, self.partitions)
 
-    def use_epochs(self) -> None:
-        """Let the members of the group use the consumer protocol, with member epochs."""
-        of_topic = self.cluster, self.history, self._client, TOPIC, self.partitions
-        self._group = ConsumerGroup(*of_topic, with_epochs=True)
+    def use_epochs(self, protocols: Protocols) -> None:
+        """Let members of the group use the consumer protocol, with member epochs."""
+        self._group = ConsumerGroup(self.cluster, self.history, self._client, TOPIC, self.partitions, protocols)
 
     def alter_brokers(self, random: Random) -> None:
         """Alter settings of brokers, too. Nothing else uses `random`."""
