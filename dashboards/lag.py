@@ -159,7 +159,22 @@ def _over_time() -> list[Panel]:
             "short",
             _ten(f"max by ({GROUP}) ({METRIC}members{{{OF_GROUP}}})", "{{cluster}}/{{consumergroup}}"),
         ),
+        _by_protocol(),
     ]
+
+
+def _by_protocol() -> Panel:
+    return graph(
+        "Groups by protocol and state",
+        "Classic groups, and those of the consumer protocol (KIP-848), which are Assigning or Reconciling while "
+        "partitions move.",
+        "short",
+        Query(
+            f"count by (type, state) (max by ({GROUP}, type, state) ({METRIC}state{{{OF_GROUP}}}))",
+            "{{type}} {{state}}",
+        ),
+        stacked=True,
+    )
 
 
 def _ten(expr: str, legend: str) -> Query:
