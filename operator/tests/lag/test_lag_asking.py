@@ -1,9 +1,17 @@
 """The failures kept of requests are short, however many parts of a response were refused."""
 
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
 from kafka.protocol.consumer import OffsetFetchRequest
 
+from barnabas_core.topic_partition import TopicPartition
 from barnabas_kafka.asking import Asking
+from barnabas_kafka.share_groups import DescribeShareGroupOffsetsResponse
+from barnabas_lag.kafka.groups import Listed, share_offsets
 
+RESPONSE: Any = DescribeShareGroupOffsetsResponse
+UNKNOWN_TOPIC_OR_PARTITION = 3
 NOT_COORDINATOR = 16
 GROUP_AUTHORIZATION_FAILED = 30
 
@@ -16,3 +24,37 @@ def test_equal_refusals_are_one_failure_with_the_first_name_and_a_count() -> Non
         "the request OffsetFetch to broker 3 failed: NotCoordinatorError for group 0 and 1999 more",
         "the request OffsetFetch to broker 3 failed: GroupAuthorizationFailedError for group secret",
     ]
+
+
+class OneBroker(Asking):
+    """A round of requests that one broker answers with a given response."""
+
+    def __init__(self, response: object) -> None:
+        super().__init__(None)
+        self._response = response
+
+    def ask(self, requests: Mapping[int, Sequence[Any]]) -> Iterator[tuple[int, Any, Any]]:
+        for broker_id, some in requests.items():
+            for request in some:
+                assert bytes(request.encode(version=1)), "the request has the fields of its definition"
+                yield broker_id, request, self._response
+
+
+def test_the_offsets_and_lags_of_share_groups_are_read_and_unknown_ones_left_out() -> None:
+    of_group = RESPONSE.DescribeShareGroupOffsetsResponseGroup
+    of_topic = of_group.DescribeShareGroupOffsetsResponseTopic
+    of_partition = of_topic.DescribeShareGroupOffsetsResponsePartition
+    rows = [(0, 5, 3, 0), (1, -1, -1, 0), (2, 7, 0, UNKNOWN_TOPIC_OR_PARTITION)]
+    partitions = [
+        of_partition(partition_index=number, start_offset=start, leader_epoch=1, lag=lag, error_code=code)
+        for number, start, lag, code in rows
+    ]
+    groups = [
+        of_group(group_id="workers", error_code=0, topics=[of_topic(topic_name="tasks", partitions=partitions)]),
+        of_group(group_id="secret", error_code=GROUP_AUTHORIZATION_FAILED, topics=[]),
+    ]
+    asking = OneBroker(RESPONSE(throttle_time_ms=0, groups=groups))
+    listed = {name: Listed(3, "Stable", "share") for name in ("workers", "secret")} | {"old": Listed(3, "", "classic")}
+    known = TopicPartition("tasks", 0)
+    assert dict(share_offsets(asking, listed, lambda each: each)) == {"workers": ({known: 5}, {known: 3})}
+    assert [each.reason for each in asking.failures] == ["GroupAuthorizationFailedError for group secret"]

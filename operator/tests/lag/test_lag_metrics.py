@@ -92,3 +92,30 @@ def test_the_chosen_names_stay_within_the_limit_and_no_other_would_fit(sizes: di
     for name in sizes:
         assert (name in chosen) == (before + sizes[name] <= limit)
         before += sizes[name] if name in chosen else 0
+
+
+def test_a_share_group_has_the_lag_that_its_coordinator_reports_and_none_where_it_is_unknown() -> None:
+    partitions = {TopicPartition("tasks", number): PartitionReading(1, (1,), (1,), 0, 10) for number in range(3)}
+    known, finished, unknown = partitions
+    group = GroupReading("Stable", 2, {known: 4, finished: 6}, group_type="share", lags={known: 3, finished: 0})
+    history = History(60.0)
+    history.look(Readings(1, partitions, {"workers": group}), 1_000.0)
+    lags = history.evaluate(1_000.0).groups["workers"]
+    assert {where: (each.committed, each.lag) for where, each in lags.partitions.items()} == {
+        known: (4, 3),
+        finished: (6, 0),
+    }
+    assert unknown not in lags.partitions, "unknown is neither 0 nor negative"
+    assert lags.partitions[finished].seconds == 0.0, "all records up to the end are finished"
+    assert lags.topics["tasks"].lag == 3
+
+
+def test_the_state_of_a_share_group_without_members_never_expires() -> None:
+    partition = TopicPartition("tasks", 0)
+    group = GroupReading("Empty", 0, {partition: 4}, group_type="share", lags={partition: 6})
+    history = History(60.0)
+    readings = Readings(
+        1, {partition: PartitionReading(1, (1,), (1,), 0, 10)}, {"workers": group}, offsets_retention_s=60
+    )
+    history.look(readings, 1_000.0)
+    assert history.evaluate(2_000.0).groups["workers"].offsets_expire_s is None

@@ -20,10 +20,11 @@ from barnabas_console.model.snapshot import (
 from barnabas_core.errors import ErrorCode
 from barnabas_core.topic_partition import TopicPartition
 from barnabas_kafka.asking import Asking
+from barnabas_kafka.share_groups import SHARE
 from barnabas_lag.evaluation.readings import PartitionReading
 from barnabas_lag.kafka.cluster_metadata import partitions_of
 from barnabas_lag.kafka.described import Described
-from barnabas_lag.kafka.groups import WITHOUT_OFFSETS, Listed, committed_offsets, described_groups, listed_groups
+from barnabas_lag.kafka.groups import Listed, committed_offsets, described_groups, listed_groups
 from barnabas_lag.kafka.offsets import with_ends, with_stable_offsets
 
 REFUSALS: Final = ("AuthorizationFailed", "AUTHORIZATION_FAILED")
@@ -45,7 +46,7 @@ def read_cluster_once(asking: Asking, now_s: float) -> Seen:
     metadata = asking.ask_any(MetadataRequest(topics=None, allow_auto_topic_creation=False))
     broker_ids = sorted(each.node_id for each in metadata.brokers)
     asking.meet(broker_ids)
-    listed, _ = listed_groups(asking, broker_ids, Everything(), without=())
+    listed, _ = listed_groups(asking, broker_ids, Everything())
     groups = _groups(asking, listed)
     readings = with_ends(asking, with_stable_offsets(asking, partitions_of(metadata, Everything())))
     disks = _disks(asking, broker_ids)
@@ -68,7 +69,7 @@ def why_unknown(asking: Asking, about: str) -> Unknown:
 
 def _groups(asking: Asking, listed: Mapping[str, Listed]) -> dict[str, GroupSeen]:
     described = described_groups(asking, listed)
-    with_offsets = {group_id: each for group_id, each in listed.items() if each.group_type != WITHOUT_OFFSETS}
+    with_offsets = {group_id: each for group_id, each in listed.items() if each.group_type != SHARE}
     committed = {
         group_id: some.offsets for group_id, some in committed_offsets(asking, with_offsets, lambda each: each)
     }
@@ -80,9 +81,7 @@ def _groups(asking: Asking, listed: Mapping[str, Listed]) -> dict[str, GroupSeen
             state=described[group_id].state if group_id in described else each.state,
             coordinator=each.coordinator,
             members=_members(described[group_id]) if group_id in described else without_members,
-            committed=committed.get(
-                group_id, Unknown.NOT_KEPT if each.group_type == WITHOUT_OFFSETS else without_offsets
-            ),
+            committed=committed.get(group_id, Unknown.NOT_KEPT if each.group_type == SHARE else without_offsets),
         )
         for group_id, each in listed.items()
     }

@@ -38,6 +38,8 @@ class _Place(NamedTuple):
     committed: int | None
     oldest: int
     end: int
+    reported: int | None = None
+    """The lag that the coordinator of a share group reports; None for other groups."""
 
     @property
     def offset(self) -> int:
@@ -45,7 +47,7 @@ class _Place(NamedTuple):
 
     @property
     def lag(self) -> int:
-        return group_lag.lag(*self)
+        return group_lag.lag(self.committed, self.oldest, self.end) if self.reported is None else self.reported
 
     @property
     def next_offset(self) -> int:
@@ -80,7 +82,7 @@ class History:
         heard, self._places = (
             self._places,
             {
-                group_id: dict(_places(reading.committed, topics, readings.partitions))
+                group_id: dict(_places(reading, topics, readings.partitions))
                 for group_id, reading in readings.groups.items()
             },
         )
@@ -214,7 +216,7 @@ class History:
         return expire_s(retention_s, since_s, moves_s, now_s)
 
     def _seconds(self, partition: TopicPartition, place: _Place, now_s: float) -> float | None:
-        if place.next_offset >= place.end:
+        if not place.lag or place.next_offset >= place.end:
             return 0.0
         written_s = self._timelines[partition].written_s(place.next_offset)
         return None if written_s is None else max(0.0, now_s - written_s)
@@ -240,15 +242,21 @@ class History:
 
 
 def _places(
-    committed: Mapping[TopicPartition, int],
+    group: GroupReading,
     topics: Mapping[str, Iterable[TopicPartition]],
     partitions: Mapping[TopicPartition, PartitionReading],
 ) -> Iterator[tuple[TopicPartition, _Place]]:
-    """Yield the group's offsets in each partition of its topics whose leader reports the start and end of the log."""
-    for partition in group_lag.partitions_read(committed, lambda topic: topics.get(topic, ())):
-        reading = partitions[partition]
-        if reading.end is not None and reading.oldest is not None:
-            yield partition, _Place(committed.get(partition), reading.oldest, reading.end)
+    """Yield the group's offsets in each partition of its topics whose leader reports the start and end of the log.
+
+    A share group has only the partitions in which its coordinator knows the lag.
+    """
+    committed, lags = group.committed, group.lags
+    read = group_lag.partitions_read(committed, lambda topic: topics.get(topic, ())) if lags is None else lags
+    for partition in read:
+        reading = partitions.get(partition)
+        if reading is not None and reading.end is not None and reading.oldest is not None:
+            reported = None if lags is None else lags[partition]
+            yield partition, _Place(committed.get(partition), reading.oldest, reading.end, reported)
 
 
 def gone(
@@ -281,8 +289,11 @@ def catch_up_s(lag: int, records_per_s: float) -> float:
 
 
 def may_expire(group: GroupReading) -> bool:
-    """True if the group has committed offsets but no members, as far as the cluster reports."""
-    return not group.has_members and bool(group.committed)
+    """True if the group has committed offsets but no members, as far as the cluster reports.
+
+    The state of a share group never expires.
+    """
+    return not group.has_members and bool(group.committed) and group.lags is None
 
 
 def expire_s(retention_s: float, seen_since_s: float, moves_s: Iterable[float], now_s: float) -> float:

@@ -42,7 +42,13 @@ class GroupReading(NamedTuple):
     topics: frozenset[str] | None = None
     """The topics with partitions assigned to members; None if unknown, as during a rebalance."""
     group_type: str = "classic"
-    """The protocol of the group: classic, consumer (KIP-848) or another one, as its coordinator lists it."""
+    """The protocol of the group: classic, consumer (KIP-848), share (KIP-932) or another one, as it is listed."""
+    lags: Mapping[TopicPartition, int] | None = None
+    """The lags that the coordinator reports (KIP-1226), for a share group; partitions with an unknown lag are left out.
+
+    `committed` then has the start offsets, before which all records are acknowledged. None for any other group, whose
+    lag follows from its committed offsets.
+    """
 
     @property
     def has_members(self) -> bool:

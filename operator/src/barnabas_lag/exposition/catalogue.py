@@ -61,7 +61,7 @@ MEMBERS: Final = Metric(
 )
 STATE: Final = Metric(
     "kafka_consumergroup_state",
-    "1 for the state of the group and its protocol: classic, or consumer (KIP-848, with Assigning and Reconciling).",
+    "1 for the state of the group and its protocol: classic, share, or consumer (KIP-848).",
     ("consumergroup", "type", "state"),
     "kafka.server:type=group-coordinator-metrics: group-count, consumer-group-count",
 )
@@ -72,16 +72,20 @@ OFFSETS_EXPIRE: Final = Metric(
     "Kafka Minion: kafka_minion_group_topic_partition_expires_at",
 )
 GROUP_OFFSET: Final = Metric(
-    "kafka_consumergroup_current_offset", "Offset that the group has committed for the partition.", GROUP_PARTITION
+    "kafka_consumergroup_current_offset",
+    "Offset that the group has committed for the partition; the start offset of a share group.",
+    GROUP_PARTITION,
 )
 LAG: Final = Metric(
     "kafka_consumergroup_lag",
-    "Log end offset minus the committed offset, or minus the log start offset if none is committed.",
+    "Log end offset minus the committed offset, or minus the log start offset if none is committed; of a share group "
+    "the records that it has not finished (KIP-1226), missing if its coordinator does not know them.",
     GROUP_PARTITION,
 )
 LAG_SECONDS: Final = Metric(
     "kafka_consumergroup_lag_seconds",
-    "Age in seconds of the first record that the group has not read; 0 if all records are read.",
+    "Age in seconds of the first record that the group has not read, or a share group not acknowledged; 0 if there is "
+    "none.",
     GROUP_PARTITION,
     "kafka-lag-exporter: kafka_consumergroup_group_lag_seconds",
 )

@@ -10,7 +10,7 @@ from barnabas_kafka.asking import Asking
 from barnabas_lag.evaluation.readings import Consumer, PartitionReading, Readings
 from barnabas_lag.kafka.cluster_metadata import ASKED, coordinators, partitions_of, without_coordinator
 from barnabas_lag.kafka.described import Described
-from barnabas_lag.kafka.groups import committed_offsets, described_groups, group_reading, listed_groups
+from barnabas_lag.kafka.groups import described_groups, group_readings, listed_groups
 from barnabas_lag.kafka.offsets import with_ends, with_stable_offsets
 from barnabas_lag.kafka.offsets_retention import OffsetsRetention
 
@@ -44,10 +44,7 @@ def read_chosen(
     listed, is_complete = listed_groups(asking, broker_ids, frozenset(group_ids))
     described = described_groups(asking, listed)
     consumers = {group_id: tuple(_consumers(each)) for group_id, each in described.items()}
-    groups = {
-        group_id: group_reading(listed[group_id], described.get(group_id), committed)
-        for group_id, committed in committed_offsets(asking, listed, lambda each: each)
-    }
+    groups = group_readings(asking, listed, described, lambda each: each)
     away = without_coordinator(set(group_ids) - listed.keys(), coordinators(metadata), broker_ids)
     silent = frozenset(listed.keys() - groups.keys() | away)
     unheard = silent if is_complete else set(group_ids) - groups.keys()

@@ -1,6 +1,6 @@
 """Groups, their members and their committed offsets, read from their coordinators."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from kafka.errors import for_code
@@ -14,11 +14,17 @@ from barnabas_kafka.asking import Asking
 from barnabas_kafka.batches import MANY_GROUPS_VERSION, describe_groups, fetch_offsets
 from barnabas_kafka.consumer_groups import CONSUMER, ConsumerGroupDescribeRequest, describe_consumer_groups, owned
 from barnabas_kafka.log_offsets import by_broker
+from barnabas_kafka.share_groups import (
+    SHARE,
+    UNKNOWN,
+    ShareGroupDescribeRequest,
+    describe_share_groups,
+    describe_share_offsets,
+)
 from barnabas_lag.evaluation.filters import Names
 from barnabas_lag.evaluation.readings import GroupReading, PartitionReading
 from barnabas_lag.kafka.described import CONSUMERS, Described
 
-WITHOUT_OFFSETS: Final = "share"
 CLASSIC: Final = "classic"
 
 Known = Callable[[TopicPartition], TopicPartition | None]
@@ -46,13 +52,10 @@ class Committed(NamedTuple):
     resets: dict[TopicPartition, str]
 
 
-def listed_groups(
-    asking: Asking, broker_ids: Sequence[int], wanted: Names, *, without: Collection[str] = (WITHOUT_OFFSETS,)
-) -> tuple[dict[str, Listed], bool]:
+def listed_groups(asking: Asking, broker_ids: Sequence[int], wanted: Names) -> tuple[dict[str, Listed], bool]:
     """Return the groups in `wanted`, and True if every broker has listed its groups.
 
-    Groups of a type in `without`, which are share groups by default, are left out. Brokers that fail to
-    list their groups are recorded as failures.
+    Brokers that fail to list their groups are recorded as failures.
     """
     found: dict[str, Listed] = {}
     answered = set()
@@ -63,7 +66,7 @@ def listed_groups(
         answered.add(broker_id)
         for each in answer.groups:
             group_type = (each.group_type or CLASSIC).lower()
-            if group_type not in without and each.group_id in wanted:
+            if each.group_id in wanted:
                 found[each.group_id] = Listed(broker_id, each.group_state or "Unknown", group_type)
     return found, answered == set(broker_ids)
 
@@ -71,13 +74,23 @@ def listed_groups(
 def read_groups(
     asking: Asking, listed: Mapping[str, Listed], partitions: Mapping[TopicPartition, PartitionReading]
 ) -> dict[str, GroupReading]:
-    """Return the groups with their committed offsets in `partitions`; groups that could not be read are left out."""
-    described = described_groups(asking, listed)
+    """Return the groups with their offsets in `partitions`; groups that could not be read are left out."""
     known = {each: each for each in partitions}
-    return {
+    return group_readings(asking, listed, described_groups(asking, listed), known.get)
+
+
+def group_readings(
+    asking: Asking, listed: Mapping[str, Listed], described: Mapping[str, Described], known: Known
+) -> dict[str, GroupReading]:
+    """Return the groups with their offsets, without the partitions for which `known` returns None."""
+    readings = {
         group_id: group_reading(listed[group_id], described.get(group_id), committed)
-        for group_id, committed in committed_offsets(asking, listed, known.get)
+        for group_id, committed in committed_offsets(asking, listed, known)
     }
+    for group_id, (offsets, lags) in share_offsets(asking, listed, known):
+        found = group_reading(listed[group_id], described.get(group_id), Committed(offsets, {}))
+        readings[group_id] = found._replace(lags=lags)
+    return readings
 
 
 def group_reading(listed: Listed, described: Described | None, committed: Committed) -> GroupReading:
@@ -89,12 +102,13 @@ def group_reading(listed: Listed, described: Described | None, committed: Commit
 
 
 def described_groups(asking: Asking, listed: Mapping[str, Listed]) -> dict[str, Described]:
-    """Return the descriptions of classic groups and of groups of the consumer protocol.
+    """Return the descriptions of classic groups, of groups of the consumer protocol, and of share groups.
 
     Groups that could not be read are recorded as failures.
     """
     requests: dict[int, list[Any]] = {}
-    for group_type, describe in ((CLASSIC, describe_groups), (CONSUMER, describe_consumer_groups)):
+    kinds = ((CLASSIC, describe_groups), (CONSUMER, describe_consumer_groups), (SHARE, describe_share_groups))
+    for group_type, describe in kinds:
         of_type = [group_id for group_id, each in listed.items() if each.group_type == group_type]
         for broker_id, some in by_broker(of_type, lambda group_id: listed[group_id].coordinator).items():
             requests.setdefault(broker_id, []).extend(describe(some))
@@ -108,7 +122,7 @@ def described_groups(asking: Asking, listed: Mapping[str, Listed]) -> dict[str, 
 
 
 def _described(request: Any, group: Any) -> Described:
-    if isinstance(request, ConsumerGroupDescribeRequest):
+    if isinstance(request, (ConsumerGroupDescribeRequest, ShareGroupDescribeRequest)):
         return Described(group.group_state, CONSUMERS, group.members, owned)
     return Described(group.group_state, group.protocol_type, group.members)
 
@@ -119,7 +133,8 @@ def committed_offsets(asking: Asking, listed: Mapping[str, Listed], known: Known
     Groups whose offsets could not be read are left out.
     """
     many = asking.supports(OffsetFetchRequest, MANY_GROUPS_VERSION)
-    coordinated = by_broker(listed, lambda group_id: listed[group_id].coordinator)
+    committing = [group_id for group_id, each in listed.items() if each.group_type != SHARE]
+    coordinated = by_broker(committing, lambda group_id: listed[group_id].coordinator)
     requests = {broker_id: fetch_offsets(some, many=many) for broker_id, some in coordinated.items()}
     for broker_id, request, answer in asking.ask(requests):
         groups = _answered(request, answer, many=many)
@@ -127,6 +142,38 @@ def committed_offsets(asking: Asking, listed: Mapping[str, Listed], known: Known
             if group.error_code == ErrorCode.NONE:
                 yield group_id, _committed(group.topics, known)
         asking.refused(request, broker_id, ((group.error_code, f"group {group_id}") for group_id, group in groups))
+
+
+def share_offsets(
+    asking: Asking, listed: Mapping[str, Listed], known: Known
+) -> Iterator[tuple[str, tuple[dict[TopicPartition, int], dict[TopicPartition, int]]]]:
+    """Yield each share group with its start offsets and its lags, without those that its coordinator does not know.
+
+    Groups that could not be read are left out.
+    """
+    of_type = [group_id for group_id, each in listed.items() if each.group_type == SHARE]
+    coordinated = by_broker(of_type, lambda group_id: listed[group_id].coordinator)
+    requests = {broker_id: describe_share_offsets(some) for broker_id, some in coordinated.items()}
+    for broker_id, request, answer in asking.ask(requests):
+        for group in answer.groups:
+            if group.error_code == ErrorCode.NONE:
+                yield group.group_id, _share_offsets(group.topics, known)
+        asking.refused(request, broker_id, ((each.error_code, f"group {each.group_id}") for each in answer.groups))
+
+
+def _share_offsets(topics: Iterable[Any], known: Known) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
+    offsets: dict[TopicPartition, int] = {}
+    lags: dict[TopicPartition, int] = {}
+    for topic in topics:
+        for part in topic.partitions:
+            partition = known(TopicPartition(topic.topic_name, part.partition_index))
+            if part.error_code != ErrorCode.NONE or partition is None:
+                continue
+            if part.start_offset > UNKNOWN:
+                offsets[partition] = part.start_offset
+            if part.lag > UNKNOWN:
+                lags[partition] = part.lag
+    return offsets, lags
 
 
 def _answered(request: Any, answer: Any, *, many: bool) -> Sequence[tuple[str, Any]]:

@@ -15,8 +15,9 @@ from barnabas_core.topic_name import TRANSACTION_STATE
 from barnabas_core.topic_partition import TopicPartition
 from barnabas_kafka.asking import Asking
 from barnabas_kafka.connection import ClusterUnreachable, reachable
+from barnabas_kafka.share_groups import SHARE
 from barnabas_lag.kafka.described import Described
-from barnabas_lag.kafka.groups import Listed, described_groups, listed_groups
+from barnabas_lag.kafka.groups import Listed, described_groups, listed_groups, share_offsets
 from barnabas_operator.kafka.cluster_admin import ClusterAdmin
 from barnabas_operator.kafka.step_requests import overrides
 from barnabas_operator.kafka.user_admin import PartitionKey, lost_partitions, stray_logs
@@ -149,7 +150,7 @@ class _Logs(NamedTuple):
     ends: OffsetsByPartition
 
 
-WITH_OFFSETS: Final = frozenset({"classic", "consumer"})
+WITH_OFFSETS: Final = frozenset({"classic", "consumer", SHARE})
 
 
 def gather_report(admin: ClusterAdmin) -> ClusterReport:
@@ -262,12 +263,41 @@ def _groups(
     if not listed:
         return ()
     described = described_groups(asking, listed)
-    committed = admin.client.list_group_offsets(dict.fromkeys(listed))
-    topics = by_topic(TopicPartition(*key) for key in sorted(ends) if key in earliest)
+    committing = dict.fromkeys(group_id for group_id, each in listed.items() if each.group_type != SHARE)
+    committed = admin.client.list_group_offsets(committing) if committing else {}
+    shares = dict(share_offsets(asking, listed, lambda each: each))
+    logs = _Logs(by_topic(TopicPartition(*key) for key in sorted(ends) if key in earliest), earliest, ends)
     return tuple(
-        _group(group, listed[group], described.get(group), _Logs(topics, earliest, ends), committed[group])
+        _share_group(group, listed[group], described.get(group), logs, *shares.get(group, ({}, {})))
+        if listed[group].group_type == SHARE
+        else _group(group, listed[group], described.get(group), logs, committed[group])
         for group in sorted(listed)
     )
+
+
+def _share_group(
+    group_id: str,
+    listed: Listed,
+    described: Described | None,
+    logs: _Logs,
+    offsets: Mapping[TopicPartition, int],
+    lags: Mapping[TopicPartition, int],
+) -> GroupReport:
+    """Return the report of a share group, whose lag is what its coordinator knows (KIP-1226)."""
+    members = None if described is None else tuple(_member(described, each) for each in described.members)
+    rows = tuple(
+        LagReport(
+            topic=each.topic,
+            partition=each.partition,
+            committed_offset=offsets.get(each),
+            end_offset=logs.ends.get(each),
+            lag=lags.get(each),
+            client_id=None,
+        )
+        for each in sorted({*offsets, *lags})
+    )
+    state = listed.state if described is None else described.state
+    return GroupReport(group_id=group_id, type=SHARE, state=state, members=members, lags=rows)
 
 
 def _group(
