@@ -95,6 +95,8 @@ def seen_of(
     reading = chosen.readings.groups[group_id]
     return GroupSeen(
         state=reading.state,
+        group_type=reading.group_type,
+        shares_partitions=reading.lags is not None,
         members=reading.members,
         consumers=tuple(chosen.consumers.get(group_id, ())),
         lags=lags,

@@ -170,7 +170,7 @@ class ScaleTarget(Struct, frozen=True, kw_only=True, rename="camel", forbid_unkn
 
 
 class Scaling(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
-    """The scaling of the group's consumers by lag. There are never more replicas than partitions."""
+    """The scaling of the group's consumers by lag, to at most one replica a partition, except in a share group."""
 
     target: Annotated[ScaleTarget, Meta(description="the workload that is scaled")]
     lag_threshold: (
@@ -277,6 +277,7 @@ class ConsumerGroupStatus(
     ] = None
     group_id: Annotated[str, Meta(description="the group id in Kafka")] | None = None
     state: Annotated[str, Meta(description="the state in Kafka, such as Stable, Empty or Dead")] | None = None
+    type: Annotated[str, Meta(description="the protocol of the group: classic, consumer or share")] | None = None
     members: Annotated[int, Meta(description="the number of consumers in the group")] | None = None
     lag: Annotated[int, Meta(description="the number of unread records in all partitions")] | None = None
     held_back: (
@@ -336,6 +337,7 @@ CONSUMER_GROUP: Final = Kind(
         column("Seconds", "integer", ".status.seconds"),
         column("Evaluation", "string", ".status.evaluation"),
         column("Objective", "string", '.status.conditions[?(@.type=="WithinObjective")].status'),
+        column("Type", "string", ".status.type", wide=True),
         column("HeldBack", "integer", ".status.heldBack", wide=True),
         column("Cluster", "string", ".*.cluster", wide=True),  # Both spec and status may have this field.
         column("Reset", "string", '.status.conditions[?(@.type=="OffsetsReset")].message', wide=True),

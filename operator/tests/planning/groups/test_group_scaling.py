@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import NamedTuple
 
 import pytest
@@ -118,6 +119,13 @@ def test_replicas_fall_to_zero_only_if_that_is_allowed_and_no_producer_writes() 
     silent = Story(scaling(least=0), 1).for_seconds(WINDOW_S, 0, written=7)
     assert silent.look(demand(0, written=7)).why == "no lag for 5 minutes"
     assert silent.replicas == 0
+
+
+def test_a_share_group_has_more_replicas_than_partitions_if_its_backlog_requires_them() -> None:
+    found = replace(seen({("tasks", 0): 10_000}, tasks=1), shares_partitions=True)
+    assert demand_of(found).partitions == 0
+    story = Story(scaling(), 1).looks([demand_of(found)] * 10)
+    assert story.replicas > 1
 
 
 def test_one_replica_stays_while_a_partition_is_unread_or_unknown() -> None:

@@ -207,6 +207,7 @@ def group_status(
         cluster=before.cluster or (cluster if claimed else None),
         group_id=claimed,
         state=seen.state,
+        type=seen.group_type,
         members=seen.members,
         lag=shown(sum(each.lag for each in lags.values())) if lags else None,
         held_back=shown(seen.held_back) or None,
@@ -439,7 +440,9 @@ def demand_of(seen: GroupSeen) -> Demand:
         lag=sum(each.lag for each in lags) if lags else None,
         written=sum(each.end for each in lags),
         places=len(lags),
-        partitions=sum(count for topic, count in seen.partition_counts.items() if seen.is_read(topic)),
+        partitions=0
+        if seen.shares_partitions
+        else sum(count for topic, count in seen.partition_counts.items() if seen.is_read(topic)),
         is_all_read=_is_all_read(seen),
     )
 

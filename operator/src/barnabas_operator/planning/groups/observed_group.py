@@ -22,6 +22,10 @@ class GroupSeen:
     """An observed group. If the coordinator does not report members, `members` is None and `consumers` is empty."""
 
     state: str
+    group_type: str | None = None
+    """The protocol of the group, such as classic, consumer or share; None if the group does not exist."""
+    shares_partitions: bool = False
+    """True if many members of the group may read one partition (KIP-932)."""
     members: int | None = None
     consumers: tuple[Consumer, ...] = ()
     lags: GroupLags

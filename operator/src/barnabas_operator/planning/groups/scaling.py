@@ -136,7 +136,10 @@ class Demand(NamedTuple):
     places: int
     """The number of partitions with a known lag."""
     partitions: int
-    """The number of partitions of the group's topics; more consumers would be idle. It is 0 if no topic is known."""
+    """The number of partitions of the group's topics; more consumers would be idle.
+
+    It is 0 if no topic is known, and for a share group, of which many consumers may read one partition.
+    """
     is_all_read: bool
     """True if no partition has lag, including partitions that no member reads any more.
 
