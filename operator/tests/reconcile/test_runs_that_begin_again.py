@@ -139,6 +139,36 @@ async def _looks_until_it_dies_at(world: MaintenanceWorld, write: int) -> bool:
     return next(numbers) > write
 
 
+async def test_a_run_does_not_begin_again_because_an_admission_webhook_has_changed_the_image_of_its_job(
+    runs: MaintenanceWorld,
+) -> None:
+    runs.apply("a", options=CONTINUOUS)
+    await runs.look()
+    job = runs.job("a") or {}
+    job["spec"]["template"]["spec"]["containers"][0]["image"] = "mirror.example/jobs:dev"
+    runs.api.put(job)
+    runs.driver_runs("a")
+    await runs.look()
+    assert runs.job("a") is not None
+    assert runs.said("a")[1] == "Running"
+
+
+async def test_a_job_of_an_earlier_operator_without_a_digest_is_judged_by_its_image_and_command(
+    runs: MaintenanceWorld,
+) -> None:
+    runs.apply("a", options=CONTINUOUS)
+    await runs.look()
+    job = runs.job("a") or {}
+    del job["metadata"]["annotations"]
+    runs.api.put(job)
+    runs.attempt_fails("a")
+    await runs.look()
+    assert runs.job("a") is not None
+    runs.cluster = SECURED
+    await runs.look()
+    assert runs.job("a") is None
+
+
 async def test_a_run_with_an_unchanged_start_keeps_its_job_when_the_cluster_changes(runs: MaintenanceWorld) -> None:
     runs.apply("a", options=CONTINUOUS)
     await runs.look()

@@ -11,6 +11,7 @@ the same archive or report.
 
 from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum, auto
+from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 
 from msgspec import Struct, field
@@ -33,6 +34,8 @@ SPARK_DRIVER: Final = "spark-kubernetes-driver"
 """The name of the driver's container if Kubeflow's Spark operator starts the driver."""
 PROGRESS: Final = "barnabas.dev/progress"
 """The annotation in which a driver reports its progress."""
+START: Final = "barnabas.dev/start"
+"""The annotation of a Job or SparkApplication with the digest `start_of` it."""
 ENDED: Final = ("Succeeded", "Failed")
 BY_ITSELF: Final = ("Completed", "Error")
 """The reasons of a container whose process exited or was ended by a signal."""
@@ -105,8 +108,8 @@ class RunJob(NamedTuple):
     end: JobEnd | None
     starts_more: bool = False
     """True if Kubeflow's operator would start more drivers, even after the `end` that the Barnabas operator decided."""
-    start: tuple[str, ...] = ()
-    """The start of its drivers (`start_of`)."""
+    start: str = ""
+    """A digest of what its drivers start with (`start_of`)."""
 
 
 class ObservedRun(NamedTuple):
@@ -132,17 +135,22 @@ class ObservedRun(NamedTuple):
 NOTHING_SEEN: Final = ObservedRun()
 
 
-def start_of(item: Json) -> tuple[str, ...]:
-    """Return what the drivers of a Job or SparkApplication start with: image, command, and image pull secrets.
+def start_of(item: Json) -> str:
+    """Return a digest of what the drivers of a Job or SparkApplication start with: image, command and pull secrets.
 
-    The command has the address of the brokers, and the path of the credentials if the Cluster is secured.
+    The command has the address of the brokers, and the path of the credentials if the Cluster is secured. The
+    annotation START comes first, because an admission webhook may have changed the image of a stored Job.
     """
+    marked = (item["metadata"].get("annotations") or {}).get(START)
+    if marked is not None:
+        return str(marked)
     spec = item.get("spec", {})
     template = spec.get("template") or spec.get("driver", {}).get("template") or {}
     pod = template.get("spec", {})
     container: Json = next(iter(pod.get("containers", ())), {})  # A driver's pod has one container.
     image, command = container.get("image", spec.get("image", "")), container.get("command", spec.get("arguments", ()))
-    return image, *command, *(each["name"] for each in pod.get("imagePullSecrets", ()))
+    given = image, *command, *(each["name"] for each in pod.get("imagePullSecrets", ()))
+    return blake2b("\0".join(given).encode(), digest_size=16).hexdigest()
 
 
 def observed_run(name: str, job: Json | None, labelled: Iterable[Json]) -> ObservedRun:

@@ -37,6 +37,7 @@ from barnabas_operator.planning.maintenance.observed_run import (
     BEGINS_AGAIN,
     MARK,
     NOTHING_SEEN,
+    START,
     STARTED,
     ObservedRun,
     Run,
@@ -170,7 +171,8 @@ class RunWork:
         if self._settings.bootstrap:
             access = access._replace(bootstrap=self._settings.bootstrap)
         make = spark_application if run.spec.backend == "Kubeflow" else driver_job
-        return make(run, name, access, image)
+        made = make(run, name, access, image)
+        return {**made, "metadata": {**made["metadata"], "annotations": {START: start_of(made)}}}
 
     async def _begin(self, run: MaintenanceJob, cluster: Cluster) -> None:
         """Begin the run: check and create its objects, mark the run as started, and start its suspended Job."""
