@@ -183,6 +183,18 @@ def a_document(plane: ControlPlane, name: str) -> None:
     plane.kubectl("apply", "-f-", stdin=json.dumps(made))
 
 
+def test_nobody_else_deletes_the_credentials_of_users_and_other_secrets_are_deleted(installed: ControlPlane) -> None:
+    for name in ("flights-credentials-3", "flights-admin"):
+        meta = {"name": name, "namespace": NAMESPACE, "labels": {"barnabas.dev/cluster": "flights"}}
+        secret = {"apiVersion": "v1", "kind": "Secret", "metadata": meta}
+        installed.kubectl("apply", "-f-", stdin=json.dumps(secret))
+    delete = ("delete", "secret", f"--namespace={NAMESPACE}")
+    refused = "flights-credentials-3: is the metadata of a Cluster or has passwords of its users"
+    wait_for(lambda: installed.kubectl.ask(*delete, "flights-credentials-3").stderr, lambda said: refused in said)
+    installed.kubectl(*delete, "flights-admin")
+    installed.kubectl(*delete, "flights-credentials-3", f"--as={OPERATOR}", "--as-group=system:masters")
+
+
 def test_only_brokers_the_operator_and_namespace_deletion_may_delete_metadata(installed: ControlPlane) -> None:
     a_document(installed, "flights.topics.a")
     delete = ("delete", "statedocument", f"--namespace={NAMESPACE}")
