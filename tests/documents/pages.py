@@ -18,6 +18,9 @@ BLOCK: Final = re.compile(r"^( *)```([^\n]*)\n(.*?)^\1```$", re.MULTILINE | re.D
 PRINTED: Final = re.compile(r"\s*```text\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 TITLE: Final = re.compile(r'title="([^"]+)"')
 PROMPT: Final = "$ "
+INLINE: Final = re.compile(r"`(kubectl (?:-n \S+ )?\w+ [^`]+)`")
+NO_PLACE: Final = "..."
+"""What a command has that leaves its end to the reader."""
 
 
 class Write(NamedTuple):
@@ -69,6 +72,12 @@ def steps(page: Path) -> Iterator[Write | Run]:
         elif info in ("sh", "sh background"):
             printed = PRINTED.match(text, block.end())
             yield Run(commands, info != "sh", tuple(_unindented(printed[1], indent).splitlines()) if printed else ())
+
+
+def inline_commands(page: Path) -> list[str]:
+    """Return the commands of kubectl that sentences and tables of a page show, in order, each once."""
+    text = BLOCK.sub("", page.read_text("utf-8"))
+    return list(dict.fromkeys(found for found in INLINE.findall(text) if NO_PLACE not in found))
 
 
 def runnable(page: Path, table: list[NotRun]) -> Iterator[Write | Run]:

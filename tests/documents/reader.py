@@ -43,6 +43,16 @@ class Reader:
             self._begin(step) if step.in_background else self._run(step)
             print(f"[{page.stem}, {time.monotonic() - began_s:.1f} s]", flush=True)
 
+    def with_words(self, stands_for: Mapping[str, str]) -> "Reader":
+        """Return a reader in the same folder who writes other words, too."""
+        return Reader(self._folder, self._environment, {**stands_for, **self._stands_for})
+
+    def type(self, commands: str) -> None:
+        """Run commands that are in no block. Raises WrongPage."""
+        commands = self._filled_in(commands)
+        print(f"$ {commands}", flush=True)
+        self._run(Run(commands, False, ()))
+
     @contextmanager
     def until_ctrl_c(self) -> Iterator[None]:
         """Press Ctrl-C at the end for all background programs. Raises WrongPage if one fails then."""

@@ -144,7 +144,7 @@ def kcat(folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60, check=False)
 
 
-@pytest.mark.soak
+@pytest.mark.soak(only=True)  # In `make e2e` the tutorial archives a topic of a secured Cluster.
 def test_a_maintenance_job_archives_a_topic_of_a_secured_cluster(vault: Castle, cluster: Cluster, gold: str) -> None:
     cluster.image("barnabas-jobs")
     claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
