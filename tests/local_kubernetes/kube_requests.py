@@ -84,7 +84,7 @@ class KubeRequests:
         answer = self._json("POST", REVIEWS, review)
         return answer is not None and bool(answer["status"]["allowed"])
 
-    def merge_status(self, kind: str, namespace: str, name: str, status: JsonObject) -> None:
+    def merge_status(self, kind: str, namespace: str | None, name: str, status: JsonObject) -> None:
         """Change the status, as a controller of Kubernetes does."""
         self._json("PATCH", f"{path_of(kind, namespace, name)}/status", {"status": status}, MERGE)
 

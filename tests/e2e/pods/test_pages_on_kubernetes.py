@@ -26,7 +26,7 @@ E2E: Final = os.environ.get("E2E", "")
 STANDS_FOR: Final = {"NAME": "flights", "NAMESPACE": NAMESPACE, "REGISTRY": "docker.io/library"}
 SECURED: Final = {
     "examples/kubernetes/cluster.yaml": "examples/kubernetes/secured-cluster.yaml",
-    "topic T": "topic flights",
+    "--topic T": "--all",
 }
 """What the pages say, and what a reader with a secured Cluster writes instead."""
 NOT_TYPED: Final = {
