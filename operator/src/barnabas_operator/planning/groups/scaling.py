@@ -138,7 +138,7 @@ class Demand(NamedTuple):
     partitions: int
     """The number of partitions of the group's topics; more consumers would be idle.
 
-    It is 0 if no topic is known, and for a share group, of which many consumers may read one partition.
+    It is 0 if no topic is known, and for a share group, because many consumers may read one partition of it.
     """
     is_all_read: bool
     """True if no partition has lag, including partitions that no member reads any more.
