@@ -5,6 +5,7 @@ from itertools import product
 from typing import Final
 
 from bench.cluster_rows import cluster_rows
+from bench.group_rows import group_rows
 from bench.metrics import (
     CREATE_S,
     MANY_START_S,
@@ -205,6 +206,7 @@ def all_rows() -> list[Row]:
     return [
         *_lifecycle(),
         *id_rows(),
+        *group_rows(),
         *sorted(_raw(), key=lambda row: RAW_GROUPS.index(row.group)),
         *_round_trips(),
         *_produce("librdkafka"),
