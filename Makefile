@@ -218,6 +218,12 @@ proof-turns: venv
 proof-transactions: venv
 	PYTHONPATH=$(PYTHONPATH):$(CURDIR)/tests:$(CURDIR)/tests/compat $(BIN)/python -m exactly_once $(PROOF)
 
+# Copy records exactly once with groups of the consumer protocol, with Kafka Streams and Connect beside them in classic groups, while brokers are
+# killed and rolled; then migrate groups of real clients, and run all seeds of simulated ones. Needs a JDK and Go. PROOF as for proof-transactions.
+proof-groups: venv
+	PYTHONPATH=$(PYTHONPATH):$(CURDIR)/tests:$(CURDIR)/tests/compat $(BIN)/python -m exactly_once --protocol consumer $(PROOF)
+	BARNABAS_SOAK=true $(PYTEST) -n 0 -s --timeout 3600 tests/compat/test_migrated_groups.py tests/compat/test_consumer_protocol.py tests/simulation/test_simulated_consumer_groups.py
+
 # Search transactions under faults for anomalies (half an hour). PROOF='--rounds 100 --seed 7' replays; `--peer apache-kafka` tests Apache Kafka. Needs root, a JDK and Go.
 proof-jepsen: venv
 	PYTHONPATH=$(PYTHONPATH):$(CURDIR)/tests:$(CURDIR)/tests/compat $(BIN)/python -m jepsen $(PROOF)

@@ -23,11 +23,11 @@ def filled(librdkafka: LibrdkafkaClient, topic: str) -> str:
     return topic
 
 
-@pytest.fixture(params=["java", "librdkafka"])
+@pytest.fixture(params=["java", "librdkafka", "franz-go"])
 def join(request: pytest.FixtureRequest, clients: Callable[[str], Client], filled: str) -> Join:
     """A function that makes a member of the group, which has the name of the topic."""
     client: Any = clients(request.param)
-    options = {"config": OPTIONS} if request.param == "java" else OPTIONS
+    options = OPTIONS if request.param == "librdkafka" else {"config": OPTIONS}
     return lambda name: client.join(filled, f"{request.param}-{name}", [filled], **options)
 
 
@@ -61,6 +61,11 @@ def test_tools_show_and_delete_a_group(tools: KafkaTools, librdkafka: Librdkafka
     member.commit()
     listed = tools.check(f"kafka-consumer-groups.sh {SERVER} --list --type consumer")
     assert filled in listed
+    for shown in ("", "--consumer", "--group-type consumer", "--protocol consumer"):
+        groups = tools.check(f"kafka-groups.sh {SERVER} --list {shown}").splitlines()
+        assert [filled, "Consumer", "consumer"] in [line.split() for line in groups]
+    for others in ("--share", "--streams", "--group-type classic", "--protocol connect"):
+        assert filled not in tools.check(f"kafka-groups.sh {SERVER} --list {others}")
     state = tools.check(f"{group} --describe --state --verbose").split()
     assert {"Stable", "uniform", "2"} <= set(state)
     members = tools.check(f"{group} --describe --members --verbose")

@@ -25,7 +25,7 @@ def on_barnabas(folder: Path, options: argparse.Namespace) -> list[str]:
     """Run all proofs on three brokers; return the problems."""
     chance = random.Random(options.seed)
     with barnabas_cluster(folder, 3, MIN_ISR) as cluster:
-        wrong = chain.run(cluster, options.records, chance) if options.records else []
+        wrong = chain.run(cluster, options.records, chance, options.protocol) if options.records else []
         wrong += words.run(cluster, options.lines, chance) if options.lines else []
         wrong += clients.run(cluster, options.transactions, folder, chance) if options.transactions else []
         wrong += source.run(cluster, options.numbers, chance) if options.numbers else []
@@ -40,6 +40,7 @@ def main() -> int:
     """Run the proofs; return 0 if all records were there exactly once."""
     parser = argparse.ArgumentParser(prog="make proof-transactions", description=__doc__)
     parser.add_argument("--records", type=int, default=1_000_000, help="that the chain copies")
+    parser.add_argument("--protocol", choices=["classic", "consumer"], default="classic", help="of the chain's groups")
     parser.add_argument("--lines", type=int, default=20_000, help="that Kafka Streams counts the words of")
     parser.add_argument("--numbers", type=int, default=50_000, help="that a source of Kafka Connect counts")
     parser.add_argument("--transactions", type=int, default=200, help="of each client library")

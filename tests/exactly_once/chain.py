@@ -33,22 +33,25 @@ def fill(bootstrap: str, records: int) -> None:
     assert producer.flush(PATIENCE_S) == 0
 
 
-def copiers(cluster: BarnabasCluster) -> list[Program]:
-    """Return the two programs."""
+def copiers(cluster: BarnabasCluster, protocol: str) -> list[Program]:
+    """Return the two programs, whose groups have the classic protocol or the consumer protocol."""
     first, second, third = TOPICS
-    python = [sys.executable, "-m", "exactly_once.copier", cluster.bootstrap, "by-librdkafka", first, second]
+    python = [sys.executable, "-m", "exactly_once.copier", cluster.bootstrap, "by-librdkafka"]
     options = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m")
-    arguments = (cluster.bootstrap, "by-java", second, third)
+    arguments = (cluster.bootstrap, "by-java", second, third, protocol)
     java = java_command("compat.Copier", *arguments, options=options, before=[java_classes()])
-    return [Program("librdkafka", python, cluster.folder), Program("java", java, cluster.folder)]
+    return [
+        Program("librdkafka", [*python, first, second, protocol], cluster.folder),
+        Program("java", java, cluster.folder),
+    ]
 
 
-def run(cluster: BarnabasCluster, records: int, chance: random.Random) -> list[str]:
+def run(cluster: BarnabasCluster, records: int, chance: random.Random, protocol: str) -> list[str]:
     """Copy under faults; return the problems."""
     for topic in TOPICS:
         cluster.create_topic(topic, PARTITIONS, min(3, len(cluster.brokers)))
     fill(cluster.bootstrap, records)
-    programs = copiers(cluster)
+    programs = copiers(cluster, protocol)
     faults, reader, begun = (
         Faults(cluster, programs, chance),
         Reader(cluster.bootstrap, TOPICS[-1], PARTITIONS),

@@ -1,6 +1,6 @@
 """A program that copies a topic with librdkafka, each record in a transaction with the group's offsets.
 
-    python -m exactly_once.copier BOOTSTRAP ID SOURCE TARGET
+    python -m exactly_once.copier BOOTSTRAP ID SOURCE TARGET PROTOCOL
 
 It aborts and reads again if it may not commit, and ends with status 1 if librdkafka requires it.
 """
@@ -18,13 +18,14 @@ RECORDS_MAX: Final = 2_000
 class Copier:
     """A consumer and a transactional producer."""
 
-    def __init__(self, bootstrap: str, name: str, source: str, target: str) -> None:
+    def __init__(self, bootstrap: str, name: str, source: str, target: str, protocol: str) -> None:
         shared: dict[str, Any] = {"bootstrap.servers": bootstrap}
         self._target = target
         self._producer = Producer({**shared, "transactional.id": name, "linger.ms": 5})
         self._producer.init_transactions(PATIENCE_S)
         reading = {"group.id": name, "auto.offset.reset": "earliest", "enable.auto.commit": False}
-        self._consumer = Consumer({**shared, **reading, "session.timeout.ms": 10_000})
+        times = {"session.timeout.ms": 10_000} if protocol == "classic" else {}  # Otherwise the broker decides it.
+        self._consumer = Consumer({**shared, **reading, **times, "group.protocol": protocol})
         self._consumer.subscribe([source])
 
     def run(self) -> None:

@@ -44,6 +44,7 @@ type request struct {
 	ID          string             `json:"transactional_id"`
 	Commit      bool               `json:"commit"`
 	Security    *security          `json:"security"`
+	Config      map[string]string  `json:"config"`
 }
 
 type driver struct {

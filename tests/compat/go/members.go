@@ -61,13 +61,17 @@ func (m *member) run(ctx context.Context) {
 
 func join(_ context.Context, d *driver, asked *request) (any, error) {
 	m := &member{held: map[string]map[int32]bool{}, stopped: make(chan struct{})}
-	client, err := kgo.NewClient(
+	options := []kgo.Opt{
 		seeds(), dial(), kgo.ClientID(asked.Member), kgo.ConsumerGroup(asked.Group),
 		kgo.ConsumeTopics(asked.Topics...), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
-		kgo.DisableAutoCommit(), kgo.BlockRebalanceOnPoll(), kgo.HeartbeatInterval(300*time.Millisecond),
-		kgo.SessionTimeout(10*time.Second), kgo.OnPartitionsAssigned(m.gained), kgo.OnPartitionsRevoked(m.lost),
+		kgo.DisableAutoCommit(), kgo.BlockRebalanceOnPoll(), kgo.HeartbeatInterval(300 * time.Millisecond),
+		kgo.SessionTimeout(10 * time.Second), kgo.OnPartitionsAssigned(m.gained), kgo.OnPartitionsRevoked(m.lost),
 		kgo.OnPartitionsLost(m.lost),
-	)
+	}
+	if asked.Config["group.protocol"] == "consumer" {
+		options = append(options, kgo.ServerSideBalancer(), kgo.Balancers(kgo.StickyBalancer()))
+	}
+	client, err := kgo.NewClient(options...)
 	if err != nil {
 		return nil, err
 	}

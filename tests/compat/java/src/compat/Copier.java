@@ -12,7 +12,8 @@ import org.apache.kafka.common.KafkaException;
 import org.apache.kafka.common.TopicPartition;
 
 /**
- * A program that copies a topic, each record in a transaction with the group's offsets: {@code BOOTSTRAP ID SOURCE TARGET}.
+ * A program that copies a topic, each record in a transaction with the group's offsets:
+ * {@code BOOTSTRAP ID SOURCE TARGET PROTOCOL}, where the protocol of the group is {@code classic} or {@code consumer}.
  * It aborts and reads again what it may not commit, and ends with status 1 where the abort fails, too.
  */
 public final class Copier {
@@ -20,16 +21,20 @@ public final class Copier {
     private final KafkaConsumer<byte[], byte[]> consumer;
     private final String target;
 
-    private Copier(String bootstrap, String name, String source, String target) {
+    private Copier(String bootstrap, String name, String source, String target, String protocol) {
         this.target = target;
         producer = new KafkaProducer<>(properties(
             "bootstrap.servers", bootstrap, "transactional.id", name, "key.serializer", Records.BYTES_IN,
             "value.serializer", Records.BYTES_IN, "linger.ms", "5"));
         producer.initTransactions();
-        consumer = new KafkaConsumer<>(properties(
+        Properties reading = properties(
             "bootstrap.servers", bootstrap, "group.id", name, "key.deserializer", Records.BYTES_OUT,
             "value.deserializer", Records.BYTES_OUT, "auto.offset.reset", "earliest", "enable.auto.commit", "false",
-            "isolation.level", "read_committed", "session.timeout.ms", "10000", "max.poll.records", "2000"));
+            "isolation.level", "read_committed", "max.poll.records", "2000", "group.protocol", protocol);
+        if (protocol.equals("classic")) { // Otherwise the broker decides this time.
+            reading.setProperty("session.timeout.ms", "10000");
+        }
+        consumer = new KafkaConsumer<>(reading);
         consumer.subscribe(List.of(source));
     }
 
@@ -43,7 +48,7 @@ public final class Copier {
 
     public static void main(String[] arguments) {
         try {
-            new Copier(arguments[0], arguments[1], arguments[2], arguments[3]).run();
+            new Copier(arguments[0], arguments[1], arguments[2], arguments[3], arguments[4]).run();
         } catch (Throwable failure) {
             failure.printStackTrace();
             Runtime.getRuntime().halt(1);

@@ -24,8 +24,9 @@ final class Members {
         operations.put("state", request -> member(request).state());
         operations.put("commit", request -> member(request).call(Members::commit));
         operations.put("leave", request -> {
-            members.remove(request.get("member").asText()).leave();
-            return null;
+            Member member = members.remove(request.get("member").asText());
+            member.leave();
+            return member.state();
         });
         operations.put("stranger_commits", this::strangerCommits);
     }
