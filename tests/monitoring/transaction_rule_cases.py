@@ -33,6 +33,14 @@ CASES: Final = (
         ONE,
         "critical",
     ),
+    Case(
+        "ShareCoordinatorFailed",
+        {f'barnabas_share_coordinator_partitions{{{ONE},state="failed"}}': "0x4 1x30"},
+        9,
+        11,
+        ONE,
+        "critical",
+    ),
     Case("TransactionMarkerRefused", {f"{REFUSED}{{{ONE},{FENCED}}}": "0x4 1x60"}, 4, 6, f"{ONE},{FENCED}"),
 )
 WELL: Final = {
