@@ -17,6 +17,8 @@ _PARTITION: Final = "kafka.cluster:type=Partition,name="
 _LOG: Final = "kafka.log:type=Log,name="
 _CLEANER: Final = "kafka.log:type=LogCleaner,name="
 _CLEANER_MANAGER: Final = "kafka.log:type=LogCleanerManager,name="
+_SHARE_GROUPS: Final = "kafka.server:type=ShareGroupMetrics,name="
+_SHARE_PARTITIONS: Final = "kafka.server:type=SharePartitionMetrics,name="
 _GROUPS: Final = "kafka.server:type=group-coordinator-metrics"
 
 _TRAFFIC: Final = {
@@ -104,6 +106,17 @@ _OF_GROUPS: Final = {
     "kafka_coordinator_share_writes_total": "kafka.server:type=share-coordinator-metrics: write-total",
     "kafka_coordinator_share_last_pruned_offset": "kafka.server:type=share-coordinator-metrics: last-pruned-offset",
 }
+_OF_SHARE_GROUPS: Final = {
+    "kafka_server_sharegroupmetrics_recordacknowledgements_total": f"{_SHARE_GROUPS}RecordAcknowledgementsPerSec",
+    "kafka_server_sharegroupmetrics_deadletterqueue_recordcount_total": f"{_SHARE_GROUPS}DeadLetterQueueRecordCount",
+    "kafka_server_sharegroupmetrics_deadletterqueue_failedproducerequests_total": (
+        f"{_SHARE_GROUPS}DeadLetterQueueFailedProduceRequestsPerSec"
+    ),
+    "kafka_server_sharepartitionmetrics_acquisitionlocktimeout_total": (
+        f"{_SHARE_PARTITIONS}AcquisitionLockTimeoutPerSec"
+    ),
+    "kafka_server_sharepartitionmetrics_inflightmessagecount": f"{_SHARE_PARTITIONS}InFlightMessageCount",
+}
 _AUTHENTICATION: Final = {
     f"kafka_server_socket_server_metrics_{name}": f"kafka.server:type=socket-server-metrics: {attribute}"
     for name, attribute in (
@@ -138,6 +151,7 @@ ORIGINS: Final[Mapping[str, str]] = {
     **_QUOTAS,
     **_LOGS,
     **_OF_GROUPS,
+    **_OF_SHARE_GROUPS,
     **_AUTHENTICATION,
     **_OF_EXPORTERS,
 }

@@ -21,6 +21,7 @@ from barnabas_broker.server.metrics.process_families import process_families, re
 from barnabas_broker.server.metrics.quota_families import quota_families
 from barnabas_broker.server.metrics.replication_families import replication_families
 from barnabas_broker.server.metrics.request_families import Traffic, request_families
+from barnabas_broker.server.metrics.share_families import share_families
 from barnabas_broker.server.metrics.share_state_families import share_state_families
 from barnabas_broker.server.metrics.transaction_families import transaction_families
 from barnabas_broker.storage.cleaner.manager import LogCleaner
@@ -74,8 +75,8 @@ def make_pages(
         families += await group_families(environment)
         families += partition_families(hosted)
         families += replication_families(environment.fetchers, environment.followers, environment.isr_changes, hosted)
-        families += await transaction_families(environment, hosted)
-        families += [*share_state_families(environment.share_state), *process_families(usage)]
+        families += [*share_families(environment), *share_state_families(environment.share_state)]
+        families += [*await transaction_families(environment, hosted), *process_families(usage)]
         return Page(HTTPStatus.OK, CONTENT_TYPE, render(families))
 
     async def healthz() -> Page:

@@ -1,7 +1,7 @@
 """The delivery of share groups on this broker: the share partitions that it leads, and the sessions of members."""
 
 import asyncio
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Coroutine, Iterator
 from functools import partial
 from typing import Final, NamedTuple
@@ -69,6 +69,7 @@ class ShareDelivery:
         """The counts of each group since the broker started."""
         self.sessions = ShareSessions(environment.sessions_max, self._on_closed)
         self._led: dict[TopicIdPartition, dict[str, LedPartition]] = {}
+        self._led_per_group: Counter[str] = Counter()
         self._of_leaders = LedEnvironment(
             environment.persister,
             environment.clock,
@@ -117,6 +118,7 @@ class ShareDelivery:
         waiters = self._environment.purgatory.wait_list()
         led = LedPartition(self._of_leaders, group_id, key, hosted, waiters, self.counts[group_id])
         self._led.setdefault(key, {})[group_id] = led
+        self._led_per_group[group_id] += 1
         led.begin()
         if led.life is Life.FAILED:
             led.check()
@@ -128,6 +130,11 @@ class ShareDelivery:
             del groups[led.group_id]
             if not groups:
                 del self._led[led.key]
+            self._led_per_group[led.group_id] -= 1
+            if not self._led_per_group[led.group_id]:
+                del self._led_per_group[led.group_id]
+                if led.counts.are_zero:  # A name that nobody has used, such as one of many that a client tries.
+                    self.counts.pop(led.group_id, None)
 
     def _changed(self, change: ImageChange) -> None:
         """Fence share partitions whose partitions this broker leads no longer."""

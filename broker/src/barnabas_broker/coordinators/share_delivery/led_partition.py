@@ -99,6 +99,12 @@ class DeliveryCounts:
         self.dead_letters_impossible = 0
         """The number of records that were archived without a dead letter, because the setting is broken."""
 
+    @property
+    def are_zero(self) -> bool:
+        """True if nothing was counted yet."""
+        others = (self.lock_timeouts, self.dead_letters, self.dead_letters_failed, self.dead_letters_impossible)
+        return not any(self.acknowledgements) and not any(others)
+
 
 class LedEnvironment(NamedTuple):
     """The dependencies of share partitions."""
@@ -179,6 +185,12 @@ class LedPartition:
     def now_ms(self) -> int:
         """The monotonic time in milliseconds."""
         return monotonic_ms(self._environment.clock)
+
+    @property
+    def oldest_age_ms(self) -> int:
+        """The ms since the first record of the window came into it; 0 if the window is empty."""
+        ranges = self.records.window.ranges
+        return max(self.now_ms - ranges[0].since_ms, 0) if ranges else 0
 
     @property
     def is_idle(self) -> bool:
