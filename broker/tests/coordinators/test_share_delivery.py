@@ -223,7 +223,7 @@ def test_a_state_that_cannot_be_read_is_answered_and_read_again(world: World) ->
 
 def test_a_group_that_begins_at_the_end_stores_where_it_begins(tmp_path: Path) -> None:
     world = World(tmp_path, share_auto_offset_reset="latest")
-    world.persister.stored = ShareOutcome(state_epoch=3)
+    world.persister.stored = ShareOutcome(state_epoch=3, start_offset=-1)
     world.broker.append(4)
     opened = world.open()
     assert (opened.life, world.persister.writes) == (Life.INITIALIZING, [(4, 0, [])])
