@@ -259,6 +259,14 @@ _C: Final = Kind.CLUSTER
 _DESCRIBE_T: Final = ((Op.DESCRIBE, _T),)
 _WRITE_T: Final = ((Op.WRITE, _T),)
 _WRITE_ID: Final = ((Op.WRITE, _ID),)
+
+
+def _share_state(names: Names, _: int) -> dict[str, Any]:
+    """Return a request of brokers about the share state of a partition."""
+    topics = [{"topic_id": names.topic_id, "partitions": [{"partition": 0}]}]
+    return {"group_id": names.group, "topics": topics}
+
+
 ASKS: Final = (
     Ask("Produce", 0, _produce(0), (_WRITE_T,)),
     Ask("Produce in a transaction", 0, _produce(TRANSACTIONAL_BIT), (_WRITE_ID, _WRITE_T)),
@@ -374,6 +382,18 @@ ASKS: Final = (
     Ask("DescribeTopicPartitions", 75, lambda names, _: {"topics": [{"name": names.topic}]}, (_DESCRIBE_T,)),
     Ask("DescribeTopicPartitions of all", 75, lambda *_: {"topics": []}, (_DESCRIBE_T,)),
     Ask(
+        "ShareGroupHeartbeat",
+        76,
+        lambda names, _: {
+            "group_id": names.group,
+            "member_id": "member",
+            "member_epoch": 0,
+            "subscribed_topic_names": [names.topic],
+        },
+        (((Op.READ, Kind.GROUP),), _DESCRIBE_T),
+    ),
+    Ask("ShareGroupDescribe", 77, lambda names, _: {"group_ids": [names.group]}, (((Op.DESCRIBE, Kind.GROUP),),)),
+    Ask(
         "ShareFetch",
         78,
         lambda names, _: {
@@ -389,6 +409,34 @@ ASKS: Final = (
         79,
         lambda names, _: {"group_id": names.group, "member_id": "member", "share_session_epoch": 1},
         (((Op.READ, Kind.GROUP),),),
+    ),
+    Ask("InitializeShareGroupState", 83, _share_state, (((Op.CLUSTER_ACTION, _C),),)),
+    Ask("ReadShareGroupState", 84, _share_state, (((Op.CLUSTER_ACTION, _C),),)),
+    Ask("WriteShareGroupState", 85, _share_state, (((Op.CLUSTER_ACTION, _C),),)),
+    Ask("DeleteShareGroupState", 86, _share_state, (((Op.CLUSTER_ACTION, _C),),)),
+    Ask("ReadShareGroupStateSummary", 87, _share_state, (((Op.CLUSTER_ACTION, _C),),)),
+    Ask(
+        "DescribeShareGroupOffsets",
+        90,
+        lambda names, _: {
+            "groups": [{"group_id": names.group, "topics": [{"topic_name": names.topic, "partitions": [0]}]}]
+        },
+        (((Op.DESCRIBE, Kind.GROUP),), _DESCRIBE_T),
+    ),
+    Ask(
+        "AlterShareGroupOffsets",
+        91,
+        lambda names, _: {
+            "group_id": names.group,
+            "topics": [{"topic_name": names.topic, "partitions": [{"partition_index": 0, "start_offset": 0}]}],
+        },
+        (((Op.READ, Kind.GROUP),), ((Op.READ, Kind.TOPIC),)),
+    ),
+    Ask(
+        "DeleteShareGroupOffsets",
+        92,
+        lambda names, _: {"group_id": names.group, "topics": [{"topic_name": names.topic}]},
+        (((Op.DELETE, Kind.GROUP),), ((Op.READ, Kind.TOPIC),)),
     ),
 )
 """The requests, without ApiVersions, SaslHandshake and SaslAuthenticate, which need no right."""
