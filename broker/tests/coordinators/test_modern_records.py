@@ -1,4 +1,4 @@
-"""The records of consumer groups (KIP-848) in Kafka's format."""
+"""The records of consumer groups (KIP-848) and share groups (KIP-932) in Kafka's format."""
 
 from uuid import UUID
 
@@ -15,7 +15,9 @@ from barnabas_broker.coordinators.modern.records import (
     MemberState,
     ModernRecord,
     ResolvedRegex,
+    ShareTopics,
     TargetEpoch,
+    TopicShare,
     decode,
 )
 from barnabas_broker.coordinators.runtime.record_strings import MalformedRecord
@@ -39,6 +41,17 @@ RECORDS = [
     ModernRecord(Kind.TARGET, "g", "m", {T: frozenset({0, 3})}),
     ModernRecord(Kind.CURRENT, "g", "m", Current(3, 2, MemberState.UNREVOKED, {T: {0: 2, 1: 3}}, {T: {2: 1}})),
     ModernRecord(Kind.REGEX, "g", "x.*", ResolvedRegex(("xa", "xb"), 5, 6)),
+    ModernRecord(Kind.SHARE_GROUP, "g", "", GroupEpoch(3, -5)),
+    ModernRecord(Kind.SHARE_TARGET_EPOCH, "g", "", TargetEpoch(3, 1_700_000_000_000)),
+    ModernRecord(Kind.SHARE_MEMBER, "g", "m", MemberMetadata(None, "r", "c", "/h", ("a", "b"))),
+    ModernRecord(Kind.SHARE_TARGET, "g", "m", {T: frozenset({0, 3})}),
+    ModernRecord(Kind.SHARE_CURRENT, "g", "m", Current(3, 2, MemberState.STABLE, {T: {0: 0, 1: 0}})),
+    ModernRecord(
+        Kind.SHARE_TOPICS,
+        "g",
+        "",
+        ShareTopics({T: TopicShare("t", frozenset({1}))}, {T: TopicShare("t", frozenset({0, 2}))}, {T: "t"}),
+    ),
 ]
 
 
@@ -57,6 +70,30 @@ def test_records_have_kafkas_bytes() -> None:
     assert RECORDS[7].encode() == (
         bytes.fromhex("0007 0001 67 0001 6d"),
         bytes.fromhex("0000 02") + T.bytes + bytes.fromhex("03 00000000 00000003 00 00"),
+    )
+
+
+def test_records_of_share_groups_have_kafkas_bytes() -> None:
+    by_kind = {record.kind: record for record in RECORDS}
+    assert by_kind[Kind.SHARE_MEMBER].encode() == (
+        bytes.fromhex("000a 0001 67 0001 6d"),
+        bytes.fromhex("0000 02 72 02 63 03 2f68 03 02 61 02 62 00"),
+    )
+    assert by_kind[Kind.SHARE_CURRENT].encode() == (
+        bytes.fromhex("000e 0001 67 0001 6d"),
+        bytes.fromhex("0000 00000003 00000002 00 02") + T.bytes + bytes.fromhex("03 00000000 00000001 00 00"),
+    )
+    assert by_kind[Kind.SHARE_TOPICS].encode() == (
+        bytes.fromhex("000f 0001 67"),
+        bytes.fromhex("0000 02")
+        + T.bytes
+        + bytes.fromhex("02 74 02 00000001 00")
+        + bytes.fromhex("02")
+        + T.bytes
+        + bytes.fromhex("02 74 03 00000000 00000002 00")
+        + bytes.fromhex("02")
+        + T.bytes
+        + bytes.fromhex("02 74 00 00"),
     )
 
 

@@ -30,6 +30,7 @@ MAIN_CLASSES = {
     "kafka-metadata-quorum.sh": TOOLS + "MetadataQuorumCommand",
     "kafka-producer-perf-test.sh": TOOLS + "ProducerPerformance",
     "kafka-reassign-partitions.sh": TOOLS + "reassign.ReassignPartitionsCommand",
+    "kafka-share-groups.sh": TOOLS + "consumer.group.ShareGroupCommand",
     "kafka-topics.sh": TOOLS + "TopicCommand",
     "kafka-transactions.sh": TOOLS + "TransactionsCommand",
     "kafka-verifiable-consumer.sh": TOOLS + "VerifiableConsumer",

@@ -97,7 +97,7 @@ class ShareGroup(ModernGroup):
 
     def to_initialize(self, topics: Topics, now_ms: int) -> list[Uninitialized]:
         """Return the partitions of the members' topics without share state; `now_ms` is the monotonic time."""
-        if self._is_complete_at == topics.version():
+        if self._is_complete_at == topics.version() or not self.metadata_hash:  # No topic of the members exists.
             return []
         found, is_complete = list[Uninitialized](), True
         for name in sorted(self.topic_names):

@@ -60,7 +60,7 @@ class ShareBeat(NamedTuple):
 
 def check(beat: ShareBeat) -> None:
     """Check the fields of a request that do not depend on the group. Raises ApiError."""
-    size = sum(len(name.encode()) for name in beat.topic_names or ()) + len((beat.rack_id or "").encode())
+    size = len("".join((*(beat.topic_names or ()), beat.rack_id or "")).encode())
     checks = (
         (not beat.member_id, "MemberId can't be empty."),
         (len(beat.member_id) > MEMBER_ID_CHARS_MAX, f"MemberId must have at most {MEMBER_ID_CHARS_MAX} characters."),
