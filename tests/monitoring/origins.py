@@ -102,6 +102,7 @@ _OF_GROUPS: Final = {
     "kafka_coordinator_group_offset_expirations_total": f"{_GROUPS}: offset-expiration-count",
     "kafka_coordinator_group_offset_deletions_total": f"{_GROUPS}: offset-deletion-count",
     "kafka_coordinator_group_completed_rebalances_total": f"{_GROUPS}: group-completed-rebalance-count",
+    "kafka_coordinator_group_consumer_group_rebalances_total": f"{_GROUPS}: consumer-group-rebalance-count",
     "kafka_coordinator_group_num_partitions": f"{_GROUPS}: num-partitions",
     "kafka_coordinator_share_writes_total": "kafka.server:type=share-coordinator-metrics: write-total",
     "kafka_coordinator_share_last_pruned_offset": "kafka.server:type=share-coordinator-metrics: last-pruned-offset",

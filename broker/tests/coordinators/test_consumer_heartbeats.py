@@ -340,6 +340,17 @@ def _joining(name: str) -> Beat:
     return Beat(GROUP, name, 0, topic_names=["flights"], rebalance_timeout_ms=60_000, owned={})
 
 
+def test_each_epoch_of_a_group_counts_as_a_rebalance(world: World) -> None:
+    first, second = Consumer(world, "a"), Consumer(world, "b")
+    first.join()
+    second.join()
+    settle(first, second)
+    assert world.coordinator.counters.consumer_group_rebalances == 2
+    world.crash()
+    second.leave()
+    assert world.coordinator.counters.consumer_group_rebalances == 1
+
+
 def test_records_of_a_join_are_in_kafkas_order(world: World) -> None:
     Consumer(world, "a").join()
     kinds = [int.from_bytes(key[:2], "big") for key, _ in world.log.committed(0)]

@@ -71,6 +71,7 @@ class Counters:
     offset_expirations: int = 0
     offset_deletions: int = 0
     completed_rebalances: int = 0
+    consumer_group_rebalances: int = 0
 
 
 class _Waiting(NamedTuple):
@@ -102,7 +103,7 @@ class GroupShard:
         self.writer = writer
         topics, clock, timers = environment.modern.topics, environment.clock, environment.timers
         rules = GroupRules(ConsumerGroup, environment.modern.settings, plan)
-        self.modern = ModernGroups(rules, topics, clock, timers, turns, writer, self._go_down_if_classic)
+        self.modern = ModernGroups(rules, topics, clock, timers, turns, writer, self._changed)
         self.share = ShareGroups(environment.share, topics, clock, timers, turns, writer)
         self.tables = GroupTables(ChainMap[str, Any](self.modern.by_id, self.share.groups.by_id))
         self._last_token = 0
@@ -290,6 +291,12 @@ class GroupShard:
         """Answer all waiting requests of a group with an error."""
         for token in [token for token, waiting in self._waiting.items() if waiting.group_id == group_id]:
             self._waiting.pop(token).refuse(error)
+
+    def _changed(self, group: ConsumerGroup) -> None:
+        """Count the epochs that have begun as rebalances, as Kafka does; change the group's protocol if need be."""
+        self.counters.consumer_group_rebalances += group.epochs_begun
+        group.epochs_begun = 0
+        self._go_down_if_classic(group)
 
     def _go_down_if_classic(self, group: ConsumerGroup) -> None:
         """Change a consumer group whose members all use the classic protocol to a classic group, and rebalance it."""

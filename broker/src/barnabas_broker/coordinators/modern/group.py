@@ -96,6 +96,8 @@ class ModernGroup:
         """The number of regular expressions that match each topic."""
         self.subscribed_names = 0
         """The number of topic names in the subscriptions of all members."""
+        self.epochs_begun = 0
+        """The number of epochs that have begun and were not counted as rebalances yet."""
         self.is_stored = False
         """True if the group has a record of its epoch."""
         self.topics_version = NEVER
@@ -300,6 +302,7 @@ class GroupChange:
     def bump(self, metadata_hash: int) -> None:
         """Begin the next epoch of the group."""
         self.write(Kind.GROUP, "", GroupEpoch(self.group.epoch + 1, metadata_hash))
+        self.group.epochs_begun += 1
 
     def remove_member(self, member_id: str) -> None:
         """Remove a member with everything that it has."""

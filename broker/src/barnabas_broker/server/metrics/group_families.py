@@ -171,6 +171,7 @@ def _counters(groups: GroupCoordinator) -> list[Family]:
         "offset_expirations": "Number of committed offsets that have expired",
         "offset_deletions": "Number of committed offsets that were deleted",
         "completed_rebalances": "Number of completed rebalances",
+        "consumer_group_rebalances": "Number of epochs that groups of the consumer protocol have begun",
     }
     return [
         single(f"{prefix}{name}_total", "counter", help_text, getattr(groups.counters, name))
