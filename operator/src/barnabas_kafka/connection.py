@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final, cast
 
+from kafka import KafkaConsumer, KafkaProducer
 from kafka.admin import KafkaAdminClient
 from kafka.errors import KafkaError
 from kafka.net import KafkaConnectionManager, KafkaNetClient, NetworkSelector
@@ -13,6 +14,7 @@ from kafka.protocol.admin import AlterPartitionReassignmentsRequest
 from barnabas_kafka.security import IN_CLEAR, Credentials, SecurityFileError
 
 REQUEST_TIMEOUT_S: Final = 10.0
+FETCH_BYTES_MAX: Final = 1 << 20
 Make = Callable[..., Any]
 """The type to which constructors of kafka-python are cast, because mypy rejects calls without type hints."""
 
@@ -126,15 +128,44 @@ def connected_client(bootstrap: str, timeout_s: float, client_id: str, security:
 
     Raise ClusterUnreachable if no address responds, or if a file with a password or settings cannot be used.
     """
+    return AdminClient(**_settings(bootstrap, timeout_s, client_id, security))
+
+
+def connected_consumer(bootstrap: str, timeout_s: float, client_id: str, security: Credentials, isolation: str) -> Any:
+    """Return a consumer without a group, which reads at most FETCH_BYTES_MAX at once, but one batch at least.
+
+    Raise ClusterUnreachable as `connected_client` does.
+    """
+    with reachable():
+        return cast(Make, KafkaConsumer)(
+            group_id=None,
+            enable_auto_commit=False,
+            isolation_level=isolation,
+            fetch_max_bytes=FETCH_BYTES_MAX,
+            max_partition_fetch_bytes=FETCH_BYTES_MAX,
+            **_settings(bootstrap, timeout_s, client_id, security),
+        )
+
+
+def connected_producer(bootstrap: str, timeout_s: float, client_id: str, security: Credentials) -> Any:
+    """Return a producer whose writes are acknowledged by all replicas in sync.
+
+    Raise ClusterUnreachable as `connected_client` does.
+    """
+    with reachable():
+        return cast(Make, KafkaProducer)(acks="all", **_settings(bootstrap, timeout_s, client_id, security))
+
+
+def _settings(bootstrap: str, timeout_s: float, client_id: str, security: Credentials) -> dict[str, Any]:
     try:
         secured = security.settings()
     except SecurityFileError as error:
         raise ClusterUnreachable(str(error)) from error
-    return AdminClient(
-        bootstrap_servers=bootstrap.split(","),
-        client_id=client_id,
-        bootstrap_timeout_ms=int(timeout_s * 1000),
-        request_timeout_ms=int(REQUEST_TIMEOUT_S * 1000),
-        reconnect_backoff_max_ms=1000,
+    return {
+        "bootstrap_servers": bootstrap.split(","),
+        "client_id": client_id,
+        "bootstrap_timeout_ms": int(timeout_s * 1000),
+        "request_timeout_ms": int(REQUEST_TIMEOUT_S * 1000),
+        "reconnect_backoff_max_ms": 1000,
         **secured,
-    )
+    }

@@ -12,9 +12,11 @@ from typing import Any, Final
 
 from aiohttp import web
 
+from barnabas_console.app.actions import Actions
 from barnabas_console.app.collectors import Collectors, CollectorSettings
 from barnabas_console.app.options import Options, parse
 from barnabas_console.app.sessions import Sessions
+from barnabas_console.app.streams import Streams
 from barnabas_console.app.views import Views
 from barnabas_console.app.web import FORM_BYTES_MAX, Site, middleware
 from barnabas_kafka.connection import connected_client
@@ -75,7 +77,7 @@ async def _serve(options: Options) -> int:
 def application(site: Site) -> web.Application:
     """Return the application with all routes."""
     app = web.Application(middlewares=[middleware(site)], client_max_size=FORM_BYTES_MAX)
-    app.add_routes(Views(site).routes())
+    app.add_routes([*Views(site).routes(), *Streams(site, time.monotonic).routes(), *Actions(site).routes()])
     return app
 
 

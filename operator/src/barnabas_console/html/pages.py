@@ -280,17 +280,3 @@ def user(frame: Frame, row: UserRow, rules: Sequence[AclRow]) -> h.Element:
         _cut(rules),
         table(columns, rules[:ROWS_MAX]) if rules else h.p["No rule names this user."],
     )
-
-
-def confirm(
-    frame: Frame, title: str, path: str, effect: Sequence[str], fields: Mapping[str, str], button: str
-) -> h.Element:
-    """Return the page that names cluster, object and effect of an action before it happens."""
-    return whole(
-        frame,
-        title,
-        h.p["On the cluster ", h.strong[frame.cluster], ", as ", h.strong[frame.who], ":"],
-        h.ul(".effect")[[h.li[each] for each in effect]],
-        form(frame, path, button, hidden={**fields, "confirmed": "1"}),
-        h.p[h.a(href=link(frame, path))["Back without a change"]],
-    )
