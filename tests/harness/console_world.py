@@ -54,6 +54,7 @@ def _fill(broker: Secured) -> None:
     client = broker.client()
     client.create_topic("flights", 3)
     client.create_topic("other", 1)
+    client.create_topic("written", 1)
     for number in range(3):
         client.write("flights", [f'{{"flight": {number}, "card": "4111"}}'.encode(), MARKUP.encode(), BROKEN], number)
     client.write("other", [b"one"], 0)

@@ -17,6 +17,18 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | quote }}
 {{- end }}
 
+{{- define "barnabas.consoleSelector" -}}
+app.kubernetes.io/name: barnabas-console
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
+{{- end }}
+
+{{- define "barnabas.consoleLabels" -}}
+{{ include "barnabas.consoleSelector" . }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | quote }}
+{{- end }}
+
 {{/* What the schema of the values cannot say. */}}
 {{- define "barnabas.checks" -}}
 {{- if and .Values.watchAnyNamespace .Values.watchNamespaces }}

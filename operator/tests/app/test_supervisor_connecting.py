@@ -27,7 +27,7 @@ def test_the_supervisor_retries_to_connect_until_it_is_stopped(tmp_path: Path, a
         raise ClusterUnreachable("nobody is there")
 
     data_dir = DataDir(tmp_path / "data")
-    running = Supervisor(tmp_path, data_dir, Log(Console(file=io.StringIO())), 1.0, refuses)
+    running = Supervisor(tmp_path, data_dir, Log(Console(file=io.StringIO())), 1.0, connect=refuses)
     try:
         with pytest.raises(ClusterUnreachable):
             running._connected()

@@ -3,7 +3,7 @@
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from http import HTTPStatus
 from threading import Thread
@@ -91,9 +91,10 @@ class Streams:
         with self._reading(visit, topic, query, tray, FOLLOW if query.follow else SEARCH, partial(_shown, query=query)):
             answer = _streamed("text/event-stream")
             await answer.prepare(request)
-            async for event in self._events(visit, query, tray):
-                async with asyncio.timeout(WRITE_S):
-                    await answer.write(event)
+            with suppress(ConnectionResetError, TimeoutError):  # The visitor has gone, or reads no more.
+                async for event in self._events(visit, query, tray):
+                    async with asyncio.timeout(WRITE_S):
+                        await answer.write(event)
         return answer
 
     async def _events(self, visit: Visit, query: MessageQuery, tray: Tray[Shown]) -> AsyncIterator[bytes]:
@@ -146,13 +147,14 @@ class Streams:
                 raise Refusal(HTTPStatus.BAD_GATEWAY, f"the brokers refuse: {tray.progress.end}")
             answer = _streamed(kind, {"Content-Disposition": f'attachment; filename="{topic}.{query.download}"'})
             await answer.prepare(visit.request)
-            await answer.write(csv_line(COLUMNS) if query.download == "csv" else b"")
-            while lines or not tray.is_over:
-                async with asyncio.timeout(WRITE_S):
-                    await answer.write(b"".join(lines))
-                visit.collector.use()
-                lines = tray.take(ROWS_A_TURN)
-                await asyncio.sleep(0 if lines else 0.01)
+            with suppress(ConnectionResetError, TimeoutError):  # The visitor has gone, or reads no more.
+                await answer.write(csv_line(COLUMNS) if query.download == "csv" else b"")
+                while lines or not tray.is_over:
+                    async with asyncio.timeout(WRITE_S):
+                        await answer.write(b"".join(lines))
+                    visit.collector.use()
+                    lines = tray.take(ROWS_A_TURN)
+                    await asyncio.sleep(0 if lines else 0.01)
         _break_if_failed(visit.request, tray.progress)
         return answer
 

@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 import htpy as h
 
 from barnabas_console.html.frame import Frame, link, path_of, whole
-from barnabas_console.model.messages import FORMATS, ISOLATIONS, LIMIT_MAX, Progress, Shown
+from barnabas_console.model.messages import FORMATS, ISOLATIONS, LIMIT_MAX, NOT_BEGUN, Progress, Shown
 
 HEADS: Final = ("Partition", "Offset", "Time", "Key", "Value", "Headers")
 
@@ -88,6 +88,8 @@ def _part(text: str | None) -> h.Node:
 
 def progress(state: Progress, *, follows: bool) -> str:
     """Return how far the search is, for one event."""
+    if state.total == NOT_BEGUN and not state.end:
+        return str(h.span["Searching…"])
     begun = f"followed {state.searched:,}" if follows else f"searched {state.searched:,} of {state.total:,}"
     dropped = f", {state.dropped:,} dropped because they came too fast" if state.dropped else ""
     text = f"{begun}, {state.found:,} found{dropped}{f'; {state.end}' if state.end else ''}"

@@ -5,7 +5,7 @@ from typing import Final
 
 import htpy as h
 
-from barnabas_console.html.frame import Column, Frame, facts, figure, form, link, list_page, path_of, size, table, whole
+from barnabas_console.html.frame import Column, Frame, facts, figure, link, list_page, path_of, size, table, whole
 from barnabas_console.model.details import AclRow, Config, TopicDetail, UserRow
 from barnabas_console.model.inputs import ListQuery, Part
 from barnabas_console.model.snapshot import Broker, Group, GroupLag, GroupSeen, Partition, Snapshot, Unknown

@@ -1,4 +1,4 @@
-"""The changes that visitors with `--write` may make. Each is planned first, so that its effect is shown before it happens."""
+"""The changes that visitors may make with `--write`. Each is planned first, so that its effect is shown before."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, nullcontext
@@ -27,7 +27,7 @@ class ChangeRefused(Exception):
 
 
 class Change(NamedTuple):
-    """A change that has been planned: its effect in sentences, and the function that makes it and raises ChangeRefused."""
+    """A planned change: its effect in sentences, and the function that makes it and may raise ChangeRefused."""
 
     effect: Sequence[str]
     make: Callable[[], None]

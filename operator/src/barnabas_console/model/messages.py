@@ -39,6 +39,7 @@ MASK: Final = "•••"
 BEGINNINGS: Final = (
     "start, end, an offset, a negative number of records before the end, or a time such as 2026-11-29T06:00:00Z"
 )
+NOT_BEGUN: Final = -1
 FORMULAS: Final = ("=", "+", "-", "@", "\t", "\r")
 COLUMNS: Final = ("partition", "offset", "timestamp", "key", "value", "headers")
 
@@ -67,10 +68,13 @@ class Shown(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """The state of a search; `total` is the number of offsets to search, and `end` says why it has ended."""
+    """The state of a search; `total` is the number of offsets to search, and `end` says why it has ended.
+
+    Before brokers have said where the logs end, `total` is NOT_BEGUN.
+    """
 
     searched: int = 0
-    total: int = 0
+    total: int = NOT_BEGUN
     found: int = 0
     dropped: int = 0
     end: str = ""

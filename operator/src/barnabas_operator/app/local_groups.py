@@ -108,46 +108,38 @@ class LocalGroups:
         return time_text(self._clock.now_ms())
 
 
-COMMAND: Final = "lag-exporter"
-FOLDER: Final = "lag-exporter"
-NAME: Final = "the lag exporter"
-ExporterOptions = tuple[LagExporter, str, Tls | None]
-"""The declared exporter, the brokers' addresses, and the TLS settings for connections to the brokers."""
+class _Companion:
+    """A process beside the brokers, which do not need it; if it cannot start, only its error is printed."""
 
-
-class LocalExporter:
-    """The lag exporter of a Cluster that declares one, at the default port of kafka_exporter if the port is free."""
-
-    def __init__(self, data_dir: DataDir, say: Say) -> None:
-        self._folder = data_dir.path / FOLDER
+    def __init__(self, data_dir: DataDir, command: str, name: str, say: Say) -> None:
+        self._folder = data_dir.path / command
+        self._command, self._name = command, name
         self._say = say
         self._process: ChildProcess | None = None
-        self._started: ExporterOptions | None = None
+        self._started: Sequence[str] | None = None
         self._failure = ""
 
-    async def bring(self, declared: LagExporter | None, bootstrap: str, tls: Tls | None) -> None:
-        """Start, stop or restart the lag exporter as the Cluster declares.
+    async def run(self, options: Sequence[str] | None, port: int, serves: str) -> None:
+        """Run the process with these options, or none if they are None, at the port if it is free.
 
-        If the lag exporter cannot start, only print the error, because the brokers do not need the lag exporter.
+        `serves` is the line about the running process, with `{}` for its address.
         """
-        wanted = (declared, bootstrap, tls) if declared is not None else None
-        if wanted == self._started:
+        if options == self._started:
             return
         await self.stop()
-        if wanted is not None:
-            await self._start(wanted)
+        if options is not None:
+            await self._start(options, port if is_free(port) else any_free_port(set()), serves)
 
     async def stop(self) -> None:
-        """Stop the exporter, if it runs."""
+        """Stop the process, if it runs."""
         process, self._process, self._started = self._process, None, None
         if process is not None:
             await process.stop()
-            self._say("the lag exporter has ended")
+            self._say(f"{self._name} has ended")
 
-    async def _start(self, wanted: ExporterOptions) -> None:
-        await end_leftover(self._folder, COMMAND, NAME, self._say)
-        port = LAG_EXPORTER_PORT if is_free(LAG_EXPORTER_PORT) else any_free_port(set())
-        process = ChildProcess(self._child(wanted, port), self._say, lambda: None)
+    async def _start(self, options: Sequence[str], port: int, serves: str) -> None:
+        await end_leftover(self._folder, self._command, self._name, self._say)
+        process = ChildProcess(self._child(options, port), self._say, lambda: None)
         self._process = process
         try:
             await process.start()
@@ -156,18 +148,56 @@ class LocalExporter:
                 self._say(str(error))
             self._failure, self._process = str(error), None
             return
-        self._started, self._failure = wanted, ""
-        self._say(f"the lag exporter serves the lag of groups: http://{HOST}:{port}/metrics")
+        self._started, self._failure = options, ""
+        self._say(f"{self._name} {serves.format(f'http://{HOST}:{port}')}")
 
-    def _child(self, wanted: ExporterOptions, port: int) -> Child:
-        declared, bootstrap, tls = wanted
-        brokers = (f"--bootstrap={bootstrap}", *tls_options(tls))
-        options = (*brokers, f"--listen-address={HOST}:{port}", *name_options(declared))
+    def _child(self, options: Sequence[str], port: int) -> Child:
+        listening = f"--listen-address={HOST}:{port}"
         return Child(
-            name=NAME,
+            name=self._name,
             folder=self._folder,
-            log_name="lag-exporter.log",
+            log_name=f"{self._command}.log",
             http_port=port,
             ready_path="/healthz",
-            command=(sys.executable, "-m", "barnabas", COMMAND, *options),
+            command=(sys.executable, "-m", "barnabas", self._command, *options, listening),
         )
+
+
+class LocalExporter:
+    """The lag exporter of a Cluster that declares one, at the default port of kafka_exporter if the port is free."""
+
+    def __init__(self, data_dir: DataDir, say: Say) -> None:
+        self._companion = _Companion(data_dir, "lag-exporter", "the lag exporter", say)
+        self.stop: Final = self._companion.stop
+
+    async def bring(self, declared: LagExporter | None, bootstrap: str, tls: Tls | None) -> None:
+        """Start, stop or restart the lag exporter as the Cluster declares; `tls` is for its connections to brokers."""
+        options = None
+        if declared is not None:
+            options = (f"--bootstrap={bootstrap}", *tls_options(tls), *name_options(declared))
+        await self._companion.run(options, LAG_EXPORTER_PORT, "serves the lag of groups: {}/metrics")
+
+
+class LocalConsole:
+    """The console of a Cluster without security; `port` is None if nobody asked for it.
+
+    In a secured Cluster the console could only look as the operator does, with all rights. So it is not started there.
+    """
+
+    def __init__(self, data_dir: DataDir, port: int | None, say: Say) -> None:
+        self._companion = _Companion(data_dir, "console", "the console", say)
+        self.stop: Final = self._companion.stop
+        self._port = port
+        self._say = say
+        self._is_told = False
+
+    async def bring(self, bootstrap: str, tls: Tls | None) -> None:
+        """Start or restart the console, or stop it if the Cluster has become a secured one."""
+        is_wanted = self._port is not None and tls is None
+        if self._port is not None and tls is not None and not self._is_told:
+            self._say(
+                "the console does not start beside a secured Cluster: run `barnabas console --command-config FILE`"
+            )
+        self._is_told = tls is not None
+        options = (f"--bootstrap={bootstrap}",) if is_wanted else None
+        await self._companion.run(options, self._port or 0, "shows the cluster: {}/")

@@ -15,7 +15,7 @@ from barnabas_kafka.security import Credentials
 from barnabas_operator.app.child_process import ChildFailed, DataDir, MemoryBroken
 from barnabas_operator.app.cluster_options import SystemClock
 from barnabas_operator.app.local_cluster import LocalCluster, PortTaken, Rollout
-from barnabas_operator.app.local_groups import LOOK_S, LocalExporter, LocalGroups
+from barnabas_operator.app.local_groups import LOOK_S, LocalConsole, LocalExporter, LocalGroups
 from barnabas_operator.app.local_users import LocalUsers, SecurityBroken
 from barnabas_operator.app.output import (
     Log,
@@ -116,6 +116,7 @@ class Supervisor:
         data_dir: DataDir,
         log: Log,
         drift_check_s: float,
+        console_port: int | None = None,
         connect: ConnectLocally = connected_admin,
     ) -> None:
         self._connect = connect
@@ -129,6 +130,7 @@ class Supervisor:
         self._clock = SystemClock()
         self._cluster = LocalCluster(data_dir, log.say, self._nudged.set)
         self._exporter = LocalExporter(data_dir, log.say)
+        self._console = LocalConsole(data_dir, console_port, log.say)
         self._groups = LocalGroups(
             lambda: self._cluster.own_bootstrap, nullcontext, self._clock, lambda: self._cluster.own_security
         )
@@ -218,6 +220,7 @@ class Supervisor:
         self._pause_s = self._drift_check_s
         waiting = await self._bring_brokers()
         await self._exporter.bring(self._proven.spec.lag_exporter, self._cluster.own_bootstrap, self._cluster.own_tls)
+        await self._console.bring(self._cluster.own_bootstrap, self._cluster.own_tls)
         try:
             await asyncio.to_thread(lambda: self._cluster.bring_users(self._connected(), self._proven))
             outcome = await asyncio.to_thread(self._reconcile)
@@ -410,6 +413,7 @@ class Supervisor:
 
     async def _end(self) -> None:
         self._log.say("stopping")
+        await self._console.stop()
         await self._exporter.stop()
         self._groups.close()
         await self._cluster.stop()

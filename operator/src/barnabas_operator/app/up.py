@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from barnabas_kafka.addresses import PORT_MAX
 from barnabas_operator.app import child_process as data_dirs
 from barnabas_operator.app.child_process import DataDir, DataDirHeld
 from barnabas_operator.app.cluster_options import mute_kafka_python
@@ -18,6 +19,7 @@ from barnabas_operator.resources.yaml_documents import Manifests
 EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
 DRIFT_CHECK_S: Final = 30.0
+CONSOLE_PORT: Final = 9080
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -49,7 +51,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 async def _run(options: argparse.Namespace, data_dir: DataDir, manifests: Manifests, log: Log) -> None:
-    supervisor = Supervisor(options.file, data_dir, log, options.drift_check_s)
+    supervisor = Supervisor(options.file, data_dir, log, options.drift_check_s, options.console)
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, supervisor.stop)
     await supervisor.run(manifests)
@@ -65,4 +67,19 @@ def _parser() -> argparse.ArgumentParser:
         default=DRIFT_CHECK_S,
         help="the seconds between two checks of the topics while no manifest changes; default: %(default)s",
     )
+    parser.add_argument(
+        "--console",
+        type=_port,
+        nargs="?",
+        const=CONSOLE_PORT,
+        metavar="PORT",
+        help=f"serve the console, with pages of the cluster, at this port of the machine, or a free one; default "
+        f"without PORT: {CONSOLE_PORT}",
+    )
     return parser
+
+
+def _port(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= PORT_MAX:
+        raise argparse.ArgumentTypeError(f"{text!r}; allowed: a port from 1 to {PORT_MAX}")
+    return int(text)
