@@ -228,6 +228,17 @@ proof-groups: venv
 proof-jepsen: venv
 	PYTHONPATH=$(PYTHONPATH):$(CURDIR)/tests:$(CURDIR)/tests/compat $(BIN)/python -m jepsen $(PROOF)
 
+# Install Debian's Chromium, and Playwright, which drives it (root).
+.PHONY: console-tools proof-console
+console-tools: venv
+	which chromium >/dev/null || { apt-get update -qq && apt-get install -qq -y chromium; }
+	$(BIN)/python -m pip install --quiet 'playwright==1.65.2'
+
+# Visit all pages of the console in Chromium, against three brokers with 10,000 topics and 500 groups, and kill a broker meanwhile.
+# PROOF='--topics 300 --groups 20' shortens it; `--pictures docs/pictures` takes the pictures of the docs.
+proof-console: console-tools
+	PYTHONPATH=$(PYTHONPATH):$(CURDIR)/tests $(BIN)/python -m console_tour $(PROOF)
+
 # Run clusters on simulated time. SIM='--seed 7' replays a seed; SIM='--seeds 500 --first 10000' runs other seeds.
 sim: venv
 	PYTHONPATH=$(PYTHONPATH):$(CURDIR)/tests $(BIN)/python -m simulation $(SIM)

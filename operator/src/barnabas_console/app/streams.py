@@ -99,18 +99,18 @@ class Streams:
 
     async def _events(self, visit: Visit, query: MessageQuery, tray: Tray[Shown]) -> AsyncIterator[bytes]:
         """Yield rows and progress; a comment during silence. A tail of a session that has ended ends, too."""
-        told, told_s = "", self._steady_s()
+        sent, sent_s = "", self._steady_s()
         while not tray.is_over:
             rows = tray.take(ROWS_A_TURN)
             if rows:
                 yield _event("rows", pages.rows(rows))
             text = pages.progress(tray.progress, follows=query.follow)
-            if text != told or rows:
+            if text != sent or rows:
                 yield _event("progress", text)
-                told, told_s = text, self._steady_s()
-            elif self._steady_s() - told_s > SILENCE_S:
+                sent, sent_s = text, self._steady_s()
+            elif self._steady_s() - sent_s > SILENCE_S:
                 yield b":\n\n"
-                told_s = self._steady_s()
+                sent_s = self._steady_s()
             if self._site.sessions.find(visit.session.session_id) is None:
                 tray.close()
                 break

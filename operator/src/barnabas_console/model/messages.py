@@ -56,7 +56,7 @@ class Message(NamedTuple):
 
 
 class Shown(NamedTuple):
-    """A message as text; `cut` names the parts of which only the beginning is there."""
+    """A message as text; `cut` names the parts that are cut, with their sizes."""
 
     partition: int
     offset: int
