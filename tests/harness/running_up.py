@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+from collections.abc import Sequence
 from pathlib import Path
 
 from barnabas_operator.app.child_process import read_status
@@ -53,12 +54,13 @@ class RunningUp:
         self.log_path = folder / "up.log"
         self.manifests.mkdir()
         self.write("cluster.yaml", CLUSTER)
+        self.options: Sequence[str] = ()
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def command(self) -> list[str]:
         files = ["-f", str(self.manifests), "--data-dir", str(self.data)]
-        return [sys.executable, "-m", "barnabas", "up", *files, "--drift-check-s", "0.5"]
+        return [sys.executable, "-m", "barnabas", "up", *files, "--drift-check-s", "0.5", *self.options]
 
     @property
     def pid(self) -> int:

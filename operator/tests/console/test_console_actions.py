@@ -130,7 +130,7 @@ def test_a_form_of_another_site_or_of_no_session_is_refused(admin: Visitor, own:
     assert admin.post(path, {**fields, "csrf": "guess"}).status == 403
     admin.get(path)
     right = {**fields, "csrf": admin.csrf}
-    for headers in ({"Origin": "https://evil.example"}, {"Sec-Fetch-Site": "cross-site"}):
+    for headers in ({"Origin": "https://evil.example"}, {"Origin": "null"}, {"Sec-Fetch-Site": "cross-site"}):
         assert admin.post(path, right, **headers).status == 403
     assert admin.post("/logout", {"csrf": "guess"}).status == 403
 

@@ -25,7 +25,10 @@ IDLE_S: Final = 60.0
 BUSY_SHARE: Final = 4.0
 """The pause after a round, as a multiple of the round's time, so that a large cluster is not read all the time."""
 FIRST_WAIT_S: Final = 15.0
-REFUSED_WORDS: Final = ("Authentication", "SaslAuthentication", "password may be wrong")
+STALE_S: Final = 60.0
+"""The age of a snapshot at which it is no longer shown if the cluster cannot be read, as for a user that is gone."""
+REFUSED: Final = "Authentication"
+"""The word in the names of Kafka's errors about credentials that brokers refuse."""
 
 Connect = Callable[[Credentials], Any]
 
@@ -58,8 +61,10 @@ class Collector:
         self.sight = Sight()
         self.first: Final = Event()
         """Set after the first round, whether it succeeded or not."""
+        self.is_accepted = False
+        """True if the brokers have accepted the credentials once."""
         self.is_refused = False
-        """True if the brokers did not accept the credentials."""
+        """True if the brokers do not accept the credentials."""
         self._settings = settings
         self._used_s = settings.steady_s()
         self._stop = Event()
@@ -101,6 +106,7 @@ class Collector:
         with self._lock:
             if self._client is None:
                 self._client = self._settings.connect(self.principal.credentials)
+                self.is_accepted = True
             return self._client
 
     def _run(self) -> None:
@@ -116,18 +122,23 @@ class Collector:
         self._disconnect()
 
     def _round(self) -> None:
-        """Read the cluster once; a failure keeps the last snapshot, and the next round connects again."""
+        """Read the cluster once; a failure keeps a snapshot until it is stale, and the next round connects again."""
         try:
             seen = read_cluster_once(Asking(self.client()), self._settings.steady_s())
             self.sight = Sight(Snapshot(seen, self.sight.snapshot))
         except ClusterUnreachable as error:
-            self.is_refused = any(word in str(error) for word in REFUSED_WORDS)
-            self.sight = Sight(self.sight.snapshot, str(error))
-            self._disconnect()
+            # A wrong password may look like a broken connection; so does a broker that is down, which ends no session.
+            self.is_refused = REFUSED in str(error) or not self.is_accepted
+            self._failed(str(error))
         except Exception as error:  # A response that cannot be read must not leave pages without a word about it.
             log.exception("a round of requests for %s failed", self.principal.name)
-            self.sight = Sight(self.sight.snapshot, f"{type(error).__name__}: {error}")
-            self._disconnect()
+            self._failed(f"{type(error).__name__}: {error}")
+
+    def _failed(self, why: str) -> None:
+        age_s = self.age_s
+        is_stale = age_s is None or age_s > max(STALE_S, 2 * self._settings.interval_s)
+        self.sight = Sight(None if is_stale else self.sight.snapshot, why)
+        self._disconnect()
 
     def _disconnect(self) -> None:
         with self._lock:

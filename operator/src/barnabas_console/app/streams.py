@@ -111,7 +111,7 @@ class Streams:
             elif self._steady_s() - sent_s > SILENCE_S:
                 yield b":\n\n"
                 sent_s = self._steady_s()
-            if self._site.sessions.find(visit.session.session_id) is None:
+            if not self._site.is_open(visit.session):
                 tray.close()
                 break
             visit.collector.use()

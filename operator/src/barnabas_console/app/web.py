@@ -7,6 +7,7 @@ import hmac
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from enum import Enum
 from http import HTTPStatus
 from ipaddress import ip_address
@@ -40,6 +41,7 @@ LOGINS_MAX: Final = 4
 WORKERS: Final = 16
 ASKING_MAX: Final = 64
 """The requests of pages that may wait for brokers at one time."""
+POLL_S: Final = 0.01
 FORM_BYTES_MAX: Final = 1 << 20
 OFFERED: Final = (*reversed(MECHANISMS), BEARER)
 STATIC: Final = Path(__file__).parent.parent / "static"
@@ -110,6 +112,10 @@ class Site:
         finally:
             self._asking -= 1
 
+    def is_open(self, session: Session) -> bool:
+        """True if the session has not ended; that of the console's own account never ends."""
+        return session is self._shared or self.sessions.find(session.session_id) is not None
+
     def close(self) -> None:
         """End all collectors and threads, without waiting for brokers that hang."""
         self.collectors.stop()
@@ -124,23 +130,24 @@ class Site:
         if self._logins.locked():
             raise Refusal(HTTPStatus.SERVICE_UNAVAILABLE, f"{LOGINS_MAX} others log in now; try again in a few seconds")
         async with self._logins:
-            collector = await self._first_round(principal)
-        if collector.sight.snapshot is None:
+            collector = await self._first_round(principal, lambda each: each.is_accepted)
+        if not collector.is_accepted:
             audit.warning("login of %r refused: %s", name, collector.sight.failure)
             raise Refusal(HTTPStatus.UNAUTHORIZED, f"the brokers refuse the login: {collector.sight.failure}")
         audit.info("login of %r", name)
         return self.sessions.open(principal, session_id)
 
-    async def _first_round(self, principal: Principal) -> Collector:
-        """Return the collector of a principal after its first round, or after FIRST_WAIT_S."""
+    async def _first_round(self, principal: Principal, is_enough: Callable[[Collector], bool]) -> Collector:
+        """Return the collector of a principal if it has enough, after its first round, or after FIRST_WAIT_S."""
         try:
             collector = self.collectors.of(principal)
         except TooManyPrincipals:
             text = f"{len(self.collectors)} users look at the cluster now, which is the limit; try again in a minute"
             raise Refusal(HTTPStatus.SERVICE_UNAVAILABLE, text) from None
-        deadline_s = asyncio.get_running_loop().time() + FIRST_WAIT_S
-        while not collector.first.is_set() and asyncio.get_running_loop().time() < deadline_s:
-            await asyncio.sleep(0.01)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(FIRST_WAIT_S):
+                while not is_enough(collector) and not collector.first.is_set():
+                    await asyncio.sleep(POLL_S)
         return collector
 
     async def session_of(self, request: web.Request) -> Session | None:
@@ -157,13 +164,13 @@ class Site:
     async def visit(self, request: web.Request) -> Visit:
         """Return the visit of a request that has a session. Raises Refusal if the cluster cannot be read."""
         session = request[SESSION]
-        collector = await self._first_round(session.principal)
+        collector = await self._first_round(session.principal, lambda each: each.sight.snapshot is not None)
         sight = collector.sight
-        if collector.is_refused:
+        if collector.is_refused and session is not self._shared:
             self.sessions.close_all_of(session.principal)
             raise Refusal(HTTPStatus.UNAUTHORIZED, f"the brokers accept this login no more: {sight.failure}")
         if sight.snapshot is None:
-            why = sight.failure or f"no answer within {FIRST_WAIT_S:.0f} s"
+            why = sight.failure or f"reading it takes more than {FIRST_WAIT_S:.0f} s; load the page again"
             raise Refusal(HTTPStatus.SERVICE_UNAVAILABLE, f"the cluster cannot be read: {why}")
         failures = (*([sight.failure] if sight.failure else []), *sight.snapshot.seen.failures)
         frame = self.frame(request)._replace(
@@ -317,7 +324,7 @@ def _check_origin(request: web.Request, *, is_local: bool) -> None:
     if request.method == "POST":
         site = request.headers.get("Sec-Fetch-Site", "same-origin")
         origin = request.headers.get("Origin", "")
-        is_foreign = origin not in ("", "null") and origin.partition("://")[2] != request.host
+        is_foreign = origin != "" and origin.partition("://")[2] != request.host
         if site not in ("same-origin", "none") or is_foreign:
             raise Refusal(HTTPStatus.FORBIDDEN, "the form comes from another site")
 
