@@ -15,7 +15,7 @@ from kafka.admin import ACL, ACLOperation, ACLPermissionType, KafkaAdminClient, 
 from barnabas_console.kafka.tail import Tray
 from barnabas_console.model.messages import Masking, Message, matches, message_query, shown, text_of
 from harness.deadline import wait_for
-from harness.running_console import RunningConsole, Secured, Visitor
+from harness.running_console import RunningConsole, Secured, Visitor, logged_in
 
 MESSAGES = "/topics/flights/messages"
 
@@ -140,14 +140,14 @@ def test_a_tail_shows_what_is_written_and_joins_no_group(
     assert {each["group_id"] for each in admin.json("/groups")["rows"]} <= {"billing", "own-group"}
 
 
-def test_a_session_has_four_tails_and_a_visitor_that_leaves_makes_room(console: RunningConsole, admin: Visitor) -> None:
-    query = "from=end&follow=1"
+def test_a_session_has_four_tails_and_a_visitor_that_leaves_makes_room(console: RunningConsole) -> None:
+    visitor, query = logged_in(console, "admin"), "from=end&follow=1"
     with ExitStack() as tails:
         for _ in range(4):
-            read_until(tails.enter_context(events(console, admin, query)), "followed 0")
-        refused = admin.get(f"{MESSAGES}/stream?from=end", "application/json")
+            read_until(tails.enter_context(events(console, visitor, query)), "followed 0")
+        refused = visitor.get(f"{MESSAGES}/stream?from=end", "application/json")
         assert (refused.status, "4 of your searches and tails run" in refused.text) == (503, True)
-    wait_for(lambda: admin.get(f"{MESSAGES}?from=end", "application/json").status, lambda status: status == 200)
+    wait_for(lambda: visitor.get(f"{MESSAGES}?from=end", "application/json").status, lambda status: status == 200)
 
 
 def test_a_tail_ends_with_its_session(console: RunningConsole) -> None:

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from typing import Final
-from urllib.parse import urlencode
 
 import htpy as h
 
@@ -15,19 +14,17 @@ HEADS: Final = ("Partition", "Offset", "Time", "Key", "Value", "Headers")
 def messages(frame: Frame, topic: str, given: dict[str, str]) -> h.Element:
     """Return the page, whose messages come as events; `given` is the query of its address."""
     here = path_of("topics", topic, "messages")
-    stream = f"{link(frame, f'{here}/stream')}?{urlencode(given)}"
+    stream = link(frame, f"{here}/stream", **given)
     follows = given.get("follow") == "1"
     return whole(
         frame,
         f"Messages of {topic}",
         _query(frame, here, given),
         h.p[
-            h.a(".button", href=f"{link(frame, here)}?{urlencode({**given, 'download': 'jsonl', 'follow': '0'})}")[
+            h.a(".button", href=link(frame, here, **{**given, "download": "jsonl", "follow": "0"}))[
                 "Export JSON lines"
             ],
-            h.a(".button", href=f"{link(frame, here)}?{urlencode({**given, 'download': 'csv', 'follow': '0'})}")[
-                "Export CSV"
-            ],
+            h.a(".button", href=link(frame, here, **{**given, "download": "csv", "follow": "0"}))["Export CSV"],
             h.a(href=link(frame, path_of("topics", topic)))["To the topic"],
         ],
         h.div("#stream", {"hx-ext": "sse", "sse-connect": stream, "sse-close": "end"}, data_follows=follows)[
