@@ -12,6 +12,7 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from drivers.interface import Message
 from drivers.kafka_tools import KafkaTools
 from drivers.librdkafka import LibrdkafkaClient
+from harness.codec_client import Connection
 from harness.deadline import PATIENCE_S, wait_for
 
 SERVER = "--bootstrap-server localhost:9092"
@@ -75,6 +76,26 @@ def test_a_record_that_is_released_comes_again_and_one_that_is_rejected_does_not
 
         wait_for(work, lambda found: len(found) == 20 and found[b"4"] == 2)
     assert values[b"3"] == 1
+
+
+def test_offsets_are_described_altered_and_deleted(librdkafka: LibrdkafkaClient, filled: str) -> None:
+    values: Counter[bytes] = Counter()
+    with worker(librdkafka, filled) as consumer:
+        wait_for(lambda: taken(consumer, values), lambda found: len(found) == 20)
+    with Connection(int(str(librdkafka.settings["bootstrap.servers"]).rpartition(":")[2])) as connection:
+        altered = {"topic_name": filled, "partitions": [{"partition_index": 0, "start_offset": 3}]}
+        request = {"group_id": filled, "topics": [altered]}
+        connection.request("FindCoordinator", 4, {"coordinator_keys": [filled]})
+        wait_for(lambda: connection.request("AlterShareGroupOffsets", 0, request).error_code, lambda code: code == 0)
+        described = {"groups": [{"group_id": filled, "topics": None}]}
+        (group,) = connection.request("DescribeShareGroupOffsets", 1, described).groups
+        starts = {each.partition_index: (each.start_offset, each.lag) for each in group.topics[0].partitions}
+        assert starts[0] == (3, 7)
+        topics = {"group_id": filled, "topics": [{"topic_name": filled}]}
+        deleted = connection.request("DeleteShareGroupOffsets", 0, topics)
+        assert [each.error_code for each in deleted.responses] == [0]
+        (result,) = connection.request("DeleteGroups", 2, {"groups_names": [filled]}).results
+        assert result.error_code == 0
 
 
 def test_tools_show_reset_and_delete_a_group(tools: KafkaTools, librdkafka: LibrdkafkaClient, filled: str) -> None:
