@@ -7,10 +7,11 @@ from unittest.mock import patch
 
 from barnabas_broker.coordinators.groups import classic_members, consumer_groups
 from barnabas_broker.coordinators.groups.migration import Upgrade, upgraded
-from barnabas_broker.coordinators.modern import shard
 from barnabas_broker.coordinators.modern.consumer_group import ConsumerGroup
+from barnabas_broker.coordinators.modern.group import ModernGroup, ModernMember
 from barnabas_broker.coordinators.modern.records import Current, Kind
 from barnabas_broker.coordinators.modern.shard import ModernGroups
+from barnabas_broker.coordinators.runtime.alarms import Now
 from barnabas_core.errors import ErrorCode
 
 
@@ -51,7 +52,15 @@ def frees_partitions_before_they_are_revoked() -> Iterator[None]:
 @contextmanager
 def fences_no_silent_member() -> Iterator[None]:
     """Members that send no heartbeats keep their partitions."""
-    with patch.object(shard, "on_time", lambda *_: None):
+    late = ModernGroup.late
+
+    def mistaken(self: ModernGroup, now: Now) -> list[tuple[ModernMember, str]]:
+        for member, _ in late(self, now):
+            member.session_deadline_ms = self.expect(now.steady_ms + 1000)
+            member.rebalance_deadline_ms = member.classic_deadline_ms = None
+        return []
+
+    with patch.object(ModernGroup, "late", mistaken):
         yield
 
 
