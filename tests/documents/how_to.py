@@ -2,7 +2,7 @@
 
 from typing import Final
 
-ON_ONE_MACHINE: Final = ("lag", "consumer-groups-of-kafka-4", "quotas", "jobs")
+ON_ONE_MACHINE: Final = ("lag", "console", "consumer-groups-of-kafka-4", "quotas", "jobs")
 """These pages are run each beside its own `barnabas up`."""
 ON_KUBERNETES: Final = (
     "install",
