@@ -11,6 +11,7 @@ REFUSED: Final = "barnabas_transaction_markers_refused_total"
 FENCED: Final = 'error="INVALID_PRODUCER_EPOCH"'
 PAY: Final = 'transactional_id="pay"'
 FLIGHTS: Final = 'topic="flights",partition="0"'
+TASKS: Final = 'group="workers",topic="tasks",partition="0"'
 CASES: Final = (
     Case("TransactionOverdue", {f"{OVERDUE}{{{ONE},{PAY}}}": "_x4 30 90+60x20"}, 6, 8, f"{MAIN},{PAY}"),
     Case(  # Another broker has led the partition since minute 20.
@@ -40,6 +41,23 @@ CASES: Final = (
         11,
         ONE,
         "critical",
+    ),
+    Case(
+        "ShareGroupHeldByOneRecord",
+        {
+            f"barnabas_share_oldest_unacknowledged_seconds{{{ONE},{TASKS}}}": "600x4 601x30",
+            f"kafka_server_sharepartitionmetrics_inflightmessagecount{{{ONE},{TASKS}}}": "1000x40",
+        },
+        9,
+        11,
+        f"{MAIN},{TASKS}",
+    ),
+    Case(
+        "ShareGroupDeadLetters",
+        {f'kafka_server_sharegroupmetrics_deadletterqueue_recordcount_total{{{ONE},group="workers"}}': "0x4 1+1x60"},
+        14,
+        16,
+        f'{MAIN},group="workers"',
     ),
     Case("TransactionMarkerRefused", {f"{REFUSED}{{{ONE},{FENCED}}}": "0x4 1x60"}, 4, 6, f"{ONE},{FENCED}"),
 )

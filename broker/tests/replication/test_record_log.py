@@ -34,6 +34,7 @@ from barnabas_broker.storage.log_dirs.log_dir_owner import BrokerIdentity
 from barnabas_broker.storage.log_dirs.log_manager import LogManager, LogManagerSettings
 from barnabas_broker.storage.logs.log_environment import LogEnvironment
 from barnabas_broker.storage.producer_state.verifications import Verification
+from barnabas_broker.wire.key_values import KeyValueList
 from barnabas_broker.wire.record_batch import parse_header
 from barnabas_broker.wire.transaction_markers import Marker, ProducerEpoch
 from barnabas_core.config.broker_config import parse_broker_config
@@ -285,3 +286,36 @@ async def test_a_wait_for_the_end_of_the_log_fails_when_leadership_ends_first(tm
     broker.log.when_committed(0, told.append)
     await asyncio.sleep(0)
     assert [error and error.code for error in told] == [ErrorCode.NOT_LEADER_OR_FOLLOWER] * 3
+
+
+async def _records(log: RecordLog) -> list[tuple[bytes, bytes | None]]:
+    ready, found = asyncio.Event(), []
+    for some in log.read(0, ready.set):
+        if some is None:
+            async with asyncio.timeout(PATIENCE_S):
+                await ready.wait()
+            ready.clear()
+        else:
+            assert isinstance(some, KeyValueList)
+            found += some.records
+    return found
+
+
+async def test_a_log_that_keeps_all_yields_them_in_order_from_where_it_was_pruned(tmp_path: Path) -> None:
+    broker = Broker(tmp_path)
+    log = RecordLog(CONSUMER_OFFSETS, broker.replicas, SystemClock(), 0, 1 << 20, keeps_all=True)
+    written = [(b"key", b"%d" % number) for number in range(4)]
+    for record in written:
+        committed: asyncio.Future[ApiError | None] = asyncio.get_running_loop().create_future()
+        log.append(0, [record], committed.set_result)
+        assert await committed is None
+    assert log.end_offset(0) == 4
+    assert await _records(log) == written
+    log.delete_before(0, 2)
+    assert await _records(log) == written[2:]
+    log.delete_before(0, 1)
+    log.delete_before(0, 99)
+    assert await _records(log) == written[2:], "an earlier start and one that is not committed change nothing"
+    broker.crash()
+    again = RecordLog(CONSUMER_OFFSETS, Broker(tmp_path).replicas, SystemClock(), 0, 1 << 20, keeps_all=True)
+    assert (await _records(again))[-2:] == written[2:], "a crash may bring earlier records back"
