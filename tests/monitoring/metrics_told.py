@@ -4,6 +4,7 @@ Only series have labels, so each page is of a process that has some series of ev
 """
 
 import asyncio
+from base64 import urlsafe_b64encode
 from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
@@ -23,6 +24,7 @@ from barnabas_operator.observed.inventory import Inventory
 from barnabas_operator.observed.operator_metrics import OperatorMetrics
 from barnabas_operator.resources.kind import OFFSETS_RESET, READY, SCALING_ACTIVE, WITHIN_OBJECTIVE, Key
 from harness.cluster import BarnabasCluster, prepare_cluster
+from harness.codec_client import Connection
 from harness.deadline import PATIENCE_S, wait_for
 
 TOPIC: Final = "flights"
@@ -81,7 +83,8 @@ def broker_metrics(folder: Path) -> list[Told]:
             wait_for(lambda: _is_committed(consumer), bool)
         _send_invalid_batch(cluster)
         _leave_transaction_open(cluster)
-        return wait_for(lambda: _metrics(*(cluster.page(number, "/metrics")[1] for number in (0, 1))), _have_series)
+        with closing(_acquire(cluster)):
+            return wait_for(lambda: _metrics(*(cluster.page(number, "/metrics")[1] for number in (0, 1))), _have_series)
 
 
 def exporter_metrics() -> list[Told]:
@@ -163,6 +166,27 @@ def _leave_transaction_open(cluster: BarnabasCluster) -> None:
     producer.begin_transaction()
     producer.produce(TOPIC, b"undecided")
     assert producer.flush(PATIENCE_S) == 0
+
+
+def _acquire(cluster: BarnabasCluster) -> Connection:
+    """Acquire records for a share group; return the connection, with which the group would leave the memory."""
+    connection = Connection(cluster.brokers[0].port)
+    topic_id = connection.request("Metadata", 12, {"topics": [{"name": TOPIC}]}).topics[0].topic_id
+    key = f"workers:{urlsafe_b64encode(topic_id.bytes).decode().rstrip('=')}:0"
+    state = {"topic_id": topic_id, "partitions": [{"partition": 0, "state_epoch": 1, "start_offset": 0}]}
+    found = wait_for(
+        lambda: connection.request("FindCoordinator", 6, {"key_type": 2, "coordinator_keys": [key]}).coordinators[0],
+        lambda coordinator: not coordinator.error_code,
+    )
+    with Connection(found.port) as coordinator:
+        wait_for(
+            lambda: coordinator.request("InitializeShareGroupState", 0, {"group_id": "workers", "topics": [state]}),
+            lambda answer: not answer.results[0].partitions[0].error_code,
+        )
+    topics = [{"topic_id": topic_id, "partitions": [{"partition_index": 0}]}]
+    fields = {"group_id": "workers", "member_id": "one", "max_wait_ms": 10_000, "topics": topics}
+    connection.request("ShareFetch", 2, {**fields, "min_bytes": 1, "max_records": 1, "batch_size": 1})
+    return connection
 
 
 def _set_quotas(cluster: BarnabasCluster) -> None:

@@ -31,11 +31,7 @@ def share_state_families(coordinator: ShareCoordinator) -> list[Family]:
         Family(
             "kafka_coordinator_share_last_pruned_offset",
             "gauge",
-            "The offset up to which this broker has deleted the records of a partition of __share_group_state",
-            lambda: [
-                Sample(labels(partition=shard.partition), shard.pruned_to)
-                for shard in runtime.loaded()
-                if shard.pruned_to
-            ],
+            "Offset up to which this broker has deleted the records of a partition of __share_group_state; 0 if none",
+            lambda: [Sample(labels(partition=shard.partition), shard.pruned_to) for shard in runtime.loaded()],
         ),
     ]
