@@ -103,6 +103,7 @@ def test_tools_show_reset_and_delete_a_group(tools: KafkaTools, librdkafka: Libr
     values: Counter[bytes] = Counter()
     with worker(librdkafka, filled, **{"client.id": "the-member"}) as consumer:
         wait_for(lambda: taken(consumer, values), lambda found: len(found) == 20)
+        consumer.commit_sync()
         assert filled in tools.check(f"kafka-share-groups.sh {SERVER} --list").splitlines()
         assert "the-member" in tools.check(f"{group} --describe --members")
         assert "Stable" in tools.check(f"{group} --describe --state")
