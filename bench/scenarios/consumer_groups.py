@@ -2,7 +2,7 @@
 
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +27,11 @@ SETTINGS: Final = {
     "group.consumer.session.timeout.ms": int(SESSION_S * 1000),
 }
 """Both servers get these: the defaults are 5 s and 45 s, and each figure would be longer by the same."""
+LONG_SESSIONS: Final = {
+    "group.consumer.max.session.timeout.ms": 3_600_000,
+    "group.consumer.session.timeout.ms": 3_600_000,
+}
+"""No member is fenced while thousands of others join."""
 ROUNDS: Final = 3
 
 
@@ -39,7 +44,7 @@ class Rebalances:
 
     def measure(self, stand: Stand, peer: str) -> Measurement:
         """Measure the seconds until each partition is consumed again, and the share of them that stopped for a join."""
-        with _fresh(stand, peer) as server:
+        with _fresh(stand, peer, SETTINGS) as server:
             create(server.bootstrap, [TOPIC], self.partitions)
             with closing(Fleet(server.port, TOPIC, self.partitions, INTERVAL_S)) as fleet:
                 stand.status.step(f"{self.members} members join")
@@ -77,7 +82,7 @@ class Heartbeats:
 
     def measure(self, stand: Stand, peer: str) -> Measurement:
         """Measure the growth of memory with the groups, and the CPU time of a heartbeat that changes nothing."""
-        with _fresh(stand, peer) as server:
+        with _fresh(stand, peer, LONG_SESSIONS) as server:
             create(server.bootstrap, [TOPIC], 1)
             with closing(Fleet(server.port, TOPIC, 1, INTERVAL_S)) as fleet:
                 fleet.join("first", "first")
@@ -104,10 +109,10 @@ def _cpu_of_a_beat_us(server: ServerProcess, fleet: Fleet) -> float:
 
 
 @contextmanager
-def _fresh(stand: Stand, peer: str) -> Iterator[ServerProcess]:
+def _fresh(stand: Stand, peer: str, settings: Mapping[str, int]) -> Iterator[ServerProcess]:
     server, folder = stand.brokers.fresh(peer)
     try:
-        _add_settings(folder / "server.properties")
+        _add_settings(folder / "server.properties", settings)
         server.start()
         yield server
     except ServerFailed as failure:
@@ -117,6 +122,6 @@ def _fresh(stand: Stand, peer: str) -> Iterator[ServerProcess]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _add_settings(config: Path) -> None:
+def _add_settings(config: Path, settings: Mapping[str, int]) -> None:
     with config.open("a", encoding="utf-8") as lines:
-        lines.writelines(f"{name}={value}\n" for name, value in SETTINGS.items())
+        lines.writelines(f"{name}={value}\n" for name, value in settings.items())
