@@ -34,7 +34,7 @@ def handle(
 ) -> JoinGroupResponse | Awaitable[JoinGroupResponse]:
     """Join a group; return the generation and the members, or an error."""
     version = context.api_version
-    metadata_bytes = sum(len(protocol.metadata) for protocol in request.protocols)
+    metadata_bytes = sum([len(protocol.metadata) for protocol in request.protocols])
     if metadata_bytes > METADATA_BYTES_MAX:
         _logger.info(
             "group %s: refused a member with %d bytes of metadata; at most %d are allowed",
