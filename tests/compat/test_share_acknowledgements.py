@@ -1,7 +1,7 @@
 """The acknowledgements of a share group as requests, to our broker or Apache Kafka: a good path, and strange ones."""
 
 from base64 import urlsafe_b64encode
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -84,7 +84,9 @@ def dead_letter(client: StockClient) -> Message:
     reader = Consumer({**client.settings, "group.id": "reader", "auto.offset.reset": "earliest"})
     reader.subscribe(["dlq.jobs"])
     try:
-        return wait_for(lambda: reader.poll(1.0))
+        letter = wait_for(lambda: reader.poll(1.0), lambda found: found is not None)
+        assert letter is not None
+        return letter
     finally:
         reader.close()
 
@@ -124,7 +126,7 @@ class Member:
         self._topic_id = topic_id
         self._member_id = member_id
 
-    def request(self, api: str, epoch: int, batches: list[Mapping[str, Any]], **fields: object) -> Any:
+    def request(self, api: str, epoch: int, batches: Sequence[Mapping[str, Any]], **fields: object) -> Any:
         partitions = [{"partition_index": 0, "acknowledgement_batches": batches}]
         values = {"group_id": "workers", "member_id": self._member_id, "share_session_epoch": epoch}
         topics = [{"topic_id": self._topic_id, "partitions": partitions}]
