@@ -9,6 +9,7 @@ from uuid import UUID
 from barnabas_broker.coordinators.groups import records
 from barnabas_broker.coordinators.groups.records import GroupMetadata, OffsetKey, StoredMember
 from barnabas_broker.coordinators.modern.records import (
+    SHARE_KINDS,
     Current,
     GroupEpoch,
     Kind,
@@ -16,7 +17,9 @@ from barnabas_broker.coordinators.modern.records import (
     MemberState,
     ModernRecord,
     ResolvedRegex,
+    ShareTopics,
     TargetEpoch,
+    TopicShare,
     Value,
 )
 from barnabas_broker.replication.record_log import KeyValue
@@ -47,9 +50,10 @@ def hostile_record(random: Random, groups: tuple[str, ...] = GROUPS) -> tuple[st
 
 
 def _modern(random: Random, group_id: str) -> tuple[bytes, bytes]:
-    """Return a record of a consumer group with member epochs, with edges in place of its numbers."""
+    """Return a record of a consumer group with member epochs or of a share group, with edges as numbers."""
     numbers = [random.choice((0, 1, 2, 3, 2**30, -1)) for _ in range(4)]
     owned = {UUID(int=1): {0: numbers[2]}}
+    topics = {UUID(int=1): TopicShare(random.choice(TOPICS), frozenset(numbers))}
     kind = random.choice([each for each in Kind if each is not Kind.OLD_TOPICS])
     values: dict[Kind, Value] = {
         Kind.GROUP: GroupEpoch(numbers[0], numbers[1]),
@@ -58,7 +62,10 @@ def _modern(random: Random, group_id: str) -> tuple[bytes, bytes]:
         Kind.TARGET: {UUID(int=1): frozenset(numbers)},
         Kind.CURRENT: Current(numbers[0], numbers[1], random.choice(list(MemberState)), owned, owned),
         Kind.REGEX: ResolvedRegex(TOPICS, numbers[0], numbers[1]),
+        Kind.SHARE_MEMBER: MemberMetadata(None, random.choice((None, "rack")), "c", "/h", TOPICS),
+        Kind.SHARE_TOPICS: ShareTopics(topics, topics, {UUID(int=2): random.choice(TOPICS)}),
     }
+    values = {**{SHARE_KINDS[each]: value for each, value in values.items() if each in SHARE_KINDS}, **values}
     key, encoded = ModernRecord(kind, group_id, random.choice(("m", "n", "")), values[kind]).encode()
     return key, encoded or b""
 
