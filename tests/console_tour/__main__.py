@@ -134,8 +134,8 @@ def _by_keyboard(page: Page, base: str) -> Iterator[str]:
         page.keyboard.press("Tab")
     page.keyboard.type("airp")
     _await(page, "document.querySelectorAll('#list tbody tr').length === 1")
-    page.keyboard.press("Enter")
-    page.wait_for_load_state()
+    with page.expect_navigation():
+        page.keyboard.press("Enter")
     if "search=airp" not in page.url:
         yield f"the search is not in the address: {page.url}"
 
