@@ -30,8 +30,8 @@ from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 from barnabas_broker.app.broker import Broker
 from barnabas_broker.app.loop_turns import MeasuringSelector
 from barnabas_broker.app.main import share_out
-from barnabas_broker.replication.commit_queue import CommitQueue
 from barnabas_broker.replication.follower_sessions import FollowerSession
+from barnabas_broker.replication.partition import CommitQueue
 from barnabas_broker.server.connection import Connection
 from barnabas_broker.server.peer_link import PeerLink
 from barnabas_broker.wire.records import Record, encode_batch

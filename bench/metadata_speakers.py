@@ -22,7 +22,7 @@ from barnabas_broker.metadata.membership.membership import Membership, ensure_cl
 from barnabas_broker.metadata.model import BrokerRegistration, PartitionState, TopicDocument
 from barnabas_broker.metadata.store.kubernetes.kubernetes_store import KubernetesStore
 from barnabas_broker.metadata.store.location import KubernetesCluster
-from barnabas_broker.replication.isr_changes import IsrChanges
+from barnabas_broker.replication.leader_replica import IsrChanges
 from barnabas_core.config.broker_config import BrokerConfig, parse_broker_config
 from barnabas_core.errors import ApiError
 from barnabas_core.topic_partition import TopicPartition

@@ -21,13 +21,10 @@ class Owner(NamedTuple):
 OWNERS: Final = (
     Owner("Group", ("coordinators/groups/group.py",), frozenset({"state"})),
     Owner("Log", ("storage/logs/log.py",), frozenset({"config"})),
-    Owner("LeaderReplica", ("replication/leader_replica.py",)),
-    Owner("FollowerReplica", ("replication/follower_replica.py",)),
-    Owner("AppendWaits", ("replication/append_waits.py",)),
+    Owner("LeaderReplica and FollowerReplica", ("replication/leader_replica.py",)),
     Owner("Segments", ("storage/segments/segments.py",)),
     Owner("LeaderEpochs", ("storage/logs/leader_epochs.py",)),
     Owner("LogProducers", ("storage/producer_state/log_producers.py",)),
-    Owner("CompactionBounds", ("storage/logs/compaction_bounds.py",)),
     Owner("LogSyncs", ("storage/logs/log_syncs.py",)),
     Owner(
         "Partition",

@@ -18,7 +18,7 @@ from barnabas_broker.metadata.model import PartitionState
 from barnabas_broker.metadata.store.metadata_store import StoreUnavailable
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.server.dispatch import Dispatcher
-from barnabas_broker.storage.disk import file_names
+from barnabas_broker.storage.disk import checkpoints
 from barnabas_broker.storage.errors import LogDirRefused
 from barnabas_broker.storage.log_dirs.log_manager import LogManager
 from barnabas_core.config.broker_config import parse_broker_config
@@ -160,7 +160,7 @@ class SimulatedBroker:
             self.cluster.violation(f"{self.name} started: {belief}")
 
     def _marked_clean(self) -> frozenset[str]:
-        return frozenset(each for each in LOG_DIRS if self.disk.holds(f"{each}/{file_names.CLEAN_SHUTDOWN}"))
+        return frozenset(each for each in LOG_DIRS if self.disk.holds(f"{each}/{checkpoints.CLEAN_SHUTDOWN}"))
 
     def _ends(self, host: Host, *, silently: bool = False) -> None:
         """Note that the process is gone, for whatever reason."""
@@ -237,7 +237,7 @@ class SimulatedBroker:
         """Yield the directories of logs, except those set aside or on their way; one whose making failed is empty."""
         for log_dir in LOG_DIRS:
             for entry in self.disk.scan(log_dir):
-                found = file_names.parse_partition_dir(entry.name) if entry.is_dir else None
+                found = checkpoints.parse_partition_dir(entry.name) if entry.is_dir else None
                 if found is not None and not found.state and self.disk.scan(f"{log_dir}/{entry.name}"):
                     yield f"{log_dir}/{entry.name}", found.topic_partition
 

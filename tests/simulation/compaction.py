@@ -8,12 +8,11 @@ from typing import Any, Final, NamedTuple
 from unittest.mock import patch
 from uuid import UUID
 
-from barnabas_broker.replication.follower_replica import FollowerReplica
+from barnabas_broker.replication.leader_replica import FollowerReplica
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.storage.disk.files import FileSystem
 from barnabas_broker.storage.logs import log_loader
-from barnabas_broker.storage.logs.compaction_bounds import CompactionBounds
-from barnabas_broker.storage.logs.log import Log
+from barnabas_broker.storage.logs.log import CompactionBounds, Log
 from barnabas_broker.wire.messages import message_class
 from barnabas_broker.wire.record_batch import HEADER_BYTES, parse_header
 from barnabas_broker.wire.records import Record, decode_batch, encode_batch

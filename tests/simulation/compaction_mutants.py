@@ -25,7 +25,7 @@ def keeps_what_is_left_of_a_compacted_log_that_was_cut() -> Iterator[None]:
         else:
             cut(log, offset)
 
-    with patch("barnabas_broker.replication.follower_replica.truncate_to", mistaken):
+    with patch("barnabas_broker.replication.leader_replica.truncate_to", mistaken):
         yield
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
-from barnabas_broker.replication.log_mover import MoveSteps
+from barnabas_broker.replication.fetch_session import MoveSteps
 from barnabas_broker.wire.messages import message_class
 from barnabas_core.topic_partition import TopicPartition
 from simulation.clients import Client, Failed

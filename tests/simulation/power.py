@@ -4,13 +4,13 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from barnabas_broker.storage.disk import file_names
+from barnabas_broker.storage.disk import checkpoints
 from barnabas_broker.storage.disk.checkpoints import decode_offsets
 from barnabas_broker.storage.disk.files import FileSystem
 from barnabas_broker.storage.errors import InvalidBatch
 from barnabas_broker.storage.log_dirs.log_manager import LogManager
 from barnabas_broker.storage.logs.log import Log
-from barnabas_broker.storage.segments.batch_scan import SCAN_CHUNK_BYTES, scan_batches
+from barnabas_broker.storage.segments.segment import SCAN_CHUNK_BYTES, scan_batches
 
 SEGMENT_BYTES_MAX: Final = (sys.maxsize, 300, 1000)
 """The bounds of segments, one for each seed: the small logs of a simulation have many segments in most seeds."""
@@ -37,7 +37,7 @@ def _recovery_points(files: FileSystem, log_dirs: tuple[str, ...]) -> Iterator[t
     """Yield the recovery points of existing logs, by directory."""
     for log_dir in log_dirs:
         try:
-            recovery_points = decode_offsets(files.read(f"{log_dir}/{file_names.RECOVERY_POINTS}"))
+            recovery_points = decode_offsets(files.read(f"{log_dir}/{checkpoints.RECOVERY_POINTS}"))
         except FileNotFoundError:
             continue
         for topic_partition, recovery_point in recovery_points.items():
@@ -48,14 +48,14 @@ def _recovery_points(files: FileSystem, log_dirs: tuple[str, ...]) -> Iterator[t
 
 def _synced_end(files: FileSystem, directory: str, recovery_point: int) -> int:
     """Return where the whole batches end; a swap of compaction is for the next start to finish."""
-    names = [file_names.parse_segment_file(entry.name) for entry in files.scan(directory)]
-    if any(name and name.state == file_names.SWAP for name in names):
+    names = [checkpoints.parse_segment_file(entry.name) for entry in files.scan(directory)]
+    if any(name and name.state == checkpoints.SWAP for name in names):
         return recovery_point
-    offsets = sorted(name.offset for name in names if name and name.suffix == file_names.LOG and not name.state)
+    offsets = sorted(name.offset for name in names if name and name.suffix == checkpoints.LOG and not name.state)
     end_offset = offsets[0] if offsets else 0
     for offset in offsets:
         if offset < recovery_point:
-            file = files.open_file(f"{directory}/{file_names.segment_file(offset, file_names.LOG)}")
+            file = files.open_file(f"{directory}/{checkpoints.segment_file(offset, checkpoints.LOG)}")
             try:
                 for found in scan_batches(
                     file, 0, file.size_bytes(), offset, chunk_bytes=SCAN_CHUNK_BYTES, crc_from=offset

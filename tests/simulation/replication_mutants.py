@@ -19,13 +19,11 @@ from barnabas_broker.metadata.documents import AnyDocument
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.metadata.image.topic_writes import DocumentWrites, writes_of
 from barnabas_broker.metadata.model import BrokerRegistration, PartitionState
-from barnabas_broker.replication.append_waits import AppendWaits
-from barnabas_broker.replication.isr_changes import IsrChanges
-from barnabas_broker.replication.leader_replica import LeaderReplica
-from barnabas_broker.replication.offline_partitions import OfflinePartitions
-from barnabas_broker.replication.partition import Partition
+from barnabas_broker.replication.leader_replica import IsrChanges, LeaderReplica
+from barnabas_broker.replication.partition import AppendWaits, Partition
 from barnabas_broker.replication.record_log import RecordLog
 from barnabas_broker.replication.replica_manager import ReplicaManager
+from barnabas_broker.replication.replica_states import OfflinePartitions
 from barnabas_broker.storage.logs.log import Log
 from barnabas_broker.wire.parts import FileSlice
 from barnabas_core.errors import ErrorCode

@@ -8,7 +8,7 @@ from barnabas_broker.storage import errors
 from barnabas_broker.storage.disk.checkpoints import EpochStart, LastIncarnation, encode_epochs
 from barnabas_broker.storage.errors import DiskFull, InvalidBatch, StorageError, SyncFailed
 from barnabas_broker.storage.log_dirs.log_dir import LogDir
-from barnabas_broker.storage.log_dirs.replica_move import ReplicaMove
+from barnabas_broker.storage.log_dirs.replica_moves import ReplicaMove
 from barnabas_broker.storage.logs import log_loader
 from barnabas_broker.storage.logs.leader_epochs import LeaderEpochs
 from barnabas_broker.storage.logs.log import Log

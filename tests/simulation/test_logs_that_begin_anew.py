@@ -5,12 +5,12 @@ from uuid import UUID
 
 import pytest
 
+from barnabas_broker.storage.disk.files import Trash
 from barnabas_broker.storage.disk.open_files import OpenFiles
-from barnabas_broker.storage.disk.trash import Trash
-from barnabas_broker.storage.log_dirs.log_dir_owner import BrokerIdentity
+from barnabas_broker.storage.log_dirs.log_dir import BrokerIdentity
 from barnabas_broker.storage.log_dirs.log_manager import LogManager, LogManagerSettings
 from barnabas_broker.storage.logs.log import Log
-from barnabas_broker.storage.logs.log_environment import LogEnvironment
+from barnabas_broker.storage.logs.log_syncs import LogEnvironment
 from barnabas_broker.storage.logs.truncation import truncate_fully_and_start_at, truncate_to
 from barnabas_broker.storage.segments.segment import Segment
 from barnabas_broker.wire.record_batch import parse_header

@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from barnabas_broker.storage.disk import file_names
+from barnabas_broker.storage.disk import checkpoints
 from barnabas_broker.storage.disk.checkpoints import encode_offsets
 from barnabas_broker.wire.records import Record, encode_batch
 from barnabas_core.topic_partition import TopicPartition
@@ -12,7 +12,7 @@ from simulation.disk import SimulatedDisk
 from simulation.power import ends_by_log, unkept_promises
 
 LOG_DIRS = ("/logs",)
-SEGMENT = f"/logs/t-0/{file_names.segment_file(0, file_names.LOG)}"
+SEGMENT = f"/logs/t-0/{checkpoints.segment_file(0, checkpoints.LOG)}"
 SYNCED_UP_TO = 3
 
 
@@ -36,7 +36,7 @@ def test_records_appended_after_a_truncation_count_as_synced_until_the_checkpoin
         sizes.append(file.size_bytes())
         file.append(_batch(offset), file.size_bytes())
     sizes.append(file.size_bytes())
-    disk.write_atomically(f"/logs/{file_names.RECOVERY_POINTS}", _checkpoint(), sync=True)
+    disk.write_atomically(f"/logs/{checkpoints.RECOVERY_POINTS}", _checkpoint(), sync=True)
     file.truncate(sizes[cut_to])
     file.sync()
     for directory in ("/", "/logs", "/logs/t-0"):

@@ -7,15 +7,13 @@ from uuid import UUID
 import pytest
 
 from barnabas_broker.storage.disk.checkpoints import LastIncarnation
+from barnabas_broker.storage.disk.files import Trash
 from barnabas_broker.storage.disk.open_files import OpenFiles
-from barnabas_broker.storage.disk.trash import Trash
-from barnabas_broker.storage.log_dirs.kept_records import Kept
-from barnabas_broker.storage.log_dirs.log_dir_owner import BrokerIdentity
+from barnabas_broker.storage.log_dirs.log_dir import BrokerIdentity, Kept
+from barnabas_broker.storage.log_dirs.log_dir_loader import TopicLookup
 from barnabas_broker.storage.log_dirs.log_manager import LogManager, LogManagerSettings
-from barnabas_broker.storage.log_dirs.topic_ids import TopicLookup
-from barnabas_broker.storage.logs.log_environment import LogEnvironment
+from barnabas_broker.storage.logs.log_syncs import LogEnvironment, WaitingLog
 from barnabas_broker.storage.logs.truncation import truncate_to
-from barnabas_broker.storage.logs.waiting_log import WaitingLog
 from barnabas_broker.wire.record_batch import parse_header
 from barnabas_broker.wire.records import Record, encode_batch
 from barnabas_core.config.log_config import LogConfig

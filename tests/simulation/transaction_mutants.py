@@ -23,7 +23,7 @@ from barnabas_broker.coordinators.transactions.whereabouts import Deleted, state
 from barnabas_broker.handlers import appender, fetch, list_offsets, transactional_append
 from barnabas_broker.metadata.model import NO_LEADER, PartitionState
 from barnabas_broker.replication.partition import Partition
-from barnabas_broker.storage.logs import marker_append
+from barnabas_broker.storage.logs import truncation
 from barnabas_broker.storage.logs.log import Log
 from barnabas_broker.storage.producer_state import log_producers
 from barnabas_broker.storage.producer_state.producers import ProducerStates
@@ -192,7 +192,7 @@ def takes_markers_of_earlier_epochs() -> Iterator[None]:
                 PAUSE_S, partial(self.send, each.marker, each.transaction_version, [place], each.is_wanted, str)
             )
 
-    with patch.object(marker_append, "check_marker", lambda *_: None), patch.object(MarkerSender, "answered", again):
+    with patch.object(truncation, "check_marker", lambda *_: None), patch.object(MarkerSender, "answered", again):
         yield
 
 

@@ -7,8 +7,8 @@ import pytest
 from producing_broker import Client, Producing, true_batch
 
 from barnabas_broker.replication.partition import Partition
-from barnabas_broker.storage.logs.log_offsets import LogAppend
-from barnabas_broker.storage.logs.waiting_log import WaitingLog
+from barnabas_broker.storage.logs.log import LogAppend
+from barnabas_broker.storage.logs.log_syncs import WaitingLog
 from barnabas_core.config.log_config import LogConfig
 from barnabas_core.errors import ErrorCode
 

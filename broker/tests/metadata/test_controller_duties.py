@@ -15,7 +15,7 @@ from barnabas_broker.metadata.controller.decisions.elections import ElectionType
 from barnabas_broker.metadata.controller.decisions.isr_changes import IsrChange
 from barnabas_broker.metadata.membership.log_ends import HeldLog
 from barnabas_broker.metadata.model import NO_LEADER, PartitionState
-from barnabas_broker.storage.log_dirs.kept_records import Kept
+from barnabas_broker.storage.log_dirs.log_dir import Kept
 from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.topic_partition import TopicPartition
 from harness.deadline import PATIENCE_S

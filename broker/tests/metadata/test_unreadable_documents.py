@@ -26,7 +26,7 @@ from barnabas_broker.metadata.membership.membership import ensure_cluster_id
 from barnabas_broker.metadata.model import BrokerRegistration, ClusterDocument, ProducerIdsDocument
 from barnabas_broker.metadata.store.metadata_store import Document, Listing
 from barnabas_broker.metadata.store.sqlite.sqlite_store import SqliteStore
-from barnabas_broker.storage.log_dirs.kept_records import Kept
+from barnabas_broker.storage.log_dirs.log_dir import Kept
 from barnabas_core.config.broker_config import parse_broker_config
 from barnabas_core.config.listeners import Endpoint
 from barnabas_core.errors import ApiError, ErrorCode

@@ -10,22 +10,18 @@ from typing import Any
 from uuid import UUID
 
 from barnabas_broker.metadata.model import PartitionState
-from barnabas_broker.replication.commit_queue import CommitQueue
+from barnabas_broker.replication.end_offsets import Link
 from barnabas_broker.replication.fetch_session import FetchEnvironment
 from barnabas_broker.replication.fetchers import Fetchers
 from barnabas_broker.replication.follower_sessions import FollowerAnswer, FollowerSessions, LeaderEnvironment
-from barnabas_broker.replication.isr_changes import IsrProposer
-from barnabas_broker.replication.links import Link
-from barnabas_broker.replication.partition import Partition
-from barnabas_broker.replication.partition_environment import PartitionEnvironment
+from barnabas_broker.replication.leader_replica import IsrProposer, PartitionEnvironment
+from barnabas_broker.replication.partition import CommitQueue, Partition
 from barnabas_broker.replication.purgatory import Purgatory
-from barnabas_broker.storage.disk.files import FileSystem, PosixFileSystem
+from barnabas_broker.storage.disk.files import FileSystem, PosixFileSystem, Trash
 from barnabas_broker.storage.disk.open_files import OpenFiles
-from barnabas_broker.storage.disk.trash import Trash
 from barnabas_broker.storage.errors import StorageError
-from barnabas_broker.storage.logs.log_environment import LogEnvironment
 from barnabas_broker.storage.logs.log_loader import open_log
-from barnabas_broker.storage.logs.log_place import LogPlace
+from barnabas_broker.storage.logs.log_syncs import LogEnvironment, LogPlace
 from barnabas_broker.wire.fetch import FetchRequest, parse_fetch
 from barnabas_broker.wire.fetch_response import encode_fetch_response
 from barnabas_broker.wire.framing import locate_body

@@ -13,7 +13,7 @@ from barnabas_broker.metadata.documents import AnyDocument, tombstone_key, topic
 from barnabas_broker.metadata.model import PartitionState, TombstoneDocument, TopicDocument
 from barnabas_broker.replication.replica_states import ReplicaState
 from barnabas_broker.storage.errors import LogDirFailed
-from barnabas_broker.storage.log_dirs.replica_move import ReplicaMove
+from barnabas_broker.storage.log_dirs.replica_moves import ReplicaMove
 from barnabas_broker.wire.record_batch import assign_offset
 from barnabas_broker.wire.records import Record, encode_batch
 from barnabas_core.config.log_config import LONG_MAX

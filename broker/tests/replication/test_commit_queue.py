@@ -5,7 +5,7 @@ from collections.abc import Callable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas_broker.replication.commit_queue import LOST_LEADERSHIP, CommitQueue
+from barnabas_broker.replication.partition import LOST_LEADERSHIP, CommitQueue
 from barnabas_core.errors import ApiError
 from harness.manual_timers import ManualTimers
 

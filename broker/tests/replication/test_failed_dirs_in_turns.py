@@ -9,8 +9,8 @@ from one_replica import HERE, OTHER, Broker, led
 
 from barnabas_broker.app.log_chores import LogChores
 from barnabas_broker.metadata.model import NO_LEADER
-from barnabas_broker.replication.log_reports import LogReports
 from barnabas_broker.replication.partition import Partition
+from barnabas_broker.replication.replica_manager import LogReports
 from barnabas_broker.storage.errors import LogDirFailed
 from barnabas_broker.storage.log_dirs.log_dir import LogDir
 

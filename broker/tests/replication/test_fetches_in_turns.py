@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from fetch_world import LATENCY_S, World
 
-from barnabas_broker.replication.follower_replica import FollowerReplica
+from barnabas_broker.replication.leader_replica import FollowerReplica
 from barnabas_broker.storage.logs.log import Log
 from barnabas_broker.storage.logs.truncation import truncate_to
 
@@ -65,7 +65,7 @@ def test_truncations_after_a_failover_take_several_turns(tmp_path: Path, monkeyp
 
         return run_later(delay_s, run)
 
-    monkeypatch.setattr("barnabas_broker.replication.follower_replica.truncate_to", truncate)
+    monkeypatch.setattr("barnabas_broker.replication.leader_replica.truncate_to", truncate)
     monkeypatch.setattr(world.timers, "call_later", in_a_turn)
     world.timers.pass_time(5)
     assert sum(turns.values()) >= 40

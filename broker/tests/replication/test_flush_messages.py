@@ -11,13 +11,12 @@ from fetch_world import LATENCY_S, World, WorldBroker
 from one_replica import FLIGHTS, HERE, Broker, led
 
 from barnabas_broker.app.log_chores import LogChores
-from barnabas_broker.replication.commit_queue import LOST_LEADERSHIP
-from barnabas_broker.replication.partition import Partition
+from barnabas_broker.replication.partition import LOST_LEADERSHIP, Partition
 from barnabas_broker.replication.replica_states import ReplicaState
 from barnabas_broker.storage.disk.files import PosixFile
 from barnabas_broker.storage.errors import SyncFailed
+from barnabas_broker.storage.logs.log_syncs import WaitingLog
 from barnabas_broker.storage.logs.truncation import truncate_to
-from barnabas_broker.storage.logs.waiting_log import WaitingLog
 from barnabas_core.errors import ApiError, ErrorCode
 from harness.manual_clock import ManualClock
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from fetch_world import LATENCY_S, World
 
-from barnabas_broker.replication.follower_replica import FollowerReplica
+from barnabas_broker.replication.leader_replica import FollowerReplica
 from barnabas_broker.storage.disk.files import LogFile, PosixFileSystem
 
 ROUND_S = 3 * LATENCY_S

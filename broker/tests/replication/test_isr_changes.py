@@ -6,7 +6,7 @@ from uuid import UUID
 
 from barnabas_broker.metadata.controller.decisions.isr_changes import IsrChange
 from barnabas_broker.metadata.model import PartitionState
-from barnabas_broker.replication.isr_changes import JOINS_TOGETHER_S, IsrChanges
+from barnabas_broker.replication.leader_replica import JOINS_TOGETHER_S, IsrChanges
 from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.topic_partition import TopicPartition
 from harness.deadline import PATIENCE_S

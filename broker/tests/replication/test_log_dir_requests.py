@@ -14,8 +14,7 @@ from one_replica import AWAY, FLIGHTS, HERE, OTHER, Broker, led
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.handlers.large_responses import LargeResponses
 from barnabas_broker.metadata.model import PartitionState
-from barnabas_broker.replication.log_mover import LogMover
-from barnabas_broker.replication.throttle import UNLIMITED, Throttle
+from barnabas_broker.replication.fetch_session import UNLIMITED, LogMover, Throttle
 from barnabas_broker.storage.errors import LogDirFailed, LogDirRefused, StorageError
 from barnabas_broker.wire.messages import AlterReplicaLogDirsRequest, DescribeLogDirsRequest
 from barnabas_core.config.log_config import LogConfig

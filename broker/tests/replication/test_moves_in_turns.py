@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 from one_replica import HERE, Broker, led
 
-from barnabas_broker.replication.log_mover import LogMover, MoveSteps
-from barnabas_broker.replication.throttle import UNLIMITED, Throttle
-from barnabas_broker.storage.log_dirs.replica_move import ReplicaMove
+from barnabas_broker.replication.fetch_session import UNLIMITED, LogMover, MoveSteps, Throttle
+from barnabas_broker.storage.log_dirs.replica_moves import ReplicaMove
 
 MANY = 20
 """Partitions: half of them are in each log dir."""

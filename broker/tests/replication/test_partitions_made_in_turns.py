@@ -16,14 +16,13 @@ from barnabas_broker.metadata.model import PartitionState, TombstoneDocument, To
 from barnabas_broker.metadata.store.metadata_store import Change, Changes
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.replication.purgatory import Purgatory
-from barnabas_broker.replication.replica_environment import ReplicaEnvironment
 from barnabas_broker.replication.replica_manager import ReplicaManager
-from barnabas_broker.storage.disk.files import PosixFileSystem
+from barnabas_broker.replication.replica_states import ReplicaEnvironment
+from barnabas_broker.storage.disk.files import PosixFileSystem, Trash
 from barnabas_broker.storage.disk.open_files import OpenFiles
-from barnabas_broker.storage.disk.trash import Trash
-from barnabas_broker.storage.log_dirs.log_dir_owner import BrokerIdentity
+from barnabas_broker.storage.log_dirs.log_dir import BrokerIdentity
 from barnabas_broker.storage.log_dirs.log_manager import LogManager, LogManagerSettings
-from barnabas_broker.storage.logs.log_environment import LogEnvironment
+from barnabas_broker.storage.logs.log_syncs import LogEnvironment
 from barnabas_broker.wire.record_batch import parse_header
 from barnabas_broker.wire.records import Record, encode_batch
 from barnabas_core.config.broker_config import parse_broker_config

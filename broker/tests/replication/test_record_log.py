@@ -24,19 +24,17 @@ from barnabas_broker.metadata.model import PartitionState, TopicDocument
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.replication.purgatory import Purgatory
 from barnabas_broker.replication.record_log import RecordLog
-from barnabas_broker.replication.replica_environment import ReplicaEnvironment
 from barnabas_broker.replication.replica_manager import ReplicaManager
-from barnabas_broker.storage.disk.files import PosixFile, PosixFileSystem
+from barnabas_broker.replication.replica_states import ReplicaEnvironment
+from barnabas_broker.storage.disk.files import PosixFile, PosixFileSystem, Trash
 from barnabas_broker.storage.disk.open_files import OpenFiles
-from barnabas_broker.storage.disk.trash import Trash
 from barnabas_broker.storage.errors import LogDirFailed
-from barnabas_broker.storage.log_dirs.log_dir_owner import BrokerIdentity
+from barnabas_broker.storage.log_dirs.log_dir import BrokerIdentity
 from barnabas_broker.storage.log_dirs.log_manager import LogManager, LogManagerSettings
-from barnabas_broker.storage.logs.log_environment import LogEnvironment
-from barnabas_broker.storage.producer_state.verifications import Verification
-from barnabas_broker.wire.key_values import KeyValueList
+from barnabas_broker.storage.logs.log_syncs import LogEnvironment
+from barnabas_broker.storage.producer_state.producers import Verification
+from barnabas_broker.wire.key_values import KeyValueList, Marker, ProducerEpoch
 from barnabas_broker.wire.record_batch import parse_header
-from barnabas_broker.wire.transaction_markers import Marker, ProducerEpoch
 from barnabas_core.config.broker_config import parse_broker_config
 from barnabas_core.config.group_configs import effective_group_config, effective_share_config
 from barnabas_core.config.log_config import LogConfig

@@ -8,17 +8,13 @@ import pytest
 
 from barnabas_broker.metadata.controller.decisions.isr_changes import IsrChange
 from barnabas_broker.metadata.model import PartitionState
-from barnabas_broker.replication.commit_queue import CommitQueue
-from barnabas_broker.replication.isr_changes import IsrProposer
-from barnabas_broker.replication.partition import Partition
-from barnabas_broker.replication.partition_environment import PartitionEnvironment
+from barnabas_broker.replication.leader_replica import IsrProposer, PartitionEnvironment
+from barnabas_broker.replication.partition import CommitQueue, Partition
 from barnabas_broker.replication.purgatory import Purgatory
-from barnabas_broker.storage.disk.files import PosixFileSystem
+from barnabas_broker.storage.disk.files import PosixFileSystem, Trash
 from barnabas_broker.storage.disk.open_files import OpenFiles
-from barnabas_broker.storage.disk.trash import Trash
-from barnabas_broker.storage.logs.log_environment import LogEnvironment
 from barnabas_broker.storage.logs.log_loader import open_log
-from barnabas_broker.storage.logs.log_place import LogPlace
+from barnabas_broker.storage.logs.log_syncs import LogEnvironment, LogPlace
 from barnabas_broker.wire.record_batch import parse_header
 from barnabas_broker.wire.records import Record, encode_batch
 from barnabas_core.clock import monotonic_ms

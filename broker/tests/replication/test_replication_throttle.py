@@ -8,7 +8,7 @@ import pytest
 from fetch_world import World
 
 from barnabas_broker.metadata.model import PartitionState
-from barnabas_broker.replication.throttle import Throttle
+from barnabas_broker.replication.fetch_session import Throttle
 from barnabas_core.config.log_config import LONG_MAX, ThrottledReplicas
 from harness.manual_clock import ManualClock
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from barnabas_broker.replication.links import RequestLink
+from barnabas_broker.replication.end_offsets import RequestLink
 
 
 class HeldLink:

@@ -11,11 +11,10 @@ from one_replica import AWAY, FLIGHTS, HERE, OTHER, Broker, led
 
 from barnabas_broker.app.log_chores import LogChores
 from barnabas_broker.metadata.model import NO_LEADER, PartitionState, TombstoneDocument
-from barnabas_broker.replication.log_mover import LogMover
-from barnabas_broker.replication.offline_reports import OfflineReports
+from barnabas_broker.replication.end_offsets import OfflineReports
+from barnabas_broker.replication.fetch_session import UNLIMITED, LogMover, Throttle
 from barnabas_broker.replication.stray_log_policy import StrayLogPolicy
-from barnabas_broker.replication.throttle import UNLIMITED, Throttle
-from barnabas_broker.storage.disk import file_names
+from barnabas_broker.storage.disk import checkpoints
 from barnabas_broker.storage.errors import CorruptLog, LogDirFailed
 from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.topic_partition import TopicPartition
@@ -33,7 +32,7 @@ async def test_the_high_watermark_checkpoint_keeps_partitions_that_wait_for_the_
     broker.find_disk()
     assert broker.error_of_read() is ErrorCode.KAFKA_STORAGE_ERROR
     await chores.checkpoint(broker.logs.log_dirs[0])
-    assert broker.logs.log_dirs[0].checkpointed(file_names.HIGH_WATERMARKS, FLIGHTS) == 3
+    assert broker.logs.log_dirs[0].checkpointed(checkpoints.HIGH_WATERMARKS, FLIGHTS) == 3
 
 
 def test_a_late_error_of_an_earlier_failure_leaves_a_returned_log_dir_online(tmp_path: Path) -> None:

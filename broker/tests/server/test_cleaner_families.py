@@ -3,8 +3,7 @@
 from scrape import shown
 
 from barnabas_broker.server.metrics.cleaner_families import cleaner_families
-from barnabas_broker.storage.cleaner.backoff import Backoff
-from barnabas_broker.storage.cleaner.stats import CleanerStats
+from barnabas_broker.storage.cleaner.manager import Backoff, CleanerStats
 from barnabas_core.topic_partition import TopicPartition
 
 

@@ -16,11 +16,9 @@ from scrape import shown
 from barnabas_broker.handlers.batch_trust import BatchTrust
 from barnabas_broker.metadata.controller.decisions.isr_changes import IsrChange
 from barnabas_broker.metadata.model import PartitionState
-from barnabas_broker.replication.commit_queue import CommitQueue
 from barnabas_broker.replication.fetchers import Fetchers
-from barnabas_broker.replication.isr_changes import JOINS_TOGETHER_S, IsrChanges
-from barnabas_broker.replication.partition import Partition
-from barnabas_broker.replication.partition_environment import PartitionEnvironment
+from barnabas_broker.replication.leader_replica import JOINS_TOGETHER_S, IsrChanges, PartitionEnvironment
+from barnabas_broker.replication.partition import CommitQueue, Partition
 from barnabas_broker.replication.purgatory import Purgatory
 from barnabas_broker.server.metrics.broker_families import broker_families
 from barnabas_broker.server.metrics.exposition import render

@@ -9,16 +9,12 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from barnabas_broker.storage.disk.files import FileSystem, PosixFileSystem
+from barnabas_broker.storage.disk.files import FileSystem, PosixFileSystem, Trash
 from barnabas_broker.storage.disk.open_files import OpenFiles
-from barnabas_broker.storage.disk.trash import Trash
-from barnabas_broker.storage.logs.log import Log
-from barnabas_broker.storage.logs.log_environment import LogEnvironment
+from barnabas_broker.storage.logs.log import Log, LogAppend
 from barnabas_broker.storage.logs.log_loader import open_log
-from barnabas_broker.storage.logs.log_offsets import LogAppend
-from barnabas_broker.storage.logs.log_place import LogPlace
-from barnabas_broker.storage.logs.waiting_log import WaitingLog
-from barnabas_broker.storage.segments.index_pages import IndexPages
+from barnabas_broker.storage.logs.log_syncs import LogEnvironment, LogPlace, WaitingLog
+from barnabas_broker.storage.segments.indexes import IndexPages
 from barnabas_broker.wire.parts import FileSlice
 from barnabas_broker.wire.record_batch import BatchHeader, parse_header
 from barnabas_broker.wire.records import Record, encode_batch

@@ -5,8 +5,8 @@ from uuid import UUID
 
 import pytest
 
+from barnabas_broker.storage.disk import checkpoints
 from barnabas_broker.storage.disk import checkpoints as files
-from barnabas_broker.storage.disk import file_names
 from barnabas_core.topic_partition import TopicPartition
 
 TOPIC_ID = UUID("0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0")
@@ -77,7 +77,7 @@ def test_a_malformed_file_is_refused_with_the_reason(
     ],
 )
 def test_names_of_segment_files(name: str, parsed: tuple[int, str, str] | None) -> None:
-    assert file_names.parse_segment_file(name) == parsed
+    assert checkpoints.parse_segment_file(name) == parsed
 
 
 @pytest.mark.parametrize(
@@ -91,15 +91,15 @@ def test_names_of_segment_files(name: str, parsed: tuple[int, str, str] | None) 
     ],
 )
 def test_names_of_partition_directories(name: str, topic: str, partition: int, state: str) -> None:
-    assert file_names.parse_partition_dir(name) == (TopicPartition(topic, partition), state)
+    assert checkpoints.parse_partition_dir(name) == (TopicPartition(topic, partition), state)
 
 
 @pytest.mark.parametrize("name", ["lost+found", "flights", "flights-", "-1", "a-b"])
 def test_other_directories_are_no_partitions(name: str) -> None:
-    assert file_names.parse_partition_dir(name) is None
+    assert checkpoints.parse_partition_dir(name) is None
 
 
 def test_a_long_topic_name_is_cut_to_the_limit_of_file_systems() -> None:
-    name = file_names.marked_dir(TopicPartition("x" * 249, 7), TOPIC_ID, "-delete")
+    name = checkpoints.marked_dir(TopicPartition("x" * 249, 7), TOPIC_ID, "-delete")
     assert len(name) == 255
     assert name.endswith(f"-7.{TOPIC_ID.hex}-delete")

@@ -2,7 +2,7 @@
 
 import gc
 
-from barnabas_broker.storage.log_dirs.checkpointed_offsets import offset_of_each
+from barnabas_broker.storage.log_dirs.log_dir import offset_of_each
 from barnabas_core.topic_partition import TopicPartition
 
 

@@ -9,8 +9,8 @@ from storage_samples import append, batch
 
 from barnabas_broker.storage.disk.files import PosixFileSystem
 from barnabas_broker.storage.errors import LogDirFailed, StorageError
+from barnabas_broker.storage.log_dirs.log_dir_loader import make_durable
 from barnabas_broker.storage.log_dirs.log_manager import LogManager
-from barnabas_broker.storage.log_dirs.truncated_logs import make_durable
 
 HIGH_WATERMARKS = "replication-offset-checkpoint"
 ALL = (

@@ -7,14 +7,13 @@ from uuid import UUID
 import pytest
 from storage_samples import NOW_MS, append, batch, read_all
 
-from barnabas_broker.storage.disk import file_names
-from barnabas_broker.storage.disk.files import PosixFileSystem
+from barnabas_broker.storage.disk import checkpoints
+from barnabas_broker.storage.disk.files import PosixFileSystem, Trash
 from barnabas_broker.storage.disk.open_files import OpenFiles
-from barnabas_broker.storage.disk.trash import Trash
 from barnabas_broker.storage.errors import CorruptLog, LogDirFailed
-from barnabas_broker.storage.log_dirs.log_dir_owner import BrokerIdentity
+from barnabas_broker.storage.log_dirs.log_dir import BrokerIdentity
 from barnabas_broker.storage.log_dirs.log_manager import LogManager, LogManagerSettings
-from barnabas_broker.storage.logs.log_environment import LogEnvironment
+from barnabas_broker.storage.logs.log_syncs import LogEnvironment
 from barnabas_core.config.log_config import LogConfig
 from barnabas_core.topic_partition import TopicPartition
 from harness.manual_clock import ManualClock
@@ -104,7 +103,7 @@ def test_the_high_watermark_of_a_damaged_log_survives_starts_that_cannot_load_it
     for _ in range(2):
         end(started(damaged), cleanly=False)
     flip(damaged)
-    assert started(damaged).log_dirs[0].checkpointed(file_names.HIGH_WATERMARKS, DAMAGED) == 3
+    assert started(damaged).log_dirs[0].checkpointed(checkpoints.HIGH_WATERMARKS, DAMAGED) == 3
 
 
 def test_a_damaged_log_that_was_deleted_leaves_nothing_for_a_later_log_of_its_name(damaged: Path) -> None:

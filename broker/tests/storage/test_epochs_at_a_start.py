@@ -8,12 +8,11 @@ import pytest
 
 from barnabas_broker.app.log_end_reports import held_logs
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
-from barnabas_broker.storage.disk.files import PosixFileSystem
+from barnabas_broker.storage.disk.files import PosixFileSystem, Trash
 from barnabas_broker.storage.disk.open_files import OpenFiles
-from barnabas_broker.storage.disk.trash import Trash
-from barnabas_broker.storage.log_dirs.log_dir_owner import BrokerIdentity
+from barnabas_broker.storage.log_dirs.log_dir import BrokerIdentity
 from barnabas_broker.storage.log_dirs.log_manager import LogManager, LogManagerSettings
-from barnabas_broker.storage.logs.log_environment import LogEnvironment
+from barnabas_broker.storage.logs.log_syncs import LogEnvironment
 from barnabas_core.config.log_config import LogConfig
 from barnabas_core.topic_partition import TopicPartition
 from harness.manual_clock import ManualClock

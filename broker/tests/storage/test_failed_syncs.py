@@ -14,15 +14,13 @@ from storage_samples import NOW_MS, acknowledged_later, append, batch, read_all
 from barnabas_broker.app.log_end_reports import held_logs
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.storage.disk.checkpoints import NO_INCARNATION, LastIncarnation
-from barnabas_broker.storage.disk.files import PosixFile, PosixFileSystem
+from barnabas_broker.storage.disk.files import PosixFile, PosixFileSystem, Trash
 from barnabas_broker.storage.disk.open_files import OpenFiles
-from barnabas_broker.storage.disk.trash import Trash
 from barnabas_broker.storage.errors import DiskFull, LogDirFailed, LogDirRefused
-from barnabas_broker.storage.log_dirs.kept_records import Kept
-from barnabas_broker.storage.log_dirs.log_dir_owner import BrokerIdentity
+from barnabas_broker.storage.log_dirs.log_dir import BrokerIdentity, Kept
 from barnabas_broker.storage.log_dirs.log_manager import LogManager, LogManagerSettings
 from barnabas_broker.storage.logs.log import Log
-from barnabas_broker.storage.logs.log_environment import LogEnvironment
+from barnabas_broker.storage.logs.log_syncs import LogEnvironment
 from barnabas_core.config.log_config import LogConfig
 from barnabas_core.topic_partition import TopicPartition
 from harness.flushes import flush_below

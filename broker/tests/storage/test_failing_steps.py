@@ -14,15 +14,14 @@ import pytest
 from log_manager_samples import BROKER, TOPIC_ID, flights
 from storage_samples import NOW_MS, append, batch, read_all
 
-from barnabas_broker.storage.disk.files import FileEntry
+from barnabas_broker.storage.disk.files import FileEntry, Trash, remove_all
 from barnabas_broker.storage.disk.open_files import OpenFiles
-from barnabas_broker.storage.disk.trash import Trash, remove_all
 from barnabas_broker.storage.errors import DiskFull, LogDirFailed
+from barnabas_broker.storage.log_dirs.log_dir_loader import TopicLookup
 from barnabas_broker.storage.log_dirs.log_manager import LogManager, LogManagerSettings
-from barnabas_broker.storage.log_dirs.topic_ids import TopicLookup
 from barnabas_broker.storage.logs.log import Log
-from barnabas_broker.storage.logs.log_closing import close_logs, write_pending
-from barnabas_broker.storage.logs.log_environment import LogEnvironment
+from barnabas_broker.storage.logs.log_loader import close_logs, write_pending
+from barnabas_broker.storage.logs.log_syncs import LogEnvironment
 from barnabas_broker.storage.logs.truncation import truncate_fully_and_start_at, truncate_to
 from barnabas_core.config.log_config import LONG_MAX, LogConfig
 from harness.failing_disk import FailsOnce

@@ -12,9 +12,8 @@ from storage_samples import NOW_MS, OneLog, append, batch, bytes_of, read_all
 
 from barnabas_broker.storage.disk.files import LogFile, PosixFileSystem
 from barnabas_broker.storage.errors import DiskFull
-from barnabas_broker.storage.logs.follower_append import append_as_follower
 from barnabas_broker.storage.logs.log import Log
-from barnabas_broker.storage.logs.truncation import truncate_fully_and_start_at, truncate_to
+from barnabas_broker.storage.logs.truncation import append_as_follower, truncate_fully_and_start_at, truncate_to
 from barnabas_broker.wire.record_batch import HEADER, assign_offset, parse_header
 from barnabas_broker.wire.records import Record, encode_batch
 from barnabas_core.errors import ApiError, ErrorCode

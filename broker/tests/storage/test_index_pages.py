@@ -5,9 +5,8 @@ from pathlib import Path
 from storage_samples import OneLog, append, batch
 
 from barnabas_broker.storage.disk.files import PosixFileSystem
-from barnabas_broker.storage.logs.log_closing import close_logs
-from barnabas_broker.storage.segments.index_pages import IndexPages
-from barnabas_broker.storage.segments.indexes import NO_PAGE, OFFSET_ENTRY, SparseIndex
+from barnabas_broker.storage.logs.log_loader import close_logs
+from barnabas_broker.storage.segments.indexes import NO_PAGE, OFFSET_ENTRY, IndexPages, SparseIndex
 
 
 def written_index(path: Path, pages: IndexPages) -> SparseIndex:

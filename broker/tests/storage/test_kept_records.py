@@ -8,9 +8,9 @@ from log_manager_samples import CONFIG, TOPIC_ID, flights, started
 from storage_samples import append, batch
 
 from barnabas_broker.storage.disk.checkpoints import decode_offsets
-from barnabas_broker.storage.log_dirs.kept_records import Kept, KeptRecords
+from barnabas_broker.storage.log_dirs.log_dir import Kept, KeptRecords
 from barnabas_broker.storage.log_dirs.log_manager import LogManager
-from barnabas_broker.storage.logs.waiting_log import sync_now
+from barnabas_broker.storage.logs.log_syncs import sync_now
 
 ALWAYS_SYNCED = replace(CONFIG, flush_messages=1)
 

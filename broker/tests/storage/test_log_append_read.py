@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from storage_samples import OneLog, append, batch, bytes_of, headers_in, read_all
 
-from barnabas_broker.storage.logs.retention import delete_segments
+from barnabas_broker.storage.logs.truncation import delete_segments
 from barnabas_core.errors import ApiError, ErrorCode
 
 

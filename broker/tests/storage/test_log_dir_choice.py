@@ -6,9 +6,9 @@ import pytest
 
 from barnabas_broker.storage.disk.files import PosixFileSystem
 from barnabas_broker.storage.errors import LogDirFailed
-from barnabas_broker.storage.log_dirs import log_dir_choice
+from barnabas_broker.storage.log_dirs import replica_moves
 from barnabas_broker.storage.log_dirs.log_dir import LogDir
-from barnabas_broker.storage.log_dirs.log_dir_choice import LogDirChoice
+from barnabas_broker.storage.log_dirs.replica_moves import LogDirChoice
 from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.topic_partition import TopicPartition
 from harness.manual_clock import ManualClock
@@ -63,7 +63,7 @@ def test_the_rule_chooses_the_log_dir_if_the_requested_one_is_offline(
 def test_the_oldest_of_too_many_requested_log_dirs_are_forgotten(
     choice: LogDirChoice, log_dirs: list[LogDir], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log_dir_choice, "WISHES_MAX", 2)
+    monkeypatch.setattr(replica_moves, "WISHES_MAX", 2)
     for partition in (0, 1, 0, 2):
         choice.prefer(flights(partition), log_dirs[2].path)
     assert [choice.choose(flights(partition)) for partition in range(3)] == [log_dirs[2], log_dirs[0], log_dirs[2]]

@@ -12,16 +12,14 @@ import pytest
 from log_manager_samples import BROKER, CONFIG, TOPIC_ID, FullAfter, HeldWrites, fill, flights, manager, started
 from storage_samples import NOW_MS, append, batch, read_all
 
-from barnabas_broker.storage.disk.files import PosixFileSystem
-from barnabas_broker.storage.disk.flush_job import FlushJob
+from barnabas_broker.storage.disk.files import FlushJob, PosixFileSystem
 from barnabas_broker.storage.errors import DiskFull, LogDirFailed, LogDirRefused
-from barnabas_broker.storage.log_dirs.log_dir import LogDir, LogDirState
+from barnabas_broker.storage.log_dirs.log_dir import BrokerIdentity, LogDir, LogDirState
 from barnabas_broker.storage.log_dirs.log_dir_loader import LoadProgress
-from barnabas_broker.storage.log_dirs.log_dir_owner import BrokerIdentity
 from barnabas_broker.storage.log_dirs.log_manager import LogManager
 from barnabas_broker.storage.logs.log import Log
+from barnabas_broker.storage.logs.log_syncs import sync_now
 from barnabas_broker.storage.logs.truncation import truncate_to
-from barnabas_broker.storage.logs.waiting_log import sync_now
 from barnabas_core.config.log_config import LogConfig
 from barnabas_core.errors import ApiError, ErrorCode
 from harness.deadline import PATIENCE_S

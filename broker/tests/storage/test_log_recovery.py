@@ -11,7 +11,7 @@ from storage_samples import NOW_MS, OneLog, append, batch, bytes_of, headers_in,
 from barnabas_broker.storage.disk.files import LogFile, PosixFileSystem
 from barnabas_broker.storage.errors import CorruptLog
 from barnabas_broker.storage.logs.log import Log
-from barnabas_broker.storage.logs.log_closing import close_logs
+from barnabas_broker.storage.logs.log_loader import close_logs
 from barnabas_broker.storage.logs.truncation import truncate_fully_and_start_at, truncate_to
 from harness.wrapped_file import WrappedFile
 

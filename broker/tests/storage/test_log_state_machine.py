@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from storage_samples import NOW_MS, OneLog, append, batch, bytes_of, headers_in, read_all
 
 from barnabas_broker.storage.logs.log import Log
-from barnabas_broker.storage.logs.log_closing import close_logs
+from barnabas_broker.storage.logs.log_loader import close_logs
 from barnabas_broker.storage.logs.truncation import truncate_to
 from harness.soak import size
 

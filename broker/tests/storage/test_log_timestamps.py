@@ -11,7 +11,7 @@ from storage_samples import NOW_MS, OneLog, append, batch
 
 from barnabas_broker.storage.logs import timestamp_lookup
 from barnabas_broker.storage.logs.log import Log
-from barnabas_broker.storage.logs.log_closing import close_logs
+from barnabas_broker.storage.logs.log_loader import close_logs
 from barnabas_broker.storage.logs.timestamp_lookup import TimestampOffset, max_timestamp, offset_for_timestamp
 from barnabas_broker.wire import records as records_module
 from barnabas_broker.wire.record_batch import parse_header

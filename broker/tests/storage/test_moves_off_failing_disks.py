@@ -10,15 +10,14 @@ from uuid import UUID
 import pytest
 from storage_samples import append, batch, read_all
 
-from barnabas_broker.storage.disk.files import PosixFileSystem
+from barnabas_broker.storage.disk.files import PosixFileSystem, Trash, remove_all
 from barnabas_broker.storage.disk.open_files import OpenFiles
-from barnabas_broker.storage.disk.trash import Trash, remove_all
 from barnabas_broker.storage.errors import LogDirFailed
-from barnabas_broker.storage.log_dirs.log_dir_owner import BrokerIdentity
+from barnabas_broker.storage.log_dirs.log_dir import BrokerIdentity
+from barnabas_broker.storage.log_dirs.log_dir_loader import TopicLookup
 from barnabas_broker.storage.log_dirs.log_manager import LogManager, LogManagerSettings
-from barnabas_broker.storage.log_dirs.replica_move import ReplicaMove
-from barnabas_broker.storage.log_dirs.topic_ids import TopicLookup
-from barnabas_broker.storage.logs.log_environment import LogEnvironment
+from barnabas_broker.storage.log_dirs.replica_moves import ReplicaMove
+from barnabas_broker.storage.logs.log_syncs import LogEnvironment
 from barnabas_core.config.log_config import LONG_MAX, LogConfig
 from barnabas_core.topic_partition import TopicPartition
 from harness.manual_clock import ManualClock

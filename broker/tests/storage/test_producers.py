@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 from storage_samples import NOW_MS, OneLog, append, batch
 
-from barnabas_broker.storage.logs.log import Log
-from barnabas_broker.storage.logs.log_closing import close_logs
-from barnabas_broker.storage.logs.log_offsets import LogAppend
+from barnabas_broker.storage.logs.log import Log, LogAppend
+from barnabas_broker.storage.logs.log_loader import close_logs
 from barnabas_broker.storage.logs.truncation import truncate_to
 from barnabas_broker.storage.producer_state import log_producers
 from barnabas_broker.storage.producer_state.producer_snapshots import SnapshotEntry, decode_snapshot, encode_snapshot

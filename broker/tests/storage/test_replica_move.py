@@ -11,16 +11,15 @@ from uuid import UUID
 import pytest
 from storage_samples import NOW_MS, DiesAtARename, append, batch, bytes_of, headers_in, read_all
 
-from barnabas_broker.storage.disk import file_names
-from barnabas_broker.storage.disk.files import PosixFile, PosixFileSystem
+from barnabas_broker.storage.disk import checkpoints
+from barnabas_broker.storage.disk.files import PosixFile, PosixFileSystem, Trash, remove_all
 from barnabas_broker.storage.disk.open_files import OpenFiles
-from barnabas_broker.storage.disk.trash import Trash, remove_all
 from barnabas_broker.storage.errors import StorageError
-from barnabas_broker.storage.log_dirs.log_dir_owner import BrokerIdentity
+from barnabas_broker.storage.log_dirs.log_dir import BrokerIdentity
 from barnabas_broker.storage.log_dirs.log_manager import LogManager, LogManagerSettings
-from barnabas_broker.storage.log_dirs.replica_move import ReplicaMove
+from barnabas_broker.storage.log_dirs.replica_moves import ReplicaMove
 from barnabas_broker.storage.logs.log import Log
-from barnabas_broker.storage.logs.log_environment import LogEnvironment
+from barnabas_broker.storage.logs.log_syncs import LogEnvironment
 from barnabas_broker.storage.logs.truncation import truncate_to
 from barnabas_core.config.log_config import LONG_MAX, LogConfig
 from barnabas_core.errors import ApiError, ErrorCode
@@ -261,7 +260,7 @@ def test_a_log_that_moves_back_does_not_get_the_recovery_point_it_had_there_befo
     logs.moves.sync(move)
     log = logs.moves.finish(move)
     append(log, batch(1))
-    noted = logs.log_dirs[0].offsets(file_names.RECOVERY_POINTS)
+    noted = logs.log_dirs[0].offsets(checkpoints.RECOVERY_POINTS)
     assert noted.get(FLIGHTS, 0) <= log.syncs.recovery_point == 10
 
 
@@ -289,7 +288,7 @@ def test_a_move_that_is_cancelled_during_its_sync_does_not_count_as_a_failed_dis
     files.meanwhile = lambda: logs.delete(FLIGHTS) if is_deleted else logs.moves.stop(FLIGHTS)
     logs.moves.sync(move)
     assert files.exists(str(tmp_path / "a" / str(FLIGHTS))) != is_deleted
-    assert [each.state for each in map(file_names.parse_partition_dir, names(tmp_path / "b")) if each] == ["-delete"]
+    assert [each.state for each in map(checkpoints.parse_partition_dir, names(tmp_path / "b")) if each] == ["-delete"]
 
 
 def test_a_move_to_an_unknown_log_dir_is_refused(tmp_path: Path) -> None:

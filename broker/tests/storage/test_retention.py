@@ -6,7 +6,7 @@ import pytest
 from storage_samples import NOW_MS, OneLog, append, batch
 
 from barnabas_broker.storage.logs.log import Log
-from barnabas_broker.storage.logs.log_closing import close_logs
+from barnabas_broker.storage.logs.log_loader import close_logs
 from barnabas_core.config.log_config import CleanupPolicy, LogConfig
 from harness.retention import enforce_retention
 

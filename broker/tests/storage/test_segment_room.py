@@ -5,7 +5,7 @@ from pathlib import Path
 
 from storage_samples import NOW_MS, OneLog, append, batch
 
-from barnabas_broker.storage.logs.log_closing import write_pending
+from barnabas_broker.storage.logs.log_loader import write_pending
 from barnabas_broker.storage.logs.truncation import cut
 
 

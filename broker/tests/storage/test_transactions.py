@@ -9,12 +9,9 @@ from hypothesis import strategies as st
 from storage_samples import NOW_MS, OneLog, append, batch, counted_lines, headers_in
 
 from barnabas_broker.storage.disk.files import PosixFileSystem
-from barnabas_broker.storage.logs.aborted_transactions import aborted_among
-from barnabas_broker.storage.logs.follower_append import append_as_follower
-from barnabas_broker.storage.logs.log import Log
-from barnabas_broker.storage.logs.log_closing import close_logs
-from barnabas_broker.storage.logs.marker_append import append_marker, check_marker
-from barnabas_broker.storage.logs.truncation import truncate_to
+from barnabas_broker.storage.logs.log import Log, aborted_among
+from barnabas_broker.storage.logs.log_loader import close_logs
+from barnabas_broker.storage.logs.truncation import append_as_follower, append_marker, check_marker, truncate_to
 from barnabas_broker.storage.producer_state.producers import KEPT_MS, Producer, ProducerCount, ProducerStates
 from barnabas_broker.storage.segments.transaction_index import AbortedTransaction, TransactionIndex
 from barnabas_broker.wire.record_batch import parse_header

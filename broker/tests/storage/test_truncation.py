@@ -8,17 +8,15 @@ import pytest
 from log_manager_samples import FullAfter
 from storage_samples import NOW_MS, OneLog, acknowledged_later, append, batch, read_all
 
-from barnabas_broker.storage.disk.files import LogFile, PosixFile, PosixFileSystem
+from barnabas_broker.storage.disk.files import LogFile, PosixFile, PosixFileSystem, Trash
 from barnabas_broker.storage.disk.open_files import OpenFiles
-from barnabas_broker.storage.disk.trash import Trash
 from barnabas_broker.storage.errors import DiskFull, LogDirFailed
-from barnabas_broker.storage.log_dirs.log_dir_owner import BrokerIdentity
+from barnabas_broker.storage.log_dirs.log_dir import BrokerIdentity
 from barnabas_broker.storage.log_dirs.log_manager import LogManager, LogManagerSettings
-from barnabas_broker.storage.logs.follower_append import append_as_follower
 from barnabas_broker.storage.logs.log import Log
-from barnabas_broker.storage.logs.log_closing import close_logs
-from barnabas_broker.storage.logs.log_environment import LogEnvironment
-from barnabas_broker.storage.logs.truncation import truncate_to
+from barnabas_broker.storage.logs.log_loader import close_logs
+from barnabas_broker.storage.logs.log_syncs import LogEnvironment
+from barnabas_broker.storage.logs.truncation import append_as_follower, truncate_to
 from barnabas_broker.storage.producer_state.producers import ProducedBatch, ProducerStates
 from barnabas_core.config.log_config import LogConfig
 from barnabas_core.errors import ApiError, ErrorCode

@@ -9,16 +9,15 @@ from typing import Any
 from uuid import UUID
 
 from barnabas_broker.storage.cleaner.manager import LogCleaner
-from barnabas_broker.storage.disk.files import FileSystem, PosixFileSystem
+from barnabas_broker.storage.disk.files import FileSystem, PosixFileSystem, Trash
 from barnabas_broker.storage.disk.open_files import OpenFiles
-from barnabas_broker.storage.disk.trash import Trash
 from barnabas_broker.storage.errors import StorageError
 from barnabas_broker.storage.helper.requests import Request, Response
 from barnabas_broker.storage.helper_worker import Worker
-from barnabas_broker.storage.log_dirs.log_dir_owner import BrokerIdentity
+from barnabas_broker.storage.log_dirs.log_dir import BrokerIdentity
 from barnabas_broker.storage.log_dirs.log_manager import LogManager, LogManagerSettings
 from barnabas_broker.storage.logs.log import Log
-from barnabas_broker.storage.logs.log_environment import LogEnvironment
+from barnabas_broker.storage.logs.log_syncs import LogEnvironment
 from barnabas_broker.wire.record_batch import BatchHeader, parse_header
 from barnabas_broker.wire.records import Record, decode_batch, encode_batch
 from barnabas_core.config.broker_config import BrokerConfig, parse_broker_config

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from compaction_samples import OneCompactedLog, Pair
 
-from barnabas_broker.storage.logs.aborted_transactions import aborted_among
-from barnabas_broker.storage.logs.marker_append import append_marker
+from barnabas_broker.storage.logs.log import aborted_among
+from barnabas_broker.storage.logs.truncation import append_marker
 from barnabas_broker.wire.record_batch import DELETE_HORIZON_BIT
 from barnabas_broker.wire.transaction_markers import Marker
 

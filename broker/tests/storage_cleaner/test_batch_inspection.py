@@ -14,19 +14,17 @@ from hypothesis import strategies as st
 from barnabas_broker.storage.disk.files import PosixFileSystem
 from barnabas_broker.storage.helper.helper import HelperDied
 from barnabas_broker.storage.helper.requests import Failed, Inspected, Request, Response
-from barnabas_broker.storage.inspection.batch_inspection import (
-    MESSAGES_MAX,
-    RECORD_ERRORS_MAX,
-    inspects_records,
-    must_inspect,
-)
 from barnabas_broker.storage.inspection.inspector import (
     HEADERS_A_RECORD_HERE,
+    MESSAGES_MAX,
+    RECORD_ERRORS_MAX,
     RECORDS_HERE_MAX,
     UNPACKED_HERE_MAX,
     BatchInspector,
     BatchRefused,
+    inspects_records,
     is_quick,
+    must_inspect,
 )
 from barnabas_broker.wire.compression import Codec
 from barnabas_broker.wire.record_batch import crc_matches, parse_header

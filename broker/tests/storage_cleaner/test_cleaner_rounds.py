@@ -13,8 +13,7 @@ from cleaner_samples import dirty
 from compaction_samples import PLANES, HelperHere, OneCompactedLog
 
 from barnabas_broker.app.supervision import Supervisor
-from barnabas_broker.storage.cleaner.backoff import PAUSE_MS_MAX
-from barnabas_broker.storage.cleaner.planning import segments_to_rewrite
+from barnabas_broker.storage.cleaner.manager import PAUSE_MS_MAX, segments_to_rewrite
 from barnabas_broker.storage.disk.files import PosixFileSystem
 from barnabas_broker.storage.helper.helper import HelperDied
 from barnabas_broker.storage.helper.requests import CleanSegments, MapKeys, Request

@@ -9,7 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from barnabas_broker.storage.cleaner.offset_map import SLOT_BYTES
+from barnabas_broker.storage.cleaner.cleaned_segment import SLOT_BYTES
 from barnabas_broker.wire.compression import Codec
 from harness.soak import size
 

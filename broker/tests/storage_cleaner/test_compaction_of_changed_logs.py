@@ -12,8 +12,7 @@ from compaction_samples import PLANES, OneCompactedLog
 from barnabas_broker.app.compaction import make_cleaner
 from barnabas_broker.storage.helper.helper import HelperDied
 from barnabas_broker.storage.helper.requests import CleanSegments, MapKeys, Request
-from barnabas_broker.storage.logs.retention import delete_segments
-from barnabas_broker.storage.logs.truncation import truncate_fully_and_start_at, truncate_to
+from barnabas_broker.storage.logs.truncation import delete_segments, truncate_fully_and_start_at, truncate_to
 from barnabas_core.config.broker_config import parse_broker_config
 
 

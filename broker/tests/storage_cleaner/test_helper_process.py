@@ -24,8 +24,7 @@ from barnabas_broker.storage.helper.requests import (
     SourceSegment,
     frame,
 )
-from barnabas_broker.storage.inspection.batch_inspection import inspection
-from barnabas_broker.storage.inspection.inspector import BatchInspector
+from barnabas_broker.storage.inspection.inspector import BatchInspector, inspection
 from barnabas_broker.wire.compression import Codec
 from barnabas_broker.wire.record_batch import parse_header
 from barnabas_broker.wire.records import Record, decode_batch, encode_batch

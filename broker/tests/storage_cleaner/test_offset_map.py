@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas_broker.storage.cleaner.offset_map import SLOT_BYTES, OffsetMap
+from barnabas_broker.storage.cleaner.cleaned_segment import SLOT_BYTES, OffsetMap
 
 KEYS = st.binary(max_size=3)
 

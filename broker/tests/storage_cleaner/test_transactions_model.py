@@ -9,8 +9,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from barnabas_broker.storage.logs.aborted_transactions import aborted_among
-from barnabas_broker.storage.logs.marker_append import append_marker
+from barnabas_broker.storage.logs.log import aborted_among
+from barnabas_broker.storage.logs.truncation import append_marker
 from barnabas_broker.wire.transaction_markers import Marker
 from harness.soak import size
 

@@ -37,7 +37,7 @@ from barnabas_broker.metadata.features import GROUP_VERSION, has_dead_letters, h
 from barnabas_broker.metadata.image.image_change import ImageChange
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.metadata.model import TopicDocument
-from barnabas_broker.replication.links import Links
+from barnabas_broker.replication.end_offsets import Links
 from barnabas_broker.replication.purgatory import Purgatory
 from barnabas_broker.replication.record_log import RecordLog
 from barnabas_broker.replication.replica_manager import ReplicaManager

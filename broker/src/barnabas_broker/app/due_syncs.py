@@ -9,7 +9,7 @@ from barnabas_broker.app.chores import in_thread
 from barnabas_broker.replication.replica_manager import ReplicaManager
 from barnabas_broker.storage.errors import DiskFull, StorageError
 from barnabas_broker.storage.log_dirs.log_manager import LogManager
-from barnabas_broker.storage.logs.waiting_log import WaitingLog
+from barnabas_broker.storage.logs.log_syncs import WaitingLog
 
 
 class DueSyncs:

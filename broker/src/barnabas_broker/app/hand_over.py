@@ -6,8 +6,7 @@ from typing import Final
 
 from barnabas_broker.metadata.controller.metadata_writer import MetadataWriter
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
-from barnabas_broker.replication.client_drain import ClientDrain
-from barnabas_broker.replication.leader_propagation import LeaderPropagation
+from barnabas_broker.replication.leader_propagation import ClientDrain, LeaderPropagation
 from barnabas_core.errors import ApiError
 
 log = logging.getLogger(__name__)

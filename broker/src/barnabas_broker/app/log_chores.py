@@ -14,10 +14,10 @@ from barnabas_broker.app.truncations import Truncations
 from barnabas_broker.replication.replica_manager import ReplicaManager
 from barnabas_broker.storage.errors import DiskFull, LogDirFailed, StorageError
 from barnabas_broker.storage.log_dirs.log_dir import LogDir
+from barnabas_broker.storage.log_dirs.log_dir_loader import sync_call
 from barnabas_broker.storage.log_dirs.log_manager import LogManager
-from barnabas_broker.storage.log_dirs.topic_ids import sync_call
 from barnabas_broker.storage.logs.log import Log
-from barnabas_broker.storage.logs.retention import enforce_retention
+from barnabas_broker.storage.logs.truncation import enforce_retention
 from barnabas_core.clock import Clock
 from barnabas_core.config.broker_config import BrokerConfig
 from barnabas_core.fair_turns import FairTurn, slices

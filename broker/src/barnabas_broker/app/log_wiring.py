@@ -11,16 +11,15 @@ from typing import Final
 from barnabas_broker.app.node_environment import NodeEnvironment
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.replication.stray_log_policy import assigned_partition, only_topic
-from barnabas_broker.storage.disk import file_names
+from barnabas_broker.storage.disk import checkpoints
 from barnabas_broker.storage.disk.checkpoints import MetaProperties, decode_meta_properties
-from barnabas_broker.storage.disk.files import FileSystem
+from barnabas_broker.storage.disk.files import FileSystem, Trash
 from barnabas_broker.storage.disk.open_files import OpenFiles
-from barnabas_broker.storage.disk.trash import Trash
 from barnabas_broker.storage.errors import LogDirRefused
-from barnabas_broker.storage.log_dirs.log_dir_owner import BrokerIdentity
+from barnabas_broker.storage.log_dirs.log_dir import BrokerIdentity
+from barnabas_broker.storage.log_dirs.log_dir_loader import TopicLookup
 from barnabas_broker.storage.log_dirs.log_manager import LogManager, LogManagerSettings
-from barnabas_broker.storage.log_dirs.topic_ids import TopicLookup
-from barnabas_broker.storage.logs.log_environment import LogEnvironment
+from barnabas_broker.storage.logs.log_syncs import LogEnvironment
 from barnabas_core.config.broker_config import BrokerConfig
 from barnabas_core.config.log_config import LogConfig
 from barnabas_core.config.topic_configs import effective_log_config
@@ -94,8 +93,8 @@ def cluster_of_log_dirs(config: BrokerConfig, files: FileSystem) -> str:
 
 def _owner(log_dir: str, files: FileSystem) -> MetaProperties | None:
     try:
-        return decode_meta_properties(files.read(f"{log_dir}/{file_names.META_PROPERTIES}"))
+        return decode_meta_properties(files.read(f"{log_dir}/{checkpoints.META_PROPERTIES}"))
     except OSError:
         return None
     except ValueError as error:
-        raise LogDirRefused(log_dir, f"{file_names.META_PROPERTIES} cannot be read: {error}") from error
+        raise LogDirRefused(log_dir, f"{checkpoints.META_PROPERTIES} cannot be read: {error}") from error

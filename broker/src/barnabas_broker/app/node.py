@@ -50,17 +50,14 @@ from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.metadata.membership.membership import Membership, ensure_cluster_id
 from barnabas_broker.metadata.membership.pause_detection import PauseDetection
 from barnabas_broker.metadata.store.metadata_store import MetadataStore, StoreUnavailable
-from barnabas_broker.replication.client_drain import ClientDrain
-from barnabas_broker.replication.end_offsets import EndOffsets
+from barnabas_broker.replication.end_offsets import EndOffsets, Links, OfflineReports
 from barnabas_broker.replication.fetchers import Fetchers
-from barnabas_broker.replication.isr_changes import IsrChanges
-from barnabas_broker.replication.leader_propagation import LeaderPropagation
-from barnabas_broker.replication.links import Links
-from barnabas_broker.replication.offline_reports import OfflineReports
+from barnabas_broker.replication.leader_propagation import ClientDrain, LeaderPropagation
+from barnabas_broker.replication.leader_replica import IsrChanges
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.replication.purgatory import Purgatory
-from barnabas_broker.replication.replica_environment import ReplicaEnvironment
 from barnabas_broker.replication.replica_manager import ReplicaManager
+from barnabas_broker.replication.replica_states import ReplicaEnvironment
 from barnabas_broker.storage.cleaner.manager import LogCleaner
 from barnabas_broker.storage.errors import StorageError
 from barnabas_broker.storage.log_dirs.log_dir_loader import LoadProgress

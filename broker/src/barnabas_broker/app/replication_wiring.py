@@ -5,14 +5,12 @@ from collections.abc import Callable, Coroutine
 
 from barnabas_broker.app.node_environment import NodeEnvironment
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
-from barnabas_broker.replication.fetch_session import FetchEnvironment
+from barnabas_broker.replication.end_offsets import Links
+from barnabas_broker.replication.fetch_session import FetchEnvironment, LogMover, Throttle
 from barnabas_broker.replication.fetchers import Fetchers
 from barnabas_broker.replication.follower_sessions import FollowerSessions, LeaderEnvironment
-from barnabas_broker.replication.links import Links
-from barnabas_broker.replication.log_mover import LogMover
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.replication.replica_manager import ReplicaManager
-from barnabas_broker.replication.throttle import Throttle
 from barnabas_broker.storage.errors import StorageError
 from barnabas_broker.storage.log_dirs.log_manager import LogManager
 from barnabas_core.config.broker_config import BrokerConfig

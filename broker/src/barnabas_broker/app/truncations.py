@@ -12,8 +12,8 @@ from barnabas_broker.app.chores import in_thread
 from barnabas_broker.replication.replica_manager import ReplicaManager
 from barnabas_broker.storage.errors import DiskFull, LogDirFailed, StorageError
 from barnabas_broker.storage.log_dirs.log_dir import LogDir
+from barnabas_broker.storage.log_dirs.log_dir_loader import CutLog, cut_jobs, make_durable
 from barnabas_broker.storage.log_dirs.log_manager import LogManager
-from barnabas_broker.storage.log_dirs.truncated_logs import CutLog, cut_jobs, make_durable
 
 log = logging.getLogger(__name__)
 

@@ -20,12 +20,12 @@ from barnabas_broker.handlers.transactional_append import append_in_transaction
 from barnabas_broker.replication.partition import ANY_ACKS, Partition
 from barnabas_broker.storage.errors import StorageError
 from barnabas_broker.storage.helper.requests import Inspected
-from barnabas_broker.storage.inspection.batch_inspection import must_inspect
 from barnabas_broker.storage.inspection.inspector import (
     FIRST_HERE_MAX,
     RECORDS_HERE_MAX,
     BatchRefused,
     is_quick,
+    must_inspect,
 )
 from barnabas_broker.wire.compression import Codec
 from barnabas_broker.wire.plausibility import is_implausible

@@ -18,7 +18,7 @@ from barnabas_broker.replication.partition import Partition
 from barnabas_broker.replication.purgatory import WaitList
 from barnabas_broker.replication.stable_offset import last_stable_offset
 from barnabas_broker.storage.errors import StorageError
-from barnabas_broker.storage.logs.aborted_transactions import aborted_among
+from barnabas_broker.storage.logs.log import aborted_among
 from barnabas_broker.wire.fetch import FetchPartition, FetchRequest, FetchTopic, parse_fetch
 from barnabas_broker.wire.fetch_response import FetchResult, encode_fetch_response
 from barnabas_broker.wire.parts import Part

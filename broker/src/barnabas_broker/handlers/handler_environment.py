@@ -23,10 +23,10 @@ from barnabas_broker.metadata.controller.metadata_writer import MetadataWriter
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.metadata.model import BrokerRegistration
 from barnabas_broker.replication.end_offsets import EndOffsets
+from barnabas_broker.replication.fetch_session import LogMover
 from barnabas_broker.replication.fetchers import Fetchers
 from barnabas_broker.replication.follower_sessions import FollowerSessions
-from barnabas_broker.replication.isr_changes import IsrChanges
-from barnabas_broker.replication.log_mover import LogMover
+from barnabas_broker.replication.leader_replica import IsrChanges
 from barnabas_broker.replication.purgatory import Purgatory
 from barnabas_broker.replication.replica_manager import ReplicaManager
 from barnabas_broker.security.acls.authorizer import Authorizer

@@ -15,7 +15,7 @@ from barnabas_broker.handlers.channel import RequestContext
 from barnabas_broker.handlers.deferred_answer import awaited
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.metadata.model import TopicDocument
-from barnabas_broker.storage.producer_state.verifications import Verification
+from barnabas_broker.storage.producer_state.producers import Verification
 from barnabas_broker.wire.messages import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 from barnabas_broker.wire.transaction_markers import ProducerEpoch
 from barnabas_core.errors import ApiError, ErrorCode

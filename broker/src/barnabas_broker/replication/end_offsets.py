@@ -1,17 +1,24 @@
-"""The end offsets of partitions that other brokers lead, requested with ListOffsets, as a consumer does.
+"""The requests for end offsets to other brokers, the interface of connections to them, and reports of lost logs.
 
-The lag of a consumer group is computed from these end offsets, because a group may read partitions of any broker.
+The end offsets of partitions that other brokers lead, requested with ListOffsets, as a consumer does. The lag of a
+consumer group is computed from these end offsets, because a group may read partitions of any broker.
+
+The interface for connections to other brokers. A broker answers the requests of a connection in order.
+`server.peer_link` implements the interface with sockets; tests use a simulated network instead.
+
+The reports to the controller about logs that failed, may have lost records, or are ahead of the metadata. One write
+is in flight at a time, and the next write includes all later reports. A failed write is not retried, because the
+replica manager repeats each report until the metadata reflects it.
 """
 
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.metadata.model import NO_LEADER
-from barnabas_broker.replication.links import Links, RequestLink
 from barnabas_broker.wire.codec import decode_response, encode_request
 from barnabas_broker.wire.framing import MalformedRequest
 from barnabas_broker.wire.messages import ListOffsetsRequest
@@ -19,6 +26,75 @@ from barnabas_core.clock import Timeout
 from barnabas_core.errors import ErrorCode
 from barnabas_core.fair_turns import in_turns
 from barnabas_core.topic_partition import TopicPartition
+
+
+class Link(Protocol):
+    """A connection to one broker."""
+
+    def send(self, frame: bytes | bytearray, on_response: Callable[[memoryview], None]) -> None:
+        """Send a framed request, once the connection is established.
+
+        `on_response` is called with the response without its size, after `send` has returned. The callback may keep the
+        memoryview, whose memory is not reused while the memoryview or a slice of it exists.
+        """
+        ...
+
+    def close(self) -> None:
+        """Close the connection, if it is open; no callback is called afterwards."""
+        ...
+
+
+class Links(Protocol):
+    """The factory of connections to other brokers."""
+
+    def open(self, broker_id: int, on_closed: Callable[[str], None]) -> Link:
+        """Return a connection to the registered address of a broker.
+
+        If the connection fails, `on_closed` is called once with the reason, after `open` or `send` has returned.
+        """
+        ...
+
+
+class RequestLink:
+    """A connection to one broker that sends one request at a time; the creator has to close it."""
+
+    def __init__(self, links: Links, broker_id: int) -> None:
+        self._answer: asyncio.Future[memoryview] | None = None
+        self._reason: str | None = None
+        self._link = links.open(broker_id, self._closed)
+
+    @property
+    def is_broken(self) -> bool:
+        """True if the connection has failed."""
+        return self._reason is not None
+
+    async def ask(self, request: bytes | bytearray) -> memoryview:
+        """Send a framed request; return the response without its size.
+
+        Raises ConnectionError if the connection fails.
+        """
+        if self._reason is not None:
+            raise ConnectionError(self._reason)
+        asked: asyncio.Future[memoryview] = asyncio.get_running_loop().create_future()
+        self._answer = asked
+        # The future is done if the caller timed out and has not closed the connection yet.
+        self._link.send(request, lambda answer: None if asked.done() else asked.set_result(answer))
+        answer = await asked
+        self._answer = None
+        return answer
+
+    def close(self) -> None:
+        """Close the connection; a request that waits for its response raises ConnectionError."""
+        self._link.close()
+        self._closed("the connection was closed")
+        if self._answer is not None and self._answer.done() and not self._answer.cancelled():
+            self._answer.exception()  # The caller may be gone; asyncio then reports no exception that nobody retrieved.
+
+    def _closed(self, reason: str) -> None:
+        self._reason = reason
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_exception(ConnectionError(reason))
+
 
 log = logging.getLogger(__name__)
 
@@ -109,3 +185,44 @@ def _request(partitions: Sequence[TopicPartition], kind: _Kind) -> ListOffsetsRe
         by_topic[name].append(wanted)
     topics = [Topic(name=name, partitions=asked) for name, asked in by_topic.items()]
     return ListOffsetsRequest(replica_id=CONSUMER, isolation_level=kind.isolation_level, topics=topics)
+
+
+Found = TypeVar("Found")
+"""The content of a report about one partition.
+
+The content is a `LogAhead` if the replica's log is ahead of the metadata, and otherwise the leader epoch in which the
+replica's log failed or may lack records.
+"""
+
+
+class OfflineReports(Generic[Found]):
+    """The queue of one kind of report, for example the reports about failed logs.
+
+    The queue passes the reports to the function `resign`, which changes the metadata. For example, `resign` ends the
+    leadership of this broker over the partitions whose logs failed.
+    """
+
+    def __init__(
+        self,
+        resign: Callable[[Mapping[TopicPartition, Found]], Awaitable[None]],
+        spawn: Callable[[Coroutine[object, object, None]], object],
+    ) -> None:
+        self._resign = resign
+        self._spawn = spawn
+        self._found: dict[TopicPartition, Found] = {}
+        self._writes = False
+
+    def propose(self, found: Mapping[TopicPartition, Found]) -> None:
+        """Queue reports about logs of partitions, and write them to the metadata unless a write is in flight."""
+        self._found.update(found)
+        if not self._writes:
+            self._writes = True
+            self._spawn(self._write())
+
+    async def _write(self) -> None:
+        try:
+            while self._found:
+                found, self._found = self._found, {}
+                await self._resign(found)
+        finally:
+            self._writes = False

@@ -8,9 +8,9 @@ without results waits until records are appended, or until its `max_wait_ms` has
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+from barnabas_broker.replication.fetch_session import Throttle
 from barnabas_broker.replication.follower_partition import FollowerPartition, refusal
 from barnabas_broker.replication.partition import Partition
-from barnabas_broker.replication.throttle import Throttle
 from barnabas_broker.storage.errors import StorageError
 from barnabas_broker.wire.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
 from barnabas_broker.wire.fetch_response import FetchResult

@@ -4,12 +4,31 @@ The high watermark depends on the maximal ISR: the ISR, and the replicas that a 
 replica that may be elected therefore has all acknowledged records. The rules are Kafka's, with KIP-903 (only the
 registered incarnation of a broker may join) and KIP-966 (the high watermark stops while fewer than
 `min.insync.replicas` are in sync).
+
+Batch the ISRs that leaders propose, and write each batch to the metadata. An urgent proposal, such as the removal
+of a replica that holds up the high watermark, is written immediately, one write at a time. An addition to an ISR
+that already suffices for acks=all waits `JOINS_TOGETHER_S`, so that a returning broker causes few writes of each
+topic. Urgent proposals and additions do not wait for each other.
+
+A partition sees in the metadata image that its proposal was written; `isr_change_refused` is called if the proposal was
+refused. If the outcome of a write is unknown, the current ISR is written once more, so that the proposal can no longer
+take effect.
+
+The follower's side of a replica. A follower appends fetched batches, and truncates its log where the log diverges
+from the leader's (KIP-101, KIP-279, KIP-595).
 """
 
-from collections.abc import Callable, Container, Iterable
-from typing import Final
+import logging
+from collections.abc import Awaitable, Callable, Container, Coroutine, Iterable, Mapping, Sequence
+from typing import Final, NamedTuple, Protocol
 
+from barnabas_broker.metadata.controller.decisions.isr_changes import IsrChange
 from barnabas_broker.metadata.model import PartitionState
+from barnabas_broker.storage.logs.log import Log
+from barnabas_broker.storage.logs.truncation import append_as_follower, truncate_fully_and_start_at, truncate_to
+from barnabas_core.clock import Clock, Timers
+from barnabas_core.errors import ApiError, ErrorCode
+from barnabas_core.topic_partition import TopicPartition
 
 UNKNOWN_OFFSET: Final = -1
 NEVER_MS: Final = -(2**62)
@@ -211,3 +230,242 @@ class LeaderReplica:
             each: own_broker_epoch if each == self.leader_id else self.followers[each].broker_epoch
             for each in sorted(members)
         }
+
+
+log = logging.getLogger(__name__)
+
+RETRY_S: Final = 0.5
+JOINS_TOGETHER_S: Final = 0.3
+"""The time in seconds for which additions to ISRs are collected into one write."""
+JOINS_MAX: Final = 500
+"""The maximum number of partitions for which one write adds replicas to the ISR."""
+
+ChangeIsr = Callable[[Sequence[IsrChange]], Awaitable[Mapping[TopicPartition, PartitionState | ApiError]]]
+
+
+class IsrProposer(Protocol):
+    """A partition that this broker leads, and that proposes changes of its ISR."""
+
+    topic_partition: TopicPartition
+
+    @property
+    def isr_size(self) -> int:
+        """The number of in-sync replicas."""
+        ...
+
+    @property
+    def isr_size_min(self) -> int:
+        """The number of in-sync replicas that are required for records to be committed."""
+        ...
+
+    def isr_change(self, *, confirms: bool) -> IsrChange | None:
+        """Return the ISR to write to the metadata, or None if no proposal is pending.
+
+        The result is the proposed ISR. With `confirms=True` it is the current ISR, whose write shows whether an earlier
+        write of the proposed ISR has succeeded.
+        """
+        ...
+
+    def isr_change_refused(self, change: IsrChange) -> None:
+        """Drop the pending ISR, because it was refused and will not be written to the metadata."""
+        ...
+
+
+class IsrChanges:
+    """The queue of proposals, which `change_isr` writes to the metadata."""
+
+    def __init__(
+        self,
+        change_isr: ChangeIsr,
+        timers: Timers,
+        sleep: Callable[[float], Awaitable[None]],
+        spawn: Callable[[Coroutine[object, object, None]], object],
+    ) -> None:
+        self._change_isr = change_isr
+        self._timers = timers
+        self._sleep = sleep
+        self._spawn = spawn
+        self._urgent: dict[TopicPartition, IsrProposer] = {}
+        self._joining: dict[TopicPartition, IsrProposer] = {}
+        self._writes_urgent = False
+        self._writes_joins = False
+        self._waits_for_joins = False
+        self.failed_total = 0
+        """The number of times that the write of an ISR was refused or had an unknown outcome."""
+
+    def propose(self, proposer: IsrProposer) -> None:
+        """Queue a proposal, to be written in the next turn of the event loop, or later if it is not urgent."""
+        which = proposer.topic_partition
+        if _may_wait(proposer) and which not in self._urgent:
+            self._joining[which] = proposer
+            if not self._waits_for_joins:
+                self._waits_for_joins = True
+                self._timers.call_later(JOINS_TOGETHER_S, self._joins_are_due)
+            return
+        self._joining.pop(which, None)
+        if not self._urgent:
+            self._timers.call_soon(self._begin)
+        self._urgent[which] = proposer
+
+    def _joins_are_due(self) -> None:
+        self._waits_for_joins = False
+        self._begin()
+
+    def _begin(self) -> None:
+        if self._urgent and not self._writes_urgent:
+            self._writes_urgent = True
+            self._spawn(self._write_urgent())
+        if self._joining and not self._waits_for_joins and not self._writes_joins:
+            self._writes_joins = True
+            self._spawn(self._write_joins())
+
+    async def _write_urgent(self) -> None:
+        try:
+            while self._urgent:
+                taken, self._urgent = self._urgent, {}
+                await self._write(taken)
+        finally:
+            self._writes_urgent = False
+
+    async def _write_joins(self) -> None:
+        try:
+            while self._joining and not self._waits_for_joins:
+                await self._write({each: self._joining.pop(each) for each in sorted(self._joining)[:JOINS_MAX]})
+        finally:
+            self._writes_joins = False
+
+    async def _write(self, taken: Mapping[TopicPartition, IsrProposer]) -> None:
+        unknown = await self._attempt(taken, confirms=False)
+        if unknown:
+            self._spawn(self._confirm(unknown))
+
+    async def _confirm(self, unknown: Mapping[TopicPartition, IsrProposer]) -> None:
+        while unknown:
+            await self._sleep(RETRY_S)
+            unknown = await self._attempt(unknown, confirms=True)
+
+    async def _attempt(
+        self, proposers: Mapping[TopicPartition, IsrProposer], *, confirms: bool
+    ) -> dict[TopicPartition, IsrProposer]:
+        """Write the proposed ISRs, or with `confirms=True` the current ISRs once more.
+
+        Return the partitions for which the outcome of the write is unknown.
+        """
+        made = {each: proposers[each].isr_change(confirms=confirms) for each in proposers}
+        changes = {each: change for each, change in made.items() if change is not None}
+        if not changes:
+            return {}
+        outcomes = await self._change_isr(list(changes.values()))
+        unknown: dict[TopicPartition, IsrProposer] = {}
+        for topic_partition, outcome in outcomes.items():
+            if not isinstance(outcome, ApiError):
+                continue
+            self.failed_total += 1
+            if confirms or outcome.code is ErrorCode.REQUEST_TIMED_OUT:
+                unknown[topic_partition] = proposers[topic_partition]
+                continue
+            log.info("the ISR of %s was not changed: %s", topic_partition, outcome)
+            proposers[topic_partition].isr_change_refused(changes[topic_partition])
+        return unknown
+
+
+def _may_wait(proposer: IsrProposer) -> bool:
+    """True if the proposal adds a replica to an ISR that already suffices for acks=all."""
+    change = proposer.isr_change(confirms=False)
+    return change is not None and len(change.isr) > proposer.isr_size >= proposer.isr_size_min
+
+
+class FetchPosition(NamedTuple):
+    """The position in a partition that a follower sends in its next Fetch request."""
+
+    offset: int
+    last_fetched_epoch: int
+    leader_epoch: int
+    log_start_offset: int
+
+
+def is_ahead(log: Log, state: PartitionState) -> bool:
+    """True if a log has a later leader epoch than the metadata. The metadata may then be a restored older copy."""
+    return log.epochs.latest_epoch > state.leader_epoch >= 0
+
+
+class PartitionEnvironment(NamedTuple):
+    """The objects and functions that all partitions of a broker share.
+
+    The function `lag_ms_max` returns the value of `replica.lag.time.max.ms`.
+    """
+
+    broker_id: int
+    clock: Clock
+    is_eligible: IsEligible
+    lag_ms_max: Callable[[], int]
+    propose_isr: Callable[[IsrProposer], object]
+    own_broker_epoch: Callable[[], int]
+    turned_away: Callable[[], object]
+    """Record that a request was refused now: its leader epoch is wrong, or another broker leads the partition."""
+
+
+class FollowerReplica:
+    """The log of a replica that follows, and the number of bytes that the replica has fetched from leaders."""
+
+    __slots__ = ("log", "replication_bytes_in")
+
+    def __init__(self, log: Log) -> None:
+        self.log = log
+        self.replication_bytes_in = 0
+
+    def use(self, log: Log) -> None:
+        """Use `log` from now on in place of the replica's previous log."""
+        self.log = log
+
+    def fetch_position(self, leader_epoch: int) -> FetchPosition:
+        """Return the position of the next fetch."""
+        log = self.log
+        return FetchPosition(log.log_end_offset, log.epochs.latest_epoch, leader_epoch, log.log_start_offset)
+
+    def append(
+        self, records: memoryview, leader_epoch: int, leader_high_watermark: int, leader_start_offset: int, now_ms: int
+    ) -> None:
+        """Append batches from the leader, and apply the leader's high watermark and log start offset.
+
+        Raises ApiError if the log refuses the batches, and StorageError if the disk fails or the log is corrupt.
+        """
+        log = self.log
+        if records:
+            self.replication_bytes_in += append_as_follower(log, records, leader_epoch, leader_high_watermark, now_ms)
+        high_watermark = min(leader_high_watermark, log.log_end_offset)
+        if high_watermark > log.high_watermark:
+            log.commit_to(high_watermark)
+        start_offset = min(leader_start_offset, log.high_watermark)
+        if start_offset > log.log_start_offset:
+            log.increment_log_start_offset(start_offset)
+
+    def diverged(self, epoch: int, end_offset: int) -> None:
+        """Truncate the log where it diverges from the leader's log, in which `epoch` ends at `end_offset`.
+
+        A log without this epoch keeps its records of lower epochs, up to `end_offset` (KIP-279).
+        """
+        own_epoch, own_end_offset = self.log.epochs.end_offset_for(epoch, self.log.log_end_offset)
+        if end_offset < 0:
+            kept = self.log.high_watermark  # Without a leader epoch to compare, only committed records are safe.
+        elif own_epoch < 0:
+            kept = end_offset
+        else:
+            kept = min(end_offset, own_end_offset)
+        self._truncate_to(kept)
+
+    def out_of_range(self, leader_log_start_offset: int, leader_log_end_offset: int, now_ms: int) -> None:
+        """Truncate a log that ends after the leader's log; empty a log that ends before the leader's log start."""
+        if self.log.log_end_offset > leader_log_end_offset:
+            self._truncate_to(leader_log_end_offset)
+        elif self.log.log_end_offset < leader_log_start_offset:
+            truncate_fully_and_start_at(self.log, leader_log_start_offset, now_ms)
+            self.log.commit_to(leader_log_start_offset)
+
+    def _truncate_to(self, offset: int) -> None:
+        try:
+            truncate_to(self.log, offset)
+        finally:  # Even a failed truncation may have removed records.
+            if self.log.log_end_offset < self.log.high_watermark:
+                self.log.commit_to(self.log.log_end_offset)
+                self.log.await_checkpoint()

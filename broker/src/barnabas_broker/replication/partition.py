@@ -4,33 +4,166 @@ A leader appends the batches of clients, and advances the high watermark by what
 followers. A follower's `FollowerReplica` appends fetched batches and truncates the log.
 """
 
-from typing import Final
+from collections import deque
+from collections.abc import Callable
+from typing import Final, Protocol
 from uuid import UUID
 
 from barnabas_broker.metadata.controller.decisions.isr_changes import IsrChange
 from barnabas_broker.metadata.model import NO_LEADER, PartitionState
-from barnabas_broker.replication.append_waits import AppendWaits
-from barnabas_broker.replication.append_watchers import AppendWatchers
-from barnabas_broker.replication.commit_queue import LOST_LEADERSHIP, CommitQueue
-from barnabas_broker.replication.follower_replica import FollowerReplica
-from barnabas_broker.replication.leader_replica import LeaderReplica
+from barnabas_broker.replication.leader_replica import FollowerReplica, LeaderReplica, PartitionEnvironment, is_ahead
 from barnabas_broker.replication.not_leader_errors import other_epoch
-from barnabas_broker.replication.partition_environment import PartitionEnvironment, is_ahead
 from barnabas_broker.replication.purgatory import WaitList
 from barnabas_broker.storage.errors import StorageError
-from barnabas_broker.storage.inspection.batch_inspection import inspects_records
-from barnabas_broker.storage.logs.log import Log
-from barnabas_broker.storage.logs.log_offsets import LogAppend
-from barnabas_broker.storage.logs.marker_append import append_marker
-from barnabas_broker.storage.producer_state.verifications import Verification
+from barnabas_broker.storage.inspection.inspector import inspects_records
+from barnabas_broker.storage.logs.log import Log, LogAppend
+from barnabas_broker.storage.logs.truncation import append_marker
+from barnabas_broker.storage.producer_state.producers import Verification
 from barnabas_broker.wire.parts import FileSlice
 from barnabas_broker.wire.record_batch import BatchHeader
 from barnabas_broker.wire.transaction_markers import Marker
-from barnabas_core.clock import monotonic_ms
+from barnabas_core.clock import Timers, monotonic_ms
 from barnabas_core.config.log_config import LONG_MAX, LogConfig, TimestampType
 from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.topic_name import is_internal
 from barnabas_core.topic_partition import TopicPartition
+
+Done = Callable[[ApiError | None], object]
+"""A callback that is called once, with None when the records are committed, or with the error that ended the wait."""
+
+LOST_LEADERSHIP: Final = ApiError(
+    ErrorCode.NOT_LEADER_OR_FOLLOWER, "this broker's leadership ended before the records were committed"
+)
+
+
+class CommitQueue:
+    """The waiting appends of one partition, ordered by their end offsets.
+
+    Callbacks run in the next turn of the event loop, so that they never interrupt an operation of the partition.
+    """
+
+    __slots__ = ("_due", "_timers", "waiting")
+
+    def __init__(self, timers: Timers) -> None:
+        self._timers = timers
+        self.waiting: deque[tuple[int, Done]] = deque()
+        self._due: list[tuple[Done, ApiError | None]] = []
+
+    def another(self) -> "CommitQueue":
+        """Return an empty queue with the same timers."""
+        return CommitQueue(self._timers)
+
+    def wait(self, end_offset: int, done: Done) -> None:
+        """Call `done(None)` once the high watermark is at `end_offset` or beyond."""
+        waiting = self.waiting
+        if not waiting or waiting[-1][0] <= end_offset:
+            waiting.append((end_offset, done))
+        else:  # A retried batch is in the log already, so it is inserted before later batches that wait.
+            waiting.insert(sum(1 for other, _ in waiting if other <= end_offset), (end_offset, done))
+
+    def committed(self, high_watermark: int) -> None:
+        """Complete the appends up to the high watermark."""
+        waiting = self.waiting
+        while waiting and waiting[0][0] <= high_watermark:
+            self._call_soon(waiting.popleft()[1], None)
+
+    def fail(self, error: ApiError) -> None:
+        """Fail all waiting appends with `error`."""
+        while self.waiting:
+            self._call_soon(self.waiting.popleft()[1], error)
+
+    def _call_soon(self, done: Done, error: ApiError | None) -> None:
+        if not self._due:
+            self._timers.call_soon(self._call_due)
+        self._due.append((done, error))
+
+    def _call_due(self) -> None:
+        due, self._due = self._due, []
+        for done, error in due:
+            done(error)
+
+
+class AppendWatcher(Protocol):
+    """An object with methods that a partition calls at each change; the object serves one follower.
+
+    Changes are frequent, so the methods must be cheap.
+    """
+
+    def changed(self) -> None:
+        """Note that records were appended to the partition, or that the leader of the partition changed."""
+        ...
+
+    def high_watermark_advanced(self) -> None:
+        """Note that the high watermark or the log start offset of the partition advanced."""
+        ...
+
+
+class AppendWatchers:
+    """The watchers of one partition: at most one for each follower, by the follower's broker id."""
+
+    __slots__ = ("by_follower",)
+
+    def __init__(self) -> None:
+        self.by_follower: dict[int, AppendWatcher] = {}
+
+    def watch(self, follower_id: int, watcher: AppendWatcher) -> None:
+        """Register a follower's watcher, which gets a call for each change of the partition.
+
+        The new watcher replaces an earlier watcher of the same follower.
+        """
+        self.by_follower[follower_id] = watcher
+
+    def unwatch(self, follower_id: int, watcher: AppendWatcher) -> None:
+        """Unregister the watcher of a follower, unless the follower has another watcher now."""
+        if self.by_follower.get(follower_id) is watcher:
+            del self.by_follower[follower_id]
+
+    def changed(self) -> None:
+        """Note in all watchers that records were appended, or that the leader changed."""
+        for watcher in self.by_follower.values():
+            watcher.changed()
+
+    def high_watermark_advanced(self) -> None:
+        """Note in all watchers that the high watermark or the log start offset advanced."""
+        for watcher in self.by_follower.values():
+            watcher.high_watermark_advanced()
+
+
+class AppendWaits:
+    """The appends without a response yet: with acks=all they wait for replication, otherwise for a sync to disk.
+
+    Appends without acks=all wait only if `flush.messages` requires a sync.
+    """
+
+    __slots__ = ("_syncs", "commits")
+
+    def __init__(self, commits: CommitQueue) -> None:
+        self.commits = commits
+        self._syncs: CommitQueue | None = None
+
+    def wait(self, end_offset: int, done: Done, high_watermark: int, *, all_replicas: bool = True) -> None:
+        """Call `done(None)` once the records below `end_offset` may be acknowledged.
+
+        With `all_replicas`, the high watermark must reach `end_offset`; otherwise, the log must be synced up to there.
+        """
+        if all_replicas:
+            self.commits.wait(end_offset, done)
+            self.commits.committed(high_watermark)
+        else:
+            self._syncs = self._syncs or self.commits.another()
+            self._syncs.wait(end_offset, done)
+
+    def synced(self, ack_end_offset: int) -> None:
+        """Complete the appends that wait for a sync and end at `ack_end_offset` or before."""
+        if self._syncs is not None:
+            self._syncs.committed(ack_end_offset)
+
+    def fail(self, error: ApiError) -> None:
+        """Fail all waiting appends with `error`."""
+        self.commits.fail(error)
+        if self._syncs is not None:
+            self._syncs.fail(error)
+
 
 ANY_ACKS: Final = frozenset({-1, 0, 1})
 LEADER_ACKS: Final = frozenset({0, 1})

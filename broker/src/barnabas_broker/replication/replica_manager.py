@@ -2,37 +2,197 @@
 
 The manager follows the metadata image, and reloads replicas when a failed disk is available again. The module
 `partition_lookup` finds partitions for requests, and `offline_partitions` takes partitions offline.
+
+The reports to the controller about lost logs, and about logs ahead of the metadata. A report is repeated until the
+metadata reflects it.
 """
 
 import logging
 from collections.abc import Iterator
 from typing import Final
 
-from barnabas_broker.metadata.controller.decisions.fencing import counts_on
+from barnabas_broker.metadata.controller.decisions.fencing import counts_on, relies_on
+from barnabas_broker.metadata.controller.decisions.overtaken import LogAhead
 from barnabas_broker.metadata.image.image_change import ImageChange
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.metadata.model import NO_LEADER, PartitionState, TopicDocument
-from barnabas_broker.replication.commit_queue import CommitQueue
-from barnabas_broker.replication.log_opening import LogOpening
-from barnabas_broker.replication.log_reports import CUT, GONE, LogReports
-from barnabas_broker.replication.offline_partitions import OfflinePartitions
-from barnabas_broker.replication.partition import Partition
-from barnabas_broker.replication.partition_environment import PartitionEnvironment
-from barnabas_broker.replication.partition_lookup import HostedTopic, PartitionLookup
-from barnabas_broker.replication.replica_environment import ReplicaEnvironment
-from barnabas_broker.replication.replica_states import NOT_SERVED, ReplicaRecord, ReplicaState, ReplicaStates, Trigger
+from barnabas_broker.replication.leader_replica import PartitionEnvironment, is_ahead
+from barnabas_broker.replication.partition import CommitQueue, Partition
+from barnabas_broker.replication.replica_states import (
+    NOT_SERVED,
+    HostedTopic,
+    OfflinePartitions,
+    PartitionLookup,
+    ReplicaEnvironment,
+    ReplicaRecord,
+    ReplicaState,
+    ReplicaStates,
+    Trigger,
+)
 from barnabas_broker.replication.stray_log_policy import StrayLogPolicy
 from barnabas_broker.replication.topic_settings import TopicSettings
+from barnabas_broker.storage.errors import StorageError
+from barnabas_broker.storage.log_dirs.log_dir import Kept
 from barnabas_broker.storage.log_dirs.log_manager import LogManager
 from barnabas_broker.storage.logs.log import Log
 from barnabas_core.clock import monotonic_ms
 from barnabas_core.config.broker_config import BrokerConfig
+from barnabas_core.config.log_config import LogConfig
+from barnabas_core.errors import ApiError
 from barnabas_core.fair_turns import MADE_PARTITIONS, MADE_PARTITIONS_S, FairRounds, FairTurn
 from barnabas_core.loop_turns import timed
 from barnabas_core.topic_name import is_internal
 from barnabas_core.topic_partition import TopicPartition
 
 log = logging.getLogger(__name__)
+
+_NOT_FOUND: Final = (ReplicaState.AWAY, ReplicaState.DAMAGED, ReplicaState.LOST)
+"""The states of a replica whose log exists or existed, but cannot be used."""
+
+
+class LogOpening:
+    """The opening of logs for replicas on this broker."""
+
+    def __init__(self, broker_id: int, logs: LogManager) -> None:
+        self._broker_id: Final = broker_id
+        self._logs = logs
+
+    def open(self, record: ReplicaRecord, state: PartitionState, config: LogConfig) -> tuple[Trigger, Log | None]:
+        """Open or create the log of a replica.
+
+        Return the event that changes the replica's state, and the log, or None if no log was found or created. No new
+        log is created while the existing log may be in an offline log dir. A log that could not be used before, and may
+        lack records, is not opened while the replica leads the partition or may be elected leader.
+        """
+        where, are_online = record.topic_partition, all(each.is_online for each in self._logs.log_dirs)
+        found, is_known = self.claim(record), record.state in _NOT_FOUND
+        if found is None and self._logs.damage_of(where) is not None:
+            return Trigger.NOT_LOADED, None
+        if found is None:
+            is_known |= self._logs.strays.of(record.topic_id, where.partition) is not None
+            if is_known and not are_online:
+                return Trigger.NOT_FOUND, None
+        if is_known and self._may_lack(found) and relies_on(state, self._broker_id):
+            return Trigger.LACKING, found
+        if found is not None:
+            return Trigger.OPENED, found
+        return self._make(record, state, config)
+
+    def _may_lack(self, found: Log | None) -> bool:
+        """True if records may be missing: no log was found, or the log may have lost records in a power cut."""
+        return found is None or self._logs.kept(found) is not Kept.ALL
+
+    def _make(self, record: ReplicaRecord, state: PartitionState, config: LogConfig) -> tuple[Trigger, Log | None]:
+        log_dir = dict(zip(state.replicas, state.log_dirs, strict=False)).get(self._broker_id) or None
+        try:
+            return Trigger.OPENED, self._logs.create(record.topic_partition, record.topic_id, config, log_dir)
+        except (ApiError, StorageError) as error:
+            if record.state is not ReplicaState.REFUSED:
+                log.error("the log of %s cannot be created: %s", record.topic_partition, error)
+            return Trigger.NOT_MADE, None
+
+    def claim(self, record: ReplicaRecord) -> Log | None:
+        """Return the log with the replica's topic name, partition number and topic id, or None if there is none.
+
+        The returned log is removed from the list of stray logs. If the name belongs to a log of another topic, the
+        directory of that log is renamed to `-stray`.
+        """
+        try:
+            found = self._logs.claim(record.topic_partition, record.topic_id)
+        except StorageError as error:
+            log.error(
+                "%s: the log of another topic cannot be renamed to -stray, or the topic id cannot be written: %s",
+                record.topic_partition,
+                error,
+            )
+            return None
+        if found is not None:
+            self._logs.strays.forget(found)
+        return found
+
+    def load_again(self, record: ReplicaRecord, partition: Partition) -> Log | None:
+        """Return the reloaded log of an offline replica, or None if the log cannot be reloaded.
+
+        If the log no longer exists and no election relies on this replica, an empty log is created.
+        """
+        found, where = self.claim(record), record.topic_partition
+        if found is not None:
+            return found if found is not partition.log else None
+        if relies_on(partition.state, self._broker_id) or not self._logs.has_lost(where):
+            return None
+        try:
+            return self._logs.create(where, record.topic_id, partition.log.config)
+        except (ApiError, StorageError) as error:
+            log.error("the lost log of %s cannot be replaced by an empty log: %s", where, error)
+            return None
+
+
+OTHERS_COME_S: Final = 30.0
+"""The time in seconds after which a partition gets a leader even if some of its replicas are down.
+
+Until then, a partition with a log ahead of the metadata has no leader, because replicas that are down may have more
+records.
+"""
+
+AHEAD: Final = (
+    "the log of %s has records of leader epoch %d, but the metadata has only leader epoch %d, probably because an "
+    "older copy of the metadata was restored. The partition has no leader until the controller has raised the leader "
+    "epoch in the metadata above those in all logs"
+)
+GONE: Final = (
+    "the log is missing: its log dir is gone, or the log was renamed to -stray (`barnabas status` lists stray logs)"
+)
+CUT: Final = "the log is available again, but may lack records, because the machine was rebooted after the last write"
+
+
+class LogReports:
+    """The reports to the controller about logs that are lost, may lack records, or are ahead of the metadata."""
+
+    def __init__(self, broker_id: int, environment: ReplicaEnvironment, states: ReplicaStates) -> None:
+        self._broker_id = broker_id
+        self._environment = environment
+        self._states = states
+
+    def lacks_committed(self, record: ReplicaRecord, partition: Partition, loaded: Log) -> bool:
+        """Report a reloaded log as lost if this broker leads the partition and the log lacks committed records.
+
+        Return True if the log was reported.
+        """
+        state, end_offset, committed = partition.state, loaded.log_end_offset, partition.log.high_watermark
+        if state.leader != self._broker_id or end_offset >= committed:
+            return False
+        lost = f"the reloaded log ends at offset {end_offset}, but all records below {committed} were committed"
+        self.lost(record, state.leader_epoch, lost)
+        return True
+
+    def lost(self, record: ReplicaRecord, leader_epoch: int, what: str) -> None:
+        """Report that the log of a leader, or of a replica that may be elected leader, may lack records.
+
+        The report has no effect once the partition has another leader epoch than `leader_epoch`.
+        """
+        if record.state is not ReplicaState.LOST:
+            log.error("%s: %s", record.topic_partition, what)
+        self._states.change(record, Trigger.LACKING)
+        self._environment.lost({record.topic_partition: leader_epoch})
+
+    def is_ahead(self, record: ReplicaRecord, partition: Partition) -> bool:
+        """Report a log that has a later leader epoch than the metadata; return True if the log was reported.
+
+        A replica whose log is ahead of the metadata neither leads nor follows. Once the metadata has reached the leader
+        epoch of the log, the replica is online again.
+        """
+        where, log_epoch, state = record.topic_partition, partition.log.epochs.latest_epoch, partition.state
+        was_ahead, now_s = record.state is ReplicaState.AHEAD, self._environment.clock.monotonic_s()
+        if not is_ahead(partition.log, state):
+            if was_ahead:
+                self._states.change(record, Trigger.OVERTAKEN)
+            return False
+        if not was_ahead:
+            log.error(AHEAD, where, log_epoch, state.leader_epoch)
+            self._states.change(record, Trigger.OVERTOOK)
+            record.ahead_since_s = now_s
+        self._environment.ahead({where: LogAhead(log_epoch, now_s - record.ahead_since_s < OTHERS_COME_S)})
+        return True
 
 
 class ReplicaManager:

@@ -17,12 +17,14 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import IO, Any, Final
 
-from barnabas_broker.storage.cleaner.batch_filter import BatchFilter
-from barnabas_broker.storage.cleaner.batch_reader import Pacer
-from barnabas_broker.storage.cleaner.cleaned_segment import clean_segments
-from barnabas_broker.storage.cleaner.key_map import map_keys
-from barnabas_broker.storage.cleaner.offset_map import OffsetMap
-from barnabas_broker.storage.cleaner.round_transactions import RoundTransactions
+from barnabas_broker.storage.cleaner.cleaned_segment import (
+    BatchFilter,
+    OffsetMap,
+    Pacer,
+    RoundTransactions,
+    clean_segments,
+    map_keys,
+)
 from barnabas_broker.storage.disk.files import FileSystem, PosixFileSystem
 from barnabas_broker.storage.errors import InvalidBatch, SyncFailed
 from barnabas_broker.storage.helper.requests import (
@@ -38,7 +40,7 @@ from barnabas_broker.storage.helper.requests import (
     SegmentCleaned,
     frame,
 )
-from barnabas_broker.storage.inspection.batch_inspection import inspect_batch
+from barnabas_broker.storage.inspection.inspector import inspect_batch
 
 _logger: Final = logging.getLogger(__name__)
 NICENESS: Final = 10

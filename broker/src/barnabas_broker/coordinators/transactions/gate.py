@@ -18,7 +18,7 @@ from barnabas_broker.metadata.features import transaction_version
 from barnabas_broker.metadata.image.image_change import ImageChange
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.metadata.model import NO_LEADER
-from barnabas_broker.storage.inspection.kept_batches import KeptBatches
+from barnabas_broker.storage.inspection.inspector import KeptBatches
 from barnabas_broker.wire.messages import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
 from barnabas_broker.wire.transaction_markers import ProducerEpoch
 from barnabas_core.errors import ApiError, ErrorCode

@@ -15,7 +15,7 @@ from barnabas_broker.metadata.documents import encode, log_ends_key, log_ends_ow
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.metadata.model import NO_LEADER, BrokerRegistration, LogEnd, LogEndsDocument, TopicDocument
 from barnabas_broker.metadata.store.metadata_store import MetadataStore, Write
-from barnabas_broker.storage.log_dirs.kept_records import Kept
+from barnabas_broker.storage.log_dirs.log_dir import Kept
 from barnabas_core.fair_turns import REPORTED_LOGS
 
 PARTS: Final = 32

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from barnabas_broker.replication.fetchers import Fetchers
 from barnabas_broker.replication.follower_sessions import FollowerSessions
-from barnabas_broker.replication.isr_changes import IsrChanges
+from barnabas_broker.replication.leader_replica import IsrChanges
 from barnabas_broker.server.metrics.exposition import Family, Sample, single
 from barnabas_broker.server.metrics.hosted import Hosted, Totals
 

@@ -6,14 +6,13 @@ A partition whose compaction fails is retried later, while compaction continues 
 import asyncio
 import errno
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from typing import Final, NamedTuple
 
-from barnabas_broker.storage.cleaner.backoff import Backoff
-from barnabas_broker.storage.cleaner.offset_map import SLOT_BYTES
-from barnabas_broker.storage.cleaner.planning import DirtySection, dirty_section, segments_to_rewrite
-from barnabas_broker.storage.cleaner.stats import CleanerStats
+from barnabas_broker.storage.cleaner.cleaned_segment import SLOT_BYTES
 from barnabas_broker.storage.errors import InvalidBatch, StorageError, SyncFailed, storage_error
 from barnabas_broker.storage.helper.helper import Helper, HelperDied
 from barnabas_broker.storage.helper.record_walk import RECORDS_BYTES_MAX
@@ -30,13 +29,166 @@ from barnabas_broker.storage.helper.requests import (
 )
 from barnabas_broker.storage.log_dirs.log_manager import LogManager
 from barnabas_broker.storage.logs.log import Log
+from barnabas_broker.storage.segments.indexes import RELATIVE_OFFSET_MAX
 from barnabas_broker.storage.segments.segment import Segment
 from barnabas_broker.storage.segments.transaction_index import AbortedTransaction
 from barnabas_core.clock import Clock, Timers
 from barnabas_core.config.broker_config import BrokerConfig
+from barnabas_core.config.log_config import LONG_MAX, LogConfig
 from barnabas_core.fair_turns import FairTurn
 from barnabas_core.steps import Steps
 from barnabas_core.topic_partition import TopicPartition
+
+FIRST_MS_MIN: Final = 1000
+PAUSE_MS_MAX: Final = 15 * 60 * 1000
+
+
+class FailedPartition(NamedTuple):
+    """A partition whose compaction failed `attempts` times in a row; the next attempt is at `retry_ms` (epoch time)."""
+
+    attempts: int
+    reason: str
+    retry_ms: int
+    log_dir: str
+    dirty_bytes: int
+
+
+class Backoff:
+    """The partitions whose compaction failed, and the pause before the retry of each."""
+
+    def __init__(self) -> None:
+        self.failed: dict[TopicPartition, FailedPartition] = {}
+        self.failures_total = 0
+
+    def may_try(self, topic_partition: TopicPartition, now_ms: int) -> bool:
+        """True if the last compaction of the partition did not fail, or if the time of the retry has come."""
+        failed = self.failed.get(topic_partition)
+        return failed is None or now_ms >= failed.retry_ms
+
+    def failure(
+        self, topic_partition: TopicPartition, reason: str, log_dir: str, dirty_bytes: int, first_ms: int, now_ms: int
+    ) -> FailedPartition:
+        """Record a failed compaction; return the number of failures in a row and the time of the retry.
+
+        The pause before the retry doubles with each failure in a row, from `first_ms` (at least 1 s) to 15 minutes.
+        """
+        earlier = self.failed.get(topic_partition)
+        attempts = earlier.attempts + 1 if earlier else 1
+        pause_ms = min(max(first_ms, FIRST_MS_MIN) << min(attempts - 1, 20), PAUSE_MS_MAX)
+        failed = FailedPartition(attempts, reason, now_ms + pause_ms, log_dir, dirty_bytes)
+        self.failed[topic_partition] = failed
+        self.failures_total += 1
+        return failed
+
+    def success(self, topic_partition: TopicPartition) -> None:
+        """Forget the failures of a partition that was compacted or deleted."""
+        self.failed.pop(topic_partition, None)
+
+
+@dataclass(slots=True)
+class CleanerStats:
+    """The figures of compaction since the broker started; percentages are from 0 to 100."""
+
+    rounds: int = 0
+    bytes_read: int = 0
+    bytes_written: int = 0
+    records_read: int = 0
+    records_kept: int = 0
+    records_without_key: int = 0
+    batches_not_understood: int = 0
+    max_dirty_percent: float = 0.0
+    """The dirty percentage of the dirtiest log at the last check."""
+    recopy_percent: float = 0.0
+    """The bytes written as a percentage of the bytes read, in the last compaction of a log."""
+    map_utilization_percent: float = 0.0
+    """The percentage of the key map that the last compaction of a log used."""
+    last_round_s: float = 0.0
+    longest_round_s: float = 0.0
+    last_look_s: float | None = None
+    """The monotonic time (s) of the last search for the dirtiest log; None before the first search."""
+
+
+class DirtySection(NamedTuple):
+    """The section of a log that is not compacted yet and may be compacted now."""
+
+    start_offset: int
+    end_offset: int
+    clean_bytes: int
+    dirty_bytes: int
+    is_overdue: bool
+    """True if the first batch of a dirty segment is older than `max.compaction.lag.ms`."""
+
+    @property
+    def ratio(self) -> float:
+        """The share of dirty bytes among the bytes that a compaction of the log would read, 0 to 1."""
+        total_bytes = self.clean_bytes + self.dirty_bytes
+        return self.dirty_bytes / total_bytes if total_bytes else 0.0
+
+    def is_due(self, config: LogConfig) -> bool:
+        """True if `ratio` is above `min.cleanable.dirty.ratio`, or a dirty segment is too old (`is_overdue`)."""
+        return self.dirty_bytes > 0 and (self.is_overdue or self.ratio > config.min_cleanable_dirty_ratio)
+
+
+def dirty_section(log: Log, stable_offset: int, now_ms: int) -> DirtySection:
+    """Return the section of the log that can be compacted now.
+
+    The section has whole segments, without the active segment. It ends before the first segment with records younger
+    than `min.compaction.lag.ms`, and at or below `stable_offset` and the recovery point: above the recovery point, a
+    power failure could lose the newest value of a key after compaction has removed the older value. Raises OSError or
+    InvalidBatch if the timestamps of a segment cannot be read.
+    """
+    start = max(log.log_start_offset, log.compaction.clean_until or 0)
+    safe_end, config = min(stable_offset, log.syncs.recovery_point), log.config
+    cleanable: list[tuple[Segment, int]] = []
+    for segment, following in pairwise(log.segments):
+        is_dirty = following.base_offset > start
+        if following.base_offset > safe_end or (is_dirty and _is_young(segment, config, now_ms)):
+            break
+        cleanable.append((segment, following.base_offset))
+    dirty = [segment for segment, segment_end in cleanable if segment_end > start]
+    clean_bytes = sum(segment.size_bytes for segment, segment_end in cleanable if segment_end <= start)
+    end = cleanable[-1][1] if cleanable else start
+    dirty_bytes = sum(segment.size_bytes for segment in dirty)
+    return DirtySection(start, max(start, end), clean_bytes, dirty_bytes, _is_overdue(dirty, config, now_ms))
+
+
+def _is_young(segment: Segment, config: LogConfig, now_ms: int) -> bool:
+    lag_ms = config.min_compaction_lag_ms
+    return lag_ms > 0 and segment.largest_timestamp()[0] > now_ms - lag_ms
+
+
+def _is_overdue(dirty: Iterable[Segment], config: LogConfig, now_ms: int) -> bool:
+    if config.max_compaction_lag_ms == LONG_MAX:
+        return False
+    oldest_ms = (segment.first_timestamp_ms for segment in dirty)
+    return any(0 <= timestamp_ms < now_ms - config.max_compaction_lag_ms for timestamp_ms in oldest_ms)
+
+
+def segments_to_rewrite(log: Log, end_offset: int) -> list[list[Segment]]:
+    """Return the segments that begin below `end_offset`, in groups that each become one new segment.
+
+    A group respects `segment.bytes`, `segment.index.bytes`, and the 2^31 offsets that index entries can express.
+    """
+    bounds = [(one, following.base_offset) for one, following in pairwise(log.segments)]
+    groups: list[list[Segment]] = []
+    for segment, segment_end in bounds:
+        if segment.base_offset >= end_offset:
+            break
+        if groups and _fits(groups[-1], segment, segment_end, log.config):
+            groups[-1].append(segment)
+        else:
+            groups.append([segment])
+    return groups
+
+
+def _fits(group: Sequence[Segment], segment: Segment, segment_end: int, config: LogConfig) -> bool:
+    together = [*group, segment]
+    return (
+        sum(each.size_bytes for each in together) <= config.segment_bytes
+        and sum(each.indexes.size_bytes for each in together) <= config.index_bytes_max
+        and segment_end - 1 - group[0].base_offset <= RELATIVE_OFFSET_MAX
+    )
+
 
 _logger: Final = logging.getLogger(__name__)
 

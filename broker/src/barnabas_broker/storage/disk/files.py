@@ -7,9 +7,12 @@ they know the log dir.
 import fcntl
 import os
 import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from heapq import heappop, heappush
 from typing import Final, NamedTuple, Protocol
 
-from barnabas_broker.storage.errors import SyncFailed
+from barnabas_broker.storage.errors import SyncFailed, disk_access
 
 _REWRITTEN_BYTES: Final = 1 << 20
 
@@ -280,3 +283,64 @@ def _file_entry(entry: os.DirEntry[str]) -> FileEntry:
         return FileEntry(entry.name, True, 0, 0)
     status = entry.stat(follow_symlinks=False)
     return FileEntry(entry.name, False, status.st_size, status.st_mtime_ns)
+
+
+class Trash:
+    """The paths that wait for their removal until `file.delete.delay.ms` has passed."""
+
+    def __init__(self) -> None:
+        self._due: list[tuple[int, str]] = []
+
+    def __len__(self) -> int:
+        return len(self._due)
+
+    def add(self, path: str, due_ms: int) -> None:
+        """Schedule the removal of a file or directory at the time `due_ms`."""
+        heappush(self._due, (due_ms, path))
+
+    def take(self, now_ms: int) -> list[str]:
+        """Return the paths whose deletion is due, and drop them from the list; the caller deletes the files."""
+        taken = []
+        while self._due and self._due[0][0] <= now_ms:
+            taken.append(heappop(self._due)[1])
+        return taken
+
+
+def remove_all(files: FileSystem, paths: Sequence[str]) -> list[OSError]:
+    """Remove files and directories; return the errors of those that could not be removed. Any thread may call this."""
+    refusals = []
+    for path in paths:
+        try:
+            files.remove(path)
+        except OSError as error:
+            refusals.append(error)
+    return refusals
+
+
+@dataclass(slots=True)
+class FlushJob:
+    """A job that syncs a log up to `recovery_point`.
+
+    After `run`, the event loop must call `LogSyncs.flushed`, which raises the log's recovery point.
+    """
+
+    log_dir: str
+    directory: str
+    calls: tuple[Callable[[], None], ...]
+    recovery_point: int
+    truncations: int
+    """The log's number of truncations when the job was created.
+
+    If the log has been truncated since, the job must not raise the recovery point.
+    """
+    renames: int = 0
+    """The directory's number of renames when the job was created.
+
+    If the directory has been renamed since, the job must not raise the recovery point.
+    """
+
+    @disk_access
+    def run(self) -> None:
+        """Sync everything below `recovery_point`. The call blocks. Raises StorageError."""
+        for call in self.calls:
+            call()

@@ -1,9 +1,12 @@
-"""The cap on the number of open segment files: a file that was not used recently is closed first."""
+"""The threads for blocking disk calls, and the cap on the number of open segment files."""
 
+import asyncio
 from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import suppress
 from threading import Lock
-from typing import Protocol
+from typing import Final, Protocol, TypeVar
 
 
 class HoldsFile(Protocol):
@@ -50,3 +53,26 @@ class OpenFiles:
         """Remove a segment that has closed its file."""
         with self._lock, suppress(ValueError):  # `opened` may have removed the segment already.
             self._clock.remove(holder)
+
+
+R = TypeVar("R")
+
+THREADS_PER_LOG_DIR: Final = 4
+"""The largest number of concurrent syncs and reads per log dir; further calls wait."""
+
+
+class DiskThreads:
+    """A thread pool for each log dir, to be used from the event loop only."""
+
+    def __init__(self) -> None:
+        self._pools: dict[str, ThreadPoolExecutor] = {}
+
+    def of(self, log_dir: str) -> Executor:
+        """Return the thread pool of a log dir, created at first use."""
+        if log_dir not in self._pools:
+            self._pools[log_dir] = ThreadPoolExecutor(THREADS_PER_LOG_DIR, f"disk of {log_dir}")
+        return self._pools[log_dir]
+
+    async def run(self, log_dir: str, call: Callable[[], R]) -> R:
+        """Run `call` in a thread of the log dir, and return its result."""
+        return await asyncio.get_running_loop().run_in_executor(self.of(log_dir), call)

@@ -1,6 +1,6 @@
 """A log dir: its owner, its checkpoints, and the state of its disk."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from contextlib import suppress
 from enum import Enum
 from functools import partial
@@ -8,22 +8,118 @@ from threading import Lock
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from barnabas_broker.storage.disk import file_names
+from barnabas_broker.storage.disk import checkpoints
 from barnabas_broker.storage.disk.checkpoints import (
     LastIncarnation,
+    MetaProperties,
     decode_clean_mark,
+    decode_meta_properties,
     decode_offsets,
     encode_clean_mark,
+    encode_meta_properties,
     encode_offsets,
 )
 from barnabas_broker.storage.disk.files import DiskUsage, FileSystem, LogFile
 from barnabas_broker.storage.errors import LogDirFailed, LogDirRefused, StorageError, disk_access
-from barnabas_broker.storage.log_dirs.checkpointed_offsets import load_clean_offset, offset_of_each, raised_start
-from barnabas_broker.storage.log_dirs.kept_records import KeptRecords
-from barnabas_broker.storage.log_dirs.log_dir_owner import BrokerIdentity, checked_owner
 from barnabas_broker.storage.logs.log import Log
 from barnabas_core.log_dir_placement import LogDirLoad
 from barnabas_core.topic_partition import TopicPartition
+
+
+class Kept(Enum):
+    """The result of the check whether a log has lost acknowledged records.
+
+    ALL means that no record is lost. SYNCED means that the log acknowledged only synced records: no record is lost,
+    unless the disk was replaced by an older copy. SOME means that acknowledged records may be lost.
+    """
+
+    ALL = "all"
+    SYNCED = "what was synced"
+    SOME = "some"
+
+
+class KeptRecords:
+    """The losses of acknowledged records in a log dir; they are known once the logs are loaded."""
+
+    def __init__(self) -> None:
+        self.may_lack_unsynced = False
+        """True if records that an earlier process of this broker wrote without a sync may be lost."""
+        self.cut: set[TopicPartition] = set()
+        """The logs that became shorter when they were loaded after a failed sync, because unsynced data was lost."""
+        self.promised: Container[TopicPartition] = ()
+        """The logs that acknowledged only synced records."""
+
+    def of(self, topic_partition: TopicPartition, log_end_offset: int) -> Kept:
+        """Return SOME if the log may have lost acknowledged records, SYNCED if only unacknowledged ones, otherwise ALL.
+
+        An empty log counts as SYNCED, because a log syncs its first records before it acknowledges them.
+        """
+        if topic_partition in self.cut:
+            return Kept.SOME
+        if not self.may_lack_unsynced:
+            return Kept.ALL
+        return Kept.SYNCED if topic_partition in self.promised or log_end_offset == 0 else Kept.SOME
+
+
+def offset_of_each(
+    logs: dict[TopicPartition, Log], offset_of: Callable[[Log], int | None]
+) -> dict[TopicPartition, int]:
+    """Return the offset of each log, without logs for which `offset_of` returns None.
+
+    A thread may call this function while the event loop adds and removes logs, so the function copies the dictionary
+    first, which is atomic. `list(logs.items())` is not atomic: its new tuples may start the garbage collector, during
+    which the thread of the event loop may change the dictionary.
+    """
+    return {key: offset for key, log in logs.copy().items() if (offset := offset_of(log)) is not None}
+
+
+def raised_start(log: Log) -> int | None:
+    """Return the log start offset if it is above the base offset of the first segment, else None."""
+    return log.log_start_offset if log.log_start_offset > log.segments.first.base_offset else None
+
+
+def load_clean_offset(log: Log, checkpointed: int) -> bool:
+    """Set `clean_until` of a log from its checkpoint; return True if the checkpointed offset is above the log's end.
+
+    A log that ends below its checkpointed offset refuses appends until the checkpoint is rewritten.
+    """
+    log.compaction.ended(min(checkpointed, log.log_end_offset))
+    if checkpointed > log.log_end_offset:
+        log.known_producers.hold_back(until_checkpointed=True)
+    return checkpointed > log.log_end_offset
+
+
+class BrokerIdentity(NamedTuple):
+    """The cluster id and broker id of the broker to which a log dir belongs."""
+
+    cluster_id: str
+    node_id: int
+
+
+def checked_owner(files: FileSystem, log_dir: str, identity: BrokerIdentity, new_uuid: Callable[[], UUID]) -> UUID:
+    """Return the id of this broker's log dir. A new dir gets a meta.properties with a new id.
+
+    Raises OSError. Raises LogDirFailed if meta.properties is damaged, and LogDirRefused if another broker owns the dir.
+    """
+    path = f"{log_dir}/{checkpoints.META_PROPERTIES}"
+    if not files.exists(path):
+        meta = MetaProperties(identity.cluster_id, identity.node_id, new_uuid())
+        files.write_atomically(path, encode_meta_properties(meta), sync=True)
+        return meta.directory_id
+    try:
+        meta = decode_meta_properties(files.read(path))
+    except ValueError as error:
+        raise LogDirFailed(
+            log_dir, f"{checkpoints.META_PROPERTIES} cannot be read: {error}; repair the file"
+        ) from error
+    if (meta.cluster_id, meta.node_id) != identity:
+        raise LogDirRefused(
+            log_dir,
+            f"the log dir belongs to node.id={meta.node_id} of cluster.id={meta.cluster_id}; "
+            f"this broker is node.id={identity.node_id} of cluster.id={identity.cluster_id}",
+        )
+    return meta.directory_id
+
 
 FULL_BELOW_BYTES: Final = 1 << 20
 """The free space below which a log dir counts as full: about the default of max.message.bytes."""
@@ -126,7 +222,7 @@ class LogDir:
         """
         self._files.make_dir(self.path)
         try:
-            self._lock = self._files.lock(f"{self.path}/{file_names.LOCK}")
+            self._lock = self._files.lock(f"{self.path}/{checkpoints.LOCK}")
         except BlockingIOError as error:
             raise LogDirRefused(self.path, "another process has locked the log dir: is it another broker?") from error
         self.directory_id = checked_owner(self._files, self.path, identity, new_uuid)
@@ -141,7 +237,7 @@ class LogDir:
         self.has_all_logs = False
         if not isinstance(failure, LogDirRefused):
             with suppress(OSError):
-                self._files.open_file(f"{self.path}/{file_names.SYNC_FAILED}")
+                self._files.open_file(f"{self.path}/{checkpoints.SYNC_FAILED}")
         self._lock = None
         for log in self.logs.values():
             log.epochs.abandon()
@@ -151,17 +247,17 @@ class LogDir:
     @disk_access
     def has_failed(self) -> bool:
         """True if the disk failed, in this process or an earlier one, and the data has not been rewritten since."""
-        return self.failure is not None or self._files.exists(f"{self.path}/{file_names.SYNC_FAILED}")
+        return self.failure is not None or self._files.exists(f"{self.path}/{checkpoints.SYNC_FAILED}")
 
     @disk_access
     def is_rewritten(self) -> None:
         """Remove the file that marks a failed sync, after all data that the sync may have lost was written again."""
-        self._files.remove(f"{self.path}/{file_names.SYNC_FAILED}")
+        self._files.remove(f"{self.path}/{checkpoints.SYNC_FAILED}")
 
     @disk_access
     def check(self) -> None:
         """Raise LogDirFailed unless the directory and its meta.properties exist."""
-        if not self._files.exists(f"{self.path}/{file_names.META_PROPERTIES}"):
+        if not self._files.exists(f"{self.path}/{checkpoints.META_PROPERTIES}"):
             raise LogDirFailed(self.path, "the directory or its meta.properties is gone: is its disk mounted?")
 
     def problems(self) -> list[StorageError]:
@@ -232,7 +328,7 @@ class LogDir:
         the last known one.
         """
         with self._writing:
-            written, begun = self._written.get(file_names.HIGH_WATERMARKS, {}), self._begun.copy()
+            written, begun = self._written.get(checkpoints.HIGH_WATERMARKS, {}), self._begun.copy()
 
             def known(log: Log) -> int | None:
                 found, key = high_watermark_of(log), log.topic_partition
@@ -240,7 +336,7 @@ class LogDir:
                     return min(written[key], log.log_end_offset)
                 return found
 
-            self._write_offset_of_each(file_names.HIGH_WATERMARKS, known)
+            self._write_offset_of_each(checkpoints.HIGH_WATERMARKS, known)
 
     def checkpoint_recovery_points(self) -> None:
         """Write the current recovery point of each log. Raises StorageError.
@@ -249,7 +345,7 @@ class LogDir:
         below its stored recovery point, the stored recovery point must therefore be lowered.
         """
         with self._writing:
-            self._write_offset_of_each(file_names.RECOVERY_POINTS, lambda log: log.syncs.recovery_point)
+            self._write_offset_of_each(checkpoints.RECOVERY_POINTS, lambda log: log.syncs.recovery_point)
 
     def checkpoint_anew(self) -> None:
         """Write all checkpoints after a truncation or deletion of logs. Raises StorageError.
@@ -266,14 +362,14 @@ class LogDir:
         """Lower stored high watermarks of truncated logs; remove those of deleted logs whose names new logs have."""
         with self._writing:
             begun, logs = self._begun.copy(), self.logs.copy()
-            offsets = self._written.get(file_names.HIGH_WATERMARKS, {})
+            offsets = self._written.get(checkpoints.HIGH_WATERMARKS, {})
             lowered = {
                 key: min(offset, logs[key].log_end_offset) if key in logs else offset
                 for key, offset in offsets.items()
                 if key not in begun
             }
             if lowered != offsets:
-                self._write_offsets(file_names.HIGH_WATERMARKS, lowered)
+                self._write_offsets(checkpoints.HIGH_WATERMARKS, lowered)
             self._begun -= begun
 
     def _checkpoint_log_starts(self) -> None:
@@ -282,23 +378,24 @@ class LogDir:
         The checkpoint lists the logs that start above the base offset of their first segment. When the broker starts,
         it empties a log whose end is below its listed start offset, so a truncation must also lower the listed offset.
         """
-        self._checkpoint_if_changed(file_names.LOG_START_OFFSETS, raised_start)
+        self._checkpoint_if_changed(checkpoints.LOG_START_OFFSETS, raised_start)
 
     def checkpoint_clean_offsets(self) -> None:
         """Write the offset up to which each log is compacted, if it has changed. Raises StorageError.
 
         The next compaction reads keys only from this offset on, so a truncation below the offset must lower the offset.
         """
-        self._checkpoint_if_changed(file_names.CLEAN_OFFSETS, lambda log: log.compaction.clean_until)
+        self._checkpoint_if_changed(checkpoints.CLEAN_OFFSETS, lambda log: log.compaction.clean_until)
 
     def _checkpoint_synced_logs(self) -> None:
         """Write the list of logs that acknowledge only synced records, if it has changed. Raises StorageError.
 
         A log that was removed from the list must sync before it acknowledges, until the new list is on the disk.
         """
-        before = self._written.get(file_names.SYNCED_LOGS, {})
+        before = self._written.get(checkpoints.SYNCED_LOGS, {})
         now = self._checkpoint_if_changed(
-            file_names.SYNCED_LOGS, lambda log: 1 if log.promises_synced(before=log.topic_partition in before) else None
+            checkpoints.SYNCED_LOGS,
+            lambda log: 1 if log.promises_synced(before=log.topic_partition in before) else None,
         )
         for log in [log for key, log in self.logs.copy().items() if key not in now]:
             log.syncs.withdraw_promise()
@@ -319,7 +416,7 @@ class LogDir:
         Returns the logs that end below their checkpointed offset. These logs refuse appends until the checkpoint has
         been rewritten.
         """
-        offsets = self.offsets(file_names.CLEAN_OFFSETS).items()
+        offsets = self.offsets(checkpoints.CLEAN_OFFSETS).items()
         return [log for key, offset in offsets if (log := self.logs.get(key)) and load_clean_offset(log, offset)]
 
     def _write_offset_of_each(self, file_name: str, offset_of: Callable[[Log], int | None]) -> None:
@@ -357,7 +454,7 @@ class LogDir:
         """
         if not self.kept.cut:
             mark = encode_clean_mark(broker_epoch)
-            self._files.write_atomically(f"{self.path}/{file_names.CLEAN_SHUTDOWN}", mark, sync=True)
+            self._files.write_atomically(f"{self.path}/{checkpoints.CLEAN_SHUTDOWN}", mark, sync=True)
         self._lock = None
 
     @disk_access
@@ -374,8 +471,8 @@ class LogDir:
         return found_ns
 
     def _take_clean_mark(self, last: LastIncarnation) -> int | None:
-        path = f"{self.path}/{file_names.CLEAN_SHUTDOWN}"
-        found = next((each for each in self._files.scan(self.path) if each.name == file_names.CLEAN_SHUTDOWN), None)
+        path = f"{self.path}/{checkpoints.CLEAN_SHUTDOWN}"
+        found = next((each for each in self._files.scan(self.path) if each.name == checkpoints.CLEAN_SHUTDOWN), None)
         if found is None:
             return None
         counts = self._epoch_in(path) in last.mark_epochs

@@ -1,25 +1,254 @@
-"""The loading of the logs in a log dir: at startup, or in a thread when a log dir is back online."""
+"""The loading of the logs in a log dir: at startup, or in a thread when a log dir is back online.
+
+The completion of truncations; a truncated log refuses appends until then (docs/explanation/storage-guarantees.md).
+After a restart, everything below a checkpointed recovery point counts as synced. A log that was truncated below its
+recovery point therefore refuses appends until the truncation and the new recovery point are on the disk. One write
+of the checkpoints serves all truncated logs of a log dir. After the write, the producer states of the logs are
+loaded from the last remaining snapshots.
+
+A new log also refuses appends until the checkpoints no longer list an earlier log with the same name.
+
+The topic ids of logs (`partition.metadata`), which prevent a later topic of the same name from using a log. A
+thread syncs the id of a new log about a second after the log is created, because a sync for each new log would
+block the event loop. A flush of the log in the meantime syncs the id, too. If a power failure loses the id, the
+broker finds the topic by its name, but only if no other topic can have had that name.
+"""
 
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final, NamedTuple
+from uuid import UUID
+from weakref import WeakKeyDictionary
 
-from barnabas_broker.storage.disk import file_names
-from barnabas_broker.storage.disk.checkpoints import NO_INCARNATION
-from barnabas_broker.storage.errors import DiskFull, Exhausted, LogDirFailed, StorageError, disk_errors
+from barnabas_broker.storage.disk import checkpoints
+from barnabas_broker.storage.disk.checkpoints import NO_INCARNATION, encode_partition_metadata
+from barnabas_broker.storage.disk.files import FlushJob
+from barnabas_broker.storage.errors import DiskFull, Exhausted, LogDirFailed, StorageError, disk_access, disk_errors
 from barnabas_broker.storage.log_dirs.log_dir import LogDir, online_log
 from barnabas_broker.storage.log_dirs.stray_logs import StrayLogs
-from barnabas_broker.storage.log_dirs.topic_ids import TopicIds
-from barnabas_broker.storage.log_dirs.truncated_logs import TruncatedLogs
 from barnabas_broker.storage.logs.log import Log
-from barnabas_broker.storage.logs.log_environment import LogEnvironment
 from barnabas_broker.storage.logs.log_loader import open_log
-from barnabas_broker.storage.logs.log_place import LogPlace
+from barnabas_broker.storage.logs.log_syncs import LogEnvironment, LogPlace, WaitingLog
+from barnabas_broker.storage.producer_state.log_producers import ProducerReplay
 from barnabas_core.clock import Clock
 from barnabas_core.config.log_config import LogConfig
 from barnabas_core.topic_partition import TopicPartition
 
+
+class CutLog(NamedTuple):
+    """A log, and the number of its truncations at the time when a sync or replay of the log began.
+
+    If the log is truncated again before the sync or replay has ended, the result is ignored.
+    """
+
+    log: Log
+    truncations: int
+
+    @classmethod
+    def now(cls, log: Log) -> "CutLog":
+        """Return a `CutLog` with the log's current number of truncations, for `is_current` to compare."""
+        return cls(log, log.segments.truncations)
+
+    @property
+    def is_current(self) -> bool:
+        """True if the log has not been truncated since this object was created."""
+        return self.log.segments.truncations == self.truncations
+
+    @property
+    def awaits_checkpoint(self) -> bool:
+        """True if the checkpoints must be rewritten before the log accepts appends."""
+        return self.log.known_producers.await_checkpoint
+
+    def reloaded(self, replay: ProducerReplay) -> None:
+        """Give the log the rebuilt producer states and let it accept appends, unless it was truncated again."""
+        if self.is_current:
+            self.log.known_producers.reloaded(replay)
+
+
+def _reload(cut: CutLog) -> None:
+    replay = cut.log.producer_replay()
+    replay.run()
+    cut.reloaded(replay)
+
+
+def cut_jobs(logs: Sequence[CutLog]) -> list[FlushJob]:
+    """Return the jobs that sync truncated logs; `make_durable` runs the jobs. Raises StorageError."""
+    return [job for cut in logs if cut.awaits_checkpoint and (job := _cut_job(cut.log)) is not None]
+
+
+@disk_access
+def _cut_job(log: Log) -> FlushJob | None:
+    """Return a job that syncs the truncated file and its directory, or None for a new log without files.
+
+    Without this sync, a power failure could bring truncated records back, and the next segment could have new records
+    with the same offsets. A power failure could also bring back the old segments of an emptied log. The log would then
+    count as uncompacted, because the checkpoints no longer have the offset up to which it is compacted.
+    """
+    active = log.segments.active
+    if not log.files.exists(active.path(checkpoints.LOG)):
+        return None
+    calls = (active.file.sync, partial(log.files.sync_dir, log.directory))
+    return FlushJob(log.log_dir, log.directory, calls, log.syncs.recovery_point, log.segments.truncations)
+
+
+def make_durable(jobs: Sequence[FlushJob], log_dir: LogDir) -> None:
+    """Run the jobs that sync truncated logs, then rewrite the checkpoints of the log dir.
+
+    The call blocks. Raises StorageError.
+    """
+    for job in jobs:
+        job.run()
+    log_dir.checkpoint_anew()
+
+
+class TruncatedLogs:
+    """The logs whose truncation is incomplete.
+
+    When a log is added, `on_added` is called with its log dir. The default `on_added` is `complete`, which returns
+    after all truncations in the log dir are complete.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: WeakKeyDictionary[WaitingLog, None] = WeakKeyDictionary()
+        self.on_added: Callable[[LogDir], object] = self.complete
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def add(self, log: WaitingLog) -> None:
+        """Add a log whose truncation is incomplete."""
+        self._waiting[log] = None
+
+    def take(self, log_dir: LogDir) -> list[CutLog]:
+        """Remove and return the logs that are in `log_dir`.
+
+        If the caller cannot complete the truncation of a log, it calls `put_back`. A log that a thread is still loading
+        is not returned yet. Deleted logs disappear by themselves, because only weak references to logs are stored.
+        """
+        waiting = [log for ref in self._waiting.keyrefs() if (log := ref()) is not None]
+        here = [log for each in waiting if (log := log_dir.logs.get(each.topic_partition)) is each]
+        for log in here:
+            del self._waiting[log]
+        return [CutLog.now(log) for log in here]
+
+    def put_back(self, logs: list[CutLog]) -> None:
+        """Put back the logs whose truncation is still incomplete, so that `take` returns them again."""
+        self._waiting.update({cut.log: None for cut in logs if cut.log.known_producers.are_held_back})
+
+    def complete(self, log_dir: LogDir) -> None:
+        """Complete the truncations of a log dir's logs, and let the logs accept appends.
+
+        Syncs the logs, rewrites the checkpoints and rebuilds the producer states. The call blocks. Raises StorageError.
+        """
+        taken = self.take(log_dir)
+        try:
+            if any(cut.awaits_checkpoint for cut in taken):
+                make_durable(cut_jobs(taken), log_dir)
+            for cut in taken:
+                _reload(cut)
+        except StorageError:
+            self.put_back(taken)
+            raise
+
+
 _logger: Final = logging.getLogger(__name__)
+
+
+class TopicLookup(NamedTuple):
+    """The functions that find the topic of a log in the metadata.
+
+    `assigned` returns this broker's partition for a topic id and a partition number, or None. `only_topic` returns the
+    id of the topic that has the given name now. It returns None if there is no such topic, or if a deleted topic with
+    this name may still have logs.
+    """
+
+    assigned: Callable[[UUID, int], TopicPartition | None] = lambda *_: None
+    only_topic: Callable[[str], UUID | None] = lambda _: None
+
+
+NO_TOPICS: Final = TopicLookup()
+
+
+class TopicIds:
+    """The topic ids of logs."""
+
+    def __init__(self, topics: TopicLookup) -> None:
+        self._only_topic = topics.only_topic
+        self._unsynced: dict[Log, None] = {}
+
+    def give(self, log: Log, topic_id: UUID) -> None:
+        """Write the topic id of a new log to `partition.metadata`, and schedule a sync of the file.
+
+        Raises StorageError.
+        """
+        _write(log, topic_id)
+        log.belongs_to(topic_id)
+        self._unsynced[log] = None
+
+    def give_again(self, log: Log, topic_id: UUID) -> None:
+        """Assign the topic id to an existing log, whose id a power failure may have lost.
+
+        On a full disk the id is not written, so the next start has to find it again. Raises StorageError if the disk
+        fails.
+        """
+        if log.topic_id == topic_id:
+            return
+        try:
+            self.give(log, topic_id)
+        except DiskFull as error:
+            _logger.warning("%s: the topic id cannot be written: %s", log.directory, error)
+            log.belongs_to(topic_id)
+
+    def find(self, log: Log) -> bool:
+        """Restore the lost topic id of a log by the topic's name; return False if the id is unknown.
+
+        Raises StorageError.
+        """
+        topic_id = self._only_topic(log.topic_partition.topic)
+        if topic_id is not None:
+            self.give_again(log, topic_id)
+        return topic_id is not None
+
+    def sync_later(self, log: Log) -> None:
+        """Schedule a sync of the log's topic id, even if the id was synced before."""
+        self._unsynced[log] = None
+
+    def take_unsynced(self, log_dir: str) -> list[Log]:
+        """Cancel the scheduled syncs of topic ids in a log dir, and return the logs whose topic ids were to be synced.
+
+        The caller syncs the topic ids with `sync_call`.
+        """
+        unsynced = [log for log in self._unsynced if log.log_dir == log_dir]
+        for log in unsynced:
+            del self._unsynced[log]
+        return unsynced
+
+
+@disk_access
+def _write(log: Log, topic_id: UUID) -> None:
+    log.files.write_atomically(_path(log), encode_partition_metadata(topic_id), sync=False)
+
+
+@disk_access
+def sync_call(log: Log) -> Callable[[], None]:
+    """Return a function that syncs the topic id file of a log; the caller runs it in a thread.
+
+    Both this function and the returned one raise StorageError.
+    """
+    files, log_dir, directory = log.files, log.log_dir, log.directory
+    file = files.open_existing(_path(log))
+
+    def sync() -> None:
+        with disk_errors(log_dir, directory):
+            file.sync()
+            files.sync_dir(directory)
+
+    return sync
+
+
+def _path(log: Log) -> str:
+    return f"{log.directory}/{checkpoints.PARTITION_METADATA}"
 
 
 class LoadProgress(NamedTuple):
@@ -58,10 +287,10 @@ class LogDirLoader:
         clean_shutdown_ns = log_dir.take_clean_mark(self.last_incarnation)
         log_dir.kept.cut.clear()
         log_dir.damaged.clear()
-        recovery_points = log_dir.offsets(file_names.RECOVERY_POINTS)
-        starts = log_dir.offsets(file_names.LOG_START_OFFSETS)
-        high_watermarks = log_dir.offsets(file_names.HIGH_WATERMARKS)
-        log_dir.kept.promised = log_dir.offsets(file_names.SYNCED_LOGS).keys()
+        recovery_points = log_dir.offsets(checkpoints.RECOVERY_POINTS)
+        starts = log_dir.offsets(checkpoints.LOG_START_OFFSETS)
+        high_watermarks = log_dir.offsets(checkpoints.HIGH_WATERMARKS)
+        log_dir.kept.promised = log_dir.offsets(checkpoints.SYNCED_LOGS).keys()
         found = self._partition_dirs(log_dir)
         done, recovered_bytes, has_failed = 0, 0, log_dir.has_failed()
 
@@ -119,7 +348,7 @@ class LogDirLoader:
     def _log_bytes(self, place: LogPlace) -> int:
         with disk_errors(place.log_dir, place.directory):
             entries = self._environment.files.scan(place.directory)
-        return sum(each.size_bytes for each in entries if each.name.endswith(file_names.LOG))
+        return sum(each.size_bytes for each in entries if each.name.endswith(checkpoints.LOG))
 
     def _load_log(self, log_dir: LogDir, place: LogPlace, on_recovered: Callable[[int], None]) -> None:
         """Add a log to `log_dir.logs`, or its error to `log_dir.damaged` if the log is damaged.
@@ -166,14 +395,14 @@ class LogDirLoader:
         found, names = [], self.names(log_dir)
         self._strays.load(log_dir.path, names)
         for name in names:
-            parsed = file_names.parse_partition_dir(name)
+            parsed = checkpoints.parse_partition_dir(name)
             if parsed is None:
                 continue
             where, state = parsed
             if state == "":
                 found.append(where)
-            elif state == file_names.DELETED_DIR or (
-                state == file_names.FUTURE_DIR and online_log(self._log_dirs, where) is not None
+            elif state == checkpoints.DELETED_DIR or (
+                state == checkpoints.FUTURE_DIR and online_log(self._log_dirs, where) is not None
             ):
                 self._environment.trash.add(f"{log_dir.path}/{name}", 0)
         return found

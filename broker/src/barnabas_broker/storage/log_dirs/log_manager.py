@@ -2,43 +2,100 @@
 
 Methods that block or run in a thread say so; all other methods run on the event loop. Some methods return functions
 that block and that the caller runs in a thread. The timers of the application call the methods for periodic work.
+
+The choice among logs of one partition in several log dirs, because only one log can be used. A power failure may
+restore the directory of a deleted topic although another log dir already has the log of a newer topic of that name,
+because the two directories are synced independently.
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 from uuid import UUID
 from weakref import WeakMethod
 
-from barnabas_broker.storage.disk import file_names
+from barnabas_broker.storage.disk import checkpoints
 from barnabas_broker.storage.disk.checkpoints import NO_EPOCH, NO_INCARNATION, LastIncarnation
-from barnabas_broker.storage.disk.files import FileSystem
-from barnabas_broker.storage.disk.trash import remove_all
+from barnabas_broker.storage.disk.files import FileSystem, remove_all
 from barnabas_broker.storage.errors import LogDirFailed, LogDirRefused, StorageError, disk_errors
-from barnabas_broker.storage.log_dirs.duplicate_logs import superfluous_logs
-from barnabas_broker.storage.log_dirs.interrupted_moves import finish_interrupted_moves
-from barnabas_broker.storage.log_dirs.kept_records import Kept
-from barnabas_broker.storage.log_dirs.log_dir import HighWatermarkOf, LogDir, online_log
-from barnabas_broker.storage.log_dirs.log_dir_choice import LogDirChoice
-from barnabas_broker.storage.log_dirs.log_dir_loader import LoadProgress, LogDirLoader
-from barnabas_broker.storage.log_dirs.log_dir_owner import BrokerIdentity
-from barnabas_broker.storage.log_dirs.replica_moves import ReplicaMoves
+from barnabas_broker.storage.log_dirs.log_dir import BrokerIdentity, HighWatermarkOf, Kept, LogDir, online_log
+from barnabas_broker.storage.log_dirs.log_dir_loader import (
+    NO_TOPICS,
+    LoadProgress,
+    LogDirLoader,
+    TopicIds,
+    TopicLookup,
+    TruncatedLogs,
+)
+from barnabas_broker.storage.log_dirs.replica_moves import LogDirChoice, ReplicaMoves
 from barnabas_broker.storage.log_dirs.stray_logs import StrayLogs, marked_directory
-from barnabas_broker.storage.log_dirs.topic_ids import NO_TOPICS, TopicIds, TopicLookup
-from barnabas_broker.storage.log_dirs.truncated_logs import TruncatedLogs
 from barnabas_broker.storage.logs.log import Log
-from barnabas_broker.storage.logs.log_closing import close_logs
-from barnabas_broker.storage.logs.log_environment import LogEnvironment
-from barnabas_broker.storage.logs.log_loader import open_log
-from barnabas_broker.storage.logs.log_place import LogPlace
-from barnabas_broker.storage.logs.waiting_log import WaitingLog, sync_now
+from barnabas_broker.storage.logs.log_loader import close_logs, open_log
+from barnabas_broker.storage.logs.log_syncs import LogEnvironment, LogPlace, WaitingLog, sync_now
 from barnabas_core import kafka_uuid
 from barnabas_core.clock import Clock
 from barnabas_core.config.log_config import LogConfig
 from barnabas_core.topic_partition import TopicPartition
 
 _logger: Final = logging.getLogger(__name__)
+
+
+def finish_interrupted_moves(
+    environment: LogEnvironment, log_dir: str, names: Iterable[str], log_dirs: Sequence[str]
+) -> dict[TopicPartition, str]:
+    """Finish the interrupted moves to a log dir; return each partition to move again, with the path of the log dir.
+
+    All log dirs must be online, because an offline log dir does not show which logs it has. Raises StorageError.
+    """
+    resumed: dict[TopicPartition, str] = {}
+    for name in names:
+        parsed = checkpoints.parse_partition_dir(name)
+        if parsed and parsed.state == checkpoints.FUTURE_DIR:
+            directory = f"{log_dir}/{name}"
+            with disk_errors(log_dir, directory):
+                if _is_resumed(environment, parsed.topic_partition, directory, log_dirs):
+                    resumed[parsed.topic_partition] = log_dir
+    return resumed
+
+
+def _is_resumed(
+    environment: LogEnvironment, topic_partition: TopicPartition, copy: str, log_dirs: Sequence[str]
+) -> bool:
+    """Finish an interrupted move; return True if the log has to be moved again.
+
+    If the original log still exists, the copy is deleted and the log has to be moved again. Otherwise a complete copy
+    becomes the log, and an incomplete copy is renamed to `-stray`, because it must not count as the log.
+    """
+    files = environment.files
+    if any(files.exists(f"{each}/{topic_partition}") for each in log_dirs):
+        environment.trash.add(copy, 0)
+        return True
+    if files.exists(f"{copy}/{checkpoints.LEADER_EPOCHS}"):  # A move writes this file last, so the copy is complete.
+        files.rename(copy, f"{copy.rpartition('/')[0]}/{topic_partition}")
+    else:
+        stray = copy.removesuffix(checkpoints.FUTURE_DIR) + checkpoints.STRAY_DIR
+        files.rename(copy, stray)
+        _logger.error("an unfinished copy of a log that no longer exists was renamed to %s", stray)
+    return False
+
+
+def superfluous_logs(logs: Iterable[Log], assigned: Callable[[UUID, int], TopicPartition | None]) -> list[Log]:
+    """Return the logs that must not be used, where several log dirs have a log of the same partition.
+
+    The log to use is the log whose topic id is in the metadata or, if there is none, the longest log.
+    """
+
+    def worth(log: Log) -> tuple[bool, int]:
+        partition = log.topic_partition
+        is_known = log.topic_id is not None and assigned(log.topic_id, partition.partition) == partition
+        return is_known, log.log_end_offset
+
+    by_partition: dict[TopicPartition, list[Log]] = defaultdict(list)
+    for log in logs:
+        by_partition[log.topic_partition].append(log)
+    return [log for several in by_partition.values() for log in sorted(several, key=worth)[:-1]]
 
 
 class LogManagerSettings(NamedTuple):
@@ -290,14 +347,14 @@ class LogManager:
         self.moves.stop(topic_partition)
         log = self.get(topic_partition)
         if log is not None:
-            log.move_to(marked_directory(self._environment, log.log_dir, topic_partition, file_names.DELETED_DIR))
+            log.move_to(marked_directory(self._environment, log.log_dir, topic_partition, checkpoints.DELETED_DIR))
             self._forget(log)
             self._environment.trash.add(log.directory, self._clock.now_ms() + log.config.file_delete_delay_ms)
 
     def _delete_damaged(self, topic_partition: TopicPartition) -> None:
         """Delete the files of a damaged log, because a later log with the same name would load them."""
         for log_dir in [each for each in self.log_dirs if topic_partition in each.damaged]:
-            deleted = marked_directory(self._environment, log_dir.path, topic_partition, file_names.DELETED_DIR)
+            deleted = marked_directory(self._environment, log_dir.path, topic_partition, checkpoints.DELETED_DIR)
             log_dir.rename_damaged(topic_partition, deleted)
             self._environment.trash.add(deleted, self._clock.now_ms())
 
@@ -352,7 +409,7 @@ class LogManager:
     def checkpointed_high_watermark(self, topic_partition: TopicPartition) -> int:
         """Return the high watermark of a log in the checkpoint, or 0 if the checkpoint or this broker lacks the log."""
         log_dirs = [each for each in self.log_dirs if each.is_online and topic_partition in each.logs]
-        return log_dirs[0].checkpointed(file_names.HIGH_WATERMARKS, topic_partition) if log_dirs else 0
+        return log_dirs[0].checkpointed(checkpoints.HIGH_WATERMARKS, topic_partition) if log_dirs else 0
 
     def checkpoint_calls(self, high_watermark_of: HighWatermarkOf) -> list[Callable[[], None]]:
         """Return functions that each write one checkpoint file of a log dir; the caller runs them in a thread."""

@@ -11,12 +11,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from barnabas_broker.storage.disk import file_names
+from barnabas_broker.storage.disk import checkpoints
 from barnabas_broker.storage.disk.checkpoints import decode_epochs, decode_partition_metadata
 from barnabas_broker.storage.errors import disk_errors, storage_error
 from barnabas_broker.storage.log_dirs.log_dir import LogDir
 from barnabas_broker.storage.logs.log import Log
-from barnabas_broker.storage.logs.log_environment import LogEnvironment
+from barnabas_broker.storage.logs.log_syncs import LogEnvironment
 from barnabas_core import kafka_uuid
 from barnabas_core.clock import Clock
 from barnabas_core.topic_partition import TopicPartition
@@ -46,7 +46,7 @@ class StrayTotal(NamedTuple):
 def marked_directory(environment: LogEnvironment, log_dir: str, topic_partition: TopicPartition, state: str) -> str:
     """Return a unique path for the renamed directory of a log; `state` is the suffix, such as `-stray`."""
     unique = kafka_uuid.random_uuid(environment.random.getrandbits)
-    return f"{log_dir}/{file_names.marked_dir(topic_partition, unique, state)}"
+    return f"{log_dir}/{checkpoints.marked_dir(topic_partition, unique, state)}"
 
 
 class StrayLogs:
@@ -81,7 +81,7 @@ class StrayLogs:
     def set_aside(self, log: Log, why: str) -> None:
         """Rename a log's directory to `-stray`, and register the log as stray. Raises StorageError."""
         self.forget(log)
-        log.move_to(marked_directory(self._environment, log.log_dir, log.topic_partition, file_names.STRAY_DIR))
+        log.move_to(marked_directory(self._environment, log.log_dir, log.topic_partition, checkpoints.STRAY_DIR))
         self._add(log)
         _logger.error(
             "%s is set aside and no longer served: %s; docs/explanation/storage-guarantees.md says what to do",
@@ -105,7 +105,7 @@ class StrayLogs:
     def damaged_epoch(self, log_dir: LogDir, topic_partition: TopicPartition) -> int | None:
         """Return the latest leader epoch of a log that could not be loaded; None without a readable checkpoint."""
         try:
-            path = f"{log_dir.path}/{topic_partition}/{file_names.LEADER_EPOCHS}"
+            path = f"{log_dir.path}/{topic_partition}/{checkpoints.LEADER_EPOCHS}"
             return decode_epochs(self._environment.files.read(path))[-1].epoch
         except (OSError, ValueError, IndexError):
             return None
@@ -119,8 +119,8 @@ class StrayLogs:
             if stray.log_dir == log_dir:
                 del self._by_directory[stray.directory]
         for name in names:
-            parsed = file_names.parse_partition_dir(name)
-            if parsed is not None and parsed.state == file_names.STRAY_DIR:
+            parsed = checkpoints.parse_partition_dir(name)
+            if parsed is not None and parsed.state == checkpoints.STRAY_DIR:
                 self._load(log_dir, f"{log_dir}/{name}", parsed.topic_partition)
 
     def _load(self, log_dir: str, directory: str, topic_partition: TopicPartition) -> None:
@@ -132,7 +132,7 @@ class StrayLogs:
     def _topic_id(self, directory: str) -> UUID | None:
         try:
             return decode_partition_metadata(
-                self._environment.files.read(f"{directory}/{file_names.PARTITION_METADATA}")
+                self._environment.files.read(f"{directory}/{checkpoints.PARTITION_METADATA}")
             )
         except (FileNotFoundError, ValueError):
             return None
@@ -143,7 +143,7 @@ class StrayLogs:
         A directory in an offline log dir is only forgotten; it is found again when the log dir is online.
         """
         if self._is_online(stray.log_dir):
-            directory = stray.directory.removesuffix(file_names.STRAY_DIR) + file_names.DELETED_DIR
+            directory = stray.directory.removesuffix(checkpoints.STRAY_DIR) + checkpoints.DELETED_DIR
             try:
                 self._environment.files.rename(stray.directory, directory)
             except FileNotFoundError:

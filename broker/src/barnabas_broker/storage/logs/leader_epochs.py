@@ -15,10 +15,10 @@ from itertools import chain
 from threading import Lock
 from typing import Final, NamedTuple
 
-from barnabas_broker.storage.disk import file_names
+from barnabas_broker.storage.disk import checkpoints
 from barnabas_broker.storage.disk.checkpoints import EpochStart, decode_epochs, encode_epochs
 from barnabas_broker.storage.disk.files import FileSystem
-from barnabas_broker.storage.segments.batch_scan import FoundBatch
+from barnabas_broker.storage.segments.segment import FoundBatch
 from barnabas_broker.storage.segments.segments import Segments
 from barnabas_core.errors import ApiError, ErrorCode
 
@@ -69,7 +69,7 @@ class LeaderEpochs:
 
     def moved_to(self, directory: str) -> None:
         """Set the directory of the checkpoint."""
-        self._path = f"{directory}/{file_names.LEADER_EPOCHS}"
+        self._path = f"{directory}/{checkpoints.LEADER_EPOCHS}"
 
     def _set(self, entries: list[EpochStart]) -> None:
         """Replace all epochs, and set the latest epoch (-1 without epochs)."""

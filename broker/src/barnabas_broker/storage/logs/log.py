@@ -9,36 +9,151 @@ request is wrong.
 
 from collections.abc import Collection
 from concurrent.futures import Executor
+from typing import Final, NamedTuple
 from uuid import UUID
 
-from barnabas_broker.storage.disk.files import FileSystem
-from barnabas_broker.storage.disk.flush_job import FlushJob
+import msgspec
+
+from barnabas_broker.storage.disk.files import FileSystem, FlushJob
 from barnabas_broker.storage.errors import InvalidBatch, disk_access, storage_error
-from barnabas_broker.storage.logs.compaction_bounds import CompactionBounds
 from barnabas_broker.storage.logs.leader_epochs import FoundEpoch, LeaderEpochs
-from barnabas_broker.storage.logs.log_environment import LogEnvironment
-from barnabas_broker.storage.logs.log_offsets import LogAppend, LogOffsets
-from barnabas_broker.storage.logs.log_place import LogPlace
-from barnabas_broker.storage.logs.log_reader import LogReader
-from barnabas_broker.storage.logs.log_syncs import LogSyncs
-from barnabas_broker.storage.logs.segment_removal import SegmentRemoval
-from barnabas_broker.storage.producer_state.control_batches import control_batches, record_control
-from barnabas_broker.storage.producer_state.log_producers import LogProducers, ProducerReplay
+from barnabas_broker.storage.logs.log_syncs import LogEnvironment, LogPlace, LogSyncs, SegmentRemoval
+from barnabas_broker.storage.producer_state.log_producers import (
+    LogProducers,
+    ProducerReplay,
+    control_batches,
+    record_control,
+)
 from barnabas_broker.storage.producer_state.producer_snapshots import ProducerSnapshots
-from barnabas_broker.storage.producer_state.producers import ProducerStates
-from barnabas_broker.storage.producer_state.verifications import Verification
+from barnabas_broker.storage.producer_state.producers import ProducerStates, Verification
 from barnabas_broker.storage.segments.segment import Segment, SegmentSizes
 from barnabas_broker.storage.segments.segments import Segments
 from barnabas_broker.wire.parts import FileSlice
-from barnabas_broker.wire.record_batch import (
-    CONTROL_BIT,
-    LENGTH_OFFSET,
-    PLACE,
-    BatchHeader,
-    assign_log_append_time,
-)
+from barnabas_broker.wire.record_batch import CONTROL_BIT, LENGTH_OFFSET, PLACE, BatchHeader, assign_log_append_time
 from barnabas_core.config.log_config import LONG_MAX, LogConfig, TimestampType
 from barnabas_core.errors import ApiError, ErrorCode
+
+
+class LogOffsets(NamedTuple):
+    """The start and end offset of a log, and the recovery point, below which everything is on the disk."""
+
+    start: int
+    end: int
+    recovery_point: int
+
+
+class LogAppend(msgspec.Struct, frozen=True, gc=False):
+    """The result of an append: the offset of the batch's first record, and the offset after its last record.
+
+    `log_append_time_ms` is -1 unless the broker sets the timestamps. `duplicate` is True if the log already had the
+    batch.
+    """
+
+    base_offset: int
+    end_offset: int
+    log_append_time_ms: int
+    duplicate: bool
+
+
+_TAILS_KEPT: Final = 8
+"""The number of recent log end offsets whose file positions are cached.
+
+A consumer at the log's end then needs no index lookup.
+"""
+
+
+class LogReader:
+    """The reader of one log. Raises OSError and InvalidBatch."""
+
+    __slots__ = ("_segments", "_tails")
+
+    def __init__(self, segments: Segments) -> None:
+        self._segments = segments
+        self._tails: dict[int, int] = {}
+
+    def forget_tails(self) -> None:
+        """Forget the cached file positions of log end offsets, because a roll or truncation has made them invalid."""
+        self._tails.clear()
+
+    def read(
+        self, offset: int, length_max: int, offset_max: int, log_end_offset: int, *, at_least_one_batch: bool
+    ) -> FileSlice | None:
+        """Return the batch with `offset` and later batches, as `Log.read` does; the log must have `offset`."""
+        tail = self._tails.get(offset)
+        if tail is not None:
+            segment, position, first_batch_bytes = self._segments.active, tail, 0
+        else:
+            located = self._segments.locate(offset)
+            if located is None:
+                return None
+            segment, position, first_batch_bytes = located[0], located[1].position, located[1].header.size_bytes
+        end = self._segments.end_position(segment, offset_max, log_end_offset)
+        length = end - position
+        if length > length_max:
+            first_batch_bytes = first_batch_bytes or segment.batch_at(position).size_bytes
+            at_least = first_batch_bytes if at_least_one_batch else 0
+            length = length_max if length_max >= first_batch_bytes else at_least
+        elif segment is self._segments.active and offset_max >= log_end_offset:
+            self._remember_tail(log_end_offset, end)
+        return FileSlice(segment.file, position, length) if length > 0 else None
+
+    def _remember_tail(self, offset: int, position: int) -> None:
+        if len(self._tails) >= _TAILS_KEPT:
+            self._tails.clear()
+        self._tails[offset] = position
+
+
+class CompactionBounds:
+    """The offsets below which compaction has, or may have, removed records of a log.
+
+    The segments below `clean_until` are compacted. Records below `superseded_until` may be missing, too: an unfinished
+    compaction has removed them, or the leader had removed them before this broker fetched its log.
+    """
+
+    __slots__ = ("clean_until", "superseded_until")
+
+    def __init__(self) -> None:
+        self.clean_until: int | None = None
+        """The end offset of the log's last finished compaction; None if there was none."""
+        self.superseded_until = 0
+        """The offset below which compaction, on this broker or on a leader, may have removed records.
+
+        The newer records that superseded the removed ones are below this offset, too.
+        """
+
+    @property
+    def until(self) -> int:
+        """The offset below which a truncation may lose all records of a key.
+
+        Compaction has removed the older records of the key, and the truncation would remove the newest one.
+        """
+        return max(self.superseded_until, self.clean_until or 0)
+
+    def superseded_below(self, offset: int) -> None:
+        """Raise `superseded_until` to `offset`, because compaction may have removed records.
+
+        The newer records with the same keys are below `offset`.
+        """
+        self.superseded_until = max(self.superseded_until, offset)
+
+    def ended(self, offset: int) -> None:
+        """Set `clean_until` to `offset`.
+
+        The offset is the end offset of a compaction that has finished now or, when the log is loaded, the offset in the
+        checkpoint.
+        """
+        self.clean_until = offset
+
+    def lower_to(self, log_end_offset: int) -> bool:
+        """Lower `superseded_until` and `clean_until` to the log end offset.
+
+        Return True if `clean_until` was lowered. The offset in the checkpoint file may then be too high.
+        """
+        self.superseded_until = min(log_end_offset, self.superseded_until)
+        is_lowered = self.clean_until is not None and log_end_offset < self.clean_until
+        if is_lowered:
+            self.clean_until = log_end_offset
+        return is_lowered
 
 
 class Log:
@@ -372,3 +487,34 @@ class Log:
         self.directory = directory
         for part in (self.known_producers.snapshots, self.epochs, self.syncs, *self.segments):
             part.moved_to(directory)
+
+
+@disk_access
+def aborted_among(log: Log, offset: int, records: FileSlice) -> list[tuple[int, int]]:
+    """Return the producer id and first offset of each aborted transaction with records in `records`.
+
+    `records` were read from `offset` on. The result is sorted by first offset, and may include transactions that began
+    after `records`. Raises StorageError.
+    """
+    end_offset = _end_offset(log, offset, records)
+    found: list[tuple[int, int]] = []
+    for segment in log.segments.starting_at(offset):
+        if segment.transactions:
+            overlapping, is_complete = segment.transactions.overlapping(offset, end_offset)
+            found += [(each.producer_id, each.first_offset) for each in overlapping]
+            if is_complete:
+                break
+    return sorted(found, key=_first_offset)
+
+
+def _end_offset(log: Log, offset: int, records: FileSlice) -> int:
+    """Return an upper bound for the end offset of the fetched records, as low as the index allows."""
+    for segment in log.segments.starting_at(offset):
+        if segment.has_open(records.file):
+            indexed = segment.indexes.offset_behind(records.position + records.length)
+            return indexed or log.segments.end_offset(segment, log.log_end_offset)
+    return log.log_end_offset
+
+
+def _first_offset(aborted: tuple[int, int]) -> int:
+    return aborted[1]

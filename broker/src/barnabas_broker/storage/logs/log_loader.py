@@ -6,25 +6,23 @@ above the recovery point are checked, and the log is truncated before the first 
 
 import logging
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 from uuid import UUID
 
-from barnabas_broker.storage.disk import file_names
+from barnabas_broker.storage.disk import checkpoints
 from barnabas_broker.storage.disk.checkpoints import decode_partition_metadata
-from barnabas_broker.storage.disk.files import FileEntry
-from barnabas_broker.storage.errors import DiskFull, disk_errors
+from barnabas_broker.storage.disk.files import FileEntry, FlushJob
+from barnabas_broker.storage.errors import DiskFull, disk_access, disk_errors
 from barnabas_broker.storage.logs.leader_epochs import FoundEpoch
-from barnabas_broker.storage.logs.log import Log
-from barnabas_broker.storage.logs.log_environment import LogEnvironment
-from barnabas_broker.storage.logs.log_offsets import LogOffsets
-from barnabas_broker.storage.logs.log_place import TOUCHED_BY_NO_ONE, LogPlace
+from barnabas_broker.storage.logs.log import Log, LogOffsets
+from barnabas_broker.storage.logs.log_syncs import TOUCHED_BY_NO_ONE, LogEnvironment, LogPlace
 from barnabas_broker.storage.logs.truncation import truncate_fully_and_start_at
 from barnabas_broker.storage.producer_state.producer_snapshots import ProducerSnapshots
 from barnabas_broker.storage.segments.segment import Segment, SegmentSizes
-from barnabas_broker.storage.segments.segment_listing import listed_segments
-from barnabas_broker.storage.segments.swap import finish_interrupted_swap
+from barnabas_broker.storage.segments.segments import finish_interrupted_swap, listed_segments
 
 _logger: Final = logging.getLogger(__name__)
 
@@ -119,14 +117,14 @@ def _as_after_clean_shutdown(
 def _untouched_since(clean_shutdown_ns: int | None, entries: Sequence[FileEntry]) -> bool:
     """True if there was a clean shutdown, and no `.log` file was changed after it, for example by hand."""
     return clean_shutdown_ns is not None and all(
-        entry.modified_ns <= clean_shutdown_ns for entry in entries if entry.name.endswith(file_names.LOG)
+        entry.modified_ns <= clean_shutdown_ns for entry in entries if entry.name.endswith(checkpoints.LOG)
     )
 
 
 def _topic_id(environment: LogEnvironment, place: LogPlace, entries: Sequence[FileEntry]) -> UUID | None:
-    if not any(entry.name == file_names.PARTITION_METADATA for entry in entries):
+    if not any(entry.name == checkpoints.PARTITION_METADATA for entry in entries):
         return None
-    path = f"{place.directory}/{file_names.PARTITION_METADATA}"
+    path = f"{place.directory}/{checkpoints.PARTITION_METADATA}"
     try:
         return decode_partition_metadata(environment.files.read(path))
     except ValueError as error:
@@ -191,11 +189,42 @@ def _sync_as_asked(log: Log) -> None:
 
 
 def _warn_of_cut(segment: Segment, cut_bytes: int, dropped: Sequence[Segment]) -> None:
-    path = segment.path(file_names.LOG)
+    path = segment.path(checkpoints.LOG)
     _logger.warning("%s: the last %d bytes were cut off because they are not complete, valid batches", path, cut_bytes)
     _warn_of_loss("the previous segment was truncated", dropped)
 
 
 def _warn_of_loss(why: str, dropped: Sequence[Segment]) -> None:
     for lost in dropped:
-        _logger.warning("the segment %s was dropped because %s", lost.path(file_names.LOG), why)
+        _logger.warning("the segment %s was dropped because %s", lost.path(checkpoints.LOG), why)
+
+
+CLOSED_TOGETHER: Final = 32
+"""The number of logs that are synced at the same time in a shutdown; each has up to six open files."""
+
+
+def close_logs(logs: Sequence[Log]) -> None:
+    """Sync logs and close their files, several at a time, because the disk merges concurrent syncs."""
+    with ThreadPoolExecutor(CLOSED_TOGETHER) as threads:
+        for start in range(0, len(logs), CLOSED_TOGETHER):
+            some = logs[start : start + CLOSED_TOGETHER]
+            jobs = [job for log in some if (job := _closing_job(log))]
+            for _ in threads.map(FlushJob.run, jobs):
+                pass
+            for log in some:
+                log.syncs.all_synced(log.log_end_offset)
+                log.segments.close_files()
+
+
+@disk_access
+def _closing_job(log: Log) -> FlushJob | None:
+    """Write the index entries and a producer snapshot; return a job that syncs the log, or None if all is synced."""
+    write_pending(log)
+    return log.syncs.closing_job(log.log_end_offset)
+
+
+@disk_access
+def write_pending(log: Log) -> None:
+    """Write the pending index entries, and a snapshot of the producers at the log's end."""
+    log.known_producers.write_snapshot(log.log_end_offset)
+    log.segments.active.seal()

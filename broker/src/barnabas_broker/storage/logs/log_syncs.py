@@ -1,18 +1,50 @@
 """The recovery point of a log, the jobs that sync the log, and the records to sync before they are acknowledged."""
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import partial
+from random import Random
+from typing import Final, Protocol
 
-from barnabas_broker.storage.disk import file_names
-from barnabas_broker.storage.disk.files import FileSystem
-from barnabas_broker.storage.disk.flush_job import FlushJob
-from barnabas_broker.storage.errors import disk_access
+from barnabas_broker.storage.disk import checkpoints
+from barnabas_broker.storage.disk.files import FileSystem, FlushJob, Trash
+from barnabas_broker.storage.disk.open_files import DiskThreads, OpenFiles
+from barnabas_broker.storage.errors import disk_access, half_done
 from barnabas_broker.storage.logs.leader_epochs import LeaderEpochs
-from barnabas_broker.storage.logs.log_place import LogPlace
+from barnabas_broker.storage.producer_state.log_producers import LogProducers, ProducerReplay
 from barnabas_broker.storage.producer_state.producer_snapshots import ProducerSnapshots
+from barnabas_broker.storage.producer_state.producers import ProducerCount
+from barnabas_broker.storage.segments.indexes import IndexPages
 from barnabas_broker.storage.segments.segment import Segment
-from barnabas_broker.storage.segments.segments import Segments
+from barnabas_broker.storage.segments.segments import Segments, finish_swap, listed_segments, promoted_names
 from barnabas_core.config.log_config import LONG_MAX, LogConfig
+from barnabas_core.topic_partition import TopicPartition
+
+TOUCHED_BY_NO_ONE: Final = 2**63 - 1
+"""The `clean_shutdown_ns` of a log that needs no recovery: a new log, or a copy that was synced completely."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogPlace:
+    """The directory and settings of a log, and the log's values in the checkpoints of the log dir."""
+
+    log_dir: str
+    directory: str
+    topic_partition: TopicPartition
+    config: LogConfig
+    log_start_offset: int = 0
+    recovery_point: int | None = None
+    """The recovery point; None if the checkpoint does not have the log."""
+    clean_shutdown_ns: int | None = None
+    """The time at which the clean shutdown marker was written; None after a crash."""
+    high_watermark: int | None = None
+    """The high watermark; None if the checkpoint does not have the log."""
+    is_promised: bool = False
+    """True if the log is listed in the checkpoint of logs that acknowledge only synced records."""
+    has_failed: bool = False
+    """True if a sync in the log dir has failed. A later sync skips the failed pages, so the data must be rewritten."""
 
 
 class LogSyncs:
@@ -144,7 +176,7 @@ class LogSyncs:
         files = self._files
         segments = [each for each in self._unsynced_segments() if each.base_offset < end]
         calls = [call for segment in segments for call in segment.sync_calls()]
-        small = (self._snapshots.latest_path, f"{self.directory}/{file_names.PARTITION_METADATA}")
+        small = (self._snapshots.latest_path, f"{self.directory}/{checkpoints.PARTITION_METADATA}")
         calls += [files.open_file(path).sync for path in small if files.exists(path)]
         save_epochs = self._epochs.save_call()
         return (*calls, *([save_epochs] if save_epochs else []), partial(files.sync_dir, self.directory))
@@ -192,7 +224,7 @@ class LogSyncs:
         job = self.flush_job(log_end)
         if not self._may_be_cut:
             return job
-        segments = [each for each in self._unsynced_segments() if self._files.exists(each.path(file_names.LOG))]
+        segments = [each for each in self._unsynced_segments() if self._files.exists(each.path(checkpoints.LOG))]
         calls: list[Callable[[], None]] = [each.file.sync for each in segments]
         before = () if job is None else job.calls
         return self._job((*before, *calls, partial(self._files.sync_dir, self.directory)), log_end)
@@ -252,3 +284,143 @@ class LogSyncs:
             self.unsynced_from = None
         else:
             self.unsynced_from = min(max(self.unsynced_from, self.recovery_point), log_end)
+
+
+class WaitingLog(Protocol):
+    """The attributes of a `Log` that are needed to sync the log, or to complete its truncation."""
+
+    topic_partition: TopicPartition
+    syncs: LogSyncs
+    known_producers: LogProducers
+    log_end_offset: int
+
+    def flush(self) -> None:
+        """Block until all records are synced. Raises StorageError."""
+        ...
+
+    def producer_replay(self) -> ProducerReplay:
+        """Return an object whose method `run` rebuilds the producer states of the log. Raises StorageError.
+
+        The method `run` may be called in a thread.
+        """
+        ...
+
+
+def sync_now(log: WaitingLog) -> None:
+    """Sync the log at once, for callers without an event loop. The call blocks. Raises StorageError."""
+    log.flush()
+
+
+def complete_truncation(log: WaitingLog) -> None:
+    """Rebuild the producer states of a truncated log, and let the log accept appends. Raises StorageError.
+
+    The caller has written the checkpoints. The call blocks.
+    """
+    replay = log.producer_replay()
+    replay.run()
+    log.known_producers.reloaded(replay)
+
+
+@dataclass(frozen=True, slots=True)
+class LogEnvironment:
+    """The objects and settings that all logs share. A `Segment` uses only the attributes of `SegmentEnvironment`."""
+
+    files: FileSystem
+    open_files: OpenFiles
+    trash: Trash
+    random: Random
+    producer_id_expiration_ms: int = 86_400_000
+    segment_bytes_max: int = sys.maxsize
+    """The largest size of a segment, even if `segment.bytes` is higher; a larger batch gets its own segment."""
+    index_pages: IndexPages = field(default_factory=IndexPages)
+    unflushed: dict[TopicPartition, None] = field(default_factory=dict)
+    """The logs that may be due for a sync, because they have rolled a segment or have a `flush.ms`."""
+    producer_count: ProducerCount = field(default_factory=ProducerCount)
+    truncated: Callable[[WaitingLog], object] = complete_truncation
+    """A function to call with each log that refuses appends until its truncation is complete (`truncated_logs`)."""
+    disk_threads: DiskThreads = field(default_factory=DiskThreads)
+    """The threads for blocking disk calls, by log dir."""
+    sync_due: Callable[[WaitingLog], object] = sync_now
+    """A function that requests a sync of a log, because the log has `flush.messages` unsynced records.
+
+    Until the sync is done, each further append to the log calls the function again.
+    """
+
+
+class SegmentRemoval:
+    """The removal of segments from a log's directory. All files of a segment are renamed, or none. Raises OSError."""
+
+    __slots__ = ("_environment", "_segments", "_snapshots")
+
+    def __init__(self, environment: LogEnvironment, segments: Segments, snapshots: ProducerSnapshots) -> None:
+        self._environment = environment
+        self._segments = segments
+        self._snapshots = snapshots
+
+    def discard(self, segments: Iterable[Segment], due_ms: int) -> None:
+        """Remove segments from the log, one after the other; their renamed files are deleted at `due_ms`."""
+        for segment in segments:
+            self.retire(segment, due_ms)
+            self._segments.replace([segment], [])
+        self._drop_snapshots()
+
+    def retire(self, segment: Segment, due_ms: int) -> None:
+        """Rename the files of a segment now, and delete them at `due_ms`; the caller drops the segment from the log."""
+        names = segment.deleted_names()
+        rename_all(self._environment.files, names)
+        self._delete(names, due_ms)
+
+    def swap(self, old: list[Segment], cleaned_offsets: Collection[int], config: LogConfig, due_ms: int) -> None:
+        """Replace `old` segments by compacted ones, whose synced `.cleaned` files are in the directory."""
+        files, directory = self._environment.files, self._snapshots.directory
+        promoted = promoted_names(files, directory, cleaned_offsets)
+        deleted = [names for segment in old for names in segment.deleted_names()]
+        self._rename(promoted, deleted)
+        with half_done():
+            finish_swap(files, directory, cleaned_offsets)
+            entries = files.scan(directory)
+        self._delete(deleted, due_ms)
+        listed, _ = listed_segments(self._environment, directory, config, entries)
+        self._segments.replace(old, [segment for segment in listed if segment.base_offset in cleaned_offsets])
+        self._drop_snapshots()
+
+    def _rename(self, promoted: list[tuple[str, str]], deleted: list[tuple[str, str]]) -> None:
+        """Rename the files of the new and of the replaced segments.
+
+        After an error, undo all renames: the next start would otherwise replace the segments.
+        """
+        files = self._environment.files
+        try:
+            rename_all(files, [*promoted, *deleted])
+        except OSError:
+            with suppress(OSError):
+                for path, _ in promoted:
+                    files.remove(path)
+            raise
+
+    def _delete(self, names: list[tuple[str, str]], due_ms: int) -> None:
+        for _, path in names:
+            self._environment.trash.add(path, due_ms)
+
+    def _drop_snapshots(self) -> None:
+        self._snapshots.keep_only(segment.base_offset for segment in self._segments)
+
+
+def rename_all(files: FileSystem, names: Sequence[tuple[str, str]]) -> None:
+    """Rename each old path to its new path; undo all renames after an OSError.
+
+    Raises the OSError, or HalfDone if a rename cannot be undone.
+    """
+    for number, (old, new) in enumerate(names):
+        try:
+            files.rename(old, new)
+        except OSError:
+            _rename_back(files, names[:number])
+            raise
+
+
+def _rename_back(files: FileSystem, names: Sequence[tuple[str, str]]) -> None:
+    """Undo the renames, the last one first, so that a crash never leaves a later rename without the earlier ones."""
+    for old, new in reversed(names):
+        with half_done():
+            files.rename(new, old)

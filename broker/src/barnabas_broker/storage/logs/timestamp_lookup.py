@@ -10,8 +10,8 @@ from typing import Final, NamedTuple
 from barnabas_broker.storage.disk.files import LogFile
 from barnabas_broker.storage.errors import disk_access
 from barnabas_broker.storage.logs.log import Log
-from barnabas_broker.storage.segments.batch_scan import FoundBatch
-from barnabas_broker.storage.segments.segment_indexes import NO_TIMESTAMP
+from barnabas_broker.storage.segments.indexes import NO_TIMESTAMP
+from barnabas_broker.storage.segments.segment import FoundBatch
 from barnabas_broker.wire.records import BrokenRecords, first_record_since
 from barnabas_core.fair_turns import FairTurn
 

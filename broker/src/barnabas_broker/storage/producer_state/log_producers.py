@@ -8,16 +8,38 @@ import logging
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from barnabas_broker.storage.disk import file_names
+from barnabas_broker.storage.disk import checkpoints
 from barnabas_broker.storage.errors import disk_access
-from barnabas_broker.storage.producer_state.control_batches import record_control
 from barnabas_broker.storage.producer_state.producer_snapshots import ProducerSnapshots
 from barnabas_broker.storage.producer_state.producers import ProducerCount, ProducerStates
-from barnabas_broker.storage.segments.batch_scan import FoundBatch
-from barnabas_broker.storage.segments.segment import Segment
+from barnabas_broker.storage.segments.segment import FoundBatch, Segment
 from barnabas_broker.storage.segments.segments import Segments
-from barnabas_broker.wire.record_batch import CONTROL_BIT
+from barnabas_broker.wire.parts import Buffer
+from barnabas_broker.wire.record_batch import CONTROL_BIT, BatchHeader
+from barnabas_broker.wire.transaction_markers import decode_marker
 from barnabas_core.errors import ApiError, ErrorCode
+
+
+def control_batches(run: memoryview, headers: Sequence[BatchHeader]) -> Iterator[memoryview]:
+    """Yield, for each control batch in `run`, the bytes from the start of the batch to the end of `run`.
+
+    `run` holds consecutive batches, and `headers` are the headers of all these batches.
+    """
+    position = 0
+    for header in headers:
+        if header.producer_id >= 0 and header.attributes & CONTROL_BIT:
+            yield run[position:]
+        position += header.size_bytes
+
+
+def record_control(states: ProducerStates, segment: Segment, batch: Buffer, header: BatchHeader) -> None:
+    """Apply the transaction marker in a control batch; add an aborted transaction to the transaction index."""
+    marker = decode_marker(batch, header)
+    if marker is not None:
+        aborted = states.record_marker(marker, header.base_offset, header.max_timestamp_ms)
+        if aborted is not None:
+            segment.transactions.add(aborted)
+
 
 WRITTEN_AT_ONCE_MAX: Final = 1_000
 """The number of producers up to which the event loop writes a snapshot, which takes some milliseconds."""
@@ -98,7 +120,7 @@ class LogProducers:
         Without such an entry, consumers with `read_committed` would get aborted records. The call reads the log.
         """
         for segment in [each for each in self._segments if each.transactions and each.transactions.check()]:
-            path = segment.path(file_names.TXN_INDEX)
+            path = segment.path(checkpoints.TXN_INDEX)
             _logger.warning("%s has an entry that cannot be true: it is rebuilt from the segment", path)
             segment.transactions.clear()
             offset, entries = self.snapshots.newest_up_to(segment.base_offset) or (log_start_offset, [])

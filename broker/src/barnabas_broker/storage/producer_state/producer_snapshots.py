@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
-from barnabas_broker.storage.disk import file_names
+from barnabas_broker.storage.disk import checkpoints
 from barnabas_broker.storage.disk.files import FileSystem
 
 _HEAD: Final = struct.Struct(">hIi")
@@ -105,7 +105,7 @@ class ProducerSnapshots:
 
     def path(self, offset: int) -> str:
         """Return the path of the snapshot at an offset."""
-        return f"{self.directory}/{file_names.segment_file(offset, file_names.SNAPSHOT)}"
+        return f"{self.directory}/{checkpoints.segment_file(offset, checkpoints.SNAPSHOT)}"
 
     def load(self, offset_max: int) -> tuple[int, list[SnapshotEntry]] | None:
         """Return the newest snapshot up to `offset_max` and its offset, or None; remove newer and damaged snapshots."""

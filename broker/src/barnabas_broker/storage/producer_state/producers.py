@@ -3,21 +3,151 @@
 The last batches show whether a new batch is a duplicate, or whether earlier batches are missing. `check` decides
 whether a batch may be appended. `record` and `record_marker` update the state after appends, in recovery and after a
 reload. `producer_snapshots` stores the state on disk.
+
+The transactions of a partition that are open, or whose marker is not below the high watermark yet. These
+transactions determine the last stable offset, up to which read_committed consumers read.
+
+The requests that ask the coordinator whether a transaction is open. The first batch of a transaction in a log waits
+for the response. Without a verification, a batch that arrives after the end of its transaction could open the
+transaction again, and no marker would ever end it (KIP-890). If a transaction marker is appended first, the
+response no longer counts.
 """
 
 import struct
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from itertools import islice
 from threading import Lock
 from typing import Final, NamedTuple
+from weakref import WeakValueDictionary
 
 from barnabas_broker.storage.producer_state.producer_snapshots import SnapshotEntry
-from barnabas_broker.storage.producer_state.transactions import Transactions
-from barnabas_broker.storage.producer_state.verifications import Verification, Verifications
 from barnabas_broker.storage.segments.transaction_index import AbortedTransaction
 from barnabas_broker.wire.record_batch import TRANSACTIONAL_BIT, BatchHeader
 from barnabas_broker.wire.transaction_markers import Marker
 from barnabas_core.errors import ApiError, ErrorCode
+
+NONE_UNSTABLE: Final = 2**63 - 1
+
+
+class EndedTransaction(NamedTuple):
+    """The first offset of an ended transaction, and the last stable offset after its end."""
+
+    first_offset: int
+    last_stable_offset: int
+
+
+class Transactions:
+    """The transactions of a partition.
+
+    When a transaction ends, `first_unstable_offset` stays unchanged until the next call of `stable_until`.
+    """
+
+    __slots__ = ("_ended", "_open", "first_unstable_offset")
+
+    def __init__(self, opened: Iterable[tuple[int, int]] = ()) -> None:
+        """Create the state from the open transactions: pairs of producer id and first offset."""
+        self._open: dict[int, int] = dict(sorted(opened, key=lambda each: each[1]))
+        self._ended: list[tuple[int, int]] = []
+        """The first offset and the marker offset of each ended transaction, in the order of the markers.
+
+        `stable_until` removes the transactions whose markers are below the high watermark.
+        """
+        self.first_unstable_offset = NONE_UNSTABLE
+        self._find_first()
+
+    def begin(self, producer_id: int, offset: int) -> None:
+        """Open a transaction whose first offset is `offset`."""
+        self._open[producer_id] = offset
+        self.first_unstable_offset = min(self.first_unstable_offset, offset)
+
+    def end(self, producer_id: int, marker_offset: int) -> EndedTransaction | None:
+        """Close and return the producer's open transaction; return None if it has none."""
+        first = self._open.pop(producer_id, None)
+        if first is None:
+            return None
+        self._ended.append((first, marker_offset))
+        return EndedTransaction(first, next(iter(self._open.values()), marker_offset + 1))
+
+    def stable_until(self, high_watermark: int) -> int:
+        """Forget transactions whose markers are below the high watermark, and return the last stable offset."""
+        if self.first_unstable_offset >= high_watermark:
+            return high_watermark
+        del self._ended[: bisect_left(self._ended, high_watermark, key=_marker_offset)]
+        self._find_first()
+        return min(high_watermark, self.first_unstable_offset)
+
+    def oldest(self) -> int | None:
+        """Return the producer id of the oldest open transaction, or None."""
+        return next(iter(self._open), None)
+
+    def _find_first(self) -> None:
+        oldest_open = next(iter(self._open.values()), NONE_UNSTABLE)
+        self.first_unstable_offset = min([oldest_open, *(first for first, _ in self._ended)])
+
+
+def _marker_offset(ended: tuple[int, int]) -> int:
+    return ended[1]
+
+
+@dataclass(slots=True, eq=False, weakref_slot=True)
+class Verification:
+    """A request to the coordinator to verify a transaction. Each batch that waits for it holds it until the append."""
+
+    epoch: int
+    has_own_epoch: bool
+    """True if each transaction has its own epoch (transaction.version 2)."""
+
+
+_NONE: Final[WeakValueDictionary[int, Verification]] = WeakValueDictionary()
+"""The verifications of a log that has had none, which is never changed; a dictionary of its own takes 700 bytes."""
+
+
+class Verifications:
+    """The verifications of transactions, by producer id. A verification that no batch holds any more is removed.
+
+    If a verification is removed before a waiting batch is appended, the batch must be verified again.
+    """
+
+    __slots__ = ("_open",)
+
+    def __init__(self) -> None:
+        self._open = _NONE
+
+    def begin(self, producer_id: int, epoch: int, *, has_own_epoch: bool) -> Verification:
+        """Return the verification of the producer's transaction.
+
+        All batches of a producer with the same epoch share a verification.
+        """
+        known = self._open.get(producer_id)
+        if known is None or known.epoch < epoch:
+            known = Verification(epoch, has_own_epoch)
+            if self._open is _NONE:
+                self._open = WeakValueDictionary()
+            self._open[producer_id] = known
+        return known
+
+    def current(self, producer_id: int) -> Verification | None:
+        """Return the verification of the producer that counts, or None.
+
+        A marker, a later epoch or the start of the transaction in this log removes a verification.
+        """
+        return self._open.get(producer_id)
+
+    def appended(self, producer_id: int) -> None:
+        """Remove the verification of the producer's transaction, because the transaction is open in this log now."""
+        self._open.pop(producer_id, None)
+
+    def ended(self, producer_id: int, epoch: int) -> None:
+        """Remove the producer's verification after a transaction marker.
+
+        The verification stays if it is for the producer's next transaction.
+        """
+        known = self._open.get(producer_id)
+        if known is not None and not (known.has_own_epoch and known.epoch == epoch):
+            del self._open[producer_id]
+
 
 BATCHES_KEPT: Final = 5
 """The number of batches kept per producer, which has at most five requests in flight."""

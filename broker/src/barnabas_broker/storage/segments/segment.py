@@ -7,23 +7,106 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Final, NamedTuple
 
-from barnabas_broker.storage.disk import file_names
+from barnabas_broker.storage.disk import checkpoints
 from barnabas_broker.storage.disk.files import LogFile
 from barnabas_broker.storage.errors import InvalidBatch, half_done
-from barnabas_broker.storage.segments.batch_scan import (
-    LOOKUP_CHUNK_BYTES,
-    NO_CRC,
-    SCAN_CHUNK_BYTES,
-    FoundBatch,
-    scan_batches,
+from barnabas_broker.storage.segments.indexes import (
+    NO_TIMESTAMP,
+    RELATIVE_OFFSET_MAX,
+    SegmentEnvironment,
+    SegmentIndexes,
 )
-from barnabas_broker.storage.segments.segment_environment import SegmentEnvironment
-from barnabas_broker.storage.segments.segment_indexes import NO_TIMESTAMP, RELATIVE_OFFSET_MAX, SegmentIndexes
-from barnabas_broker.storage.segments.segment_room import NO_ROOM, SegmentRoom
 from barnabas_broker.storage.segments.transaction_index import TransactionIndex
 from barnabas_broker.wire.parts import SendableFile
-from barnabas_broker.wire.record_batch import HEADER_BYTES, LENGTH_OFFSET, BatchHeader
+from barnabas_broker.wire.record_batch import HEADER_BYTES, LENGTH_OFFSET, BatchHeader, crc_matches, parse_header
 from barnabas_core.config.log_config import LogConfig
+
+LOOKUP_CHUNK_BYTES: Final = 8192
+"""The number of bytes read at once to find a batch between two index entries."""
+SCAN_CHUNK_BYTES: Final = 1 << 20
+"""The number of bytes read at once to scan a whole segment."""
+NO_CRC: Final = 2**63 - 1
+_LENGTH_MIN: Final = HEADER_BYTES - LENGTH_OFFSET
+
+
+class FoundBatch(NamedTuple):
+    """A batch header and the position of the batch in the segment's file."""
+
+    position: int
+    header: BatchHeader
+
+
+def scan_batches(
+    file: LogFile, start: int, end: int, offset_min: int, *, chunk_bytes: int, crc_from: int = NO_CRC
+) -> Iterator[FoundBatch]:
+    """Yield the batches between two byte positions; their offsets must rise from `offset_min`. Raises InvalidBatch.
+
+    The CRC is checked for batches from the offset `crc_from` on.
+    """
+    chunk, chunk_start, position = memoryview(b""), start, start
+    while position < end:
+        place = position - chunk_start
+        if place + HEADER_BYTES > len(chunk):
+            chunk, chunk_start, place = _read(file, position, chunk_bytes, end), position, 0
+        header = valid_header(chunk, place, position, end, offset_min)
+        if header.base_offset >= crc_from:
+            if place + header.size_bytes > len(chunk):
+                chunk, place = _read(file, position, max(chunk_bytes, header.size_bytes), end), 0
+                chunk_start = position
+            if not crc_matches(chunk, place, header):
+                raise InvalidBatch(
+                    position, f"the CRC of the batch at offset {header.base_offset} does not match the batch's bytes"
+                )
+        yield FoundBatch(position, header)
+        position += header.length + LENGTH_OFFSET
+        offset_min = header.base_offset + header.last_offset_delta + 1
+
+
+def _read(file: LogFile, position: int, length: int, end: int) -> memoryview:
+    return memoryview(file.read_at(position, min(length, end - position)))
+
+
+def valid_header(chunk: bytes | memoryview, place: int, position: int, end: int, offset_min: int) -> BatchHeader:
+    """Return the header of the batch at byte `place` of `chunk`; this batch is at byte `position` of its segment.
+
+    Raises InvalidBatch if the header is invalid, or if the batch extends beyond byte `end` of the segment.
+    """
+    if len(chunk) - place < HEADER_BYTES:
+        raise InvalidBatch(
+            position, f"{len(chunk) - place} bytes are left, but a batch header has {HEADER_BYTES}", torn=True
+        )
+    header = parse_header(chunk, place)
+    if header.magic != 2:
+        raise InvalidBatch(position, f"the magic of the batch is {header.magic}, not 2")
+    if header.length < _LENGTH_MIN:
+        raise InvalidBatch(position, f"the length of the batch is {header.length}, less than {_LENGTH_MIN}")
+    if header.base_offset < offset_min or header.last_offset_delta < 0:
+        raise InvalidBatch(
+            position,
+            f"the batch has base offset {header.base_offset} and last offset delta "
+            f"{header.last_offset_delta}, but the lowest valid values are {offset_min} and 0",
+        )
+    if position + header.length + LENGTH_OFFSET > end:
+        raise InvalidBatch(
+            position, f"the length of the batch is {header.length}, but only {end - position} bytes are left", torn=True
+        )
+    return header
+
+
+class SegmentRoom(NamedTuple):
+    """The limits of size, timestamp and offset up to which a batch certainly fits into the segment.
+
+    A batch above a limit may still fit, so all rules for rolling the segment are then checked.
+    """
+
+    size_bytes_max: int
+    timestamp_ms_max: int
+    offset_max: int
+
+
+NO_ROOM: Final = SegmentRoom(0, 0, 0)
+"""A `SegmentRoom` without any room, so that the next append checks all rules for rolling the segment."""
+
 
 _ALL_OFFSETS: Final = 2**63 - 1
 
@@ -76,13 +159,13 @@ class Segment:
         self._lacks_index = sizes.index_bytes is None or sizes.time_index_bytes is None
         self.indexes = SegmentIndexes.of(
             environment.files,
-            (self.path(file_names.INDEX), self.path(file_names.TIME_INDEX)),
+            (self.path(checkpoints.INDEX), self.path(checkpoints.TIME_INDEX)),
             (sizes.index_bytes or 0, sizes.time_index_bytes or 0),
             base_offset,
             config.index_interval_bytes,
             environment.index_pages,
         )
-        path = self.path(file_names.TXN_INDEX)
+        path = self.path(checkpoints.TXN_INDEX)
         self.transactions = TransactionIndex(environment.files, path, sizes.transaction_index_bytes, base_offset)
 
     def make(self, then: Callable[[], None] = lambda: None) -> None:
@@ -98,13 +181,13 @@ class Segment:
         except OSError:
             self.close_file()
             with half_done():
-                for suffix in file_names.SEGMENT_SUFFIXES:
+                for suffix in checkpoints.SEGMENT_SUFFIXES:
                     self._environment.files.remove(self.path(suffix))
             raise
 
     def path(self, suffix: str) -> str:
         """Return the path of the segment's file with the given suffix."""
-        return f"{self.directory}/{file_names.segment_file(self.base_offset, suffix)}"
+        return f"{self.directory}/{checkpoints.segment_file(self.base_offset, suffix)}"
 
     @property
     def file(self) -> LogFile:
@@ -113,7 +196,7 @@ class Segment:
         return self._file or self._open()
 
     def _open(self) -> LogFile:
-        file = self._file = self._environment.files.open_file(self.path(file_names.LOG))
+        file = self._file = self._environment.files.open_file(self.path(checkpoints.LOG))
         self._environment.open_files.opened(self)
         if not self._looked_into:
             self._look_into()
@@ -316,7 +399,7 @@ class Segment:
     def retention_timestamp_ms(self) -> int:
         """Return the largest timestamp, or the file's modification time if there is none, for retention by time."""
         timestamp_ms, _ = self.largest_timestamp()
-        return timestamp_ms if timestamp_ms >= 0 else self._environment.files.modified_ms(self.path(file_names.LOG))
+        return timestamp_ms if timestamp_ms >= 0 else self._environment.files.modified_ms(self.path(checkpoints.LOG))
 
     def rebuild_indexes(self) -> None:
         """Rebuild both indexes from the log."""
@@ -374,19 +457,19 @@ class Segment:
         log = self.file
         self.indexes.flush()
         self.transactions.flush()
-        indexes = (self.path(file_names.INDEX), self.path(file_names.TIME_INDEX))
+        indexes = (self.path(checkpoints.INDEX), self.path(checkpoints.TIME_INDEX))
         calls = [log.sync, *(self._environment.files.open_file(path).sync for path in indexes)]
         return [*calls, self.transactions.sync] if self.transactions else calls
 
     def deleted_names(self) -> list[tuple[str, str]]:
         """Close the files; return the path of each file, and the path with the suffix `.deleted` to rename it to."""
         self.close_file()
-        paths = map(self.path, file_names.SEGMENT_SUFFIXES)
-        return [(path, path + file_names.DELETED) for path in paths if self._environment.files.exists(path)]
+        paths = map(self.path, checkpoints.SEGMENT_SUFFIXES)
+        return [(path, path + checkpoints.DELETED) for path in paths if self._environment.files.exists(path)]
 
     def moved_to(self, directory: str) -> None:
         """Set the directory to which the files were moved."""
         self.directory = directory
-        self.indexes.offsets.path = self.path(file_names.INDEX)
-        self.indexes.times.path = self.path(file_names.TIME_INDEX)
-        self.transactions.path = self.path(file_names.TXN_INDEX)
+        self.indexes.offsets.path = self.path(checkpoints.INDEX)
+        self.indexes.times.path = self.path(checkpoints.TIME_INDEX)
+        self.transactions.path = self.path(checkpoints.TXN_INDEX)
