@@ -53,8 +53,7 @@ OUTSIDE: Final = (
     # This limits requests on the sockets that it opens.
     "broker/src/barnabas_kube/client.py",
     # These decide how long to wait before the API server is asked again, and make a mark in etcd that is unique.
-    f"{BROKER}/metadata/store/kubernetes/api.py",
-    f"{BROKER}/metadata/store/kubernetes/lease_watch.py",
+    f"{BROKER}/metadata/store/kubernetes/leases.py",
     f"{BROKER}/metadata/store/kubernetes/kubernetes_store.py",
     # This decides how long to wait for a signal of another process before the file is read anyway.
     f"{BROKER}/metadata/store/sqlite/sqlite_store.py",

@@ -6,9 +6,8 @@ import time
 from collections.abc import Callable
 from random import Random
 
-from barnabas_broker.wire.compression import compress
 from barnabas_broker.wire.record_batch import CRC_START, HEADER_BYTES, TRANSACTIONAL_BIT, parse_header, sealed_batch
-from barnabas_broker.wire.records import Header, Record, encode_batch, encode_varint
+from barnabas_broker.wire.records import Header, Record, compress, encode_batch, encode_varint
 
 BOMB_BYTES = 64 * 1024 * 1024
 HEADER_EDGES = {

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, Self
 
 from barnabas_broker.wire.apis import API_SPECS
-from barnabas_broker.wire.codec import decode_response, encode_request
+from barnabas_broker.wire.encoder import decode_response, encode_request
 from barnabas_broker.wire.messages import message_class
 
 TIMEOUT_S = 60.0

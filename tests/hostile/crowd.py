@@ -7,7 +7,7 @@ import struct
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 
-from barnabas_broker.wire.codec import encode_request
+from barnabas_broker.wire.encoder import encode_request
 from barnabas_broker.wire.messages import message_class
 from rights.servers import SASL_PLAINTEXT, SASL_SSL, Server
 

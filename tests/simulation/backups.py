@@ -12,8 +12,7 @@ from typing import Final
 from barnabas_broker.metadata.controller.decisions.restored_topics import NotRestored, Restored, restored_topics
 from barnabas_broker.metadata.documents import topic_key
 from barnabas_broker.metadata.image.image_feed import load
-from barnabas_broker.metadata.image.metadata_image import MetadataImage
-from barnabas_broker.metadata.image.topic_writes import write_in_order, writes_of
+from barnabas_broker.metadata.image.metadata_image import MetadataImage, write_in_order, writes_of
 from barnabas_broker.metadata.store.metadata_store import Document, StoreUnavailable
 from barnabas_core.config.broker_config import parse_broker_config
 from simulation.cluster import SETTINGS, SimulatedCluster

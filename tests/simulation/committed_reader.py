@@ -5,10 +5,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
+from barnabas_broker.wire.key_values import decode_marker
 from barnabas_broker.wire.messages import message_class
 from barnabas_broker.wire.record_batch import HEADER_BYTES, parse_header
 from barnabas_broker.wire.records import decode_batch
-from barnabas_broker.wire.transaction_markers import decode_marker
 from simulation.clients import Client, Failed
 
 FETCH: Final = 1, 12

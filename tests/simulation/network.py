@@ -17,8 +17,7 @@ from barnabas_broker.handlers.batch_trust import ConnectionTrust
 from barnabas_broker.handlers.channel import Client, user_principal
 from barnabas_broker.handlers.close_connection import CloseConnection
 from barnabas_broker.server.answers import LateAnswer
-from barnabas_broker.wire.framing import MalformedRequest
-from barnabas_broker.wire.parts import FileSlice, Part
+from barnabas_broker.wire.framing import FileSlice, MalformedRequest, Part
 from simulation.loop import Host, SimulatedLoop
 
 SIZE_BYTES: Final = 4

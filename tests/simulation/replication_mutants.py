@@ -11,13 +11,12 @@ from barnabas_broker.coordinators.groups import offsets
 from barnabas_broker.coordinators.groups.group import Group
 from barnabas_broker.coordinators.groups.tables import GroupTables
 from barnabas_broker.coordinators.runtime.alarms import Now
-from barnabas_broker.metadata.controller import controller, transitions
-from barnabas_broker.metadata.controller.decisions import elections, isr_changes, state_changes
+from barnabas_broker.metadata.controller import controller, deletions
+from barnabas_broker.metadata.controller.decisions import elections, fencing
+from barnabas_broker.metadata.controller.decisions.elections import Rules
 from barnabas_broker.metadata.controller.decisions.fencing import begin_incarnation
-from barnabas_broker.metadata.controller.decisions.partition_rules import Rules
 from barnabas_broker.metadata.documents import AnyDocument
-from barnabas_broker.metadata.image.metadata_image import MetadataImage
-from barnabas_broker.metadata.image.topic_writes import DocumentWrites, writes_of
+from barnabas_broker.metadata.image.metadata_image import DocumentWrites, MetadataImage, writes_of
 from barnabas_broker.metadata.model import BrokerRegistration, PartitionState
 from barnabas_broker.replication.leader_replica import IsrChanges, LeaderReplica
 from barnabas_broker.replication.partition import AppendWaits, Partition
@@ -25,7 +24,7 @@ from barnabas_broker.replication.record_log import RecordLog
 from barnabas_broker.replication.replica_manager import ReplicaManager
 from barnabas_broker.replication.replica_states import OfflinePartitions
 from barnabas_broker.storage.logs.log import Log
-from barnabas_broker.wire.parts import FileSlice
+from barnabas_broker.wire.framing import FileSlice
 from barnabas_core.errors import ErrorCode
 from simulation.clients import Producer
 
@@ -140,7 +139,7 @@ def writes_without_compare_and_set() -> Iterator[None]:
         decided = writes_of(key, document, image)
         return DocumentWrites(decided.new_parts, tuple(write._replace(expected_version=None) for write in decided.rest))
 
-    with patch.object(transitions, "writes_of", mistaken):
+    with patch.object(deletions, "writes_of", mistaken):
         yield
 
 
@@ -152,7 +151,7 @@ def keeps_the_leader_epoch() -> Iterator[None]:
     def mistaken(state: PartitionState, leader: int, rules: Any) -> PartitionState:
         return msgspec.structs.replace(led_by(state, leader, rules), leader_epoch=state.leader_epoch)
 
-    with patch.object(elections, "led_by", mistaken), patch.object(state_changes, "led_by", mistaken):
+    with patch.object(elections, "led_by", mistaken), patch.object(fencing, "led_by", mistaken):
         yield
 
 
@@ -268,7 +267,7 @@ def takes_any_incarnation_of_a_broker_into_the_isr() -> Iterator[None]:
 
     with (
         patch.object(ReplicaManager, "_is_eligible", is_eligible),
-        patch.object(isr_changes, "_complaint", complaint),
+        patch.object(fencing, "_complaint", complaint),
         patch.object(controller, "begin_incarnation", begin),
     ):
         yield

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from barnabas_broker.app.node_environment import NodeSizes
 from barnabas_broker.metadata.controller.decisions.create_topics import NewTopic
-from barnabas_broker.metadata.topic_layout import PARTITIONS_MAX
+from barnabas_broker.metadata.documents import PARTITIONS_MAX
 from barnabas_core.errors import ApiError
 from barnabas_core.topic_partition import TopicPartition
 from simulation import group_members, log_dir_moves

@@ -28,8 +28,7 @@ from barnabas_broker.storage.logs.log import Log
 from barnabas_broker.storage.producer_state import log_producers
 from barnabas_broker.storage.producer_state.producers import ProducerStates
 from barnabas_broker.storage.segments.transaction_index import TransactionIndex
-from barnabas_broker.wire.key_values import NewestSlice, TransactionalKeyValues
-from barnabas_broker.wire.transaction_markers import ProducerEpoch
+from barnabas_broker.wire.key_values import NewestSlice, ProducerEpoch, TransactionalKeyValues
 from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.topic_partition import TopicPartition
 from simulation.set_ups import delays_watches_while_topics_are_made_again, puts_an_older_backup_back

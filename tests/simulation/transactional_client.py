@@ -4,10 +4,10 @@ import asyncio
 from contextlib import suppress
 from typing import Any, Final
 
+from barnabas_broker.wire.key_values import ProducerEpoch
 from barnabas_broker.wire.messages import message_class
 from barnabas_broker.wire.record_batch import TRANSACTIONAL_BIT
 from barnabas_broker.wire.records import Record, encode_batch
-from barnabas_broker.wire.transaction_markers import ProducerEpoch
 from simulation.clients import Client, Failed
 
 PRODUCE: Final = 0, 12

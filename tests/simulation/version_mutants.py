@@ -8,8 +8,8 @@ from unittest.mock import patch
 import msgspec
 
 from barnabas_broker.metadata.controller.decisions.update_features import decide_update_features
+from barnabas_broker.metadata.documents import with_unknown_fields_gathered
 from barnabas_broker.metadata.model import Extensible
-from barnabas_broker.metadata.unknown_fields import with_unknown_fields_gathered
 
 
 @contextmanager

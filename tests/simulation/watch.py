@@ -5,9 +5,8 @@ from collections.abc import Mapping
 from typing import Final
 from uuid import UUID
 
-from barnabas_broker.metadata.documents import AnyDocument, decode, topic_key
+from barnabas_broker.metadata.documents import AnyDocument, decode, joined, topic_key
 from barnabas_broker.metadata.model import PartitionState, TopicDocument
-from barnabas_broker.metadata.topic_layout import joined
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.wire.record_batch import HEADER_BYTES, parse_header
 from barnabas_core.topic_partition import TopicPartition

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from barnabas_broker.wire import schema
 from barnabas_broker.wire.apis import API_SPECS, API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE, ApiSpec
-from barnabas_broker.wire.codec import encode_request
+from barnabas_broker.wire.encoder import encode_request
 from barnabas_broker.wire.messages import message_class, struct_class
 
 _WITHOUT_ARRAYS_TO_FILL: Final = (API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE)

@@ -8,8 +8,7 @@ import pytest
 
 from barnabas_broker.app.chores import Chore, Chores
 from barnabas_broker.app.supervision import LOOKS_MIN, Supervisor
-from barnabas_broker.metadata.controller.restorations import Restorations
-from barnabas_broker.metadata.controller.transitions import Transitions
+from barnabas_broker.metadata.controller.deletions import Restorations, Transitions
 from barnabas_broker.metadata.documents import CLUSTER_KEY, encode
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.metadata.model import ClusterDocument

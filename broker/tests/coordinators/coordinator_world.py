@@ -25,8 +25,7 @@ from barnabas_broker.coordinators.modern.targets import KnownTopic
 from barnabas_broker.coordinators.share.share_groups import ShareEnvironment
 from barnabas_broker.metadata.model import TombstoneDocument
 from barnabas_broker.replication.record_log import KeyValue
-from barnabas_broker.wire.key_values import KeyValueSlice, TransactionalKeyValues
-from barnabas_broker.wire.transaction_markers import Marker, ProducerEpoch
+from barnabas_broker.wire.key_values import KeyValueSlice, Marker, ProducerEpoch, TransactionalKeyValues
 from barnabas_core.config.broker_config import BrokerConfig
 from barnabas_core.config.group_configs import effective_group_config, effective_share_config
 from barnabas_core.errors import ApiError, ErrorCode

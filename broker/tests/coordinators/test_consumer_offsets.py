@@ -10,7 +10,7 @@ from coordinator_world import World
 from barnabas_broker.coordinators.groups.messages import CommitRequest
 from barnabas_broker.coordinators.groups.records import CommittedOffset
 from barnabas_broker.metadata.model import TombstoneDocument
-from barnabas_broker.wire.transaction_markers import Marker, ProducerEpoch
+from barnabas_broker.wire.key_values import Marker, ProducerEpoch
 from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.topic_partition import TopicPartition
 

@@ -11,7 +11,7 @@ from placed_topics import PlacedTopics
 from barnabas_broker.coordinators.runtime.feature_users import FeatureUsers
 from barnabas_broker.coordinators.runtime.peer_requests import LinkEnvironment
 from barnabas_broker.metadata.features import GROUP_VERSION
-from barnabas_broker.wire.codec import decode_request, encode_response
+from barnabas_broker.wire.encoder import decode_request, encode_response
 from barnabas_broker.wire.framing import parse_request_header
 from barnabas_broker.wire.messages import ListGroupsResponse
 from barnabas_core.errors import ApiError, ErrorCode

@@ -13,7 +13,7 @@ from coordinator_world import Client, World
 from barnabas_broker.handlers import channel, offset_commit
 from barnabas_broker.handlers.large_responses import LargeResponses
 from barnabas_broker.metadata.model import PartitionState, TopicDocument
-from barnabas_broker.wire.codec import decode_response, encode_response
+from barnabas_broker.wire.encoder import decode_response, encode_response
 from barnabas_broker.wire.messages import OffsetCommitRequest
 from barnabas_core.errors import ErrorCode
 from barnabas_core.fair_turns import STEP_ELEMENTS, THINGS_MAX

@@ -12,10 +12,10 @@ from placed_topics import PlacedTopics
 from barnabas_broker.coordinators.runtime.peer_requests import LinkEnvironment
 from barnabas_broker.coordinators.transactions.marker_sender import MarkerSender
 from barnabas_broker.coordinators.transactions.transaction import TransactionCounts
-from barnabas_broker.wire.codec import decode_request, encode_response
+from barnabas_broker.wire.encoder import decode_request, encode_response
 from barnabas_broker.wire.framing import parse_request_header
+from barnabas_broker.wire.key_values import Marker
 from barnabas_broker.wire.messages import WriteTxnMarkersResponse
-from barnabas_broker.wire.transaction_markers import Marker
 from barnabas_core.errors import ErrorCode
 from barnabas_core.topic_partition import TopicPartition
 from harness.manual_timers import ManualTimers

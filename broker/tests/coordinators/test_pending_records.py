@@ -1,8 +1,7 @@
 """Records of a transaction take effect when it commits, in the order of the log."""
 
 from barnabas_broker.coordinators.runtime.pending_records import LoadedRecords, PendingRecords
-from barnabas_broker.wire.key_values import TransactionalKeyValues
-from barnabas_broker.wire.transaction_markers import Marker
+from barnabas_broker.wire.key_values import Marker, TransactionalKeyValues
 
 KEY = b"key"
 COMMIT, ABORT = Marker(7, 0, 0, is_commit=True), Marker(7, 0, 0, is_commit=False)

@@ -17,7 +17,7 @@ from barnabas_broker.coordinators.share_state.share_state import InitializeEntry
 from barnabas_broker.handlers.channel import Client, RequestContext
 from barnabas_broker.handlers.large_responses import LargeResponses
 from barnabas_broker.handlers.table import message_handler
-from barnabas_broker.wire.codec import decode_request, encode_response
+from barnabas_broker.wire.encoder import decode_request, encode_response
 from barnabas_broker.wire.framing import parse_request_header
 from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.topic_name import SHARE_GROUP_STATE

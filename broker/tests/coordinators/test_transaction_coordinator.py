@@ -4,7 +4,7 @@ import pytest
 from transaction_world import EXPIRATION_MS, FLIGHTS, TransactionWorld
 
 from barnabas_broker.coordinators.transactions.decisions import Decision
-from barnabas_broker.wire.transaction_markers import Marker, ProducerEpoch
+from barnabas_broker.wire.key_values import Marker, ProducerEpoch
 from barnabas_core.errors import ApiError, ErrorCode
 
 

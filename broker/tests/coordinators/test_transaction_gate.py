@@ -17,9 +17,9 @@ from barnabas_broker.handlers.channel import Client, RequestContext
 from barnabas_broker.handlers.large_responses import LargeResponses
 from barnabas_broker.handlers.table import message_handler
 from barnabas_broker.metadata.features import TRANSACTION_VERSION
-from barnabas_broker.wire.codec import decode_request, encode_response
+from barnabas_broker.wire.encoder import decode_request, encode_response
 from barnabas_broker.wire.framing import parse_request_header
-from barnabas_broker.wire.transaction_markers import ProducerEpoch
+from barnabas_broker.wire.key_values import ProducerEpoch
 from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.topic_name import TRANSACTION_STATE
 from barnabas_core.topic_partition import TopicPartition

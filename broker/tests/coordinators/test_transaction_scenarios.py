@@ -9,7 +9,7 @@ import pytest
 from transaction_world import EXPIRATION_MS, TIMEOUT_MS, TransactionWorld
 
 from barnabas_broker.coordinators.transactions.decisions import NOBODY, Decision
-from barnabas_broker.wire.transaction_markers import ProducerEpoch
+from barnabas_broker.wire.key_values import ProducerEpoch
 from barnabas_core.errors import ApiError
 from barnabas_core.topic_partition import TopicPartition
 from harness.scenarios import check_scenario

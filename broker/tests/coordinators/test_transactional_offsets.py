@@ -11,7 +11,7 @@ from coordinator_world import Client, World, stable
 from barnabas_broker.coordinators.groups.group import GroupState
 from barnabas_broker.coordinators.groups.messages import CommitRequest
 from barnabas_broker.coordinators.groups.records import CommittedOffset
-from barnabas_broker.wire.transaction_markers import Marker, ProducerEpoch
+from barnabas_broker.wire.key_values import Marker, ProducerEpoch
 from barnabas_core.errors import ErrorCode
 from barnabas_core.topic_partition import TopicPartition
 from harness import manual_timers

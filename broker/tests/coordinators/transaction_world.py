@@ -11,7 +11,7 @@ from barnabas_broker.coordinators.transactions.coordinator import TransactionCoo
 from barnabas_broker.coordinators.transactions.decisions import NOBODY, Decision
 from barnabas_broker.coordinators.transactions.shard import TransactionEnvironment
 from barnabas_broker.coordinators.transactions.transaction import TransactionCounts
-from barnabas_broker.wire.transaction_markers import Marker, ProducerEpoch
+from barnabas_broker.wire.key_values import Marker, ProducerEpoch
 from barnabas_core.config.broker_config import parse_broker_config
 from barnabas_core.errors import ErrorCode
 from barnabas_core.topic_name import TRANSACTION_STATE

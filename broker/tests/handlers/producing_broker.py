@@ -24,7 +24,7 @@ from barnabas_broker.storage.inspection.inspector import (
     FIRST_HERE_MAX,
     BatchInspector,
 )
-from barnabas_broker.wire.parts import Part
+from barnabas_broker.wire.framing import Part
 from barnabas_broker.wire.record_batch import crc_matches, parse_header, sealed_batch
 from barnabas_broker.wire.records import Record, encode_batch
 from barnabas_core.config.log_config import LogConfig

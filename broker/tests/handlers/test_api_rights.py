@@ -10,11 +10,10 @@ import pytest
 from barnabas_broker.handlers.api_rights import API_RIGHTS, Need
 from barnabas_broker.handlers.channel import Client, RequestContext
 from barnabas_broker.handlers.guard import guarded
-from barnabas_broker.security.acls.audit import Audit
-from barnabas_broker.security.acls.authorizer import Authorizer
+from barnabas_broker.security.acls.authorizer import Audit, Authorizer
 from barnabas_broker.wire import schema
 from barnabas_broker.wire.apis import API_SPECS
-from barnabas_broker.wire.codec import encode_response
+from barnabas_broker.wire.encoder import encode_response
 from barnabas_broker.wire.messages import message_class, struct_class
 from barnabas_core.acls import (
     CLUSTER_NAME,

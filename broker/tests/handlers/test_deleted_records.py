@@ -15,7 +15,7 @@ from barnabas_broker.handlers.channel import Client, RequestContext
 from barnabas_broker.handlers.large_responses import LargeResponses
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.replication.purgatory import Purgatory
-from barnabas_broker.wire.codec import decode_response, encode_response
+from barnabas_broker.wire.encoder import decode_response, encode_response
 from barnabas_broker.wire.messages import DeleteRecordsRequest
 from barnabas_core.errors import ErrorCode
 

@@ -16,7 +16,7 @@ from barnabas_broker.metadata.documents import broker_key, encode, topic_key
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.metadata.model import BrokerRegistration, ControllerDocument, PartitionState, TopicDocument
 from barnabas_broker.metadata.store.metadata_store import Change, Changes
-from barnabas_broker.wire.codec import decode_response, encode_response
+from barnabas_broker.wire.encoder import decode_response, encode_response
 from barnabas_broker.wire.messages import DescribeClusterRequest, FindCoordinatorRequest, MetadataRequest
 from barnabas_core.config.listeners import Endpoint
 from barnabas_core.topic_name import CONSUMER_OFFSETS

@@ -11,7 +11,7 @@ from barnabas_broker.handlers.channel import Channel, Client
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.metadata.model import BrokerRegistration
 from barnabas_broker.wire.fetch import FetchRequest
-from barnabas_broker.wire.parts import FileSlice, Part
+from barnabas_broker.wire.framing import FileSlice, Part
 from barnabas_broker.wire.replica_fetch import parse_replica_fetch_response
 from barnabas_core.config.broker_config import parse_broker_config
 from barnabas_core.errors import ErrorCode

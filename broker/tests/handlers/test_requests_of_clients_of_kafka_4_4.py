@@ -8,7 +8,7 @@ import pytest
 from barnabas_broker.handlers import api_versions, delegation_tokens
 from barnabas_broker.handlers.channel import ANONYMOUS, Client, RequestContext
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
-from barnabas_broker.wire.codec import encode_request
+from barnabas_broker.wire.encoder import encode_request
 from barnabas_broker.wire.messages import message_class
 from barnabas_core.config.listener_security import SecurityProtocol
 

@@ -10,8 +10,8 @@ from producing_broker import MANY, Client, Producing, true_batch
 
 from barnabas_broker.handlers.pending_produce import CHECK_MS_MIN
 from barnabas_broker.storage.inspection.inspector import KeptBatches
+from barnabas_broker.wire.key_values import Marker, ProducerEpoch
 from barnabas_broker.wire.record_batch import TRANSACTIONAL_BIT
-from barnabas_broker.wire.transaction_markers import Marker, ProducerEpoch
 from barnabas_core.config.log_config import CleanupPolicy, LogConfig
 from barnabas_core.errors import ErrorCode
 from barnabas_core.topic_partition import TopicPartition

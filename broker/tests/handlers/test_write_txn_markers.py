@@ -13,8 +13,8 @@ from barnabas_broker.handlers import fetch, write_txn_markers
 from barnabas_broker.handlers.channel import RequestContext
 from barnabas_broker.handlers.large_responses import LargeResponses
 from barnabas_broker.replication.purgatory import Purgatory
+from barnabas_broker.wire.framing import FileSlice
 from barnabas_broker.wire.messages import WriteTxnMarkersRequest
-from barnabas_broker.wire.parts import FileSlice
 from barnabas_broker.wire.record_batch import parse_header
 from barnabas_broker.wire.records import Record, encode_batch
 from harness.verified import verified

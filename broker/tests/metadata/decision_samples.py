@@ -4,7 +4,7 @@ import random
 from collections.abc import Sequence
 from uuid import UUID
 
-from barnabas_broker.metadata.controller.decisions.cluster_view import ClusterView, view_cluster
+from barnabas_broker.metadata.controller.decisions.alter_configs import ClusterView, view_cluster
 from barnabas_broker.metadata.controller.decisions.create_topics import NewTopic, decide_create_topics
 from barnabas_broker.metadata.model import BrokerRegistration, PartitionState, TopicDocument
 from barnabas_core.config.broker_config import parse_broker_config

@@ -10,7 +10,7 @@ import pytest
 from store_conformance import OpenStore
 
 from barnabas_broker.metadata.store.kubernetes.kubernetes_store import KubernetesStore
-from barnabas_broker.metadata.store.location import KubernetesCluster
+from barnabas_broker.metadata.store.metadata_store import KubernetesCluster
 from barnabas_kube.access import Access
 from barnabas_kube.discovery import find_access
 from barnabas_operator.resources.cluster_kind import broker_rules

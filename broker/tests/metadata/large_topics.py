@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from metadata_cluster import Node
 
 from barnabas_broker.metadata.controller.decisions.create_topics import NewTopic
-from barnabas_broker.metadata.controller.decisions.isr_changes import IsrChange
+from barnabas_broker.metadata.controller.decisions.fencing import IsrChange
 from barnabas_broker.metadata.documents import FEATURES_KEY, encode
 from barnabas_broker.metadata.features import ELR
 from barnabas_broker.metadata.image.metadata_image import MetadataImage

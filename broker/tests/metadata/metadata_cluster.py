@@ -10,9 +10,8 @@ from uuid import UUID
 import msgspec
 
 from barnabas_broker.metadata.controller.controller import Controller
+from barnabas_broker.metadata.controller.deletions import Restorations, Transitions
 from barnabas_broker.metadata.controller.metadata_writer import MetadataWriter
-from barnabas_broker.metadata.controller.restorations import Restorations
-from barnabas_broker.metadata.controller.transitions import Transitions
 from barnabas_broker.metadata.documents import encode, topic_key
 from barnabas_broker.metadata.image import image_feed
 from barnabas_broker.metadata.image.metadata_image import MetadataImage

@@ -6,7 +6,7 @@ The fixture opens another client of the same store, as another broker would.
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 
-from barnabas_broker.metadata.store.secret_store import Secrets, SecretStore
+from barnabas_broker.metadata.store.metadata_store import Secrets, SecretStore
 
 OpenSecrets = Callable[[], Awaitable[SecretStore]]
 WAIT_S = 30

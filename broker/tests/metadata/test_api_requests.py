@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 import pytest
 from aiohttp import web
 
-from barnabas_broker.metadata.store.kubernetes import api
-from barnabas_broker.metadata.store.kubernetes.api import ApiRequests
+from barnabas_broker.metadata.store.kubernetes import leases
+from barnabas_broker.metadata.store.kubernetes.leases import ApiRequests
 from barnabas_broker.metadata.store.metadata_store import HistoryCompacted, StoreUnavailable
 from barnabas_kube.access import Access
 from harness.deadline import PATIENCE_S
@@ -37,7 +37,7 @@ async def asking(answer: Answering, tokens: list[str] | None = None) -> AsyncIte
 
 
 async def test_a_request_to_a_busy_server_is_retried(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(api, "RETRY_AFTER_S", 0.01)
+    monkeypatch.setattr(leases, "RETRY_AFTER_S", 0.01)
     statuses = [429, 429, 200]
 
     async def answer(_: web.Request) -> web.Response:
@@ -49,8 +49,8 @@ async def test_a_request_to_a_busy_server_is_retried(monkeypatch: pytest.MonkeyP
 
 
 async def test_a_server_that_stays_busy_is_unavailable_with_its_last_message(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(api, "RETRY_AFTER_S", 0.01)
-    monkeypatch.setattr(api, "ANSWER_S", 0.1)
+    monkeypatch.setattr(leases, "RETRY_AFTER_S", 0.01)
+    monkeypatch.setattr(leases, "ANSWER_S", 0.1)
 
     async def answer(_: web.Request) -> web.Response:
         return web.json_response(BUSY, status=429)
@@ -81,7 +81,7 @@ async def test_a_busy_server_is_not_treated_as_unresponsive() -> None:
         stream = requests.stream("/api/v1/pods", {"watch": "1"})
         assert await anext(stream) == [b"1"]
         with pytest.raises(StoreUnavailable, match="429 too many requests"):
-            await requests.request("GET", "/api/v1/pods", timeout_s=api.RETRY_AFTER_S + 0.2)
+            await requests.request("GET", "/api/v1/pods", timeout_s=leases.RETRY_AFTER_S + 0.2)
         heard.set()
         assert await anext(stream) == [b"2"]
 

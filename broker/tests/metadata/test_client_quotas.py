@@ -12,7 +12,7 @@ from barnabas_broker.metadata.client_quotas import (
     connection_rates,
     quota_of_client,
 )
-from barnabas_broker.metadata.controller.decisions.client_quotas import decide_client_quotas
+from barnabas_broker.metadata.controller.decisions.update_features import decide_client_quotas
 from barnabas_core.errors import ApiError, ErrorCode
 
 KEY = "producer_byte_rate"

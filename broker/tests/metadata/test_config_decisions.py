@@ -7,13 +7,13 @@ import pytest
 from decision_samples import a_cluster, a_topic, create, registration
 
 from barnabas_broker.metadata.controller.decisions.alter_configs import (
+    ClusterView,
     ConfigChange,
     ConfigOperation,
     decide_alter_broker,
     decide_alter_topic,
     replace_all,
 )
-from barnabas_broker.metadata.controller.decisions.cluster_view import ClusterView
 from barnabas_broker.metadata.controller.decisions.create_topics import NewTopic
 from barnabas_broker.metadata.controller.decisions.update_features import (
     FeatureUpdate,

@@ -15,15 +15,15 @@ from barnabas_broker.metadata.controller.decisions.alter_configs import (
     ConfigOperation,
     ConfigResource,
     ConfigResourceType,
+    NewPartitions,
 )
-from barnabas_broker.metadata.controller.decisions.create_partitions import NewPartitions
 from barnabas_broker.metadata.controller.decisions.create_topics import NewTopic
 from barnabas_broker.metadata.controller.decisions.internal_topics import automatic_topic
 from barnabas_broker.metadata.controller.metadata_writer import MetadataWriter
 from barnabas_broker.metadata.documents import broker_key, encode
 from barnabas_broker.metadata.image import image_feed
-from barnabas_broker.metadata.image.image_change import ImageChange
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
+from barnabas_broker.metadata.image.shown_documents import ImageChange
 from barnabas_broker.metadata.membership.membership import ensure_cluster_id
 from barnabas_broker.metadata.model import BrokerRegistration, TopicDocument
 from barnabas_broker.metadata.store.sqlite.sqlite_store import SqliteStore

@@ -12,7 +12,7 @@ from barnabas_broker.metadata.controller.decisions.alter_configs import (
     ConfigResourceType,
 )
 from barnabas_broker.metadata.controller.decisions.elections import ElectionType
-from barnabas_broker.metadata.controller.decisions.isr_changes import IsrChange
+from barnabas_broker.metadata.controller.decisions.fencing import IsrChange
 from barnabas_broker.metadata.membership.log_ends import HeldLog
 from barnabas_broker.metadata.model import NO_LEADER, PartitionState
 from barnabas_broker.storage.log_dirs.log_dir import Kept

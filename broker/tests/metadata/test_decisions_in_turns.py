@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from barnabas_broker.metadata.controller.transitions import Planned, Transitions
+from barnabas_broker.metadata.controller.deletions import Planned, Transitions
 from barnabas_core.errors import ApiError
 from barnabas_core.fair_turns import WRITTEN_ITEMS
 

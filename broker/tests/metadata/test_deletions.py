@@ -12,7 +12,7 @@ from barnabas_broker.metadata.controller import deletions
 from barnabas_broker.metadata.controller.decisions.create_topics import NewTopic
 from barnabas_broker.metadata.controller.decisions.elections import ElectionType
 from barnabas_broker.metadata.documents import broker_key, encode, tombstone_key, topic_key
-from barnabas_broker.metadata.image.restoration import with_newer_partitions
+from barnabas_broker.metadata.image.metadata_image import with_newer_partitions
 from barnabas_broker.metadata.model import TopicDocument
 from barnabas_broker.metadata.store.metadata_store import Changes
 from barnabas_core.topic_partition import TopicPartition

@@ -8,11 +8,9 @@ from breaking_proxy import breaking_proxy
 from kubernetes_stores import access_at
 from store_conformance import OpenStore
 
-from barnabas_broker.metadata.store.kubernetes.api import ApiRequests
 from barnabas_broker.metadata.store.kubernetes.kubernetes_store import KubernetesStore
-from barnabas_broker.metadata.store.kubernetes.lease_watch import CURRENT_MS
-from barnabas_broker.metadata.store.location import KubernetesCluster
-from barnabas_broker.metadata.store.metadata_store import Lease, MetadataStore
+from barnabas_broker.metadata.store.kubernetes.leases import CURRENT_MS, ApiRequests
+from barnabas_broker.metadata.store.metadata_store import KubernetesCluster, Lease, MetadataStore
 from harness.deadline import PATIENCE_S
 from harness.manual_clock import ManualClock
 

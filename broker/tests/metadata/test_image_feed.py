@@ -10,17 +10,19 @@ import pytest
 from image_samples import a_tombstone, a_topic, changes
 from large_topics import STATE
 
-from barnabas_broker.metadata.controller.transitions import Planned, Transitions
+from barnabas_broker.metadata.controller.deletions import Planned, Transitions
 from barnabas_broker.metadata.documents import (
     AnyDocument,
     broker_key,
+    documents_of,
     encode,
+    laid_out,
     tombstone_key,
     topic_key,
 )
 from barnabas_broker.metadata.image import image_feed
-from barnabas_broker.metadata.image.image_change import ImageChange
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
+from barnabas_broker.metadata.image.shown_documents import ImageChange
 from barnabas_broker.metadata.model import (
     BrokerRegistration,
     TombstoneDocument,
@@ -34,7 +36,6 @@ from barnabas_broker.metadata.store.metadata_store import (
     StoreUnavailable,
     Write,
 )
-from barnabas_broker.metadata.topic_layout import documents_of, laid_out
 
 
 class WatchedLate:

@@ -6,15 +6,20 @@ import msgspec
 import pytest
 from partition_samples import PARTITION, TOPIC_ID, brokers, state
 
-from barnabas_broker.metadata.controller.decisions.elections import ElectionType, decide_election, wants_preferred
-from barnabas_broker.metadata.controller.decisions.isr_changes import (
+from barnabas_broker.metadata.controller.decisions.elections import (
+    ElectionType,
+    Rules,
+    decide_election,
+    wants_preferred,
+)
+from barnabas_broker.metadata.controller.decisions.fencing import (
     UNKNOWN_BROKER_EPOCH,
     IsrChange,
     check_topic,
     decide_isr_change,
+    decide_reassignment,
+    is_reassigned,
 )
-from barnabas_broker.metadata.controller.decisions.partition_rules import Rules
-from barnabas_broker.metadata.controller.decisions.reassignments import decide_reassignment, is_reassigned
 from barnabas_broker.metadata.model import PartitionState, TopicDocument
 from barnabas_core.errors import ApiError, ErrorCode
 

@@ -22,8 +22,14 @@ from barnabas_broker.metadata.model import (
     TopicPartDocument,
 )
 from barnabas_broker.metadata.store.kubernetes.leases import TOKEN, LeaseList, LeaseObject, LeaseSpec, Observations
-from barnabas_broker.metadata.store.kubernetes.objects import Columns, ListMetadata, Metadata, columns, object_name
-from barnabas_broker.metadata.store.kubernetes.watching import changes_in
+from barnabas_broker.metadata.store.kubernetes.objects import (
+    Columns,
+    ListMetadata,
+    Metadata,
+    changes_in,
+    columns,
+    object_name,
+)
 from barnabas_broker.metadata.store.metadata_store import Change, HistoryCompacted, Lease, StoreUnavailable
 from barnabas_kube.access import NoAccess
 from barnabas_kube.discovery import find_access

@@ -17,12 +17,12 @@ from barnabas_broker.metadata.image.image_feed import ImageFeed, load
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.metadata.model import TombstoneDocument
 from barnabas_broker.metadata.store.kubernetes import kubernetes_store as store_module
-from barnabas_broker.metadata.store.kubernetes.api import ApiRequests
 from barnabas_broker.metadata.store.kubernetes.kubernetes_store import KubernetesStore
-from barnabas_broker.metadata.store.location import KubernetesCluster
+from barnabas_broker.metadata.store.kubernetes.leases import ApiRequests
 from barnabas_broker.metadata.store.metadata_store import (
     ABSENT,
     HistoryCompacted,
+    KubernetesCluster,
     MetadataStore,
     StoreUnavailable,
 )

@@ -11,10 +11,10 @@ from kubernetes_topics import a_topic
 from store_conformance import OpenStore, StoreConformance, changes_until, delete, next_changes
 
 from barnabas_broker.metadata.store.kubernetes.kubernetes_store import KubernetesStore
-from barnabas_broker.metadata.store.location import KubernetesCluster
 from barnabas_broker.metadata.store.metadata_store import (
     ABSENT,
     HistoryCompacted,
+    KubernetesCluster,
     MetadataStore,
     StoreUnavailable,
     VersionConflict,

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from metadata_cluster import a_topic, led
 
-from barnabas_broker.metadata.controller.losses import NAMED_MAX, LossReports, config_value, lost_in
+from barnabas_broker.metadata.controller.controller import NAMED_MAX, LossReports, config_value, lost_in
 from barnabas_broker.metadata.documents import encode, log_ends_key, topic_key
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.metadata.membership.log_ends import NO_LOG, KnownEnds, part_of

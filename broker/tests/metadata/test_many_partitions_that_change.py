@@ -4,9 +4,9 @@ from typing import Any
 
 from image_samples import a_topic, changes
 
-from barnabas_broker.metadata.controller.decisions.partition_rules import Rules
+from barnabas_broker.metadata.controller.decisions.elections import Rules
+from barnabas_broker.metadata.controller.deletions import Transitions
 from barnabas_broker.metadata.controller.partition_changes import PartitionChanges
-from barnabas_broker.metadata.controller.transitions import Transitions
 from barnabas_broker.metadata.documents import topic_key
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.metadata.model import PartitionState, TopicDocument

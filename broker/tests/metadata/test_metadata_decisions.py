@@ -9,7 +9,7 @@ from decision_samples import SEED, a_cluster, a_topic, create, registration
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas_broker.metadata.controller.decisions.create_partitions import NewPartitions, decide_create_partitions
+from barnabas_broker.metadata.controller.decisions.alter_configs import NewPartitions, decide_create_partitions
 from barnabas_broker.metadata.controller.decisions.create_topics import NewTopic, decide_create_topics
 from barnabas_broker.metadata.model import PartitionState, TopicDocument
 from barnabas_core.errors import ApiError, ErrorCode

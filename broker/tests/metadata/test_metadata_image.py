@@ -18,8 +18,8 @@ from barnabas_broker.metadata.documents import (
     tombstone_key,
     topic_key,
 )
-from barnabas_broker.metadata.image.image_change import ImageChange
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
+from barnabas_broker.metadata.image.shown_documents import ImageChange
 from barnabas_broker.metadata.model import (
     BrokerRegistration,
     ClusterDocument,

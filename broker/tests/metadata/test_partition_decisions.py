@@ -7,15 +7,23 @@ from uuid import UUID
 import pytest
 from partition_samples import PARTITION, TOPIC_ID, brokers, state
 
-from barnabas_broker.metadata.controller.decisions.elections import ElectionType, choose_leader, decide_election
-from barnabas_broker.metadata.controller.decisions.fencing import begin_incarnation, counts_on, remove_fenced, resign
-from barnabas_broker.metadata.controller.decisions.isr_changes import (
-    IsrChange,
-    decide_isr_change,
+from barnabas_broker.metadata.controller.decisions.elections import (
+    ElectionType,
+    Rules,
+    choose_leader,
+    decide_election,
+    rules_of,
 )
-from barnabas_broker.metadata.controller.decisions.partition_rules import Rules, rules_of
-from barnabas_broker.metadata.controller.decisions.reassignments import decide_reassignment
-from barnabas_broker.metadata.membership.incarnations import may_lack_records
+from barnabas_broker.metadata.controller.decisions.fencing import (
+    IsrChange,
+    begin_incarnation,
+    counts_on,
+    decide_isr_change,
+    decide_reassignment,
+    remove_fenced,
+    resign,
+)
+from barnabas_broker.metadata.membership.membership import may_lack_records
 from barnabas_broker.metadata.model import NO_LEADER, BrokerRegistration, LogEnd, PartitionState
 from barnabas_core.config.broker_config import parse_broker_config
 

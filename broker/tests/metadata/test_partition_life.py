@@ -8,14 +8,16 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from partition_samples import PARTITION, TOPIC_ID, brokers
 
-from barnabas_broker.metadata.controller.decisions.elections import ElectionType, decide_election
-from barnabas_broker.metadata.controller.decisions.fencing import begin_incarnation, counts_on, remove_fenced, resign
-from barnabas_broker.metadata.controller.decisions.isr_changes import (
+from barnabas_broker.metadata.controller.decisions.elections import ElectionType, Rules, decide_election
+from barnabas_broker.metadata.controller.decisions.fencing import (
     IsrChange,
+    begin_incarnation,
+    counts_on,
     decide_isr_change,
+    decide_reassignment,
+    remove_fenced,
+    resign,
 )
-from barnabas_broker.metadata.controller.decisions.partition_rules import Rules
-from barnabas_broker.metadata.controller.decisions.reassignments import decide_reassignment
 from barnabas_broker.metadata.model import NO_LEADER, PartitionState
 from barnabas_core.errors import ApiError
 from harness.soak import size

@@ -10,7 +10,7 @@ from image_samples import a_topic, changes
 from barnabas_broker.metadata.documents import AnyDocument, broker_key, encode, topic_key
 from barnabas_broker.metadata.image import image_feed
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
-from barnabas_broker.metadata.membership.past_incarnations import PastIncarnations
+from barnabas_broker.metadata.membership.log_ends import PastIncarnations
 from barnabas_broker.metadata.model import BrokerRegistration
 from barnabas_broker.metadata.store.metadata_store import Changes, Document, HistoryCompacted, Listing
 

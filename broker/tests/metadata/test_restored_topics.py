@@ -13,7 +13,16 @@ from barnabas_broker.metadata.controller.decisions.restored_topics import (
     Restored,
     restored_topics,
 )
-from barnabas_broker.metadata.documents import AnyDocument, broker_key, encode, log_ends_key, topic_key
+from barnabas_broker.metadata.documents import (
+    AnyDocument,
+    broker_key,
+    documents_of,
+    encode,
+    laid_out,
+    log_ends_key,
+    part_keys,
+    topic_key,
+)
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.metadata.membership.log_ends import part_of
 from barnabas_broker.metadata.model import (
@@ -25,7 +34,6 @@ from barnabas_broker.metadata.model import (
     TopicDocument,
 )
 from barnabas_broker.metadata.store.metadata_store import Change, Changes
-from barnabas_broker.metadata.topic_layout import documents_of, laid_out, part_keys
 from barnabas_core.config.broker_config import parse_broker_config
 
 CONFIG = parse_broker_config({"node.id": "1", "log.dirs": "/data"})

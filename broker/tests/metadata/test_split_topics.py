@@ -10,17 +10,15 @@ import pytest
 from large_topics import STATE, a_change, a_large_topic, changes_of, finalize, image_of, stored, with_level_2
 from metadata_cluster import ClusterOfNodes, Node, a_topic, led
 
-from barnabas_broker.metadata.controller import deletions, transitions
-from barnabas_broker.metadata.controller.decisions.create_partitions import NewPartitions
+from barnabas_broker.metadata.controller import deletions
+from barnabas_broker.metadata.controller.decisions.alter_configs import NewPartitions
 from barnabas_broker.metadata.controller.decisions.create_topics import NewTopic
 from barnabas_broker.metadata.controller.decisions.update_features import FeatureUpdate, UpgradeType
-from barnabas_broker.metadata.documents import broker_key, encode, topic_key
+from barnabas_broker.metadata.documents import broker_key, documents_of, encode, joined, laid_out, part_keys, topic_key
 from barnabas_broker.metadata.features import ELR
-from barnabas_broker.metadata.image.metadata_image import MetadataImage
-from barnabas_broker.metadata.image.topic_writes import DocumentWrites, writes_of
+from barnabas_broker.metadata.image.metadata_image import DocumentWrites, MetadataImage, writes_of
 from barnabas_broker.metadata.model import BrokerRegistration, PartitionState, TopicDocument
 from barnabas_broker.metadata.store.metadata_store import ABSENT, StoreUnavailable, Write
-from barnabas_broker.metadata.topic_layout import documents_of, joined, laid_out, part_keys
 from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.fair_turns import FairTurn
 from barnabas_core.metadata_level import METADATA_LEVEL
@@ -180,7 +178,7 @@ async def test_parts_written_without_their_head_have_no_effect_and_are_removed_l
     assert outcome.code is ErrorCode.REQUEST_TIMED_OUT
     assert len(await stored(node)) > len(kept)
     assert (await image_of(node.store)).topics == node.image.topics == known
-    chore = deletions.Deletions(node.image, transitions.Transitions(node.store, node.image), cluster.clock)
+    chore = deletions.Deletions(node.image, deletions.Transitions(node.store, node.image), cluster.clock)
     for passed_ms, is_kept in ((60_000, True), (deletions.KEPT_MS - 1, True), (60_000, False)):
         cluster.clock.passed_ms += passed_ms
         await chore.tend()
@@ -200,7 +198,7 @@ async def test_a_part_is_not_removed_if_a_head_now_refers_to_it(
     head, part = topic_key("t"), part_keys(topic)[1]
     values = {each.key: each.value for each in (await node.store.listing()).documents}
     node.image.topics["t"] = msgspec.structs.replace(topic, partitions=topic.partitions[:200], parts=topic.parts[:1])
-    chore = deletions.Deletions(node.image, transitions.Transitions(node.store, node.image), cluster.clock)
+    chore = deletions.Deletions(node.image, deletions.Transitions(node.store, node.image), cluster.clock)
     cluster.clock.passed_ms += 60_000
     await chore.tend()
     write = node.store.write
@@ -236,7 +234,7 @@ async def test_deleting_a_topic_removes_all_its_documents_and_leftover_parts_lat
     await node.image.reached(await node.store.latest_revision())
     assert (node.image.topics, node.image.buried, len(await stored(node))) == ({}, {}, 2)
     assert isinstance((await node.writer.create_topics([NewTopic("t", 120)]))["t"], TopicDocument)
-    chore = deletions.Deletions(node.image, transitions.Transitions(node.store, node.image), cluster.clock)
+    chore = deletions.Deletions(node.image, deletions.Transitions(node.store, node.image), cluster.clock)
     for passed_ms in (60_000, deletions.KEPT_MS):
         cluster.clock.passed_ms += passed_ms
         await chore.tend()

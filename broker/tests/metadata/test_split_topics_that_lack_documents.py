@@ -8,15 +8,13 @@ from large_topics import STATE, a_change, a_large_topic, changes_of, stored, wit
 from metadata_cluster import SESSION_MS, ClusterOfNodes
 from store_conformance import delete
 
-from barnabas_broker.metadata.controller import deletions, transitions
+from barnabas_broker.metadata.controller import deletions
 from barnabas_broker.metadata.controller.decisions.create_topics import NewTopic
-from barnabas_broker.metadata.documents import FEATURES_KEY, encode, topic_key
-from barnabas_broker.metadata.image.metadata_image import MetadataImage
-from barnabas_broker.metadata.image.topic_writes import writes_of
+from barnabas_broker.metadata.documents import FEATURES_KEY, documents_of, encode, laid_out, part_keys, topic_key
+from barnabas_broker.metadata.image.metadata_image import MetadataImage, writes_of
 from barnabas_broker.metadata.model import BrokerRegistration, TopicDocument
 from barnabas_broker.metadata.store.metadata_store import Change, Changes
 from barnabas_broker.metadata.store.sqlite.sqlite_store import SqliteStore
-from barnabas_broker.metadata.topic_layout import documents_of, laid_out, part_keys
 from barnabas_core.errors import ApiError, ErrorCode
 from harness.manual_clock import ManualClock
 
@@ -116,7 +114,7 @@ async def test_parts_without_a_head_are_kept_while_a_broker_is_fenced(
     await delete(store, topic_key("t"))
     await store.close()
     (after,) = await cluster.start(0)
-    chore = deletions.Deletions(after.image, transitions.Transitions(after.store, after.image), cluster.clock)
+    chore = deletions.Deletions(after.image, deletions.Transitions(after.store, after.image), cluster.clock)
     left = []
     for comes_back in (False, True):
         if comes_back:

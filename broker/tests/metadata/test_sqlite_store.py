@@ -16,7 +16,7 @@ from store_conformance import OpenStore, StoreConformance, changes_until
 
 from barnabas_broker.app.loop_time import SystemClock
 from barnabas_broker.metadata.store.metadata_store import HistoryCompacted, Lease, StoreUnavailable, Write
-from barnabas_broker.metadata.store.sqlite import documents, leases
+from barnabas_broker.metadata.store.sqlite import statements
 from barnabas_broker.metadata.store.sqlite.sqlite_store import SqliteStore
 from harness.deadline import PATIENCE_S
 from harness.manual_clock import ManualClock
@@ -56,7 +56,7 @@ asyncio.run(main())
 """
 
 TAKE_PRODUCER_IDS = """
-    from barnabas_broker.metadata.controller.producer_id_blocks import allocate_block
+    from barnabas_broker.metadata.controller.metadata_writer import allocate_block
     while True:
         print((await allocate_block(store, 0, 0)).start, flush=True)
 asyncio.run(main())
@@ -149,7 +149,7 @@ class ClockBesideARenewal(ManualClock):
         read_s = super().monotonic_s()
         with suppress(sqlite3.OperationalError), closing(sqlite3.connect(self.path, timeout=0)) as connection:
             connection.isolation_level = None
-            leases.renew(connection, self.lease, round(read_s * 1000) + 1_000)
+            statements.renew(connection, self.lease, round(read_s * 1000) + 1_000)
         return read_s
 
 
@@ -257,7 +257,7 @@ class TestSqliteStore(StoreConformance):
     async def test_a_watch_from_a_trimmed_revision_raises_history_compacted(
         self, open_store: OpenStore, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(documents, "HISTORY_CHANGES", 100)
+        monkeypatch.setattr(statements, "HISTORY_CHANGES", 100)
         store = await open_store()
         await store.write([Write(f"k{number}", b"1") for number in range(2000)])
         with pytest.raises(HistoryCompacted):
@@ -354,8 +354,8 @@ class TestSqliteStore(StoreConformance):
     async def test_history_is_bounded_by_its_bytes(
         self, path: Path, open_store: OpenStore, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(documents, "HISTORY_BYTES", 100_000)
-        monkeypatch.setattr(documents, "TRIM_EVERY_BYTES", 20_000)
+        monkeypatch.setattr(statements, "HISTORY_BYTES", 100_000)
+        monkeypatch.setattr(statements, "TRIM_EVERY_BYTES", 20_000)
         store = await open_store()
         for _ in range(40):
             await store.put("k", b"1" * 10_000)
@@ -367,8 +367,8 @@ class TestSqliteStore(StoreConformance):
     async def test_a_watch_returns_a_document_that_is_larger_than_the_history(
         self, open_store: OpenStore, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(documents, "HISTORY_BYTES", 100)
-        monkeypatch.setattr(documents, "TRIM_EVERY_BYTES", 10)
+        monkeypatch.setattr(statements, "HISTORY_BYTES", 100)
+        monkeypatch.setattr(statements, "TRIM_EVERY_BYTES", 10)
         store = await open_store()
         for number in range(1, 4):
             last = await store.put("k", b"1" * 1000)

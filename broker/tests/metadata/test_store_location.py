@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from barnabas_broker.metadata.store.location import KubernetesCluster, SqliteFile, location
+from barnabas_broker.metadata.store.metadata_store import KubernetesCluster, SqliteFile, location
 
 
 def test_three_slashes_are_a_relative_path_and_four_an_absolute_one() -> None:

@@ -8,8 +8,7 @@ from store_conformance import delete
 
 from barnabas_broker.metadata.controller.decisions.create_topics import NewTopic
 from barnabas_broker.metadata.documents import encode, tombstone_key, topic_key
-from barnabas_broker.metadata.membership.log_ends import HeldLog
-from barnabas_broker.metadata.membership.stray_topics import StrayTopic, stray_topics
+from barnabas_broker.metadata.membership.log_ends import HeldLog, StrayTopic, stray_topics
 from barnabas_broker.metadata.model import TombstoneDocument, TopicDocument
 from barnabas_broker.storage.log_dirs.log_dir import Kept
 from barnabas_core.errors import ApiError, ErrorCode

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from barnabas_broker.handlers.channel import Client, RequestContext
 from barnabas_broker.handlers.table import message_handler
 from barnabas_broker.wire.apis import API_SPECS
-from barnabas_broker.wire.codec import decode_response, encode_response
+from barnabas_broker.wire.encoder import decode_response, encode_response
 from harness.manual_clock import ManualClock
 
 MANY = 100

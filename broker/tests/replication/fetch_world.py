@@ -22,10 +22,8 @@ from barnabas_broker.storage.disk.open_files import OpenFiles
 from barnabas_broker.storage.errors import StorageError
 from barnabas_broker.storage.logs.log_loader import open_log
 from barnabas_broker.storage.logs.log_syncs import LogEnvironment, LogPlace
-from barnabas_broker.wire.fetch import FetchRequest, parse_fetch
-from barnabas_broker.wire.fetch_response import encode_fetch_response
-from barnabas_broker.wire.framing import locate_body
-from barnabas_broker.wire.parts import FileSlice
+from barnabas_broker.wire.fetch import FetchRequest, encode_fetch_response, parse_fetch
+from barnabas_broker.wire.framing import FileSlice, locate_body
 from barnabas_broker.wire.record_batch import parse_header
 from barnabas_broker.wire.records import Record, encode_batch
 from barnabas_core.config.log_config import LONG_MAX, LogConfig

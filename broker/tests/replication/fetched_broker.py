@@ -14,8 +14,7 @@ from barnabas_broker.handlers.channel import Client
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.replication.purgatory import Purgatory
 from barnabas_broker.wire.fetch import LIMITS, PARTITION, SESSION
-from barnabas_broker.wire.parts import FileSlice, Part
-from barnabas_broker.wire.strings import write_count
+from barnabas_broker.wire.framing import FileSlice, Part, write_count
 from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.fair_turns import FETCHED_PARTITIONS
 from harness.deadline import PATIENCE_S

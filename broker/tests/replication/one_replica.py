@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 from uuid import UUID
 
-from barnabas_broker.metadata.controller.decisions.overtaken import LogAhead
+from barnabas_broker.metadata.controller.decisions.elections import LogAhead
 from barnabas_broker.metadata.documents import AnyDocument, encode, topic_key
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.metadata.model import PartitionState, TopicDocument

@@ -9,7 +9,7 @@ import pytest
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.metadata.model import NO_LEADER, PartitionState, TopicDocument
 from barnabas_broker.replication.end_offsets import EARLIEST, PARTITIONS_A_REQUEST, VERSION, EndOffsets
-from barnabas_broker.wire.codec import decode_request, encode_response
+from barnabas_broker.wire.encoder import decode_request, encode_response
 from barnabas_broker.wire.framing import parse_request_header
 from barnabas_broker.wire.messages import ListOffsetsRequest, ListOffsetsResponse
 from barnabas_core.errors import ErrorCode

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Coroutine, Mapping, Sequence
 from uuid import UUID
 
-from barnabas_broker.metadata.controller.decisions.isr_changes import IsrChange
+from barnabas_broker.metadata.controller.decisions.fencing import IsrChange
 from barnabas_broker.metadata.model import PartitionState
 from barnabas_broker.replication.leader_replica import JOINS_TOGETHER_S, IsrChanges
 from barnabas_core.errors import ApiError, ErrorCode

@@ -9,7 +9,7 @@ import pytest
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.metadata.model import PartitionState, TopicDocument
 from barnabas_broker.replication.leader_propagation import PAUSE_S, TOPICS_A_REQUEST, VERSION, LeaderPropagation
-from barnabas_broker.wire.codec import decode_request, encode_response
+from barnabas_broker.wire.encoder import decode_request, encode_response
 from barnabas_broker.wire.framing import parse_request_header
 from barnabas_broker.wire.messages import MetadataResponse
 

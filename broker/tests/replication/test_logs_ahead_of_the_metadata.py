@@ -6,8 +6,7 @@ from uuid import UUID
 import pytest
 from one_replica import AWAY, FLIGHTS, HERE, OTHER, Broker, led
 
-from barnabas_broker.metadata.controller.decisions.overtaken import LogAhead, overtake
-from barnabas_broker.metadata.controller.decisions.partition_rules import Rules
+from barnabas_broker.metadata.controller.decisions.elections import LogAhead, Rules, overtake
 from barnabas_broker.metadata.model import NO_LEADER, BrokerRegistration, LogEnd, PartitionState
 from barnabas_core.errors import ErrorCode
 

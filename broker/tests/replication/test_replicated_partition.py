@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from barnabas_broker.metadata.controller.decisions.isr_changes import IsrChange
+from barnabas_broker.metadata.controller.decisions.fencing import IsrChange
 from barnabas_broker.metadata.model import PartitionState
 from barnabas_broker.replication.leader_replica import IsrProposer, PartitionEnvironment
 from barnabas_broker.replication.partition import CommitQueue, Partition

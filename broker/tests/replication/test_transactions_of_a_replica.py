@@ -8,9 +8,9 @@ from scenario_replica import Replica
 
 from barnabas_broker.replication.stable_offset import last_stable_offset
 from barnabas_broker.storage.logs.log import aborted_among
+from barnabas_broker.wire.key_values import Marker, encode_marker
 from barnabas_broker.wire.record_batch import TRANSACTIONAL_BIT, assign_offset, parse_header
 from barnabas_broker.wire.records import Record, encode_batch
-from barnabas_broker.wire.transaction_markers import Marker, encode_marker
 from barnabas_core.errors import ApiError
 from harness.scenarios import check_scenario
 from harness.verified import verified

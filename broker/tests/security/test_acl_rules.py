@@ -6,9 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barnabas_broker.security.acls.acl_index import AclIndex, AclSubject
-from barnabas_broker.security.acls.audit import LINES_MAX, Audit
-from barnabas_broker.security.acls.authorizer import Authorizer, super_users
+from barnabas_broker.security.acls.authorizer import LINES_MAX, AclIndex, AclSubject, Audit, Authorizer, super_users
 from barnabas_core.acls import (
     AclEntry,
     AclOperation,

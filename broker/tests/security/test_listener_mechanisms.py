@@ -5,12 +5,10 @@ from unittest.mock import AsyncMock
 
 import pytest
 
-from barnabas_broker.security.sasl.listener_mechanisms import SaslEnvironment, listener_mechanisms
+from barnabas_broker.security.sasl.listener_mechanisms import OAuthSettings, SaslEnvironment, listener_mechanisms
 from barnabas_broker.security.sasl.mechanism import Identity, ServerToken
-from barnabas_broker.security.sasl.oauth_settings import OAuthSettings
-from barnabas_broker.security.sasl.tokens.token_keys import FetchTimes, TokenKeys
-from barnabas_broker.security.sasl.tokens.token_rules import TokenRules
-from barnabas_broker.security.sasl.verified_plain import VerifiedPlain
+from barnabas_broker.security.sasl.plain import VerifiedPlain
+from barnabas_broker.security.sasl.tokens.signed_token import FetchTimes, TokenKeys, TokenRules
 from barnabas_core.config.broker_config import parse_broker_config
 from barnabas_core.config.definitions import InvalidConfig
 from barnabas_core.config.listener_security import ListenerSecurity, SecurityProtocol

@@ -9,8 +9,13 @@ import pytest
 from barnabas_broker.security.sasl.mechanism import AuthenticationFailed, Identity
 from barnabas_broker.security.sasl.oauth_bearer import INVALID_TOKEN, MESSAGE_BYTES_MAX, OAuthBearer
 from barnabas_broker.security.sasl.tokens.key_set import TokenKey, parse_key_set
-from barnabas_broker.security.sasl.tokens.token_keys import EARLIEST_S, FetchTimes, KeysUnavailable, TokenKeys
-from barnabas_broker.security.sasl.tokens.token_rules import TokenRules
+from barnabas_broker.security.sasl.tokens.signed_token import (
+    EARLIEST_S,
+    FetchTimes,
+    KeysUnavailable,
+    TokenKeys,
+    TokenRules,
+)
 from harness.manual_clock import START_MS
 from harness.manual_loop_clock import ManualLoopClock
 from harness.tokens import AUDIENCE, ISSUER, Issuer

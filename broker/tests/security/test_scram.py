@@ -9,7 +9,7 @@ from scram_client import proof_of
 
 from barnabas_broker.security.sasl.login import LoginFailed, ScramLogin
 from barnabas_broker.security.sasl.mechanism import AuthenticationFailed, ServerToken
-from barnabas_broker.security.sasl.scram import Scram
+from barnabas_broker.security.sasl.scram import Scram, escaped_name
 from barnabas_broker.security.sasl.scram_credential import (
     SCRAM_HASHES,
     ScramCredential,
@@ -19,7 +19,6 @@ from barnabas_broker.security.sasl.scram_credential import (
     salted_password,
     shape_of,
 )
-from barnabas_broker.security.sasl.scram_messages import escaped_name
 
 SHA_256 = SCRAM_HASHES["SCRAM-SHA-256"]
 SALT = b"a salt"

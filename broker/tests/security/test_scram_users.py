@@ -12,11 +12,12 @@ from barnabas_broker.handlers.alter_user_scram_credentials import Present, decid
 from barnabas_broker.metadata.store.sqlite.sqlite_secrets import SqliteSecrets
 from barnabas_broker.security.sasl.scram_credential import (
     SCRAM_HASHES,
+    Named,
     PreviousPassword,
     ScramCredential,
+    ScramUsers,
     credential_of,
 )
-from barnabas_broker.security.sasl.scram_users import Named, ScramUsers
 from barnabas_broker.wire.messages import AlterUserScramCredentialsRequest as Request
 from barnabas_core.errors import ErrorCode
 from harness.manual_clock import START_MS

@@ -17,10 +17,10 @@ from barnabas_broker.security.sasl.tokens.key_set import KEY_SET_BYTES_MAX, Inva
 from barnabas_broker.security.sasl.tokens.signed_token import (
     TOKEN_BYTES_MAX,
     InvalidToken,
+    TokenRules,
     UnknownKey,
     identity_of,
 )
-from barnabas_broker.security.sasl.tokens.token_rules import TokenRules
 from harness.manual_clock import START_MS
 from harness.tokens import AUDIENCE, ISSUER, Issuer
 

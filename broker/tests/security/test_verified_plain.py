@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import pytest
 
 from barnabas_broker.security.sasl.mechanism import AuthenticationFailed, Identity, ServerToken, SlowCheck
+from barnabas_broker.security.sasl.plain import VerifiedPlain
 from barnabas_broker.security.sasl.scram import Scram
 from barnabas_broker.security.sasl.scram_credential import (
     SCRAM_HASHES,
@@ -13,7 +14,6 @@ from barnabas_broker.security.sasl.scram_credential import (
     credential_of,
     salted_password,
 )
-from barnabas_broker.security.sasl.verified_plain import VerifiedPlain
 
 SHA_256, SHA_512 = SCRAM_HASHES
 SALT = b"0123456789abcdef"

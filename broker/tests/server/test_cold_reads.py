@@ -18,7 +18,7 @@ from barnabas_broker.server.connection import Connection
 from barnabas_broker.server.listener import Listener, SocketSettings
 from barnabas_broker.server.page_cache import PageCache, is_cached
 from barnabas_broker.storage.disk.files import PosixFile
-from barnabas_broker.wire.parts import FileSlice, Part
+from barnabas_broker.wire.framing import FileSlice, Part
 from barnabas_core.config.definitions import INT_MAX
 from harness.deadline import PATIENCE_S, wait_for
 from harness.require import missing

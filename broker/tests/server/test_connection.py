@@ -20,7 +20,7 @@ from barnabas_broker.server.connection import KEPT_BYTES_MAX, SCRATCH_BYTES, Con
 from barnabas_broker.server.slow_clients import SlowClients
 from barnabas_broker.server.transport import PlainTransport
 from barnabas_broker.server.turn_share import TurnShare
-from barnabas_broker.wire.parts import Part
+from barnabas_broker.wire.framing import Part
 
 REQUEST_BYTES_MAX = 4 * 1024 * 1024
 

@@ -16,13 +16,11 @@ from barnabas_broker.security.sasl.plain import Plain
 from barnabas_broker.security.sasl.scram import Scram
 from barnabas_broker.security.sasl.scram_credential import SCRAM_HASHES, credential_of
 from barnabas_broker.security.sasl.tokens.key_set import parse_key_set
-from barnabas_broker.security.sasl.tokens.token_keys import FetchTimes, TokenKeys
-from barnabas_broker.security.sasl.tokens.token_rules import TokenRules
+from barnabas_broker.security.sasl.tokens.signed_token import FetchTimes, TokenKeys, TokenRules
 from barnabas_broker.server.answers import LateAnswer
 from barnabas_broker.server.sasl_listener import DEADLINE_S, Logins, SaslListener
 from barnabas_broker.server.sasl_session import SaslSession
-from barnabas_broker.wire.framing import MalformedRequest
-from barnabas_broker.wire.parts import Part
+from barnabas_broker.wire.framing import MalformedRequest, Part
 from harness.manual_clock import START_MS
 from harness.manual_loop_clock import ManualLoopClock
 from harness.manual_timers import ManualTimers

@@ -15,13 +15,12 @@ from test_connection import Recorder, answer, connected
 
 from barnabas_broker.handlers.guard import guarded
 from barnabas_broker.handlers.large_responses import LargeResponses
-from barnabas_broker.security.acls.audit import Audit
-from barnabas_broker.security.acls.authorizer import Authorizer
+from barnabas_broker.security.acls.authorizer import Audit, Authorizer
 from barnabas_broker.server.buffers import BufferPool
 from barnabas_broker.server.dispatch import Dispatcher
 from barnabas_broker.server.turn_share import TurnShare
 from barnabas_broker.wire import messages
-from barnabas_broker.wire.codec import decode_response, encode_request
+from barnabas_broker.wire.encoder import decode_response, encode_request
 from barnabas_core.errors import ErrorCode
 from barnabas_core.fair_turns import STEP_ELEMENTS
 from barnabas_core.loop_turns import LOOP_SHARE

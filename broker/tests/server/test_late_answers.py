@@ -11,7 +11,7 @@ from test_connection import answer, connected, framed
 
 from barnabas_broker.server.answers import LATE_ANSWERS_MAX, LATE_BYTES_MAX
 from barnabas_broker.server.connection import Connection
-from barnabas_broker.wire.parts import Part
+from barnabas_broker.wire.framing import Part
 
 TURNS_MAX = 5000
 

@@ -14,7 +14,7 @@ from one_replica import HERE, NOW_MS, Broker, at_once, led
 from scrape import shown
 
 from barnabas_broker.handlers.batch_trust import BatchTrust
-from barnabas_broker.metadata.controller.decisions.isr_changes import IsrChange
+from barnabas_broker.metadata.controller.decisions.fencing import IsrChange
 from barnabas_broker.metadata.model import PartitionState
 from barnabas_broker.replication.fetchers import Fetchers
 from barnabas_broker.replication.leader_replica import JOINS_TOGETHER_S, IsrChanges, PartitionEnvironment

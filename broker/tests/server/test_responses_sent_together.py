@@ -10,7 +10,7 @@ from test_connection import answer, connected, framed
 from barnabas_broker.handlers.close_connection import CloseConnection
 from barnabas_broker.server.connection import Connection
 from barnabas_broker.server.transport import PlainTransport
-from barnabas_broker.wire.parts import Buffer
+from barnabas_broker.wire.framing import Buffer
 
 
 class CountingTransport(PlainTransport):

@@ -15,7 +15,7 @@ from barnabas_broker.storage.logs.log import Log, LogAppend
 from barnabas_broker.storage.logs.log_loader import open_log
 from barnabas_broker.storage.logs.log_syncs import LogEnvironment, LogPlace, WaitingLog
 from barnabas_broker.storage.segments.indexes import IndexPages
-from barnabas_broker.wire.parts import FileSlice
+from barnabas_broker.wire.framing import FileSlice
 from barnabas_broker.wire.record_batch import BatchHeader, parse_header
 from barnabas_broker.wire.records import Record, encode_batch
 from barnabas_core.config.log_config import LogConfig

@@ -14,9 +14,9 @@ from barnabas_broker.storage.logs.log_loader import close_logs
 from barnabas_broker.storage.logs.truncation import append_as_follower, append_marker, check_marker, truncate_to
 from barnabas_broker.storage.producer_state.producers import KEPT_MS, Producer, ProducerCount, ProducerStates
 from barnabas_broker.storage.segments.transaction_index import AbortedTransaction, TransactionIndex
+from barnabas_broker.wire.key_values import Marker, decode_marker, encode_marker
 from barnabas_broker.wire.record_batch import parse_header
 from barnabas_broker.wire.records import Record, encode_batch
-from barnabas_broker.wire.transaction_markers import Marker, decode_marker, encode_marker
 from barnabas_core.errors import ApiError, ErrorCode
 
 ALPHA, BETA = 5, 6

@@ -7,8 +7,8 @@ from compaction_samples import OneCompactedLog, Pair
 
 from barnabas_broker.storage.logs.log import aborted_among
 from barnabas_broker.storage.logs.truncation import append_marker
+from barnabas_broker.wire.key_values import Marker
 from barnabas_broker.wire.record_batch import DELETE_HORIZON_BIT
-from barnabas_broker.wire.transaction_markers import Marker
 
 ALPHA, BETA = 5, 6
 TRANSACTIONAL = 0x10

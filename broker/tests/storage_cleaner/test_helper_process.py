@@ -25,9 +25,8 @@ from barnabas_broker.storage.helper.requests import (
     frame,
 )
 from barnabas_broker.storage.inspection.inspector import BatchInspector, inspection
-from barnabas_broker.wire.compression import Codec
 from barnabas_broker.wire.record_batch import parse_header
-from barnabas_broker.wire.records import Record, decode_batch, encode_batch
+from barnabas_broker.wire.records import Codec, Record, decode_batch, encode_batch
 from barnabas_core.config.log_config import Compression, LogConfig
 from harness.manual_clock import ManualClock
 from harness.manual_timers import ManualTimers

@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from barnabas_broker.storage.logs.log import aborted_among
 from barnabas_broker.storage.logs.truncation import append_marker
-from barnabas_broker.wire.transaction_markers import Marker
+from barnabas_broker.wire.key_values import Marker
 from harness.soak import size
 
 TRANSACTIONAL = 0x10

@@ -5,7 +5,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from barnabas_broker.wire.current_leader import CurrentLeader, LeaderEndpoint
+from barnabas_broker.wire.framing import CurrentLeader, LeaderEndpoint
 
 ids = st.integers(0, 2**31 - 1)
 hosts = st.text(min_size=1, max_size=200)

@@ -23,14 +23,17 @@ from message_samples import (
 
 from barnabas_broker.wire import schema
 from barnabas_broker.wire.apis import API_SPECS
-from barnabas_broker.wire.codec import (
+from barnabas_broker.wire.decoder import decoder
+from barnabas_broker.wire.encoder import (
+    ERROR_MESSAGE,
+    SHOWN_CHARS_MAX,
+    UnencodableMessage,
     api_versions_response,
     decode_request,
     encode_response,
     encode_unsupported_api_versions,
+    encoder,
 )
-from barnabas_broker.wire.decoder import decoder
-from barnabas_broker.wire.encoder import ERROR_MESSAGE, SHOWN_CHARS_MAX, UnencodableMessage, encoder
 from barnabas_broker.wire.messages import message_class
 from harness.soak import size
 

@@ -4,7 +4,7 @@ import tracemalloc
 
 import pytest
 
-from barnabas_broker.wire.compression import BrokenCompression, Codec, compress, decompress
+from barnabas_broker.wire.records import BrokenCompression, Codec, compress, decompress
 
 LARGEST_SETTING = 2**31 - 9
 COMPRESSING = (Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD)

@@ -15,10 +15,15 @@ from leader_samples import endpoints, expected_endpoints, leaders
 from message_samples import MemoryFile
 
 from barnabas_broker.wire.apis import FETCHED_MAX
-from barnabas_broker.wire.fetch import FetchPartition, FetchTopic, ForgottenTopic, parse_fetch
-from barnabas_broker.wire.fetch_response import FetchResult, encode_fetch_response
-from barnabas_broker.wire.framing import MalformedRequest
-from barnabas_broker.wire.parts import FileSlice, Part
+from barnabas_broker.wire.fetch import (
+    FetchPartition,
+    FetchResult,
+    FetchTopic,
+    ForgottenTopic,
+    encode_fetch_response,
+    parse_fetch,
+)
+from barnabas_broker.wire.framing import FileSlice, MalformedRequest, Part
 from harness.soak import size
 
 VERSIONS = range(4, 19)

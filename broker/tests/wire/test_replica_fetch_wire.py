@@ -11,10 +11,8 @@ from kafka.protocol.consumer import FetchResponse as KafkaResponse
 from kio.serial import entity_reader
 from message_samples import MemoryFile
 
-from barnabas_broker.wire.fetch import FetchPartition, FetchTopic, parse_fetch
-from barnabas_broker.wire.fetch_response import FetchResult, encode_fetch_response
-from barnabas_broker.wire.framing import parse_request_header
-from barnabas_broker.wire.parts import FileSlice, Part
+from barnabas_broker.wire.fetch import FetchPartition, FetchResult, FetchTopic, encode_fetch_response, parse_fetch
+from barnabas_broker.wire.framing import FileSlice, Part, parse_request_header
 from barnabas_broker.wire.replica_fetch import (
     VERSION,
     MalformedResponse,

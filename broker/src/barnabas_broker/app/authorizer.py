@@ -3,9 +3,7 @@
 import functools
 
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
-from barnabas_broker.security.acls.audit import Audit
-from barnabas_broker.security.acls.authorizer import Authorizer, super_users
-from barnabas_broker.security.acls.stored_acls import AclFollower, lacks_acls
+from barnabas_broker.security.acls.authorizer import AclFollower, Audit, Authorizer, lacks_acls, super_users
 from barnabas_core.clock import Clock
 from barnabas_core.config.broker_config import BrokerConfig
 

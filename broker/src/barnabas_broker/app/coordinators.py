@@ -34,15 +34,15 @@ from barnabas_broker.metadata.controller.decisions.create_topics import NewTopic
 from barnabas_broker.metadata.controller.decisions.internal_topics import NOT_COMPACTED, is_compacted
 from barnabas_broker.metadata.controller.metadata_writer import MetadataWriter
 from barnabas_broker.metadata.features import GROUP_VERSION, has_dead_letters, has_share_groups, transaction_version
-from barnabas_broker.metadata.image.image_change import ImageChange
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
+from barnabas_broker.metadata.image.shown_documents import ImageChange
 from barnabas_broker.metadata.model import TopicDocument
 from barnabas_broker.replication.end_offsets import Links
 from barnabas_broker.replication.purgatory import Purgatory
 from barnabas_broker.replication.record_log import RecordLog
 from barnabas_broker.replication.replica_manager import ReplicaManager
-from barnabas_broker.wire.compression import Codec
-from barnabas_broker.wire.parts import FileSlice
+from barnabas_broker.wire.framing import FileSlice
+from barnabas_broker.wire.records import Codec
 from barnabas_core.clock import Clock, Timers
 from barnabas_core.config.broker_config import BrokerConfig
 from barnabas_core.config.group_configs import ShareGroupConfig, effective_group_config, effective_share_config

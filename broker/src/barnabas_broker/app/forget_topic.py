@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from barnabas_broker.app.main import EXIT_FAILED
 from barnabas_broker.app.store_command import DRY_RUN, OpenMetadata, parser_of_change, print_table, run
 from barnabas_broker.metadata.documents import AnyDocument, tombstone_key, topic_key
-from barnabas_broker.metadata.membership.stray_topics import StrayTopic, stray_topics
+from barnabas_broker.metadata.membership.log_ends import StrayTopic, stray_topics
 from barnabas_broker.metadata.model import TombstoneDocument
 from barnabas_core import kafka_uuid
 

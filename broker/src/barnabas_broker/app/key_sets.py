@@ -6,8 +6,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from barnabas_broker.app.recovery import in_daemon_thread
-from barnabas_broker.security.sasl.oauth_settings import OAuthSettings
-from barnabas_broker.security.sasl.tokens.token_keys import KeysUnavailable, TokenKeys
+from barnabas_broker.security.sasl.listener_mechanisms import OAuthSettings
+from barnabas_broker.security.sasl.tokens.signed_token import KeysUnavailable, TokenKeys
 from barnabas_core.clock import LoopClock
 
 if TYPE_CHECKING:

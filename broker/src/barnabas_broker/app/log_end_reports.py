@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from barnabas_broker.app.chores import Chore
-from barnabas_broker.metadata.image.image_change import ImageChange
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
+from barnabas_broker.metadata.image.shown_documents import ImageChange
 from barnabas_broker.metadata.membership.log_ends import HeldLog, LogEnds
 from barnabas_broker.metadata.model import NO_LEADER, TopicDocument
 from barnabas_broker.metadata.store.metadata_store import MetadataStore, StoreUnavailable

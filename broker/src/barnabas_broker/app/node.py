@@ -39,14 +39,13 @@ from barnabas_broker.handlers.encoded_topics import EncodedTopics
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.handlers.large_responses import LargeResponses
 from barnabas_broker.metadata.controller.controller import Controller
+from barnabas_broker.metadata.controller.deletions import Restorations, Transitions
 from barnabas_broker.metadata.controller.metadata_writer import MetadataWriter
-from barnabas_broker.metadata.controller.restorations import Restorations
-from barnabas_broker.metadata.controller.transitions import Transitions
 from barnabas_broker.metadata.documents import ALL_BROKERS, CLUSTER_KEY
 from barnabas_broker.metadata.features import unsupported
 from barnabas_broker.metadata.image import image_feed
-from barnabas_broker.metadata.image.image_change import ImageChange
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
+from barnabas_broker.metadata.image.shown_documents import ImageChange
 from barnabas_broker.metadata.membership.membership import Membership, ensure_cluster_id
 from barnabas_broker.metadata.membership.pause_detection import PauseDetection
 from barnabas_broker.metadata.store.metadata_store import MetadataStore, StoreUnavailable

@@ -5,13 +5,13 @@ from collections.abc import Callable
 from random import Random
 from typing import NamedTuple
 
+from barnabas_broker.metadata.documents import PARTITIONS_MAX
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
-from barnabas_broker.metadata.topic_layout import PARTITIONS_MAX
 from barnabas_broker.replication.end_offsets import Links
 from barnabas_broker.replication.fetch_session import STEPS, MoveSteps
 from barnabas_broker.storage.disk.files import FileSystem
 from barnabas_broker.storage.inspection.inspector import BatchInspector
-from barnabas_broker.wire.parts import FileSlice
+from barnabas_broker.wire.framing import FileSlice
 from barnabas_core.clock import Clock, Timers
 from barnabas_core.config.broker_config import BrokerConfig
 

@@ -3,7 +3,7 @@
 from uuid import UUID
 
 from barnabas_broker.metadata.features import SUPPORTED
-from barnabas_broker.metadata.membership.incarnations import cut_dirs, machine_ran_on
+from barnabas_broker.metadata.membership.membership import cut_dirs, machine_ran_on
 from barnabas_broker.metadata.model import BrokerRegistration
 from barnabas_broker.storage.disk.checkpoints import NO_EPOCH, NO_INCARNATION, LastIncarnation
 from barnabas_broker.storage.log_dirs.log_manager import LogManager

@@ -12,8 +12,7 @@ from barnabas_broker.app.main import EXIT_CONFIG, EXIT_FAILED, parser_of, read_c
 from barnabas_broker.app.stores import open_store
 from barnabas_broker.metadata.documents import AnyDocument
 from barnabas_broker.metadata.image import image_feed
-from barnabas_broker.metadata.image.metadata_image import MetadataImage
-from barnabas_broker.metadata.image.topic_writes import write_in_order, writes_of
+from barnabas_broker.metadata.image.metadata_image import MetadataImage, write_in_order, writes_of
 from barnabas_broker.metadata.store.metadata_store import MetadataStore, StoreUnavailable
 from barnabas_core.config.broker_config import BrokerConfig
 from barnabas_core.config.definitions import INT_MAX, InvalidConfig

@@ -8,9 +8,14 @@ from pathlib import Path
 from typing import Final
 
 from barnabas_broker.metadata.documents import CLUSTER_KEY
-from barnabas_broker.metadata.store.location import KubernetesCluster, SqliteFile, location
-from barnabas_broker.metadata.store.metadata_store import MetadataStore, StoreUnavailable
-from barnabas_broker.metadata.store.secret_store import SecretStore
+from barnabas_broker.metadata.store.metadata_store import (
+    KubernetesCluster,
+    MetadataStore,
+    SecretStore,
+    SqliteFile,
+    StoreUnavailable,
+    location,
+)
 from barnabas_core.clock import Clock
 from barnabas_kube.access import Access
 

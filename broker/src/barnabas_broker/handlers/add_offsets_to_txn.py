@@ -7,8 +7,8 @@ from barnabas_broker.handlers.channel import RequestContext
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.handlers.transaction_answers import outcome
 from barnabas_broker.handlers.txn_offset_commit import offsets_partition
+from barnabas_broker.wire.key_values import ProducerEpoch
 from barnabas_broker.wire.messages import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
-from barnabas_broker.wire.transaction_markers import ProducerEpoch
 from barnabas_core.errors import ErrorCode
 from barnabas_core.topic_name import CONSUMER_OFFSETS
 

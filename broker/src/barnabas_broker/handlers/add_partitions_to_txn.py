@@ -17,8 +17,8 @@ from barnabas_broker.handlers.deferred_answer import answer_of
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.handlers.transaction_answers import outcome
 from barnabas_broker.security.acls.authorizer import Rights
+from barnabas_broker.wire.key_values import ProducerEpoch
 from barnabas_broker.wire.messages import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
-from barnabas_broker.wire.transaction_markers import ProducerEpoch
 from barnabas_core.acls import AclOperation, ResourceType
 from barnabas_core.errors import ErrorCode
 from barnabas_core.fair_turns import flat_in_steps

@@ -20,12 +20,12 @@ from barnabas_broker.security.sasl.scram_credential import (
     BY_NUMBER,
     ITERATIONS_MAX,
     ITERATIONS_MIN,
+    Named,
     PreviousPassword,
     ScramCredential,
     ScramHash,
     credential_of,
 )
-from barnabas_broker.security.sasl.scram_users import Named
 from barnabas_broker.wire.messages import AlterUserScramCredentialsRequest, AlterUserScramCredentialsResponse
 from barnabas_core.errors import ApiError, ErrorCode
 

@@ -12,7 +12,7 @@ from typing import Any, TypeVar, cast
 from barnabas_broker.handlers.channel import MessageHandler, RequestContext
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.handlers.large_responses import LargeResponses
-from barnabas_broker.wire.codec import encode_element
+from barnabas_broker.wire.encoder import encode_element
 from barnabas_core.fair_turns import InSteps, at_once
 
 Thing = TypeVar("Thing")

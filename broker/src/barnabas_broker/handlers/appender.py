@@ -27,17 +27,17 @@ from barnabas_broker.storage.inspection.inspector import (
     is_quick,
     must_inspect,
 )
-from barnabas_broker.wire.compression import Codec
-from barnabas_broker.wire.plausibility import is_implausible
 from barnabas_broker.wire.produce import ProduceBatch, ProduceRequest, ProduceResult
 from barnabas_broker.wire.record_batch import (
     TRANSACTIONAL_ATTRIBUTES,
     BatchHeader,
     TransactionalBatch,
     assign_max_timestamp,
+    is_implausible,
     parse_header,
     validate_produced,
 )
+from barnabas_broker.wire.records import Codec
 from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.topic_name import is_internal
 

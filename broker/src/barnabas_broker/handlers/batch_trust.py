@@ -12,8 +12,7 @@ from collections import Counter
 from enum import StrEnum
 from typing import Final
 
-from barnabas_broker.wire.plausibility import is_implausible
-from barnabas_broker.wire.record_batch import BatchHeader
+from barnabas_broker.wire.record_batch import BatchHeader, is_implausible
 
 log = logging.getLogger(__name__)
 

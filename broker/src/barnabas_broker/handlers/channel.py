@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
-from barnabas_broker.wire.parts import Part
+from barnabas_broker.wire.framing import Part
 
 if TYPE_CHECKING:
     from barnabas_broker.coordinators.share_delivery.sessions import Closable

@@ -20,8 +20,8 @@ from barnabas_broker.metadata.client_quotas import (
     connection_rates,
     quota_of_client,
 )
-from barnabas_broker.metadata.image.image_change import ImageChange
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
+from barnabas_broker.metadata.image.shown_documents import ImageChange
 from barnabas_core.clock import Clock, monotonic_ms
 from barnabas_core.sampled_rate import SAMPLES, WINDOW_MS, SampledRate
 from barnabas_core.token_bucket import TokenBucket

@@ -11,7 +11,7 @@ from barnabas_broker.handlers.describe_acls import acls_of
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.handlers.outcomes import error_fields
 from barnabas_broker.security.acls.acl_requests import new_acl
-from barnabas_broker.security.acls.stored_acls import changing, key_of
+from barnabas_broker.security.acls.authorizer import changing, key_of
 from barnabas_broker.wire.messages import CreateAclsRequest, CreateAclsResponse
 from barnabas_core.acls import AclEntry, AclPattern
 from barnabas_core.errors import ApiError

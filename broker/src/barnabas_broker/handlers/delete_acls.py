@@ -12,7 +12,7 @@ from barnabas_broker.handlers.describe_acls import acls_of
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.handlers.outcomes import error_fields
 from barnabas_broker.security.acls.acl_requests import acl_filter
-from barnabas_broker.security.acls.stored_acls import changing, key_of
+from barnabas_broker.security.acls.authorizer import changing, key_of
 from barnabas_broker.wire.messages import DeleteAclsRequest, DeleteAclsResponse
 from barnabas_core.acls import AclEntry, AclPattern
 from barnabas_core.errors import ApiError, ErrorCode

@@ -11,8 +11,8 @@ departed broker is never named as a leader, as a coordinator or as the controlle
 from collections.abc import Collection
 from typing import Final
 
-from barnabas_broker.metadata.image.image_change import ImageChange
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
+from barnabas_broker.metadata.image.shown_documents import ImageChange
 from barnabas_core.clock import Clock, monotonic_ms
 
 NOBODY: Final[Collection[int]] = frozenset()

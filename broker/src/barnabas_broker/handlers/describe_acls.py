@@ -6,8 +6,8 @@ The error is SECURITY_DISABLED without an authorizer.
 from barnabas_broker.handlers.answer_in_turns import AnswerInTurns
 from barnabas_broker.handlers.channel import RequestContext
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
-from barnabas_broker.security.acls.acl_index import AclIndex
 from barnabas_broker.security.acls.acl_requests import acl_filter
+from barnabas_broker.security.acls.authorizer import AclIndex
 from barnabas_broker.wire.messages import DescribeAclsRequest, DescribeAclsResponse
 from barnabas_core.acls import AclEntry, AclPattern
 from barnabas_core.errors import ApiError, ErrorCode

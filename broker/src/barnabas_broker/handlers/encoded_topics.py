@@ -10,8 +10,7 @@ from typing import Final, NamedTuple
 from weakref import WeakValueDictionary
 
 from barnabas_broker.metadata.model import NO_LEADER, PartitionState, TopicDocument
-from barnabas_broker.wire.codec import encode_element
-from barnabas_broker.wire.encoder import Encoded
+from barnabas_broker.wire.encoder import Encoded, encode_element
 from barnabas_broker.wire.messages import MetadataResponse
 from barnabas_core.errors import ErrorCode
 from barnabas_core.fair_turns import FairTurn

@@ -11,8 +11,8 @@ from barnabas_broker.handlers.channel import RequestContext
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.handlers.transaction_answers import id_if_lacking, outcome
 from barnabas_broker.metadata.features import transaction_version
+from barnabas_broker.wire.key_values import ProducerEpoch
 from barnabas_broker.wire.messages import EndTxnRequest, EndTxnResponse
-from barnabas_broker.wire.transaction_markers import ProducerEpoch
 from barnabas_core.errors import ApiError, ErrorCode
 
 FENCED_SINCE: Final = 2

@@ -19,9 +19,15 @@ from barnabas_broker.replication.purgatory import WaitList
 from barnabas_broker.replication.stable_offset import last_stable_offset
 from barnabas_broker.storage.errors import StorageError
 from barnabas_broker.storage.logs.log import aborted_among
-from barnabas_broker.wire.fetch import FetchPartition, FetchRequest, FetchTopic, parse_fetch
-from barnabas_broker.wire.fetch_response import FetchResult, encode_fetch_response
-from barnabas_broker.wire.parts import Part
+from barnabas_broker.wire.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResult,
+    FetchTopic,
+    encode_fetch_response,
+    parse_fetch,
+)
+from barnabas_broker.wire.framing import Part
 from barnabas_core.config.log_config import Compression
 from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.fair_turns import FETCHED_PARTITIONS, in_turns

@@ -30,7 +30,7 @@ from barnabas_broker.replication.leader_replica import IsrChanges
 from barnabas_broker.replication.purgatory import Purgatory
 from barnabas_broker.replication.replica_manager import ReplicaManager
 from barnabas_broker.security.acls.authorizer import Authorizer
-from barnabas_broker.security.sasl.scram_users import ScramUsers
+from barnabas_broker.security.sasl.scram_credential import ScramUsers
 from barnabas_broker.security.stored_passwords import StoredPasswords
 from barnabas_broker.storage.inspection.inspector import BatchInspector
 from barnabas_broker.storage.log_dirs.log_manager import LogManager

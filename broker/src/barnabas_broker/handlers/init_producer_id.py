@@ -13,8 +13,8 @@ from barnabas_broker.handlers.client_rights import rights_of
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.handlers.transaction_answers import id_if_lacking, outcome
 from barnabas_broker.security.acls.authorizer import Rights
+from barnabas_broker.wire.key_values import ProducerEpoch
 from barnabas_broker.wire.messages import InitProducerIdRequest, InitProducerIdResponse
-from barnabas_broker.wire.transaction_markers import ProducerEpoch
 from barnabas_core.acls import AclOperation, ResourceType
 from barnabas_core.errors import ApiError, ErrorCode
 

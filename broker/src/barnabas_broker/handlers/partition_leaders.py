@@ -5,7 +5,7 @@ from uuid import UUID
 
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.metadata.model import NO_LEADER, BrokerRegistration
-from barnabas_broker.wire.current_leader import CurrentLeader, LeaderEndpoint
+from barnabas_broker.wire.framing import CurrentLeader, LeaderEndpoint
 from barnabas_core.errors import ErrorCode
 
 LEADER_ERRORS: Final = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})

@@ -12,8 +12,7 @@ from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.storage.inspection.inspector import BatchRefused
 from barnabas_broker.storage.producer_state.producers import Verification
-from barnabas_broker.wire.current_leader import CurrentLeader
-from barnabas_broker.wire.parts import Part
+from barnabas_broker.wire.framing import CurrentLeader, Part
 from barnabas_broker.wire.produce import ProduceRefusal, ProduceRequest, ProduceResult, encode_produce_response
 from barnabas_core.clock import Cancellable
 from barnabas_core.errors import ApiError, ErrorCode

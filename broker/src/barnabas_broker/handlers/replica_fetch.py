@@ -10,8 +10,7 @@ from barnabas_broker.handlers.channel import Channel
 from barnabas_broker.handlers.close_connection import CloseConnection
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.replication.follower_sessions import NO_SESSION, FollowerAnswer
-from barnabas_broker.wire.fetch import SESSIONS_SINCE, FetchRequest
-from barnabas_broker.wire.fetch_response import encode_fetch_response
+from barnabas_broker.wire.fetch import SESSIONS_SINCE, FetchRequest, encode_fetch_response
 from barnabas_core.errors import ErrorCode
 
 

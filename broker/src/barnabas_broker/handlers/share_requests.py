@@ -11,7 +11,7 @@ from barnabas_broker.handlers.client_rights import rights_of
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.handlers.partition_leaders import LEADER_ERRORS, current_leader
 from barnabas_broker.metadata.features import has_share_groups
-from barnabas_broker.wire.current_leader import CurrentLeader
+from barnabas_broker.wire.framing import CurrentLeader
 from barnabas_broker.wire.messages import ShareAcknowledgeRequest, ShareFetchRequest
 from barnabas_core.acls import AclOperation, ResourceType
 from barnabas_core.errors import ApiError, ErrorCode

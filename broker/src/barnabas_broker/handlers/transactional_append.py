@@ -14,9 +14,9 @@ from typing import Final, Protocol
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.handlers.pending_produce import PendingProduce
 from barnabas_broker.replication.partition import Partition
+from barnabas_broker.wire.key_values import ProducerEpoch
 from barnabas_broker.wire.produce import ProduceRequest, ProduceResult
 from barnabas_broker.wire.record_batch import BatchHeader, parse_header
-from barnabas_broker.wire.transaction_markers import ProducerEpoch
 from barnabas_core.errors import ApiError, ErrorCode
 
 ABORTABLE_SINCE: Final = 11

@@ -16,8 +16,8 @@ from barnabas_broker.handlers.deferred_answer import awaited
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.metadata.model import TopicDocument
 from barnabas_broker.storage.producer_state.producers import Verification
+from barnabas_broker.wire.key_values import ProducerEpoch
 from barnabas_broker.wire.messages import TxnOffsetCommitRequest, TxnOffsetCommitResponse
-from barnabas_broker.wire.transaction_markers import ProducerEpoch
 from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.fair_turns import flat_in_steps
 from barnabas_core.java_hash import coordinator_partition

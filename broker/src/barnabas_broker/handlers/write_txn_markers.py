@@ -10,8 +10,8 @@ from typing import Final
 
 from barnabas_broker.handlers.channel import RequestContext
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
+from barnabas_broker.wire.key_values import Marker
 from barnabas_broker.wire.messages import WriteTxnMarkersRequest, WriteTxnMarkersResponse
-from barnabas_broker.wire.transaction_markers import Marker
 from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.topic_name import CONSUMER_OFFSETS
 

@@ -4,9 +4,8 @@ from typing import Final, Protocol
 
 from barnabas_broker.replication.not_leader_errors import no_replica
 from barnabas_broker.replication.partition import Partition
-from barnabas_broker.wire.fetch import FetchPartition, FetchTopic
-from barnabas_broker.wire.fetch_response import FetchResult
-from barnabas_broker.wire.parts import FileSlice
+from barnabas_broker.wire.fetch import FetchPartition, FetchResult, FetchTopic
+from barnabas_broker.wire.framing import FileSlice
 from barnabas_core.errors import ApiError, ErrorCode
 
 NO_OFFSET: Final = -1

@@ -12,9 +12,8 @@ from barnabas_broker.replication.fetch_session import Throttle
 from barnabas_broker.replication.follower_partition import FollowerPartition, refusal
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.storage.errors import StorageError
-from barnabas_broker.wire.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
-from barnabas_broker.wire.fetch_response import FetchResult
-from barnabas_broker.wire.parts import FileSlice
+from barnabas_broker.wire.fetch import FetchPartition, FetchRequest, FetchResult, FetchTopic, ForgottenTopic
+from barnabas_broker.wire.framing import FileSlice
 from barnabas_core.clock import Cancellable, Clock, Timers, monotonic_ms
 from barnabas_core.config.broker_config import BrokerConfig
 from barnabas_core.errors import ApiError, ErrorCode

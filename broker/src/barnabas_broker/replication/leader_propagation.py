@@ -19,7 +19,7 @@ from typing import Final
 
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.replication.end_offsets import Links, RequestLink
-from barnabas_broker.wire.codec import decode_response, encode_request
+from barnabas_broker.wire.encoder import decode_response, encode_request
 from barnabas_broker.wire.framing import MalformedRequest
 from barnabas_broker.wire.messages import MetadataRequest, MetadataResponse
 from barnabas_core.clock import Clock, Timeout

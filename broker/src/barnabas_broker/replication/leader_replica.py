@@ -22,7 +22,7 @@ import logging
 from collections.abc import Awaitable, Callable, Container, Coroutine, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple, Protocol
 
-from barnabas_broker.metadata.controller.decisions.isr_changes import IsrChange
+from barnabas_broker.metadata.controller.decisions.fencing import IsrChange
 from barnabas_broker.metadata.model import PartitionState
 from barnabas_broker.storage.logs.log import Log
 from barnabas_broker.storage.logs.truncation import append_as_follower, truncate_fully_and_start_at, truncate_to

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Final, Protocol
 from uuid import UUID
 
-from barnabas_broker.metadata.controller.decisions.isr_changes import IsrChange
+from barnabas_broker.metadata.controller.decisions.fencing import IsrChange
 from barnabas_broker.metadata.model import NO_LEADER, PartitionState
 from barnabas_broker.replication.leader_replica import FollowerReplica, LeaderReplica, PartitionEnvironment, is_ahead
 from barnabas_broker.replication.not_leader_errors import other_epoch
@@ -19,9 +19,9 @@ from barnabas_broker.storage.inspection.inspector import inspects_records
 from barnabas_broker.storage.logs.log import Log, LogAppend
 from barnabas_broker.storage.logs.truncation import append_marker
 from barnabas_broker.storage.producer_state.producers import Verification
-from barnabas_broker.wire.parts import FileSlice
+from barnabas_broker.wire.framing import FileSlice
+from barnabas_broker.wire.key_values import Marker
 from barnabas_broker.wire.record_batch import BatchHeader
-from barnabas_broker.wire.transaction_markers import Marker
 from barnabas_core.clock import Timers, monotonic_ms
 from barnabas_core.config.log_config import LONG_MAX, LogConfig, TimestampType
 from barnabas_core.errors import ApiError, ErrorCode

@@ -7,11 +7,10 @@ from typing import Final
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.replication.replica_manager import ReplicaManager
 from barnabas_broker.storage.errors import CorruptLog, StorageError, disk_errors
-from barnabas_broker.wire.key_values import KeyValueReader, KeyValueSlice
-from barnabas_broker.wire.parts import FileSlice
+from barnabas_broker.wire.framing import FileSlice
+from barnabas_broker.wire.key_values import KeyValueReader, KeyValueSlice, Marker, ProducerEpoch
 from barnabas_broker.wire.record_batch import TRANSACTIONAL_BIT, parse_header
 from barnabas_broker.wire.records import BrokenRecords, Record, encode_batch
-from barnabas_broker.wire.transaction_markers import Marker, ProducerEpoch
 from barnabas_core.clock import Clock
 from barnabas_core.errors import ApiError
 

@@ -10,7 +10,7 @@ from enum import Enum
 from typing import Final, NamedTuple, Protocol
 from uuid import UUID
 
-from barnabas_broker.metadata.controller.decisions.overtaken import LogAhead
+from barnabas_broker.metadata.controller.decisions.elections import LogAhead
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.replication.leader_replica import IsrProposer
 from barnabas_broker.replication.not_leader_errors import why_missing

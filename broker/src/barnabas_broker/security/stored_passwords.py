@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from barnabas_broker.metadata.store.secret_store import SecretStore
+from barnabas_broker.metadata.store.metadata_store import SecretStore
 from barnabas_core.config.broker_config import BrokerConfig
 from barnabas_core.config.broker_definitions import broker_definition
 

@@ -17,7 +17,7 @@ from barnabas_broker.server.cold_reads import ColdReads
 from barnabas_broker.server.outbox import Outbox, memory_bytes
 from barnabas_broker.server.slow_clients import SlowClient, SlowClients
 from barnabas_broker.server.transport import Transport
-from barnabas_broker.wire.parts import Part
+from barnabas_broker.wire.framing import Part
 
 LATE_ANSWERS_MAX: Final = 64
 """The number of outstanding responses at which a connection stops reading requests."""

@@ -19,11 +19,9 @@ from barnabas_broker.handlers.client_rights import rights_of
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.server.connection import Connection
 from barnabas_broker.wire.apis import FETCH, PRODUCE
-from barnabas_broker.wire.fetch import lower_bytes, parse_fetch
-from barnabas_broker.wire.fetch_response import encode_fetch_response
-from barnabas_broker.wire.fetch_response import tell_throttle_time as tell_consumer
-from barnabas_broker.wire.framing import RequestHeader
-from barnabas_broker.wire.parts import FileSlice, Part
+from barnabas_broker.wire.fetch import encode_fetch_response, lower_bytes, parse_fetch
+from barnabas_broker.wire.fetch import tell_throttle_time as tell_consumer
+from barnabas_broker.wire.framing import FileSlice, Part, RequestHeader
 from barnabas_broker.wire.produce import tell_throttle_time as tell_producer
 from barnabas_core.acls import AclOperation, ResourceType
 

@@ -13,7 +13,7 @@ from threading import Thread
 from typing import Final
 
 from barnabas_broker.server.page_cache import PageCache
-from barnabas_broker.wire.parts import FileSlice
+from barnabas_broker.wire.framing import FileSlice
 
 PIECE_BYTES: Final = 1024 * 1024
 """The number of bytes read for one client before another client's records are read."""

@@ -21,15 +21,14 @@ from barnabas_broker.server.client_throttle import count_time, throttle_message,
 from barnabas_broker.server.connection import Connection
 from barnabas_broker.server.request_stats import RequestStats
 from barnabas_broker.wire.apis import API_SPECS, API_VERSIONS
-from barnabas_broker.wire.codec import (
+from barnabas_broker.wire.encoder import (
     decode_in_steps,
     decode_request,
     encode_in_steps,
     encode_response,
     encode_unsupported_api_versions,
 )
-from barnabas_broker.wire.framing import MalformedRequest, RequestHeader, locate_body, parse_request_header
-from barnabas_broker.wire.parts import Part
+from barnabas_broker.wire.framing import MalformedRequest, Part, RequestHeader, locate_body, parse_request_header
 from barnabas_core.fair_turns import FIRST_TURN_S, LARGE_REQUEST_BYTES
 from barnabas_core.loop_turns import LONGEST_PART, LOOP_SHARE
 

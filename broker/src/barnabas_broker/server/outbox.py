@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from barnabas_broker.server.cold_reads import PIECE_BYTES
 from barnabas_broker.server.page_cache import PageCache, read_if_cached
 from barnabas_broker.server.transport import Transport
-from barnabas_broker.wire.parts import Buffer, FileSlice, Part
+from barnabas_broker.wire.framing import Buffer, FileSlice, Part
 from barnabas_core.fair_turns import SENT_BYTES
 
 

@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable
 from typing import Final
 
-from barnabas_broker.wire.parts import FileSlice, SendableFile
+from barnabas_broker.wire.framing import FileSlice, SendableFile
 
 KNOWN_S: Final = 1.0
 PAGE_BYTES: Final = mmap.PAGESIZE

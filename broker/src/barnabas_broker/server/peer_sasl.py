@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from barnabas_broker.security.sasl.login import Login, LoginFailed
 from barnabas_broker.server.transport import Transport
-from barnabas_broker.wire.codec import decode_response, encode_request
+from barnabas_broker.wire.encoder import decode_response, encode_request
 from barnabas_broker.wire.framing import MalformedRequest
 from barnabas_broker.wire.messages import message_class
 from barnabas_core.errors import ErrorCode

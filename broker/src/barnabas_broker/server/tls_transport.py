@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Final
 
 from barnabas_broker.server.tls_stream import TlsStream
-from barnabas_broker.wire.parts import Buffer, FileSlice
+from barnabas_broker.wire.framing import Buffer, FileSlice
 from barnabas_core.fair_turns import DECRYPTED_BYTES
 
 PEEKED_BYTES_MAX: Final = 16 * 1024

@@ -10,7 +10,7 @@ import socket
 from collections.abc import Callable
 from typing import Protocol
 
-from barnabas_broker.wire.parts import Buffer, FileSlice
+from barnabas_broker.wire.framing import Buffer, FileSlice
 
 
 class Transport(Protocol):

@@ -2,15 +2,49 @@
 
 A frame is a size of 4 bytes, followed by a header and a body that together have this size. Parsers get the whole buffer
 with a start and an end, never read past the end, and raise MalformedRequest for invalid bytes.
+
+The strings and array lengths of Produce and Fetch, in classic and flexible versions. The `read` functions return a
+value, and the position of the byte after the value. If the data is invalid or incomplete, they raise
+MalformedRequest or an exception in `framing.BROKEN_BYTES`.
+
+The current leader of a partition in responses to Produce (v10) and Fetch (v16) (KIP-951). The client can then send
+its requests to the current leader without a Metadata request.
 """
 
 import struct
-from typing import Final
+from collections.abc import Iterable
+from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
 from barnabas_broker.wire.apis import ABSENT_APIS, API_SPECS
-from barnabas_broker.wire.parts import Buffer
+
+
+class SendableFile(Protocol):
+    """An open file whose bytes `sendfile` can send."""
+
+    def fileno(self) -> int:
+        """Return the file descriptor, which is valid as long as this object is referenced."""
+        ...
+
+    def read_at(self, position: int, length: int) -> bytes:
+        """Read up to `length` bytes from `position`, for transports without `sendfile`."""
+        ...
+
+
+class FileSlice(NamedTuple):
+    """A slice of `length` bytes of `file` from `position`; the slice keeps the file open, even after its deletion."""
+
+    file: SendableFile
+    position: int
+    length: int
+
+
+Buffer = bytes | bytearray | memoryview
+
+Part = Buffer | FileSlice
+"""One part of a response, which is a list of parts; the first begins with the 4-byte size."""
+
 
 _NEVER: Final = 2**15
 _FLEXIBLE_SINCE: Final = {
@@ -165,3 +199,121 @@ def encode_unsigned_varint(value: int) -> bytes:
         value >>= 7
     encoded.append(value)
     return bytes(encoded)
+
+
+_INT16: Final = struct.Struct(">h")
+_INT32: Final = struct.Struct(">i")
+UUID_BYTES: Final = 16
+
+
+def read_name(data: memoryview, position: int, *, flexible: bool) -> tuple[str, int]:
+    """Return a string, which must not be null, and the position after it. Raises MalformedRequest."""
+    name, position = read_nullable_string(data, position, flexible=flexible)
+    if name is None:
+        raise MalformedRequest("a name must not be null")
+    return name, position
+
+
+def read_nullable_string(data: memoryview, position: int, *, flexible: bool) -> tuple[str | None, int]:
+    """Return a string, or None for null, and the position after it. Raises MalformedRequest."""
+    if flexible:
+        length = data[position]
+        if length < ONE_BYTE_VARINT:
+            position += 1
+        else:
+            length, position = read_unsigned_varint(data, position)
+        length -= 1
+    else:
+        (length,) = _INT16.unpack_from(data, position)
+        position += 2
+    if length < 0:
+        return None, position
+    end = position + length
+    if end > len(data):
+        raise MalformedRequest(f"a string of {length} bytes is longer than the rest of the request")
+    return str(data[position:end], "utf-8"), end
+
+
+def read_count(data: memoryview, position: int, *, flexible: bool) -> tuple[int, int]:
+    """Return the number of elements of an array, and the position of its first element.
+
+    The number is 0 for a null array. Raises MalformedRequest if the number is too large.
+    """
+    if flexible:
+        count = data[position]
+        if count < ONE_BYTE_VARINT:
+            return (count or 1) - 1, position + 1
+        count, position = read_unsigned_varint(data, position)
+        count -= 1
+    else:
+        (count,) = _INT32.unpack_from(data, position)
+        position += 4
+    return check_count(count, data, position), position
+
+
+def check_count(count: int, data: memoryview, position: int) -> int:
+    """Return the array length, 0 for null.
+
+    Raises MalformedRequest if the length is above ELEMENTS_MAX or the number of bytes left.
+    """
+    if count > len(data) - position or count > ELEMENTS_MAX:
+        raise MalformedRequest(
+            f"an array claims {count} elements; allowed are at most {ELEMENTS_MAX}, and at most one for each of the "
+            f"{len(data) - position} bytes left"
+        )
+    return count if count > 0 else 0
+
+
+def write_name(name: str, *, flexible: bool) -> bytes:
+    """Return the encoding of a string that is not null."""
+    encoded = name.encode()
+    if flexible:
+        return encode_unsigned_varint(len(encoded) + 1) + encoded
+    return _INT16.pack(len(encoded)) + encoded
+
+
+def write_count(count: int, *, flexible: bool) -> bytes:
+    """Return the encoding of an array length."""
+    return encode_unsigned_varint(count + 1) if flexible else _INT32.pack(count)
+
+
+ENDPOINTS_TAG: Final = 0
+NO_TAGS: Final = b"\0"
+_LEADER: Final = struct.Struct(">ii")
+
+
+class LeaderEndpoint(NamedTuple):
+    """The address of a broker on the listener of the client."""
+
+    node_id: int
+    host: str
+    port: int
+    rack: str | None
+
+
+class CurrentLeader(NamedTuple):
+    """The current leader; `endpoint` is None if the leader is not alive, or has no address on the client's listener."""
+
+    leader_id: int
+    leader_epoch: int
+    endpoint: LeaderEndpoint | None
+
+
+def leader_fields(tag: int, leader: CurrentLeader) -> bytes:
+    """Return the tagged fields of a partition, with the leader as the only field."""
+    return bytes((1, tag, _LEADER.size + 1)) + _LEADER.pack(leader.leader_id, leader.leader_epoch) + NO_TAGS
+
+
+def endpoint_fields(leaders: Iterable[CurrentLeader]) -> bytes:
+    """Return the tagged fields of a response: the endpoints of all leaders, without repetitions."""
+    endpoints = dict.fromkeys(each.endpoint for each in leaders if each.endpoint is not None)
+    if not endpoints:
+        return NO_TAGS
+    array = encode_unsigned_varint(len(endpoints) + 1) + b"".join(map(_encode_endpoint, endpoints))
+    return bytes((1, ENDPOINTS_TAG)) + encode_unsigned_varint(len(array)) + array
+
+
+def _encode_endpoint(endpoint: LeaderEndpoint) -> bytes:
+    rack = b"\0" if endpoint.rack is None else write_name(endpoint.rack, flexible=True)
+    address = write_name(endpoint.host, flexible=True) + _INT32.pack(endpoint.port)
+    return _INT32.pack(endpoint.node_id) + address + rack + NO_TAGS

@@ -13,20 +13,21 @@ import msgspec
 from msgspec import structs
 
 from barnabas_broker.wire.apis import NAMES_MAX
-from barnabas_broker.wire.current_leader import NO_TAGS, CurrentLeader, endpoint_fields, leader_fields
 from barnabas_broker.wire.framing import (
     BROKEN_BYTES,
-    MalformedRequest,
-    encode_unsigned_varint,
-    read_unsigned_varint,
-    skip_tagged_fields,
-)
-from barnabas_broker.wire.strings import (
+    NO_TAGS,
     UUID_BYTES,
+    CurrentLeader,
+    MalformedRequest,
     check_count,
+    encode_unsigned_varint,
+    endpoint_fields,
+    leader_fields,
     read_count,
     read_name,
     read_nullable_string,
+    read_unsigned_varint,
+    skip_tagged_fields,
     write_count,
     write_name,
 )

@@ -12,17 +12,28 @@ from typing import Final, NamedTuple
 import msgspec
 
 from barnabas_broker.wire.apis import FETCH
-from barnabas_broker.wire.fetch import LIMITS, PARTITION, REPLICA_STATE, REPLICA_STATE_HEAD, SESSION, FetchPartition
-from barnabas_broker.wire.fetch_response import CURRENT_LEADER_TAG, DIVERGING_EPOCH_TAG, EPOCH_END, RESULT
+from barnabas_broker.wire.fetch import (
+    CURRENT_LEADER_TAG,
+    DIVERGING_EPOCH_TAG,
+    EPOCH_END,
+    LIMITS,
+    PARTITION,
+    REPLICA_STATE,
+    REPLICA_STATE_HEAD,
+    RESULT,
+    SESSION,
+    FetchPartition,
+)
 from barnabas_broker.wire.framing import (
     BROKEN_BYTES,
+    UUID_BYTES,
     MalformedRequest,
     encode_unsigned_varint,
     locate_tagged_fields,
+    read_count,
     read_unsigned_varint,
     skip_tagged_fields,
 )
-from barnabas_broker.wire.strings import UUID_BYTES, read_count
 
 VERSION: Final = 17
 READ_UNCOMMITTED: Final = 0

@@ -37,7 +37,7 @@ from barnabas_broker.coordinators.runtime.shard import RuntimeEnvironment
 from barnabas_broker.coordinators.runtime.turns import Turns
 from barnabas_broker.coordinators.share.share_group import ShareGroup
 from barnabas_broker.metadata.model import TombstoneDocument
-from barnabas_broker.wire.transaction_markers import Marker
+from barnabas_broker.wire.key_values import Marker
 from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.topic_name import CONSUMER_OFFSETS
 from barnabas_core.topic_partition import TopicPartition

@@ -6,7 +6,7 @@ from typing import Final, NamedTuple, NewType
 
 from barnabas_broker.coordinators.groups.records import CommittedOffset, GroupMetadata
 from barnabas_broker.coordinators.runtime.alarms import Now
-from barnabas_broker.wire.transaction_markers import ProducerEpoch
+from barnabas_broker.wire.key_values import ProducerEpoch
 from barnabas_core.config.broker_config import BrokerConfig
 from barnabas_core.errors import ErrorCode
 from barnabas_core.topic_partition import TopicPartition

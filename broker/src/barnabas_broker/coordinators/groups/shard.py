@@ -32,7 +32,7 @@ from barnabas_broker.coordinators.runtime.turns import Turns, portions
 from barnabas_broker.coordinators.runtime.writer import CoordinatorLog, PartitionWriter
 from barnabas_broker.coordinators.share.share_groups import ShareEnvironment, ShareGroups
 from barnabas_broker.metadata.model import TombstoneDocument
-from barnabas_broker.wire.transaction_markers import ProducerEpoch
+from barnabas_broker.wire.key_values import ProducerEpoch
 from barnabas_core.clock import Clock, Timers
 from barnabas_core.config.broker_config import BrokerConfig
 from barnabas_core.errors import ErrorCode

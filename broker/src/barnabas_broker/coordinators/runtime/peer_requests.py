@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final, NamedTuple
 
 from barnabas_broker.replication.end_offsets import Links, RequestLink
-from barnabas_broker.wire.codec import decode_response, encode_request
+from barnabas_broker.wire.encoder import decode_response, encode_request
 from barnabas_broker.wire.framing import MalformedRequest
 from barnabas_core.clock import Clock, Timeout
 

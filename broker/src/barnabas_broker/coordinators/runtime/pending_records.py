@@ -7,8 +7,7 @@ in the log with the same key has already taken effect.
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from barnabas_broker.wire.key_values import NewestSlice, TransactionalKeyValues
-from barnabas_broker.wire.transaction_markers import Marker
+from barnabas_broker.wire.key_values import Marker, NewestSlice, TransactionalKeyValues
 
 ValueT = TypeVar("ValueT")
 OtherT = TypeVar("OtherT")

@@ -14,8 +14,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 
 from barnabas_broker.coordinators.runtime.pending_records import PendingRecords
 from barnabas_broker.replication.record_log import KeyValue
-from barnabas_broker.wire.key_values import KeyValueSlice
-from barnabas_broker.wire.transaction_markers import Marker, ProducerEpoch
+from barnabas_broker.wire.key_values import KeyValueSlice, Marker, ProducerEpoch
 from barnabas_core.clock import Cancellable, Timers
 from barnabas_core.errors import ApiError, ErrorCode
 

@@ -31,7 +31,7 @@ from barnabas_broker.metadata.controller.decisions.create_topics import NewTopic
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.metadata.model import TopicDocument
 from barnabas_broker.replication.replica_manager import ReplicaManager
-from barnabas_broker.wire.parts import FileSlice
+from barnabas_broker.wire.framing import FileSlice
 from barnabas_broker.wire.records import Record, encode_batch
 from barnabas_core.clock import Clock
 from barnabas_core.config.broker_config import BrokerConfig

@@ -16,13 +16,13 @@ from barnabas_broker.coordinators.share_delivery.reading import Batches, read_ba
 from barnabas_broker.coordinators.share_delivery.sessions import ShareSession, ShareSessions
 from barnabas_broker.coordinators.share_delivery.share_partition import Acquired, Wish
 from barnabas_broker.coordinators.share_state.persister import SharePersister
-from barnabas_broker.metadata.image.image_change import ImageChange
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
+from barnabas_broker.metadata.image.shown_documents import ImageChange
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.replication.purgatory import Purgatory
 from barnabas_broker.replication.replica_manager import ReplicaManager
 from barnabas_broker.storage.logs.timestamp_lookup import offset_for_timestamp
-from barnabas_broker.wire.parts import FileSlice
+from barnabas_broker.wire.framing import FileSlice
 from barnabas_core.clock import Clock, Timers
 from barnabas_core.config.group_configs import ShareGroupConfig
 from barnabas_core.errors import ApiError

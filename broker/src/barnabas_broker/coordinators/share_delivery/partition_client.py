@@ -10,8 +10,8 @@ from barnabas_broker.coordinators.runtime.peer_requests import Exchange, LinkEnv
 from barnabas_broker.coordinators.share_delivery.dead_letters import Destination
 from barnabas_broker.coordinators.share_delivery.reading import READ_BYTES_MAX, read_batches
 from barnabas_broker.replication.replica_manager import ReplicaManager
+from barnabas_broker.wire.framing import FileSlice
 from barnabas_broker.wire.messages import FetchRequest, ListOffsetsRequest, ProduceRequest
-from barnabas_broker.wire.parts import FileSlice
 from barnabas_broker.wire.record_batch import parse_header
 from barnabas_core.clock import Clock
 from barnabas_core.errors import ApiError, ErrorCode

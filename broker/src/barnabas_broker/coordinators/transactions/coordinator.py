@@ -13,7 +13,7 @@ from barnabas_broker.coordinators.transactions import decisions
 from barnabas_broker.coordinators.transactions.decisions import Decision
 from barnabas_broker.coordinators.transactions.shard import TransactionEnvironment, TransactionShard
 from barnabas_broker.coordinators.transactions.transaction import Transaction
-from barnabas_broker.wire.transaction_markers import ProducerEpoch
+from barnabas_broker.wire.key_values import ProducerEpoch
 from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.topic_partition import TopicPartition
 

@@ -26,7 +26,7 @@ from barnabas_broker.coordinators.transactions.transaction import (
     Transaction,
     TransactionState,
 )
-from barnabas_broker.wire.transaction_markers import ProducerEpoch
+from barnabas_broker.wire.key_values import ProducerEpoch
 from barnabas_core.errors import ErrorCode
 from barnabas_core.topic_partition import TopicPartition
 

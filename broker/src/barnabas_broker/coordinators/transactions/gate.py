@@ -15,12 +15,12 @@ from barnabas_broker.coordinators.transactions.decisions import Decision
 from barnabas_broker.coordinators.transactions.leader_queues import LeaderQueues
 from barnabas_broker.coordinators.transactions.whereabouts import state_of
 from barnabas_broker.metadata.features import transaction_version
-from barnabas_broker.metadata.image.image_change import ImageChange
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
+from barnabas_broker.metadata.image.shown_documents import ImageChange
 from barnabas_broker.metadata.model import NO_LEADER
 from barnabas_broker.storage.inspection.inspector import KeptBatches
+from barnabas_broker.wire.key_values import ProducerEpoch
 from barnabas_broker.wire.messages import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
-from barnabas_broker.wire.transaction_markers import ProducerEpoch
 from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.fair_turns import FairTurn
 from barnabas_core.java_hash import coordinator_partition

@@ -23,11 +23,11 @@ from barnabas_broker.coordinators.runtime.peer_requests import Exchange, LinkEnv
 from barnabas_broker.coordinators.transactions.leader_queues import AT_ONCE_MAX, Lane, LeaderQueues
 from barnabas_broker.coordinators.transactions.transaction import TransactionCounts
 from barnabas_broker.coordinators.transactions.whereabouts import Deleted, state_of
-from barnabas_broker.metadata.image.image_change import ImageChange
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
+from barnabas_broker.metadata.image.shown_documents import ImageChange
 from barnabas_broker.metadata.model import NO_LEADER
+from barnabas_broker.wire.key_values import Marker
 from barnabas_broker.wire.messages import WriteTxnMarkersRequest, WriteTxnMarkersResponse
-from barnabas_broker.wire.transaction_markers import Marker
 from barnabas_core.clock import Timers
 from barnabas_core.errors import ErrorCode
 from barnabas_core.fair_turns import FairTurn

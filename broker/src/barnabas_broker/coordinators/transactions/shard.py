@@ -33,7 +33,7 @@ from barnabas_broker.coordinators.transactions.transaction import (
     Transaction,
     TransactionCounts,
 )
-from barnabas_broker.wire.transaction_markers import Marker
+from barnabas_broker.wire.key_values import Marker
 from barnabas_core.clock import Clock, Timers
 from barnabas_core.config.broker_config import BrokerConfig
 from barnabas_core.errors import ErrorCode

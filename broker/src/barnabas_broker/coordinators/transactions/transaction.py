@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, Final, NamedTuple
 
-from barnabas_broker.wire.transaction_markers import ProducerEpoch
+from barnabas_broker.wire.key_values import ProducerEpoch
 from barnabas_core.errors import ErrorCode
 from barnabas_core.topic_partition import TopicPartition
 

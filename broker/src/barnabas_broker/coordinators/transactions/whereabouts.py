@@ -6,8 +6,7 @@ backup, and the image may be seconds behind the metadata store. Only a tombstone
 
 from barnabas_broker.metadata.documents import topic_key
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
-from barnabas_broker.metadata.membership.log_ends import reported_ends
-from barnabas_broker.metadata.membership.stray_topics import stray_topics
+from barnabas_broker.metadata.membership.log_ends import reported_ends, stray_topics
 from barnabas_broker.metadata.model import PartitionState, TombstoneDocument
 from barnabas_core.topic_partition import TopicPartition
 

@@ -3,20 +3,169 @@
 The controller completes deletions that other brokers began, and removes tombstones that all brokers have seen. The
 controller also removes unused topic parts. A topic part is a document with further partitions of a topic; a part that
 no topic document refers to is left behind if a broker dies between two writes.
+
+The repair of the metadata store from the metadata image of a broker: missing or outdated documents are rewritten. A
+metadata document that vanished although nobody deleted the document is lost (`MetadataImage.lost`). The controller
+rewrites lost documents at once. The other brokers wait a moment, and then rewrite the documents that are still
+lost, because a controller that has just started may not have had these documents in its image.
 """
 
+import asyncio
 import logging
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping, Sequence, Set
 from itertools import chain
-from typing import Final
+from typing import Final, NamedTuple, TypeVar
 
-from barnabas_broker.metadata.controller.transitions import Planned, Transitions
-from barnabas_broker.metadata.documents import tombstone_key, topic_key
-from barnabas_broker.metadata.image.metadata_image import MetadataImage
+from barnabas_broker.metadata.documents import AnyDocument, part_keys, tombstone_key, topic_key
+from barnabas_broker.metadata.image.metadata_image import MetadataImage, write_in_order, writes_of
+from barnabas_broker.metadata.image.shown_documents import ImageChange
 from barnabas_broker.metadata.model import TombstoneDocument, TopicDocument
-from barnabas_broker.metadata.topic_layout import part_keys
+from barnabas_broker.metadata.store.metadata_store import ABSENT, MetadataStore, StoreUnavailable, VersionConflict
 from barnabas_core.clock import Clock, monotonic_ms
-from barnabas_core.errors import ApiError
+from barnabas_core.errors import ApiError, ErrorCode
+from barnabas_core.fair_turns import WRITTEN_ITEMS, WRITTEN_PARTITIONS, next_turn, slices
+from barnabas_core.steps import Steps
+
+ATTEMPTS_MAX: Final = 20
+
+log = logging.getLogger(__name__)
+
+Item = TypeVar("Item", bound=Hashable)
+
+
+class Planned(NamedTuple):
+    """A metadata document to write under `key`; a `document` of None deletes the key.
+
+    A topic is one document here, even if the store keeps the topic in several documents.
+    """
+
+    key: str
+    document: AnyDocument | None
+
+
+Decide = Callable[[Sequence[Item]], Mapping[Item, Planned | ApiError]]
+"""A function that decides from the current image how each item, such as a topic, changes.
+
+The function must not wait. Items that do not change are left out of the result.
+"""
+
+
+def each(decide: Callable[[Item], Planned]) -> Decide[Item]:
+    """Return a function that calls `decide` for each item, such as a topic.
+
+    If `decide` raises an ApiError, the error is the result for that item.
+    """
+
+    def decide_one(item: Item) -> Planned | ApiError:
+        try:
+            return decide(item)
+        except ApiError as error:
+            return error.with_traceback(None)  # A traceback would keep each decision's frames alive.
+
+    return lambda items: {item: decide_one(item) for item in items}
+
+
+class Transitions:
+    """The writer of metadata changes.
+
+    If another broker changes the same metadata before a change is written, the change is decided again.
+    """
+
+    def __init__(self, store: MetadataStore, image: MetadataImage) -> None:
+        self._store = store
+        self._image = image
+        self._turns = asyncio.Lock()
+        self.rounds = 0
+        """The number of attempts of this broker so far to decide on metadata changes and to write them."""
+
+    async def decided(self, items: Sequence[Item], decide: Decide[Item]) -> dict[Item, Planned | ApiError]:
+        """Return what `carry_out` would decide for each item, such as a topic, without writing any change."""
+        outcomes: dict[Item, Planned | ApiError] = {}
+        for some in slices(items, lambda _: 1, WRITTEN_ITEMS, WRITTEN_ITEMS):
+            outcomes |= decide(some)
+            await self._next_turn()
+        return outcomes
+
+    async def carry_out(
+        self, items: Sequence[Item], decide: Decide[Item], size: Callable[[Item], int] = lambda _: 1
+    ) -> dict[Item, Planned | ApiError]:
+        """Decide and write the changes of items, such as topics; return the written change or the error of each item.
+
+        Items that do not change are left out. The image holds the changes when the call returns. The items fail
+        independently. `size` returns how many partitions an item has. If the store does not answer, the error is
+        REQUEST_TIMED_OUT, because a write may have happened.
+        """
+        outcomes: dict[Item, Planned | ApiError] = {}
+        try:
+            for number, some in enumerate(slices(items, size, WRITTEN_ITEMS, WRITTEN_PARTITIONS)):
+                if number:
+                    # Without a write nothing is awaited, so many items without a write would block other tasks.
+                    await self._next_turn()
+                await self._carry_out_some(some, decide, outcomes)
+        except StoreUnavailable as error:
+            log.warning("the metadata could not be changed: %s", error)
+            failure = ApiError(ErrorCode.REQUEST_TIMED_OUT, f"the metadata store does not answer: {error}")
+            outcomes |= {item: failure for item in items if item not in outcomes}
+        return outcomes
+
+    async def _next_turn(self) -> None:
+        """Wait for a turn of the event loop in which no other call decides, however many are under way."""
+        async with self._turns:
+            await next_turn()
+
+    async def _carry_out_some(
+        self, items: Sequence[Item], decide: Decide[Item], outcomes: dict[Item, Planned | ApiError]
+    ) -> None:
+        left = items
+        for _ in range(ATTEMPTS_MAX):
+            self.rounds += 1
+            decisions = decide(left)
+            outcomes |= {item: decision for item, decision in decisions.items() if isinstance(decision, ApiError)}
+            planned = {item: decision for item, decision in decisions.items() if isinstance(decision, Planned)}
+            left = await self._write(planned, outcomes)
+            if not left:
+                return
+        failure = ApiError(
+            ErrorCode.REQUEST_TIMED_OUT,
+            f"other brokers changed the same keys of the metadata store during {ATTEMPTS_MAX} attempts; try again",
+        )
+        outcomes |= dict.fromkeys(left, failure)
+
+    async def _write(self, planned: Mapping[Item, Planned], outcomes: dict[Item, Planned | ApiError]) -> Sequence[Item]:
+        """Write the changes in `planned`, and add the written changes to `outcomes`.
+
+        Return the items that were not written because another broker changed the same metadata first. When the call
+        returns, the image has the other broker's change.
+        """
+        if not planned:
+            return ()
+        plans = {item: writes_of(*decision, self._image) for item, decision in planned.items()}
+        results = await write_in_order(plans.values(), self._store)
+        await self._image.reached(max((each for each in results.values() if isinstance(each, int)), default=0))
+        conflicts = [each for each in results.values() if isinstance(each, VersionConflict)]
+        in_conflict = {each.key for each in conflicts}
+        left = [item for item, plan in plans.items() if not in_conflict.isdisjoint(plan.keys())]
+        for item in [item for item in planned if item not in set(left)]:
+            outcomes[item] = planned[item]
+            self._image.wrote(planned[item].document)
+        if conflicts:
+            await self._catch_up(conflicts)
+        return left
+
+    async def _catch_up(self, conflicts: Sequence[VersionConflict]) -> None:
+        """Wait until the image has the stored versions with which the writes were in conflict.
+
+        If somebody deleted a value in the store's file by hand, the watch reports no deletion, so the value is removed
+        from the image here.
+        """
+        await self._image.reached(max(conflict.actual for conflict in conflicts))
+        absent = [each for each in conflicts if each.actual == ABSENT]
+        if absent:
+            await self._image.reached(await self._store.latest_revision())
+        for conflict in absent:
+            if self._image.version(conflict.key) == conflict.expected != ABSENT:
+                self._image.vanished(conflict.key)
+
 
 FINISHED_AFTER_MS: Final = 5_000
 """The age in ms of a topic's tombstone at which the controller deletes the metadata of the topic, if it still exists.
@@ -43,8 +192,6 @@ document that refers to the topic part. If the topic has neither a topic documen
 was lost, and a broker that is fenced may still have it in memory. The topic part is then deleted only after all brokers
 have been alive at the same time for KEPT_MS.
 """
-
-log = logging.getLogger(__name__)
 
 
 def tombstone_of(topic: TopicDocument, now_ms: int) -> TombstoneDocument:
@@ -159,3 +306,64 @@ class Deletions:
         if len(kept) <= KEPT_MAX:
             return []
         return sorted(ended, key=lambda each: each.deleted_at_ms)[: len(kept) - KEPT_MAX]
+
+
+OTHERS_FIRST_S: Final = 1.0
+RETRY_S: Final = 1.0
+NAMED_MAX: Final = 5
+
+
+class Restorations:
+    """The task, on every broker, of rewriting metadata documents that the metadata store has lost."""
+
+    def __init__(
+        self,
+        image: MetadataImage,
+        transitions: Transitions,
+        is_controller: Callable[[], bool],
+        sleep: Callable[[float], Awaitable[None]],
+    ) -> None:
+        self._image = image
+        self._transitions = transitions
+        self._is_controller = is_controller
+        self._sleep = sleep
+        self._woken = asyncio.Event()
+        self._steps = Steps()
+        self.progress = self._steps.progress
+
+    async def run(self) -> None:
+        """Rewrite metadata documents that the metadata store has lost, until the task is cancelled."""
+        self._image.subscribe(self._image_changed)
+        while True:
+            if not self._image.lost:
+                await self._woken.wait()
+            self._woken.clear()
+            await self._steps.count(self._go_round())
+
+    async def _go_round(self) -> None:
+        if self._image.lost and not self._is_controller():
+            await self._sleep(OTHERS_FIRST_S)
+        await self._write_anew()
+        if self._image.lost:
+            await self._sleep(RETRY_S)
+
+    def _image_changed(self, change: ImageChange) -> None:
+        if change.lost:
+            self._woken.set()
+
+    async def _write_anew(self) -> None:
+        image = self._image
+
+        def decide(keys: Sequence[str]) -> dict[str, Planned | ApiError]:
+            return {key: Planned(key, image.lost[key]) for key in keys if key in image.lost}
+
+        outcomes = await self._transitions.carry_out(list(image.lost), decide)
+        written = [key for key, outcome in outcomes.items() if isinstance(outcome, Planned)]
+        self._image.restored_total += len(written)
+        if written:
+            named = ", ".join(written[:NAMED_MAX]) + (" and others" if len(written) > NAMED_MAX else "")
+            log.error(
+                "%d documents of the metadata store were missing or out of date, and were written again: %s",
+                len(written),
+                named,
+            )

@@ -16,55 +16,92 @@ import msgspec
 
 from barnabas_broker.metadata.client_quotas import QuotaChange, QuotaEntity
 from barnabas_broker.metadata.controller.decisions.alter_configs import (
+    ClusterView,
     ConfigChange,
     ConfigResource,
     ConfigResourceType,
+    NewPartitions,
     decide_alter_broker,
     decide_alter_group,
     decide_alter_topic,
+    decide_create_partitions,
+    decide_delete_topic,
     replace_all,
+    view_cluster,
 )
-from barnabas_broker.metadata.controller.decisions.client_quotas import decide_client_quotas
-from barnabas_broker.metadata.controller.decisions.cluster_view import ClusterView, view_cluster
-from barnabas_broker.metadata.controller.decisions.create_partitions import NewPartitions, decide_create_partitions
 from barnabas_broker.metadata.controller.decisions.create_topics import NewTopic, decide_create_topics
-from barnabas_broker.metadata.controller.decisions.delete_topics import decide_delete_topic
-from barnabas_broker.metadata.controller.decisions.fencing import remove_fenced
+from barnabas_broker.metadata.controller.decisions.fencing import check_unregistration, remove_fenced
 from barnabas_broker.metadata.controller.decisions.internal_topics import automatic_topic
-from barnabas_broker.metadata.controller.decisions.unregistration import check_unregistration
 from barnabas_broker.metadata.controller.decisions.update_features import (
     NO_USERS,
     FeatureUpdate,
+    decide_client_quotas,
     decide_update_features,
 )
-from barnabas_broker.metadata.controller.deletions import delete_documents, tombstone_of
-from barnabas_broker.metadata.controller.partition_state_writer import PartitionStateWriter, failures_of
-from barnabas_broker.metadata.controller.producer_id_blocks import allocate_block
-from barnabas_broker.metadata.controller.transitions import Decide, Item, Planned, Transitions, each
+from barnabas_broker.metadata.controller.deletions import (
+    Decide,
+    Item,
+    Planned,
+    Transitions,
+    delete_documents,
+    each,
+    tombstone_of,
+)
+from barnabas_broker.metadata.controller.partition_changes import PartitionStateWriter, failures_of
 from barnabas_broker.metadata.documents import (
     CLIENT_QUOTAS_KEY,
     FEATURES_KEY,
+    PRODUCER_IDS_KEY,
     AnyDocument,
     broker_configs_key,
     broker_key,
+    decode_if_readable,
+    encode,
     group_configs_key,
     tombstone_key,
     topic_key,
 )
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
+from barnabas_broker.metadata.membership.log_ends import refusals
 from barnabas_broker.metadata.membership.membership import BROKER_LEASES
-from barnabas_broker.metadata.membership.stray_topics import refusals
 from barnabas_broker.metadata.model import (
     AclsDocument,
     ConfigDocument,
     FeaturesDocument,
     GroupConfigDocument,
+    ProducerIdsDocument,
     TopicDocument,
 )
-from barnabas_broker.metadata.store.metadata_store import MetadataStore, StoreUnavailable
+from barnabas_broker.metadata.store.metadata_store import ABSENT, MetadataStore, StoreUnavailable, VersionConflict
 from barnabas_core.config.broker_config import BrokerConfig
+from barnabas_core.config.definitions import LONG_MAX
 from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.fair_turns import OUTCOMES, in_turns
+
+BLOCK_SIZE: Final = 1000
+
+
+async def allocate_block(store: MetadataStore, first_free: int, now_ms: int) -> range:
+    """Return the next block of ids, which no other caller gets. Raises StoreUnavailable if the store does not answer.
+
+    The block is written to the store before it is returned. All ids are at least `first_free`, because the store
+    may have been restored from an older backup. If the next id in the store is lost or unreadable, the next id is the
+    wall-clock time in milliseconds, which exceeds all earlier ids, because no cluster allocates an id per millisecond
+    on average.
+    """
+    while True:
+        found = await store.get(PRODUCER_IDS_KEY)
+        document = None if found is None else decode_if_readable(PRODUCER_IDS_KEY, found.value)
+        known = document if isinstance(document, ProducerIdsDocument) else ProducerIdsDocument(now_ms)
+        first = max(known.next_producer_id, first_free)
+        assert first <= LONG_MAX - BLOCK_SIZE, "all 2^63 producer ids are used up"
+        after = msgspec.structs.replace(known, next_producer_id=first + BLOCK_SIZE)
+        try:
+            await store.put(PRODUCER_IDS_KEY, encode(after), ABSENT if found is None else found.version)
+        except VersionConflict:
+            continue
+        return range(first, first + BLOCK_SIZE)
+
 
 log = logging.getLogger(__name__)
 

@@ -4,29 +4,41 @@
 any other value in the metadata store vanishes, or goes back to an older version (as after the restoration of a backup),
 the image keeps the last known state. `lost` contains this state until `restorations` has written it to the store again.
 The image is used only on the event loop's thread.
+
+The merge of topics in an older, restored copy of the metadata with the newer state that a broker knows. Every
+change of a partition raises its partition epoch, so of two states the one with the higher partition epoch is newer.
+Brokers that kept running know every change.
 """
 
+import asyncio
+import heapq
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 from uuid import UUID
 
 import msgspec
 
 from barnabas_broker.metadata.documents import (
     FEATURES_KEY,
+    PARTITIONS_MAX,
     AnyDocument,
     MalformedDocument,
+    changed,
     decode,
+    documents_of,
+    encode,
+    head_of,
+    joined,
+    laid_out,
+    part_keys,
     topic_key,
     what_to_do,
+    with_part,
 )
 from barnabas_broker.metadata.features import FIRST_LEVELS, SPLIT_TOPICS_LEVEL
-from barnabas_broker.metadata.image.image_change import ImageChange, Pending
-from barnabas_broker.metadata.image.image_waiters import ImageWaiters
-from barnabas_broker.metadata.image.restoration import is_older, with_newer_partitions
-from barnabas_broker.metadata.image.shown_documents import ShownDocuments
+from barnabas_broker.metadata.image.shown_documents import ImageChange, Pending, ShownDocuments
 from barnabas_broker.metadata.model import (
     AclsDocument,
     BrokerRegistration,
@@ -34,15 +46,102 @@ from barnabas_broker.metadata.model import (
     FeaturesDocument,
     GroupConfigDocument,
     LogEndsDocument,
+    PartitionState,
     ProducerIdsDocument,
     TombstoneDocument,
     TopicDocument,
     TopicPartDocument,
 )
-from barnabas_broker.metadata.store.metadata_store import ABSENT, Changes, Document, Listing
-from barnabas_broker.metadata.topic_layout import PARTITIONS_MAX, head_of, joined, with_part
+from barnabas_broker.metadata.store.metadata_store import (
+    ABSENT,
+    Changes,
+    Document,
+    Listing,
+    MetadataStore,
+    VersionConflict,
+    Write,
+)
 from barnabas_core.loop_turns import timed
 from barnabas_core.metadata_level import METADATA_LEVEL
+
+
+class ImageWaiters:
+    """The callers that wait until a metadata image reaches a state; used only on the event loop's thread."""
+
+    def __init__(self) -> None:
+        self._for_revisions: list[tuple[int, int, asyncio.Future[None]]] = []
+        self._count = 0
+        self._for_conditions: list[tuple[Callable[[], bool], asyncio.Future[None]]] = []
+
+    async def reached(self, revision: int) -> None:
+        """Wait until `wake` is called with `revision` or a later revision."""
+        waiter = asyncio.get_running_loop().create_future()
+        self._count += 1
+        heapq.heappush(self._for_revisions, (revision, self._count, waiter))
+        await waiter
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Wait until a call of `wake` finds `condition` true."""
+        waiter = asyncio.get_running_loop().create_future()
+        self._for_conditions.append((condition, waiter))
+        await waiter
+
+    def wake(self, revision: int, *, is_put_back: bool) -> None:
+        """Wake the callers that wait for `revision` or an earlier one, and the callers whose condition is now true.
+
+        `is_put_back` is True if an older copy of the store was restored. Then the revisions have gone back, so all
+        callers that wait for any revision are woken.
+        """
+        while self._for_revisions and (is_put_back or self._for_revisions[0][0] <= revision):
+            waiter = heapq.heappop(self._for_revisions)[2]
+            if not waiter.done():
+                waiter.set_result(None)
+        for _, waiter in [each for each in self._for_conditions if not each[1].done() and each[0]()]:
+            waiter.set_result(None)
+        self._for_conditions = [each for each in self._for_conditions if not each[1].done()]
+
+
+def with_newer_partitions(known: TopicDocument, found: TopicDocument) -> TopicDocument:
+    """Return `found`, with the partitions and the configs of `known` where those of `known` are newer.
+
+    Both arguments are states of the same topic. Return `found` itself if nothing in `known` is newer. If a newer
+    partition in `known` has a lower leader epoch than the same partition in `found`, the result has a leader epoch
+    above both.
+    """
+    if not is_older(known, found):
+        return found
+    pairs = zip(known.partitions, found.partitions, strict=False)
+    partitions = tuple(_newer(before, now) for before, now in pairs)
+    longest = max(known.partitions, found.partitions, key=len)
+    return _with_newer_configs(
+        known, msgspec.structs.replace(found, partitions=partitions + longest[len(partitions) :])
+    )
+
+
+def _with_newer_configs(known: TopicDocument, found: TopicDocument) -> TopicDocument:
+    if known.configs_epoch <= found.configs_epoch:
+        return found
+    return msgspec.structs.replace(found, configs=known.configs, configs_epoch=known.configs_epoch)
+
+
+def is_older(known: TopicDocument, found: TopicDocument) -> bool:
+    """True if the state of a topic in the store (`found`) lacks a change that this broker knows (`known`)."""
+    if len(found.partitions) < len(known.partitions) or found.configs_epoch < known.configs_epoch:
+        return True
+    pairs = zip(known.partitions, found.partitions, strict=False)
+    return any(now.partition_epoch < before.partition_epoch for before, now in pairs)
+
+
+def _newer(known: PartitionState, found: PartitionState) -> PartitionState:
+    if found.partition_epoch >= known.partition_epoch:
+        return found
+    after = known
+    if found.leader_epoch > after.leader_epoch:
+        after = msgspec.structs.replace(after, leader_epoch=found.leader_epoch + 1)
+    if found.partition_epoch >= after.partition_epoch:
+        after = msgspec.structs.replace(after, partition_epoch=found.partition_epoch + 1)
+    return after
+
 
 NO_CONFIGS: Final[Mapping[str, str]] = {}
 
@@ -388,3 +487,64 @@ class MetadataImage(ShownDocuments):
             for listener in self._listeners:
                 listener(change)
         self._waiters.wake(revision, is_put_back=is_put_back)
+
+
+class DocumentWrites(NamedTuple):
+    """The writes of one metadata document or topic.
+
+    `new_parts` has new documents with partitions of a topic. They must be written before `rest`, which refers to them.
+    """
+
+    new_parts: tuple[Write, ...]
+    rest: tuple[Write, ...]
+
+    def keys(self) -> Set[str]:
+        """Return the keys of all metadata objects that are to be written to the store."""
+        return {write.key for write in (*self.new_parts, *self.rest)}
+
+
+def writes_of(key: str, document: AnyDocument | None, image: MetadataImage) -> DocumentWrites:
+    """Return the compare-and-set writes that store a document, or that delete the key if `document` is None.
+
+    For a topic, documents that the store has already are not written again. The deletion of a topic deletes all its
+    documents.
+    """
+    if isinstance(document, TopicDocument):
+        return _writes_of_topic(document, image)
+    keys = [key]
+    if document is None and key.startswith(topic_key("")):
+        buried = image.buried.get(key.removeprefix(topic_key("")))
+        keys += [part for part in part_keys(buried) if part in image.parts] if buried is not None else []
+    value = None if document is None else encode(document)
+    return DocumentWrites((), tuple(Write(each, value, image.version(each)) for each in keys))
+
+
+def _writes_of_topic(topic: TopicDocument, image: MetadataImage) -> DocumentWrites:
+    wanted = documents_of(
+        laid_out(topic, splits=image.splits_topics, partitions_max=image.document_partitions_max), image.stored
+    )
+    first, then = changed(wanted, image.stored)
+    new_parts, rest = (
+        tuple(Write(key, encode(wanted[key]), image.version(key)) for key in keys) for keys in (first, then)
+    )
+    return DocumentWrites(new_parts, rest)
+
+
+async def write_in_order(plans: Collection[DocumentWrites], store: MetadataStore) -> dict[str, int | VersionConflict]:
+    """Write the values in `plans` to the metadata store; return the new version or the conflict of each key.
+
+    The `new_parts` of all plans are written first. If one of these writes conflicts, the `rest` of its plan is not
+    written. Raises StoreUnavailable.
+    """
+    new_parts = [write for plan in plans for write in plan.new_parts]
+    results = await _written(new_parts, store) if new_parts else {}
+    rest = [write for plan in plans if not _conflicts(plan.new_parts, results) for write in plan.rest]
+    return results | (await _written(rest, store) if rest else {})
+
+
+async def _written(writes: Sequence[Write], store: MetadataStore) -> dict[str, int | VersionConflict]:
+    return {write.key: outcome for write, outcome in zip(writes, await store.write(writes), strict=True)}
+
+
+def _conflicts(writes: Collection[Write], results: Mapping[str, int | VersionConflict]) -> bool:
+    return any(isinstance(results[write.key], VersionConflict) for write in writes)

@@ -1,21 +1,34 @@
 """The log end offsets that brokers report, from which a leader can be chosen after every replica has lost records.
 
 A broker reports its log ends at each start before it is unfenced, every few minutes, and at a clean shutdown.
+
+The check whether the metadata of a partition was written after a broker was fenced or began to shut down. If so,
+the next writer of the partition's metadata knows of the fencing or the shutdown. The metadata is changed by
+compare-and-set, so a writer must have seen the latest state of the partition and all metadata that was written
+before that state.
+
+The stray topics: topics with logs on brokers, but with neither metadata nor a tombstone in the metadata store.
+Brokers do not serve a stray topic, and no new topic can have its name. `barnabas restore-metadata` restores the
+metadata of the topic from the logs; `barnabas forget-topic` writes a tombstone. A broker lists its stray topics in
+its LogEndsDocuments.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from operator import attrgetter
 from typing import Final, NamedTuple, TypeVar
 from uuid import UUID
 
 import msgspec
 
-from barnabas_broker.metadata.documents import encode, log_ends_key, log_ends_owner
+from barnabas_broker.metadata.documents import broker_key, encode, key_of, log_ends_key, log_ends_owner, topic_key
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
+from barnabas_broker.metadata.image.shown_documents import ImageChange
 from barnabas_broker.metadata.model import NO_LEADER, BrokerRegistration, LogEnd, LogEndsDocument, TopicDocument
 from barnabas_broker.metadata.store.metadata_store import MetadataStore, Write
 from barnabas_broker.storage.log_dirs.log_dir import Kept
+from barnabas_core import kafka_uuid
+from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.fair_turns import REPORTED_LOGS
 
 PARTS: Final = 32
@@ -290,3 +303,89 @@ class LogEnds:
             return False
         state = topic.partitions[held.partition]
         return state.leader != NO_LEADER and self._broker_id in state.isr
+
+
+class PastIncarnations:
+    """The brokers that are fenced or shutting down, each with the metadata revision at which this began.
+
+    The brokers are tracked from the call of `start` on.
+    """
+
+    def __init__(self, image: MetadataImage) -> None:
+        self._image = image
+        self._out_since: dict[int, int] = {}
+        """The revision at which a broker was fenced or began to shut down, by broker id."""
+
+    def start(self) -> None:
+        """Begin to listen to changes of the metadata image."""
+        self._see(ImageChange(brokers=set(self._image.brokers)))
+        self._image.subscribe(self._see)
+
+    def _see(self, change: ImageChange) -> None:
+        for broker_id in change.brokers:
+            found = self._image.brokers.get(broker_id)
+            if found is not None and (found.fenced or found.is_shutting_down):
+                version = self._image.version(broker_key(broker_id)) or self._image.revision
+                if broker_id in change.seen_alive:
+                    self._out_since.pop(broker_id, None)
+                self._out_since.setdefault(broker_id, version)
+            else:
+                self._out_since.pop(broker_id, None)
+
+    def is_past(self, broker_id: int, topic: TopicDocument, partition: int) -> bool:
+        """True if the metadata of the partition was written after the broker was last fenced or began to shut down.
+
+        The result is False if the broker is alive, or if the topic document is lost. In the second case, the store may
+        be a restored older copy, whose versions cannot be compared with earlier versions.
+        """
+        since = self._out_since.get(broker_id)
+        if since is None or topic_key(topic.name) in self._image.lost:
+            return False
+        return self._image.version(key_of(topic, partition)) > since
+
+
+class StrayTopic(NamedTuple):
+    """A topic without metadata, and the brokers that have reported logs of the topic."""
+
+    name: str
+    topic_id: UUID
+    brokers: tuple[int, ...]
+
+
+def stray_topics(image: MetadataImage) -> list[StrayTopic]:
+    """Return all stray topics, sorted by name."""
+    brokers: dict[tuple[str, UUID], set[int]] = {}
+    for key, document in image.log_ends.items():
+        for topic_id, name in document.unknown_topics.items():
+            if image.topic_name(topic_id) is None and topic_id not in image.tombstones:
+                brokers.setdefault((name, topic_id), set()).add(log_ends_owner(key))
+    return [StrayTopic(name, topic_id, tuple(sorted(of))) for (name, topic_id), of in sorted(brokers.items())]
+
+
+def refusals(image: MetadataImage, names: Collection[str]) -> dict[str, TopicDocument | ApiError]:
+    """Return an error for each name in `names` that belongs to a topic with lost or unreadable metadata."""
+    found: dict[str, TopicDocument | ApiError] = {
+        each.name: _logs_are_kept(each) for each in stray_topics(image) if each.name in names
+    }
+    incomplete = [name for name in names if name in image.incomplete or topic_key(name) in image.unreadable]
+    return found | {name: _is_incomplete(name, image) for name in incomplete}
+
+
+def _logs_are_kept(stray: StrayTopic) -> ApiError:
+    topic_id, brokers = kafka_uuid.to_text(stray.topic_id), ", ".join(map(str, stray.brokers))
+    message = (
+        f"Topic '{stray.name}' has lost its metadata; brokers {brokers} keep its logs (topic id {topic_id}): "
+        f"`barnabas restore-metadata` restores the topic, `barnabas forget-topic {topic_id}` deletes the logs."
+    )
+    return ApiError(ErrorCode.POLICY_VIOLATION, message)
+
+
+def _is_incomplete(name: str, image: MetadataImage) -> ApiError:
+    """Return the error for the name of a topic whose stored metadata is partly missing or unreadable."""
+    unreadable = image.unreadable.get(topic_key(name))
+    why = f"cannot be read ({unreadable})" if unreadable else "is incomplete in the metadata store"
+    message = (
+        f"Topic '{name}' exists, but its metadata {why}: `barnabas restore-metadata` restores the topic from the "
+        f"logs, `barnabas forget-topic {name}` deletes the topic."
+    )
+    return ApiError(ErrorCode.POLICY_VIOLATION, message)

@@ -2,9 +2,13 @@
 
 A version is the revision at which a document was last written. Revisions rise with every change in the whole store. The
 tests in `store_conformance` apply to all stores.
+
+The interface of the store for a cluster's secrets: SCRAM credentials, which must not be in the metadata. The tests
+in `secret_conformance` apply to every implementation.
 """
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
 ABSENT: Final = 0
@@ -162,4 +166,66 @@ class MetadataStore(Protocol):
 
     async def close(self) -> None:
         """Close the store, and end the watches. Some stores also release the leases that this process holds."""
+        ...
+
+
+_SQLITE: Final = "sqlite:///"
+_KUBERNETES: Final = "kubernetes://"
+
+
+class SqliteFile(NamedTuple):
+    """The location `sqlite:///PATH`; with an absolute path it has four slashes."""
+
+    path: Path
+
+
+class KubernetesCluster(NamedTuple):
+    """The location `kubernetes://NAMESPACE/CLUSTER`: objects in the namespace with the cluster's label."""
+
+    namespace: str
+    cluster: str
+
+
+def location(metadata_store: str) -> SqliteFile | KubernetesCluster:
+    """Return the location that the setting `metadata.store` names."""
+    if metadata_store.startswith(_KUBERNETES):
+        namespace, _, cluster = metadata_store.removeprefix(_KUBERNETES).partition("/")
+        return KubernetesCluster(namespace, cluster)
+    assert metadata_store.startswith(_SQLITE), "metadata.store must begin with kubernetes:// or sqlite://"
+    return SqliteFile(Path(metadata_store.removeprefix(_SQLITE)))
+
+
+Secrets = Mapping[str, bytes | None]
+"""The secrets by key, as JSON; None stands for a deleted secret."""
+
+
+class SecretStore(Protocol):
+    """A store of secrets. Every method may raise StoreUnavailable."""
+
+    async def create(self, key: str, value: bytes) -> bytes:
+        """Store a secret unless the key has one already; return the stored secret."""
+        ...
+
+    async def write(self, secrets: Secrets) -> None:
+        """Store these secrets, and delete those whose value is None. After an error some may have been written."""
+        ...
+
+    async def read(self) -> Mapping[str, bytes]:
+        """Return all secrets."""
+        ...
+
+    async def get(self, keys: Collection[str]) -> Mapping[str, bytes]:
+        """Return those of these secrets that exist, as they are stored now. This does not affect `follow`."""
+        ...
+
+    def follow(self) -> AsyncIterator[Secrets]:
+        """Yield the changes since the last `read`, then the later changes, until `close` is called.
+
+        Each change is yielded at most a minute after it was made. Raises HistoryCompacted if the store no longer keeps
+        all changes since the last `read`. After an exception, the caller must read all secrets again.
+        """
+        ...
+
+    async def close(self) -> None:
+        """End all requests that are under way, and all calls of `follow`."""
         ...

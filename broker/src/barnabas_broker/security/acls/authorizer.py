@@ -2,15 +2,215 @@
 
 `Authorizer.rights` returns the cached decisions of a principal at an address. A change of the ACLs drops the cache, but
 a request keeps the decisions with which it began.
+
+The ACLs of a cluster, indexed by resource, with Kafka's rules for decisions. As in Kafka's StandardAuthorizer, any
+DENY wins over any ALLOW, and a resource without ACLs is open to everybody if `allow.everyone.if.no.acl.found` is
+true.
 """
 
 import functools
-from collections.abc import Callable, Collection, Mapping
-from typing import Final
+import logging
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from itertools import chain
+from typing import Final, NamedTuple
 
-from barnabas_broker.security.acls.acl_index import AclIndex, AclSubject, Entries
-from barnabas_broker.security.acls.audit import Audit
-from barnabas_core.acls import CLUSTER_NAME, OPERATIONS, AclOperation, AclPattern, ResourceType, plain_host
+import msgspec
+
+from barnabas_broker.metadata.documents import ACLS, acls_key
+from barnabas_broker.metadata.image.metadata_image import MetadataImage
+from barnabas_broker.metadata.image.shown_documents import ImageChange
+from barnabas_broker.metadata.model import AclsDocument, StoredAcl
+from barnabas_core.acls import (
+    ANY_HOST,
+    ANY_NAME,
+    ANY_USER,
+    CLUSTER_NAME,
+    IMPLYING,
+    OPERATIONS,
+    AclEntry,
+    AclOperation,
+    AclPattern,
+    PatternType,
+    Permission,
+    ResourceType,
+    plain_host,
+)
+from barnabas_core.clock import Clock, monotonic_ms
+
+Entries = Collection[AclEntry]
+
+
+class AclSubject(NamedTuple):
+    """The client for which a decision is made: its principal and its IP address."""
+
+    principal: str
+    host: str
+
+
+class AclIndex:
+    """The ACL entries by resource pattern.
+
+    The cost of finding the ACLs of a resource grows with the number of different prefix lengths, not with the number of
+    ACLs. The cost of `allows_any` grows with the number of resource patterns that have an ACL for the principal or
+    User:*.
+    """
+
+    def __init__(self) -> None:
+        self._entries: dict[AclPattern, Entries] = {}
+        self._of_principal: dict[str, dict[AclPattern, None]] = {}
+        """The resource patterns that have an ACL for a principal, by principal."""
+        self._prefix_lengths: dict[ResourceType, Counter[int]] = {}
+
+    def put(self, pattern: AclPattern, entries: Entries) -> None:
+        """Replace all ACLs of a resource pattern; if `entries` is empty, remove the pattern."""
+        self._count_prefix(pattern, -1 if pattern in self._entries else 0)
+        for principal in {each.principal for each in self._entries.pop(pattern, ())}:
+            del self._of_principal[principal][pattern]
+            if not self._of_principal[principal]:
+                del self._of_principal[principal]
+        if entries:
+            self._entries[pattern] = entries
+            self._count_prefix(pattern, 1)
+            for principal in {each.principal for each in entries}:
+                self._of_principal.setdefault(principal, {})[pattern] = None
+
+    def _count_prefix(self, pattern: AclPattern, change: int) -> None:
+        if pattern.pattern_type is PatternType.PREFIXED and change:
+            lengths = self._prefix_lengths.setdefault(pattern.resource_type, Counter())
+            lengths[len(pattern.name)] += change
+            lengths += Counter()  # Adding an empty Counter removes lengths with the count 0.
+
+    def of(self, resource_type: ResourceType, name: str) -> Iterator[AclEntry]:
+        """Find the entries that apply to a resource."""
+        entries = self._entries
+        yield from entries.get(AclPattern(resource_type, name, PatternType.LITERAL), ())
+        if name != ANY_NAME:
+            yield from entries.get(AclPattern(resource_type, ANY_NAME, PatternType.LITERAL), ())
+        for length in self._prefix_lengths.get(resource_type, ()):
+            if length <= len(name):
+                yield from entries.get(AclPattern(resource_type, name[:length], PatternType.PREFIXED), ())
+
+    def patterns(self) -> Iterator[tuple[AclPattern, Entries]]:
+        """Yield all resource patterns with the ACL entries of each pattern."""
+        yield from self._entries.items()
+
+    def allows(
+        self, asker: AclSubject, operation: AclOperation, resource_type: ResourceType, name: str, *, if_none: bool
+    ) -> bool:
+        """True if the client may perform the operation on the resource.
+
+        `if_none` is the result for a resource without ACLs.
+        """
+        implying = IMPLYING.get(operation, frozenset({operation}))
+        is_about, is_allowed = False, False
+        for entry in self.of(resource_type, name):
+            is_about = True
+            if not is_of(entry, asker):
+                continue
+            if entry.permission is Permission.DENY:
+                if entry.operation in (operation, AclOperation.ALL):
+                    return False
+            elif entry.operation is AclOperation.ALL or entry.operation in implying:
+                is_allowed = True
+        return is_allowed if is_about else if_none
+
+    def allows_any(self, asker: AclSubject, operation: AclOperation, resource_type: ResourceType) -> bool:
+        """True if an ALLOW ACL permits the operation on at least one resource of the type.
+
+        An ALLOW ACL is ignored if a single DENY ACL covers all resources of the ALLOW ACL.
+        """
+        denied = set(self._of(asker, operation, resource_type, Permission.DENY))
+        if AclPattern(resource_type, ANY_NAME, PatternType.LITERAL) in denied:
+            return False
+        return any(
+            not _is_covered(pattern, denied) for pattern in self._of(asker, operation, resource_type, Permission.ALLOW)
+        )
+
+    def _of(
+        self, asker: AclSubject, operation: AclOperation, resource_type: ResourceType, permission: Permission
+    ) -> Iterator[AclPattern]:
+        for pattern in chain(*(self._of_principal.get(each, ()) for each in (asker.principal, ANY_USER))):
+            if pattern.resource_type is resource_type and any(
+                each.permission is permission and each.operation in (operation, AclOperation.ALL) and is_of(each, asker)
+                for each in self._entries[pattern]
+            ):
+                yield pattern
+
+
+def is_of(entry: AclEntry, asker: AclSubject) -> bool:
+    """True if the entry applies to the client."""
+    return entry.principal in (asker.principal, ANY_USER) and (
+        entry.host == ANY_HOST or plain_host(entry.host) == asker.host
+    )
+
+
+_PREFIXED: Final = PatternType.PREFIXED
+
+
+def _is_covered(allowed: AclPattern, denied: Collection[AclPattern]) -> bool:
+    """True if a DENY pattern covers all resources of the ALLOW pattern."""
+    if allowed in denied:
+        return True
+    if allowed.pattern_type is PatternType.LITERAL and allowed.name == ANY_NAME:
+        return False
+    prefixes = (allowed.name[:length] for length in range(len(allowed.name) + 1))
+    return any(AclPattern(allowed.resource_type, prefix, _PREFIXED) in denied for prefix in prefixes)
+
+
+log = logging.getLogger("kafka.authorizer.logger")
+
+LINES_MAX: Final = 100
+"""The maximum number of refusals logged in PERIOD_MS, so that a request for a million topics does not fill the disk."""
+PERIOD_MS: Final = 1_000
+NAME_CHARS_MAX: Final = 250
+
+
+class Refusal(NamedTuple):
+    """The labels by which refusals are counted."""
+
+    operation: str
+    resource_type: str
+
+
+class Audit:
+    """The log and the counts of decisions.
+
+    Refusals are logged at INFO. Allowed operations are logged at DEBUG, unless the decision was cached.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._period_began_ms = monotonic_ms(clock)
+        self._lines = 0
+        self.refusals: Counter[Refusal] = Counter()
+
+    def refused(self, asker: AclSubject, operation: AclOperation, resource_type: ResourceType, name: str) -> None:
+        """Count a refusal, and log it unless LINES_MAX refusals were already logged in the current period."""
+        self.refusals[Refusal(operation.name, resource_type.name)] += 1
+        now_ms = monotonic_ms(self._clock)
+        if not 0 <= now_ms - self._period_began_ms < PERIOD_MS:
+            if self._lines > LINES_MAX:
+                log.info("%d more refusals were not logged", self._lines - LINES_MAX)
+            self._period_began_ms, self._lines = now_ms, 0
+        self._lines += 1
+        if self._lines <= LINES_MAX:
+            log.info("%s", _line(asker, "Denied", operation, resource_type, name))
+
+    def allowed(self, asker: AclSubject, operation: AclOperation, resource_type: ResourceType, name: str) -> None:
+        """Log an allowed operation, for administrators who want to know which rights an application needs."""
+        if log.isEnabledFor(logging.DEBUG):
+            log.debug("%s", _line(asker, "Allowed", operation, resource_type, name))
+
+
+def _line(asker: AclSubject, decision: str, operation: AclOperation, resource_type: ResourceType, name: str) -> str:
+    """Format a log line; names become Python literals, because a name with a line break could forge a line."""
+    shown = name[:NAME_CHARS_MAX]
+    return (
+        f"Principal = {asker.principal!r} is {decision} operation = {operation.name} from host = {asker.host} "
+        f"on resource = {resource_type.name}:{shown!r}"
+    )
+
 
 ASKERS_MAX: Final = 10_000
 """The maximum number of clients whose decisions are cached; the least recently used client is dropped first."""
@@ -137,3 +337,86 @@ class Authorizer:
 def super_users(text: str) -> list[str]:
     """Split `super.users` at semicolons, because the names in certificates contain commas."""
     return [user for each in text.split(";") if (user := each.strip())]
+
+
+class AclFollower:
+    """Copy the ACLs of the metadata image to the authorizer whenever they change."""
+
+    def __init__(self, authorizer: Authorizer, image: MetadataImage) -> None:
+        self._authorizer = authorizer
+        self._image = image
+        self._patterns: dict[str, AclPattern] = {}
+        """The resource pattern of each stored AclsDocument, by metadata key.
+
+        The patterns are kept here because the deletion of a document reports only the metadata key.
+        """
+
+    def start(self) -> None:
+        """Copy the current ACLs, and subscribe to their changes."""
+        self._take_over(self._image.acls)
+        self._image.subscribe(self._changed)
+
+    def _changed(self, change: ImageChange) -> None:
+        if change.acls:
+            self._take_over(change.acls)
+
+    def _take_over(self, keys: Iterable[str]) -> None:
+        changes: dict[AclPattern, Collection[AclEntry]] = {}
+        for key in keys:
+            document = self._image.acls.get(key)
+            pattern = self._patterns.pop(key, None) if document is None else pattern_of(document)
+            if pattern is not None:
+                changes[pattern] = () if document is None else entries_of(document)
+                if document is not None:
+                    self._patterns[key] = pattern
+        self._authorizer.replace(changes)
+
+
+def lacks_acls(image: MetadataImage) -> bool:
+    """True if a stored AclsDocument cannot be read, and this broker has no earlier version of the AclsDocument."""
+    return any(key.startswith(ACLS) and key not in image.acls for key in image.unreadable)
+
+
+def key_of(pattern: AclPattern) -> str:
+    """Return the metadata key of the ACLs for a resource pattern."""
+    return acls_key(pattern.resource_type.name, pattern.pattern_type.name, pattern.name)
+
+
+def pattern_of(document: AclsDocument) -> AclPattern | None:
+    """Return the resource pattern of an AclsDocument; None if the resource type or the pattern type is unknown."""
+    try:
+        return AclPattern(ResourceType[document.resource_type], document.name, PatternType[document.pattern_type])
+    except KeyError:
+        return None
+
+
+def entries_of(document: AclsDocument) -> list[AclEntry]:
+    """Return the ACL entries of an AclsDocument, without the entries for unknown operations."""
+    return [
+        AclEntry(each.principal, each.host, AclOperation[each.operation], Permission[each.permission])
+        for each in document.acls
+        if each.operation in AclOperation.__members__
+    ]
+
+
+def changing(
+    pattern: AclPattern, *, added: Iterable[AclEntry] = (), removed: Iterable[AclEntry] = ()
+) -> Callable[[AclsDocument | None], AclsDocument]:
+    """Return a function that removes and adds ACL entries in the AclsDocument of a pattern, without duplicates.
+
+    If the pattern has no AclsDocument (None), the function creates one.
+    """
+    new, gone = [_stored(each) for each in added], {_stored(each) for each in removed}
+
+    def change(document: AclsDocument | None) -> AclsDocument:
+        document = document or AclsDocument(
+            resource_type=pattern.resource_type.name, pattern_type=pattern.pattern_type.name, name=pattern.name, acls=()
+        )
+        kept = [each for each in document.acls if each not in gone]
+        return msgspec.structs.replace(document, acls=tuple(dict.fromkeys((*kept, *new))))
+
+    return change
+
+
+def _stored(entry: AclEntry) -> StoredAcl:
+    return StoredAcl(entry.principal, entry.host, entry.operation.name, entry.permission.name)

@@ -4,17 +4,93 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from barnabas_broker.security.sasl.mechanism import Mechanism
-from barnabas_broker.security.sasl.oauth_settings import MECHANISM as OAUTHBEARER
-from barnabas_broker.security.sasl.oauth_settings import OAuthSettings, oauth_settings
-from barnabas_broker.security.sasl.plain import Plain
+from barnabas_broker.security.sasl.plain import Plain, VerifiedPlain
 from barnabas_broker.security.sasl.scram import Scram
 from barnabas_broker.security.sasl.scram_credential import SCRAM_HASHES, SaltShape, ScramCredential
-from barnabas_broker.security.sasl.tokens.token_keys import TokenKeys
-from barnabas_broker.security.sasl.verified_plain import VerifiedPlain
-from barnabas_core.config.definitions import ConfigProblem, InvalidConfig
+from barnabas_broker.security.sasl.tokens.signed_token import FetchTimes, TokenKeys, TokenRules
+from barnabas_core.config import oauth_definitions as names
+from barnabas_core.config.definitions import ConfigProblem, InvalidConfig, Value
 from barnabas_core.config.jaas import InvalidJaas, JaasEntry, parse_jaas
 from barnabas_core.config.listener_security import ListenerSecurity
 from barnabas_core.config.sasl_definitions import MECHANISMS, OF_SCRAM
+
+MECHANISM: Final = "OAUTHBEARER"
+TRUST: Final = "ssl.truststore."
+"""The prefix of the JAAS options that configure the truststore for fetching the keys from their URL."""
+
+
+class OAuthSettings(NamedTuple):
+    """The URL of the keys, the truststore for the URL, and the rules for tokens."""
+
+    url: str
+    trust: Mapping[str, str]
+    times: FetchTimes
+    rules: TokenRules
+
+
+def oauth_settings(
+    security: ListenerSecurity, options: Mapping[str, str], problems: list[ConfigProblem]
+) -> OAuthSettings | None:
+    """Return the OAUTHBEARER settings of a listener, from its configs and its JAAS options.
+
+    If the settings are invalid, add the errors to `problems`, and return None.
+    """
+    values = {name: security.value(name, MECHANISM) for name in names.OAUTH_CONFIGS}
+    found = [*_problems(security, values), *_refused_options(security, options)]
+    problems += found
+    if found:
+        return None
+    return OAuthSettings(
+        url=str(values[names.KEYS_URL]),
+        trust={name: value for name, value in options.items() if name.startswith(TRUST)},
+        times=FetchTimes(
+            refresh_s=_number(values[names.REFRESH_MS]) / 1000,
+            backoff_s=_number(values[names.RETRY_BACKOFF_MS]) / 1000,
+            backoff_s_max=_number(values[names.RETRY_BACKOFF_MAX_MS]) / 1000,
+        ),
+        rules=TokenRules(
+            audiences=() if values[names.ALLOW_ANY_AUDIENCE] else _words(values[names.EXPECTED_AUDIENCE]),
+            issuer=None if values[names.ALLOW_ANY_ISSUER] else str(values[names.EXPECTED_ISSUER]),
+            skew_s=_number(values[names.CLOCK_SKEW_SECONDS]),
+            scope_claim=str(values[names.SCOPE_CLAIM_NAME]),
+            subject_claim=str(values[names.SUB_CLAIM_NAME]),
+        ),
+    )
+
+
+def _problems(security: ListenerSecurity, values: Mapping[str, Value]) -> list[ConfigProblem]:
+    found = []
+    url = values[names.KEYS_URL]
+    if url is None:
+        found.append((names.KEYS_URL, "must be set to the URL of the keys that verify tokens"))
+    elif not str(url).startswith("file:") and url not in _words(values[names.ALLOWED_URLS]):
+        found.append((names.KEYS_URL, f"must be a file: URL, or one of the URLs in {names.ALLOWED_URLS}"))
+    if not values[names.EXPECTED_AUDIENCE] and not values[names.ALLOW_ANY_AUDIENCE]:
+        found.append((names.EXPECTED_AUDIENCE, f"must be set, unless {names.ALLOW_ANY_AUDIENCE}=true"))
+    if not values[names.EXPECTED_ISSUER] and not values[names.ALLOW_ANY_ISSUER]:
+        found.append((names.EXPECTED_ISSUER, f"must be set, unless {names.ALLOW_ANY_ISSUER}=true"))
+    return [security.problem(name, allowed, MECHANISM) for name, allowed in found]
+
+
+def _refused_options(security: ListenerSecurity, options: Mapping[str, str]) -> list[ConfigProblem]:
+    """Return a problem for each JAAS option that would accept unsigned tokens in Kafka."""
+    setting = security.setting("sasl.jaas.config", MECHANISM)
+    refused = (name for name in options if name.startswith("unsecured"))
+    return [
+        ConfigProblem(setting, None, f"must not have {name}, because unsigned tokens are never accepted")
+        for name in refused
+    ]
+
+
+def _number(value: Value) -> int:
+    assert isinstance(value, int), "a setting of type int must have been parsed into an int"
+    return value
+
+
+def _words(value: Value) -> tuple[str, ...]:
+    assert isinstance(value, tuple), "a setting of type list must have been parsed into a tuple"
+    return value
+
 
 ENABLED: Final = "sasl.enabled.mechanisms"
 JAAS: Final = "sasl.jaas.config"
@@ -51,7 +127,7 @@ def listener_mechanisms(security: ListenerSecurity, environment: SaslEnvironment
     entries = {name: jaas_entry(security, name, problems) for name in dict.fromkeys(names) if name in MECHANISMS}
     if _PLAIN in entries and has_plain_of_scram(security):
         problems += _problems_of_scram(security, entries[_PLAIN])
-    oauth = oauth_settings(security, entries[OAUTHBEARER].options, problems) if OAUTHBEARER in entries else None
+    oauth = oauth_settings(security, entries[MECHANISM].options, problems) if MECHANISM in entries else None
     if problems:
         raise InvalidConfig(problems)
     return {name: _mechanism(name, each, security, environment, oauth) for name, each in entries.items()}
@@ -78,7 +154,7 @@ def _problems_of_scram(security: ListenerSecurity, entry: JaasEntry) -> Iterator
 def _mechanism(
     name: str, entry: JaasEntry, security: ListenerSecurity, environment: SaslEnvironment, oauth: OAuthSettings | None
 ) -> Mechanism:
-    if name == OAUTHBEARER:
+    if name == MECHANISM:
         # The import is here because it lengthens the start of a broker by a third, and only OAUTHBEARER needs it.
         from barnabas_broker.security.sasl.oauth_bearer import OAuthBearer
 

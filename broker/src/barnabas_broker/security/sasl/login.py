@@ -6,6 +6,7 @@ from hmac import compare_digest, digest
 from typing import Final, Protocol
 
 from barnabas_broker.security.sasl.listener_mechanisms import ENABLED, JAAS, jaas_entry
+from barnabas_broker.security.sasl.scram import MalformedScram, escaped_name, parse_server_first
 from barnabas_broker.security.sasl.scram_credential import (
     ITERATIONS_MAX,
     ITERATIONS_MIN,
@@ -15,7 +16,6 @@ from barnabas_broker.security.sasl.scram_credential import (
     hashed,
     salted_password,
 )
-from barnabas_broker.security.sasl.scram_messages import MalformedScram, escaped_name, parse_server_first
 from barnabas_core.config.broker_config import BrokerConfig
 from barnabas_core.config.definitions import ConfigProblem, InvalidConfig
 from barnabas_core.config.sasl_definitions import BETWEEN_BROKERS

@@ -10,10 +10,14 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from barnabas_broker.security.sasl.mechanism import AuthenticationFailed, Identity, ServerToken
-from barnabas_broker.security.sasl.scram_messages import NAME, plain_name
-from barnabas_broker.security.sasl.tokens.signed_token import InvalidToken, UnknownKey, identity_of
-from barnabas_broker.security.sasl.tokens.token_keys import TokenKeys
-from barnabas_broker.security.sasl.tokens.token_rules import TokenRules
+from barnabas_broker.security.sasl.scram import NAME, plain_name
+from barnabas_broker.security.sasl.tokens.signed_token import (
+    InvalidToken,
+    TokenKeys,
+    TokenRules,
+    UnknownKey,
+    identity_of,
+)
 
 MESSAGE_BYTES_MAX: Final = 64 * 1024
 """The maximum bytes of a SASL message.

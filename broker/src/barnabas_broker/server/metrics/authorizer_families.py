@@ -1,7 +1,6 @@
 """The requests that the authorizer denied, by operation and resource type."""
 
-from barnabas_broker.security.acls.audit import Refusal
-from barnabas_broker.security.acls.authorizer import Authorizer
+from barnabas_broker.security.acls.authorizer import Authorizer, Refusal
 from barnabas_broker.server.metrics.exposition import Family, Sample, labels
 from barnabas_core.acls import OPERATIONS
 

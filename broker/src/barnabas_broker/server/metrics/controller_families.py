@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.metadata.controller.decisions.elections import is_lost
-from barnabas_broker.metadata.controller.decisions.reassignments import is_reassigned
+from barnabas_broker.metadata.controller.decisions.fencing import is_reassigned
 from barnabas_broker.metadata.model import PartitionState
 from barnabas_broker.server.metrics.exposition import Family, Sample, single
 

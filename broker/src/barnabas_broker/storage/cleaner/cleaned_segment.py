@@ -26,7 +26,7 @@ from barnabas_broker.storage.helper.requests import (
 from barnabas_broker.storage.segments.indexes import IndexPages, SegmentIndexes
 from barnabas_broker.storage.segments.segment import valid_header
 from barnabas_broker.storage.segments.transaction_index import AbortedTransaction, index_entry
-from barnabas_broker.wire.compression import compress
+from barnabas_broker.wire.key_values import decode_marker
 from barnabas_broker.wire.record_batch import (
     COMPRESSION_MASK,
     DELETE_HORIZON_BIT,
@@ -37,8 +37,7 @@ from barnabas_broker.wire.record_batch import (
     parse_header,
     sealed_batch,
 )
-from barnabas_broker.wire.records import BrokenRecords, encode_varint
-from barnabas_broker.wire.transaction_markers import decode_marker
+from barnabas_broker.wire.records import BrokenRecords, compress, encode_varint
 from barnabas_core.config.log_config import LONG_MAX
 
 Pacer = Callable[[int], None]

@@ -3,9 +3,8 @@
 from collections.abc import Callable
 from typing import Final
 
-from barnabas_broker.wire.compression import BrokenCompression, Codec, decompress
 from barnabas_broker.wire.record_batch import HEADER_BYTES, BatchHeader
-from barnabas_broker.wire.records import BrokenRecords, read_varint
+from barnabas_broker.wire.records import BrokenCompression, BrokenRecords, Codec, decompress, read_varint
 
 RECORDS_BYTES_MAX: Final = 100 * 1024 * 1024
 """The largest decompressed size of a batch, equal to the default of socket.request.max.bytes."""

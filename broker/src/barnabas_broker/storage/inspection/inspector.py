@@ -10,9 +10,8 @@ from barnabas_broker.storage.helper.helper import Helper, HelperDied
 from barnabas_broker.storage.helper.record_walk import RECORDS_BYTES_MAX, unpacked
 from barnabas_broker.storage.helper.requests import InspectBatch, Inspected, Refused, Response
 from barnabas_broker.storage.inspection.record_check import CheckedRecords, TooManyHeaders, check_records
-from barnabas_broker.wire.compression import Codec, compress
 from barnabas_broker.wire.record_batch import COMPRESSION_MASK, BatchHeader, parse_header, sealed_batch
-from barnabas_broker.wire.records import BrokenRecords
+from barnabas_broker.wire.records import BrokenRecords, Codec, compress
 from barnabas_core.clock import Clock, Timeout
 from barnabas_core.config.log_config import LONG_MAX, Compression, LogConfig, TimestampType
 from barnabas_core.errors import ApiError, ErrorCode

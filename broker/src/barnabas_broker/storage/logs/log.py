@@ -28,7 +28,7 @@ from barnabas_broker.storage.producer_state.producer_snapshots import ProducerSn
 from barnabas_broker.storage.producer_state.producers import ProducerStates, Verification
 from barnabas_broker.storage.segments.segment import Segment, SegmentSizes
 from barnabas_broker.storage.segments.segments import Segments
-from barnabas_broker.wire.parts import FileSlice
+from barnabas_broker.wire.framing import FileSlice
 from barnabas_broker.wire.record_batch import CONTROL_BIT, LENGTH_OFFSET, PLACE, BatchHeader, assign_log_append_time
 from barnabas_core.config.log_config import LONG_MAX, LogConfig, TimestampType
 from barnabas_core.errors import ApiError, ErrorCode

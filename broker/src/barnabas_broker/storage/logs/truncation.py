@@ -10,6 +10,7 @@ from barnabas_broker.storage.logs.log import Log
 from barnabas_broker.storage.producer_state.producers import Producer
 from barnabas_broker.storage.segments.indexes import RELATIVE_OFFSET_MAX
 from barnabas_broker.storage.segments.segment import Segment
+from barnabas_broker.wire.key_values import Marker, encode_marker
 from barnabas_broker.wire.record_batch import (
     HEADER_BYTES,
     LENGTH_OFFSET,
@@ -19,7 +20,6 @@ from barnabas_broker.wire.record_batch import (
     crc_matches,
     parse_header,
 )
-from barnabas_broker.wire.transaction_markers import Marker, encode_marker
 from barnabas_core.errors import ApiError, ErrorCode
 
 

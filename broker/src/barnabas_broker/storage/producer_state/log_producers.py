@@ -14,9 +14,9 @@ from barnabas_broker.storage.producer_state.producer_snapshots import ProducerSn
 from barnabas_broker.storage.producer_state.producers import ProducerCount, ProducerStates
 from barnabas_broker.storage.segments.segment import FoundBatch, Segment
 from barnabas_broker.storage.segments.segments import Segments
-from barnabas_broker.wire.parts import Buffer
+from barnabas_broker.wire.framing import Buffer
+from barnabas_broker.wire.key_values import decode_marker
 from barnabas_broker.wire.record_batch import CONTROL_BIT, BatchHeader
-from barnabas_broker.wire.transaction_markers import decode_marker
 from barnabas_core.errors import ApiError, ErrorCode
 
 

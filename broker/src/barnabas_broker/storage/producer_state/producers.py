@@ -24,8 +24,8 @@ from weakref import WeakValueDictionary
 
 from barnabas_broker.storage.producer_state.producer_snapshots import SnapshotEntry
 from barnabas_broker.storage.segments.transaction_index import AbortedTransaction
+from barnabas_broker.wire.key_values import Marker
 from barnabas_broker.wire.record_batch import TRANSACTIONAL_BIT, BatchHeader
-from barnabas_broker.wire.transaction_markers import Marker
 from barnabas_core.errors import ApiError, ErrorCode
 
 NONE_UNSTABLE: Final = 2**63 - 1

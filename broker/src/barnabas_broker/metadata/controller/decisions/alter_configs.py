@@ -1,18 +1,23 @@
-"""The decisions on changes of dynamic configs, by IncrementalAlterConfigs (KIP-339) or AlterConfigs."""
+"""The decisions on changes of dynamic configs, by IncrementalAlterConfigs (KIP-339) or AlterConfigs.
+
+The decision on CreatePartitions. The number of partitions never falls, because records would be lost and keys would
+move to other partitions.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from itertools import islice
+from random import Random
 from typing import Final, NamedTuple
+from uuid import UUID
 
 import msgspec
 
-from barnabas_broker.metadata.controller.decisions.cluster_view import ClusterView
-from barnabas_broker.metadata.controller.decisions.partition_rules import MIN_ISR
+from barnabas_broker.metadata.controller.decisions.elections import MIN_ISR
 from barnabas_broker.metadata.documents import ALL_BROKERS
-from barnabas_broker.metadata.model import TopicDocument
+from barnabas_broker.metadata.model import BrokerRegistration, PartitionState, TopicDocument
 from barnabas_broker.wire.decoder import STRING_BYTES_MAX
 from barnabas_core.config.broker_config import BrokerConfig, UsableConfig, is_unknown, unknown_definitions
 from barnabas_core.config.broker_definitions import broker_definition
@@ -32,6 +37,41 @@ from barnabas_core.config.topic_configs import CONTRADICTED, check_topics_under,
 from barnabas_core.config.topic_definitions import TOPIC_CONFIGS
 from barnabas_core.config.unused import unused_definitions
 from barnabas_core.errors import ApiError, ErrorCode
+from barnabas_core.placement import assign_replicas, start_index_for_added
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterView:
+    """The state of the cluster at one moment.
+
+    `live_brokers` excludes brokers that are fenced or shutting down. `config` is the config of this broker.
+    `overrides` has the dynamic configs of each broker by its id as text, and the defaults of all brokers under
+    ALL_BROKERS.
+    """
+
+    topics: Mapping[str, TopicDocument]
+    racks: Mapping[int, str | None]
+    live_brokers: tuple[int, ...]
+    config: BrokerConfig
+    overrides: Mapping[str, Mapping[str, str]]
+
+
+def view_cluster(
+    topics: Mapping[str, TopicDocument],
+    brokers: Mapping[int, BrokerRegistration],
+    config: BrokerConfig,
+    overrides: Mapping[str, Mapping[str, str]],
+) -> ClusterView:
+    """Return the view of the cluster; brokers that are fenced or shutting down do not count as alive."""
+    live = [broker for broker, found in brokers.items() if not found.fenced and not found.is_shutting_down]
+    return ClusterView(
+        topics=topics,
+        racks={broker: registration.rack for broker, registration in sorted(brokers.items())},
+        live_brokers=tuple(sorted(live)),
+        config=config,
+        overrides=overrides,
+    )
+
 
 Overrides = Mapping[str, Mapping[str, str]]
 """The dynamic configs of each broker by its id as text; ALL_BROKERS has the defaults of all brokers."""
@@ -287,3 +327,159 @@ def _new_text(
         )
         raise ApiError(ErrorCode.INVALID_CONFIG, message)
     return appended
+
+
+PARTITIONS_PER_REQUEST_MAX: Final = 10_000
+"""The maximum number of partitions that one request may create, as in Kafka."""
+
+
+def check_partitions_added(added: int) -> None:
+    """Raise ApiError(POLICY_VIOLATION) if one request creates more partitions than PARTITIONS_PER_REQUEST_MAX."""
+    if added > PARTITIONS_PER_REQUEST_MAX:
+        message = f"Excessively large number of partitions per request: {added}; at most {PARTITIONS_PER_REQUEST_MAX}."
+        raise ApiError(ErrorCode.POLICY_VIOLATION, message)
+
+
+def place(view: ClusterView, partitions: int, replication_factor: int, random: Random) -> list[PartitionState]:
+    """Return the partitions of a new topic, placed from a random first broker with a random shift.
+
+    Raises ApiError(INVALID_REPLICATION_FACTOR) if there are too few brokers.
+    """
+    brokers = _candidates(view, replication_factor)
+    start_index, shift = random.randrange(len(brokers)), random.randrange(len(brokers))
+    rows = assign_replicas(brokers, partitions, replication_factor, start_index, shift, view.racks)
+    return [initial_state(view, _with_a_live_one(view, row, number)) for number, row in enumerate(rows)]
+
+
+def place_added(view: ClusterView, existing: Sequence[PartitionState], added: int) -> list[PartitionState]:
+    """Return additional partitions of a topic.
+
+    The round-robin assignment of replicas to brokers continues after the existing partitions. Raises
+    ApiError(INVALID_REPLICATION_FACTOR) if there are too few brokers.
+    """
+    replication_factor = replication_factor_of(existing[0])
+    brokers = _candidates(view, replication_factor)
+    start_index = start_index_for_added(brokers, existing[0].replicas[0])
+    rows = assign_replicas(
+        brokers, added, replication_factor, start_index, start_index, view.racks, first_partition=len(existing)
+    )
+    return [initial_state(view, _with_a_live_one(view, row, number)) for number, row in enumerate(rows)]
+
+
+def _with_a_live_one(view: ClusterView, replicas: list[int], number: int) -> list[int]:
+    """Return the replicas; if none of them is alive, a live broker replaces the first replica."""
+    live = view.live_brokers
+    return replicas if any(broker in live for broker in replicas) else [live[number % len(live)], *replicas[1:]]
+
+
+def _candidates(view: ClusterView, replication_factor: int) -> list[int]:
+    """Return the brokers for new replicas: live brokers, or all registered brokers if too few are alive.
+
+    Raises ApiError(INVALID_REPLICATION_FACTOR) if too few brokers are registered, or no broker is alive.
+    """
+    live, registered = list(view.live_brokers), list(view.racks)
+    if replication_factor > len(registered) or not live:
+        message = (
+            f"Unable to replicate the partition {replication_factor} time(s): the replication factor must be at most "
+            f"{len(registered)}, the number of registered brokers; {len(live)} of them are alive."
+        )
+        raise ApiError(ErrorCode.INVALID_REPLICATION_FACTOR, message)
+    return live if replication_factor <= len(live) else registered
+
+
+def replication_factor_of(state: PartitionState) -> int:
+    """Return the replication factor of a partition, not counting replicas that a reassignment removes."""
+    return len(state.replicas) - len(state.removing_replicas)
+
+
+def check_assignment(view: ClusterView, replicas: Sequence[int], replication_factor: int | None) -> None:
+    """Raise ApiError(INVALID_REPLICA_ASSIGNMENT) for invalid replicas, or for a wrong number of replicas."""
+    complaint = _complaint(view, replicas, replication_factor)
+    if complaint is not None:
+        raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"The manual partition assignment {complaint}")
+
+
+def _complaint(view: ClusterView, replicas: Sequence[int], replication_factor: int | None) -> str | None:
+    if not replicas:
+        return "includes an empty replica list."
+    unknown = [broker for broker in replicas if broker not in view.racks]
+    if unknown:
+        return f"includes broker {unknown[0]}, but no such broker is registered; the brokers are {list(view.racks)}."
+    if len(set(replicas)) < len(replicas):
+        return f"includes a broker more than once: {list(replicas)}."
+    if replication_factor is not None and len(replicas) != replication_factor:
+        return (
+            f"includes a partition with {len(replicas)} replica(s), but this is not consistent with previous "
+            f"partitions, which have {replication_factor} replica(s)."
+        )
+    if not any(broker in replicas for broker in view.live_brokers):
+        return f"gives a partition to {list(replicas)}; at least one of these brokers must be alive."
+    return None
+
+
+def initial_state(view: ClusterView, replicas: Iterable[int]) -> PartitionState:
+    """Return a new partition: all live replicas are in sync, and the first of them leads."""
+    placed = tuple(replicas)
+    in_sync = tuple(broker for broker in placed if broker in view.live_brokers)
+    return PartitionState(replicas=placed, leader=in_sync[0], leader_epoch=0, isr=in_sync)
+
+
+@dataclass(frozen=True, slots=True)
+class NewPartitions:
+    """The number of partitions that a topic is to have.
+
+    `assignments` has the replicas of each added partition; None lets the controller choose the replicas.
+    """
+
+    name: str
+    count: int
+    assignments: Sequence[Sequence[int]] | None = None
+
+
+def decide_create_partitions(view: ClusterView, wanted: NewPartitions) -> TopicDocument:
+    """Return the topic with the added partitions. Raises ApiError if the request is invalid."""
+    topic = view.topics.get(wanted.name)
+    if topic is None:
+        raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{wanted.name}' does not exist.")
+    present = len(topic.partitions)
+    if wanted.count == present:
+        message = f"Topic {wanted.name} already has {present} partition(s); the count must be larger."
+        raise ApiError(ErrorCode.INVALID_PARTITIONS, message)
+    if wanted.count < present:
+        message = (
+            f"The topic {wanted.name} currently has {present} partition(s); {wanted.count} would not be an increase."
+        )
+        raise ApiError(ErrorCode.INVALID_PARTITIONS, message)
+    added = _added(view, topic, wanted)
+    return msgspec.structs.replace(topic, partitions=(*topic.partitions, *added))
+
+
+def _added(view: ClusterView, topic: TopicDocument, wanted: NewPartitions) -> list[PartitionState]:
+    additional = wanted.count - len(topic.partitions)
+    check_partitions_added(additional)
+    if wanted.assignments is None:
+        return place_added(view, topic.partitions, additional)
+    if len(wanted.assignments) != additional:
+        message = (
+            f"Attempted to add {additional} additional partition(s), but {len(wanted.assignments)} "
+            "assignment(s) were specified."
+        )
+        raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
+    for replicas in wanted.assignments:
+        check_assignment(view, replicas, replication_factor_of(topic.partitions[0]))
+    return [initial_state(view, replicas) for replicas in wanted.assignments]
+
+
+def decide_delete_topic(view: ClusterView, topic: str | UUID, name_of: Callable[[UUID], str | None]) -> TopicDocument:
+    """Return the topic to delete. Raises ApiError if topic deletion is disabled or no such topic exists."""
+    if not view.config.delete_topic_enable:
+        raise ApiError(ErrorCode.TOPIC_DELETION_DISABLED, "Topic deletion is disabled: delete.topic.enable=false")
+    if isinstance(topic, UUID):
+        found = view.topics.get(name_of(topic) or "")
+        code, message = ErrorCode.UNKNOWN_TOPIC_ID, f"No topic has the id {topic}."
+    else:
+        found = view.topics.get(topic)
+        code, message = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{topic}' does not exist."
+    if found is None:
+        raise ApiError(code, message)
+    return found

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Final
 
-from barnabas_broker.metadata.controller.decisions.alter_configs import check_new_topic_configs
-from barnabas_broker.metadata.controller.decisions.cluster_view import ClusterView
-from barnabas_broker.metadata.controller.decisions.replicas import (
+from barnabas_broker.metadata.controller.decisions.alter_configs import (
+    ClusterView,
     check_assignment,
+    check_new_topic_configs,
     check_partitions_added,
     initial_state,
     place,

@@ -4,17 +4,82 @@ The candidates are the members of the ISR, then the eligible leader replicas, th
 replicas has every committed record, or at least as many as any other replica. In an unclean election, which needs
 `unclean.leader.election.enable` or an administrator's request, the replica with the longest known log leads, even if it
 lacks committed records.
+
+The state of a partition whose logs are ahead of the metadata, because an older copy of the metadata was restored.
+The restored ISR cannot be trusted, because a later leader may have committed records that some of its members lack.
+As in Raft, the log with the latest leader epoch (the longest, if several logs have it) has every committed record
+that any live replica has.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
+from typing import Final, NamedTuple
 
 import msgspec
 
-from barnabas_broker.metadata.controller.decisions.partition_rules import Rules
-from barnabas_broker.metadata.model import NO_LEADER, PartitionState
+from barnabas_broker.metadata.model import NO_LEADER, BrokerRegistration, LogEnd, PartitionState
+from barnabas_core.config.broker_config import BrokerConfig
+from barnabas_core.config.definitions import InvalidConfig, Value, parse_value
+from barnabas_core.config.topic_definitions import TOPIC_CONFIGS
 from barnabas_core.errors import ApiError, ErrorCode
+
+MIN_ISR: Final = "min.insync.replicas"
+UNCLEAN: Final = "unclean.leader.election.enable"
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """The brokers and topic settings that a decision on a partition uses.
+
+    `brokers` has all registered brokers. `log_ends` has the log ends that the replicas have reported; only
+    `overtake`, and elections with `unclean`, need these log ends.
+    """
+
+    brokers: Mapping[int, BrokerRegistration]
+    min_isr: int = 1
+    unclean: bool = False
+    log_ends: Mapping[int, LogEnd] = field(default_factory=dict)
+
+    def log_end(self, broker: int) -> tuple[int, int]:
+        """Return the leader epoch and offset at which a broker's log ends; (-1, -1) if unknown."""
+        end = self.log_ends.get(broker)
+        return (-1, -1) if end is None else (end.epoch, end.offset)
+
+    def is_alive(self, broker: int) -> bool:
+        """True if a broker is registered and not fenced."""
+        registration = self.brokers.get(broker)
+        return registration is not None and not registration.fenced
+
+    def may_lead(self, broker: int) -> bool:
+        """True if a broker is alive and not shutting down."""
+        registration = self.brokers.get(broker)
+        return registration is not None and not registration.fenced and not registration.is_shutting_down
+
+    def suffices(self, isr: Sequence[int], replicas: Sequence[int]) -> bool:
+        """True if the ISR is large enough for the high watermark to advance (KIP-966)."""
+        return len(isr) >= min(self.min_isr, len(replicas))
+
+
+def rules_of(configs: Mapping[str, str], brokers: Mapping[int, BrokerRegistration], config: BrokerConfig) -> Rules:
+    """Return the settings and brokers that determine the leaders and ISRs of a topic's partitions.
+
+    `configs` has the topic's own settings, and `config` provides the defaults.
+    """
+    min_isr = _value(configs, MIN_ISR, config.min_insync_replicas)
+    unclean = _value(configs, UNCLEAN, config.unclean_leader_election_enable)
+    assert isinstance(min_isr, int), "min.insync.replicas must be an integer"
+    return Rules(brokers, min_isr, unclean is True)
+
+
+def _value(configs: Mapping[str, str], name: str, default: Value) -> Value:
+    text = configs.get(name)
+    if text is None:
+        return default
+    try:
+        return parse_value(TOPIC_CONFIGS[name], text)
+    except InvalidConfig:
+        return default  # Leaders must be elected even if a stored value has become unreadable.
 
 
 class ElectionType(IntEnum):
@@ -130,3 +195,46 @@ def _unclean(state: PartitionState, rules: Rules) -> int:
         message = f"None of the replicas {list(state.replicas)} is alive."
         raise ApiError(ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, message)
     return leader
+
+
+class LogAhead(NamedTuple):
+    """The report that a replica's log has a later leader epoch than the partition has in the metadata.
+
+    `epoch` is the leader epoch of the log. If `waits` is True, `overtake` leaves the partition unchanged until all
+    registered replicas are alive.
+    """
+
+    epoch: int
+    waits: bool
+
+
+def overtake(state: PartitionState, ahead: LogAhead, rules: Rules) -> PartitionState:
+    """Return the partition led by the replica with the longest log, in a leader epoch above the epochs of all logs.
+
+    Replicas whose logs end where the leader's log ends are in sync; all others have to fetch first. Replicas that lack
+    records cannot lead. `rules.log_ends` must come from the registered incarnations of the brokers.
+
+    `ahead` is the report of a log that is ahead of the metadata. Return `state` itself if:
+    - the leader epoch in the metadata is at least `ahead.epoch`;
+    - no live replica can lead;
+    - `ahead.waits` is True, and a registered replica is not alive.
+    """
+    if ahead.epoch <= state.leader_epoch:
+        return state
+    others_come = any(not rules.is_alive(replica) for replica in state.replicas if replica in rules.brokers)
+    candidates = [each for each in state.replicas if rules.is_alive(each) and each not in state.lacking]
+    if not candidates or (ahead.waits and others_come):
+        return state
+    leader = max(candidates, key=rules.log_end)
+    longest = rules.log_end(leader)
+    isr = tuple(each for each in candidates if each == leader or rules.log_end(each) == longest)
+    known = [rules.log_end(each)[0] for each in state.replicas]
+    return msgspec.structs.replace(
+        state,
+        leader=leader,
+        leader_epoch=max(ahead.epoch, *known) + 1,
+        partition_epoch=state.partition_epoch + 1,
+        isr=isr,
+        elr=(),
+        last_known_leader=NO_LEADER,
+    )

@@ -1,13 +1,103 @@
-"""The state of a partition after brokers die, restart or shut down."""
+"""The state of a partition after brokers die, restart or shut down.
 
-from dataclasses import replace
+The reassignment of replicas while a partition is in use (KIP-455). Added replicas fetch as followers; removed
+replicas stay until all target replicas are in sync. Then `revised` completes the reassignment.
+"""
+
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Final
+from uuid import UUID
 
 import msgspec
 
-from barnabas_broker.metadata.controller.decisions.elections import led_by
-from barnabas_broker.metadata.controller.decisions.partition_rules import Rules
-from barnabas_broker.metadata.controller.decisions.state_changes import revised
-from barnabas_broker.metadata.model import NO_LEADER, PartitionState
+from barnabas_broker.metadata.controller.decisions.elections import Rules, choose_leader, led_by
+from barnabas_broker.metadata.model import NO_LEADER, BrokerRegistration, PartitionState, TopicDocument
+from barnabas_core.errors import ApiError, ErrorCode
+from barnabas_core.topic_partition import TopicPartition
+
+PARTITIONS_NAMED_MAX: Final = 3
+
+
+def check_unregistration(
+    broker_id: int, registration: BrokerRegistration | None, topics: Iterable[TopicDocument]
+) -> None:
+    """Raise ApiError if the broker is not registered, is not fenced, or has replicas."""
+    if registration is None:
+        raise ApiError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"Broker ID {broker_id} is not currently registered.")
+    if not registration.fenced:
+        raise ApiError(
+            ErrorCode.INVALID_REQUEST, f"broker {broker_id} is alive; only a stopped broker can be unregistered"
+        )
+    held = (
+        f"{topic.name}-{number}"
+        for topic in topics
+        for number, state in enumerate(topic.partitions)
+        if broker_id in state.replicas
+    )
+    named = ", ".join(islice(held, PARTITIONS_NAMED_MAX))
+    if named:
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"broker {broker_id} has replicas ({named}); reassign them first")
+
+
+def revised(before: PartitionState, wanted: PartitionState, rules: Rules, lost: Container[int] = ()) -> PartitionState:
+    """Return the state after a change from `before` to `wanted`, with a new ELR and leader where needed.
+
+    A reassignment ends once all its targets are in sync. If the ISR has too few members for min.insync.replicas,
+    replicas that leave the ISR become eligible leader replicas, except replicas in `lost`, which may lack records.
+    Members of the ISR are removed from `lacking`. The partition epoch rises with every change, and the leader epoch
+    with every election. If nothing changes, `before` itself is returned.
+    """
+    after = _completed(wanted)
+    elr = _eligible_leader_replicas(before, after, rules, lost)
+    lacking = tuple(each for each in after.lacking if each in after.replicas and each not in after.isr)
+    if elr != after.elr or lacking != after.lacking:
+        after = msgspec.structs.replace(after, elr=elr, lacking=lacking)
+    leader = choose_leader(after, rules)
+    if leader != before.leader or (leader != NO_LEADER and leader not in after.isr):
+        after = led_by(after, leader, rules)
+    if after == before:
+        return before
+    return msgspec.structs.replace(after, partition_epoch=before.partition_epoch + 1)
+
+
+def _completed(state: PartitionState) -> PartitionState:
+    """Complete a reassignment if all target replicas are in sync: drop the removing replicas (KIP-455)."""
+    if not state.adding_replicas and not state.removing_replicas:
+        return state
+    targets = [replica for replica in state.replicas if replica not in state.removing_replicas]
+    if not set(targets) <= set(state.isr):
+        return state
+    return msgspec.structs.replace(
+        with_replicas(state, targets), isr=tuple(targets), adding_replicas=(), removing_replicas=()
+    )
+
+
+def with_replicas(state: PartitionState, replicas: list[int]) -> PartitionState:
+    """Return `state` with the replicas in `replicas`; each replica that stays keeps its log directory."""
+    log_dirs: tuple[str, ...] = ()
+    if state.log_dirs:
+        given = dict(zip(state.replicas, state.log_dirs, strict=True))
+        log_dirs = tuple(given.get(replica, "") for replica in replicas)
+    return msgspec.structs.replace(state, replicas=tuple(replicas), log_dirs=log_dirs)
+
+
+def _eligible_leader_replicas(
+    before: PartitionState, after: PartitionState, rules: Rules, lost: Container[int]
+) -> tuple[int, ...]:
+    """Return the replicas outside the ISR that still have every committed record (KIP-966).
+
+    While the ISR is below min.insync.replicas, the high watermark does not advance, so a replica that leaves misses
+    no commit.
+    """
+    if rules.suffices(after.isr, after.replicas):
+        return ()
+    return tuple(
+        replica
+        for replica in after.replicas
+        if (replica in before.elr or replica in before.isr) and replica not in after.isr and replica not in lost
+    )
 
 
 def remove_fenced(state: PartitionState, rules: Rules) -> PartitionState:
@@ -109,3 +199,156 @@ def resign(state: PartitionState, broker: int, failed_epoch: int, rules: Rules) 
     elif after.leader_epoch <= failed_epoch:
         after = msgspec.structs.replace(after, leader_epoch=failed_epoch + 1)
     return after if after is state else msgspec.structs.replace(after, partition_epoch=state.partition_epoch + 1)
+
+
+def decide_reassignment(
+    state: PartitionState, targets: Sequence[int] | None, rules: Rules, *, may_change_factor: bool = True
+) -> PartitionState:
+    """Return the partition with a reassignment to `targets`, the preferred leader first; None cancels a reassignment.
+
+    A reassignment in progress is replaced: replicas that it added are dropped unless they are in `targets`. Raises
+    ApiError if:
+    - `targets` is not a valid set of replicas;
+    - the replication factor would change, and `may_change_factor` is False;
+    - the ISR or the ELR has members, but none of these members would remain a replica;
+    - `targets` is None, and no reassignment is in progress.
+    """
+    original = [replica for replica in state.replicas if replica not in state.adding_replicas]
+    if targets is None:
+        if not is_reassigned(state):
+            raise ApiError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "There is no reassignment to cancel.")
+        return _revised(state, original, (), (), rules)
+    _check_targets(targets, rules)
+    if not may_change_factor and len(targets) != len(original):
+        message = (
+            f"The replication factor is {len(original)} and must not change, but the request has {len(targets)} "
+            "replicas."
+        )
+        raise ApiError(ErrorCode.INVALID_REPLICATION_FACTOR, message)
+    adding = tuple(replica for replica in targets if replica not in original)
+    removing = tuple(sorted(replica for replica in original if replica not in targets))
+    return _revised(state, [*targets, *removing], adding, removing, rules)
+
+
+def is_reassigned(state: PartitionState) -> bool:
+    """True if a reassignment of this partition is in progress."""
+    return bool(state.adding_replicas or state.removing_replicas)
+
+
+def _check_targets(targets: Sequence[int], rules: Rules) -> None:
+    complaint = _complaint(targets, rules)
+    if complaint is not None:
+        raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"The replica assignment {list(targets)} {complaint}.")
+
+
+def _complaint(targets: Sequence[int], rules: Rules) -> str | None:
+    if not targets:
+        return "is empty"
+    negative = [broker for broker in targets if broker < 0]
+    if negative:
+        return f"includes broker {negative[0]}; broker ids must be 0 or more"
+    if len(set(targets)) < len(targets):
+        return "includes a broker more than once"
+    unknown = [broker for broker in targets if broker not in rules.brokers]
+    if unknown:
+        return f"includes broker {unknown[0]}; the registered brokers are {sorted(rules.brokers)}"
+    return None
+
+
+def _revised(
+    state: PartitionState,
+    replicas: list[int],
+    adding: tuple[int, ...],
+    removing: tuple[int, ...],
+    rules: Rules,
+) -> PartitionState:
+    have_all = {*state.isr, *state.elr}
+    if have_all and have_all.isdisjoint(replicas):
+        message = (
+            f"None of the replicas {replicas} has all records; wait until one of them is in the ISR {list(state.isr)}."
+        )
+        raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
+    wanted = msgspec.structs.replace(
+        with_replicas(state, replicas),
+        isr=tuple(broker for broker in state.isr if broker in replicas),
+        adding_replicas=adding,
+        removing_replicas=removing,
+    )
+    return revised(state, wanted, rules)
+
+
+UNKNOWN_BROKER_EPOCH: Final = -1
+
+
+@dataclass(frozen=True, slots=True)
+class IsrChange:
+    """A leader's proposal of a new ISR.
+
+    `isr` has for each member the broker epoch of the incarnation that was in sync (KIP-903), or
+    UNKNOWN_BROKER_EPOCH if the leader has not heard from the member since it became leader. `leader_epoch` and
+    `partition_epoch` are those of the partition state on which the proposal is based.
+    """
+
+    topic_partition: TopicPartition
+    topic_id: UUID
+    leader_epoch: int
+    partition_epoch: int
+    isr: Mapping[int, int]
+
+
+def check_topic(topic: TopicDocument, change: IsrChange) -> None:
+    """Raise ApiError if the proposal is for an earlier topic of the same name."""
+    if topic.topic_id != change.topic_id:
+        message = f"Topic {topic.name} has the id {topic.topic_id}, not {change.topic_id}."
+        raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID, message)
+
+
+def decide_isr_change(state: PartitionState, change: IsrChange, rules: Rules) -> PartitionState:
+    """Return the partition with the proposed ISR, which may also complete a reassignment.
+
+    The partition epoch rises even if the ISR does not change, so that no earlier proposal can take effect later. Raises
+    ApiError if the proposal is based on another leader epoch (FENCED_LEADER_EPOCH) or partition epoch
+    (INVALID_UPDATE_VERSION), lacks the leader or has a broker that is no replica (INVALID_REQUEST), or has a broker
+    that may not be in the ISR (INELIGIBLE_REPLICA).
+    """
+    _check_epochs(state, change)
+    if state.leader not in change.isr or not change.isr.keys() <= set(state.replicas):
+        message = (
+            f"The ISR {list(change.isr)} must contain the leader {state.leader}, "
+            f"and no brokers except the replicas {list(state.replicas)}."
+        )
+        raise ApiError(ErrorCode.INVALID_REQUEST, message)
+    for broker, broker_epoch in change.isr.items():
+        complaint = _complaint_about_isr(rules.brokers.get(broker), broker_epoch, broker in state.isr)
+        if complaint is not None:
+            raise ApiError(ErrorCode.INELIGIBLE_REPLICA, f"Broker {broker} {complaint}.")
+    isr = tuple(replica for replica in state.replicas if replica in change.isr)
+    after = revised(state, msgspec.structs.replace(state, isr=isr), rules)
+    return after if after is not state else msgspec.structs.replace(state, partition_epoch=state.partition_epoch + 1)
+
+
+def _check_epochs(state: PartitionState, change: IsrChange) -> None:
+    if change.leader_epoch != state.leader_epoch:
+        message = f"The leader epoch is {state.leader_epoch}, not {change.leader_epoch}."
+        raise ApiError(ErrorCode.FENCED_LEADER_EPOCH, message)
+    if change.partition_epoch != state.partition_epoch:
+        message = f"The partition epoch is {state.partition_epoch}, not {change.partition_epoch}."
+        raise ApiError(ErrorCode.INVALID_UPDATE_VERSION, message)
+
+
+def _complaint_about_isr(registration: BrokerRegistration | None, broker_epoch: int, is_member: bool) -> str | None:
+    """Return why a broker cannot be in an ISR, or None.
+
+    A broker that is shutting down may stay in the ISR, because it may be the leader that sends the request. An ISR
+    member with UNKNOWN_BROKER_EPOCH may stay, too: if the broker had restarted, the partition epoch would have risen,
+    and the request would have been refused.
+    """
+    if registration is None or registration.fenced:
+        return "is not alive"
+    if is_member and broker_epoch == UNKNOWN_BROKER_EPOCH:
+        return None
+    if registration.broker_epoch != broker_epoch:
+        return f"is registered with broker epoch {registration.broker_epoch}, not {broker_epoch}"
+    if registration.is_shutting_down and not is_member:
+        return "is shutting down"
+    return None

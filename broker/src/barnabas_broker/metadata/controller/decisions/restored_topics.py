@@ -14,8 +14,7 @@ import msgspec
 from barnabas_broker.metadata.controller.decisions.internal_topics import automatic_topic
 from barnabas_broker.metadata.documents import topic_part_key
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
-from barnabas_broker.metadata.membership.log_ends import reported_ends
-from barnabas_broker.metadata.membership.stray_topics import stray_topics
+from barnabas_broker.metadata.membership.log_ends import reported_ends, stray_topics
 from barnabas_broker.metadata.model import NO_LEADER, LogEnd, PartitionState, TopicDocument, TopicPartDocument
 from barnabas_core.config.broker_config import BrokerConfig
 

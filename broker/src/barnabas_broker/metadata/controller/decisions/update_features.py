@@ -4,6 +4,10 @@ from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from typing import Final, NamedTuple
 
+import msgspec
+
+from barnabas_broker.metadata.client_quotas import QuotaChange, QuotaEntity, altered, by_entity
+from barnabas_broker.metadata.documents import AnyDocument, encode
 from barnabas_broker.metadata.features import (
     BASE,
     CONSUMER_GROUPS_LEVEL,
@@ -16,7 +20,7 @@ from barnabas_broker.metadata.features import (
     TRANSACTIONS_LEVEL,
     SupportedLevels,
 )
-from barnabas_broker.metadata.model import BrokerRegistration
+from barnabas_broker.metadata.model import BrokerRegistration, ClientQuotasDocument, EntityQuotas
 from barnabas_core.config.definitions import first_names
 from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.metadata_level import METADATA_LEVEL
@@ -134,3 +138,39 @@ def _check_range(update: FeatureUpdate, who: str, levels: SupportedLevels) -> No
 def _refusal(update: FeatureUpdate, why: str) -> ApiError:
     message = f"Invalid update version {update.level} for feature {update.name}: {why}."
     return ApiError(ErrorCode.INVALID_UPDATE_VERSION, message)
+
+
+BYTES_MAX: Final = 768 * 1024
+"""The largest size of the quotas document, so that the document fits into a Kubernetes object."""
+
+
+def decide_client_quotas(
+    known: AnyDocument | None, changes: Mapping[QuotaEntity, Sequence[QuotaChange]]
+) -> tuple[ClientQuotasDocument, dict[QuotaEntity, ApiError]]:
+    """Return the changed quotas, and an error for each entity whose change is refused.
+
+    If all quotas together become too large, every change is refused.
+    """
+    before = known if isinstance(known, ClientQuotasDocument) else ClientQuotasDocument(entities=())
+    found = by_entity(before)
+    failures: dict[QuotaEntity, ApiError] = {}
+    for entity, wanted in changes.items():
+        held = found.get(entity, EntityQuotas(entity=dict(entity), quotas={}))
+        try:
+            quotas = altered(held.quotas, entity, wanted)
+        except ApiError as error:
+            failures[entity] = error
+            continue
+        if quotas:
+            found[entity] = msgspec.structs.replace(held, quotas=dict(quotas))
+        else:
+            found.pop(entity, None)
+    after = msgspec.structs.replace(before, entities=tuple(found.values()))
+    size = len(encode(after))
+    if size <= max(BYTES_MAX, len(encode(before))):
+        return after, failures
+    message = (
+        f"all quotas together would take {size} bytes, but at most {BYTES_MAX} are allowed: use quotas of default "
+        "entities instead of quotas for single names"
+    )
+    return before, dict.fromkeys(changes, ApiError(ErrorCode.INVALID_REQUEST, message)) | failures

@@ -11,13 +11,10 @@ from collections.abc import AsyncIterator, Collection, Mapping
 from http import HTTPStatus
 from typing import Final
 
-from barnabas_broker.metadata.store.kubernetes import secret_objects
-from barnabas_broker.metadata.store.kubernetes.api import ApiRequests
-from barnabas_broker.metadata.store.kubernetes.objects import MERGE_PATCH
-from barnabas_broker.metadata.store.kubernetes.secret_objects import SecretObject
-from barnabas_broker.metadata.store.location import KubernetesCluster
-from barnabas_broker.metadata.store.metadata_store import HistoryCompacted, StoreUnavailable
-from barnabas_broker.metadata.store.secret_store import Secrets
+from barnabas_broker.metadata.store.kubernetes import objects
+from barnabas_broker.metadata.store.kubernetes.leases import ApiRequests
+from barnabas_broker.metadata.store.kubernetes.objects import MERGE_PATCH, SecretObject
+from barnabas_broker.metadata.store.metadata_store import HistoryCompacted, KubernetesCluster, Secrets, StoreUnavailable
 from barnabas_core.credential_secrets import credential_secrets
 from barnabas_kube.access import Access
 from barnabas_kube.client import Answer, parse_status
@@ -44,7 +41,7 @@ class KubernetesSecrets:
 
     async def create(self, key: str, value: bytes) -> bytes:
         """Store a secret unless the key has one already; return the stored secret."""
-        name = self._names[secret_objects.shard_of(key)]
+        name = self._names[objects.shard_of(key)]
         for _ in range(ATTEMPTS_MAX):
             found = await self._get(name)
             if found is None:
@@ -58,7 +55,7 @@ class KubernetesSecrets:
         """Store these secrets, and delete those whose value is None."""
         by_shard: dict[int, dict[str, bytes | None]] = {}
         for key, value in secrets.items():
-            by_shard.setdefault(secret_objects.shard_of(key), {})[key] = value
+            by_shard.setdefault(objects.shard_of(key), {})[key] = value
         names = [self._names[shard] for shard in by_shard]
         done = await asyncio.gather(*map(self._patch, names, by_shard.values()))
         if not all(done):
@@ -72,7 +69,7 @@ class KubernetesSecrets:
 
     async def get(self, keys: Collection[str]) -> Mapping[str, bytes]:
         """Return those of these secrets that exist, as they are stored now."""
-        names = sorted({self._names[secret_objects.shard_of(key)] for key in keys})
+        names = sorted({self._names[objects.shard_of(key)] for key in keys})
         stored: dict[str, bytes] = {}
         for found in await asyncio.gather(*map(self._get, names)):
             stored |= {} if found is None else _secrets_in(found)
@@ -114,7 +111,7 @@ class KubernetesSecrets:
         async with contextlib.aclosing(self._api.stream(self._collection, query, WATCH_S + LATE_S)) as stream:
             async for lines in stream:
                 for line in filter(None, lines):
-                    yield secret_objects.secret_after(line)
+                    yield objects.secret_after(line)
 
     def _see(self, shard: int, found: SecretObject | None) -> Secrets:
         """Remember the entries of a Secret, and return the entries that have changed since the Secret was last seen.
@@ -131,11 +128,11 @@ class KubernetesSecrets:
         if answer.status == HTTPStatus.NOT_FOUND:
             return None
         _expect(name, answer)
-        return secret_objects.parse_secret(answer.body)
+        return objects.parse_secret(answer.body)
 
     async def _patch(self, name: str, secrets: Secrets, expected_version: str = "") -> bool:
         """Patch the Secret; return False if the Secret does not exist, or has another version."""
-        body = secret_objects.change(secrets, expected_version)
+        body = objects.change(secrets, expected_version)
         path = f"{self._collection}/{name}"
         answer = await self._api.request("PATCH", path, body=body, content_type=MERGE_PATCH)
         if answer.status in (HTTPStatus.CONFLICT, HTTPStatus.NOT_FOUND):
@@ -150,7 +147,7 @@ class KubernetesSecrets:
 
 
 def _secrets_in(found: SecretObject) -> dict[str, bytes]:
-    secrets, strange = secret_objects.secrets_in(found)
+    secrets, strange = objects.secrets_in(found)
     if strange:
         log.error(
             "Secret %s has entries that no broker wrote; the broker ignores them: %s", found.metadata.name, strange

@@ -16,16 +16,21 @@ import msgspec
 
 from barnabas_broker.metadata.store.kubernetes import leases as lease_objects
 from barnabas_broker.metadata.store.kubernetes import objects
-from barnabas_broker.metadata.store.kubernetes.api import BULK_S, ApiRequests
-from barnabas_broker.metadata.store.kubernetes.lease_watch import LeaseWatch
-from barnabas_broker.metadata.store.kubernetes.leases import LeaseList, LeaseObject, Observations
-from barnabas_broker.metadata.store.kubernetes.watching import changes_in, is_document
-from barnabas_broker.metadata.store.location import KubernetesCluster
+from barnabas_broker.metadata.store.kubernetes.leases import (
+    BULK_S,
+    ApiRequests,
+    LeaseList,
+    LeaseObject,
+    LeaseWatch,
+    Observations,
+)
+from barnabas_broker.metadata.store.kubernetes.objects import changes_in, is_document
 from barnabas_broker.metadata.store.metadata_store import (
     ABSENT,
     Changes,
     Document,
     HistoryCompacted,
+    KubernetesCluster,
     Lease,
     LeaseLost,
     Listing,

@@ -8,16 +8,26 @@ has a higher token, even if somebody deletes the Lease object.
 
 A lease also names the pod of its holder, in which only one broker runs at a time. Another broker in the same pod
 therefore takes the lease at once, so that a restarted container need not wait until the lease expires.
+
+The requests of the metadata store to the API server. StoreUnavailable means that the API server did not answer in
+time, was overloaded, denied permission, or failed. If there was no answer, a write may have happened nevertheless.
 """
 
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing
 from datetime import UTC, datetime
+from http import HTTPStatus
 from typing import Final, NamedTuple
 
 import msgspec
 
-from barnabas_broker.metadata.store.kubernetes.objects import CLUSTER_LABEL, ListMetadata, Metadata
-from barnabas_broker.metadata.store.metadata_store import Lease
+from barnabas_broker.metadata.store.kubernetes.objects import CLUSTER_LABEL, ListMetadata, Metadata, parse_event
+from barnabas_broker.metadata.store.metadata_store import HistoryCompacted, Lease, StoreUnavailable
 from barnabas_core.clock import Clock, monotonic_ms
+from barnabas_kube.access import Access
+from barnabas_kube.client import SILENCE_S, Answer, ApiClient, NoAnswer, StreamRefused, parse_status
 
 API_VERSION: Final = "coordination.k8s.io/v1"
 TOKEN: Final = "barnabas.dev/token"
@@ -183,3 +193,162 @@ def _still_held(lease: Lease) -> list[dict[str, str]]:
 
 def _micro_time(now_ms: int) -> str:
     return datetime.fromtimestamp(now_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+REQUEST_S: Final = 3.0
+"""The timeout of a request in seconds, so short that a lease renewal can be repeated before the lease expires."""
+BULK_S: Final = 20.0
+"""The timeout in seconds of listings, whose answers may have tens of MB."""
+RETRY_AFTER_S: Final = 1.0
+ANSWER_S: Final = 0.5
+"""A failed request is repeated only if at least this many seconds of its timeout are left."""
+AGENT: Final = "barnabas-broker"
+
+
+class ApiRequests:
+    """The requests of one store to the API server."""
+
+    def __init__(self, access: Access) -> None:
+        self._client = ApiClient(access, AGENT)
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        content_type: str = "application/json",
+        timeout_s: float = REQUEST_S,
+    ) -> Answer:
+        """Return the answer to a request; repeat the request if the server is overloaded. Raises StoreUnavailable."""
+        time_s = asyncio.get_running_loop().time
+        end_s = time_s() + timeout_s
+        try:
+            while True:
+                left_s = end_s - time_s()
+                answer = await self._client.request(method, path, query, body, content_type, timeout_s=left_s)
+                if answer.status != HTTPStatus.TOO_MANY_REQUESTS or end_s - time_s() < RETRY_AFTER_S + ANSWER_S:
+                    break
+                await asyncio.sleep(RETRY_AFTER_S)
+        except NoAnswer as error:
+            raise StoreUnavailable(str(error)) from error
+        _check(f"{method} {path}", answer)
+        return answer
+
+    async def stream(
+        self, path: str, query: Mapping[str, str], silence_s: float = SILENCE_S
+    ) -> AsyncGenerator[list[bytes], None]:
+        """Yield the lines of a streamed body as they arrive, until the server ends the body.
+
+        Raises HistoryCompacted if the API server no longer keeps the watched revision, and StoreUnavailable for other
+        errors.
+        """
+        try:
+            async with aclosing(self._client.stream(path, query, silence_s)) as stream:
+                async for lines in stream:
+                    yield lines
+        except StreamRefused as refusal:
+            kind = HistoryCompacted if refusal.status == HTTPStatus.GONE else StoreUnavailable
+            raise kind(str(refusal)) from refusal
+        except NoAnswer as error:
+            raise StoreUnavailable(str(error)) from error
+
+    async def close(self) -> None:
+        """End all requests that are under way."""
+        await self._client.close()
+
+
+def _check(what: str, answer: Answer) -> None:
+    """Raise StoreUnavailable if the server is overloaded, denied permission, or failed."""
+    refused = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.TOO_MANY_REQUESTS)
+    if answer.status in refused or answer.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        raise StoreUnavailable(f"{what}: {answer.status} {parse_status(answer.body).message}")
+
+
+WATCH_S: Final = 300
+RETRY_S: Final = 1.0
+CURRENT_MS: Final = 5_000
+"""The time in ms without any event after which the watch counts as broken.
+
+A working watch reports at least the renewals of this broker's own lease.
+"""
+
+log = logging.getLogger(__name__)
+
+
+_LEASES: Final = msgspec.json.Decoder(LeaseObject)
+
+
+class LeaseWatch:
+    """The watch of a cluster's leases, which the first call of `is_current` starts.
+
+    The watch calls `see`, which lists all leases and puts them into `observations`, before the watch follows changes.
+    `see` raises StoreUnavailable.
+    """
+
+    def __init__(
+        self,
+        api: ApiRequests,
+        path: str,
+        ours: Mapping[str, str],
+        see: Callable[[], Awaitable[LeaseList]],
+        observations: Observations,
+        clock: Clock,
+    ) -> None:
+        self._api = api
+        self._path = path
+        self._ours = ours
+        self._see = see
+        self._observations = observations
+        self._clock = clock
+        self._heard_at_ms: int | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    def is_current(self) -> bool:
+        """True if the watch has received an event within CURRENT_MS. The first call starts the watch."""
+        if self._task is None:
+            self._task = asyncio.create_task(self._run())
+        return self._heard_at_ms is not None and monotonic_ms(self._clock) < self._heard_at_ms + CURRENT_MS
+
+    async def close(self) -> None:
+        """End the watch, and wait for its task."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _run(self) -> None:
+        why = ""
+        while True:
+            try:
+                revision = (await self._see()).metadata.resource_version
+                while True:
+                    revision = await self._follow(revision)
+            except (StoreUnavailable, HistoryCompacted) as error:
+                if str(error) != why:
+                    log.warning("the leases cannot be watched, so the broker lists them instead: %s", error)
+                why = str(error)
+            self._heard_at_ms = None
+            await asyncio.sleep(RETRY_S)
+
+    async def _follow(self, revision: str) -> str:
+        """Follow the leases until the server ends the watch; return the revision to continue from."""
+        query = {
+            **self._ours,
+            "watch": "1",
+            "allowWatchBookmarks": "1",
+            "resourceVersion": revision,
+            "timeoutSeconds": str(WATCH_S),
+        }
+        async for lines in self._api.stream(self._path, query):
+            revision = self._hear(lines) or revision
+        return revision
+
+    def _hear(self, lines: Sequence[bytes]) -> str:
+        revision = ""
+        for line in filter(None, lines):
+            kind, found = parse_event(line, lambda kind, found: (kind, _LEASES.decode(found)))
+            revision = found.metadata.resource_version
+            if kind != "BOOKMARK":
+                self._observations.see_one(found, is_gone=kind == "DELETED")
+            self._heard_at_ms = monotonic_ms(self._clock)
+        return revision

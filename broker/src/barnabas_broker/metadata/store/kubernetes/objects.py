@@ -5,9 +5,10 @@
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from hashlib import sha256
-from typing import Final
+from http import HTTPStatus
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -19,7 +20,16 @@ from barnabas_broker.metadata.model import (
     TopicDocument,
     TopicPartDocument,
 )
-from barnabas_broker.metadata.store.metadata_store import Document
+from barnabas_broker.metadata.store.metadata_store import (
+    Change,
+    Changes,
+    Document,
+    HistoryCompacted,
+    Secrets,
+    StoreUnavailable,
+)
+from barnabas_core.credential_secrets import SHARDS
+from barnabas_kube.client import Status
 
 GROUP: Final = "internal.barnabas.dev"
 VERSION: Final = "v1"
@@ -199,3 +209,132 @@ def _of_partitions(partitions: Sequence[PartitionState]) -> Columns:
     state = "Offline" if leaderless else "InSync" if in_sync == replicas else "UnderReplicated"
     leaders = " ".join(f"{broker}:{count}" for broker, count in sorted(led.items()))
     return Columns(state, len(partitions), leaders, f"{in_sync}/{replicas}")
+
+
+T = TypeVar("T")
+
+
+class _Event(msgspec.Struct):
+    type: str
+    object: msgspec.Raw
+
+
+_EVENTS: Final = msgspec.json.Decoder(_Event)
+
+
+def parse_event(line: bytes, parse: Callable[[str, msgspec.Raw], T]) -> T:
+    """Return what `parse` returns for the type and the object of an event, which is a line of a watch.
+
+    Raises HistoryCompacted if the API server no longer keeps the watched revision, and StoreUnavailable for other
+    errors.
+    """
+    try:
+        event = _EVENTS.decode(line)
+        if event.type != "ERROR":
+            return parse(event.type, event.object)
+        status = msgspec.json.decode(event.object, type=Status)
+    except msgspec.MsgspecError as error:
+        raise StoreUnavailable(f"the API server sent an invalid event of a watch: {error}") from error
+    if status.code == HTTPStatus.GONE:
+        raise HistoryCompacted(status.message)
+    raise StoreUnavailable(f"the API server ended a watch with the error {status.code}: {status.message}")
+
+
+def changes_in(lines: Sequence[bytes], cluster: str) -> Changes | None:
+    """Return the changes in the lines of a watch response; None if no line is an event. Raises as `parse_event`."""
+    changes: list[Change] = []
+    revision = 0
+
+    def parse(kind: str, found: msgspec.Raw) -> tuple[int, Change | None]:
+        return revision_of(found), None if kind == "BOOKMARK" else _change(kind, found, cluster)
+
+    for line in filter(None, lines):
+        revision, change = parse_event(line, parse)
+        if change is not None:
+            changes.append(change)
+    return Changes(revision, changes) if revision else None
+
+
+def _change(kind: str, object_json: msgspec.Raw, cluster: str) -> Change | None:
+    found = parse_object(object_json)
+    if not is_document(found, cluster):
+        return None
+    value = None if kind == "DELETED" else bytes(found.spec.document)
+    return Change(int(found.metadata.resource_version), found.spec.key, value)
+
+
+def is_document(found: StateObject, cluster: str) -> bool:
+    """True if the object holds metadata: it is neither the marker (MARK_KEY) nor a copy with another object name."""
+    key = found.spec.key
+    return key != MARK_KEY and found.metadata.name == object_name(cluster, key)
+
+
+class SecretObject(msgspec.Struct, frozen=True, rename="camel"):
+    """The parts of a Secret that a broker reads. The API encodes `data` in base64."""
+
+    metadata: Metadata
+    data: dict[str, bytes] = {}
+
+
+class _Entry(msgspec.Struct, frozen=True):
+    """A secret with its key, which may contain characters that the keys of a Kubernetes Secret may not."""
+
+    key: str
+    value: msgspec.Raw
+
+
+class _Change(msgspec.Struct):
+    data: dict[str, bytes | None]
+    metadata: Metadata = Metadata()
+
+
+def shard_of(key: str) -> int:
+    """Return the number of the Secret that holds a key, which depends on the key's hash."""
+    return int(_name(key)[:8], 16) % SHARDS
+
+
+def change(secrets: Secrets, expected_version: str = "") -> bytes:
+    """Return a merge patch that writes these secrets to a Secret.
+
+    The API server refuses a patch with `expected_version` if the Secret has another version.
+    """
+    data = {
+        _name(key): None if value is None else msgspec.json.encode(_Entry(key, msgspec.Raw(value)))
+        for key, value in secrets.items()
+    }
+    return msgspec.json.encode(_Change(data, Metadata(resource_version=expected_version)))
+
+
+def secrets_in(found: SecretObject) -> tuple[dict[str, bytes], list[str]]:
+    """Return the secrets that brokers wrote into a Secret, by key, and the names of the fields that no broker wrote."""
+    secrets: dict[str, bytes] = {}
+    strange: list[str] = []
+    for name, value in found.data.items():
+        try:
+            entry = msgspec.json.decode(value, type=_Entry)
+        except msgspec.MsgspecError:
+            strange.append(name)
+        else:
+            secrets[entry.key] = bytes(entry.value)
+    return secrets, strange
+
+
+def parse_secret(body: bytes) -> SecretObject:
+    """Return the Secret in the body of an answer. Raises StoreUnavailable if the body is invalid."""
+    try:
+        return msgspec.json.decode(body, type=SecretObject)
+    except msgspec.MsgspecError as error:
+        raise StoreUnavailable(f"the API server returned an invalid Secret: {error}") from error
+
+
+def secret_after(line: bytes) -> SecretObject | None:
+    """Return the Secret in a line of a watch, or None after a deletion. Raises as `parse_event`."""
+
+    def parse(kind: str, found: msgspec.Raw) -> SecretObject | None:
+        return None if kind == "DELETED" else msgspec.json.decode(found, type=SecretObject)
+
+    return parse_event(line, parse)
+
+
+def _name(key: str) -> str:
+    return sha256(key.encode()).hexdigest()

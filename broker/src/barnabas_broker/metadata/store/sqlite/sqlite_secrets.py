@@ -7,11 +7,11 @@ from typing import Final, Self
 
 from barnabas_broker.metadata.store.metadata_store import (
     ABSENT,
+    Secrets,
     StoreUnavailable,
     VersionConflict,
     Write,
 )
-from barnabas_broker.metadata.store.secret_store import Secrets
 from barnabas_broker.metadata.store.sqlite.sqlite_store import SqliteStore
 from barnabas_core.clock import Clock
 

@@ -21,9 +21,8 @@ from barnabas_broker.metadata.store.metadata_store import (
     VersionConflict,
     Write,
 )
-from barnabas_broker.metadata.store.sqlite import documents, leases
-from barnabas_broker.metadata.store.sqlite.change_signal import Answer, ChangeSignal, clear_away, ring
-from barnabas_broker.metadata.store.sqlite.schema import open_database
+from barnabas_broker.metadata.store.sqlite import statements
+from barnabas_broker.metadata.store.sqlite.statements import Answer, ChangeSignal, clear_away, open_database, ring
 from barnabas_core.clock import Clock, monotonic_ms
 
 SAFETY_LOOK_S: Final = 5.0
@@ -59,7 +58,7 @@ class SqliteStore:
             raise StoreUnavailable(f"{path}: {error}") from error
         store = cls(connection, path, clock, worker)
         try:
-            await store._run(leases.add_watcher, store._change_signal.address, boot_id, clock)
+            await store._run(statements.add_watcher, store._change_signal.address, boot_id, clock)
         except BaseException:
             await store.close()
             raise
@@ -67,11 +66,11 @@ class SqliteStore:
 
     async def get(self, key: str) -> Document | None:
         """Return the value stored under a key with its version, or None if the key does not exist."""
-        return await self._run(documents.get, key)
+        return await self._run(statements.get, key)
 
     async def listing(self) -> Listing:
         """Return all stored values, in the order of their keys."""
-        return await self._run(documents.listing)
+        return await self._run(statements.listing)
 
     async def put(self, key: str, value: bytes, expected_version: int | None = None) -> int:
         """Write the value of a key; return the new version.
@@ -89,14 +88,14 @@ class SqliteStore:
 
     async def latest_revision(self) -> int:
         """Return the revision of the last change."""
-        return await self._run(documents.latest_revision)
+        return await self._run(statements.latest_revision)
 
     async def watch(self, from_revision: int) -> AsyncIterator[Changes]:
         """Yield every change after `from_revision`, in order. Raises HistoryCompacted if some are no longer kept."""
         seen = from_revision
         while not self._closed:
             rung = self._rung
-            changes = await self._run(documents.changes_since, seen)
+            changes = await self._run(statements.changes_since, seen)
             if changes.revision > seen:
                 seen = changes.revision
                 yield changes
@@ -106,19 +105,19 @@ class SqliteStore:
     async def acquire_lease(self, name: str, holder: str, duration_ms: int) -> Lease | None:
         """Acquire or renew a lease for `holder`; return None if another holder has it."""
         now_ms, address = monotonic_ms(self._clock), self._change_signal.address
-        return await self._run(leases.acquire, name, holder, duration_ms, now_ms, address)
+        return await self._run(statements.acquire, name, holder, duration_ms, now_ms, address)
 
     async def renew_lease(self, lease: Lease) -> Lease:
         """Renew a lease: the duration begins again now. Raises LeaseLost if another holder has acquired the lease."""
-        return await self._run(leases.renew, lease, monotonic_ms(self._clock))
+        return await self._run(statements.renew, lease, monotonic_ms(self._clock))
 
     async def release_lease(self, lease: Lease) -> None:
         """Release the lease at once, or do nothing if the lease was lost."""
-        await self._run(leases.release, lease)
+        await self._run(statements.release, lease)
 
     async def leases(self, prefix: str) -> Sequence[Lease]:
         """Return all leases whose name begins with `prefix`, except leases whose holder has certainly ended."""
-        return await self._run(leases.below, prefix)
+        return await self._run(statements.below, prefix)
 
     async def followed_leases(self, prefix: str) -> Sequence[Lease]:
         """Return the current leases (`leases`) instead of cached leases, because a query of SQLite is cheap."""
@@ -129,8 +128,8 @@ class SqliteStore:
         if self._closed:
             return
         with contextlib.suppress(StoreUnavailable):  # If this fails, the next writer releases the leases.
-            await self._run(leases.release_all, self._change_signal.address)
-            await self._run(leases.forget_watchers, [self._change_signal.address])
+            await self._run(statements.release_all, self._change_signal.address)
+            await self._run(statements.forget_watchers, [self._change_signal.address])
         self._closed = True
         self._wake_watches()
         self._change_signal.close()
@@ -168,12 +167,12 @@ async def _wait(event: asyncio.Event, timeout_s: float) -> None:
 
 
 def _write_and_ring(connection: sqlite3.Connection, writes: Sequence[Write]) -> list[int | VersionConflict]:
-    results = documents.write_all(connection, writes)
-    addresses = leases.watchers(connection)
+    results = statements.write_all(connection, writes)
+    addresses = statements.watchers(connection)
     gone = [address for address in addresses if ring(address) is Answer.GONE]
     for address in gone:
-        leases.release_all(connection, address)  # A dead process cannot release its leases.
+        statements.release_all(connection, address)  # A dead process cannot release its leases.
         clear_away(address)
     if gone:
-        leases.forget_watchers(connection, gone)
+        statements.forget_watchers(connection, gone)
     return results
