@@ -92,7 +92,7 @@ def write_states(server: ServerProcess, topic: UUID, group: str) -> list[Any]:
                 {"first_offset": offset, "last_offset": offset + 2, "delivery_state": 0, "delivery_count": 1},
                 {"first_offset": offset, "last_offset": offset, "delivery_state": 2, "delivery_count": 2},
             ]
-            fields = {"start_offset": offset, "delivery_complete_count": 1, "state_batches": batches}
+            fields: dict[str, Any] = {"start_offset": offset, "delivery_complete_count": 1, "state_batches": batches}
             codes.append(ask("WriteShareGroupState", 1, partition=0, state_epoch=3, leader_epoch=5, **fields))
     return [found.error_code for found in codes]
 

@@ -78,8 +78,10 @@ async def _answer(
         if error.code is ErrorCode.SHARE_SESSION_LIMIT_REACHED:  # The client tries again at once.
             await _pause(environment, request.max_wait_ms)
         return _refused(error)
-    begun = await acknowledge(environment, context, key, acknowledgements, turn)
     is_final = request.share_session_epoch == FINAL_EPOCH
+    if not is_final:
+        await _update(session, request, turn)
+    begun = await acknowledge(environment, context, key, acknowledgements, turn)
     fetch = _Fetch(environment, context, request, session, turn)
     if not is_final and request.max_records > 0 and request.max_bytes > 0:
         await fetch.run()
@@ -99,15 +101,19 @@ def _session(
     has_acknowledgements: bool,
 ) -> ShareSession:
     sessions, epoch = environment.shares.sessions, request.share_session_epoch
-    if not epoch:
-        if has_acknowledgements:
-            raise ApiError(ErrorCode.INVALID_REQUEST, "a request that begins a session cannot acknowledge records")
-        session = sessions.begin(key, context.connection)
-    else:
-        session = sessions.resume(key, epoch)
-    if epoch != FINAL_EPOCH:
-        session.update(_asked(request), _forgotten(request))
-    return session
+    if epoch:
+        return sessions.resume(key, epoch)
+    if has_acknowledgements:
+        raise ApiError(ErrorCode.INVALID_REQUEST, "a request that begins a session cannot acknowledge records")
+    return sessions.begin(key, context.connection)
+
+
+async def _update(session: ShareSession, request: ShareFetchRequest, turn: FairTurn) -> None:
+    """Add the partitions of the request to the session, then remove those that it forgets."""
+    async for key in turn.along(_asked(request)):
+        session.partitions[key] = None
+    async for key in turn.along(_forgotten(request)):
+        session.partitions.pop(key, None)
 
 
 def _asked(request: ShareFetchRequest) -> Iterable[TopicIdPartition]:

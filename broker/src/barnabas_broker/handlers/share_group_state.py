@@ -7,10 +7,9 @@ from collections.abc import Awaitable
 from functools import partial
 from inspect import isawaitable
 from typing import Any
-from uuid import UUID
 
 from barnabas_broker.coordinators.share_state.coordinator import ShareCoordinator
-from barnabas_broker.coordinators.share_state.messages import STATE_APIS, StateApi
+from barnabas_broker.coordinators.share_state.messages import STATE_APIS, WRITE, Entry, StateApi, state_batch
 from barnabas_broker.coordinators.share_state.share_state import ShareOutcome
 from barnabas_broker.handlers.answer_in_turns import AnswerInTurns
 from barnabas_broker.handlers.channel import RequestContext
@@ -26,7 +25,11 @@ async def handle(environment: HandlerEnvironment, context: RequestContext, reque
     ask = partial(_ask, api, environment.share_state, request.group_id)
     asked = []
     async for topic in answer.over(request.topics if request.group_id else ()):
-        found = [(each.partition, ask(topic.topic_id, each)) async for each in answer.over(topic.partitions)]
+        found = []
+        async for each in answer.over(topic.partitions):
+            written = each.state_batches if api is WRITE else ()
+            batches = [state_batch(batch) async for batch in answer.over(written)]
+            found.append((each.partition, ask(api.entry(topic.topic_id, each, batches))))
         asked.append((topic.topic_id, found))
     topics = []
     async for topic_id, found in answer.over(asked):
@@ -41,7 +44,6 @@ async def handle(environment: HandlerEnvironment, context: RequestContext, reque
 
 
 def _ask(
-    api: StateApi, coordinator: ShareCoordinator, group_id: str, topic_id: UUID | None, partition: Any
+    api: StateApi, coordinator: ShareCoordinator, group_id: str, entry: Entry
 ) -> ShareOutcome | Awaitable[ShareOutcome]:
-    entry = api.entry(topic_id, partition)
     return answer_of(lambda answer: api.ask(coordinator, group_id, entry, answer))

@@ -5,7 +5,7 @@ has acquired is then released.
 """
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol
 
@@ -42,12 +42,6 @@ class ShareSession:
     touched: set[TopicIdPartition] = field(default_factory=set)
     """The partitions from which the member has acquired records."""
     is_closed: bool = False
-
-    def update(self, added: Iterable[TopicIdPartition], forgotten: Iterable[TopicIdPartition]) -> None:
-        """Add partitions, then remove forgotten ones."""
-        self.partitions.update(dict.fromkeys(added))
-        for each in forgotten:
-            self.partitions.pop(each, None)
 
 
 class ShareSessions:

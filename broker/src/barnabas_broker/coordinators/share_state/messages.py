@@ -63,11 +63,11 @@ class StateApi(NamedTuple):
             group_id=group_id, topics=[topic_type(topic_id=each, partitions=found) for each, found in topics.items()]
         )
 
-    def entry(self, topic_id: UUID | None, data: Any) -> Entry:
-        """Return the entry of a partition in a request."""
+    def entry(self, topic_id: UUID | None, data: Any, batches: Sequence[StateBatch] = ()) -> Entry:
+        """Return the entry of a partition in a request; `batches` are those of a write."""
         fields = {field: getattr(data, field) for field in self.fields}
         if self.entry_type is WriteEntry:
-            fields["batches"] = _batches(data.state_batches)
+            fields["batches"] = batches
         return self.entry_type(TopicIdPartition(topic_id or _NO_TOPIC, data.partition), **fields)
 
     def result(self, number: int, outcome: ShareOutcome) -> Any:
@@ -90,13 +90,14 @@ class StateApi(NamedTuple):
             for found in topic.partitions:
                 fields = {field: getattr(found, field) for field in self.outcome_fields}
                 if hasattr(found, "state_batches"):
-                    fields["batches"] = _batches(found.state_batches)
+                    fields["batches"] = tuple(map(state_batch, found.state_batches))
                 outcome = ShareOutcome(_code(found.error_code), found.error_message, **fields)
                 yield TopicIdPartition(topic.topic_id or _NO_TOPIC, found.partition), outcome
 
 
-def _batches(found: Iterable[Any]) -> tuple[StateBatch, ...]:
-    return tuple(StateBatch(it.first_offset, it.last_offset, it.delivery_state, it.delivery_count) for it in found)
+def state_batch(found: Any) -> StateBatch:
+    """Return a batch of a request or of a response."""
+    return StateBatch(found.first_offset, found.last_offset, found.delivery_state, found.delivery_count)
 
 
 def _code(number: int) -> ErrorCode:
