@@ -65,7 +65,7 @@ class World:
         self.configs = {"share.auto.offset.reset": "earliest"} | {
             name.replace("_", "."): value for name, value in configs.items()
         }
-        self.buried: list[LedPartition] = []
+        self.waiting: list[LedPartition] = []
         self.answers: list[ApiError | None] = []
         broker = self.broker
         environment = DeliveryEnvironment(
@@ -81,7 +81,7 @@ class World:
             lambda: 2,
             lambda _: True,
         )
-        self.delivery = ShareDelivery(environment, self.buried.append)
+        self.delivery = ShareDelivery(environment, self.waiting.append)
 
     def _config(self, group_id: str) -> ShareGroupConfig:
         return effective_share_config(self.configs, self.broker.config)
@@ -242,30 +242,30 @@ def test_a_session_that_ends_releases_what_its_member_has_acquired(world: World)
     assert not list(world.delivery.led()), "a group without sessions leaves the memory"
 
 
-def test_a_rejected_record_of_a_group_with_dead_letters_waits_until_it_is_buried(tmp_path: Path) -> None:
+def test_a_rejected_record_of_a_group_with_dead_letters_waits_for_its_dead_letter(tmp_path: Path) -> None:
     world = World(tmp_path, errors_deadletterqueue_topic_name="dlq.flights")
     world.broker.append(2)
     world.deliver(world.session())
     world.acknowledge(0, 0, REJECT)
-    assert not world.buried
+    assert not world.waiting
     world.persister.answer()
-    assert world.buried == [world.open()]
+    assert world.waiting == [world.open()]
     assert world.open().records.count(RecordState.ARCHIVING) == 1
-    world.open().buried(0, 0, world.answers.append)
+    world.open().archive(0, 0, world.answers.append)
     assert world.persister.writes == [(0, 1, [StateBatch(0, 0, 4, 1)])]
     world.broker.stop()
 
 
-def test_records_that_lose_their_last_lock_are_buried_only_when_that_is_stored(tmp_path: Path) -> None:
+def test_records_that_lose_their_last_lock_get_dead_letters_only_when_that_is_stored(tmp_path: Path) -> None:
     world = World(tmp_path, errors_deadletterqueue_topic_name="dlq.flights", share_delivery_count_limit="2")
     world.persister.stored = ShareOutcome(state_epoch=3, start_offset=0, batches=[StateBatch(0, 0, 0, 1)])
     world.broker.append(1)
     world.deliver(world.session())
     world.broker.timers.pass_time(30)
     assert world.persister.writes == [(0, 0, [StateBatch(0, 0, 3, 2)])]
-    assert not world.buried
+    assert not world.waiting
     world.persister.answer()
-    assert world.buried == [world.open()]
+    assert world.waiting == [world.open()]
     world.broker.stop()
 
 

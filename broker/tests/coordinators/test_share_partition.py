@@ -25,7 +25,7 @@ from barnabas_broker.coordinators.share_state.share_state import StateBatch
 from barnabas_core.errors import ApiError, ErrorCode
 
 LIMITS = Limits(delivery_count=5, record_locks=200, lock_ms=30_000)
-BURYING = LIMITS._replace(has_dead_letters=True)
+WITH_DEAD_LETTERS = LIMITS._replace(has_dead_letters=True)
 ALL = Wish(500, 500, is_strict=False)
 
 
@@ -63,8 +63,8 @@ def test_five_hundred_records_of_one_batch_are_one_range() -> None:
         ([GAP], LIMITS, [], 10),
         ([RELEASE], LIMITS, [(0, 9, "AVAILABLE", 1)], 0),
         ([RENEW], LIMITS, [(0, 9, "ACQUIRED", 1)], 0),
-        ([REJECT], BURYING, [(0, 9, "ARCHIVING", 1)], 0),
-        ([RELEASE], BURYING._replace(delivery_count=1), [(0, 9, "ARCHIVING", 1)], 0),
+        ([REJECT], WITH_DEAD_LETTERS, [(0, 9, "ARCHIVING", 1)], 0),
+        ([RELEASE], WITH_DEAD_LETTERS._replace(delivery_count=1), [(0, 9, "ARCHIVING", 1)], 0),
         ([RELEASE], LIMITS._replace(delivery_count=1), [], 10),
         ([ACCEPT] * 5 + [RELEASE] * 5, LIMITS, [(5, 9, "AVAILABLE", 1)], 5),
         ([RELEASE] + [ACCEPT] * 9, LIMITS, [(0, 0, "AVAILABLE", 1), (1, 9, "ACKNOWLEDGED", 1)], 0),
@@ -211,7 +211,7 @@ def test_records_below_the_start_of_the_log_are_archived_but_for_those_that_wait
     acquire(partition, 0, 9)
     assert partition.move_start(8)
     assert states(partition) == [(3, 3, "ARCHIVING", 5), (4, 7, "ARCHIVED", 1), (8, 9, "ACQUIRED", 1)]
-    partition.commit(partition.buried(3, 3))
+    partition.commit(partition.archive(3, 3))
     assert partition.window.start == 8
     assert partition.move_start(50)
     assert (partition.window.start, states(partition)) == (50, [])
@@ -318,7 +318,7 @@ class Beside(RuleBasedStateMachine):
     @rule()
     def buries(self) -> None:
         for each in list(self.partition.window.in_state(RecordState.ARCHIVING)):
-            self.changes.append(self.partition.buried(each.first, each.last))
+            self.changes.append(self.partition.archive(each.first, each.last))
 
     @rule(by=st.integers(0, 4))
     def loses_the_start_of_the_log(self, by: int) -> None:

@@ -17,7 +17,7 @@ from barnabas_broker.coordinators.runtime.runtime import Runtime
 from barnabas_broker.coordinators.runtime.shard import RuntimeEnvironment
 from barnabas_broker.coordinators.runtime.turns import Turns
 from barnabas_broker.coordinators.share.share_groups import ShareEnvironment
-from barnabas_broker.coordinators.share_delivery.burials import BurialEnvironment, Burials
+from barnabas_broker.coordinators.share_delivery.dead_letter_writer import DeadLetterEnvironment, DeadLetterWriter
 from barnabas_broker.coordinators.share_delivery.delivery import DeliveryEnvironment, ShareDelivery
 from barnabas_broker.coordinators.share_delivery.partition_client import PartitionClient
 from barnabas_broker.coordinators.share_state.coordinator import ShareCoordinator
@@ -172,8 +172,8 @@ def make_delivery(world: CoordinatorWorld, of_delivery: DeliveryWorld) -> Delive
     async def create_topic(topic: NewTopic) -> TopicDocument | ApiError:
         return (await of_delivery.writer.create_topics([topic]))[topic.name]
 
-    burials = Burials(
-        BurialEnvironment(
+    writer = DeadLetterWriter(
+        DeadLetterEnvironment(
             image,
             world.replicas,
             client,
@@ -198,7 +198,7 @@ def make_delivery(world: CoordinatorWorld, of_delivery: DeliveryWorld) -> Delive
         lambda: int(str(current_config().value("group.share.max.share.sessions"))),
         of_delivery.is_cached,
     )
-    return DeliveryParts(ShareDelivery(environment, burials.bury), client)
+    return DeliveryParts(ShareDelivery(environment, writer.write), client)
 
 
 class GroupConfigs:

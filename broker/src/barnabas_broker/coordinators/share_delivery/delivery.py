@@ -63,7 +63,7 @@ class Delivered(NamedTuple):
 class ShareDelivery:
     """The share partitions that this broker leads, by partition and group."""
 
-    def __init__(self, environment: DeliveryEnvironment, bury: Callable[[LedPartition], object]) -> None:
+    def __init__(self, environment: DeliveryEnvironment, write_dead_letters: Callable[[LedPartition], object]) -> None:
         self._environment = environment
         self.counts: defaultdict[str, DeliveryCounts] = defaultdict(DeliveryCounts)
         """The counts of each group since the broker started."""
@@ -77,7 +77,7 @@ class ShareDelivery:
             environment.config_of,
             environment.has_dead_letters,
             lambda led, answer: environment.spawn(self._find_start(led, answer)),
-            bury,
+            write_dead_letters,
             self._ended,
             self._rested,
         )

@@ -116,7 +116,7 @@ class LedEnvironment(NamedTuple):
     has_dead_letters: Callable[[], bool]
     start_of: Callable[["LedPartition", Callable[[int | ApiError], object]], object]
     """A function that finds the offset at which a group begins, by `share.auto.offset.reset`."""
-    bury: Callable[["LedPartition"], object]
+    write_dead_letters: Callable[["LedPartition"], object]
     """A function that writes the dead letters of records that wait for them."""
     on_end: Callable[["LedPartition"], object]
     on_rest: Callable[["LedPartition"], object]
@@ -305,16 +305,16 @@ class LedPartition:
             self._submit(self.records.release_all(member_id, self.limits), _nobody, is_taken_back=False)
             self.changed()
 
-    def buried(self, first: int, last: int, answer: OnStored) -> None:
+    def archive(self, first: int, last: int, answer: OnStored) -> None:
         """Archive records that have their dead letters, or can have none."""
-        self._submit(self.records.buried(first, last), answer, is_taken_back=True)
+        self._submit(self.records.archive(first, last), answer, is_taken_back=True)
 
     def changed(self) -> None:
         """Wake requests that wait, set the timer for the next lock that ends, and begin with dead letters."""
         self.waiters.mark()
         self.set_timer()
         if next(self.records.waiting_for_dead_letters(), None) is not None:
-            self._environment.bury(self)
+            self._environment.write_dead_letters(self)
 
     def set_timer(self) -> None:
         """Set the timer for the next lock that ends, unless it is set for an earlier time."""

@@ -209,13 +209,13 @@ class SharePartition:
         locked = (each for each in self.window.in_state(RecordState.ACQUIRED) if each.target is None)
         self.wake_ms = min((each.deadline_ms for each in locked), default=NEVER_MS)
 
-    def buried(self, first: int, last: int) -> ShareChange:
+    def archive(self, first: int, last: int) -> ShareChange:
         """Begin the change of records that have their dead letters, or can have none."""
         parts = []
         for each in self.window.overlapping(first, last):
             if each.state is RecordState.ARCHIVING and each.target is None:
                 part = self.window.isolated(each, max(each.first, first), min(each.last, last))
-                part.aim(Event.BURIED)
+                part.aim(Event.HAVE_DEAD_LETTER)
                 parts.append(part)
         return _change(parts)
 
@@ -376,7 +376,7 @@ def _event(kind: int, part: Range, limits: Limits) -> Event:
         return Event.SKIP
     if kind == RELEASE and part.delivery_count < limits.delivery_count:
         return Event.RELEASE
-    return Event.BURY if limits.has_dead_letters else Event.ARCHIVE
+    return Event.NEED_DEAD_LETTER if limits.has_dead_letters else Event.ARCHIVE
 
 
 def _change(ranges: Sequence[Range]) -> ShareChange:

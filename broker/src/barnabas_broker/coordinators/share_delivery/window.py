@@ -38,9 +38,9 @@ class Event(Enum):
     """The member gives the record back, loses its lock, or leaves."""
     ARCHIVE = auto()
     """The record is rejected or was delivered too often, and gets no dead letter."""
-    BURY = auto()
+    NEED_DEAD_LETTER = auto()
     """The record is rejected or was delivered too often, and gets a dead letter."""
-    BURIED = auto()
+    HAVE_DEAD_LETTER = auto()
     """The dead letter was written, or the record can have none."""
     SKIP = auto()
     """The log no longer has the record, or its transaction was aborted."""
@@ -52,9 +52,9 @@ TRANSITIONS: Final[Mapping[tuple[RecordState, Event], RecordState]] = {
     (RecordState.ACQUIRED, Event.ACCEPT): RecordState.ACKNOWLEDGED,
     (RecordState.ACQUIRED, Event.RELEASE): RecordState.AVAILABLE,
     (RecordState.ACQUIRED, Event.ARCHIVE): RecordState.ARCHIVED,
-    (RecordState.ACQUIRED, Event.BURY): RecordState.ARCHIVING,
+    (RecordState.ACQUIRED, Event.NEED_DEAD_LETTER): RecordState.ARCHIVING,
     (RecordState.ACQUIRED, Event.SKIP): RecordState.ARCHIVED,
-    (RecordState.ARCHIVING, Event.BURIED): RecordState.ARCHIVED,
+    (RecordState.ARCHIVING, Event.HAVE_DEAD_LETTER): RecordState.ARCHIVED,
 }
 """The states after each event; an event that this table does not have in a state is a bug."""
 

@@ -45,7 +45,7 @@ PAUSE_S: Final = 1.0
 PAUSE_MAX_S: Final = 30.0
 
 
-class BurialEnvironment(NamedTuple):
+class DeadLetterEnvironment(NamedTuple):
     """The dependencies of the writing of dead letters."""
 
     image: MetadataImage
@@ -59,30 +59,30 @@ class BurialEnvironment(NamedTuple):
     is_cached: Callable[[FileSlice], bool]
 
 
-class Burials:
+class DeadLetterWriter:
     """The tasks that write dead letters, at most one for each share partition."""
 
-    def __init__(self, environment: BurialEnvironment) -> None:
+    def __init__(self, environment: DeadLetterEnvironment) -> None:
         self._environment = environment
         self._under_way: set[LedPartition] = set()
 
-    def bury(self, led: LedPartition) -> None:
+    def write(self, led: LedPartition) -> None:
         """Write the dead letters of a share partition, unless a task does so already."""
         if led not in self._under_way:
             self._under_way.add(led)
-            self._environment.spawn(self._bury(led))
+            self._environment.spawn(self._write(led))
 
-    async def _bury(self, led: LedPartition) -> None:
+    async def _write(self, led: LedPartition) -> None:
         try:
-            await _Burial(self._environment, led).run()
+            await _Writing(self._environment, led).run()
         finally:
             self._under_way.discard(led)
 
 
-class _Burial:
+class _Writing:
     """The writing of the dead letters of one share partition."""
 
-    def __init__(self, environment: BurialEnvironment, led: LedPartition) -> None:
+    def __init__(self, environment: DeadLetterEnvironment, led: LedPartition) -> None:
         self._environment = environment
         self._led = led
         topic_partition = led.hosted.topic_partition
@@ -126,7 +126,7 @@ class _Burial:
         led = self._led
         while led.life is Life.ACTIVE:
             stored: asyncio.Future[ApiError | None] = asyncio.get_running_loop().create_future()
-            led.buried(letters[0].offset, letters[-1].offset, partial(end, stored))
+            led.archive(letters[0].offset, letters[-1].offset, partial(end, stored))
             if await stored is None:
                 return
             await self._environment.sleep(PAUSE_S)
