@@ -17,7 +17,8 @@ from barnabas_core.config.unused import REFUSED_CONFIGS, UNUSED_CONFIGS, WITHOUT
 
 APIS_HEAD: Final = """# APIs and versions
 
-What a broker answers to ApiVersions; `make reference` writes this page. The versions are those of Apache Kafka 4.4.
+What a broker answers to ApiVersions; `make reference` writes this page.
+A test compares the stable versions with those of Apache Kafka 4.4.
 
 | key | API | versions |
 |---|---|---|
@@ -25,7 +26,8 @@ What a broker answers to ApiVersions; `make reference` writes this page. The ver
 ABSENT_HEAD: Final = """
 ## APIs that are not there
 
-A client that asks for one of these gets UNSUPPORTED_VERSION, and clients of Kafka 4 know from ApiVersions not to ask.
+These APIs of a broker of Apache Kafka 4.4 are missing.
+Clients know from ApiVersions not to ask; if one does, its connection is closed, as in Kafka.
 
 | key | API |
 |---|---|

@@ -128,7 +128,11 @@ API_SPECS: Final[Mapping[int, ApiSpec]] = {spec.key: spec for spec in _SPECS}
 ABSENT_APIS: Final[Mapping[int, str]] = {
     71: "GetTelemetrySubscriptions",
     72: "PushTelemetry",
+    80: "AddRaftVoter",
+    81: "RemoveRaftVoter",
     88: "StreamsGroupHeartbeat",
     89: "StreamsGroupDescribe",
+    93: "StreamsGroupTopologyDescriptionUpdate",
+    94: "UnregisterController",
 }
 """The names of APIs of Kafka 4.4 that this broker does not support, for error messages."""
