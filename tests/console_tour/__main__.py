@@ -24,8 +24,8 @@ from harness.running_console import RunningConsole
 TOPICS_A_REQUEST: Final = 250
 SERVER_MS_MAX: Final = 200.0
 PAGE_BYTES_MAX: Final = 1 << 20
-PHONE: Final = {"width": 390, "height": 844}
-DESK: Final = {"width": 1280, "height": 800}
+PHONE: Final[Any] = {"width": 390, "height": 844}
+DESK: Final[Any] = {"width": 1280, "height": 800}
 PAGES: Final = ("/", "/topics", "/topics?sort=lag", "/topics/flights", "/groups", "/groups/billing", "/users")
 MARKUP: Final = b"<img src=x onerror=document.title='broken'>"
 
@@ -92,7 +92,7 @@ def _browser() -> Iterator[Page]:
     with sync_playwright() as play:
         chromium = play.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
         try:
-            yield chromium.new_page(viewport=DESK)  # type: ignore[arg-type]
+            yield chromium.new_page(viewport=DESK)
         finally:
             chromium.close()
 
@@ -153,13 +153,13 @@ def _messages(page: Page, base: str, cluster: BarnabasCluster, pictures: Path | 
 
 
 def _on_a_phone(page: Page, base: str) -> Iterator[str]:
-    page.set_viewport_size(PHONE)  # type: ignore[arg-type]
+    page.set_viewport_size(PHONE)
     for path in PAGES:
         page.goto(f"{base}{path}")
         width: Any = page.evaluate("document.documentElement.scrollWidth")
         if width > PHONE["width"]:
             yield f"{path} is {width} pixels wide on a phone of {PHONE['width']}"
-    page.set_viewport_size(DESK)  # type: ignore[arg-type]
+    page.set_viewport_size(DESK)
 
 
 def _without_a_broker(page: Page, base: str, cluster: BarnabasCluster) -> Iterator[str]:

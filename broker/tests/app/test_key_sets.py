@@ -14,7 +14,7 @@ from barnabas_broker.app.key_set_reader import read_key_set, trusting
 from barnabas_broker.app.key_sets import KeySets
 from barnabas_broker.security.sasl.listener_mechanisms import OAuthSettings
 from barnabas_broker.security.sasl.tokens.key_set import KEY_SET_BYTES_MAX
-from barnabas_broker.security.sasl.tokens.signed_token import FetchTimes, KeysUnavailable, TokenRules
+from barnabas_broker.security.sasl.tokens.token_keys import FetchTimes, KeysUnavailable, TokenRules
 from barnabas_core.config.definitions import InvalidConfig
 from harness.certificates import Authority, Identity
 from harness.manual_loop_clock import ManualLoopClock

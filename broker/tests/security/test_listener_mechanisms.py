@@ -8,7 +8,7 @@ import pytest
 from barnabas_broker.security.sasl.listener_mechanisms import OAuthSettings, SaslEnvironment, listener_mechanisms
 from barnabas_broker.security.sasl.mechanism import Identity, ServerToken
 from barnabas_broker.security.sasl.plain import VerifiedPlain
-from barnabas_broker.security.sasl.tokens.signed_token import FetchTimes, TokenKeys, TokenRules
+from barnabas_broker.security.sasl.tokens.token_keys import FetchTimes, TokenKeys, TokenRules
 from barnabas_core.config.broker_config import parse_broker_config
 from barnabas_core.config.definitions import InvalidConfig
 from barnabas_core.config.listener_security import ListenerSecurity, SecurityProtocol

@@ -9,7 +9,7 @@ import pytest
 from barnabas_broker.security.sasl.mechanism import AuthenticationFailed, Identity
 from barnabas_broker.security.sasl.oauth_bearer import INVALID_TOKEN, MESSAGE_BYTES_MAX, OAuthBearer
 from barnabas_broker.security.sasl.tokens.key_set import TokenKey, parse_key_set
-from barnabas_broker.security.sasl.tokens.signed_token import (
+from barnabas_broker.security.sasl.tokens.token_keys import (
     EARLIEST_S,
     FetchTimes,
     KeysUnavailable,

@@ -15,7 +15,7 @@ from barnabas_broker.security.sasl.mechanism import Identity, Mechanism, ServerT
 from barnabas_broker.security.sasl.oauth_bearer import OAuthBearer
 from barnabas_broker.security.sasl.plain import Plain
 from barnabas_broker.security.sasl.tokens.key_set import parse_key_set
-from barnabas_broker.security.sasl.tokens.signed_token import FetchTimes, TokenKeys, TokenRules
+from barnabas_broker.security.sasl.tokens.token_keys import FetchTimes, TokenKeys, TokenRules
 from barnabas_broker.server.admission import ConnectionLimits
 from barnabas_broker.server.connection import Connection
 from barnabas_broker.server.listener import Listener, SocketSettings

@@ -16,7 +16,7 @@ from barnabas_broker.security.sasl.plain import Plain
 from barnabas_broker.security.sasl.scram import Scram
 from barnabas_broker.security.sasl.scram_credential import SCRAM_HASHES, credential_of
 from barnabas_broker.security.sasl.tokens.key_set import parse_key_set
-from barnabas_broker.security.sasl.tokens.signed_token import FetchTimes, TokenKeys, TokenRules
+from barnabas_broker.security.sasl.tokens.token_keys import FetchTimes, TokenKeys, TokenRules
 from barnabas_broker.server.answers import LateAnswer
 from barnabas_broker.server.sasl_listener import DEADLINE_S, Logins, SaslListener
 from barnabas_broker.server.sasl_session import SaslSession

@@ -12,8 +12,8 @@ PAGE: Final = Path(__file__).parents[3] / "docs" / "reference" / "rights.md"
 HEADING: Final = "## Each right\n"
 INTRODUCTION: Final = (
     "\nThese tables list what `kubectl -n NAMESPACE auth can-i --list --as=system:serviceaccount:NAMESPACE:ACCOUNT`"
-    " prints for each account\nof the chart, without the rights that every account has."
-    " `tests/e2e/chart/test_rights.py` compares them with an API server.\n"
+    " prints for each account of the chart, without the rights that every account has."
+    "\n`tests/e2e/chart/test_rights.py` compares them with an API server.\n"
 )
 
 

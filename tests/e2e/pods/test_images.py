@@ -51,7 +51,14 @@ print(json.dumps({
 SHARED = ["barnabas", "barnabas_core", "barnabas_kube", "barnabas_web"]
 OURS = {
     "broker": {*SHARED, "barnabas_broker"},
-    "operator": {*SHARED, "barnabas_kafka", "barnabas_lag", "barnabas_operator"},
+    "operator": {
+        *SHARED,
+        "barnabas_console",
+        "barnabas_kafka",
+        "barnabas_kubectl",
+        "barnabas_lag",
+        "barnabas_operator",
+    },
     "jobs": {"barnabas", "barnabas_core", "barnabas_jobs"},
 }
 MEGABYTES_MAX = {"broker": 80, "operator": 100, "jobs": 1150}

@@ -39,7 +39,7 @@ from barnabas_broker.replication.end_offsets import Links
 from barnabas_broker.security.sasl.listener_mechanisms import SaslEnvironment
 from barnabas_broker.security.sasl.login import login_between_brokers
 from barnabas_broker.security.sasl.scram_credential import ScramUsers
-from barnabas_broker.security.sasl.tokens.signed_token import KeysUnavailable
+from barnabas_broker.security.sasl.tokens.token_keys import KeysUnavailable
 from barnabas_broker.security.stored_passwords import StoredPasswords
 from barnabas_broker.server.connection import Connection
 from barnabas_broker.server.dispatch import Dispatcher

@@ -10,7 +10,7 @@ from urllib.request import HTTPRedirectHandler, HTTPSHandler, Request, build_ope
 
 from barnabas_broker.app.tls_stores import Stores
 from barnabas_broker.security.sasl.tokens.key_set import KEY_SET_BYTES_MAX, InvalidKeySet, TokenKey, parse_key_set
-from barnabas_broker.security.sasl.tokens.signed_token import KeysUnavailable
+from barnabas_broker.security.sasl.tokens.token_keys import KeysUnavailable
 from barnabas_core.config.listener_security import ListenerSecurity, SecurityProtocol
 
 

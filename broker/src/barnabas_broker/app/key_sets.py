@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from barnabas_broker.app.recovery import in_daemon_thread
 from barnabas_broker.security.sasl.listener_mechanisms import OAuthSettings
-from barnabas_broker.security.sasl.tokens.signed_token import KeysUnavailable, TokenKeys
+from barnabas_broker.security.sasl.tokens.token_keys import KeysUnavailable, TokenKeys
 from barnabas_core.clock import LoopClock
 
 if TYPE_CHECKING:

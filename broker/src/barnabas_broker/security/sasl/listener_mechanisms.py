@@ -7,7 +7,7 @@ from barnabas_broker.security.sasl.mechanism import Mechanism
 from barnabas_broker.security.sasl.plain import Plain, VerifiedPlain
 from barnabas_broker.security.sasl.scram import Scram
 from barnabas_broker.security.sasl.scram_credential import SCRAM_HASHES, SaltShape, ScramCredential
-from barnabas_broker.security.sasl.tokens.signed_token import FetchTimes, TokenKeys, TokenRules
+from barnabas_broker.security.sasl.tokens.token_keys import FetchTimes, TokenKeys, TokenRules
 from barnabas_core.config import oauth_definitions as names
 from barnabas_core.config.definitions import ConfigProblem, InvalidConfig, Value
 from barnabas_core.config.jaas import InvalidJaas, JaasEntry, parse_jaas

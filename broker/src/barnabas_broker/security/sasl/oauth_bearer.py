@@ -11,13 +11,8 @@ from typing import Final, NamedTuple
 
 from barnabas_broker.security.sasl.mechanism import AuthenticationFailed, Identity, ServerToken
 from barnabas_broker.security.sasl.scram import NAME, plain_name
-from barnabas_broker.security.sasl.tokens.signed_token import (
-    InvalidToken,
-    TokenKeys,
-    TokenRules,
-    UnknownKey,
-    identity_of,
-)
+from barnabas_broker.security.sasl.tokens.signed_token import InvalidToken, UnknownKey, identity_of
+from barnabas_broker.security.sasl.tokens.token_keys import TokenKeys, TokenRules
 
 MESSAGE_BYTES_MAX: Final = 64 * 1024
 """The maximum bytes of a SASL message.
