@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.console_world import admin, carol, console, secured, start_console
+from harness.console_world import admin, carol, console, console_broker, start_console
 from harness.deadline import PATIENCE_S
 from harness.group_worker_world import world
 from harness.kube_memory import connection
@@ -25,7 +25,7 @@ __all__ = [
     "here",
     "made_up",
     "runs",
-    "secured",
+    "console_broker",
     "start_console",
     "up",
     "world",

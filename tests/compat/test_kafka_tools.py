@@ -294,8 +294,9 @@ def test_the_metadata_quorum_is_described_with_its_leader(tools: KafkaTools) -> 
 def test_features_are_described_and_upgraded(tools: KafkaTools) -> None:
     described = tools.check(f"kafka-features.sh {SERVER} describe")
     assert re.search(r"Feature: eligible.leader.replicas.version\s.*FinalizedVersionLevel: 1\b", described)
-    assert re.search(r"Feature: barnabas.metadata.version\s.*FinalizedVersionLevel: 4\b", described)
+    assert re.search(r"Feature: barnabas.metadata.version\s.*FinalizedVersionLevel: 5\b", described)
     assert re.search(r"Feature: group.version\s.*FinalizedVersionLevel: 1\b", described)
+    assert re.search(r"Feature: share.version\s.*FinalizedVersionLevel: 2\b", described)
     assert re.search(r"Feature: transaction.version\s.*FinalizedVersionLevel: 2\b", described)
     tools.check(f"kafka-features.sh {SERVER} upgrade --feature eligible.leader.replicas.version=1")
     refused = tools.run(f"kafka-features.sh {SERVER} upgrade --feature eligible.leader.replicas.version=7")

@@ -27,7 +27,7 @@ BROKEN = b"\xff\x00\x07 broken"
 
 
 @pytest.fixture(scope="session")
-def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+def console_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     """Start a broker where `admin` may do everything, and `carol` may describe and read `flights` alone."""
     port = free_port()
     passwords = 'user_admin="admin-secret" user_carol="carol-secret"'
@@ -39,7 +39,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
         "offsets.topic.replication.factor": "1",
         "group.initial.rebalance.delay.ms": "0",
     }
-    folder = tmp_path_factory.mktemp("secured")
+    folder = tmp_path_factory.mktemp("console_broker")
     process = prepare_barnabas(folder, settings, listeners=(f"SASL_PLAINTEXT://127.0.0.1:{port}",))
     try:
         process.start()
@@ -94,10 +94,10 @@ def start_console(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartCon
 
 
 @pytest.fixture(scope="session")
-def console(secured: Secured, start_console: StartConsole) -> RunningConsole:
+def console(console_broker: Secured, start_console: StartConsole) -> RunningConsole:
     """Return a console at which visitors log in, and may act."""
     return start_console(
-        secured.bootstrap, "--write", "--mask", "card", properties="security.protocol=SASL_PLAINTEXT\n"
+        console_broker.bootstrap, "--write", "--mask", "card", properties="security.protocol=SASL_PLAINTEXT\n"
     )
 
 

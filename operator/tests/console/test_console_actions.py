@@ -23,9 +23,9 @@ def topic(visitor: Visitor, name: str) -> Any:
 
 
 @pytest.fixture(scope="module")
-def own(secured: Secured, admin: Visitor) -> str:
+def own(console_broker: Secured, admin: Visitor) -> str:
     """Return a topic of two partitions with three records each, and a group that has read one of each."""
-    client = secured.client()
+    client = console_broker.client()
     client.create_topic("own", 2)
     for number in range(2):
         client.write("own", [b"1", b"2", b"3"], number)
@@ -158,8 +158,8 @@ def test_each_answer_has_the_headers_that_keep_scripts_out(console: RunningConso
     assert all(part in cookie for part in ("HttpOnly", "SameSite=Lax", "Path=/"))
 
 
-def test_without_write_there_is_no_action(secured: Secured, start_console: StartConsole) -> None:
-    visitor = start_console(secured.open).visitor()
+def test_without_write_there_is_no_action(console_broker: Secured, start_console: StartConsole) -> None:
+    visitor = start_console(console_broker.open).visitor()
     wait_for(lambda: visitor.get("/topics/flights").status, lambda status: status == 200)
     assert visitor.get("/topics/flights/partitions").status == 404
     assert visitor.post("/topics/flights/partitions", {"count": "9"}).status == 404

@@ -90,9 +90,9 @@ def test_an_invalid_query_gets_its_field_its_value_and_what_is_allowed(
     assert all(word in refused.json["error"] for word in words), refused.text
 
 
-def test_a_key_is_looked_up_in_its_partition_alone(admin: Visitor, secured: Secured) -> None:
-    secured.client().create_topic("keyed", 6)
-    with closing(KafkaProducer(bootstrap_servers=secured.open)) as producer:
+def test_a_key_is_looked_up_in_its_partition_alone(admin: Visitor, console_broker: Secured) -> None:
+    console_broker.client().create_topic("keyed", 6)
+    with closing(KafkaProducer(bootstrap_servers=console_broker.open)) as producer:
         for number in range(20):
             producer.send("keyed", key=f"key-{number}".encode(), value=b"v")
     wait_for(lambda: admin.get("/topics/keyed").status, lambda status: status == 200)
@@ -131,11 +131,11 @@ def test_masking_finds_escaped_and_nested_fields_and_hides_what_is_too_large() -
 
 
 def test_a_tail_shows_what_is_written_and_joins_no_group(
-    console: RunningConsole, admin: Visitor, secured: Secured
+    console: RunningConsole, admin: Visitor, console_broker: Secured
 ) -> None:
     with events(console, admin, "from=end&follow=1", "written") as answer:
         read_until(answer, "followed 0")
-        secured.client().write("written", [b"just now"])
+        console_broker.client().write("written", [b"just now"])
         assert "just now" in read_until(answer, "just now")
     assert {each["group_id"] for each in admin.json("/groups")["rows"]} <= {"billing", "own-group"}
 
@@ -160,9 +160,9 @@ def test_a_tail_ends_with_its_session(console: RunningConsole) -> None:
         read_until(answer, "event: end")
 
 
-def test_a_search_without_the_right_to_read_says_so(console: RunningConsole, secured: Secured) -> None:
+def test_a_search_without_the_right_to_read_says_so(console: RunningConsole, console_broker: Secured) -> None:
     rule = ResourcePattern(ResourceType.TOPIC, "flights")
-    with closing(KafkaAdminClient(bootstrap_servers=secured.open)) as admin:
+    with closing(KafkaAdminClient(bootstrap_servers=console_broker.open)) as admin:
         admin.create_acls([ACL("User:dave", "*", ACLOperation.DESCRIBE, ACLPermissionType.ALLOW, rule)])
     visitor = console.visitor()
     visitor.log_in("dave", "dave-secret", "SCRAM-SHA-512")
@@ -179,8 +179,8 @@ def test_files_have_all_that_the_query_finds(admin: Visitor) -> None:
     assert [row["offset"] for row in csv.DictReader(io.StringIO(table))] == ["0", "1", "2"]
 
 
-def test_a_text_that_a_spreadsheet_would_compute_is_made_harmless(admin: Visitor, secured: Secured) -> None:
-    secured.client().write("written", [b"=HYPERLINK(1)"])
+def test_a_text_that_a_spreadsheet_would_compute_is_made_harmless(admin: Visitor, console_broker: Secured) -> None:
+    console_broker.client().write("written", [b"=HYPERLINK(1)"])
     assert "'=HYPERLINK(1)" in admin.get("/topics/written/messages?from=start&value=HYPERLINK&download=csv").text
 
 

@@ -126,8 +126,10 @@ def test_logging_out_ends_the_session_on_the_server(console: RunningConsole) -> 
     assert visitor.get("/topics").status == 303
 
 
-def test_a_console_with_its_own_account_says_as_whom_it_looks(secured: Secured, start_console: StartConsole) -> None:
-    visitor = start_console(secured.open, "--path-prefix", "/kafka").visitor()
+def test_a_console_with_its_own_account_says_as_whom_it_looks(
+    console_broker: Secured, start_console: StartConsole
+) -> None:
+    visitor = start_console(console_broker.open, "--path-prefix", "/kafka").visitor()
     page = visitor.get("/kafka/topics")
     assert page.status == 200
     assert "as nobody, because this cluster asks for no login" in page.text
