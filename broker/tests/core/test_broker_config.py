@@ -67,8 +67,6 @@ def test_a_warning_names_each_setting_without_effect_and_the_reason() -> None:
         "num.network.threads",
         "num.io.threads",
         "num.recovery.threads.per.data.dir",
-        "share.coordinator.state.topic.replication.factor",
-        "share.coordinator.state.topic.min.isr",
     ]
     assert all(" has no effect: " in warning for warning in warnings)
 
