@@ -57,8 +57,5 @@ def test_the_guide_lists_every_dashboard_with_a_picture() -> None:
     listed = re.findall(r"^\| (Barnabas / [\w ]+) \|", TEXT, re.MULTILINE)
     assert sorted(listed) == sorted(read(file)["title"] for file in DASHBOARDS)
     pictures = set(re.findall(r"\(../pictures/([\w-]+)\.png\)", TEXT))
-    assert (
-        pictures
-        == {file.stem for file in DASHBOARDS}
-        == {each.stem for each in (GUIDE.parents[1] / "pictures").iterdir()}
-    )
+    there = {each.stem for each in (GUIDE.parents[1] / "pictures").iterdir()}
+    assert pictures == {file.stem for file in DASHBOARDS} == {name for name in there if not name.startswith("console")}
