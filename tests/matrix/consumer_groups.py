@@ -1,6 +1,6 @@
 """A consumer group (KIP-848): heartbeats by member, epoch, owned partitions and fields, and the requests of others."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import partial
 from typing import Any, Final, NamedTuple
@@ -25,6 +25,10 @@ class Ask(NamedTuple):
     of_group: bool = True
     """True if the request has the field `group_id`."""
 
+    def cell(self, state: str) -> Cell:
+        """Return the cell of the request in a state."""
+        return Cell(state, f"{self.name} v{self.version}", self.title)
+
 
 def _ask(nodes: Nodes) -> Iterator[tuple[Cell, str]]:
     for topic, partitions in ((SHARED, len(ALL)), (OTHER, 2)):
@@ -33,19 +37,21 @@ def _ask(nodes: Nodes) -> Iterator[tuple[Cell, str]]:
     topic_ids = {each.name: each.topic_id for each in found.topics}
     with closing(Broker(nodes.port, nodes.patience_s)) as broker:
         for state in STATES:
-            yield from _in_state(lambda: ConsumerWorld(broker, nodes.fresh("group"), topic_ids), state)
+            asked = [(each.cell(state), each) for each in _requests(state) if nodes.asks(each.cell(state))]
+            yield from _in_state(lambda: ConsumerWorld(broker, nodes.fresh("group"), topic_ids), state, asked)
 
 
-def _in_state(make: Callable[[], ConsumerWorld], state: str) -> Iterator[tuple[Cell, str]]:
+def _in_state(
+    make: Callable[[], ConsumerWorld], state: str, asked: Sequence[tuple[Cell, Ask]]
+) -> Iterator[tuple[Cell, str]]:
     """Yield the outcomes of a state's cells. A group that a cell has not changed serves the next cell."""
     world, before = None, ""
-    for request in _requests(state):
+    for cell, request in asked:
         if world is None:
             world = make()
             STATES[state](world)
             before = world.state()
         answer, after = _outcome(world, request)
-        cell = Cell(state, f"{request.name} v{request.version}", request.title)
         yield cell, f"{answer} -> {SAME if after == before else after}"
         # An accepted request may change what nothing shows, such as the previous epoch.
         if after != before or answer == WAITS or "error_code" not in answer:

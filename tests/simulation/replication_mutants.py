@@ -267,7 +267,7 @@ def takes_any_incarnation_of_a_broker_into_the_isr() -> Iterator[None]:
 
     with (
         patch.object(ReplicaManager, "_is_eligible", is_eligible),
-        patch.object(fencing, "_complaint", complaint),
+        patch.object(fencing, "_complaint_about_isr", complaint),
         patch.object(controller, "begin_incarnation", begin),
     ):
         yield
