@@ -1,4 +1,4 @@
-"""What tokens must say, and the current keys of a JWK set, fetched periodically.
+"""The required claims of tokens, and the current keys of a JWK set, fetched periodically.
 
 The keys are fetched earlier if a token names an unknown key. This module imports neither PyJWT nor cryptography,
 because every broker imports it.
