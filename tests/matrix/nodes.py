@@ -58,7 +58,7 @@ class Nodes:
         """The port of node 1, and the time after which one of its requests counts as waiting (`talk.py`)."""
         self._connection = Connection(port)
         self.one_in = 1
-        """The number of cells of which one is asked."""
+        """A run asks one cell in so many."""
         self._count = 0
         self._old_ids = iter(OLD_IDS)
 

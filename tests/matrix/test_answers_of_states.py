@@ -10,7 +10,7 @@ from matrix.nodes import Nodes, barnabas
 from matrix.subjects import SUBJECTS
 
 ONE_IN: Final = 6
-"""The number of cells of which one is asked here; `make proof-matrix` asks all."""
+"""A test run asks one cell in so many; `make proof-matrix` asks all."""
 
 
 @pytest.fixture(scope="module")

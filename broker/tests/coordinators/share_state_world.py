@@ -32,7 +32,7 @@ WRITE_TIMEOUT_MS = 5_000
 
 
 class PrunedMemoryLog(MemoryLog):
-    """A log of which all records are read in their order, from a start offset on."""
+    """A log whose records are read in their order, from a start offset on."""
 
     def __init__(self, timers: ManualTimers) -> None:
         super().__init__(1, timers)

@@ -59,7 +59,7 @@ def _of_pods(kubectl: Kubectl, cluster: ClusterName) -> Iterator[Entry]:
         return
     for pod in pods:
         name = pod["metadata"]["name"]
-        yield _read(f"describe/{name}.txt", lambda name=name: kubectl.bytes("describe", "pod", name, *space))
+        yield _read(f"describe/{name}.txt", lambda name=name: _described(kubectl, name, *space))
         for container in (pod.get("status") or {}).get("containerStatuses") or ():
             part = container["name"]
             yield _log(kubectl, f"logs/{name}-{part}.log", name, *space, "-c", part)
@@ -72,6 +72,11 @@ def _of_pods(kubectl: Kubectl, cluster: ClusterName) -> Iterator[Entry]:
 
 def _objects(kubectl: Kubectl, name: str, *arguments: str) -> Entry:
     return _read(name, lambda: _pretty(without_secrets(kubectl.json("get", *arguments))))
+
+
+def _described(kubectl: Kubectl, name: str, *space: str) -> bytes:
+    text = kubectl.bytes("describe", "pod", name, *space).decode(errors="replace")
+    return str(without_secrets(text)).encode()
 
 
 def _log(kubectl: Kubectl, name: str, *arguments: str) -> Entry:
@@ -92,16 +97,17 @@ def _pretty(found: JsonObject) -> bytes:
 def without_secrets(found: Any, name: str = "") -> Any:
     """Return a copy of a JSON value in which texts under secret names, and secret lines of files, are replaced."""
     if isinstance(found, dict):
-        return {key: _value(key, value) for key, value in found.items() if key != _LAST_APPLIED}
+        named = str(found.get("name", "")) if "value" in found else ""  # A variable of a container.
+        return {
+            key: without_secrets(value, named if key == "value" else key)
+            for key, value in found.items()
+            if key != _LAST_APPLIED
+        }
     if isinstance(found, list):
         return [without_secrets(each, name) for each in found]
     if isinstance(found, str):
         return REMOVED if _is_secret(name) else _SECRET_LINE.sub(rf"\1{REMOVED}", found)
     return found
-
-
-def _value(key: str, value: Any) -> Any:
-    return without_secrets(value, key)
 
 
 def _is_secret(name: str) -> bool:

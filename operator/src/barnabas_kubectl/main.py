@@ -109,8 +109,8 @@ def _why(kubectl: Kubectl, namespace: str, options: argparse.Namespace) -> None:
 
 def _reset(kubectl: Kubectl, namespace: str, options: argparse.Namespace) -> int:
     identifier = options.id or time.strftime("%Y%m%dT%H%M%S", time.gmtime())
-    patch = reset.reset_of(identifier, options.to, options.topic, dry_run=options.dry_run)
-    group = reset.request(kubectl, namespace, options.group, patch)
+    wanted = reset.reset_of(identifier, options.to, options.topic, dry_run=options.dry_run)
+    group = reset.request(kubectl, namespace, options.group, wanted)
     print("\n".join(reset.report(group)))
     answer = reset.condition(group) or {}
     return 0 if answer.get("status") == "True" or answer.get("reason") == "DryRun" else EXIT_FAILED

@@ -30,22 +30,20 @@ def position(text: str) -> JsonObject:
 
 
 def reset_of(identifier: str, to: JsonObject, topics: list[str], *, dry_run: bool) -> JsonObject:
-    """Return the patch of a ConsumerGroup that requests a reset."""
-    wanted: JsonObject = {"id": identifier, "to": to, "dryRun": dry_run or None, "topics": topics or None}
-    return {"spec": {"offsets": {"reset": wanted}}}
+    """Return `spec.offsets.reset`, without fields that were not given."""
+    wanted: JsonObject = {"id": identifier, "to": to, "dryRun": dry_run, "topics": topics}
+    return {name: value for name, value in wanted.items() if value}
 
 
 def request(
-    kubectl: Kubectl, namespace: str, name: str, patch: JsonObject, sleep: Callable[[float], None] = time.sleep
+    kubectl: Kubectl, namespace: str, name: str, wanted: JsonObject, sleep: Callable[[float], None] = time.sleep
 ) -> JsonObject:
-    """Patch the ConsumerGroup, and return it once the operator has answered for the patch. Raises KubectlFailed."""
+    """Replace the reset of the ConsumerGroup, and return it once the operator has answered. Raises KubectlFailed."""
     where = (f"consumergroups.{GROUP}", name, "-n", namespace)
-    before = kubectl.json("get", *where)
-    # What an earlier reset set must not remain in this one.
-    offsets = (before.get("spec") or {}).get("offsets") or {}
-    if "reset" in offsets:
-        kubectl.bytes("patch", *where, "--type=json", "-p", '[{"op": "remove", "path": "/spec/offsets/reset"}]')
-    patched = json.loads(kubectl.bytes("patch", *where, "--type=merge", "-p", json.dumps(patch), "-o", "json"))
+    has_offsets = "offsets" in (kubectl.json("get", *where).get("spec") or {})
+    path, value = ("/spec/offsets/reset", wanted) if has_offsets else ("/spec/offsets", {"reset": wanted})
+    change = json.dumps([{"op": "add", "path": path, "value": value}])
+    patched = json.loads(kubectl.bytes("patch", *where, "--type=json", "-p", change, "-o", "json"))
     generation = patched["metadata"]["generation"]
     for _ in range(int(WAIT_S / POLL_S)):
         found = kubectl.json("get", *where)

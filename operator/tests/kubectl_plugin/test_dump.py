@@ -20,6 +20,10 @@ SECRETS: dict[str, tuple[Any, Any]] = {
         {"annotations": {"kubectl.kubernetes.io/last-applied-configuration": "{}", "a": "b"}},
         {"annotations": {"a": "b"}},
     ),
+    "a variable of a container": (
+        {"name": "DB_PASSWORD", "value": "x4"},
+        {"name": "DB_PASSWORD", "value": "[removed]"},
+    ),
     "the name of a Secret stays": ({"secretName": "flights-admin"}, {"secretName": "flights-admin"}),
 }
 

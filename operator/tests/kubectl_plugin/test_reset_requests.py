@@ -29,8 +29,7 @@ def test_another_position_is_rejected_with_what_is_allowed(text: str) -> None:
 
 
 def test_a_request_has_no_fields_that_were_not_given() -> None:
-    wanted: dict[str, Any] = {"id": "a", "to": {"latest": {}}, "dryRun": None, "topics": None}
-    assert reset_of("a", {"latest": {}}, [], dry_run=False) == {"spec": {"offsets": {"reset": wanted}}}
+    assert reset_of("a", {"latest": {}}, [], dry_run=False) == {"id": "a", "to": {"latest": {}}}
 
 
 def test_the_report_has_the_condition_and_a_line_for_each_partition() -> None:

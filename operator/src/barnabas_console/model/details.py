@@ -22,7 +22,7 @@ class TopicDetail(NamedTuple):
 
 
 class AclRow(NamedTuple):
-    """One rule: whom it concerns, what it allows or denies, and on what."""
+    """A rule about a principal: the operation that it allows or denies, and the resource."""
 
     principal: str
     permission: str

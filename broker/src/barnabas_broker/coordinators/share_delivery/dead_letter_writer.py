@@ -96,7 +96,7 @@ class _Writing:
             try:
                 await self._write(letters)
             except BrokenSetting as reason:
-                self._tell(str(reason), len(letters))
+                self._report_broken(str(reason), len(letters))
             except (ApiError, Unknown) as error:
                 led.counts.dead_letters_failed += 1
                 log.warning("dead letters of group %s for %s wait: %s", *self._names, error)
@@ -131,7 +131,7 @@ class _Writing:
                 return
             await self._environment.sleep(PAUSE_S)
 
-    def _tell(self, why: str, count: int) -> None:
+    def _report_broken(self, why: str, count: int) -> None:
         self._led.counts.dead_letters_impossible += count
         if why != self._why_broken:
             log.error("records of group %s for %s are archived without dead letters: %s", *self._names, why)
