@@ -1,7 +1,7 @@
 """One group whose five members join and leave, and checks when all faults are healed."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from enum import Enum
 from typing import Final, NamedTuple
@@ -117,8 +117,15 @@ class ConsumerGroup:
         self._make_client = make_client
         self._topic = topic
         self._partitions = partitions
-        self._lives = [self._life(habit) for habit in HABITS]
+        self._lives = [self._life(habit) for habit in self._habits(protocols)]
         self._tasks: list[asyncio.Task[None]] = []
+
+    def _habits(self, protocols: Protocols) -> Sequence[Habit]:
+        """Return all habits; with member epochs only some, so that a member often has several partitions."""
+        if protocols is Protocols.CLASSIC:
+            return HABITS
+        random = self._make_client("habits").random
+        return random.sample(HABITS, random.randint(2, len(HABITS)))
 
     def _life(self, habit: Habit) -> Lives:
         return Lives(

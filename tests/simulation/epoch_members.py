@@ -1,5 +1,6 @@
 """Consumers of a group of KIP-848 at the protocol level, and checks of what their coordinator may answer."""
 
+import asyncio
 from contextlib import suppress
 from typing import Any, Final
 
@@ -19,6 +20,9 @@ EPOCH_SETTINGS: Final = {
     "group.consumer.heartbeat.interval.ms": "300",
 }
 REBALANCE_MS: Final = 2000
+SLOW_SHARE: Final = 0.3
+"""The share of revocations in which a member takes its time, as applications do that finish their work first."""
+SLOW_S_MAX: Final = 1.5
 UNSUPPORTED_VERSION: Final = 35
 GROUP_ID_NOT_FOUND: Final = 69
 FENCED_MEMBER_EPOCH: Final = 110
@@ -120,6 +124,8 @@ class EpochMember(Member):
 
     async def _change(self, before: Membership, partitions: list[int]) -> None:
         if any(partition not in partitions for partition in self._owned) and before.generation > 0:
+            if self._client.random.random() < SLOW_SHARE:
+                await asyncio.sleep(self._client.random.uniform(0, SLOW_S_MAX))
             with suppress(Failed):
                 await self._commit()
         self._owned = partitions

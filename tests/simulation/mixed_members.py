@@ -31,13 +31,15 @@ class MixedHistory(EpochHistory):
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        self._known: set[str] = set()
+        self._known: dict[str, int] = {}
+        """The last epoch of each member."""
 
     def assigned(self, member: Membership, partitions: list[int]) -> None:
         """Note what a member has in an epoch."""
-        is_new = member.member_id not in self._known
-        self._known.add(member.member_id)
-        if is_new and member.generation <= _FIRST_EPOCHS and member.generation < self.generation:
+        known = self._known.get(member.member_id)
+        self._known[member.member_id] = member.generation
+        has_joined = known is None or member.generation < known
+        if has_joined and member.generation <= _FIRST_EPOCHS and member.generation < self.generation:
             self.generation = -1
             self._owners.clear()
             self._last.clear()

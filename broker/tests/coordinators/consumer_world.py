@@ -33,13 +33,21 @@ class Consumer:
 
     def send(self, **changes: Any) -> BeatReply | None:
         """Send a heartbeat with changes, and return the answer, None if there is none yet. The state stays."""
+        count = len(self.replies)
+        self.begin(**changes)
+        self.world.timers.pass_time()
+        return self.replies[-1] if len(self.replies) > count else None
+
+    def begin(self, **changes: Any) -> None:
+        """Send a heartbeat with changes, and let no turn of the loop pass."""
         beat = Beat(
             GROUP, self.name, self.epoch, "client", "/127.0.0.1", instance_id=self.instance_id, owned=self.owned
         )._replace(**changes)
-        count = len(self.replies)
         self.world.coordinator.beat(beat, 1, self.replies.append)
-        self.world.timers.pass_time()
-        return self.replies[-1] if len(self.replies) > count else None
+
+    def join_and_wait(self) -> None:
+        """Send a first heartbeat whose answer has to wait: no turn of the loop passes."""
+        self.begin(topic_names=self.topics, rebalance_timeout_ms=60_000)
 
     def join(self, **changes: Any) -> BeatReply:
         self.epoch, self.owned = 0, {}

@@ -451,8 +451,9 @@ def test_consumer_group_without_members_becomes_a_classic_group(world: World) ->
 def test_large_group_is_assigned_in_turns(world: World) -> None:
     world.topics.make("flights", 2_000)
     first, second = Consumer(world, "a"), Consumer(world, "b")
-    assert first.join().epoch == 1
-    settle(first)
+    first.join_and_wait()
+    assert (first.replies, group_of(world).is_assigning) == ([], True)
+    first.join()
     assert (first.epoch, len(first.numbers)) == (2, 2_000)
     second.join()
     settle(first, second)
@@ -526,9 +527,11 @@ def test_regular_expressions_are_matched_in_turns_in_a_large_cluster(world: Worl
     for number in range(2_000):
         world.topics.make(f"t{number}", 1)
     member = Consumer(world, "a")
-    assert member.join(topic_names=None, topic_regex="flights|t1").epoch == 1
-    settle(member)
-    assert len(member.numbers) == 7
+    member.begin(topic_names=None, topic_regex="flights|t1", rebalance_timeout_ms=60_000)
+    assert (member.replies, group_of(world).is_matching) == ([], True)
+    world.timers.pass_time()
+    (reply,) = member.replies
+    assert len(numbers(reply.assignment) or ()) == 7
 
 
 def test_a_subscription_that_the_log_would_not_take_is_refused_and_disturbs_no_other_member(world: World) -> None:

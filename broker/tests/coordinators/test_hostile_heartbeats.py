@@ -1,11 +1,13 @@
 """Heartbeats of strangers, of large groups and with expensive subscriptions delay nobody else (KIP-848)."""
 
+from typing import Any
 from unittest.mock import patch
 
 import pytest
 from consumer_world import GROUP, Consumer, group_of, numbers, settle
 from coordinator_world import World
 
+from barnabas_broker.coordinators.groups.consumer_groups import WAITS_MAX
 from barnabas_broker.coordinators.modern.consumer_heartbeat import Beat, BeatReply
 from barnabas_broker.coordinators.modern.group import FENCED_AT_ONCE_MAX
 from barnabas_broker.coordinators.modern.targets import question
@@ -121,3 +123,59 @@ def test_heartbeats_during_a_long_assignment_do_not_begin_another(world: World) 
     with patch.object(world.topics, "find", wraps=world.topics.find) as find:
         world.coordinator.beat(Beat(GROUP, "m00000", group.members["m00000"].current.epoch), 1, lambda _: None)
     find.assert_not_called()
+
+
+def test_members_of_a_large_group_get_their_partitions_in_their_first_answers(world: World) -> None:
+    world.topics.make("flights", 2_000)
+    members = [Consumer(world, f"m{number}") for number in range(20)]
+    for member in members:
+        member.join_and_wait()
+    assert not any(member.replies for member in members)
+    world.timers.pass_time()
+    shares = [numbers(reply.assignment) or [] for member in members for reply in member.replies]
+    assert [len(share) for share in shares] == [100] * 20
+    assert sorted(number for share in shares for number in share) == list(range(2_000))
+
+
+def test_heartbeat_gets_the_target_that_is_computed_when_it_comes(world: World) -> None:
+    world.topics.make("flights", 2_000)
+    first, second = Consumer(world, "a"), Consumer(world, "b")
+    first.join()
+    second.join_and_wait()
+    assert len(numbers(first.beat().assignment) or ()) == 1_000
+
+
+def test_heartbeat_that_waits_for_an_assignment_is_answered_when_the_coordinator_resigns(world: World) -> None:
+    world.topics.make("flights", 2_000)
+    first, second = Consumer(world, "a"), Consumer(world, "b")
+    first.join()
+    group_of(world).is_assigning = True
+    second.join_and_wait()
+    world.timers.pass_time()
+    assert not second.replies
+    world.resign()
+    world.timers.pass_time()
+    assert [reply.error for reply in second.replies] == [ErrorCode.NOT_COORDINATOR]
+
+
+def test_heartbeat_that_waits_for_an_assignment_is_refused_when_its_member_has_left(world: World) -> None:
+    world.topics.make("flights", 2_000)
+    member = Consumer(world, "a")
+    member.join_and_wait()
+    member.begin(epoch=-1, owned=None)
+    world.timers.pass_time()
+    assert sorted(reply.error for reply in member.replies) == [ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID]
+
+
+def test_heartbeat_waits_for_a_few_computations_only(world: World) -> None:
+    Consumer(world, "a").join()
+    member = Consumer(world, "b")
+    group_of(world).is_assigning = True
+    member.join_and_wait()
+    modern: Any = world.coordinator.runtime.find(GROUP).modern
+    for _ in range(WAITS_MAX):
+        world.timers.pass_time()
+        assert not member.replies
+        modern._computed(GROUP)  # It computes on.
+    world.timers.pass_time()
+    assert (member.replies[0].error, numbers(member.replies[0].assignment)) == (ErrorCode.NONE, [])

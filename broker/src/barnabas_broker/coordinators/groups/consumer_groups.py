@@ -2,9 +2,10 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Final
 
 from barnabas_broker.coordinators.groups import classic_members
-from barnabas_broker.coordinators.groups.group import GroupState
+from barnabas_broker.coordinators.groups.group import Group, GroupState
 from barnabas_broker.coordinators.groups.messages import (
     CommitRequest,
     JoinReply,
@@ -31,9 +32,16 @@ from barnabas_broker.coordinators.modern.lifecycle import restart_timeouts
 from barnabas_broker.coordinators.runtime.writer import Encodable
 from barnabas_core.errors import ApiError, ErrorCode
 
+WAITS_MAX: Final = 4
+"""The computations for which a heartbeat waits: topics of regular expressions and an assignment, after running ones."""
 
-def beat(shard: GroupShard, request: Beat, answer: Callable[[BeatReply], object]) -> None:
-    """Handle a ConsumerGroupHeartbeat. A first heartbeat makes the group, also from a classic group without members."""
+
+def beat(shard: GroupShard, request: Beat, answer: Callable[[BeatReply], object], waits_left: int = WAITS_MAX) -> None:
+    """Handle a ConsumerGroupHeartbeat. A first heartbeat makes the group, also from a classic group without members.
+
+    If the group's assignment is computed in turns of the loop, the answer waits for it, and the member is reconciled
+    with it: `waits_left` times at most, because other members may begin another computation meanwhile.
+    """
     group_id = request.group_id
     group, classic = shard.modern.by_id.get(group_id), shard.tables.groups.get(group_id)
     if group_id in shard.share.groups.by_id:
@@ -45,32 +53,65 @@ def beat(shard: GroupShard, request: Beat, answer: Callable[[BeatReply], object]
         if classic.state is GroupState.DEAD:
             raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"the group {group_id} is being deleted")
         if shard.writer.is_writing(group_id):
-            shard.writer.when_idle(group_id, partial(_beat_again, shard, request, answer))
+            shard.writer.when_idle(group_id, partial(_beat_again, shard, request, answer, waits_left))
             return
-        first += [GroupRecord(GroupKey(group_id), None)] if group_id in shard.tables.stored else []
-        if classic.members:
-            world = shard.modern.world(group_id)
-            upgrade = upgraded(classic, world.settings, world.topics, world.now.wall_ms)
-            group, first = upgrade.group, [*first, *upgrade.change.records]
-            restart_timeouts(group, world)
-    group = group or ConsumerGroup(group_id)
-
-    def written(error: ErrorCode, reply: BeatReply) -> None:
-        answer(BeatReply(error) if error else reply)
-
-    shard.modern.run(group, lambda change, world: heartbeat(change, group, request, world), written, first)
+        group, first = _in_place_of(shard, classic)
+    _decide(shard, group or ConsumerGroup(group_id), request, answer, waits_left, first)
     if group_id in shard.modern.by_id and classic is not None:
         del shard.tables.groups[group_id]
         shard.tables.stored.pop(group_id, None)
         shard.refuse_waiting(group_id, ErrorCode.REBALANCE_IN_PROGRESS)
 
 
-def _beat_again(shard: GroupShard, request: Beat, answer: Callable[[BeatReply], object]) -> None:
+def _in_place_of(shard: GroupShard, classic: Group) -> tuple[ConsumerGroup | None, list[Encodable]]:
+    """Return the consumer group with the members of a classic one, None without members, and what is to be written."""
+    group_id, group = classic.group_id, None
+    first: list[Encodable] = [GroupRecord(GroupKey(group_id), None)] if group_id in shard.tables.stored else []
+    if classic.members:
+        world = shard.modern.world(group_id)
+        upgrade = upgraded(classic, world.settings, world.topics, world.now.wall_ms)
+        group, first = upgrade.group, [*first, *upgrade.change.records]
+        restart_timeouts(group, world)
+    return group, first
+
+
+def _decide(
+    shard: GroupShard,
+    group: ConsumerGroup,
+    request: Beat,
+    answer: Callable[[BeatReply], object],
+    waits_left: int,
+    first: Sequence[Encodable],
+) -> None:
+    def decide(change: GroupChange, world: BeatWorld) -> tuple[BeatReply, bool]:
+        reply = heartbeat(change, group, request, world)
+        return reply, reply.epoch >= JOIN_EPOCH and group.is_computing_for(request.member_id, change)
+
+    def written(error: ErrorCode, decided: tuple[BeatReply, bool]) -> None:
+        reply, waits = decided
+        if error:
+            answer(BeatReply(error))
+        elif waits and waits_left:
+            later = partial(_answer_both, answer, reply)
+            again = partial(_beat_again, shard, request._replace(epoch=reply.epoch), later, waits_left - 1)
+            shard.modern.when_computed(group, again)
+        else:
+            answer(reply)
+
+    shard.modern.run(group, decide, written, first)
+
+
+def _answer_both(answer: Callable[[BeatReply], object], earlier: BeatReply, later: BeatReply) -> None:
+    """Answer with the later reply, which has the assignment of the earlier one if nothing has changed since."""
+    answer(later if later.error or later.assignment is not None else later._replace(assignment=earlier.assignment))
+
+
+def _beat_again(shard: GroupShard, request: Beat, answer: Callable[[BeatReply], object], waits_left: int) -> None:
     if shard.writer.is_closed:
         answer(BeatReply(ErrorCode.NOT_COORDINATOR))
         return
     try:
-        beat(shard, request, answer)
+        beat(shard, request, answer, waits_left)
     except ApiError as error:
         answer(BeatReply(error.code, error.message))
 

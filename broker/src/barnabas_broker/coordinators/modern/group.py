@@ -228,6 +228,14 @@ class ModernGroup:
         """True if the member subscribes by a regular expression whose topics are not known yet."""
         return bool(metadata.subscribed_topic_regex) and metadata.subscribed_topic_regex not in self.regexes
 
+    def is_computing_for(self, member_id: str, change: "GroupChange") -> bool:
+        """True if the group's assignment or topics of the member are being computed, or are to be after the change."""
+        if self.assignment_epoch < self.epoch and (self.is_assigning or change.wants_targets):
+            return True
+        member = self.members.get(member_id)
+        is_matching = self.is_matching or bool(change.wanted_regexes)
+        return is_matching and member is not None and self.is_unresolved(member.known)
+
     def unmatched_patterns(self) -> set[str]:
         """Return the regular expressions whose topics are not known yet."""
         return self.patterns.keys() - self.regexes.keys()

@@ -30,7 +30,7 @@ from barnabas_broker.coordinators.modern.targets import (
 from barnabas_broker.coordinators.runtime.alarms import Alarms, Now
 from barnabas_broker.coordinators.runtime.record_strings import MalformedRecord
 from barnabas_broker.coordinators.runtime.shard import LeftOut
-from barnabas_broker.coordinators.runtime.turns import Turns
+from barnabas_broker.coordinators.runtime.turns import Job, Turns
 from barnabas_broker.coordinators.runtime.writer import Encodable, PartitionWriter
 from barnabas_core.clock import Clock, Timers
 from barnabas_core.config.group_configs import GroupConfig
@@ -106,6 +106,8 @@ class ModernGroups(Generic[GroupT, SettingsT]):
         self._alarms = Alarms(timers, clock, self._wake)
         self._unanswered: dict[str, list[Callable[[ErrorCode], object]]] = {}
         """The answers that wait for the last write of each group."""
+        self._until_computed: dict[str, list[Job]] = {}
+        """The heartbeats that wait for an assignment, or for topics of regular expressions, of each group."""
 
     def apply(self, record: ModernRecord) -> None:
         """Apply a record that was read from the log. A group without an epoch is removed at the end of loading."""
@@ -135,8 +137,26 @@ class ModernGroups(Generic[GroupT, SettingsT]):
                 yield
 
     def close(self) -> None:
-        """Cancel all timers. The writer has answered all requests that wait."""
+        """Cancel all timers, and let heartbeats go on that wait. The writer has answered all other requests."""
         self._alarms.cancel_all()
+        for group_id in list(self._until_computed):
+            self._computed(group_id)
+
+    def when_computed(self, group: GroupT, callback: Callable[[], object]) -> None:
+        """Call `callback` in a later turn of the loop, after the computation for the group that runs now, if any."""
+
+        def job() -> bool:
+            callback()
+            return False
+
+        if group.is_assigning or group.is_matching:
+            self._until_computed.setdefault(group.group_id, []).append(job)
+        else:
+            self._turns.add(job)
+
+    def _computed(self, group_id: str) -> None:
+        for job in self._until_computed.pop(group_id, ()):
+            self._turns.add(job)
 
     def set_alarm(self, group: GroupT) -> None:
         """Set the timer of a group after a request that changed only deadlines."""
@@ -170,14 +190,14 @@ class ModernGroups(Generic[GroupT, SettingsT]):
             _logger.info("group %s: %s", group.group_id, note)
         if group.is_stored:
             self.by_id[group.group_id] = group
-        self._write(group.group_id, (*first, *change.records), lambda error: answer(error, result))
-        self._alarms.set(group.group_id, group.wake_ms)
         if change.wants_targets and not group.is_assigning:
             group.is_assigning = True
             self._turns.run(self._assign(group, world))
         if change.wanted_regexes:
             group.is_matching = True
             self._turns.run(self._match(group, change.wanted_regexes, world, change.may_describe))
+        self._write(group.group_id, (*first, *change.records), lambda error: answer(error, result))
+        self._alarms.set(group.group_id, group.wake_ms)
         if change.records:
             self._changed(group)
 
@@ -201,9 +221,13 @@ class ModernGroups(Generic[GroupT, SettingsT]):
         self._writer.submit(group_id, records, finished, is_applied=True)
 
     def _assign(self, group: GroupT, world: World[SettingsT]) -> Iterator[object]:
-        """Compute the target assignment of a large group, and write it, in steps between which others may run."""
-        epoch = group.epoch
+        """Compute the target assignment of a large group, and write it, in steps between which others may run.
+
+        It begins in a later turn, so that it is also about other members that join in this one.
+        """
         try:
+            yield None
+            epoch = group.epoch
             plan = yield from _paced(self._rules.plan(group, world))
             targets = yield from _paced(plan.steps)
             changed = changed_targets(group, targets)
@@ -222,6 +246,7 @@ class ModernGroups(Generic[GroupT, SettingsT]):
                 self._write(group.group_id, tuple(change.records), lambda _: None)
         finally:
             group.is_assigning = False
+            self._computed(group.group_id)
 
     def _match(
         self, group: GroupT, patterns: Collection[str], world: World[SettingsT], may_describe: Callable[[str], bool]
@@ -230,6 +255,7 @@ class ModernGroups(Generic[GroupT, SettingsT]):
         names, has_changed = list(world.topics.names()), False
         begin_matching(group, patterns, world)
         try:
+            yield None
             for pattern in patterns:
                 found = yield from resolve((pattern,), names)
                 if not self._is_here(group):
@@ -237,10 +263,11 @@ class ModernGroups(Generic[GroupT, SettingsT]):
                 change = GroupChange(group)
                 has_changed |= store_matches(change, found, world, may_describe)
                 self._write(group.group_id, tuple(change.records), lambda _: None)
+            if has_changed:
+                self.run(group, lambda change, world: begin_epoch(change, world, is_due=True), lambda *_: None)
         finally:
             group.is_matching = False
-        if has_changed:
-            self.run(group, lambda change, world: begin_epoch(change, world, is_due=True), lambda *_: None)
+            self._computed(group.group_id)
 
     def _is_here(self, group: GroupT) -> bool:
         return not self._writer.is_closed and self.by_id.get(group.group_id) is group
