@@ -1,5 +1,6 @@
 """The `barnabas` command: a table of subcommands, each imported only when called, so that a broker starts fast."""
 
+import gc
 import importlib
 import importlib.metadata
 import os
@@ -100,11 +101,14 @@ def main() -> int:
     # A subcommand sets its own handler later. In a container the broker is process 1, and process 1 ignores SIGTERM
     # unless it has a handler.
     signal.signal(signal.SIGTERM, lambda *_: end_at_once(arguments[0]))
+    gc.disable()  # Imported objects stay: a collection meanwhile visits all of them and frees nothing.
     try:
         module = importlib.import_module(command.module)
     except ModuleNotFoundError as error:
         print(not_here(arguments[0], command.extra, error), file=sys.stderr)
         return EXIT_USAGE
+    finally:
+        gc.enable()
     return int(module.main(arguments[1:]))
 
 

@@ -1,6 +1,7 @@
 """The command `barnabas` without a subcommand, or with one that is not installed."""
 
 import importlib.metadata
+import os
 import re
 import shutil
 import subprocess
@@ -41,3 +42,25 @@ def test_a_subcommand_that_is_not_installed_says_how_to_install_it(tmp_path: Pat
         "barnabas accept-loss: No module named 'barnabas_operator'; `pip install 'barnabas[operator]'`"
         " installs the packages that the command needs; the operator's image contains them\n"
     )
+
+
+SUBCOMMAND = """
+import gc
+WAS_ENABLED = gc.isenabled()
+def main(arguments):
+    print(WAS_ENABLED, gc.isenabled())
+    return 0
+"""
+AS_THE_BROKER = """
+from barnabas import __main__ as command
+command.COMMANDS["broker"] = command.Command("subcommand", "", "")
+command.main()
+"""
+
+
+def test_no_garbage_is_collected_while_a_subcommand_is_imported(tmp_path: Path) -> None:
+    (tmp_path / "subcommand.py").write_text(SUBCOMMAND)
+    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"}
+    command = [sys.executable, "-c", AS_THE_BROKER, "broker"]
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=True)
+    assert ended.stdout == "False True\n"
