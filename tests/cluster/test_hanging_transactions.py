@@ -2,7 +2,6 @@
 
 import json
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from confluent_kafka import IsolationLevel, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from harness.cluster import BarnabasCluster, barnabas_cluster
+from harness.command_here import barnabas_here
 from harness.deadline import PATIENCE_S, wait_for
 
 
@@ -38,8 +38,7 @@ def producer(cluster: BarnabasCluster) -> Producer:
 
 
 def barnabas(name: str, cluster: BarnabasCluster, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "barnabas", name, "--bootstrap", cluster.bootstrap, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    return barnabas_here(name, "--bootstrap", cluster.bootstrap, *arguments)
 
 
 def abort(cluster: BarnabasCluster, *which: str) -> subprocess.CompletedProcess[str]:

@@ -1,7 +1,5 @@
 """A `__transaction_state` without compaction is reported."""
 
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +8,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from harness.cluster import BarnabasCluster, barnabas_cluster
+from harness.command_here import barnabas_here
 from harness.deadline import PATIENCE_S
 
 TOPIC = "__transaction_state"
@@ -32,13 +31,7 @@ def test_a_transaction_state_topic_without_compaction_is_kept_and_reported(clust
     wanted = ConfigResource(ResourceType.TOPIC, TOPIC, incremental_configs=[change])
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
     admin.incremental_alter_configs([wanted])[wanted].result(PATIENCE_S)
-    assert "the brokers refuse transactions" in status(cluster)
+    assert "the brokers refuse transactions" in barnabas_here("status", "--bootstrap", cluster.bootstrap).stdout
     cluster.restart(0)
     assert "__transaction_state does not have cleanup.policy=compact" in cluster.logs_text()
     assert len(cluster.describe(TOPIC)) == 50
-
-
-def status(cluster: BarnabasCluster) -> str:
-    """Return the output of `barnabas status`."""
-    command = [sys.executable, "-m", "barnabas", "status", "--bootstrap", cluster.bootstrap]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout

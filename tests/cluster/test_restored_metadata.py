@@ -35,7 +35,7 @@ def write_to_all(cluster: BarnabasCluster, values: list[bytes]) -> None:
         cluster.client().write("t", values, partition)
 
 
-@pytest.mark.slow
+@pytest.mark.soak(only=True)
 def test_brokers_use_epochs_above_those_in_the_logs_after_old_metadata_is_restored(
     cluster: BarnabasCluster, tmp_path: Path
 ) -> None:

@@ -12,6 +12,7 @@ from drivers.kafka_tools import KafkaTools
 from drivers.remote import RemoteClient
 from harness.deadline import wait_for
 from harness.running_up import CLUSTER, RunningUp, topic_manifest
+from harness.soak import size
 
 SECURITY = """\
       tls: true
@@ -20,7 +21,10 @@ SECURITY = """\
 """
 
 
-@pytest.fixture(params=["scram-sha-512", "plain", "tls"])
+KINDS = ("scram-sha-512", "plain", "tls")
+
+
+@pytest.fixture(params=KINDS)
 def secured(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RunningUp]:
     up = RunningUp(tmp_path)
     listener = "      port: 0\n"
@@ -59,6 +63,8 @@ def test_clients_connect_only_with_the_files_of_a_user(secured: RunningUp) -> No
             AdminClient({**nobody, "security.protocol": protocol, "log_level": 0}).list_topics(timeout=2)
 
 
+@pytest.mark.soak
+@pytest.mark.parametrize("secured", size(["scram-sha-512"], KINDS), indirect=True)
 def test_kafkas_tools_connect_with_the_file_of_a_user(secured: RunningUp, tmp_path: Path) -> None:
     file = secured.data / "security" / "users" / "admin" / "client.properties"
     java = RemoteClient("java", java_driver(secured.bootstrap), tmp_path / "java.log")

@@ -202,6 +202,7 @@ def test_records_are_deleted_up_to_an_offset(tools: KafkaTools, filled: str, tmp
     assert earliest == [f"{filled}:0:4", f"{filled}:1:0"]
 
 
+@pytest.mark.soak(only=True)
 def test_the_verifiable_producer_and_consumer_count_the_same_records(tools: KafkaTools, topic: str) -> None:
     tools.check(f"kafka-topics.sh {SERVER} --create --topic {topic} --partitions 3")
     sent = tools.check_alone(f"kafka-verifiable-producer.sh {SERVER} --topic {topic} --max-messages 500 --acks -1")

@@ -35,7 +35,7 @@ WRITTEN_S: dict[str, float] = {}
 names = (f"lag-{number}" for number in count())
 
 
-@pytest.fixture(scope="module", params=["barnabas", "kafka"])
+@pytest.fixture(scope="module", params=["barnabas", pytest.param("kafka", marks=pytest.mark.soak(only=True))])
 def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     server = prepare_server(request.param, tmp_path_factory.mktemp(request.param), PROPERTIES)
     server.start()

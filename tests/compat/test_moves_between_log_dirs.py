@@ -144,7 +144,7 @@ def futures(tools: KafkaTools) -> set[int]:
     return {place.broker for place in places(tools) if place.is_future}
 
 
-@pytest.mark.slow
+@pytest.mark.soak(only=True)
 def test_replicas_move_by_plan_although_brokers_are_killed(
     cluster: BarnabasCluster, tools: KafkaTools, tmp_path: Path
 ) -> None:

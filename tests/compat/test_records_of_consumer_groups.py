@@ -4,6 +4,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
@@ -20,6 +21,7 @@ ONE_PARTITION = PROPERTIES | {
 }
 
 
+@pytest.mark.soak(only=True)
 def test_groups_are_loaded_from_the_records_of_the_other_broker(tmp_path: Path) -> None:
     servers = {peer: prepare_server(peer, _made(tmp_path / peer), ONE_PARTITION) for peer in ("barnabas", "kafka")}
     try:

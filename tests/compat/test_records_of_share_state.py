@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
@@ -26,6 +27,7 @@ PASSING = (14, 15, 16)
 Records = list[tuple[bytes, bytes | None]]
 
 
+@pytest.mark.soak(only=True)
 def test_states_are_loaded_from_the_records_of_the_other_broker(tmp_path: Path) -> None:
     servers = {peer: prepare_server(peer, _made(tmp_path / peer), ONE_PARTITION) for peer in ("barnabas", "kafka")}
     try:

@@ -10,6 +10,7 @@ from drivers.interface import Message, value_of
 from drivers.librdkafka import LibrdkafkaClient
 from harness.deadline import PATIENCE_S, wait_for
 from harness.server_process import ServerProcess
+from harness.soak import size
 
 TOPIC, GROUP = "restarted", "readers"
 RECORDS = 500
@@ -24,7 +25,8 @@ def stop(server: ServerProcess) -> None:
     server.stop()
 
 
-@pytest.mark.parametrize("end", [crash, stop])
+@pytest.mark.soak
+@pytest.mark.parametrize("end", size([stop], [crash, stop]))
 def test_groups_records_and_configs_survive_a_restart(own_broker: ServerProcess, end: End) -> None:
     client = LibrdkafkaClient(own_broker.bootstrap)
     client.create_topic(TOPIC, 3, {"retention.ms": "7777777"})
@@ -60,7 +62,8 @@ def committed_when_loaded(client: LibrdkafkaClient) -> dict[int, int] | None:
         return None
 
 
-@pytest.mark.parametrize("end", [crash, stop])
+@pytest.mark.soak
+@pytest.mark.parametrize("end", size([crash], [crash, stop]))
 def test_members_and_idempotent_producers_continue_after_a_restart(own_broker: ServerProcess, end: End) -> None:
     client = LibrdkafkaClient(own_broker.bootstrap)
     client.create_topic(TOPIC, 2, {})

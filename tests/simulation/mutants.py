@@ -126,7 +126,7 @@ SOONEST_SEEDS: Final[Mapping[str, int]] = {
     "answers-before-the-records-are-written": 21,
     "commits-offsets-before-they-are-replicated": 13,
     "counts-a-shrink-before-it-is-written": 7,
-    "drops-the-lowest-segment-first": 3,
+    "drops-the-lowest-segment-first": 5,
     "elects-a-replica-that-lacks-records": 9,
     "elects-from-outside-the-isr": 2,
     "followers-forget-the-producers": 3,

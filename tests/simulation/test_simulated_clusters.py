@@ -12,7 +12,7 @@ from simulation.mutants import MUTANTS, SET_UPS, SOONEST_SEEDS
 from simulation.run import Outcome
 
 REPLICATION = sorted(name for name, each in MUTANTS.items() if each.workload == "replication")
-SEEDS = size((range(2), range(2, 4)), (range(12), range(12, 24), range(24, 36), range(73, 74), range(116, 117)))
+SEEDS = size((range(2),), (range(12), range(12, 24), range(24, 36), range(73, 74), range(116, 117)))
 """The soak also has the seeds from which mistakes are looked for, and runs ten thousand others elsewhere."""
 
 MUTANTS_TRIED = size(
@@ -72,13 +72,12 @@ def test_a_known_mistake_is_found(mutant: str) -> None:
         assert " set up: " in without.stdout
 
 
-@pytest.mark.soak
+@pytest.mark.soak(only=True)
 def test_a_run_without_producers_fails_for_each_seed() -> None:
     """A run without records could not find any mistake, so it must not pass."""
-    seeds = size(1, 3)
-    done = simulate("--mutant", "nobody-produces", "--seeds", str(seeds))
-    assert f"{seeds} seeds in" in done.stdout
-    assert f"{seeds} failed" in done.stdout
+    done = simulate("--mutant", "nobody-produces", "--seeds", "3")
+    assert "3 seeds in" in done.stdout
+    assert "3 failed" in done.stdout
 
 
 @pytest.mark.parametrize(("violations", "is_found"), [([], False), (["KeyError: 'x'"], False), (["lost: y"], True)])

@@ -17,7 +17,7 @@ from torture.secured_traffic import PARTITIONS, TOPIC, Traffic
 from torture.shown_certificates import shown_by
 
 GAP_S_MAX = 10.0
-ROTATIONS = size(3, 200)
+ROTATIONS = size(1, 200)
 PLAIN, SECURE = "PLAIN", "SECURE"
 MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 JAAS = f'{MODULE} required username="broker" password="geheim" user_broker="geheim" user_alice="geheim";'

@@ -18,9 +18,9 @@ from torture.workload import Writer
 
 NotHere = Callable[[MachinesUnavailable], None]
 
-ROUNDS = size(3, 20)
+ROUNDS = size(2, 20)
 USUAL_SEED = 9
-"""The seed gives a full disk, then a paused controller while a leader dies, then a network cut."""
+"""The seed gives a full disk, then a paused controller while a leader dies."""
 USUAL_SEED_WITH_API_SERVER = 4
 """The seed gives a leader's death while the API server is stopped, then a pause, then another death."""
 ACKNOWLEDGED_A_ROUND_MIN = size(50, 500)

@@ -9,6 +9,7 @@ import pytest
 from confluent_kafka import Consumer, Producer
 
 from barnabas_operator.app import cluster_options, status
+from harness.command_here import barnabas_here
 from harness.deadline import PATIENCE_S, wait_for
 from harness.running_up import RunningUp, topic_manifest
 
@@ -36,7 +37,7 @@ def read(bootstrap: str, group: str, topic: str, count: int) -> Consumer:
     return consumer
 
 
-def test_status_reports_topics_groups_and_lag_also_of_groups_without_members(up: RunningUp, barnabas: Run) -> None:
+def test_status_reports_topics_groups_and_lag_also_of_groups_without_members(up: RunningUp) -> None:
     up.write("topics.yaml", topic_manifest("flights", "partitions: 2"))
     up.start()
     wait_for(lambda: up.reason("flights") == "Reconciled")
@@ -45,7 +46,7 @@ def test_status_reports_topics_groups_and_lag_also_of_groups_without_members(up:
     read(up.bootstrap, "archive", "flights", 8).close()
     produce(up.bootstrap, "flights", {1: 4})
 
-    report = json.loads(barnabas("status", "--bootstrap", up.bootstrap, "-o", "json").stdout)
+    report = json.loads(barnabas_here("status", "--bootstrap", up.bootstrap, "-o", "json").stdout)
     (topic,) = [topic for topic in report["topics"] if not topic["internal"]]
     assert (topic["name"], topic["records"], topic["topic_id"]) == ("flights", 12, up.status("flights").topic_id)
     ends = [(part["partition"], part["leader"], part["isr"], part["end_offset"]) for part in topic["partitions"]]
@@ -62,7 +63,7 @@ def test_status_reports_topics_groups_and_lag_also_of_groups_without_members(up:
     ]
     assert [part["client_id"] for part in groups["archive"]["lags"]] == [None, None]
 
-    text = barnabas("status", "--data-dir", str(up.data)).stdout
+    text = barnabas_here("status", "--data-dir", str(up.data)).stdout
     assert [line.split() for line in text.splitlines() if line.startswith("boards")] == [
         ["boards", "classic", "Stable", "1", "flights", "4"],
         ["boards", "flights", "0", "3", "3", "0", "reader"],
@@ -70,7 +71,7 @@ def test_status_reports_topics_groups_and_lag_also_of_groups_without_members(up:
     ]
     assert "partitions: every replica is in sync" in text
     assert "__consumer_offsets" not in text
-    assert "__consumer_offsets" in barnabas("status", "--data-dir", str(up.data), "-o", "wide").stdout
+    assert "__consumer_offsets" in barnabas_here("status", "--data-dir", str(up.data), "-o", "wide").stdout
     active.close()
 
 
@@ -96,15 +97,15 @@ def test_an_address_without_a_port_is_bad_usage(barnabas: Run) -> None:
     assert "'somewhere'; allowed: one or more HOST:PORT or [IPV6]:PORT, separated by commas" in done.stderr
 
 
-def test_a_stopped_cluster_is_named_with_its_data_directory(up: RunningUp, barnabas: Run) -> None:
+def test_a_stopped_cluster_is_named_with_its_data_directory(up: RunningUp) -> None:
     up.start()
     up.stop()
-    done = barnabas("status", "--data-dir", str(up.data))
+    done = barnabas_here("status", "--data-dir", str(up.data))
     assert done.returncode == 1
     assert f"no broker answers at {up.bootstrap} (the address of the cluster in {up.data})" in done.stdout
 
 
-def test_tail_prints_records_without_control_characters_and_status_only_groups(up: RunningUp, barnabas: Run) -> None:
+def test_tail_prints_records_without_control_characters_and_status_only_groups(up: RunningUp) -> None:
     up.write("topics.yaml", topic_manifest("flights", "partitions: 1"))
     up.start()
     wait_for(lambda: up.reason("flights") == "Reconciled")
@@ -114,12 +115,12 @@ def test_tail_prints_records_without_control_characters_and_status_only_groups(u
     assert producer.flush(PATIENCE_S) == 0
     read(up.bootstrap, "boards", "flights", 2).close()
 
-    ended = barnabas("tail", "flights", "--from=earliest", "--limit=2", "--bootstrap", up.bootstrap)
+    ended = barnabas_here("tail", "flights", "--from=earliest", "--limit=2", "--bootstrap", up.bootstrap)
     assert ended.stdout.splitlines() == [
         r"2023-11-14T22:13:20.000Z 0:0 key \x1b[31mred\xff",
         "2023-11-14T22:13:20.001Z 0:1 - -",
     ]
-    absent = barnabas("tail", "flight", "--bootstrap", up.bootstrap)
+    absent = barnabas_here("tail", "flight", "--bootstrap", up.bootstrap)
     assert (absent.returncode, "there is no topic 'flight'" in absent.stderr) == (1, True)
-    groups = barnabas("status", "--groups", "--bootstrap", up.bootstrap).stdout
+    groups = barnabas_here("status", "--groups", "--bootstrap", up.bootstrap).stdout
     assert ("boards" in groups, "PARTITIONS" in groups) == (True, False)
