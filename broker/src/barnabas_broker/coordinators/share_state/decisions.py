@@ -50,13 +50,19 @@ class StateDecision(NamedTuple):
 def initialize(
     key: SharePartitionKey, found: ShareState | None, entry: InitializeEntry, around: Circumstances
 ) -> StateDecision:
-    """Begin with a new state, unless the state epoch is below the stored one."""
+    """Begin with a new state, unless the state epoch is below the stored one.
+
+    A request with the stored epoch changes nothing: it is one that was sent twice, and the second one may arrive when
+    members have acknowledged records. Apache Kafka forgets these acknowledgements.
+    """
     error = _invalid(key, state_epoch=entry.state_epoch)
     if error is None and found is not None and found.state_epoch > entry.state_epoch:
         error = _fenced(ErrorCode.FENCED_STATE_EPOCH, "state", entry.state_epoch, found.state_epoch)
     error = error or _unknown(key, around)
     if error is not None:
         return StateDecision(error)
+    if found is not None and found.state_epoch == entry.state_epoch:
+        return StateDecision(OK)
     state = ShareState(
         snapshot_epoch=0 if found is None else found.snapshot_epoch + 1,
         state_epoch=entry.state_epoch,
