@@ -10,8 +10,8 @@ import time
 from typing import Final, NamedTuple
 
 ACTIONS: Final = 200
-TRANSACTIONS_EACH: Final = 5
-"""The number of seeds of replication for each seed of transactions."""
+OTHERS_EACH: Final = 5
+"""The number of seeds of replication for each seed of transactions, and of share groups."""
 FIGURES: Final = re.compile(r"acknowledged|\d+ (passed|failed).* in ")
 """The pattern of the last line with figures of a part."""
 
@@ -42,10 +42,13 @@ def main() -> int:
     processors = os.cpu_count() or 1
     parts = [
         _run("simulation", f"-m simulation --seeds {options.seeds} --first {options.first} --workers {processors}"),
-        _run(
-            "transactions",
-            f"-m simulation --workload transactions --seeds {options.seeds // TRANSACTIONS_EACH}"
-            f" --first {options.first} --workers {processors}",
+        *(
+            _run(
+                workload,
+                f"-m simulation --workload {workload} --seeds {options.seeds // OTHERS_EACH}"
+                f" --first {options.first} --workers {processors}",
+            )
+            for workload in ("transactions", "shares")
         ),
         _run("torture", f"-m torture --rounds {options.rounds} --seed {options.torture_seed}"),
         _run("e2e.weeks", f"-m e2e.weeks --actions {options.actions} --seed {options.weeks_seed}"),

@@ -16,6 +16,7 @@ from typing import Final
 
 from simulation.mutants import MUTANTS, SET_UPS
 from simulation.run import Outcome, run, run_migrations, run_with_epochs
+from simulation.share_story import run as run_shares
 from simulation.transaction_story import run as run_transactions
 
 HASH_SEED: Final = "0"
@@ -24,6 +25,7 @@ WORKLOADS: Final = {
     "transactions": run_transactions,
     "epochs": run_with_epochs,
     "migrations": run_migrations,
+    "shares": run_shares,
 }
 EVENTS_SHOWN: Final = 40
 PROGRESS_S: Final = 10.0

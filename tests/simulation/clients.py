@@ -59,6 +59,11 @@ class Line:
         finally:
             self._waiting.pop(answer, None)
 
+    def close(self) -> None:
+        """Close the connection; what is on its way may still arrive."""
+        self._connection.close()
+        self._broke("closed")
+
     def _broke(self, reason: str) -> None:
         self._on_gone(self)
         for answer in self._waiting:
@@ -88,6 +93,11 @@ class Client:
     def _forget(self, broker: str, line: Line) -> None:
         if self._lines.get(broker) is line:
             del self._lines[broker]
+
+    def close(self) -> None:
+        """Close all connections, as the end of a process does."""
+        for line in list(self._lines.values()):
+            line.close()
 
     async def any(self, api: tuple[int, int], request: Any) -> Any:
         """Return the response of any broker that answers."""
@@ -130,8 +140,19 @@ def _response(api: tuple[int, int], data: memoryview) -> Any:
 class Producer:
     """A producer of values to one partition, with acks=all. It retries each until it is acknowledged or time is up."""
 
-    def __init__(self, client: Client, topic: str, partition: int, history: History, *, idempotent: bool) -> None:
+    def __init__(
+        self,
+        client: Client,
+        topic: str,
+        partition: int,
+        history: History,
+        *,
+        idempotent: bool,
+        key: Callable[[Random], bytes] | None = None,
+    ) -> None:
         self._client = client
+        self._key = key
+        """A function that draws the key of a record; None for records without keys."""
         self._topic = topic
         self._partition = partition
         self._history = history
@@ -185,7 +206,10 @@ class Producer:
     async def _produce(self, leader: str, values: list[bytes]) -> Any:
         now_ms = self._client.host.now_ms()
         batch = encode_batch(
-            [Record(index, now_ms, None, value) for index, value in enumerate(values)],
+            [
+                Record(index, now_ms, self._key and self._key(self._client.random), value)
+                for index, value in enumerate(values)
+            ],
             producer_id=self._producer_id,
             producer_epoch=0 if self._idempotent else -1,
             base_sequence=self._sequence if self._idempotent else -1,

@@ -114,10 +114,11 @@ class CommittedReader:
                 marker = decode_marker(memoryview(data)[position:], header)
                 if marker is not None and not marker.is_commit:
                     skipped.discard(marker.producer_id)
-            elif header.producer_id not in skipped and header.base_offset >= self.position:
+            elif header.producer_id not in skipped:
                 for record in decode_batch(data, position, header, 1 << 20):
                     place = Place(self._topic, self._partition, header.base_offset + record.offset_delta)
-                    taken.append((place, bytes(record.value or b"").decode()))
+                    if place.offset >= self.position:
+                        taken.append((place, bytes(record.value or b"").decode()))
             position += header.size_bytes
             self.position = max(self.position, header.last_offset + 1)
         return taken

@@ -41,6 +41,7 @@ from simulation.settings_mutants import (
     starts_with_the_settings_of_its_file,
     takes_settings_that_contradict,
 )
+from simulation.share_mutants import SHARE_MUTANTS, SHARE_SEEDS
 from simulation.storage_mutants import (
     drops_the_lowest_segment_first,
     forgives_holes,
@@ -106,7 +107,11 @@ _SHOWN_BY: Final[Mapping[Callable[[], AbstractContextManager[None]], str]] = {
 
 _ALL: Final = [Mutant(apply, shown_by) for apply, shown_by in _SHOWN_BY.items()] + [
     Mutant(apply, shown_by, workload)
-    for workload, mutants in (("transactions", TRANSACTION_MUTANTS), *EPOCH_MUTANTS.items())
+    for workload, mutants in (
+        ("transactions", TRANSACTION_MUTANTS),
+        ("shares", SHARE_MUTANTS),
+        *EPOCH_MUTANTS.items(),
+    )
     for apply, shown_by in mutants.items()
 ]
 MUTANTS: Final[Mapping[str, Mutant]] = {each.apply.__name__.replace("_", "-"): each for each in _ALL}
@@ -122,6 +127,7 @@ SET_UPS: Final[Mapping[str, Callable[[], AbstractContextManager[None]]]] = {
 SOONEST_SEEDS: Final[Mapping[str, int]] = {
     **dict.fromkeys(MUTANTS, 0),
     **TRANSACTION_SEEDS,
+    **SHARE_SEEDS,
     "advances-with-too-few-in-sync": 7,
     "answers-before-the-records-are-written": 21,
     "commits-offsets-before-they-are-replicated": 13,

@@ -10,6 +10,7 @@ was sent on a later connection. So a request that is sent again may be carried o
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from random import Random
 from typing import Final
 
@@ -186,6 +187,10 @@ class Connection:
             self._out.lag()
         self._out.deliver(channel.server.host, lambda: channel.receive(None))
 
+    def on_server(self, server: Server, callback: Callable[[], object]) -> None:
+        """Call it on the broker's machine, unless its process has ended."""
+        self._network.loop.call_soon(callback, context=server.host.context)
+
     def _leave(self) -> "Channel | None":
         self._on_closed = None
         self._waiting.clear()
@@ -204,6 +209,7 @@ class Channel:
         self.client = Client("PLAINTEXT", peer, principal=user_principal(peer))
         self.trust: ConnectionTrust | None = None
         self.is_closed = False
+        self.when_closed: list[Callable[[Channel], object]] = []
         self._requests: deque[bytes | None] = deque()
         self._large = memoryview(b"")
         """The request that is being dispatched, which its handling may keep."""
@@ -286,6 +292,9 @@ class Channel:
         """End it: nothing is read or sent any more."""
         self.is_closed = True
         self.server.channels.pop(self, None)
+        ended, self.when_closed = self.when_closed, []
+        for callback in ended:
+            self.connection.on_server(self.server, partial(callback, self))
 
 
 def _bytes_of(part: Part) -> bytes:
