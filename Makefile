@@ -218,11 +218,17 @@ proof-turns: venv
 proof-transactions: venv
 	PYTHONPATH=$(PYTHONPATH):$(CURDIR)/tests:$(CURDIR)/tests/compat $(BIN)/python -m exactly_once $(PROOF)
 
-# Copy records exactly once with groups of the consumer protocol, with Kafka Streams and Connect beside them in classic groups, while brokers are
-# killed and rolled; then migrate groups of real clients, and run all seeds of simulated ones. Needs a JDK and Go. PROOF as for proof-transactions.
+# Copy records exactly once with groups of the consumer protocol, with Kafka Streams and Connect beside them in classic groups, through 20 kills and
+# as many rolls; migrate groups of real clients; run the tests of classic groups with the consumer protocol; compare Kafka's tools on both brokers;
+# send hostile heartbeats to large groups; run all seeds and mistakes of simulated groups (an hour). Needs a JDK and Go. PROOF as for proof-transactions.
+GROUPS_OF_CLASSIC := test_every_client.py test_groups.py test_restart.py test_transactions_of_clients.py
 proof-groups: venv
-	PYTHONPATH=$(PYTHONPATH):$(CURDIR)/tests:$(CURDIR)/tests/compat $(BIN)/python -m exactly_once --protocol consumer $(PROOF)
-	BARNABAS_SOAK=true $(PYTEST) -n 0 -s --timeout 3600 tests/compat/test_migrated_groups.py tests/compat/test_consumer_protocol.py tests/simulation/test_simulated_consumer_groups.py
+	PYTHONPATH=$(PYTHONPATH):$(CURDIR)/tests:$(CURDIR)/tests/compat $(BIN)/python -m exactly_once --protocol consumer --together --kills 20 \
+	  --records 200000 --lines 4000 --numbers 10000 --transactions 0 $(PROOF)
+	PYTHONPATH=$(PYTHONPATH):$(CURDIR)/tests $(BIN)/python -m turns.groups
+	BARNABAS_GROUP_PROTOCOL=consumer $(PYTEST) -n 0 $(addprefix tests/compat/,$(GROUPS_OF_CLASSIC))
+	BARNABAS_SOAK=true $(PYTEST) -n 0 -s --timeout 3600 tests/compat/test_migrated_groups.py tests/compat/test_consumer_protocol.py \
+	  tests/compat/test_tools_of_groups.py tests/simulation/test_simulated_consumer_groups.py
 
 # Search transactions under faults for anomalies (half an hour). PROOF='--rounds 100 --seed 7' replays; `--peer apache-kafka` tests Apache Kafka. Needs root, a JDK and Go.
 proof-jepsen: venv

@@ -5,7 +5,7 @@ from typing import Final
 
 from bench.metrics import Aim, Better, Metric
 from bench.row import Group, Place, Row
-from bench.scenarios.consumer_groups import Heartbeats, Rebalances
+from bench.scenarios.consumer_groups import Expressions, Heartbeats, Rebalances
 
 KAFKA: Final = "kafka"
 HALF: Final = Aim(times_peer_max=0.5)
@@ -16,6 +16,7 @@ REBALANCES: Final = Group(
     (
         Metric("join_s", "one joins, s", Better.LOWER, HALF),
         Metric("stopped_percent", "partitions that stop for it, %", Better.LOWER),
+        Metric("stopped_s", "the longest stop of one, s", Better.LOWER, HALF),
         Metric("leave_s", "one leaves, s", Better.LOWER, HALF),
         Metric("die_s", "one dies, s after its session", Better.LOWER, Aim(times_peer_max=1.0)),
         Metric("roll_s", "all are replaced, s", Better.LOWER, HALF),
@@ -30,6 +31,16 @@ HEARTBEATS: Final = Group(
         Metric("beat_us", "CPU us a heartbeat", Better.LOWER),
     ),
 )
+EXPRESSIONS: Final = Group(
+    "expressions",
+    "Consumer groups (KIP-848): members with a regular expression each",
+    KAFKA,
+    (
+        Metric("taken_s", "until all topics are consumed, s", Better.LOWER, HALF),
+        Metric("late_s", "until one more is, s", Better.LOWER, Aim(times_peer_max=1.0)),
+        Metric("cpu_s", "CPU s of the broker", Better.LOWER),
+    ),
+)
 
 
 def group_rows() -> Iterator[Row]:
@@ -42,3 +53,7 @@ def group_rows() -> Iterator[Row]:
         title = f"{groups:,} groups of one member, and one of {of_one:,}"
         beats = Heartbeats(groups, of_one)
         yield Row(f"heartbeats.{groups}", title, HEARTBEATS, beats, quick, place=Place.OWN, slow=True)
+    for topics, members, quick in ((1_000, 20, True), (10_000, 100, False)):
+        title = f"{topics:,} topics, {members} expressions"
+        expressions = Expressions(topics, members)
+        yield Row(f"expressions.{topics}", title, EXPRESSIONS, expressions, quick, place=Place.OWN, slow=True)

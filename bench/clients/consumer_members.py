@@ -1,11 +1,12 @@
 """Members of consumer groups (KIP-848) as raw requests: real clients would cost the machine more than the broker.
 
-A member does what Kafka's clients do: it sends a heartbeat in each interval, and at once after its assignment changed.
+A member does what Kafka's clients do: it sends a heartbeat after the interval that the last answer named, and at once
+after its assignment changed.
 """
 
 import heapq
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from itertools import count
 from typing import Any, Final
 from uuid import UUID
@@ -16,29 +17,35 @@ from harness.codec_client import Connection
 
 REBALANCE_MS: Final = 60_000
 SECONDS_MAX: Final = 90.0
+Place = tuple[UUID, int]
+"""A partition of a topic."""
 _AGAIN: Final = {ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
 
 
 class ConsumerMember:
     """One member, with what the last answer gave it."""
 
-    def __init__(self, fleet: "Fleet", group: str, name: str) -> None:
-        self._fleet, self._group, self.name = fleet, group, name
-        self.epoch = 0
-        self.owned: frozenset[int] = frozenset()
+    def __init__(self, fleet: "Fleet", group: str, name: str, subscription: Mapping[str, Any]) -> None:
+        self._fleet, self._group, self.name, self._subscription = fleet, group, name, subscription
+        self.epoch, self.interval_s = 0, 0.0
+        self.owned: frozenset[Place] = frozenset()
         self.is_running = True
 
     def beat(self) -> bool:
         """Send a heartbeat; return True if the assignment has changed, so that the next one is due at once."""
-        owned = [{"topic_id": self._fleet.topic_id, "partitions": sorted(self.owned)}] if self.owned else []
+        by_topic: dict[UUID, list[int]] = {}
+        for topic_id, number in sorted(self.owned):
+            by_topic.setdefault(topic_id, []).append(number)
+        owned = [{"topic_id": topic_id, "partitions": numbers} for topic_id, numbers in by_topic.items()]
         fields: dict[str, Any] = {"member_epoch": self.epoch, "topic_partitions": owned}
         if self.epoch == 0:
-            fields |= {"rebalance_timeout_ms": REBALANCE_MS, "subscribed_topic_names": [self._fleet.topic]}
+            fields |= {"rebalance_timeout_ms": REBALANCE_MS, **self._subscription}
         answer = self._send(fields)
-        self.epoch = answer.member_epoch
+        self.epoch, self.interval_s = answer.member_epoch, answer.heartbeat_interval_ms / 1000
         if answer.assignment is None:
             return False
-        found = frozenset(number for each in answer.assignment.topic_partitions for number in each.partitions)
+        given = answer.assignment.topic_partitions
+        found = frozenset((each.topic_id, number) for each in given for number in each.partitions)
         has_changed, self.owned = found != self.owned, found
         return has_changed
 
@@ -65,43 +72,50 @@ class ConsumerMember:
 class Fleet:
     """All members, whose heartbeats come in the order in which they are due."""
 
-    def __init__(self, port: int, topic: str, partitions: int, interval_s: float) -> None:
-        self.connection, self.topic = Connection(port), topic
+    def __init__(self, port: int, topic: str, partitions: int) -> None:
+        self.connection = Connection(port)
         self.members: list[ConsumerMember] = []
-        self.lost: set[int] = set()
-        """The partitions that a member had to give up since `begin`."""
-        self._partitions, self._interval_s = partitions, interval_s
+        self.lost: dict[Place, float] = {}
+        """The partitions that a member had to give up since this was cleared, and when."""
+        self.stopped_s = 0.0
+        """The longest time that one of these had no owner."""
+        self.partitions = partitions
+        self._subscription = {"subscribed_topic_names": [topic]}
         self._due: list[tuple[float, int, ConsumerMember]] = []
         self._numbers = count()
         # The first look for a coordinator creates __consumer_offsets.
         self.connection.request("FindCoordinator", 4, {"key_type": 0, "coordinator_keys": ["first"]})
-        (found,) = self.connection.request("Metadata", 12, {"topics": [{"name": topic}]}).topics
-        self.topic_id: UUID = found.topic_id
 
-    def join(self, group: str, name: str) -> ConsumerMember:
-        """Let a member join now."""
-        member = ConsumerMember(self, group, name)
+    def join(self, group: str, name: str, regex: str | None = None) -> ConsumerMember:
+        """Let a member join now, with the topic of all, or with those that match a regular expression."""
+        subscription = self._subscription if regex is None else {"subscribed_topic_regex": regex}
+        member = ConsumerMember(self, group, name, subscription)
         self.members.append(member)
         self._beat(member)
         return member
 
     def leave(self, member: ConsumerMember) -> None:
         """Let a member leave."""
-        self.lost |= member.owned
+        self._lose(member.owned)
         self.members.remove(member)
         member.leave()
 
     def die(self, member: ConsumerMember) -> None:
         """Let a member fall silent."""
-        self.lost |= member.owned
+        self._lose(member.owned)
         self.members.remove(member)
         member.is_running = False
+
+    def _lose(self, places: Iterable[Place]) -> None:
+        self.lost.update(dict.fromkeys(places, time.monotonic()))
 
     def _beat(self, member: ConsumerMember) -> None:
         before = member.owned
         is_due_at_once = member.beat()
-        self.lost |= before - member.owned
-        due_s = time.monotonic() + (0 if is_due_at_once else self._interval_s)
+        self._lose(before - member.owned)
+        stopped = [time.monotonic() - self.lost[each] for each in (member.owned - before) & self.lost.keys()]
+        self.stopped_s = max(self.stopped_s, *stopped, 0.0)
+        due_s = time.monotonic() + (0 if is_due_at_once else member.interval_s)
         heapq.heappush(self._due, (due_s, next(self._numbers), member))
 
     def until(self, condition: Callable[[], bool]) -> float:
@@ -121,7 +135,7 @@ class Fleet:
 
     def consumes_all(self) -> bool:
         """True if each partition has an owner again."""
-        return sum(len(each.owned) for each in self.members) == self._partitions
+        return sum(len(each.owned) for each in self.members) == self.partitions
 
     def is_settled(self) -> bool:
         """True if each partition has an owner, and the shares are equal."""

@@ -33,6 +33,7 @@ LONG_SESSIONS: Final = {
 }
 """No member is fenced while thousands of others join."""
 ROUNDS: Final = 3
+TOPICS_A_REQUEST: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,7 @@ class Rebalances:
         """Measure the seconds until each partition is consumed again, and the share of them that stopped for a join."""
         with _fresh(stand, peer, SETTINGS) as server:
             create(server.bootstrap, [TOPIC], self.partitions)
-            with closing(Fleet(server.port, TOPIC, self.partitions, INTERVAL_S)) as fleet:
+            with closing(Fleet(server.port, TOPIC, self.partitions)) as fleet:
                 stand.status.step(f"{self.members} members join")
                 for number in range(self.members):
                     fleet.join(GROUP, f"m{number:04}")
@@ -55,14 +56,16 @@ class Rebalances:
 
     def _one_by_one(self, fleet: Fleet) -> Measurement:
         fleet.lost.clear()
+        fleet.stopped_s = 0.0
         fleet.join(GROUP, "one-more")
         join_s = fleet.until(fleet.is_settled)
-        stopped = 100 * len(fleet.lost) / self.partitions
+        stopped, stopped_s = 100 * len(fleet.lost) / self.partitions, fleet.stopped_s
         fleet.leave(fleet.members[0])
         leave_s = fleet.until(fleet.is_settled)
         fleet.die(fleet.members[0])
         die_s = fleet.until(fleet.is_settled) - SESSION_S
-        return {"join_s": join_s, "stopped_percent": stopped, "leave_s": leave_s, "die_s": max(die_s, 0.001)}
+        joining = {"join_s": join_s, "stopped_percent": stopped, "stopped_s": max(stopped_s, 0.001)}
+        return {**joining, "leave_s": leave_s, "die_s": max(die_s, 0.001)}
 
     def _roll(self, fleet: Fleet) -> Measurement:
         begun_s = time.monotonic()
@@ -84,7 +87,7 @@ class Heartbeats:
         """Measure the growth of memory with the groups, and the CPU time of a heartbeat that changes nothing."""
         with _fresh(stand, peer, LONG_SESSIONS) as server:
             create(server.bootstrap, [TOPIC], 1)
-            with closing(Fleet(server.port, TOPIC, 1, INTERVAL_S)) as fleet:
+            with closing(Fleet(server.port, TOPIC, 1)) as fleet:
                 fleet.join("first", "first")
                 before_mb = rss_mb(server.pid)
                 stand.status.step(f"{self.groups:,} groups, and {self.members:,} members of one")
@@ -96,6 +99,33 @@ class Heartbeats:
                 grown_mb = rss_mb(server.pid) - before_mb
                 stand.status.step("heartbeats")
                 return {"grown_mb": max(grown_mb, 0.1), "beat_us": _cpu_of_a_beat_us(server, fleet)}
+
+
+@dataclass(frozen=True, slots=True)
+class Expressions:
+    """Members of one group that subscribe to many topics, each by a regular expression of its own."""
+
+    topics: int
+    members: int
+
+    def measure(self, stand: Stand, peer: str) -> Measurement:
+        """Measure the seconds until all topics are consumed, and another one that is made; the CPU time of both."""
+        with _fresh(stand, peer, SETTINGS) as server:
+            names = [f"t{number % self.members:03}-{number}" for number in range(self.topics)]
+            stand.status.step(f"{self.topics:,} topics are made")
+            create(server.bootstrap, names, 1, topics_per_request=TOPICS_A_REQUEST)
+            with closing(Fleet(server.port, "", self.topics)) as fleet:
+                stand.status.step(f"{self.members} members join")
+                begun_s, cpu_s = time.monotonic(), cpu_seconds(*family(server.pid))
+                for number in range(self.members):
+                    fleet.join(GROUP, f"m{number:03}", regex=f"t{number:03}-.*")
+                fleet.until(fleet.consumes_all)
+                taken_s = time.monotonic() - begun_s
+                create(server.bootstrap, ["t000-late"], 1)
+                fleet.partitions += 1
+                late_s = fleet.until(fleet.consumes_all)
+                used_s = cpu_seconds(*family(server.pid)) - cpu_s
+                return {"taken_s": taken_s, "late_s": late_s, "cpu_s": used_s}
 
 
 def _cpu_of_a_beat_us(server: ServerProcess, fleet: Fleet) -> float:

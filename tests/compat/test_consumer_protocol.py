@@ -1,18 +1,31 @@
 """Consumer groups of KIP-848 with the clients that have them: Java's consumer, and librdkafka's; and Kafka's tools."""
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any, Final
 
 import pytest
 
-from drivers.interface import Client, Member, Message
+from barnabas_core.java_hash import coordinator_partition
+from barnabas_core.topic_name import CONSUMER_OFFSETS
+from drivers.every_client import CLIENTS, WITH_CONSUMER_PROTOCOL
+from drivers.interface import Client, Member, Message, value_of
 from drivers.kafka_tools import KafkaTools
 from drivers.librdkafka import LibrdkafkaClient
+from harness.cluster import RunningCluster, barnabas_cluster
 from harness.deadline import wait_for
 
 SERVER = "--bootstrap-server localhost:9092"
 OPTIONS = {"group.protocol": "consumer"}
 Join = Callable[[str], Member]
+OFFSETS_PARTITIONS: Final = 5
+SAFE: Final = {
+    "offsets.topic.num.partitions": str(OFFSETS_PARTITIONS),
+    "min.insync.replicas": "2",
+    "default.replication.factor": "3",
+}
+ROUNDS: Final = 3
 
 
 @pytest.fixture
@@ -23,7 +36,7 @@ def filled(librdkafka: LibrdkafkaClient, topic: str) -> str:
     return topic
 
 
-@pytest.fixture(params=["java", "librdkafka", "franz-go"])
+@pytest.fixture(params=WITH_CONSUMER_PROTOCOL)
 def join(request: pytest.FixtureRequest, clients: Callable[[str], Client], filled: str) -> Join:
     """A function that makes a member of the group, which has the name of the topic."""
     client: Any = clients(request.param)
@@ -52,6 +65,62 @@ def test_members_join_and_leave_and_each_partition_is_read(
     wait_for(lambda: sizes(second), lambda found: found == [4])
     second.leave()
     assert librdkafka.committed(filled, filled) == dict.fromkeys(range(4), 11)
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[RunningCluster]:
+    """Three brokers that a proof kills and rolls."""
+    with barnabas_cluster(tmp_path, 3, SAFE) as running:
+        yield running
+
+
+def kill(cluster: RunningCluster, number: int) -> None:
+    cluster.kill(number)
+    cluster.start(number)
+    cluster.wait_until_full()
+
+
+def faults(cluster: RunningCluster, group: str) -> Iterator[None]:
+    """Kill the group's coordinator and a leader of its topic, and roll all brokers, in turn."""
+    while True:
+        kill(cluster, cluster.leader(CONSUMER_OFFSETS, coordinator_partition(group, OFFSETS_PARTITIONS)))
+        yield
+        kill(cluster, cluster.leader(group))
+        yield
+        for number in cluster.brokers:
+            cluster.restart(number)
+            cluster.wait_until_full()
+        yield
+
+
+@pytest.mark.soak(only=True)
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("name", WITH_CONSUMER_PROTOCOL)
+def test_members_read_every_record_through_failovers_and_rolls(
+    name: str, cluster: RunningCluster, tmp_path: Path
+) -> None:
+    cluster.create_topic("read", 4, 3)
+    writer, written = LibrdkafkaClient(cluster.bootstrap), 0
+    with closing(CLIENTS[name](cluster.bootstrap, tmp_path / "client.log")) as client:
+        join: Any = client.join
+        options = OPTIONS if name == "librdkafka" else {"config": OPTIONS}
+        members: list[Member] = [join("read", each, ["read"], **options) for each in ("a", "b")]
+        fault = faults(cluster, "read")
+        for _ in range(3 * ROUNDS):
+            writer.produce("read", [Message(b"%d" % (written + n), partition=n % 4) for n in range(40)])
+            written += 40
+            next(fault)
+            wait_for(lambda: sizes(*members), lambda found: found == [2, 2])
+            wait_for(lambda: _values(members), lambda found: len(found) == written)  # noqa: B023
+        for member in members:
+            member.commit()
+        for member in members:
+            member.leave()
+        assert writer.committed("read", "read") == dict.fromkeys(range(4), written // 4)
+
+
+def _values(members: list[Member]) -> set[bytes]:
+    return {value_of(record) for member in members for record in member.records()}
 
 
 def test_tools_show_and_delete_a_group(tools: KafkaTools, librdkafka: LibrdkafkaClient, filled: str) -> None:

@@ -7,11 +7,13 @@ import pytest
 from confluent_kafka import Consumer, ConsumerGroupState, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from drivers.interface import Message
+from drivers.interface import GROUP_PROTOCOL, Message
 from drivers.librdkafka import LibrdkafkaClient
 from drivers.remote import RemoteClient, RemoteError
 from harness.deadline import PATIENCE_S, wait_for
 from harness.stock_client import StockClient
+
+only_classic = pytest.mark.skipif(GROUP_PROTOCOL != "classic", reason="it is about the classic protocol")
 
 
 @pytest.fixture
@@ -69,6 +71,7 @@ def instances(admin: AdminClient, group: str) -> dict[str, frozenset[tuple[str, 
     }
 
 
+@only_classic
 def test_a_second_static_member_with_the_same_id_fences_the_first(librdkafka: LibrdkafkaClient, filled: str) -> None:
     options = {"group.instance.id": "same"}
     first = librdkafka.join(filled, "first", [filled], **options)
@@ -92,6 +95,7 @@ def test_commits_without_group_members_keep_their_metadata(librdkafka: Librdkafk
     consumer.close()
 
 
+@only_classic
 def test_different_client_libraries_share_one_group(
     clients: Callable[[str], Any], librdkafka: LibrdkafkaClient, topic: str
 ) -> None:

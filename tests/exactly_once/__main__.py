@@ -4,10 +4,15 @@ import argparse
 import random
 import sys
 import tempfile
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
-from exactly_once import chain, clients, source, words
+from exactly_once import clients
+from exactly_once.chain import Chain
+from exactly_once.faults import Proof, run
+from exactly_once.source import Source
+from exactly_once.words import Words
 from harness.cluster import barnabas_cluster
 from harness.kafka_cluster import prepare_kafka_cluster
 
@@ -22,13 +27,20 @@ def beside_kafka(folder: Path, options: argparse.Namespace) -> list[str]:
 
 
 def on_barnabas(folder: Path, options: argparse.Namespace) -> list[str]:
-    """Run all proofs on three brokers; return the problems."""
+    """Run all proofs on three brokers, one after the other or beside each other; return the problems."""
     chance = random.Random(options.seed)
     with barnabas_cluster(folder, 3, MIN_ISR) as cluster:
-        wrong = chain.run(cluster, options.records, chance, options.protocol) if options.records else []
-        wrong += words.run(cluster, options.lines, chance) if options.lines else []
+        all_parts: list[tuple[int, Callable[[], Proof]]] = [
+            (options.records, lambda: Chain(cluster, options.records, options.protocol)),
+            (options.lines, lambda: Words(cluster, options.lines, chance)),
+            (options.numbers, lambda: Source(cluster, options.numbers)),
+        ]
+        parts = [make for size, make in all_parts if size]
+        if options.together:
+            wrong = run(cluster, [make() for make in parts], chance, options.kills)
+        else:
+            wrong = [each for make in parts for each in run(cluster, [make()], chance, options.kills)]
         wrong += clients.run(cluster, options.transactions, folder, chance) if options.transactions else []
-        wrong += source.run(cluster, options.numbers, chance) if options.numbers else []
         failed = [number for number, broker in cluster.brokers.items() if "Traceback" in broker.log_text()]
         wrong += [f"broker {number} printed a Traceback" for number in failed]
         if wrong:
@@ -41,6 +53,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="make proof-transactions", description=__doc__)
     parser.add_argument("--records", type=int, default=1_000_000, help="that the chain copies")
     parser.add_argument("--protocol", choices=["classic", "consumer"], default="classic", help="of the chain's groups")
+    parser.add_argument("--kills", type=int, default=0, help="at least so many of brokers and programs")
+    parser.add_argument("--together", action="store_true", help="run the programs beside each other")
     parser.add_argument("--lines", type=int, default=20_000, help="that Kafka Streams counts the words of")
     parser.add_argument("--numbers", type=int, default=50_000, help="that a source of Kafka Connect counts")
     parser.add_argument("--transactions", type=int, default=200, help="of each client library")

@@ -1,14 +1,11 @@
 """A chain of copies: librdkafka from the first topic to the second, Java from the second to the third."""
 
-import random
 import sys
-import time
 from typing import Final
 
 from confluent_kafka import Producer
 
 from drivers.builds import java_classes
-from exactly_once.faults import Faults
 from exactly_once.programs import Program
 from exactly_once.reader import Reader
 from harness.cluster import BarnabasCluster
@@ -17,13 +14,14 @@ from harness.kafka_jars import java_command
 
 PARTITIONS: Final = 3
 TOPICS: Final = ("first", "second", "third")
-FINISH_S: Final = 600.0
+EXTENSIONS: Final = 20
+"""The part of the records that is written once more, as long as more faults are to come."""
 
 
-def fill(bootstrap: str, records: int) -> None:
-    """Write the numbers below `records` to the partitions in turn."""
+def fill(bootstrap: str, first: int, end: int) -> None:
+    """Write the numbers from `first` to below `end` to the partitions in turn."""
     producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 20})
-    for number in range(records):
+    for number in range(first, end):
         while True:
             try:
                 producer.produce(TOPICS[0], b"%d" % number, partition=number % PARTITIONS)
@@ -46,30 +44,29 @@ def copiers(cluster: BarnabasCluster, protocol: str) -> list[Program]:
     ]
 
 
-def run(cluster: BarnabasCluster, records: int, chance: random.Random, protocol: str) -> list[str]:
-    """Copy under faults; return the problems."""
-    for topic in TOPICS:
-        cluster.create_topic(topic, PARTITIONS, min(3, len(cluster.brokers)))
-    fill(cluster.bootstrap, records)
-    programs = copiers(cluster, protocol)
-    faults, reader, begun = (
-        Faults(cluster, programs, chance),
-        Reader(cluster.bootstrap, TOPICS[-1], PARTITIONS),
-        time.monotonic(),
-    )
-    grown = begun
-    try:
-        while reader.count < records and time.monotonic() - grown < FINISH_S:
-            faults.next()
-            before = reader.count
-            reader.read_on(1.0)
-            grown = time.monotonic() if reader.count > before else grown
-            print(f"{time.monotonic() - begun:.0f} s: {reader.count} of {records} records", flush=True)
-        faults.rest(10.0)  # Duplicates come late.
-        reader.read_on(5.0)
-    finally:
-        for program in programs:
-            program.kill()
-    starts = ", ".join(f"{program.name} started {program.starts} times" for program in programs)
-    print(f"chain: {reader.count} records, {dict(faults.done)}, {starts}", flush=True)
-    return reader.differences(records)
+class Chain:
+    """See `faults.Proof`."""
+
+    def __init__(self, cluster: BarnabasCluster, records: int, protocol: str) -> None:
+        for topic in TOPICS:
+            cluster.create_topic(topic, PARTITIONS, min(3, len(cluster.brokers)))
+        fill(cluster.bootstrap, 0, records)
+        self.programs = copiers(cluster, protocol)
+        self._bootstrap, self._portion, self._records = cluster.bootstrap, max(1, records // EXTENSIONS), records
+        self._reader = Reader(cluster.bootstrap, TOPICS[-1], PARTITIONS)
+
+    def go_on(self) -> int:
+        self._reader.read_on(1.0)
+        print(f"chain: {self._reader.count} of {self._records} records", flush=True)
+        return self._reader.count
+
+    def is_done(self) -> bool:
+        return self._reader.count >= self._records
+
+    def extend(self) -> None:
+        if self.is_done():
+            fill(self._bootstrap, self._records, self._records + self._portion)
+            self._records += self._portion
+
+    def problems(self) -> list[str]:
+        return self._reader.differences(self._records)

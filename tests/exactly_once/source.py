@@ -1,16 +1,13 @@
 """Kafka Connect's exactly-once source (KIP-618) writes numbers while brokers and the worker are killed."""
 
 import json
-import random
 import shutil
 import subprocess
-import time
 import urllib.request
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from exactly_once.faults import Faults
 from exactly_once.programs import Program
 from exactly_once.reader import Reader
 from harness.apache_kafka import write_properties
@@ -22,7 +19,6 @@ from harness.server_process import free_port
 SOURCES: Final = Path(__file__).parent / "connect"
 CONNECTOR: Final = SOURCES / "Numbers.java"
 TOPIC: Final = "numbers"
-FINISH_S: Final = 600.0
 REST_SECONDS_MAX: Final = 10.0
 REPLICATION: Final = {f"{name}.storage.replication.factor": "3" for name in ("config", "offset", "status")}
 CONVERTERS: Final = dict.fromkeys(
@@ -71,22 +67,26 @@ def ask_for(port: int, count: int) -> bool:
     return False
 
 
-def run(cluster: BarnabasCluster, count: int, chance: random.Random) -> list[str]:
-    """Write numbers under faults; return the problems."""
-    cluster.create_topic(TOPIC, 1, 3)
-    port = free_port()
-    counting = worker(cluster, port)
-    faults, reader, begun = Faults(cluster, [counting], chance), Reader(cluster.bootstrap, TOPIC, 1), time.monotonic()
-    try:
-        while not ask_for(port, count) and time.monotonic() - begun < FINISH_S:
-            faults.rest(1.0)
-        while reader.count < count and time.monotonic() - begun < FINISH_S:
-            faults.next()
-            reader.read_on(1.0)
-            print(f"{time.monotonic() - begun:.0f} s: {reader.count} of {count} numbers of Connect", flush=True)
-        faults.rest(10.0)  # Duplicates come late.
-        reader.read_on(5.0)
-    finally:
-        counting.kill()
-    print(f"source: {reader.count} numbers, {dict(faults.done)}, started {counting.starts} times", flush=True)
-    return reader.differences(count)
+class Source:
+    """See `faults.Proof`."""
+
+    def __init__(self, cluster: BarnabasCluster, count: int) -> None:
+        cluster.create_topic(TOPIC, 1, 3)
+        self._port, self._count, self._is_asked = free_port(), count, False
+        self.programs = [worker(cluster, self._port)]
+        self._reader = Reader(cluster.bootstrap, TOPIC, 1)
+
+    def go_on(self) -> int:
+        self._is_asked = self._is_asked or ask_for(self._port, self._count)
+        self._reader.read_on(1.0)
+        print(f"source: {self._reader.count} of {self._count} numbers of Connect", flush=True)
+        return self._reader.count
+
+    def is_done(self) -> bool:
+        return self._reader.count >= self._count
+
+    def extend(self) -> None:
+        """Do nothing: the connector has a fixed number of records."""
+
+    def problems(self) -> list[str]:
+        return self._reader.differences(self._count)

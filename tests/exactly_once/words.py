@@ -9,7 +9,6 @@ from typing import Final
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from exactly_once.faults import Faults
 from exactly_once.programs import Program
 from harness.cluster import BarnabasCluster
 from harness.deadline import PATIENCE_S
@@ -21,7 +20,7 @@ POM, SOURCE = STREAMS / "pom.xml", STREAMS / "WordCount.java"
 PARTITIONS: Final = 3
 WORDS_A_LINE: Final = 5
 VOCABULARY: Final = 500
-FINISH_S: Final = 600.0
+ROUNDS: Final = 10
 
 
 def classes() -> Path:
@@ -79,28 +78,34 @@ class Counts:
         self.of_words[word] = count
 
 
-def run(cluster: BarnabasCluster, lines: int, chance: random.Random) -> list[str]:
-    """Count under faults; return the problems."""
-    for topic in ("lines", "counts"):
-        cluster.create_topic(topic, PARTITIONS, 3)
-    counting = program(cluster)
-    faults, counts = Faults(cluster, [counting], chance), Counts(cluster.bootstrap)
-    producer = Producer({"bootstrap.servers": cluster.bootstrap, "enable.idempotence": True, "linger.ms": 20})
-    expected, begun, rounds = Counter[str](), time.monotonic(), 10
-    try:
-        for _ in range(rounds):
-            expected += write_lines(producer, lines // rounds, chance)
-            faults.next()
-            counts.read_on(0.5)
-        while counts.of_words != expected and time.monotonic() - begun < FINISH_S:
-            faults.rest(1.0)
-            counts.read_on(0.5)
-        faults.rest(10.0)  # Duplicates come late.
-        counts.read_on(5.0)
-    finally:
-        counting.kill()
-    total = sum(counts.of_words.values())
-    print(f"words: {total} counted, {dict(faults.done)}, started {counting.starts} times", flush=True)
-    found = sorted(word for word in expected if counts.of_words.get(word) != expected[word])
-    wrong = [f"{word}: counted {counts.of_words.get(word, 0)}, not {expected[word]}" for word in found]
-    return wrong + counts.went_back
+class Words:
+    """See `faults.Proof`. The lines are written in rounds, one after each fault."""
+
+    def __init__(self, cluster: BarnabasCluster, lines: int, chance: random.Random) -> None:
+        for topic in ("lines", "counts"):
+            cluster.create_topic(topic, PARTITIONS, 3)
+        self.programs = [program(cluster)]
+        self._producer = Producer({"bootstrap.servers": cluster.bootstrap, "enable.idempotence": True, "linger.ms": 20})
+        self._counts, self._expected = Counts(cluster.bootstrap), Counter[str]()
+        self._lines, self._chance, self._rounds_left = lines // ROUNDS, chance, ROUNDS
+
+    def go_on(self) -> int:
+        if self._rounds_left:
+            self._rounds_left -= 1
+            self._expected += write_lines(self._producer, self._lines, self._chance)
+        self._counts.read_on(1.0)
+        total = sum(self._counts.of_words.values())
+        print(f"words: {total} of {self._expected.total()} counted", flush=True)
+        return total
+
+    def is_done(self) -> bool:
+        return not self._rounds_left and self._counts.of_words == self._expected
+
+    def extend(self) -> None:
+        """Do nothing: the program counts on, and nothing comes."""
+
+    def problems(self) -> list[str]:
+        expected, found = self._expected, self._counts.of_words
+        differ = sorted(word for word in expected if found.get(word) != expected[word])
+        wrong = [f"{word}: counted {found.get(word, 0)}, not {expected[word]}" for word in differ]
+        return wrong + self._counts.went_back

@@ -38,6 +38,22 @@ def test_second_member_gets_partitions_once_the_first_has_revoked_them(world: Wo
     assert group_of(world).state is ModernState.STABLE
 
 
+def test_member_that_waits_for_partitions_of_others_is_to_come_back_soon(world: World) -> None:
+    first, second = Consumer(world, "a"), Consumer(world, "b")
+    first.join()
+    assert second.join().heartbeat_interval_ms == 500
+    assert (first.beat().heartbeat_interval_ms, second.beat().heartbeat_interval_ms) == (5_000, 500)
+    first.beat()
+    assert (second.beat().heartbeat_interval_ms, second.numbers) == (5_000, [3, 4, 5])
+
+
+def test_members_of_a_large_group_do_not_come_back_sooner_than_the_group_can_answer(world: World) -> None:
+    members = [Consumer(world, f"m{number}") for number in range(3)]
+    world.consumer_settings = world.consumer_settings._replace(heartbeat_interval_ms=20)
+    members[0].join()
+    assert [members[1].join().heartbeat_interval_ms, members[2].join().heartbeat_interval_ms] == [3, 4]
+
+
 def test_group_is_reconciling_until_each_member_has_its_target(world: World) -> None:
     first, second = Consumer(world, "a"), Consumer(world, "b")
     first.join()

@@ -1,5 +1,6 @@
 """The records of consumer groups (KIP-848) and share groups (KIP-932) in Kafka's format."""
 
+from types import SimpleNamespace
 from uuid import UUID
 
 import pytest
@@ -19,8 +20,10 @@ from barnabas_broker.coordinators.modern.records import (
     TargetEpoch,
     TopicShare,
     decode,
+    encoded_topic,
 )
 from barnabas_broker.coordinators.runtime.record_strings import MalformedRecord
+from barnabas_broker.wire.encoder import encoder
 
 T = UUID(int=7)
 RECORDS = [
@@ -71,6 +74,19 @@ def test_records_have_kafkas_bytes() -> None:
         bytes.fromhex("0007 0001 67 0001 6d"),
         bytes.fromhex("0000 02") + T.bytes + bytes.fromhex("03 00000000 00000003 00 00"),
     )
+
+
+@pytest.mark.parametrize("count", [1, 31, 32, 127, 128, 5_000])
+def test_topics_of_a_member_have_the_bytes_that_the_codec_gives_them(count: int) -> None:
+    numbers, epochs = list(range(count)), list(range(7, 7 + count))
+    kind, facts = SimpleNamespace, {"member_epoch": 3, "previous_member_epoch": 2, "state": 0}
+    topic = kind(topic_id=T, partitions=numbers, assignment_epochs=epochs)
+    for name, made in (("TargetAssignmentMember", (T, numbers)), ("CurrentMemberAssignment", (T, numbers, epochs))):
+        by_codec, ours = bytearray(), bytearray()
+        for out, each in ((by_codec, topic), (ours, encoded_topic(*made))):
+            topics = {"topic_partitions": [each], "assigned_partitions": [each], "partitions_pending_revocation": []}
+            encoder(f"ConsumerGroup{name}Value", 0)(out, kind(**facts, **topics))
+        assert ours == by_codec
 
 
 def test_records_of_share_groups_have_kafkas_bytes() -> None:

@@ -1,12 +1,12 @@
 """Every client library by its name."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
 from drivers.aio_kafka import AiokafkaClient
 from drivers.builds import go_driver, java_3_driver, java_driver, node_driver
-from drivers.interface import Client
+from drivers.interface import GROUP_PROTOCOL, Client
 from drivers.kafka_python import KafkaPythonClient
 from drivers.librdkafka import LibrdkafkaClient
 from drivers.remote import RemoteClient
@@ -14,7 +14,7 @@ from drivers.remote import RemoteClient
 MakeClient = Callable[[str, Path], Client]
 """A function that makes a client from bootstrap servers and the file of its output; raises ToolMissing, JarsMissing."""
 
-CLIENTS: Final[dict[str, MakeClient]] = {
+_ALL: Final[dict[str, MakeClient]] = {
     "librdkafka": lambda bootstrap, log: LibrdkafkaClient(bootstrap),
     "kafka-python": lambda bootstrap, log: KafkaPythonClient(bootstrap),
     "aiokafka": lambda bootstrap, log: AiokafkaClient(bootstrap),
@@ -23,7 +23,17 @@ CLIENTS: Final[dict[str, MakeClient]] = {
     "kafkajs": lambda bootstrap, log: RemoteClient("kafkajs", node_driver(bootstrap), log),
 }
 # The last Java client before 4.0 has the older transaction protocol, and is tested beside the current client.
-TRANSACTIONAL: Final[dict[str, MakeClient]] = {
-    **CLIENTS,
-    "java-3": lambda bootstrap, log: RemoteClient("java-3", java_3_driver(bootstrap), log),
+_OLDER: Final[dict[str, MakeClient]] = {
+    "java-3": lambda bootstrap, log: RemoteClient("java-3", java_3_driver(bootstrap), log)
 }
+WITH_CONSUMER_PROTOCOL: Final = ("librdkafka", "java", "franz-go")
+"""The clients whose members can join groups by the consumer protocol (KIP-848)."""
+
+
+def _of_this_run(clients: Mapping[str, MakeClient]) -> dict[str, MakeClient]:
+    names = clients if GROUP_PROTOCOL == "classic" else WITH_CONSUMER_PROTOCOL
+    return {name: clients[name] for name in names}
+
+
+CLIENTS: Final = _of_this_run(_ALL)
+TRANSACTIONAL: Final = _of_this_run({**_ALL, **_OLDER})

@@ -1,10 +1,19 @@
 """The interface of every client library for tests, in any language."""
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Final, Protocol
 
 COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
+
+GROUP_PROTOCOL: Final = os.environ.get("BARNABAS_GROUP_PROTOCOL", "classic")
+"""The protocol by which members join groups, unless a test says another; `make proof-groups` sets `consumer`."""
+
+
+def with_group_protocol(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of a member with the protocol of this run, unless they name one."""
+    return dict(config) if GROUP_PROTOCOL == "classic" else {"group.protocol": GROUP_PROTOCOL, **config}
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from confluent_kafka.admin import (
 )
 
 from drivers.background import PolledMember
-from drivers.interface import Assignment, Message, Received
+from drivers.interface import Assignment, Message, Received, with_group_protocol
 from drivers.librdkafka_writer import LibrdkafkaWriter
 from harness.deadline import PATIENCE_S
 from harness.stock_client import records_given
@@ -99,7 +99,7 @@ class LibrdkafkaClient:
 
     def copy(self, transactional_id: str, group: str, source: str, target: str, count: int, *, commit: bool) -> None:
         writer = self.writer(transactional_id)
-        consumer = self.consumer(**{"group.id": group})
+        consumer = self.consumer(**with_group_protocol({"group.id": group}))
         consumer.subscribe([source])
         while count > 0:
             records = [received(message) for message in consumer.consume(count, 0.2)]
@@ -123,7 +123,7 @@ class LibrdkafkaClient:
         return records
 
     def join(self, group: str, member: str, topics: Sequence[str], **options: Any) -> LibrdkafkaMember:
-        times: dict[str, Any] = {"fetch.wait.max.ms": 100}
+        options, times = with_group_protocol(options), {"fetch.wait.max.ms": 100}
         if options.get("group.protocol") != "consumer":  # There the broker decides these times.
             times |= {"heartbeat.interval.ms": 300, "session.timeout.ms": 10_000}
         start = {"auto.offset.reset": "earliest", "enable.auto.commit": False}

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from drivers.interface import Assignment, Message, Received
+from drivers.interface import Assignment, Message, Received, with_group_protocol
 from harness.deadline import PATIENCE_S
 from harness.server_process import bound_to_us
 
@@ -95,11 +95,14 @@ class RemoteClient:
         return RemoteWriter(self, transactional_id, **options)
 
     def copy(self, transactional_id: str, group: str, source: str, target: str, count: int, *, commit: bool) -> None:
-        places = {"group": group, "topic": source, "target": target}
+        places = {"group": group, "topic": source, "target": target, "config": with_group_protocol({})}
         self.ask("copy", transactional_id=transactional_id, **places, count=count, commit=commit)
 
-    def join(self, group: str, member: str, topics: Sequence[str], **options: object) -> "RemoteMember":
-        self.ask("join", group=group, member=member, topics=list(topics), **options)
+    def join(
+        self, group: str, member: str, topics: Sequence[str], *, config: Mapping[str, str] | None = None
+    ) -> "RemoteMember":
+        chosen = with_group_protocol(config or {})
+        self.ask("join", group=group, member=member, topics=list(topics), config=chosen)
         return RemoteMember(self, member)
 
     def committed(self, group: str, topic: str) -> dict[int, int]:

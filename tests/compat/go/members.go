@@ -59,6 +59,14 @@ func (m *member) run(ctx context.Context) {
 	}
 }
 
+// protocol returns the options of a member of a group that the request's config asks for.
+func protocol(asked *request) []kgo.Opt {
+	if asked.Config["group.protocol"] != "consumer" {
+		return nil
+	}
+	return []kgo.Opt{kgo.ServerSideBalancer(), kgo.Balancers(kgo.StickyBalancer())}
+}
+
 func join(_ context.Context, d *driver, asked *request) (any, error) {
 	m := &member{held: map[string]map[int32]bool{}, stopped: make(chan struct{})}
 	options := []kgo.Opt{
@@ -68,10 +76,7 @@ func join(_ context.Context, d *driver, asked *request) (any, error) {
 		kgo.SessionTimeout(10 * time.Second), kgo.OnPartitionsAssigned(m.gained), kgo.OnPartitionsRevoked(m.lost),
 		kgo.OnPartitionsLost(m.lost),
 	}
-	if asked.Config["group.protocol"] == "consumer" {
-		options = append(options, kgo.ServerSideBalancer(), kgo.Balancers(kgo.StickyBalancer()))
-	}
-	client, err := kgo.NewClient(options...)
+	client, err := kgo.NewClient(append(options, protocol(asked)...)...)
 	if err != nil {
 		return nil, err
 	}

@@ -53,12 +53,13 @@ func closeWriter(_ context.Context, d *driver, asked *request) (any, error) {
 }
 
 func copyRecords(ctx context.Context, d *driver, asked *request) (any, error) {
-	session, err := kgo.NewGroupTransactSession(
+	options := []kgo.Opt{
 		seeds(), dial(), kgo.TransactionalID(asked.ID), kgo.ConsumerGroup(asked.Group),
 		kgo.ConsumeTopics(asked.Topic), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.RequireStableFetchOffsets(),
 		kgo.RecordPartitioner(kgo.ManualPartitioner()),
-	)
+	}
+	session, err := kgo.NewGroupTransactSession(append(options, protocol(asked)...)...)
 	if err != nil {
 		return nil, err
 	}

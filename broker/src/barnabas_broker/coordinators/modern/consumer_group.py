@@ -4,7 +4,7 @@ The group also decides whose commits and reads of offsets are current (KIP-1251)
 """
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from typing import Final
 from uuid import UUID
 
@@ -24,48 +24,49 @@ class ConsumerGroup(ModernGroup):
 
     def __init__(self, group_id: str) -> None:
         super().__init__(group_id)
-        self._owners: dict[UUID, dict[int, tuple[str, int]]] = {}
-        """The member that has each partition, or still has to revoke it, with the epoch of the member."""
+        self._owners: dict[UUID, dict[int, str]] = {}
+        """The member that has each partition, or still has to revoke it."""
 
     def set_current(self, member_id: str, current: Current | None) -> None:
         """Set what a member has now, also in the index of owners."""
         member = self.members.get(member_id)
-        if member is not None:
-            self._disown(member_id, member.current)
+        had, has = _held(Current() if member is None else member.current), _held(current or Current())
         super().set_current(member_id, current)
-        if current is not None:
-            for owned in (current.assigned, current.revoking):
-                self._own(member_id, current.epoch, owned)
+        for topic_id, epochs in had.items():
+            if topic_id not in has:
+                self._set_owner(member_id, topic_id, epochs.keys(), NOTHING.keys())
+        for topic_id, epochs in has.items():
+            before = had.get(topic_id, NOTHING)
+            if before is not epochs:
+                self._set_owner(member_id, topic_id, before.keys(), epochs.keys())
 
-    def _disown(self, member_id: str, current: Current) -> None:
-        for topic_id in current.assigned.keys() | current.revoking.keys():
-            owners = self._owners.get(topic_id, {})
-            for owned in (current.assigned, current.revoking):
-                for number in owned.get(topic_id, NOTHING):
-                    owner = owners.get(number)
-                    if owner is not None and owner[0] == member_id:
-                        del owners[number]
-            if not owners:
-                self._owners.pop(topic_id, None)
+    def _set_owner(self, member_id: str, topic_id: UUID, had: Set[int], has: Set[int]) -> None:
+        owners = self._owners.get(topic_id)
+        if owners is None:
+            self._owners[topic_id] = dict.fromkeys(has, member_id)
+            return
+        for number in had - has:
+            if owners.get(number) == member_id:
+                del owners[number]
+        for number in has:
+            other_id = owners.setdefault(number, member_id)
+            if other_id != member_id:
+                owners[number] = self._later_one(other_id, member_id, topic_id, number)
+        if not owners:
+            del self._owners[topic_id]
 
-    def _own(self, member_id: str, epoch: int, owned: Owned) -> None:
-        """Enter partitions of a member in the index. Of two owners, which only a load can find, the later one stays."""
-        for topic_id, numbers in owned.items():
-            owners = self._owners.setdefault(topic_id, {})
-            for number in numbers:
-                other_id, other_epoch = owners.get(number, (member_id, epoch))
-                if other_id != member_id:
-                    _logger.warning(
-                        "group %s: the members %s and %s both have partition %d of topic %s",
-                        *(self.group_id, other_id, member_id, number, topic_id),
-                    )
-                if other_epoch <= epoch:
-                    owners[number] = member_id, epoch
+    def _later_one(self, other_id: str, member_id: str, topic_id: UUID, number: int) -> str:
+        """Return the owner with the later epoch, of two that only a load can find."""
+        _logger.warning(
+            "group %s: the members %s and %s both have partition %d of topic %s",
+            *(self.group_id, other_id, member_id, number, topic_id),
+        )
+        other, member = self.members.get(other_id), self.members[member_id]
+        return other_id if other is not None and other.current.epoch > member.current.epoch else member_id
 
     def is_free(self, member_id: str, topic_id: UUID, number: int) -> bool:
         """True if no member but the given one has the partition."""
-        owner = self._owners.get(topic_id, NOTHING).get(number)
-        return owner is None or owner[0] == member_id
+        return self._owners.get(topic_id, NOTHING).get(number, member_id) == member_id
 
     def check_commit(self, member_id: str, epoch: int, partitions: Iterable[tuple[UUID | None, int]]) -> None:
         """Check that a member may commit offsets of partitions. Raises ApiError.
@@ -97,6 +98,19 @@ class ConsumerGroup(ModernGroup):
         if member is None:
             raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID, f"the group has no member {member_id}")
         return member.current
+
+
+def _held(current: Current) -> Owned:
+    """Return the partitions that a member has, or still has to revoke.
+
+    The epochs of a topic stay the same object if nothing changes: a member may have thousands of topics.
+    """
+    if not current.revoking:
+        return current.assigned
+    both = {**current.assigned, **current.revoking}
+    for topic_id in current.revoking.keys() & current.assigned.keys():
+        both[topic_id] = {**current.assigned[topic_id], **current.revoking[topic_id]}
+    return both
 
 
 def _had(current: Current, epoch: int, topic_id: UUID | None, number: int) -> bool:

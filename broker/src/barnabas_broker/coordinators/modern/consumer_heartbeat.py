@@ -47,6 +47,8 @@ from barnabas_core.config.group_configs import GroupConfig
 from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.fair_turns import InSteps, at_once
 
+SOONER: Final = 10
+"""The part of the heartbeat interval after which a member that waits for partitions of others comes back."""
 UNCHANGED_TIMEOUT: Final = -1
 MATCHED_AT_ONCE_MAX: Final = 2_000
 """The names that are matched with regular expressions in the turn of a heartbeat: about a millisecond of work."""
@@ -153,7 +155,7 @@ def heartbeat(change: GroupChange, group: ConsumerGroup, beat: Beat, world: Beat
         assign(change, plan(group, world), world.now)
     _reconcile(change, group, member, beat, world, is_new_subscription=is_new_subscription)
     begin_session(group, member, world)
-    return _reply(member, before, beat, world)
+    return _reply(group, member, before, beat, world)
 
 
 def _check_size(beat: Beat) -> None:
@@ -321,7 +323,8 @@ def _reconcile(
     if is_there and not is_new_subscription:
         return
     metadata, is_free = member.known, _freedom(group, member.member_id)
-    topics = None if group.is_unresolved(metadata) else _subscribed(group, member, world.topics)
+    is_target_new = group.assignment_epoch == group.epoch and not is_new_subscription
+    topics = None if is_target_new or group.is_unresolved(metadata) else _subscribed(group, member, world.topics)
     found = reconciled(current, Aim(group.assignment_epoch, member.target, beat.owned, topics, is_free))
     if found is current:
         return
@@ -341,15 +344,26 @@ def _freedom(group: ConsumerGroup, member_id: str) -> Callable[[UUID, int], bool
     return lambda topic_id, number: group.is_free(member_id, topic_id, number)
 
 
-def _reply(member: ModernMember, before: Current, beat: Beat, world: BeatWorld) -> BeatReply:
+def _reply(group: ConsumerGroup, member: ModernMember, before: Current, beat: Beat, world: BeatWorld) -> BeatReply:
     current = member.current
     is_told = beat.epoch == JOIN_EPOCH or beat.is_full or current.assigned != before.assigned
     return BeatReply(
         member_id=member.member_id,
         epoch=current.epoch,
-        heartbeat_interval_ms=world.settings.heartbeat_interval_ms,
+        heartbeat_interval_ms=_interval_ms(group, member, world.settings.heartbeat_interval_ms),
         assignment=current.assigned if is_told else None,
     )
+
+
+def _interval_ms(group: ConsumerGroup, member: ModernMember, usual_ms: int) -> int:
+    """Return the time until the member's next heartbeat: a short one while it waits for partitions of others.
+
+    Nobody consumes these from their revocation until that heartbeat. The more members and topics, the longer it takes,
+    so that a group does not send many more heartbeats than otherwise.
+    """
+    if member.current.state is not MemberState.UNRELEASED:
+        return usual_ms
+    return min(usual_ms, max(usual_ms // SOONER, len(group.members) + len(member.target)))
 
 
 def _leave(change: GroupChange, member: ModernMember, beat: Beat, world: BeatWorld) -> BeatReply:

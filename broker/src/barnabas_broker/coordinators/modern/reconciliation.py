@@ -12,7 +12,7 @@
 A partition has at most one owner: a member gets it when no other member has it, or is still to revoke it.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import NamedTuple
 from uuid import UUID
 
@@ -30,8 +30,10 @@ class Aim(NamedTuple):
     target: Assignment
     reported: Reported
     topics: frozenset[UUID] | None
-    """The topics of its assignment and target to which the member subscribes; None if its regular expression is not
-    resolved yet."""
+    """The topics of its assignment and target to which the member subscribes.
+
+    None if its regular expression is not resolved yet, or if the target was computed for its subscription.
+    """
     is_free: Callable[[UUID, int], bool]
     """Return True if no other member has the partition."""
 
@@ -80,10 +82,9 @@ def _differences(current: Current, aim: Aim) -> tuple[Owned, Owned, Owned, bool]
     revoking: dict[UUID, Mapping[int, int]] = {}
     added: dict[UUID, Mapping[int, int]] = {}
     is_whole = True
-    for topic_id in current.assigned.keys() | aim.target.keys():
-        epochs = current.assigned.get(topic_id, NOTHING)
+    for topic_id, epochs, wanted in _topics(current, aim):
         is_subscribed = aim.topics is None or topic_id in aim.topics
-        target = aim.target.get(topic_id, frozenset()) if is_subscribed else frozenset()
+        target = wanted if is_subscribed else frozenset()
         if not target or target == epochs.keys():  # A group with thousands of topics has no time for the general way.
             if epochs:
                 (kept if target else revoking)[topic_id] = epochs
@@ -99,6 +100,16 @@ def _differences(current: Current, aim: Aim) -> tuple[Owned, Owned, Owned, bool]
             if epochs_of:
                 found[topic_id] = epochs_of
     return kept, revoking, added, is_whole
+
+
+def _topics(current: Current, aim: Aim) -> Iterator[tuple[UUID, Mapping[int, int], frozenset[int]]]:
+    """Yield each topic that the member has or is to have, with both."""
+    assigned, target = current.assigned, aim.target
+    for topic_id, epochs in assigned.items():
+        yield topic_id, epochs, target.get(topic_id, frozenset())
+    for topic_id, numbers in target.items():
+        if topic_id not in assigned:
+            yield topic_id, NOTHING, numbers
 
 
 def _unless_equal(current: Current, epoch: int, state: MemberState, assigned: Owned, revoking: Owned) -> Current:

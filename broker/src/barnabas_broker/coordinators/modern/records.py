@@ -14,8 +14,8 @@ from uuid import UUID
 from barnabas_broker.coordinators.modern.assignors import Assignment
 from barnabas_broker.coordinators.runtime.record_strings import MalformedRecord, encode_string, read_string
 from barnabas_broker.wire.decoder import decoder
-from barnabas_broker.wire.encoder import encoder
-from barnabas_broker.wire.framing import MalformedRequest
+from barnabas_broker.wire.encoder import Encoded, encoder
+from barnabas_broker.wire.framing import NO_TAGS, MalformedRequest, encode_unsigned_varint, write_count
 
 Owned = Mapping[UUID, Mapping[int, int]]
 """The partitions of a member, by topic id, each with the member epoch in which the member got the partition."""
@@ -26,6 +26,8 @@ ValueT = TypeVar("ValueT")
 
 _VALUE_VERSION: Final = 0
 _INT16: Final = struct.Struct(">h")
+_TAG_OF_EPOCHS: Final = b"\1\0"
+"""One tagged field, whose tag is 0."""
 
 
 class Kind(IntEnum):
@@ -191,22 +193,30 @@ class ModernRecord(NamedTuple):
         return bytes(out)
 
 
-class _Topic(NamedTuple):
-    topic_id: UUID
-    partitions: Collection[int]
-    assignment_epochs: Collection[int] | None = None
+def encoded_topic(topic_id: UUID, partitions: Collection[int], epochs: Collection[int] | None = None) -> Encoded:
+    """Encode a topic with partitions of a member, and the epochs in which it got them.
+
+    The codec gives the same bytes, in four times the time. A member may have thousands of topics, which are encoded in
+    one turn of the event loop.
+    """
+    count, layout = write_count(len(partitions), flexible=True), f">{len(partitions)}i"
+    named = topic_id.bytes + count + struct.pack(layout, *partitions)
+    if epochs is None:
+        return Encoded(named + NO_TAGS)
+    content = count + struct.pack(layout, *epochs)
+    return Encoded(named + _TAG_OF_EPOCHS + encode_unsigned_varint(len(content)) + content)
 
 
 class _TargetMessage(NamedTuple):
-    topic_partitions: Collection[_Topic]
+    topic_partitions: Collection[Encoded]
 
 
 class _CurrentMessage(NamedTuple):
     member_epoch: int
     previous_member_epoch: int
     state: int
-    assigned_partitions: Collection[_Topic]
-    partitions_pending_revocation: Collection[_Topic]
+    assigned_partitions: Collection[Encoded]
+    partitions_pending_revocation: Collection[Encoded]
 
 
 def _same(value: Any) -> Any:
@@ -214,7 +224,7 @@ def _same(value: Any) -> Any:
 
 
 def _target_message(target: Assignment) -> _TargetMessage:
-    return _TargetMessage([_Topic(topic_id, sorted(partitions)) for topic_id, partitions in _in_order(target)])
+    return _TargetMessage([encoded_topic(topic_id, sorted(partitions)) for topic_id, partitions in _in_order(target)])
 
 
 def _in_order(partitions: Mapping[UUID, ValueT]) -> list[tuple[UUID, ValueT]]:
@@ -232,8 +242,13 @@ def _current_message(current: Current) -> _CurrentMessage:
     )
 
 
-def _topics(owned: Owned) -> list[_Topic]:
-    return [_Topic(topic_id, epochs.keys(), epochs.values()) for topic_id, epochs in _in_order(owned)]
+def _share_current_message(current: Current) -> _CurrentMessage:
+    topics = [encoded_topic(topic_id, numbers.keys()) for topic_id, numbers in _in_order(current.assigned)]
+    return _CurrentMessage(current.epoch, current.previous_epoch, current.state, topics, ())
+
+
+def _topics(owned: Owned) -> list[Encoded]:
+    return [encoded_topic(topic_id, epochs.keys(), epochs.values()) for topic_id, epochs in _in_order(owned)]
 
 
 def _current(message: Any) -> Current:
@@ -356,7 +371,7 @@ _FORMATS: Final[Mapping[int, _Format]] = {
     Kind.SHARE_GROUP: _Format("ShareGroupMetadataValue", False, _same, _group_epoch),
     Kind.SHARE_TARGET_EPOCH: _Format("ShareGroupTargetAssignmentMetadataValue", False, _same, _target_epoch),
     Kind.SHARE_TARGET: _Format("ShareGroupTargetAssignmentMemberValue", True, _target_message, _target),
-    Kind.SHARE_CURRENT: _Format("ShareGroupCurrentMemberAssignmentValue", True, _current_message, _share_current),
+    Kind.SHARE_CURRENT: _Format("ShareGroupCurrentMemberAssignmentValue", True, _share_current_message, _share_current),
     Kind.SHARE_TOPICS: _Format("ShareGroupStatePartitionMetadataValue", False, _share_topics_message, _share_topics),
     Kind.REGEX: _Format(
         "ConsumerGroupRegularExpressionValue",
