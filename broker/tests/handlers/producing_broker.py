@@ -11,12 +11,14 @@ from kafka.protocol.producer import ProduceRequest, ProduceResponse
 from one_replica import FLIGHTS, HERE, NOW_MS, Broker, led
 
 from barnabas_broker.handlers import channel, produce
+from barnabas_broker.handlers.appender import Appender
 from barnabas_broker.handlers.batch_trust import (
     FIRST_BATCHES,
     BatchTrust,
     ConnectionTrust,
     InvalidOutcome,
 )
+from barnabas_broker.handlers.large_responses import SharedTurn
 from barnabas_broker.storage.disk.files import PosixFileSystem
 from barnabas_broker.storage.helper.requests import Request, Response
 from barnabas_broker.storage.helper_worker import Worker
@@ -56,11 +58,16 @@ class Client:
         self.topic = FLIGHTS.topic
         self.client = channel.Client("PLAINTEXT", "127.0.0.1:5", client_id)
         self.trust: ConnectionTrust | None = None
+        self.turn: SharedTurn | None = None
+        self.is_read = False
         self.is_muted = False
         self.answers: list[Part] = []
         self.closed: str | None = None
         self.transactional_id: str | None = None
         self.timeout_ms = 1500
+
+    def request_is_read(self) -> None:
+        self.is_read = True
 
     def respond(self, parts: list[Part]) -> None:
         self.answers += parts
@@ -80,7 +87,7 @@ class Client:
     def close(self, reason: str | None = None) -> None:
         self.closed = reason
 
-    def begin(self, *batches: bytes, acks: int = 1) -> None:
+    def begin(self, *batches: bytes, acks: int = 1, make_appender: type[Appender] = Appender) -> None:
         topic = ProduceRequest.TopicProduceData
         partitions = [topic.PartitionProduceData(index=0, records=batch) for batch in batches]
         request = ProduceRequest(
@@ -91,7 +98,8 @@ class Client:
         )
         body = bytearray(request.encode(version=self.version))
         services: Any = self.broker.handler_environment
-        self.give_up = produce.handle(services, self, self.version, 7, memoryview(body), 0, len(body))
+        where = memoryview(body), 0, len(body)
+        self.give_up = produce.handle(services, self, self.version, 7, *where, make_appender)
 
     def answer(self) -> Any:
         frame = bytes(self.answers.pop())  # type: ignore[arg-type]

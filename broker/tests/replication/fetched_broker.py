@@ -11,6 +11,7 @@ from barnabas_broker.app.loop_timers import LoopTimers
 from barnabas_broker.handlers import fetch
 from barnabas_broker.handlers.batch_trust import ConnectionTrust
 from barnabas_broker.handlers.channel import Client
+from barnabas_broker.handlers.large_responses import SharedTurn
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.replication.purgatory import Purgatory
 from barnabas_broker.wire.fetch import LIMITS, PARTITION, SESSION
@@ -56,6 +57,7 @@ class FetchedBroker:
         self.partitions = [OnePartition(purgatory) for _ in range(partitions)]
         self.client = Client("PLAINTEXT", "127.0.0.1:5")
         self.trust: ConnectionTrust | None = None
+        self.turn: SharedTurn | None = None
         self.answer: list[Part] | None = None
         self.most_in_a_turn = 0
         self.handler_environment: Any = SimpleNamespace(
@@ -69,6 +71,9 @@ class FetchedBroker:
             purgatory=purgatory,
             attempt=asyncio.ensure_future,
         )
+
+    def request_is_read(self) -> None:
+        """Do nothing: a Fetch takes no turns."""
 
     def respond(self, parts: list[Part]) -> None:
         self.answer = parts

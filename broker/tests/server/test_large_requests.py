@@ -1,6 +1,7 @@
 """A large request is decoded, checked, refused and encoded in small portions, and requests share a turn of the loop."""
 
 import asyncio
+import struct
 import sys
 import time
 from collections import Counter
@@ -11,8 +12,9 @@ from typing import Any
 
 import pytest
 from asked_in_turns import SlowClock
-from test_connection import Recorder, answer, connected
+from test_connection import Recorder, answer, connected, framed
 
+from barnabas_broker.handlers.channel import TakesTurns
 from barnabas_broker.handlers.guard import guarded
 from barnabas_broker.handlers.large_responses import LargeResponses
 from barnabas_broker.security.acls.authorizer import Audit, Authorizer
@@ -76,6 +78,36 @@ async def test_a_large_request_is_answered_before_the_requests_behind_it(kept_by
         assert described(await answer(reader)) == [("last", 0)]
         writer.close()
         assert await reader.read() is not None
+    assert pool.bytes_in_use == 0
+
+
+async def test_a_raw_request_that_takes_turns_comes_again_before_the_requests_behind_it() -> None:
+    came: list[bool] = []
+
+    def in_turns(environment: Any, channel: Any, version: int, correlation_id: int, *where: Any) -> Any:
+        came.append(channel.turn is not None)
+        if channel.turn is None:
+            raise TakesTurns
+        respond = channel.defer()
+
+        def answer() -> None:
+            channel.request_is_read()
+            respond([framed(bytes(where[0][where[1] : where[2]]))])
+
+        asyncio.get_running_loop().call_soon(answer)
+        return lambda: None
+
+    body = describe(NAMES)
+    key = struct.unpack(">h", body[4:6])[0]
+    pool = BufferPool(64 * MEGABYTE, asyncio.get_running_loop().call_soon)
+    dispatcher = Dispatcher(environment(), {key: in_turns}, lambda _: handle)  # type: ignore[dict-item]
+    async with connected(dispatcher, pool) as (connection, reader, writer):  # type: ignore[arg-type]
+        writer.write(body + body)
+        for _ in range(2):
+            assert body.endswith((await answer(reader))[4:])
+        assert connection.turn is None
+    assert came == [False, True] * 2
+    assert dispatcher.stats[key].count == 2
     assert pool.bytes_in_use == 0
 
 

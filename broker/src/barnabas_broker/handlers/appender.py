@@ -13,9 +13,18 @@ import msgspec
 
 from barnabas_broker.handlers.batch_trust import ConnectionTrust
 from barnabas_broker.handlers.channel import Channel
+from barnabas_broker.handlers.close_connection import CloseConnection
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
+from barnabas_broker.handlers.large_responses import SharedTurn
 from barnabas_broker.handlers.partition_leaders import LEADER_ERRORS, current_leader
-from barnabas_broker.handlers.pending_produce import ACKS_ALL, PendingProduce, ProduceResults, refused
+from barnabas_broker.handlers.pending_produce import (
+    ACKS_ALL,
+    REST,
+    PendingProduce,
+    ProduceInTurns,
+    ProduceResults,
+    refused,
+)
 from barnabas_broker.handlers.transactional_append import append_in_transaction
 from barnabas_broker.replication.partition import ANY_ACKS, Partition
 from barnabas_broker.storage.errors import StorageError
@@ -83,6 +92,41 @@ class Appender(msgspec.Struct):
             return results  # type: ignore[return-value]  # none is None; a cast would cost a call
         self.late.begin(results)
         return None
+
+    async def append_in_turns(self, turn: SharedTurn, late: ProduceInTurns) -> None:
+        """Append or refuse the batches in several turns of the event loop, and give the results to `late`.
+
+        If the request times out, the rest of the batches is not appended. If the connection closes, `late` has ended.
+        """
+        try:
+            appender = await self.allowed_in_turns(turn)
+            for place, wanted in enumerate(self.request.batches):
+                await turn.give_way()
+                if not late.may_append(REST):
+                    break
+                appender.append_one(wanted, place, late)
+            self.channel.request_is_read()
+            late.rest_is_appended()
+        except CloseConnection as reason:
+            self._close(late, str(reason))
+        except BaseException:
+            self._close(late, "the append of a batch failed with an unexpected error")
+            raise
+
+    async def allowed_in_turns(self, turn: SharedTurn) -> "Appender":  # noqa: ARG002  # An authorizer takes turns.
+        """Return an appender that refuses what the client has no right to write: this one, without an authorizer."""
+        return self
+
+    def append_one(self, wanted: ProduceBatch, place: int, late: ProduceInTurns) -> None:
+        """Append or refuse one batch of a request that takes turns, and give the result to `late`, if it is known."""
+        self.now_ms = self.environment.clock.now_ms()
+        result = self._append(wanted, place)
+        if result is not None:
+            late.note(place, result)
+
+    def _close(self, late: PendingProduce, reason: str) -> None:
+        late.end()
+        self.channel.close(reason)
 
     def _append(self, wanted: ProduceBatch, place: int) -> ProduceResult | None:
         topic, number, start, end = wanted
@@ -172,6 +216,13 @@ class Appender(msgspec.Struct):
         if self.late is None:
             self.late = PendingProduce(self.environment, self.channel, self.request, self.version, self.correlation_id)
         return self.late
+
+    def answer_in_turns(self, turn: SharedTurn) -> ProduceInTurns:
+        """Return the PendingProduce of a request that takes turns; it holds all batches."""
+        self.late = late = ProduceInTurns(
+            self.environment, self.channel, self.request, self.version, self.correlation_id, turn
+        )
+        return late
 
     def _check_allowed(self, partition: Partition) -> None:
         """Raise ApiError if acks is invalid, the topic is internal, or the partition cannot be written.

@@ -2,11 +2,13 @@
 
 from barnabas_broker.handlers.appender import Appender
 from barnabas_broker.handlers.client_rights import rights_of
+from barnabas_broker.handlers.large_responses import SharedTurn
 from barnabas_broker.handlers.topic_rights import AskedTopicKey, lacking
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.wire.produce import ProduceBatch, ProduceResult
 from barnabas_core.acls import AclOperation, ResourceType
 from barnabas_core.errors import ApiError, ErrorCode
+from barnabas_core.fair_turns import STEP_ELEMENTS
 
 
 class AuthorizedAppender(Appender):
@@ -27,7 +29,23 @@ class AuthorizedAppender(Appender):
         return super().append_all()
 
     def _append_rest(self, refused: frozenset[AskedTopicKey]) -> list[ProduceResult] | None:
-        rest = _RefusingAppender(
+        rest = self._refusing(refused)
+        answers = Appender.append_all(rest)
+        self.late = rest.late
+        return answers
+
+    async def allowed_in_turns(self, turn: SharedTurn) -> Appender:
+        """Check Write on each topic, and return an appender that refuses the batches of the other topics."""
+        environment, client = self.environment, self.channel.client
+        refused: set[AskedTopicKey] = set()
+        for first in range(0, len(self.request.topics), STEP_ELEMENTS):
+            await turn.give_way()
+            some = self.request.topics[first : first + STEP_ELEMENTS]
+            refused |= lacking(environment, rights_of(environment, client), AclOperation.WRITE, some)
+        return self._refusing(frozenset(refused)) if refused else self
+
+    def _refusing(self, refused: frozenset[AskedTopicKey]) -> Appender:
+        return _RefusingAppender(
             self.environment,
             self.channel,
             self.request,
@@ -36,11 +54,9 @@ class AuthorizedAppender(Appender):
             self.correlation_id,
             self.trust,
             self.now_ms,
+            late=self.late,
             refused_topics=refused,
         )
-        answers = Appender.append_all(rest)
-        self.late = rest.late
-        return answers
 
     def _append_in_transaction(self, partition: Partition, batch: memoryview, place: int) -> ProduceResult | None:
         transactional_id = self.request.transactional_id or ""

@@ -56,6 +56,13 @@ class Client(NamedTuple):
         return self if client_id == self.client_id else self._replace(client_id=client_id)
 
 
+class TakesTurns(Exception):
+    """Raised by a RawHandler, before anything has happened, for a request that is too large for one turn.
+
+    The connection keeps the bytes of the request, and the handler is called again with `channel.turn`.
+    """
+
+
 class Channel(Protocol):
     """The connection of a client, for handlers that send their responses themselves."""
 
@@ -66,6 +73,16 @@ class Channel(Protocol):
 
     None before the first Produce request.
     """
+
+    turn: "SharedTurn | None"
+    """The turns of the event loop in which the current request is handled; None for a request handled at once."""
+
+    def request_is_read(self) -> None:
+        """Free the bytes of the current request, which took turns.
+
+        Raises CloseConnection if the connection is closed.
+        """
+        ...
 
     def respond(self, parts: list[Part]) -> None:
         """Send the response now."""
@@ -126,6 +143,7 @@ class RawHandler(Protocol):
     ) -> GiveUp | None:
         """Handle a request; return None, or a callback to call if the connection closes before the response.
 
-        Raises MalformedRequest if the request cannot be decoded, and CloseConnection to close the connection.
+        Raises MalformedRequest if the request cannot be decoded, CloseConnection to close the connection, and
+        TakesTurns if the request is too large for one turn of the event loop.
         """
         ...

@@ -4,16 +4,24 @@ The argument `place` of the methods is the index of a batch in the request.
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
 from barnabas_broker.handlers.channel import Channel, GiveUp
 from barnabas_broker.handlers.close_connection import CloseConnection
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
+from barnabas_broker.handlers.large_responses import SharedTurn
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.storage.inspection.inspector import BatchRefused
 from barnabas_broker.storage.producer_state.producers import Verification
 from barnabas_broker.wire.framing import CurrentLeader, Part
-from barnabas_broker.wire.produce import ProduceRefusal, ProduceRequest, ProduceResult, encode_produce_response
+from barnabas_broker.wire.produce import (
+    ProduceRefusal,
+    ProduceRequest,
+    ProduceResult,
+    encode_produce_response,
+    produce_response_in_steps,
+)
 from barnabas_core.clock import Cancellable
 from barnabas_core.errors import ApiError, ErrorCode
 
@@ -23,6 +31,9 @@ CHECK_MS_MIN: Final = 10_000
 
 The timeout of a request is for the replication of its batches, as in Kafka. It begins once they are appended.
 """
+
+REST: Final = -1
+"""The index that stands for all batches that later turns of the event loop append."""
 
 ProduceResults = list[ProduceResult | None]
 """The results of a request, in the order of its batches; None means that the result is not known yet."""
@@ -80,7 +91,7 @@ class PendingProduce:
         self._read_on: Callable[[list[Part]], None] | None = None
         self._request = request
         self._results: ProduceResults = []
-        self._partitions: dict[int, Partition] = {}
+        self._partitions: dict[int, Partition | None] = {}
         """The partition of each batch without a result, by the index of the batch in the request."""
         self._unappended: dict[int, GiveUp] = {}
         """The functions to call if a batch will not be appended, by the indexes of the batches that still may be."""
@@ -96,12 +107,13 @@ class PendingProduce:
     def hold(
         self,
         place: int,
-        partition: Partition,
+        partition: Partition | None,
         give_up: GiveUp = lambda: None,
         verification: Verification | None = None,
     ) -> None:
         """Note that the batch at index `place` in the request is not appended yet; hold its `verification` until then.
 
+        The partition is None for the index REST.
         The connection reads no further request until the batch is appended or refused. `give_up` is called if the
         request times out, or its connection closes, before that. A batch may be held again for the check of its
         records, and keeps its verification.
@@ -175,14 +187,15 @@ class PendingProduce:
             read_on([])
 
     def _expire(self) -> None:
-        for place, partition in self._partitions.items():
-            error = self._why_late(partition, is_appended=place not in self._unappended)
-            self._results[place] = refused(partition.topic_partition.partition, error)
+        for place, result in enumerate(self._results):
+            if result is None:
+                self._results[place] = refused(self._request.batches[place][1], self._why_late(place))
         self._finish()
 
-    def _why_late(self, partition: Partition, *, is_appended: bool) -> ApiError:
-        if not is_appended:
-            message = "the batch was not appended, because its check took too long; try again"
+    def _why_late(self, place: int) -> ApiError:
+        partition = self._partitions.get(place)
+        if partition is None or place in self._unappended:
+            message = "the batch was not appended before the request timed out; try again"
         elif self._request.acks != ACKS_ALL:
             message = (
                 "the batch was appended, but the flush that flush.messages requires did not end before the timeout"
@@ -210,3 +223,56 @@ class PendingProduce:
             self._read_on_unless_held()
         except CloseConnection as reason:
             self._channel.close(str(reason))
+
+
+class ProduceInTurns(PendingProduce):
+    """A Produce request whose batches are appended, and whose response is encoded, in several turns of the event loop.
+
+    The connection reads no further request until `rest_is_appended` is called.
+    """
+
+    __slots__ = ("_attempt", "_turn")
+
+    def __init__(
+        self,
+        environment: HandlerEnvironment,
+        channel: Channel,
+        request: ProduceRequest,
+        version: int,
+        correlation_id: int,
+        turn: SharedTurn,
+    ):
+        super().__init__(environment, channel, request, version, correlation_id)
+        self._attempt = environment.attempt
+        self._turn = turn
+        self._results = [None] * len(request.batches)
+        self.hold(REST, None)
+
+    def note(self, place: int, result: ProduceResult) -> None:
+        """Store the result of a batch that had not to wait, while later batches are not appended yet."""
+        self._results[place] = result
+
+    def rest_is_appended(self) -> None:
+        """Let the connection read on after the last batch was appended, and respond if no result is missing."""
+        if self._timer is None:
+            return
+        del self._partitions[REST]
+        self._settle(REST)
+        if not self._partitions and self._timer is not None:
+            self._timer.cancel()
+            self._finish()
+
+    def _finish(self) -> None:
+        if not self._request.acks:
+            super()._finish()
+            return
+        self._timer = None
+        self._give_up_unappended()
+        self._attempt(self._respond_in_turns())
+
+    async def _respond_in_turns(self) -> None:
+        results: list[ProduceResult] = self._results  # type: ignore[assignment]  # none is None any more
+        with suppress(CloseConnection):  # The connection has closed.
+            steps = produce_response_in_steps(self._correlation_id, self._version, self._request, results)
+            self._respond([await self._turn.run(steps)])
+            self._read_on_unless_held()

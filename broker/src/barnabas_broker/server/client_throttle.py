@@ -17,6 +17,7 @@ from barnabas_broker.handlers.channel import Channel, Client, GiveUp, RawHandler
 from barnabas_broker.handlers.client_quotas import FULL_WINDOW_S, ClientLimits, Limited
 from barnabas_broker.handlers.client_rights import rights_of
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
+from barnabas_broker.handlers.large_responses import SharedTurn
 from barnabas_broker.server.connection import Connection
 from barnabas_broker.wire.apis import FETCH, PRODUCE
 from barnabas_broker.wire.fetch import encode_fetch_response, lower_bytes, parse_fetch
@@ -129,8 +130,8 @@ def _produce(
 
     Return the callback to call if the connection closes before the response is sent, or None.
     """
-    if limits.produced_bytes is not None:
-        limits.produced_bytes.count(size_bytes)
+    if limits.produced_bytes is not None and connection.turn is None:
+        limits.produced_bytes.count(size_bytes)  # A request that takes turns comes twice, and counts the first time.
     throttle_ms = max(_wait_ms(limits.produced_bytes), _wait_ms(limits.request_share))
 
     def telling(parts: list[Part]) -> list[Part]:
@@ -194,13 +195,15 @@ def _consumed(limited: Limited | None, size_bytes: int) -> tuple[int, bool]:
 class _ThrottledChannel:
     """A channel for the response to one request; the function `telling` writes the throttle time into the response."""
 
-    __slots__ = ("_connection", "_telling", "client", "close")
+    __slots__ = ("_connection", "_telling", "client", "close", "request_is_read", "turn")
 
     def __init__(self, connection: Connection, telling: Callable[[list[Part]], list[Part]]) -> None:
         self._connection = connection
         self._telling = telling
         self.client: Client = connection.client
         self.close = connection.close
+        self.turn: SharedTurn | None = connection.turn
+        self.request_is_read = connection.request_is_read
 
     @property
     def trust(self) -> ConnectionTrust | None:

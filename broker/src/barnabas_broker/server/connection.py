@@ -20,6 +20,7 @@ from typing import Final
 from barnabas_broker.handlers.batch_trust import ConnectionTrust
 from barnabas_broker.handlers.channel import Client
 from barnabas_broker.handlers.close_connection import CloseConnection
+from barnabas_broker.handlers.large_responses import SharedTurn
 from barnabas_broker.server.answers import Answers
 from barnabas_broker.server.buffers import BufferPool, RequestBuffer
 from barnabas_broker.server.cold_reads import ColdReads
@@ -79,6 +80,7 @@ class Connection(WatchedConnection):
         self.deferred = answers.deferred
         self._receive = transport.receive
         self.trust: ConnectionTrust | None = None
+        self.turn: SharedTurn | None = None
         self.dispatch = dispatch
         self._scratch = scratch
         self._pool = pool
@@ -317,7 +319,8 @@ class Connection(WatchedConnection):
     def answer_in_turns(self, answer: Callable[[memoryview], object]) -> None:
         """Keep the bytes of the current request, read no further one, and call `answer` with it in a later turn.
 
-        `answer` must defer the response, and call `request_is_read` before it sends the response.
+        `answer` must defer the response, close the connection at an error, and call `request_is_read` before it sends
+        the response.
         """
         self._large = answer
         self._go_on_next_turn()

@@ -12,7 +12,7 @@ from inspect import isawaitable
 from time import perf_counter
 from typing import Any, Final
 
-from barnabas_broker.handlers.channel import GiveUp, MessageHandler, RawHandler, RequestContext
+from barnabas_broker.handlers.channel import GiveUp, MessageHandler, RawHandler, RequestContext, TakesTurns
 from barnabas_broker.handlers.close_connection import CloseConnection
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.handlers.large_responses import SharedTurn
@@ -102,6 +102,9 @@ class Dispatcher:
                 give_up = self._answer_message(connection, header, buffer[body_start:end])
         except (MalformedRequest, CloseConnection):
             raise
+        except TakesTurns:
+            connection.answer_in_turns(partial(self._call_in_turns, connection))
+            return
         except Exception as error:
             log.exception("bug in the handling of %s v%d from %s", stats.name, version, connection.peer)
             raise CloseConnection(f"the handling of {stats.name} failed with an unexpected error") from error
@@ -155,6 +158,17 @@ class Dispatcher:
         turn = self._environment.answers.turn(connection.is_gone)
         handled = self._handle_large(connection, header, frame[body_start:], turn, late)
         self._start(connection, header, handled, respond, turn)
+
+    def _call_in_turns(self, connection: Connection, frame: memoryview) -> None:
+        """Call the raw handler again, in turns, for a large request, whose bytes the connection keeps until then."""
+        LOOP_SHARE.charge(FIRST_TURN_S)
+        connection.turn = self._environment.answers.turn(connection.is_gone)
+        try:
+            self(connection, frame, 0, len(frame))
+        except (MalformedRequest, CloseConnection) as refusal:
+            connection.close(str(refusal))
+        finally:
+            connection.turn = None
 
     async def _handle_large(
         self, connection: Connection, header: RequestHeader, body: memoryview, turn: SharedTurn, late: LateAnswer

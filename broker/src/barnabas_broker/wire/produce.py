@@ -31,6 +31,7 @@ from barnabas_broker.wire.framing import (
     write_count,
     write_name,
 )
+from barnabas_core.fair_turns import STEP_ELEMENTS, InSteps, at_once
 
 FLEXIBLE_SINCE: Final = 9
 TOPIC_IDS_SINCE: Final = 13
@@ -241,12 +242,19 @@ def encode_produce_response(
         *fields, refusal = results[0]
         if refusal is None:
             return _pack_one_result(_ONE_RESULT_SIZE, correlation_id, 0, _ONE, topic_id, _ONE, *fields, _NONE)
+    return at_once(produce_response_in_steps(correlation_id, version, request, results))
+
+
+def produce_response_in_steps(
+    correlation_id: int, version: int, request: ProduceRequest, results: list[ProduceResult]
+) -> InSteps[bytearray]:
+    """Encode as `encode_produce_response` does, in steps of a few results."""
     out = bytearray(8)
     by_topic = _by_topic(request.topics, results)
     if version < FLEXIBLE_SINCE:
-        _encode_classic(out, version, by_topic)
+        yield from _encode_classic(out, version, by_topic)
     else:
-        _encode_flexible(out, version, by_topic)
+        yield from _encode_flexible(out, version, by_topic)
     _SIZE_CORRELATION.pack_into(out, 0, len(out) - 4, correlation_id)
     return out
 
@@ -271,12 +279,17 @@ def tell_throttle_time(response: bytes | bytearray, version: int, throttle_ms: i
     return copy
 
 
-def _encode_classic(out: bytearray, version: int, topics: list[tuple[ProduceTopic, list[ProduceResult]]]) -> None:
+def _encode_classic(
+    out: bytearray, version: int, topics: list[tuple[ProduceTopic, list[ProduceResult]]]
+) -> InSteps[None]:
     out += _INT32.pack(len(topics))
     for topic, results in topics:
         out += write_name(topic.name or "", flexible=False)
         out += _INT32.pack(len(results))
-        for partition, error, base_offset, append_time_ms, log_start_offset, refusal in results:
+        yield 0
+        for number, (partition, error, base_offset, append_time_ms, log_start_offset, refusal) in enumerate(results):
+            if number % STEP_ELEMENTS == 0:
+                yield 0
             if version < LOG_START_OFFSET_SINCE:
                 out += _RESULT_V3.pack(partition, error, base_offset, append_time_ms)
                 continue
@@ -286,13 +299,18 @@ def _encode_classic(out: bytearray, version: int, topics: list[tuple[ProduceTopi
     out += _NO_THROTTLE
 
 
-def _encode_flexible(out: bytearray, version: int, topics: list[tuple[ProduceTopic, list[ProduceResult]]]) -> None:
+def _encode_flexible(
+    out: bytearray, version: int, topics: list[tuple[ProduceTopic, list[ProduceResult]]]
+) -> InSteps[None]:
     leaders: list[CurrentLeader] = []
     out += NO_TAGS + write_count(len(topics), flexible=True)
     for topic, results in topics:
         out += topic.topic_id or write_name(topic.name or "", flexible=True)
         out += write_count(len(results), flexible=True)
-        for *fields, refusal in results:
+        yield 0
+        for number, (*fields, refusal) in enumerate(results):
+            if number % STEP_ELEMENTS == 0:
+                yield 0
             out += _RESULT.pack(*fields)
             if refusal is None:
                 out += _NO_ERRORS_NO_MESSAGE_COMPACT
