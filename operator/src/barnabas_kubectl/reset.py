@@ -10,6 +10,8 @@ from barnabas_kubectl.kubectl import GROUP, JsonObject, Kubectl, KubectlFailed
 
 WAIT_S: Final = 60.0
 POLL_S: Final = 0.5
+BEGINS: Final = "ResetBegins"
+"""The reason of the condition while a share group is about to be reset, which is no answer yet."""
 _DURATION: Final = re.compile(r"P(?!$)(\d+D)?(T(?=\d)(\d+H)?(\d+M)?(\d+S)?)?")
 ALLOWED: Final = (
     "earliest, latest, a time such as 2026-11-29T08:00:00Z, a duration such as PT2H, or a number such as -100"
@@ -48,7 +50,7 @@ def request(
     for _ in range(int(WAIT_S / POLL_S)):
         found = kubectl.json("get", *where)
         answer = condition(found)
-        if answer is not None and answer.get("observedGeneration", 0) >= generation:
+        if answer is not None and answer.get("observedGeneration", 0) >= generation and answer["reason"] != BEGINS:
             return found
         sleep(POLL_S)
     raise KubectlFailed(

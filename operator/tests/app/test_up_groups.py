@@ -3,12 +3,16 @@
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, Producer, ShareConsumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from barnabas_kafka.connection import connected_client
 from barnabas_operator.app.child_process import read_status
+from barnabas_operator.kafka.step_requests import overrides
 from barnabas_operator.resources.consumer_group import ConsumerGroupStatus
 from barnabas_operator.resources.kind import OFFSETS_RESET, READY, WITHIN_OBJECTIVE, condition_of
 from harness.deadline import PATIENCE_S, wait_for
@@ -72,6 +76,61 @@ def test_a_declared_group_is_watched_reset_and_deleted(up: RunningUp) -> None:
         lambda there: there == [],
         PATIENCE_S,
     )
+
+
+SHARE = """\
+apiVersion: barnabas.dev/v1alpha1
+kind: ConsumerGroup
+metadata: {name: billing}
+spec:
+  type: share
+  deletionPolicy: DeleteGroup
+  config: {share.auto.offset.reset: earliest, share.delivery.count.limit: 3}
+"""
+SHARE_RESET = SHARE + "  offsets: {reset: {id: again, to: {earliest: {}}, topics: [flights]}}\n"
+
+
+def taken(up: RunningUp, count: int) -> None:
+    """Take and acknowledge this number of records as a member of the share group."""
+    consumer = ShareConsumer({"bootstrap.servers": up.bootstrap, "group.id": "billing"})
+    consumer.subscribe(["flights"])
+    found = list[bytes | None]()
+    while len(found) < count:
+        found.extend(each.value() for each in consumer.poll(1.0))
+    consumer.commit_sync()
+    consumer.close()
+
+
+def group_configs(client: Any) -> Mapping[str, str]:
+    return overrides(client, ["billing"], "group")["billing"]
+
+
+def test_a_share_group_is_configured_reset_checked_and_deleted(up: RunningUp) -> None:
+    up.write("topics.yaml", FLIGHTS)
+    up.write("groups.yaml", SHARE)
+    up.start()
+    wait_for(lambda: said(up, READY) == "Reconciled")
+    client = connected_client(up.bootstrap, PATIENCE_S, "the-test")
+    assert group_configs(client) == {"share.auto.offset.reset": "earliest", "share.delivery.count.limit": "3"}
+    producer = Producer({"bootstrap.servers": up.bootstrap})
+    for _ in range(10):
+        producer.produce("flights", b"x")
+    producer.flush()
+    taken(up, 10)
+    up.write("groups.yaml", SHARE.replace("3", "4").replace("earliest, ", "latest, "))
+    wait_for(lambda: (status(up).type, status(up).lag) == ("share", 0))
+    wait_for(lambda: group_configs(client), lambda found: found["share.auto.offset.reset"] == "latest")
+    up.write("groups.yaml", SHARE_RESET)
+    wait_for(lambda: said(up, OFFSETS_RESET) == "ResetDone")
+    up.write("groups.yaml", SHARE_RESET + "  lagObjective: {maxRecords: 5, for: 0s}\n")
+    wait_for(lambda: (status(up).lag, said(up, WITHIN_OBJECTIVE)) == (10, "LagObjectiveMissed"))
+    up.write("groups.yaml", SHARE.replace("type: share", "type: consumer"))
+    wait_for(lambda: said(up, READY) == "GroupTypeDiffers")
+    up.write("groups.yaml", SHARE)
+    wait_for(lambda: said(up, READY) == "Reconciled")
+    (up.manifests / "groups.yaml").unlink()
+    wait_for(client.list_groups, lambda there: not there)
+    client.close()
 
 
 def test_status_watch_into_a_file_prints_a_line_when_a_group_changes(up: RunningUp, tmp_path: Path) -> None:

@@ -7,8 +7,8 @@ from kafka.protocol.consumer import OffsetFetchRequest
 
 from barnabas_core.topic_partition import TopicPartition
 from barnabas_kafka.asking import Asking
-from barnabas_kafka.share_groups import DescribeShareGroupOffsetsResponse
-from barnabas_lag.kafka.groups import Listed, share_offsets
+from barnabas_kafka.share_groups import DescribeShareGroupOffsetsResponse, ShareGroupDescribeResponse
+from barnabas_lag.kafka.groups import Listed, described_groups, share_offsets
 
 RESPONSE: Any = DescribeShareGroupOffsetsResponse
 UNKNOWN_TOPIC_OR_PARTITION = 3
@@ -58,3 +58,12 @@ def test_the_offsets_and_lags_of_share_groups_are_read_and_unknown_ones_left_out
     known = TopicPartition("tasks", 0)
     assert dict(share_offsets(asking, listed, lambda each: each)) == {"workers": ({known: 5}, {known: 3})}
     assert [each.reason for each in asking.failures] == ["GroupAuthorizationFailedError for group secret"]
+
+
+def test_a_share_group_reads_the_topics_to_which_members_subscribe_before_partitions_are_assigned() -> None:
+    response: Any = ShareGroupDescribeResponse
+    member = response.DescribedGroup.Member(subscribed_topic_names=["tasks"])
+    group = response.DescribedGroup(error_code=0, group_id="workers", group_state="Stable", members=[member])
+    asking = OneBroker(response(groups=[group]))
+    (described,) = described_groups(asking, {"workers": Listed(3, "Stable", "share")}).values()
+    assert described.topics == frozenset({"tasks"})

@@ -77,7 +77,7 @@ def test_a_reset_is_carried_out_only_once_even_if_its_resource_is_recreated(worl
     world.look()
     assert world.committed() == (RECORDS, ONCE[1])
     world.declare(BACK)
-    before = "the reset 2026-11-a was carried out before, as the committed offsets show"
+    before = "the reset 2026-11-a was carried out before, as the group shows"
     assert world.look() == ("True", "ResetDone", before)
     assert world.committed() == (RECORDS, ONCE[1])
 

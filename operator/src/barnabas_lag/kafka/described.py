@@ -13,6 +13,8 @@ from barnabas_core.topic_partition import TopicPartition
 STABLE: Final = "Stable"
 CONSUMERS: Final = "consumer"
 """The protocol type of consumers. Groups of other types, such as Kafka Connect's, do not assign partitions."""
+SHARE_CONSUMERS: Final = "share"
+"""The protocol type that stands here for members of share groups, which ShareGroupDescribe does not name."""
 KEPT_BYTES_MAX: Final = 32 << 20
 """The largest size of the cache of assignments in bytes, enough for about 280,000 partitions."""
 ENTRY_BYTES: Final = 300
@@ -90,7 +92,13 @@ class Described(NamedTuple):
 
     @property
     def topics(self) -> frozenset[str] | None:
-        """The topics with partitions assigned to members, or None if unknown."""
+        """The topics with partitions assigned to members, or None if unknown.
+
+        For a share group these are the topics to which members subscribe, because the partitions of a new topic are
+        assigned only after their state was made.
+        """
+        if self.protocol_type == SHARE_CONSUMERS and self.members:
+            return frozenset(name for each in self.members for name in each.subscribed_topic_names)
         if self.state != STABLE or self.protocol_type != CONSUMERS:
             return None
         topics: set[str] = set()

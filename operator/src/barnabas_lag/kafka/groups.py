@@ -23,7 +23,7 @@ from barnabas_kafka.share_groups import (
 )
 from barnabas_lag.evaluation.filters import Names
 from barnabas_lag.evaluation.readings import GroupReading, PartitionReading
-from barnabas_lag.kafka.described import CONSUMERS, Described
+from barnabas_lag.kafka.described import CONSUMERS, SHARE_CONSUMERS, Described
 
 CLASSIC: Final = "classic"
 
@@ -122,8 +122,10 @@ def described_groups(asking: Asking, listed: Mapping[str, Listed]) -> dict[str, 
 
 
 def _described(request: Any, group: Any) -> Described:
-    if isinstance(request, (ConsumerGroupDescribeRequest, ShareGroupDescribeRequest)):
+    if isinstance(request, ConsumerGroupDescribeRequest):
         return Described(group.group_state, CONSUMERS, group.members, owned)
+    if isinstance(request, ShareGroupDescribeRequest):
+        return Described(group.group_state, SHARE_CONSUMERS, group.members, owned)
     return Described(group.group_state, group.protocol_type, group.members)
 
 

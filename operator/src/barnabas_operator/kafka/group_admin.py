@@ -23,6 +23,14 @@ from barnabas_kafka.connection import REQUEST_TIMEOUT_S, ClusterUnreachable, con
 from barnabas_kafka.consumer_groups import ConsumerGroupDescribeRequest, describe_consumer_groups
 from barnabas_kafka.log_offsets import EARLIEST, LATEST, NO_OFFSET, NOBODY, by_broker, log_offsets
 from barnabas_kafka.security import Credentials
+from barnabas_kafka.share_groups import (
+    SHARE_VERSION,
+    ShareGroupDescribeRequest,
+    alter_share_offsets,
+    delete_share_offsets,
+    describe_share_groups,
+    describe_share_offsets,
+)
 from barnabas_operator.kafka.cluster_admin import TimedWrite
 from barnabas_operator.planning.conditions import KAFKA_ERROR, Refusal, utc_moment
 from barnabas_operator.planning.groups.group_checks import reset_warnings
@@ -166,6 +174,29 @@ class GroupAdmin:
             return Refused(answer.error_code, f"group {group_id}")
         return _refusal_of(answer.topics, fine=(ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
 
+    def alter_start_offsets(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> Refused | None:
+        """Set start offsets of a share group without members, which is made if there is none.
+
+        Return the first refusal, or None; after a refusal the offsets of other partitions may be set.
+        """
+        answer = self._ask_coordinator(group_id, alter_share_offsets(group_id, offsets))
+        if answer.error_code != ErrorCode.NONE:
+            return Refused(answer.error_code, f"group {group_id}")
+        names = ((topic.topic_name, topic.partitions) for topic in answer.responses)
+        found = ((each.error_code, f"{name}-{each.partition_index}") for name, parts in names for each in parts)
+        return _first_refusal(found)
+
+    def delete_start_offsets(self, group_id: str, topics: Collection[str]) -> Refused | None:
+        """Delete start offsets of a share group; return the first refusal, or None.
+
+        A group or topic that does not exist is no refusal, as in `delete_offsets`.
+        """
+        answer = self._ask_coordinator(group_id, delete_share_offsets(group_id, topics))
+        if answer.error_code not in (ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND):
+            return Refused(answer.error_code, f"group {group_id}")
+        found = ((each.error_code, f"topic {each.topic_name}") for each in answer.responses)
+        return _first_refusal(found, fine=(ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+
     def _groups(self, group_ids: Collection[str]) -> dict[str, GroupDescription]:
         found = {
             group_id: GroupDescription(problem="the group's coordinator does not answer") for group_id in group_ids
@@ -173,7 +204,9 @@ class GroupAdmin:
         found |= {each: GroupDescription(problem=why) for each, why in self._find_coordinators(group_ids)}
         known = [each for each in group_ids if each in self._coordinators]
         described = dict(self._described(known))
-        for group_id, committed in self._committed(known):
+        shares = [each for each, group in described.items() if group.share_epoch is not None]
+        others = [each for each in known if each not in shares]
+        for group_id, committed in (*self._committed(others), *self._start_offsets(shares)):
             if group_id in described:
                 found[group_id] = described[group_id]._replace(committed=committed)
         return found
@@ -201,18 +234,20 @@ class GroupAdmin:
     def _described(self, group_ids: Iterable[str]) -> Iterator[tuple[str, GroupDescription]]:
         """Describe the groups.
 
-        DescribeGroups describes a group of the consumer protocol like one that does not exist, so such groups are asked
-        for again by ConsumerGroupDescribe, if the cluster has it.
+        DescribeGroups describes a group of another protocol like one that does not exist, so such groups are asked
+        for again by ConsumerGroupDescribe and by ShareGroupDescribe, if the cluster has them.
         """
-        unknown = []
-        for group in self._ask_groups(group_ids, describe_groups):
-            described = _described(group)
-            if described == GroupDescription():
-                unknown.append(group.group_id)
-            yield group.group_id, described
+        found = {group.group_id: _described(group) for group in self._ask_groups(group_ids, describe_groups)}
+        unknown = [each for each, group in found.items() if group == GroupDescription()]
         if unknown and self._asking.supports(ConsumerGroupDescribeRequest, 0):
-            for group in self._ask_groups(unknown, describe_consumer_groups):
-                yield group.group_id, _described(group)
+            found |= {each.group_id: _described(each) for each in self._ask_groups(unknown, describe_consumer_groups)}
+        unknown = [each for each, group in found.items() if group == GroupDescription()]
+        if unknown and self._asking.supports(ShareGroupDescribeRequest, SHARE_VERSION):
+            for group in self._ask_groups(unknown, describe_share_groups):
+                if group.error_code != ErrorCode.UNSUPPORTED_VERSION:  # The feature share.version is off.
+                    epoch = group.group_epoch if group.error_code == ErrorCode.NONE else None
+                    found[group.group_id] = _described(group)._replace(share_epoch=epoch)
+        yield from found.items()
 
     def _ask_groups(self, group_ids: Iterable[str], describe: Callable[[Iterable[str]], list[Any]]) -> Iterator[Any]:
         requests = by_broker(group_ids, self._coordinators.__getitem__)
@@ -228,6 +263,19 @@ class GroupAdmin:
             for group_id, group in groups:
                 if group.error_code == ErrorCode.NONE:
                     yield group_id, dict(_offsets(group.topics))
+
+    def _start_offsets(self, group_ids: Collection[str]) -> Iterator[tuple[str, dict[TopicPartition, Committed]]]:
+        for group in self._ask_groups(group_ids, describe_share_offsets):
+            if group.error_code == ErrorCode.NONE:
+                yield (
+                    group.group_id,
+                    {
+                        TopicPartition(topic.topic_name, part.partition_index): Committed(part.start_offset)
+                        for topic in group.topics
+                        for part in topic.partitions
+                        if part.error_code == ErrorCode.NONE
+                    },
+                )
 
     def _metadata(self, topics: list[str]) -> list[Any]:
         """Return the metadata of these topics. If `topics` is empty, return an empty list without a request."""
@@ -284,11 +332,13 @@ def _by_topic(partitions: Iterable[TopicPartition]) -> Iterator[tuple[str, list[
 
 
 def _refusal_of(topics: Iterable[Any], fine: Collection[ErrorCode] = (ErrorCode.NONE,)) -> Refused | None:
-    for topic in topics:
-        for part in topic.partitions:
-            if part.error_code not in fine:
-                return Refused(part.error_code, f"{topic.name}-{part.partition_index}")
-    return None
+    names = ((topic.name, topic.partitions) for topic in topics)
+    found = ((part.error_code, f"{name}-{part.partition_index}") for name, parts in names for part in parts)
+    return _first_refusal(found, fine)
+
+
+def _first_refusal(found: Iterable[tuple[int, str]], fine: Collection[ErrorCode] = (ErrorCode.NONE,)) -> Refused | None:
+    return next((Refused(code, about) for code, about in found if code not in fine), None)
 
 
 CONNECT_S: Final = 1.0

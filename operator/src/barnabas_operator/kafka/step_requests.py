@@ -84,9 +84,9 @@ def _alter(client: Any, steps: Sequence[AlterConfigs]) -> Answers:
 
 
 def alter_configs(client: Any, kind: str, changes: Mapping[str, Mapping[str, str | None]]) -> Answers:
-    """Change the dynamic configs of topics or brokers; yield each name with its error, or with None.
+    """Change the dynamic configs of topics, brokers or groups; yield each name with its error, or with None.
 
-    `kind` is "topic" or "broker". The value None resets a config to its default.
+    `kind` is "topic", "broker" or "group". The value None resets a config to its default.
     """
     resources = [ConfigResource(kind.upper(), name, _operations(each)) for name, each in changes.items()]
     for name, answer in client.alter_configs(resources, raise_on_unknown=False)[kind].items():
@@ -144,7 +144,7 @@ Value = TypeVar("Value")
 Ask = Callable[[Any, Sequence[str]], Mapping[str, Value]]
 """A function that reads, with kafka-python's admin client, a value such as `min.insync.replicas` of each topic."""
 
-_SET_ON_TOPIC: Final = "DYNAMIC_TOPIC_CONFIG"
+_SET_ON: Final = {"topic": "DYNAMIC_TOPIC_CONFIG", "group": "DYNAMIC_GROUP_CONFIG"}
 _MIN_ISR: Final = "min.insync.replicas"
 
 
@@ -189,11 +189,11 @@ class TopicAnswers(Generic[Value]):
             self._heard.pop(name, None)
 
 
-def overrides(client: Any, names: Sequence[str]) -> dict[str, Mapping[str, str]]:
-    """Return the configs that are set on each topic."""
-    found = client.describe_configs([ConfigResource("TOPIC", name) for name in names])["topic"]
+def overrides(client: Any, names: Sequence[str], kind: str = "topic") -> dict[str, Mapping[str, str]]:
+    """Return the configs that are set on each topic or, if `kind` is "group", on each group."""
+    found = client.describe_configs([ConfigResource(kind.upper(), name) for name in names])[kind]
     return {
-        name: {key: entry["value"] for key, entry in configs.items() if entry["config_source"] == _SET_ON_TOPIC}
+        name: {key: entry["value"] for key, entry in configs.items() if entry["config_source"] == _SET_ON[kind]}
         for name, configs in found.items()
     }
 

@@ -6,7 +6,8 @@ from typing import Final, NamedTuple
 from msgspec.structs import replace
 
 from barnabas_core.config.broker_config import parse_broker_config
-from barnabas_core.config.definitions import InvalidConfig, Value, parse_value
+from barnabas_core.config.definitions import ConfigDefinition, InvalidConfig, Value, parse_value
+from barnabas_core.config.group_configs import GROUP_CONFIGS, no_setting_of_group
 from barnabas_core.config.topic_configs import check_topic_configs, no_setting
 from barnabas_core.config.topic_definitions import TOPIC_CONFIGS
 from barnabas_operator.planning.rebalance_request import NamedRebalance, named_rebalance, named_run
@@ -102,26 +103,44 @@ def config_problems(config: Mapping[str, ConfigValue]) -> list[str]:
     return unknown
 
 
-def config_changes(config: Mapping[str, ConfigValue], overrides: Mapping[str, str]) -> dict[str, str | None]:
-    """Return the changes that give the topic its declared config: a text to set, or None to reset to the default.
+def group_config_problems(config: Mapping[str, ConfigValue]) -> list[str]:
+    """Return the problems of a group's declared config, without those of the bounds that only its brokers know."""
+    problems = [f"{name}: {no_setting_of_group(name)}" for name in config if name not in GROUP_CONFIGS]
+    for name, text in declared_texts(config).items():
+        if name in GROUP_CONFIGS:
+            try:
+                parse_value(GROUP_CONFIGS[name], text)
+            except InvalidConfig as error:
+                problems.extend(map(str, error.problems))
+    return problems
+
+
+def config_changes(
+    config: Mapping[str, ConfigValue],
+    overrides: Mapping[str, str],
+    definitions: Mapping[str, ConfigDefinition] = TOPIC_CONFIGS,
+) -> dict[str, str | None]:
+    """Return the changes that give a topic or group its declared config: a text to set, or None for the default.
 
     A config that is not declared is reset to its default. A config that is declared as null is not changed, and neither
     are the throttle configs unless they are declared.
     """
     wanted = declared_texts(config)
     changes: dict[str, str | None] = {
-        name: text for name, text in wanted.items() if name not in overrides or not _same(name, text, overrides[name])
+        name: text
+        for name, text in wanted.items()
+        if name not in overrides or not _same(definitions, name, text, overrides[name])
     }
     changes |= {name: None for name in overrides if name not in config and name not in THROTTLED}
     return changes
 
 
-def _same(name: str, wanted: str, found: str) -> bool:
-    return wanted == found or _value(name, wanted) == _value(name, found)
+def _same(definitions: Mapping[str, ConfigDefinition], name: str, wanted: str, found: str) -> bool:
+    return wanted == found or _value(definitions, name, wanted) == _value(definitions, name, found)
 
 
-def _value(name: str, text: str) -> Value:
+def _value(definitions: Mapping[str, ConfigDefinition], name: str, text: str) -> Value:
     try:
-        return parse_value(TOPIC_CONFIGS[name], text)
+        return parse_value(definitions[name], text)
     except (KeyError, InvalidConfig):
         return text

@@ -5,6 +5,7 @@ from typing import Annotated, Final, Literal
 from msgspec import Meta, Struct, field
 
 from barnabas_operator.resources.kind import OFFSETS_RESET, Kind, Resource, Status, column, fixed
+from barnabas_operator.resources.topic import ConfigValue
 
 GROUP_ID_LENGTH_MAX: Final = 255
 RESET_TOPICS_MAX: Final = 100
@@ -19,6 +20,7 @@ REPLICAS_MAX: Final = 10_000
 SCALED_DOWN: Final = "ScaledDown"
 """The reason of the condition OffsetsReset while the target is scaled to 0 for a reset."""
 
+GroupType = Literal["consumer", "share"]
 GroupDeletionPolicy = Literal["Retain", "DeleteGroup", "DeleteOffsets", "Protect"]
 WhenActive = Literal["Refuse", "Wait", "ScaleDown"]
 Evaluated = Literal["OK", "WARN", "STOP", "STALL", "REWIND"]
@@ -210,6 +212,27 @@ class ConsumerGroupSpec(
         ]
         | None
     ) = None
+    type: (
+        Annotated[
+            GroupType,
+            Meta(
+                description="the type of the group, which is checked: share for a share group, consumer for a group of"
+                " the classic or the consumer protocol; if left out, the type is not checked, and a reset makes a"
+                " consumer group if there is no group"
+            ),
+        ]
+        | None
+    ) = None
+    config: (
+        Annotated[
+            dict[str, ConfigValue],
+            Meta(
+                description="Kafka's group configs, such as share.auto.offset.reset; a missing key gets its default,"
+                " and a null leaves a key unchanged; if left out, the configs are not changed"
+            ),
+        ]
+        | None
+    ) = None
     offsets: Annotated[Offsets, Meta(description="changes to the group's committed offsets")] = Offsets()
     lag_objective: Annotated[LagObjective, Meta(description="the highest acceptable lag")] | None = None
     scaling: Annotated[Scaling, Meta(description="the scaling of the workload that runs the consumers")] | None = None
@@ -257,6 +280,13 @@ class ResetStatus(Struct, frozen=True, kw_only=True, rename="camel", forbid_unkn
     """The result of the reset, or of its dry run."""
 
     id: Annotated[str, Meta(description="spec.offsets.reset.id")]
+    group_epoch: (
+        Annotated[
+            int,
+            Meta(description="the epoch of a share group before its reset, which raises it by 1; left out afterwards"),
+        ]
+        | None
+    ) = None
     done_at: Annotated[str, Meta(description="when the offsets were committed; left out until then")] | None = None
     partitions: Annotated[int, Meta(description="the number of partitions whose offset the reset changes")] = 0
     skipped: Annotated[int, Meta(description="the number of records that the group skips")] = 0
@@ -338,6 +368,7 @@ CONSUMER_GROUP: Final = Kind(
         column("Evaluation", "string", ".status.evaluation"),
         column("Objective", "string", '.status.conditions[?(@.type=="WithinObjective")].status'),
         column("Type", "string", ".status.type", wide=True),
+        column("DeadLetters", "string", r".spec.config.errors\.deadletterqueue\.topic\.name", wide=True),
         column("HeldBack", "integer", ".status.heldBack", wide=True),
         column("Cluster", "string", ".*.cluster", wide=True),  # Both spec and status may have this field.
         column("Reset", "string", '.status.conditions[?(@.type=="OffsetsReset")].message', wide=True),

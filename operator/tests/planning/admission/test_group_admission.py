@@ -43,3 +43,16 @@ def test_a_wrong_duration_names_the_field_and_what_is_allowed() -> None:
     assert said is not None
     assert "spec.lagObjective.for is" in said
     assert "90s" in said
+
+
+def test_configs_that_no_group_has_are_refused() -> None:
+    fine = {"share.auto.offset.reset": "by_duration:PT1H", "errors.deadletterqueue.topic.name": "dlq.tasks"}
+    assert review(None, group(type="share", config=fine), AdmissionContext()).refusal is None
+    said = review(None, group(config={"share.delivery.count.limits": 3, **fine}), AdmissionContext()).refusal
+    assert said == (
+        "spec.config share.delivery.count.limits: is not a config of a group; did you mean share.delivery.count.limit?"
+    )
+    said = review(None, group(config={"share.delivery.count.limit": "often"}), AdmissionContext()).refusal
+    assert said is not None
+    assert "share.delivery.count.limit" in said
+    assert "often" in said

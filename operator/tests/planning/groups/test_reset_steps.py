@@ -13,6 +13,7 @@ from barnabas_operator.planning.conditions import Refusal
 from barnabas_operator.planning.groups.observed_group import Committed, GroupDescription, Member
 from barnabas_operator.planning.groups.reset_step import (
     PATIENCE,
+    Begin,
     Commit,
     Done,
     Over,
@@ -238,3 +239,32 @@ def test_a_reset_that_gave_up_releases_its_target_to_other_groups() -> None:
     ours = Remember(BeforeReset("billing", "2026-11-a", 3))
     assert next_step(scaled(ACTIVE, 3, given_up)) == ours
     assert next_step(scaled(ACTIVE, 3, replace(given_up, is_up=True))) == ours
+
+
+def share(epoch: int, *members: Member) -> GroupDescription:
+    return GroupDescription("Stable" if members else "Empty", members, {FLIGHTS_0: Committed(7)}, share_epoch=epoch)
+
+
+def test_a_share_group_is_reset_only_at_the_epoch_that_the_status_has() -> None:
+    assert next_step(look(share(4))) == Begin(4)
+    assert next_step(look(share(4), begun_epoch=4)) == Commit()
+    assert next_step(look(share(5), begun_epoch=4)) == Done("2026-11-22T12:00:00Z"), "the answer was lost"
+    assert next_step(look(GroupDescription(), is_declared_share=True)) == Begin(0)
+    assert next_step(look(share(1), begun_epoch=0)) == Done("2026-11-22T12:00:00Z")
+
+
+def test_a_reset_of_a_share_group_waits_while_members_live() -> None:
+    member = Member("a", "10.0.0.7")
+    assert why(next_step(look(share(4, member)))).reason == "GroupActive"
+    assert next_step(scaled(share(4, member), 3)) == Remember(BeforeReset("billing", "2026-11-a", 3))
+
+
+def test_a_reset_of_a_share_group_is_not_repeated_if_nobody_knows_whether_it_was_carried_out() -> None:
+    for group in (share(6), share(5, Member("a", "10.0.0.7")), share(3)):
+        unclear = why(next_step(look(group, begun_epoch=4)))
+        assert unclear.reason == "ResetUnclear"
+        assert f"was 4 when the reset began, and is {group.share_epoch} now" in unclear.message
+    given_up = next_step(scaled(share(6), 0, BEFORE, begun_epoch=4))
+    assert isinstance(given_up, Remember), "the target must not stay at 0"
+    assert given_up.before is not None
+    assert "give the reset another id" in given_up.before.gave_up

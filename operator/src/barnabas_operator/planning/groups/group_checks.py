@@ -1,10 +1,11 @@
 """The checks that may refuse a ConsumerGroup, its admission, and the warnings about what a reset would do now."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from barnabas_operator.planning.admission.verdict import AdmissionContext, Verdict
 from barnabas_operator.planning.conditions import (
+    INVALID_CONFIG,
     NOT_SUPPORTED,
     RESOURCE_CONFLICT,
     Refusal,
@@ -12,6 +13,7 @@ from barnabas_operator.planning.conditions import (
     other_cluster,
     owned_by,
 )
+from barnabas_operator.planning.desired_state import group_config_problems
 from barnabas_operator.planning.groups.observed_group import GroupDescription, GroupSeen
 from barnabas_operator.planning.groups.reset_plan import Move, ResetPlan
 from barnabas_operator.planning.groups.reset_step import named_members, resets_of
@@ -59,7 +61,35 @@ def may_adopt(group: ConsumerGroup, _owner: ConsumerGroup, seen: GroupSeen) -> R
     return Refusal(RESOURCE_CONFLICT, f"{message}; to adopt the group, set spec.adopt to true")
 
 
-CHECKS: Final[tuple[GroupCheck, ...]] = (of_the_oldest, same_cluster_as_before, same_group_as_before, may_adopt)
+GROUP_TYPE_DIFFERS: Final = "GroupTypeDiffers"
+TYPES: Final[Mapping[str, tuple[str, ...]]] = {"consumer": ("classic", "consumer"), "share": ("share",)}
+"""The types of groups in Kafka that a declared type allows."""
+
+
+def declared_type(group: ConsumerGroup, _owner: ConsumerGroup, seen: GroupSeen) -> Refusal | None:
+    """Refuse a group whose type in Kafka is not the declared one."""
+    declared, real = group.spec.type, seen.group_type
+    if declared is None or real is None or real in TYPES[declared]:
+        return None
+    problem = f"spec.type is {declared}, but group {group.group_id} is of type {real} in Kafka"
+    allowed = f"allowed: {' or '.join(TYPES[declared])}"
+    return Refusal(GROUP_TYPE_DIFFERS, f"{problem}; {allowed}. Change spec.type, or use another group id")
+
+
+def valid_config(group: ConsumerGroup, _owner: ConsumerGroup, _seen: GroupSeen) -> Refusal | None:
+    """Refuse configs that are unknown or have invalid values."""
+    problems = group_config_problems(group.spec.config or {})
+    return Refusal(INVALID_CONFIG, "; ".join(f"spec.config {each}" for each in problems)) if problems else None
+
+
+CHECKS: Final[tuple[GroupCheck, ...]] = (
+    of_the_oldest,
+    same_cluster_as_before,
+    same_group_as_before,
+    may_adopt,
+    declared_type,
+    valid_config,
+)
 
 
 def review_group(wanted: ConsumerGroup, before: ConsumerGroup | None, context: AdmissionContext) -> Verdict:
@@ -73,6 +103,9 @@ def review_group(wanted: ConsumerGroup, before: ConsumerGroup | None, context: A
     moves = other_cluster(wanted, before.status.cluster if before is not None and before.status is not None else None)
     if moves is not None:
         return Verdict(moves.message)
+    problems = group_config_problems(wanted.spec.config or {})
+    if problems:
+        return Verdict("; ".join(f"spec.config {each}" for each in problems))
     return Verdict(warnings=tuple(_warnings(wanted)))
 
 

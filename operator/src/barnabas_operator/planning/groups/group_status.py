@@ -23,7 +23,7 @@ from barnabas_operator.planning.groups.observed_group import (
     shown,
 )
 from barnabas_operator.planning.groups.reset_plan import ResetPlan, counted
-from barnabas_operator.planning.groups.reset_step import GIVEN_UP, GROUP_ACTIVE, named_members
+from barnabas_operator.planning.groups.reset_step import GIVEN_UP, GROUP_ACTIVE, RESET_BEGINS, named_members
 from barnabas_operator.planning.groups.scaling import Decision, Demand, named
 from barnabas_operator.planning.object_names import Said
 from barnabas_operator.resources.consumer_group import (
@@ -143,7 +143,7 @@ def reset_done(group: ConsumerGroup, done: ResetStatus, now: str) -> WorkStatus:
 def done_message(done: ResetStatus) -> str:
     """Return the message that a reset was carried out; without counts if the planned offsets are unknown."""
     if not done.partitions:
-        return f"the reset {done.id} was carried out before, as the committed offsets show"
+        return f"the reset {done.id} was carried out before, as the group shows"
     counts = (
         f"the offsets of {counted(done.partitions, 'partition')} were set; "
         f"the group skips {counted(done.skipped, 'record')}"
@@ -158,6 +158,16 @@ def reset_planned(group: ConsumerGroup, plan: ResetPlan, now: str) -> WorkStatus
     message = f"spec.offsets.reset.dryRun is true; the plan at {now} is: {plan}"
     said = condition(group, OFFSETS_RESET, "False", DRY_RUN, message, now)
     return WorkStatus(conditions=(said,), reset=plan.status(reset.id))
+
+
+def reset_begun(group: ConsumerGroup, epoch: int, now: str, *, holds_target: bool) -> WorkStatus:
+    """Return the status of a reset whose offsets are altered at the next look, if the share group has that epoch."""
+    reset = group.spec.offsets.reset
+    assert reset is not None
+    message = f"the reset begins at epoch {epoch} of the share group"
+    said = condition(group, OFFSETS_RESET, "False", RESET_BEGINS, message, now)
+    begun = ResetStatus(id=reset.id, group_epoch=epoch)
+    return WorkStatus(conditions=(said,), reset=begun, is_resetting=holds_target, is_busy=True)
 
 
 def reset_refused(group: ConsumerGroup, why: Refusal, now: str, *, holds_target: bool) -> WorkStatus:

@@ -68,6 +68,8 @@ class GroupSeen:
 DEAD: Final = "Dead"
 """The state that Kafka reports for a group that does not exist."""
 NO_LEADER_EPOCH: Final = -1
+UNKNOWN_OFFSET: Final = -1
+"""The start offset of a share group in a partition that none of its members has read yet."""
 
 
 class Committed(NamedTuple):
@@ -98,12 +100,20 @@ class GroupDescription(NamedTuple):
     state: str = DEAD
     members: tuple[Member, ...] = ()
     committed: Mapping[TopicPartition, Committed] = {}
+    """The committed offsets; for a share group its start offsets, which are UNKNOWN_OFFSET before its first record."""
     problem: str = ""
+    share_epoch: int | None = None
+    """The epoch of a share group, or None for other groups."""
 
     @property
     def is_there(self) -> bool:
         """True if the group has members or committed offsets."""
         return self.state != DEAD or bool(self.committed)
+
+    def offset(self, where: TopicPartition) -> int | None:
+        """Return the known committed offset of a partition, or None."""
+        found = self.committed.get(where)
+        return found.offset if found is not None and found.offset != UNKNOWN_OFFSET else None
 
     @property
     def is_active(self) -> bool:

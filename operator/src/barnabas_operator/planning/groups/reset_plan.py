@@ -146,15 +146,14 @@ def plan_reset(reset: Reset, group_id: str, described: GroupDescriptions, found:
     unknown = [each for each in partitions if each not in described.logs or (names_a_time and each not in found)]
     if unknown:
         return Refusal(LEADER_NOT_AVAILABLE, f"no leader reports the offsets of {listed(sorted(unknown))}")
-    committed = described.groups[group_id].committed
+    group = described.groups[group_id]
     wanted = _wanted(reset, group_id, described, found)
     moves = []
     for each in sorted(partitions):
-        before = committed[each].offset if each in committed else None
         offset = wanted(each)
         if offset is None:
-            return _nothing_to_shift(group_id, [each for each in partitions if each not in committed])
-        moves.append(Move(each, before, offset, described.logs[each]))
+            return _nothing_to_shift(group_id, [each for each in partitions if group.offset(each) is None])
+        moves.append(Move(each, group.offset(each), offset, described.logs[each]))
     plan = ResetPlan(tuple(moves))
     return _out_of_range(plan) if reset.to.offsets and plan.clamped else plan
 
@@ -166,12 +165,12 @@ def _wanted(
 
     The function returns None if `shiftBy` is set and the group has committed no offset in the partition.
     """
-    to, logs, committed = reset.to, described.logs, described.groups[group_id].committed
+    to, logs, group = reset.to, described.logs, described.groups[group_id]
     if to.earliest is not None:
         return lambda each: logs[each].start
     if to.shift_by is not None:
         by = to.shift_by
-        return lambda each: committed[each].offset + by if each in committed else None
+        return lambda each: None if (before := group.offset(each)) is None else before + by
     if to.offsets:
         named = {TopicPartition(each.topic, each.partition): each.offset for each in to.offsets}
         return named.__getitem__
@@ -249,7 +248,8 @@ def _of_offsets(reset: Reset, described: GroupDescriptions) -> Collection[TopicP
 def _of_group(reset: Reset, other: str, described: GroupDescriptions) -> Collection[TopicPartition] | Refusal:
     field = f"spec.offsets.reset.to.group is {other}"
     there = _there(described.groups[other], described)
-    chosen = {each for each in there if not reset.topics or each.topic in reset.topics}
+    known = {each for each in there if described.groups[other].offset(each) is not None}
+    chosen = {each for each in known if not reset.topics or each.topic in reset.topics}
     without = [each for each in reset.topics if each not in {one.topic for one in chosen}]
     if without:
         problem = f"{field}, which has committed no offsets in {', '.join(without[:LISTED_MAX])}"

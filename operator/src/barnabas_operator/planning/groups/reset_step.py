@@ -20,6 +20,9 @@ from barnabas_operator.resources.consumer_group import SCALED_DOWN, Reset, Scale
 GROUP_ACTIVE: Final = "GroupActive"
 WAITING_FOR_MEMBERS: Final = "WaitingForMembers"
 GIVEN_UP: Final = "GivenUp"
+RESET_BEGINS: Final = "ResetBegins"
+RESET_UNCLEAR: Final = "ResetUnclear"
+"""The reason for not repeating a reset of a share group that may have been carried out."""
 PASSING: Final = frozenset({LEADER_NOT_AVAILABLE, KAFKA_ERROR})
 """The reasons of problems that disappear without a change by a user."""
 PATIENCE: Final = timedelta(minutes=5)
@@ -44,11 +47,20 @@ class ResetLook(NamedTuple):
     now: datetime
     is_on_hold: bool = False
     """True if no reset may run now, because the resource or its Cluster is paused or not ready."""
+    is_declared_share: bool = False
+    """True if the resource declares a share group, which a reset then makes if there is none."""
+    begun_epoch: int | None = None
+    """The epoch of a share group at the beginning of its reset, according to the status, or None."""
 
     @property
     def is_done(self) -> bool:
         """True if the reset was carried out, according to the status or the committed offsets."""
         return self.reset is not None and (self.done_at is not None or self.reset.id in resets_of(self.group))
+
+    @property
+    def share_epoch(self) -> int | None:
+        """Return the epoch of the share group, which is 0 before there is one; None for other groups."""
+        return share_epoch(self.group, is_declared=self.is_declared_share)
 
     @property
     def before(self) -> BeforeReset | None:
@@ -81,6 +93,15 @@ class Plan(NamedTuple):
     """The step of a dry run: report which offsets the reset would commit."""
 
 
+class Begin(NamedTuple):
+    """The step that writes the epoch of a share group into the status, before its start offsets are altered.
+
+    Start offsets have no metadata that show later whether a reset was carried out.
+    """
+
+    epoch: int
+
+
 class Commit(NamedTuple):
     """The step that plans the reset and commits its offsets."""
 
@@ -106,7 +127,7 @@ class Stop(NamedTuple):
     why: Refusal
 
 
-ResetStep = Over | Done | Plan | Commit | Remember | Scale | Stop
+ResetStep = Over | Done | Plan | Begin | Commit | Remember | Scale | Stop
 
 
 def next_step(look: ResetLook) -> ResetStep:
@@ -127,6 +148,11 @@ def without_plan(look: ResetLook, why: Refusal) -> Stop | Remember:
     if is_passing and look.now - _since(before, look.now) <= PATIENCE:
         return Stop(why)
     return Remember(replace(before, gave_up=why.message))
+
+
+def share_epoch(group: GroupDescription, *, is_declared: bool) -> int | None:
+    """Return the epoch of a share group; 0 if there is no group and a share group is declared, and None otherwise."""
+    return 0 if is_declared and not group.is_there else group.share_epoch
 
 
 def resets_of(group: GroupDescription) -> tuple[str, ...]:
@@ -190,6 +216,25 @@ def _unknown(look: ResetLook) -> ResetStep | None:
     if not look.group.problem:
         return None
     return Stop(Refusal(KAFKA_ERROR, f"group {look.group_id}: {look.group.problem}"))
+
+
+def _begin(look: ResetLook) -> ResetStep | None:
+    """Return the next step of a reset of a share group, unless its offsets may be altered, or it has members.
+
+    An alteration of the offsets raises the epoch by one, as does each member that joins or leaves.
+    """
+    epoch, begun = look.share_epoch, look.begun_epoch
+    if epoch is None or epoch == begun:
+        return None
+    if begun is None:
+        return None if look.group.is_active else Begin(epoch)
+    if epoch == begun + 1 and not look.group.is_active:
+        return Done(_stamp(look))
+    problem = f"the epoch of the share group {look.group_id} was {begun} when the reset began, and is {epoch} now"
+    unclear = (
+        f"{problem}, so that nobody knows whether the reset was carried out; to reset it, give the reset another id"
+    )
+    return without_plan(look, Refusal(RESET_UNCLEAR, unclear))
 
 
 def _commit(look: ResetLook) -> ResetStep | None:
@@ -280,6 +325,7 @@ RULES: Final[tuple[Callable[[ResetLook], ResetStep | None], ...]] = (
     _dry_run,
     _gave_up,
     _unknown,
+    _begin,
     _commit,
     _refuse,
     _wait,

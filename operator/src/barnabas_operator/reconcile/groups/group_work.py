@@ -2,16 +2,19 @@
 
 import asyncio
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Final, NamedTuple
 
 from msgspec.structs import replace as replaced
 
-from barnabas_kafka.connection import ClusterUnreachable
+from barnabas_core.config.group_configs import GROUP_CONFIGS
+from barnabas_kafka.connection import REQUEST_TIMEOUT_S, ClusterUnreachable, reachable
+from barnabas_operator.kafka.step_requests import alter_configs, overrides
 from barnabas_operator.kube.api import CONFLICT, KubeRefused, KubeUnreachable, Scales
 from barnabas_operator.leader_election.election import NotLeading
-from barnabas_operator.planning.conditions import KUBERNETES_ERROR, PAUSE, Refusal, time_text
+from barnabas_operator.planning.conditions import INVALID_CONFIG, KUBERNETES_ERROR, PAUSE, Refusal, time_text
+from barnabas_operator.planning.desired_state import config_changes
 from barnabas_operator.planning.groups.group_checks import is_claimed, refuse_group
 from barnabas_operator.planning.groups.group_status import (
     RESETTING,
@@ -36,11 +39,12 @@ from barnabas_operator.planning.groups.scaling import (
 from barnabas_operator.planning.object_names import kube_event
 from barnabas_operator.planning.topics.topic_plan import deletion_protected
 from barnabas_operator.reconcile.groups.offset_resets import GroupEnvironment, OffsetResets
-from barnabas_operator.reconcile.reconcile_parts import is_expected, refusal_of
+from barnabas_operator.reconcile.reconcile_parts import blocking, is_expected, refusal_of
 from barnabas_operator.reconcile.status_writer import EventWriter
 from barnabas_operator.resources.cluster import Cluster
 from barnabas_operator.resources.consumer_group import ConsumerGroup, ScaleTarget, Scaling
 from barnabas_operator.resources.kind import OFFSETS_RESET, SCALING_ACTIVE, WITHIN_OBJECTIVE, condition_of
+from barnabas_operator.resources.topic import ConfigValue
 
 log = logging.getLogger(__name__)
 
@@ -153,6 +157,47 @@ class LagScaling:
         return time_text(self._clock.now_ms())
 
 
+class GroupConfigs:
+    """The reconciler of `spec.config` for the groups of one Cluster."""
+
+    def __init__(self, environment: GroupEnvironment) -> None:
+        self._environment = environment
+        self._checked: dict[str, tuple[int | None, float]] = {}
+        """The generation and the monotonic time at which the configs were right, by name of the resource."""
+
+    async def act(self, group: ConsumerGroup) -> Refusal | None:
+        """Give the group its declared configs, and return why the brokers refuse them, or None.
+
+        The configs are read after a change of the resource, and every READ_EVERY_S. Raises ClusterUnreachable.
+        """
+        name, config, now_s = group.metadata.name, group.spec.config, self._environment.clock.monotonic_s()
+        generation, at_s = self._checked.get(name, (None, 0.0))
+        is_fresh = name in self._checked and generation == group.metadata.generation and now_s - at_s < READ_EVERY_S
+        if config is None or is_fresh:
+            return None
+        refusal = await blocking(self._apply, group.group_id, config)
+        if refusal is None:
+            self._checked[name] = group.metadata.generation, now_s
+        return refusal
+
+    def forget(self, there: Collection[str]) -> None:
+        """Remove the data about ConsumerGroups that no longer exist; `there` are the names of those that exist."""
+        self._checked = {name: checked for name, checked in self._checked.items() if name in there}
+
+    def _apply(self, group_id: str, config: Mapping[str, ConfigValue]) -> Refusal | None:
+        """Change what differs; call this method in a thread."""
+        client = self._environment.client()
+        with reachable():
+            found = overrides(client, [group_id], "group").get(group_id, {})
+        changes = config_changes(config, found, GROUP_CONFIGS)
+        if not changes:
+            return None
+        with self._environment.writing(REQUEST_TIMEOUT_S), reachable():
+            refused = dict(alter_configs(client, "group", {group_id: changes}))[group_id]
+        log.info("group %s: changed configs: %s: %s", group_id, changes, refused or "done")
+        return None if refused is None else Refusal(INVALID_CONFIG, f"spec.config: {refused}")
+
+
 AT_ONCE_MAX: Final = 16
 
 
@@ -171,6 +216,7 @@ class GroupWork:
     def __init__(self, environment: GroupEnvironment) -> None:
         self._resets: Final = OffsetResets(environment)
         self._scaling: Final = LagScaling(environment)
+        self._configs: Final = GroupConfigs(environment)
         self._clock: Final = environment.clock
         self._missed_since_s: dict[str, float] = {}
         """The monotonic time since which each group has missed its objective, by name of the resource."""
@@ -239,10 +285,12 @@ class GroupWork:
     def forget(self, there: Collection[str]) -> None:
         """Remove the data about ConsumerGroups that no longer exist; `there` are the names of those that exist."""
         self._missed_since_s = {name: at for name, at in self._missed_since_s.items() if name in there}
+        self._configs.forget(there)
 
     async def _acted(self, group: ConsumerGroup, seen: GroupSeen) -> WorkStatus:
         try:
-            work = await self._resets.act(group)
+            refused = await self._configs.act(group)
+            work = replace(await self._resets.act(group), problem=refused)
             self.acted_at = self._clock.monotonic_s()
             work = await self._scaling.act(group, seen, work)
         except (NotLeading, ClusterUnreachable, KubeUnreachable):

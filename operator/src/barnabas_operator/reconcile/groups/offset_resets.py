@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 from barnabas_core.clock import Clock
@@ -21,6 +22,7 @@ from barnabas_operator.planning.groups.group_status import (
     known_reset,
     may_hold_target,
     on_hold,
+    reset_begun,
     reset_done,
     reset_planned,
     reset_refused,
@@ -29,6 +31,7 @@ from barnabas_operator.planning.groups.group_status import (
 from barnabas_operator.planning.groups.observed_group import Committed, GroupDescription
 from barnabas_operator.planning.groups.reset_plan import ResetPlan, refuse_size
 from barnabas_operator.planning.groups.reset_step import (
+    Begin,
     Commit,
     Done,
     Over,
@@ -39,6 +42,7 @@ from barnabas_operator.planning.groups.reset_step import (
     Stop,
     next_step,
     resets_of,
+    share_epoch,
     without_plan,
 )
 from barnabas_operator.planning.groups.scaling import TargetScale, named
@@ -86,7 +90,7 @@ class ResetTargets:
         self,
         group: ConsumerGroup,
         reset: Reset | None,
-        done_at: str | None,
+        known: ResetStatus | None,
         described: GroupDescription,
         *,
         is_on_hold: bool = False,
@@ -96,7 +100,9 @@ class ResetTargets:
         scale = await self._scales.read(target) if target is not None else None
         now = utc_moment(self._clock.now_ms())
         name, group_id = group.metadata.name, group.group_id
-        return ResetLook(name, group_id, reset, done_at, described, target, scale, now, is_on_hold)
+        done_at, begun = (known.done_at, known.group_epoch) if known is not None else (None, None)
+        is_share = group.spec.type == "share"
+        return ResetLook(name, group_id, reset, done_at, described, target, scale, now, is_on_hold, is_share, begun)
 
     async def take(self, group: ConsumerGroup, look: ResetLook, step: Remember | Scale) -> Stop | None:
         """Scale or annotate the target workload; return why the reset has to stop, or None.
@@ -187,6 +193,8 @@ class OffsetResets:
             step = next_step(look)
             if isinstance(step, Plan):
                 return await self._dry_run(group, look)
+            if isinstance(step, Begin):
+                return reset_begun(group, step.epoch, self._stamp(), holds_target=look.holds_target)
             end: Over | Done | Stop | None
             if isinstance(step, Commit):
                 done, end = await self._commit(group, look)
@@ -213,11 +221,10 @@ class OffsetResets:
 
     async def _look(self, group: ConsumerGroup, reset: Reset | None, known: ResetStatus | None) -> ResetLook:
         """Return the state of the reset, of the group, and of the workload that `spec.scaling.target` names."""
-        done_at = known.done_at if known is not None else None
         described = GroupDescription()
-        if reset is not None and done_at is None:
+        if reset is not None and (known is None or known.done_at is None):
             described = await blocking(lambda: self._admin().describe([group.group_id]).groups[group.group_id])
-        return await self._targets.look(group, reset, done_at, described)
+        return await self._targets.look(group, reset, known, described)
 
     async def _dry_run(self, group: ConsumerGroup, look: ResetLook) -> WorkStatus:
         plan = await self._plan(look)
@@ -231,9 +238,10 @@ class OffsetResets:
         return await blocking(lambda: plan_now(self._admin(), reset, look.group_id, look.now))
 
     async def _commit(self, group: ConsumerGroup, look: ResetLook) -> tuple[ResetStatus | None, Stop | None]:
-        """Commit the offsets of the reset; return the reset's new status and None, or None and the reason of a refusal.
+        """Commit the offsets of the reset; return the reset's new status, and the reason of a refusal or None.
 
         Return None and None if the group or the target workload has changed; the caller must then read both again.
+        After a refusal of the brokers the reset of a share group begins again, because some offsets may be altered.
         """
         reset = look.reset
         assert reset is not None
@@ -248,7 +256,8 @@ class OffsetResets:
         self._log(group, f"the brokers refused the reset {reset.id}: {refused}")
         if refused.has_members:
             return None, None
-        return None, await self._without_plan(group, look, Refusal(KAFKA_ERROR, str(refused)))
+        begins_again = ResetStatus(id=reset.id) if look.begun_epoch is not None else None
+        return begins_again, await self._without_plan(group, look, Refusal(KAFKA_ERROR, str(refused)))
 
     async def _without_plan(self, group: ConsumerGroup, look: ResetLook, why: Refusal) -> Stop | None:
         step = without_plan(look, why)
@@ -261,8 +270,9 @@ class OffsetResets:
         """
         admin = self._admin()
         described = reset_descriptions(admin, reset, look.group_id)
-        done = resets_of(described.groups[look.group_id])
-        if reset.id in done:
+        group = described.groups[look.group_id]
+        done, epoch = resets_of(group), share_epoch(group, is_declared=look.is_declared_share)
+        if reset.id in done or (not group.problem and epoch != look.begun_epoch):
             return None, None
         mark = reset_mark(reset.id, done)
         plan = plan_of(admin, reset, look.group_id, described, look.now)
@@ -271,6 +281,8 @@ class OffsetResets:
         too_large = refuse_size(plan, look.group_id, mark)
         if too_large is not None:
             return too_large, None
+        if epoch is not None:
+            return plan, admin.alter_start_offsets(look.group_id, {each.partition: each.to for each in plan.moves})
         offsets = {each.partition: Committed(each.to, metadata=mark) for each in plan.moves}
         return plan, admin.commit(look.group_id, offsets)
 
@@ -310,11 +322,14 @@ class OffsetResets:
         Call this method in a thread.
         """
         admin = self._admin()
-        step = deletion_step(group, admin.describe([group.group_id]).groups[group.group_id])
+        described = admin.describe([group.group_id]).groups[group.group_id]
+        step = deletion_step(group, described)
         if step is None or isinstance(step, Refusal):
             return step, None
         if isinstance(step, DeleteGroup):
             refused = admin.delete(group.group_id)
+        elif described.share_epoch is not None:
+            refused = admin.delete_start_offsets(group.group_id, {each.topic for each in step.partitions})
         else:
             refused = admin.delete_offsets(group.group_id, step.partitions)
         self._log(
@@ -331,7 +346,8 @@ class OffsetResets:
         known: ResetStatus | None,
     ) -> WorkStatus:
         if isinstance(end, Stop):
-            return reset_refused(group, end.why, self._stamp(), holds_target=look.holds_target)
+            refused = reset_refused(group, end.why, self._stamp(), holds_target=look.holds_target)
+            return replace(refused, reset=known)
         reset = group.spec.offsets.reset
         if isinstance(end, Over) or reset is None:
             return WorkStatus()
