@@ -2,7 +2,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 export PYTHONPATH := $(CURDIR)/broker/src:$(CURDIR)/operator/src:$(CURDIR)/spark-on-k8s/src
-WORKERS ?= 2
+# Tests wait for half of their time, so four workers keep two processors busy.
+WORKERS ?= 4
 E2E ?= local
 # With this variable set, each of the hundreds of brokers that the tests start would compile all modules again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -138,21 +139,21 @@ PYTEST = $(BIN)/pytest --dist loadgroup --no-loadscope-reorder --costs $(RESULTS
 test: .venv/spark
 	$(PYTEST) -n $(WORKERS)
 
-# Run the tests of broker and operator, which need only `make venv`.
+# Run the tests of broker and operator, which need only `make venv`. They wait little, and each worker collects all of them.
 test-floors: .venv/spark
-	$(PYTEST) -n $(WORKERS) --part floors broker/tests operator/tests
+	$(PYTEST) -n 2 --part floors broker/tests operator/tests
 
-# Run the other tests. The workers mostly wait: one runs those with Spark, one those with Kubernetes' API server, one all others.
+# Run the other tests. The workers mostly wait: one runs those with Spark, one those with Kubernetes' API server, two all others.
 test-rest: .venv/spark
-	$(PYTEST) -n $(or $(REST_WORKERS),3) --part rest broker/tests/metadata spark-on-k8s/tests tests
+	$(PYTEST) -n $(WORKERS) --part rest broker/tests/metadata spark-on-k8s/tests tests
 
 # Run the tests in tests/gate/quarantine.toml, which `make test` and `make e2e` leave out.
 quarantine: .venv/spark
 	$(PYTEST) -n 1 --quarantined
 
-# Run Spark with its Kafka connector against real brokers; needs a JRE, and Maven Central the first time.
+# Run Spark with its Kafka connector against real brokers; needs a JRE, and Maven Central the first time. Each worker has a Spark.
 jobs-test: .venv/spark
-	$(BIN)/pytest -q -n $(WORKERS) spark-on-k8s/tests
+	$(BIN)/pytest -q -n 2 spark-on-k8s/tests
 
 # Kill executors while they restore a topic, and compare the restored records (half an hour); PROOF='--rounds 5 --seed 7' replays.
 proof-restore: .venv/spark

@@ -50,7 +50,9 @@ def commit(consumer: Consumer) -> None:
     wait_for(is_kept)
 
 
-@pytest.mark.parametrize("take_down", [RunningCluster.kill, RunningCluster.stop])
+@pytest.mark.parametrize(
+    "take_down", [RunningCluster.kill, pytest.param(RunningCluster.stop, marks=pytest.mark.soak(only=True))]
+)
 def test_a_group_keeps_its_commits_when_its_coordinator_is_killed_or_stopped(
     cluster: RunningCluster, take_down: Callable[[RunningCluster, int], object]
 ) -> None:

@@ -1,7 +1,6 @@
 """Metrics of partitions for Kafka's dashboards: only the leader of a partition reports them."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from confluent_kafka import TopicPartition
@@ -12,9 +11,9 @@ from harness.deadline import wait_for
 T0 = '{topic="t",partition="0"}'
 
 
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[BarnabasCluster]:
-    with barnabas_cluster(tmp_path, brokers=3) as running:
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BarnabasCluster]:
+    with barnabas_cluster(tmp_path_factory.mktemp("cluster"), brokers=3) as running:
         yield running
 
 
@@ -40,12 +39,12 @@ def test_partition_metrics_are_reported_only_by_the_leader(cluster: BarnabasClus
 
 
 def test_the_lag_of_a_group_is_reported_for_partitions_on_other_brokers(cluster: BarnabasCluster) -> None:
-    cluster.create_topic("t", 3, assignment=[[0], [1], [2]])
+    cluster.create_topic("lagging", 3, assignment=[[0], [1], [2]])
     client = cluster.client()
     for number in range(3):
-        client.write("t", [b"x"] * (10 + number), number)
-    client.commit("readers", *(TopicPartition("t", number, 4) for number in range(3)))
-    group = 'consumergroup="readers",topic="t"'
+        client.write("lagging", [b"x"] * (10 + number), number)
+    client.commit("readers", *(TopicPartition("lagging", number, 4) for number in range(3)))
+    group = 'consumergroup="readers",topic="lagging"'
     wanted = {f'kafka_consumergroup_lag{{{group},partition="{number}"}}': 6 + number for number in range(3)}
     wanted[f"kafka_consumergroup_lag_sum{{{group}}}"] = 21
     lag = "kafka_consumergroup_lag"

@@ -1,7 +1,6 @@
 """A running broker's rack and advertised hosts can be changed dynamically."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
@@ -11,9 +10,9 @@ from harness.cluster import BarnabasCluster, barnabas_cluster
 from harness.deadline import wait_for
 
 
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[BarnabasCluster]:
-    with barnabas_cluster(tmp_path, brokers=2, properties={"broker.rack": "a"}) as running:
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BarnabasCluster]:
+    with barnabas_cluster(tmp_path_factory.mktemp("cluster"), brokers=2, properties={"broker.rack": "a"}) as running:
         yield running
 
 

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +13,7 @@ from kafka.protocol.admin import (
 )
 
 from harness.ask import ask
-from harness.cluster import BarnabasCluster, PartitionView, barnabas_cluster
+from harness.cluster import BarnabasCluster, PartitionView, barnabas_cluster, mend
 from harness.deadline import wait_for
 from harness.replica_comparison import differences
 from harness.soak import took
@@ -25,10 +24,17 @@ LEASES = {"broker.heartbeat.interval.ms": "250", "broker.session.timeout.ms": st
 PREFERRED, UNCLEAN = 0, 1
 
 
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[BarnabasCluster]:
-    with barnabas_cluster(tmp_path, brokers=3, properties=LEASES) as running:
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BarnabasCluster]:
+    with barnabas_cluster(tmp_path_factory.mktemp("cluster"), brokers=3, properties=LEASES) as running:
         yield running
+
+
+@pytest.fixture
+def cluster(running: BarnabasCluster) -> Iterator[BarnabasCluster]:
+    """Three brokers without topics, whatever the tests before have done to them."""
+    yield running
+    mend(running)
 
 
 def when(cluster: BarnabasCluster, told_by: int, condition: Any, topic: str = "t", number: int = 0) -> PartitionView:
@@ -67,17 +73,23 @@ def elect(cluster: BarnabasCluster, election: int, *partitions: tuple[str, int])
     return [each.error_code for topic in answer.replica_election_results for each in topic.partition_result]
 
 
+def elections(cluster: BarnabasCluster, *numbers: int) -> float:
+    """Return how many leaders these brokers have elected as controllers."""
+    name = "kafka_controller_controllerstats_leaderelections_total"
+    return sum(cluster.metric(number, name) or 0 for number in numbers)
+
+
 def test_a_killed_leader_is_replaced_long_before_its_session_ends(cluster: BarnabasCluster) -> None:
     cluster.create_topic("t", assignment=[[0, 1, 2]])
     client = cluster.client()
     client.write("t", [b"kept"])
+    before = elections(cluster, 1, 2)
     began_s = time.monotonic()
     cluster.kill(0)
     view = when(cluster, 1, lambda view: view.leader not in (0, -1))
     took("another replica leads", time.monotonic() - began_s, SESSION_S / 2)
     assert (view.leader, view.isr, view.leader_epoch) == (1, (1, 2), 1)
-    elections = "kafka_controller_controllerstats_leaderelections_total"
-    wait_for(lambda: sum(cluster.metric(number, elections) or 0 for number in (1, 2)), lambda count: count == 1)
+    wait_for(lambda: elections(cluster, 1, 2), lambda count: count == before + 1)
     assert client.read("t") == [b"kept"]
     cluster.start(0)
     cluster.wait_until_full("t")

@@ -12,7 +12,7 @@ import pytest
 from harness.deadline import PATIENCE_S, wait_for
 from harness.soak import size
 
-FLIGHTS = size(100_000, 336_776)
+FLIGHTS = size(40_000, 336_776)
 DEMO = Path(__file__).resolve().parents[2] / "examples" / "demo.py"
 
 

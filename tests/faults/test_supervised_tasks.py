@@ -2,6 +2,7 @@
 
 import sqlite3
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -26,10 +27,7 @@ def break_next_start(broker: FaultyBroker, fault: str) -> None:
 
 def broken(start_broker: StartBroker, fault: str) -> FaultyBroker:
     """Start a broker, and let it have this fault."""
-    broker = start_broker(**QUICK)
-    assert broker.server.stop() == 0
-    break_next_start(broker, fault)
-    broker.server.start()
+    broker = start_broker(partial(break_next_start, fault=fault), **QUICK)
     wait_for(lambda: page(broker.http_port, "/startupz"), lambda found: found == (200, "ok\n"))
     (broker.folder / "broken").touch()
     return broker

@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -284,6 +285,20 @@ def prepare_cluster(
     for number in range(brokers):
         cluster.add_broker(number, listeners=listeners[number : number + 1])
     return cluster
+
+
+def mend(cluster: RunningCluster) -> None:
+    """Resume and start brokers until all run, and delete all topics: the next test finds a cluster as if new."""
+    for number in list(cluster.paused):
+        cluster.resume(number)
+    if down := [number for number, broker in cluster.brokers.items() if not broker.running]:
+        cluster.start(*down)
+    cluster.wait_until_joined()
+    admin = cluster.client().admin
+    for topic in admin.list_topics(timeout=PATIENCE_S).topics:
+        admin.delete_topics([topic])[topic].result(PATIENCE_S)
+    for number in cluster.brokers:
+        wait_for(partial(cluster.describe, as_told_by=number), lambda views: views == [])
 
 
 @contextmanager

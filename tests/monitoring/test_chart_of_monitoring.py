@@ -1,6 +1,7 @@
 """The chart renders the alerts and dashboards as their files have them."""
 
 import json
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,14 +17,21 @@ CONFIG_MAP_BYTES_MAX: Final = 1 << 20
 """The limit of the API server; all dashboards together stay below it, though each has its own ConfigMap."""
 
 
-def rendered(kind: str, *values: str) -> list[dict[str, Any]]:
+@cache
+def objects(*values: str) -> list[dict[str, Any]]:
+    """Return the objects without the CRDs, which are most of the text."""
     text = template(
         "--namespace=air",
         f"--api-versions={RULES_KIND}",
         f"--api-versions={MONITOR_KIND}",
+        "--set=crds.enabled=false",
         *(f"--set={value}" for value in values),
     )
-    return [each for each in YAML(typ="safe").load_all(text) if each and each["kind"] == kind]
+    return [each for each in YAML(typ="safe").load_all(text) if each]
+
+
+def rendered(kind: str, *values: str) -> list[dict[str, Any]]:
+    return [each for each in objects(*values) if each["kind"] == kind]
 
 
 def alerts_of(groups: list[dict[str, Any]]) -> list[str]:

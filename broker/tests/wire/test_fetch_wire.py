@@ -100,7 +100,7 @@ def in_version(partition: FetchPartition, version: int) -> FetchPartition:
 
 
 @every_version
-@settings(max_examples=40)
+@settings(max_examples=size(15, 1_000))
 @given(asked=asked_topics, forgotten=forgotten_topics, before=st.binary(max_size=9), behind=st.binary(max_size=9))
 def test_a_request_is_parsed(version: int, asked: Asked, forgotten: Forgotten, before: bytes, behind: bytes) -> None:
     body = encoded_request(version, asked, forgotten)
@@ -160,7 +160,7 @@ results = st.builds(
 
 
 @every_version
-@settings(max_examples=40)
+@settings(max_examples=size(15, 1_000))
 @given(answers=st.lists(st.tuples(names, topic_ids, st.lists(results, max_size=4)), max_size=3))
 def test_kafka_python_and_kio_read_our_responses(version: int, answers: Answers) -> None:
     topics = [

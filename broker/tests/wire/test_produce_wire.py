@@ -62,7 +62,7 @@ def encoded_request(version: int, transactional_id: str | None, asked: list[Any]
 
 
 @every_version
-@settings(max_examples=40)
+@settings(max_examples=size(15, 1_000))
 @given(transactional_id=st.none() | names, asked=topics, before=st.binary(max_size=9), behind=st.binary(max_size=9))
 def test_a_request_is_parsed_to_positions_in_its_buffer(
     version: int, transactional_id: str | None, asked: list[Any], before: bytes, behind: bytes
@@ -89,7 +89,7 @@ def test_a_request_is_parsed_to_positions_in_its_buffer(
 
 
 @every_version
-@settings(max_examples=40)
+@settings(max_examples=size(15, 1_000))
 @given(answers=st.lists(st.tuples(names, topic_ids, st.lists(results, max_size=4)), max_size=3))
 def test_kafka_python_and_kio_read_our_responses(version: int, answers: list[Any]) -> None:
     topics = [

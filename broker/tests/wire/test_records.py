@@ -44,7 +44,7 @@ def decoded(batch: bytes | bytearray, bytes_max: int = BYTES_MAX) -> list[Record
 
 
 @every_codec
-@settings(max_examples=40)
+@settings(max_examples=size(15, 1_000))
 @given(records=record_lists())
 def test_encoded_records_are_decoded_unchanged_by_our_decoder_and_kafka_python(
     codec: int, records: list[Record]
@@ -62,7 +62,7 @@ def test_encoded_records_are_decoded_unchanged_by_our_decoder_and_kafka_python(
 
 
 @every_codec
-@settings(max_examples=40)
+@settings(max_examples=size(15, 1_000))
 @given(records=st.lists(st.tuples(times_ms, payloads, payloads, headers), min_size=1, max_size=8))
 def test_records_that_kafka_python_built_are_read(codec: int, records: list[Any]) -> None:
     builder = DefaultRecordBatchBuilder(2, codec, False, -1, -1, -1, 1 << 20)
@@ -138,7 +138,7 @@ def test_records_that_contradict_the_batch_header_are_refused(data: bytes, count
 
 
 @every_codec
-@settings(max_examples=60)
+@settings(max_examples=size(20, 1_000))
 @given(data=st.binary(max_size=200), count=st.integers(0, 2**31 - 1))
 def test_random_bytes_in_place_of_records_are_decoded_or_refused(codec: int, data: bytes, count: int) -> None:
     batch = batch_of(data, count, attributes=codec)

@@ -52,7 +52,7 @@ def joined(parts: list[Part]) -> bytes:
     )
 
 
-@settings(max_examples=100)
+@settings(max_examples=size(33, 1_000))
 @given(fetch=fetches, topics=asked_topics, forgotten=forgotten_topics)
 def test_the_leader_kafka_python_and_kio_read_our_request(
     fetch: ReplicaFetch, topics: Asked, forgotten: Forgotten
@@ -91,7 +91,7 @@ results = st.builds(
 )
 
 
-@settings(max_examples=100)
+@settings(max_examples=size(33, 1_000))
 @given(
     answers=st.lists(st.tuples(topic_ids, st.lists(results, max_size=4)), max_size=3),
     session_id=int32s,

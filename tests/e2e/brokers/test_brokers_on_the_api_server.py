@@ -17,6 +17,7 @@ from barnabas_operator.resources.kind import ObjectMeta
 from e2e.brokers.brokers_on_the_api import HEARTBEAT_MS, SESSION_MS, prepare, three_with_flights
 from harness.cluster import BarnabasCluster, PartitionView
 from harness.deadline import wait_for
+from harness.soak import size
 from harness.worker_world import environment_of
 from harness.writer import Writer
 from local_kubernetes.control_plane import ControlPlane
@@ -77,6 +78,7 @@ def test_brokers_serve_and_keep_their_leaders_while_the_api_server_is_down(
 
 
 @pytest.mark.slow
+@pytest.mark.soak
 def test_a_killed_broker_restarts_in_its_pod_without_waiting_for_its_lease(
     tmp_path: Path, api_server: ControlPlane
 ) -> None:
@@ -84,7 +86,7 @@ def test_a_killed_broker_restarts_in_its_pod_without_waiting_for_its_lease(
         cluster.start()
         cluster.create_topic("flights", 3, 3, config={"min.insync.replicas": "2"})
         with Writer(cluster.client(), "flights", 0) as writer:
-            for number in range(3):
+            for number in range(size(1, 3)):
                 wait_for(lambda: len(writer.acknowledged) > 0)
                 cluster.kill(number)
                 cluster.start(number)

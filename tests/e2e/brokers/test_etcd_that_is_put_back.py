@@ -7,13 +7,12 @@ import pytest
 
 from e2e.brokers.brokers_on_the_api import three_with_flights
 from harness.cluster import BarnabasCluster
-from harness.soak import size
 from harness.writer import Writer
 from local_kubernetes.apiserver import define, own_api_server
 from local_kubernetes.control_plane import ControlPlane
 from local_kubernetes.etcd_backup import back_up, put_back
 
-pytestmark = [pytest.mark.slow, pytest.mark.soak]
+pytestmark = pytest.mark.soak(only=True)
 
 
 @pytest.fixture
@@ -32,7 +31,7 @@ def cluster(tmp_path: Path, plane: ControlPlane) -> Iterator[BarnabasCluster]:
 
 def weeks_pass(cluster: BarnabasCluster, writer: Writer) -> None:
     """Restart brokers, and create a topic."""
-    for number in range(size(1, 3)):
+    for number in range(3):
         writer.wait_for_more()
         cluster.kill(number)
         cluster.start(number)
@@ -41,7 +40,6 @@ def weeks_pass(cluster: BarnabasCluster, writer: Writer) -> None:
     cluster.client().write("newer", [b"kept"])
 
 
-@pytest.mark.soak(only=True)
 def test_running_brokers_lose_no_records_when_etcd_is_restored(
     cluster: BarnabasCluster, plane: ControlPlane, tmp_path: Path
 ) -> None:

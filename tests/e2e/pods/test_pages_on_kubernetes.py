@@ -66,6 +66,7 @@ def reader(kubernetes: Cluster, tmp_path: Path) -> Reader:
     return Reader(tmp_path, {**own.environment, "PATH": path, "KUBECONFIG": str(own.kubeconfig)}, STANDS_FOR)
 
 
+@pytest.mark.soak(only=True)
 def test_every_command_of_the_tutorial_does_what_the_page_says(reader: Reader) -> None:
     reader.do(DOCS / "tutorials" / "kubernetes.md")
 
