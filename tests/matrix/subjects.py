@@ -1,4 +1,4 @@
-"""The subjects of the matrix, those of transaction.version 0 first: it is not lowered while transactions are open."""
+"""The subjects of the matrix, in the order of transaction.version: it is not lowered while transactions are open."""
 
 from typing import Final
 
@@ -6,4 +6,7 @@ from matrix import consumer_groups, groups, partition_producers, transactions
 from matrix.cells import Subject
 
 _ALL: Final = (*transactions.SUBJECTS, *partition_producers.SUBJECTS, *groups.SUBJECTS, *consumer_groups.SUBJECTS)
-SUBJECTS: Final[tuple[Subject, ...]] = tuple(sorted(_ALL, key=lambda each: not each.title.endswith("-0")))
+_LOWEST: Final = ("-0", "-1")
+SUBJECTS: Final[tuple[Subject, ...]] = tuple(
+    sorted(_ALL, key=lambda each: _LOWEST.index(each.title[-2:]) if each.title.endswith(_LOWEST) else len(_LOWEST))
+)

@@ -317,5 +317,6 @@ DIFFERENCES: Final = (
 )
 SUBJECTS: Final = (
     Subject("transactions-0", partial(_ask, 0, OF_ALL), DIFFERENCES),
+    Subject("transactions-1", partial(_ask, 1, OF_ALL), DIFFERENCES),
     Subject("transactions-2", partial(_ask, 2, OF_VERSION_2), DIFFERENCES),
 )
