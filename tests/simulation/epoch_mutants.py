@@ -18,7 +18,7 @@ from barnabas_core.errors import ErrorCode
 @contextmanager
 def gives_partitions_that_others_still_have() -> Iterator[None]:
     """A member gets its target at once, and nobody waits for a revocation."""
-    with patch.object(ConsumerGroup, "is_free", lambda *_: True):
+    with patch.object(ConsumerGroup, "free", lambda _group, _member_id, _topic_id, numbers: numbers):
         yield
 
 

@@ -10,6 +10,7 @@ from coordinator_world import World
 from barnabas_broker.coordinators.groups.consumer_groups import WAITS_MAX
 from barnabas_broker.coordinators.modern.consumer_heartbeat import Beat, BeatReply
 from barnabas_broker.coordinators.modern.group import FENCED_AT_ONCE_MAX
+from barnabas_broker.coordinators.modern.shard import WAIT_S_MAX
 from barnabas_broker.coordinators.modern.targets import question
 from barnabas_core.errors import ErrorCode
 
@@ -165,6 +166,20 @@ def test_heartbeat_that_waits_for_an_assignment_is_refused_when_its_member_has_l
     member.begin(epoch=-1, owned=None)
     world.timers.pass_time()
     assert sorted(reply.error for reply in member.replies) == [ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID]
+
+
+def test_heartbeat_is_answered_although_a_computation_takes_long(world: World) -> None:
+    first, second = Consumer(world, "a"), Consumer(world, "b")
+    first.join()
+    group_of(world).is_assigning = True
+    second.join_and_wait()
+    world.timers.pass_time(WAIT_S_MAX - 0.1)
+    assert not second.replies
+    world.timers.pass_time(0.2)
+    assert [(reply.error, reply.assignment) for reply in second.replies] == [(ErrorCode.NONE, {})]
+    world.resign()
+    world.timers.pass_time()
+    assert len(second.replies) == 1
 
 
 def test_heartbeat_waits_for_a_few_computations_only(world: World) -> None:

@@ -158,7 +158,7 @@ def test_two_owners_of_a_partition_are_only_warned_of(caplog: pytest.LogCaptureF
     for name, epoch in (("a", 4), ("b", 3)):
         group.apply(ModernRecord(Kind.CURRENT, "g", name, Current(epoch, 2, MemberState.STABLE, {T: {0: 2}})))
     assert "both have partition 0" in caplog.text
-    assert group.is_free("a", T, 0)
-    assert not group.is_free("b", T, 0)
+    assert group.free("a", T, {0})
+    assert not group.free("b", T, {0})
     group.apply(ModernRecord(Kind.CURRENT, "g", "b", None))
-    assert not group.is_free("b", T, 0)
+    assert not group.free("b", T, {0})

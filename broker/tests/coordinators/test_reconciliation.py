@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Mapping
+from functools import partial
 from uuid import UUID
 
 import pytest
@@ -26,7 +27,7 @@ def aim(
     taken: tuple[int, ...] = (),
 ) -> Aim:
     assignment = {T: frozenset(target)} if target else {}
-    return Aim(epoch, assignment, reported, topics, lambda _, number: number not in taken)
+    return Aim(epoch, assignment, reported, topics, lambda _, numbers: numbers - set(taken))
 
 
 @pytest.mark.parametrize(
@@ -116,7 +117,7 @@ class _Members:
             {T: self.targets[name]},
             {T: self.owned[name]} if speaks else None,
             frozenset({T}),
-            lambda topic_id, number: self.group.is_free(name, topic_id, number),
+            partial(self.group.free, name),
         )
         found = reconciled(current, to)
         self.group.apply(ModernRecord(Kind.CURRENT, "g", name, found))

@@ -142,8 +142,10 @@ def _must_rejoin(group: ConsumerGroup, member: ModernMember) -> bool:
         return True
     if current.state is not MemberState.UNRELEASED:
         return False
-    places = [(topic_id, number) for topic_id, numbers in member.target.items() for number in numbers]
-    return all(group.is_free(member.member_id, *place) for place in places)
+    return all(
+        len(group.free(member.member_id, topic_id, numbers)) == len(numbers)
+        for topic_id, numbers in member.target.items()
+    )
 
 
 def leave(

@@ -94,7 +94,7 @@ def _decide(
         elif waits and waits_left:
             later = partial(_answer_both, answer, reply)
             again = partial(_beat_again, shard, request._replace(epoch=reply.epoch), later, waits_left - 1)
-            shard.modern.when_computed(group, again)
+            shard.modern.when_computed(group, again, partial(answer, reply))
         else:
             answer(reply)
 

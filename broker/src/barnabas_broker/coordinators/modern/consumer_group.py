@@ -4,7 +4,7 @@ The group also decides whose commits and reads of offsets are current (KIP-1251)
 """
 
 import logging
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Collection, Iterable, Mapping, Set
 from typing import Final
 from uuid import UUID
 
@@ -33,18 +33,17 @@ class ConsumerGroup(ModernGroup):
         had, has = _held(Current() if member is None else member.current), _held(current or Current())
         super().set_current(member_id, current)
         for topic_id, epochs in had.items():
-            if topic_id not in has:
+            if topic_id not in has and topic_id in self._owners:
                 self._set_owner(member_id, topic_id, epochs.keys(), NOTHING.keys())
         for topic_id, epochs in has.items():
             before = had.get(topic_id, NOTHING)
-            if before is not epochs:
+            if topic_id not in self._owners:
+                self._owners[topic_id] = dict.fromkeys(epochs, member_id)
+            elif before is not epochs:
                 self._set_owner(member_id, topic_id, before.keys(), epochs.keys())
 
     def _set_owner(self, member_id: str, topic_id: UUID, had: Set[int], has: Set[int]) -> None:
-        owners = self._owners.get(topic_id)
-        if owners is None:
-            self._owners[topic_id] = dict.fromkeys(has, member_id)
-            return
+        owners = self._owners[topic_id]
         for number in had - has:
             if owners.get(number) == member_id:
                 del owners[number]
@@ -64,9 +63,10 @@ class ConsumerGroup(ModernGroup):
         other, member = self.members.get(other_id), self.members[member_id]
         return other_id if other is not None and other.current.epoch > member.current.epoch else member_id
 
-    def is_free(self, member_id: str, topic_id: UUID, number: int) -> bool:
-        """True if no member but the given one has the partition."""
-        return self._owners.get(topic_id, NOTHING).get(number, member_id) == member_id
+    def free(self, member_id: str, topic_id: UUID, numbers: Set[int]) -> Collection[int]:
+        """Return those partitions of a topic that no member but the given one has."""
+        owners = self._owners.get(topic_id)
+        return numbers if owners is None else [each for each in numbers if owners.get(each, member_id) == member_id]
 
     def check_commit(self, member_id: str, epoch: int, partitions: Iterable[tuple[UUID | None, int]]) -> None:
         """Check that a member may commit offsets of partitions. Raises ApiError.

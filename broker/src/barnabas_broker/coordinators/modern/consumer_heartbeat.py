@@ -4,6 +4,7 @@ A function here checks first, and raises ApiError before it writes anything to t
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
@@ -322,10 +323,11 @@ def _reconcile(
     is_there = current.state is MemberState.STABLE and current.epoch == group.assignment_epoch
     if is_there and not is_new_subscription:
         return
-    metadata, is_free = member.known, _freedom(group, member.member_id)
+    metadata = member.known
     is_target_new = group.assignment_epoch == group.epoch and not is_new_subscription
     topics = None if is_target_new or group.is_unresolved(metadata) else _subscribed(group, member, world.topics)
-    found = reconciled(current, Aim(group.assignment_epoch, member.target, beat.owned, topics, is_free))
+    free = partial(group.free, member.member_id)
+    found = reconciled(current, Aim(group.assignment_epoch, member.target, beat.owned, topics, free))
     if found is current:
         return
     change.write(Kind.CURRENT, member.member_id, found)
@@ -338,10 +340,6 @@ def _subscribed(group: ConsumerGroup, member: ModernMember, topics: Topics) -> f
     """Return the topics that the member has, or is to have, and still subscribes to."""
     names, ids = group.topics_of(member.known), member.current.assigned.keys() | member.target.keys()
     return frozenset(topic_id for topic_id in ids if topics.name_of(topic_id) in names)
-
-
-def _freedom(group: ConsumerGroup, member_id: str) -> Callable[[UUID, int], bool]:
-    return lambda topic_id, number: group.is_free(member_id, topic_id, number)
 
 
 def _reply(group: ConsumerGroup, member: ModernMember, before: Current, beat: Beat, world: BeatWorld) -> BeatReply:

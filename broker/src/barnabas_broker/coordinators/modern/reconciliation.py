@@ -12,7 +12,7 @@
 A partition has at most one owner: a member gets it when no other member has it, or is still to revoke it.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Set
 from typing import NamedTuple
 from uuid import UUID
 
@@ -34,8 +34,8 @@ class Aim(NamedTuple):
 
     None if its regular expression is not resolved yet, or if the target was computed for its subscription.
     """
-    is_free: Callable[[UUID, int], bool]
-    """Return True if no other member has the partition."""
+    free: Callable[[UUID, Set[int]], Collection[int]]
+    """Return those partitions of a topic that no other member has."""
 
 
 def reconciled(current: Current, aim: Aim) -> Current:
@@ -71,7 +71,9 @@ def _next(current: Current, aim: Aim) -> Current:
     kept, revoking, added, is_whole = _differences(current, aim)
     if revoking and _still_owns(aim.reported, revoking):
         return _unless_equal(current, current.epoch, MemberState.UNREVOKED, kept, revoking)
-    assigned = {**kept, **{topic_id: {**kept.get(topic_id, NOTHING), **new} for topic_id, new in added.items()}}
+    assigned = {**kept, **added}
+    for topic_id in added.keys() & kept.keys():
+        assigned[topic_id] = {**kept[topic_id], **added[topic_id]}
     state = MemberState.STABLE if is_whole else MemberState.UNRELEASED
     return _unless_equal(current, aim.epoch, state, assigned, {})
 
@@ -89,9 +91,13 @@ def _differences(current: Current, aim: Aim) -> tuple[Owned, Owned, Owned, bool]
             if epochs:
                 (kept if target else revoking)[topic_id] = epochs
             continue
-        lacking = target - epochs.keys()
-        free = sorted(number for number in lacking if aim.is_free(topic_id, number))
+        lacking = target - epochs.keys() if epochs else target
+        free = sorted(aim.free(topic_id, lacking))
         is_whole &= len(free) == len(lacking)
+        if not epochs:
+            if free:
+                added[topic_id] = dict.fromkeys(free, aim.epoch)
+            continue
         for found, epochs_of in (
             (kept, {number: epoch for number, epoch in epochs.items() if number in target}),
             (revoking, {number: epoch for number, epoch in epochs.items() if number not in target}),

@@ -8,6 +8,7 @@ begins with its version, which is 0. The decoder skips unknown kinds.
 import struct
 from collections.abc import Callable, Collection, Iterable, Mapping
 from enum import IntEnum
+from functools import lru_cache
 from typing import Any, Final, NamedTuple, TypeVar
 from uuid import UUID
 
@@ -28,6 +29,8 @@ _VALUE_VERSION: Final = 0
 _INT16: Final = struct.Struct(">h")
 _TAG_OF_EPOCHS: Final = b"\1\0"
 """One tagged field, whose tag is 0."""
+_INT32_BYTES: Final = 4
+_LAYOUTS_MAX: Final = 256
 
 
 class Kind(IntEnum):
@@ -196,15 +199,21 @@ class ModernRecord(NamedTuple):
 def encoded_topic(topic_id: UUID, partitions: Collection[int], epochs: Collection[int] | None = None) -> Encoded:
     """Encode a topic with partitions of a member, and the epochs in which it got them.
 
-    The codec gives the same bytes, in four times the time. A member may have thousands of topics, which are encoded in
+    The codec gives the same bytes, in six times the time. A member may have thousands of topics, which are encoded in
     one turn of the event loop.
     """
-    count, layout = write_count(len(partitions), flexible=True), f">{len(partitions)}i"
-    named = topic_id.bytes + count + struct.pack(layout, *partitions)
-    if epochs is None:
-        return Encoded(named + NO_TAGS)
-    content = count + struct.pack(layout, *epochs)
-    return Encoded(named + _TAG_OF_EPOCHS + encode_unsigned_varint(len(content)) + content)
+    layout, count, tags = _layout(len(partitions), epochs is not None)
+    return Encoded(layout.pack(topic_id.bytes, count, *partitions, tags, *(epochs or ())))
+
+
+@lru_cache(maxsize=_LAYOUTS_MAX)
+def _layout(partitions: int, has_epochs: bool) -> tuple[struct.Struct, bytes, bytes]:
+    """Return the layout of a topic, the number of its partitions, and what comes before the epochs."""
+    count, tags = write_count(partitions, flexible=True), NO_TAGS
+    if has_epochs:
+        tags = _TAG_OF_EPOCHS + encode_unsigned_varint(len(count) + partitions * _INT32_BYTES) + count
+    numbers = f"{partitions}i"
+    return struct.Struct(f">16s{len(count)}s{numbers}{len(tags)}s{numbers if has_epochs else ''}"), count, tags
 
 
 class _TargetMessage(NamedTuple):

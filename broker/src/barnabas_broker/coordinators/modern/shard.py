@@ -7,6 +7,7 @@ of the log.
 
 import logging
 from collections.abc import Callable, Collection, Generator, Iterator, Sequence
+from functools import partial
 from itertools import islice
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
@@ -43,6 +44,8 @@ ResultT = TypeVar("ResultT")
 GroupT = TypeVar("GroupT", bound=ModernGroup)
 SettingsT = TypeVar("SettingsT", bound=MemberSettings)
 
+WAIT_S_MAX: Final = 3.0
+"""The time for which a heartbeat waits for a computation: clients wait 30 s for an answer, and for four of these."""
 _TARGETS_AT_ONCE: Final = 50
 _STEP_BYTES: Final = 4 * 1024
 _PACE_BYTES: Final = 32 * 1024
@@ -100,6 +103,7 @@ class ModernGroups(Generic[GroupT, SettingsT]):
         self._rules = rules
         self._topics = topics
         self._clock = clock
+        self._timers = timers
         self._turns = turns
         self._writer = writer
         self._changed = changed
@@ -142,13 +146,23 @@ class ModernGroups(Generic[GroupT, SettingsT]):
         for group_id in list(self._until_computed):
             self._computed(group_id)
 
-    def when_computed(self, group: GroupT, callback: Callable[[], object]) -> None:
-        """Call `callback` in a later turn of the loop, after the computation for the group that runs now, if any."""
+    def when_computed(self, group: GroupT, callback: Callable[[], object], give_up: Callable[[], object]) -> None:
+        """Call `callback` in a later turn of the loop, after the computation for the group that runs now, if any.
 
-        def job() -> bool:
-            callback()
+        Call `give_up` instead if that takes longer than WAIT_S_MAX.
+        """
+        is_called = False
+
+        def call(function: Callable[[], object]) -> bool:
+            nonlocal is_called
+            if not is_called:
+                is_called = True
+                timer.cancel()
+                function()
             return False
 
+        timer = self._timers.call_later(WAIT_S_MAX, partial(call, give_up))
+        job = partial(call, callback)
         if group.is_assigning or group.is_matching:
             self._until_computed.setdefault(group.group_id, []).append(job)
         else:
