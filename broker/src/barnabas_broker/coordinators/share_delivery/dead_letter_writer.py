@@ -32,6 +32,7 @@ from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.metadata.model import TopicDocument
 from barnabas_broker.replication.replica_manager import ReplicaManager
 from barnabas_broker.wire.framing import FileSlice
+from barnabas_broker.wire.record_batch import LOG_APPEND_TIME_BIT, BatchHeader
 from barnabas_broker.wire.records import Record, encode_batch
 from barnabas_core.clock import Clock
 from barnabas_core.config.broker_config import BrokerConfig
@@ -41,6 +42,8 @@ log = logging.getLogger(__name__)
 
 LETTERS_AT_ONCE: Final = 100
 """The records whose dead letters are written together."""
+CLOCKS_DIFFER_MS_MAX: Final = 600_000
+"""The largest difference between the clocks of brokers with which dead letters that are there are found."""
 PAUSE_S: Final = 1.0
 PAUSE_MAX_S: Final = 30.0
 
@@ -171,8 +174,8 @@ class _Writing:
         doubtful = self._led.doubtful & {each.offset for each in letters}
         if not doubtful:
             return letters
-        there, offset = set[int](), 0
-        while not doubtful <= there:
+        there, offset = set[int](), await self._first_possible(place, min(doubtful))
+        while offset is not None and not doubtful <= there:
             data, high_watermark = await self._environment.client.read(place, offset)
             named, following = named_offsets(data, self._source)
             there |= named & self._led.doubtful
@@ -182,6 +185,31 @@ class _Writing:
             await self._environment.sleep(0)
         self._led.doubtful -= doubtful - there
         return [each for each in letters if each.offset not in there]
+
+    async def _first_possible(self, place: Destination, offset: int) -> int | None:
+        """Return the first offset that may have the dead letter of a record or of a later one; None if none may.
+
+        A dead letter is younger than its record, which came into the log at its timestamp, or before by at most
+        `message.timestamp.after.max.ms`. The clocks of brokers may differ by CLOCKS_DIFFER_MS_MAX.
+        """
+        header = await self._header_at(offset)
+        if header is None:
+            return 0
+        is_stamped = bool(header.attributes & LOG_APPEND_TIME_BIT)
+        ahead_ms = 0 if is_stamped else self._led.hosted.log.config.timestamp_after_max_ms
+        since_ms = header.max_timestamp_ms - ahead_ms - CLOCKS_DIFFER_MS_MAX
+        return 0 if since_ms <= 0 else await self._environment.client.offset_since(place, since_ms)
+
+    async def _header_at(self, offset: int) -> BatchHeader | None:
+        """Return the header of the batch with a record of the source; None if the log has it no longer."""
+        hosted = self._led.hosted
+        if offset < hosted.log.log_start_offset:
+            return None
+        with self._environment.replicas.failures.using(hosted.topic_partition.topic, hosted.topic_partition.partition):
+            is_cached = self._environment.is_cached
+            batches = await read_batches(hosted, offset, 1, is_cached, at_least_one=True, is_committed=False)
+        header = batches.headers[0] if batches is not None and batches.headers else None
+        return header if header is not None and header.base_offset <= offset else None
 
     async def _destination(self) -> Destination:
         environment, led = self._environment, self._led

@@ -10,11 +10,13 @@ from barnabas_broker.coordinators.runtime.peer_requests import Exchange, LinkEnv
 from barnabas_broker.coordinators.share_delivery.dead_letters import Destination
 from barnabas_broker.coordinators.share_delivery.reading import READ_BYTES_MAX, read_batches
 from barnabas_broker.replication.replica_manager import ReplicaManager
+from barnabas_broker.storage.logs.timestamp_lookup import offset_for_timestamp
 from barnabas_broker.wire.framing import FileSlice
 from barnabas_broker.wire.messages import FetchRequest, ListOffsetsRequest, ProduceRequest
 from barnabas_broker.wire.record_batch import parse_header
 from barnabas_core.clock import Clock
 from barnabas_core.errors import ApiError, ErrorCode
+from barnabas_core.fair_turns import FairTurn
 
 PRODUCE: Final = Exchange("ProduceResponse", 13)
 FETCH: Final = Exchange("FetchResponse", 17)
@@ -99,7 +101,7 @@ class PartitionClient:
             raise ApiError(ErrorCode.NETWORK_EXCEPTION, f"broker {place.leader} did not answer")
         result = response.responses[0].partitions[0]
         if result.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and not offset:
-            return await self.read(place, await self._earliest(place))
+            return await self.read(place, max(await self._listed(place, EARLIEST), 1))
         if result.error_code:
             raise ApiError(ErrorCode(result.error_code), f"broker {place.leader} refused a read of dead letters")
         return memoryview(result.records or b""), result.high_watermark
@@ -114,15 +116,30 @@ class PartitionClient:
             )
             return memoryview(b"") if batches is None else batches.data, hosted.log.high_watermark
 
-    async def _earliest(self, place: Destination) -> int:
-        """Return the start of a log, which is above 0. Raises ApiError."""
+    async def offset_since(self, place: Destination, timestamp_ms: int) -> int | None:
+        """Return the offset of the first record with the timestamp or a later one; None if there is none.
+
+        Raises ApiError.
+        """
+        if place.leader != self._broker_id:
+            offset = await self._listed(place, timestamp_ms)
+            return None if offset < 0 else offset
+        with self._replicas.failures.using(place.topic, place.partition) as hosted:
+            hosted.check_readable(-1)
+            hosted.check_caught_up()
+            end, turn = hosted.log.high_watermark, FairTurn(self._clock)
+            found = await offset_for_timestamp(hosted.log, timestamp_ms, end, turn)
+        return None if found is None else found.offset
+
+    async def _listed(self, place: Destination, timestamp_ms: int) -> int:
+        """Return the offset for a timestamp, or for EARLIEST; -1 if there is none. Raises ApiError."""
         kind = ListOffsetsRequest.ListOffsetsTopic
-        wanted = kind.ListOffsetsPartition(partition_index=place.partition, timestamp=EARLIEST)
+        wanted = kind.ListOffsetsPartition(partition_index=place.partition, timestamp=timestamp_ms)
         request = ListOffsetsRequest(replica_id=-1, topics=[kind(name=place.topic, partitions=[wanted])])
         response = await self._ask(self._offsets, place.leader, request)
         result = None if response is None else response.topics[0].partitions[0]
-        if result is None or result.error_code or result.offset <= 0:
-            raise ApiError(ErrorCode.OFFSET_NOT_AVAILABLE, f"broker {place.leader} did not tell the start of the log")
+        if result is None or result.error_code:
+            raise ApiError(ErrorCode.OFFSET_NOT_AVAILABLE, f"broker {place.leader} did not list the offset of a time")
         return int(result.offset)
 
     async def _ask(self, requests: PeerRequests, broker_id: int, request: Any) -> Any:
