@@ -242,6 +242,20 @@ def test_a_session_that_ends_releases_what_its_member_has_acquired(world: World)
     assert not list(world.delivery.led()), "a group without sessions leaves the memory"
 
 
+def test_acknowledgements_count_once_they_are_stored(world: World) -> None:
+    world.broker.append(1)
+    world.deliver(world.session())
+    counts = world.open().counts
+    world.acknowledge(0, 0, ACCEPT)
+    world.persister.answer(ErrorCode.NOT_COORDINATOR)
+    assert world.answers[-1] is not None
+    assert not any(counts.acknowledgements)
+    world.acknowledge(0, 0, ACCEPT)
+    assert not any(counts.acknowledgements)
+    world.persister.answer()
+    assert counts.acknowledgements[ACCEPT] == 1
+
+
 def test_a_rejected_record_of_a_group_with_dead_letters_waits_for_its_dead_letter(tmp_path: Path) -> None:
     world = World(tmp_path, errors_deadletterqueue_topic_name="dlq.flights")
     world.broker.append(2)

@@ -9,6 +9,7 @@ import logging
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
+from functools import partial
 from typing import Final, NamedTuple
 
 from barnabas_broker.coordinators.share_delivery.share_partition import (
@@ -293,11 +294,15 @@ class LedPartition:
         except ApiError as error:
             answer(error)
             return
-        for batch in batches:
+        self._submit(change, partial(self._acknowledged, batches, answer), is_taken_back=True)
+
+    def _acknowledged(self, batches: Iterable[AcknowledgementBatch], answer: OnStored, error: ApiError | None) -> None:
+        """Count acknowledgements once they are stored, and answer."""
+        for batch in batches if error is None else ():
             each = (batch.last - batch.first + 1) // len(batch.types)
             for kind in batch.types:
                 self.counts.acknowledgements[kind] += each
-        self._submit(change, answer, is_taken_back=True)
+        answer(error)
 
     def release(self, member_id: str) -> None:
         """Release what a member has acquired, because its session has ended."""
