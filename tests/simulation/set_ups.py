@@ -8,6 +8,8 @@ from functools import partial
 from typing import Final
 from unittest.mock import patch
 
+from barnabas_broker.coordinators.share_state.persister import OnOutcomes, SharePersister
+from barnabas_broker.coordinators.share_state.share_state import InitializeEntry
 from barnabas_broker.storage.helper.requests import MapKeys, Request, Response
 from barnabas_broker.storage.logs.log import Log
 from barnabas_broker.storage.segments.segment import Segment
@@ -20,6 +22,7 @@ LOOK_S: Final = 0.01
 OFTEN: Final = 12
 LOOKS_MAX: Final = 1000
 OFF_S: Final = 1.0
+LATE_S: Final = 3.0
 
 
 @contextmanager
@@ -119,6 +122,20 @@ def delays_watches_while_topics_are_made_again() -> Iterator[None]:
 def puts_an_older_backup_back() -> Iterator[None]:
     """Put the metadata store back to a backup in every seed, while transactions to new topics are open."""
     with patch.object(transaction_story, "FRESH_SHARE", 1.0), patch.object(transaction_story, "BACKUP_SHARE", 1.0):
+        yield
+
+
+@contextmanager
+def initializes_share_states_again() -> Iterator[None]:
+    """Send each initialization of a share state once more, as late as a network may deliver it."""
+    initialize = SharePersister.initialize
+
+    def twice(self: SharePersister, group_id: str, entries: Sequence[InitializeEntry], answer: OnOutcomes) -> None:
+        initialize(self, group_id, entries, answer)
+        brokers[0].cluster.note("set up: a share state is initialized again in a while")
+        self._timers.call_later(LATE_S, lambda: initialize(self, group_id, entries, lambda _: None))
+
+    with _known_brokers() as brokers, patch.object(SharePersister, "initialize", twice):
         yield
 
 

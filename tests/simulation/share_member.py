@@ -38,6 +38,8 @@ SESSION_IS_GONE: Final = {122, 123}
 LEADER_ELSEWHERE: Final = {-1, 3, 5, 6, 8, 9, 15, 42, 56, 74, 75, 78, 100, 121}
 """The errors of partitions while leaders change; INVALID_REQUEST is that of a state that is not initialized yet."""
 STALL_SHARE: Final = 0.02
+POISON_EACH: Final = 7
+"""The distance of records that no member can process: each of them releases such a record."""
 STRANGE_SHARE: Final = 0.05
 TWICE_SHARE: Final = 0.05
 
@@ -46,7 +48,7 @@ class Habits(NamedTuple):
     """The shares of what members do with a record; what is left is accepted."""
 
     release: float = 0.12
-    reject: float = 0.06
+    reject: float = 0.15
     renew: float = 0.05
     forget: float = 0.06
     """The share of records that are never acknowledged."""
@@ -395,6 +397,8 @@ class ShareMember:
         """Decide what to do with a record, and when."""
         random, habits, lock_s = self._client.random, self.habits, self._lock_s
         soon_s = self._now_s + random.choice([0, 0, 0.2, lock_s / 2])
+        if delivery.place.offset % POISON_EACH == 0:
+            return _Due(delivery, RELEASE, soon_s)
         drawn, kinds = random.random(), (RELEASE, REJECT, RENEW)
         for kind, share in zip(kinds, (habits.release, habits.reject, habits.renew), strict=True):
             if drawn < share:

@@ -16,6 +16,7 @@ from barnabas_broker.coordinators.share_state import decisions
 from barnabas_broker.coordinators.share_state.decisions import StateDecision
 from barnabas_broker.coordinators.share_state.share_state import ShareState
 from barnabas_core.errors import ApiError
+from simulation.set_ups import initializes_share_states_again
 
 
 @contextmanager
@@ -122,7 +123,7 @@ def initializes_a_state_twice() -> Iterator[None]:
             found = found._replace(state_epoch=entry.state_epoch - 1)
         return initialize(key, found, entry, around)
 
-    with patch.object(decisions, "initialize", mistaken):
+    with initializes_share_states_again(), patch.object(decisions, "initialize", mistaken):
         yield
 
 
@@ -136,7 +137,12 @@ def delivers_aborted_records() -> Iterator[None]:
 @contextmanager
 def never_ends_locks() -> Iterator[None]:
     """What a member forgets to acknowledge stays locked."""
-    with patch.object(SharePartition, "expire", lambda *_: ShareChange((), ())):
+
+    def mistaken(self: SharePartition, _now_ms: int, _limits: Limits) -> ShareChange:
+        self.wake_ms = share_partition.NEVER_MS
+        return ShareChange((), ())
+
+    with patch.object(SharePartition, "expire", mistaken):
         yield
 
 
@@ -178,5 +184,12 @@ SHARE_MUTANTS: Final[Mapping[Callable[[], AbstractContextManager[None]], str]] =
 }
 """The regular expression of the violation that shows each mistake."""
 
-SHARE_SEEDS: Final[Mapping[str, int]] = {"answers-before-the-state-is-stored": 3, "stores-no-delivery-counts": 2}
+SHARE_SEEDS: Final[Mapping[str, int]] = {
+    "answers-before-the-state-is-stored": 2,
+    "delivers-aborted-records": 1,
+    "gives-dead-letters-up": 6,
+    "looks-for-no-dead-letters": 4,
+    "takes-acknowledgements-of-strangers": 5,
+    "takes-the-state-of-deposed-leaders": 8,
+}
 """The seeds from which the search begins, if not 0."""

@@ -13,6 +13,7 @@ from uuid import UUID
 from barnabas_broker.coordinators.share_delivery.sessions import SessionKey, ShareSession
 from barnabas_broker.metadata.controller.decisions.create_topics import NewTopic
 from barnabas_broker.metadata.model import TopicDocument
+from barnabas_broker.replication.partition import Partition
 from barnabas_broker.wire.messages import message_class
 from barnabas_core.topic_name import SHARE_GROUP_STATE
 from barnabas_core.topic_partition import TopicIdPartition
@@ -306,19 +307,18 @@ class Story:
             name = self._names[key.topic_id]
             leader = leader_of(self.cluster, name, key.partition)
             assert leader is not None, "the group was drained"
+            committed = await self._committed(leader) if self._is_committed else None
             records = {place: record.value or b"" for place, record in records_of(leader)}
-            self.shares.check_finished(records, await self._committed(name, key.partition, records))
+            self.shares.check_finished(records, records if committed is None else committed)
         if self.shares.acknowledged_count < ACCEPTED_MIN:
             self.shares.violation(f"too little was accepted: {self.shares.acknowledged_count} records")
 
-    async def _committed(self, topic: str, partition: int, records: dict[Place, bytes]) -> set[Place]:
-        """Return the places of records that the group must finish."""
-        if not self._is_committed or not records:
-            return set(records)
-        reader = CommittedReader(self._client("end"), topic, partition)
-        reader.position = min(records).offset
+    async def _committed(self, leader: Partition) -> set[Place]:
+        """Return the places of committed records; retention may delete some meanwhile."""
+        reader = CommittedReader(self._client("end"), *leader.topic_partition)
         found: set[Place] = set()
         while not reader.is_at_end:
+            reader.position = max(reader.position, leader.log.log_start_offset)
             with suppress(Failed):
                 found |= {Place(*place) for place, _ in await reader.poll()}
             await asyncio.sleep(0.05)
