@@ -231,6 +231,12 @@ proof-groups: venv
 	BARNABAS_SOAK=true $(PYTEST) -n 0 -s --timeout 3600 tests/compat/test_migrated_groups.py tests/compat/test_consumer_protocol.py \
 	  tests/compat/test_tools_of_groups.py tests/simulation/test_simulated_consumer_groups.py
 
+# Acknowledge records with Java, librdkafka and franz-go while three brokers are killed and rolled 50 times, then the same with Apache Kafka; run all
+# seeds and mistakes of simulated share groups (an hour). Needs a JDK and Go. TEST_SEED=7 replays.
+proof-shares: venv
+	BARNABAS_SOAK=true $(PYTEST) -n 0 -s --timeout 3600 tests/compat/test_share_groups_through_kills.py tests/simulation/test_simulated_share_groups.py
+	BARNABAS_SOAK=true $(PYTEST) -n 0 -s --timeout 3600 --peer kafka tests/compat/test_share_groups_through_kills.py
+
 # Search transactions under faults for anomalies (half an hour). PROOF='--rounds 100 --seed 7' replays; `--peer apache-kafka` tests Apache Kafka. Needs root, a JDK and Go.
 proof-jepsen: venv
 	PYTHONPATH=$(PYTHONPATH):$(CURDIR)/tests:$(CURDIR)/tests/compat $(BIN)/python -m jepsen $(PROOF)

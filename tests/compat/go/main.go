@@ -51,6 +51,7 @@ type driver struct {
 	admin   *kadm.Client
 	members map[string]*member
 	writers map[string]*writer
+	workers map[string]*worker
 }
 
 type operation func(context.Context, *driver, *request) (any, error)
@@ -75,6 +76,9 @@ var operations = map[string]operation{
 	"end":                end,
 	"close_writer":       closeWriter,
 	"copy":               copyRecords,
+	"work":               work,
+	"worked":             worked,
+	"rest":               rest,
 }
 
 func (d *driver) answer(line []byte) map[string]any {
@@ -107,7 +111,7 @@ func main() {
 		panic(err)
 	}
 	d := &driver{admin: kadm.NewClient(client)}
-	d.members, d.writers = map[string]*member{}, map[string]*writer{}
+	d.members, d.writers, d.workers = map[string]*member{}, map[string]*writer{}, map[string]*worker{}
 	requests := bufio.NewReaderSize(os.Stdin, 1<<20)
 	for {
 		line, err := requests.ReadBytes('\n')

@@ -29,6 +29,7 @@ public final class Driver {
         new Administration(bootstrap).addTo(operations);
         new Transactions(bootstrap).addTo(operations);
         addTools(operations);
+        addWorkers(operations, bootstrap);
         BufferedReader requests = new BufferedReader(new InputStreamReader(System.in));
         for (String line = requests.readLine(); line != null; line = requests.readLine()) {
             answers.println(JSON.writeValueAsString(answer(operations, JSON.readTree(line))));
@@ -42,6 +43,14 @@ public final class Driver {
         operations.put("run_tool", request -> {
             new Tools().addTo(operations);
             return operations.get("run_tool").run(request);
+        });
+    }
+
+    /** Made with the first worker, because an older client has no share consumer. */
+    private static void addWorkers(Map<String, Operation> operations, String bootstrap) {
+        operations.put("work", request -> {
+            Worker.addTo(operations, bootstrap);
+            return operations.get("work").run(request);
         });
     }
 
