@@ -6,7 +6,7 @@ from pathlib import Path
 
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 
-from dashboards import brokers, lag, maintenance, objectives, operator, topics
+from dashboards import brokers, lag, maintenance, objectives, operator, share, topics
 
 
 def main(folder: Path) -> None:
@@ -15,6 +15,7 @@ def main(folder: Path) -> None:
         ("brokers", brokers.made()),
         ("topics", topics.made()),
         ("consumer-lag", lag.made()),
+        ("share-groups", share.made()),
         ("objectives", objectives.made()),
         ("maintenance", maintenance.made()),
         ("operator", operator.made()),

@@ -45,8 +45,8 @@ WARM_UP_CASES = 2000
 CONNECTIONS = 32
 CLIENT_ADDRESSES = 200
 """Each address has its own ports: those of ended connections stay in use for a minute."""
-WAITING_APIS = frozenset({1, 11, 14})
-"""Fetch, JoinGroup and SyncGroup may wait for other clients; for these the client leaves first."""
+WAITING_APIS = frozenset({1, 11, 14, 78})
+"""Fetch, JoinGroup, SyncGroup and ShareFetch may wait for other clients; for these the client leaves first."""
 PATIENCE_S = 0.3
 ANSWER_S_MAX = 20.0
 GROWTH_BYTES_MAX = 2 * 1024 * 1024

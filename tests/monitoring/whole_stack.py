@@ -64,7 +64,7 @@ def whole_stack(plane: ControlPlane, folder: Path) -> Iterator[Stack]:
             "cluster": CLUSTER,
             "broker": "0|1|2",
             "topic": "|".join(TRAFFIC),
-            "group": "slow|gone|quick",
+            "group": "slow|gone|quick|workers",
         }
         yield Stack(found, {**chosen, "namespace": f"{NAMESPACE}|{namespace}"})
 

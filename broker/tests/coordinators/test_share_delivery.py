@@ -6,7 +6,8 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from one_replica import HERE, OTHER, Broker, led
+from one_replica import HERE, NOW_MS, OTHER, Broker, led
+from test_share_records import FIRST_UPDATE, LAST_UPDATE, SECOND_UPDATE
 
 from barnabas_broker.coordinators.share_delivery.delivery import Delivered, DeliveryEnvironment, ShareDelivery
 from barnabas_broker.coordinators.share_delivery.led_partition import LedPartition, Life
@@ -20,12 +21,24 @@ from barnabas_broker.coordinators.share_delivery.share_partition import (
 )
 from barnabas_broker.coordinators.share_delivery.window import RecordState
 from barnabas_broker.coordinators.share_state.persister import Outcomes
-from barnabas_broker.coordinators.share_state.share_state import ReadEntry, ShareOutcome, StateBatch, WriteEntry
+from barnabas_broker.coordinators.share_state.records import ShareRecord
+from barnabas_broker.coordinators.share_state.share_state import (
+    ReadEntry,
+    ShareOutcome,
+    SharePartitionKey,
+    ShareState,
+    StateBatch,
+    WriteEntry,
+)
 from barnabas_broker.metadata.model import PartitionState
 from barnabas_broker.replication.purgatory import Purgatory
+from barnabas_broker.wire.key_values import Marker
+from barnabas_broker.wire.record_batch import TRANSACTIONAL_BIT, parse_header
+from barnabas_broker.wire.records import Record, encode_batch
 from barnabas_core.config.group_configs import ShareGroupConfig, effective_share_config
 from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.topic_partition import TopicIdPartition
+from harness.verified import verified
 
 KEY = TopicIdPartition(UUID(int=7), 0)
 ALL = Wish(500, 500, is_strict=False)
@@ -99,6 +112,18 @@ class World:
     def deliver(self, session: ShareSession, wish: Wish = ALL) -> Delivered | None:
         delivered: Delivered | None = run(self.delivery.deliver(self.open(), session, wish, 1 << 20, at_least_one=True))
         return delivered
+
+    def append(self, record: Record, **fields: int) -> None:
+        batch = encode_batch([record], **fields)
+        partition, header = self.broker.partition, parse_header(batch, 0)
+        partition.append_as_leader(memoryview(batch), header, NOW_MS, verified(partition.log, header))
+
+    def next_value(self) -> bytes | None:
+        """Answer the write that has waited longest, and return the value that a share coordinator stores."""
+        entry, _ = self.persister.asked[0]
+        assert isinstance(entry, WriteEntry)
+        self.persister.answer()
+        return stored_by(entry)
 
     def acknowledge(self, first: int, last: int, kind: int) -> None:
         batch = AcknowledgementBatch(first, last, [kind])
@@ -232,6 +257,16 @@ def test_a_group_that_begins_at_the_end_stores_where_it_begins(tmp_path: Path) -
     world.broker.stop()
 
 
+def test_a_group_that_begins_at_the_end_of_an_empty_log_gets_what_is_written_before_the_next_leader(
+    tmp_path: Path,
+) -> None:
+    world = World(tmp_path, share_auto_offset_reset="latest")
+    world.persister.stored = ShareOutcome(state_epoch=3, start_offset=-1)
+    world.open()
+    assert world.persister.writes == [(0, 0, [])], "the next leader would begin behind the records"
+    world.broker.stop()
+
+
 def test_a_session_that_ends_releases_what_its_member_has_acquired(world: World) -> None:
     world.broker.append(3)
     session = world.session()
@@ -280,6 +315,62 @@ def test_records_that_lose_their_last_lock_get_dead_letters_only_when_that_is_st
     assert not world.waiting
     world.persister.answer()
     assert world.waiting == [world.open()]
+    world.broker.stop()
+
+
+def stored_by(entry: WriteEntry) -> bytes | None:
+    """Return the value of the record with which a share coordinator stores the entry."""
+    fields = {"start_offset": entry.start_offset, "delivery_complete_count": entry.delivery_complete_count}
+    state = ShareState(0, 0, 0, **fields, batches=list(entry.batches))
+    return ShareRecord(SharePartitionKey("g", *KEY), state, is_update=True).encode()[1]
+
+
+def test_deliveries_are_stored_in_the_bytes_of_apache_kafka(tmp_path: Path) -> None:
+    world = World(tmp_path, errors_deadletterqueue_topic_name="dlq.flights")
+    world.broker.append(6)
+    world.deliver(world.session())
+    kinds = ((0, 0, ACCEPT), (1, 1, RELEASE), (2, 2, REJECT), (3, 5, ACCEPT))
+    batches = [AcknowledgementBatch(first, last, [kind]) for first, last, kind in kinds]
+    world.open().acknowledge("m", batches, world.answers.append)
+    values = [world.next_value()]
+    world.deliver(world.session())
+    world.acknowledge(1, 1, ACCEPT)
+    values.append(world.next_value())
+    world.open().archive(2, 2, world.answers.append)
+    values.append(world.next_value())
+    assert values == [bytes.fromhex(each) for each in (FIRST_UPDATE, SECOND_UPDATE, LAST_UPDATE)]
+    counts = world.open().counts
+    assert (counts.first_deliveries, counts.later_deliveries) == (6, 1)
+    world.broker.stop()
+
+
+@pytest.mark.parametrize(("duration", "start"), [("PT0S", 3), ("PT20M", 2), ("P1D", 0)])
+def test_a_group_begins_at_the_first_record_that_is_younger_than_a_duration(
+    duration: str, start: int, tmp_path: Path
+) -> None:
+    world = World(tmp_path, share_auto_offset_reset=f"by_duration:{duration}")
+    world.persister.stored = ShareOutcome(state_epoch=3, start_offset=-1)
+    for minutes in (50, 30, 10):
+        world.append(Record(0, NOW_MS - minutes * 60_000, None, b"value"))
+    world.open()
+    assert world.persister.writes == [(start, 0, [])]
+    world.broker.stop()
+
+
+def test_a_group_that_reads_committed_records_gets_none_of_aborted_or_open_transactions(tmp_path: Path) -> None:
+    world = World(tmp_path, share_isolation_level="read_committed")
+    for producer_id, is_commit in ((1, True), (2, False), (3, None)):
+        transactional = {"attributes": TRANSACTIONAL_BIT, "producer_id": producer_id, "producer_epoch": 0}
+        world.append(Record(0, NOW_MS, None, b"value"), base_sequence=0, **transactional)
+        if is_commit is not None:
+            world.broker.partition.append_marker(Marker(producer_id, 0, 0, is_commit=is_commit), 1, NOW_MS)
+    delivered = world.deliver(world.session())
+    assert delivered is not None
+    assert delivered.acquired == [(0, 0, 1)]
+    assert world.deliver(world.session("other")) is None, "the last transaction is open"
+    world.acknowledge(0, 0, ACCEPT)
+    world.persister.answer()
+    assert world.open().records.window.start == 4
     world.broker.stop()
 
 

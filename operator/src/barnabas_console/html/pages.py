@@ -11,6 +11,11 @@ from barnabas_console.model.inputs import ListQuery, Part
 from barnabas_console.model.snapshot import Broker, Group, GroupLag, GroupSeen, Partition, Snapshot, Unknown
 
 TOPIC_SORTS: Final = ("name", "partitions", "offline", "under_replicated", "records", "size", "rate", "groups", "lag")
+START: Final = "Start offset"
+ABOUT_SHARES: Final = (
+    "A share group has finished some records behind its start offset: the lag is what its coordinator reports. "
+    "How many records are in flight is in the metrics of the brokers."
+)
 GROUP_SORTS: Final = ("group_id", "group_type", "state", "members", "topics", "lag")
 LARGEST_FIRST: Final = frozenset({"offline", "under_replicated", "records", "size", "rate", "groups", "lag", "members"})
 ROWS_MAX: Final = 1_000
@@ -199,11 +204,11 @@ def _configs(configs: Sequence[Config]) -> h.Node:
 
 def group(frame: Frame, row: Group, seen: GroupSeen, lags: Sequence[GroupLag]) -> h.Element:
     """Return the page of a group: members, and its place in each partition."""
-    here = path_of("groups", row.group_id)
+    here, is_share = path_of("groups", row.group_id), seen.lags is not None
     columns = (
         Column("Topic", lambda each: h.a(href=link(frame, path_of("topics", each.topic)))[each.topic]),
         Column("Partition", lambda each: str(each.partition), is_number=True),
-        Column("Committed", lambda each: figure(each.committed), is_number=True),
+        Column(START if is_share else "Committed", lambda each: figure(each.committed), is_number=True),
         Column("End", lambda each: figure(each.end), is_number=True),
         Column("Lag", lambda each: figure(each.lag), is_number=True),
         Column("Read by", lambda each: each.client_id or h.em(".unknown")["nobody"]),
@@ -218,10 +223,12 @@ def group(frame: Frame, row: Group, seen: GroupSeen, lags: Sequence[GroupLag]) -
                 ("State", row.state),
                 ("Members", figure(row.members)),
                 ("Lag", figure(row.lag)),
+                ("Epoch", "none" if seen.epoch is None else str(seen.epoch)),
                 ("Coordinator", str(row.coordinator)),
             )
         ),
         h.h2["Lag of each partition"],
+        is_share and h.p[ABOUT_SHARES],
         isinstance(seen.committed, Unknown) and h.p["Committed offsets: ", figure(seen.committed)],
         _cut(lags),
         table(columns, lags[:ROWS_MAX]),
@@ -237,6 +244,7 @@ def _members(seen: GroupSeen) -> h.Node:
         Column("Client id", lambda each: each.client_id),
         Column("Host", lambda each: each.host),
         Column("Member id", lambda each: each.member_id),
+        Column("Epoch", lambda each: "none" if each.epoch is None else str(each.epoch), is_number=True),
         Column("Partitions", lambda each: _assigned(each.partitions)),
     )
     return [_cut(seen.members), table(columns, seen.members[:ROWS_MAX])]

@@ -100,8 +100,13 @@ def other_offsets(client: Any, group_id: str, to: Mapping[str, object], topics: 
     more = [f"{len(plan.moves) - LINES_MAX:,} partitions more."] if len(plan.moves) > LINES_MAX else []
     effect = f"The group {group_id} skips {plan.skipped:,} records and reads {plan.again:,} again."
 
+    is_share = admin.describe([group_id]).groups[group_id].share_epoch is not None
+
     def commit() -> None:
-        refused = admin.commit(group_id, {each.partition: Committed(each.to) for each in plan.moves})
+        if is_share:
+            refused = admin.alter_start_offsets(group_id, {each.partition: each.to for each in plan.moves})
+        else:
+            refused = admin.commit(group_id, {each.partition: Committed(each.to) for each in plan.moves})
         if refused is not None:
             why = "; it has members, so stop its consumers first" if refused.has_members else ""
             raise ChangeRefused(f"the coordinator refuses the offsets: {refused}{why}")

@@ -24,7 +24,7 @@ from barnabas_kafka.share_groups import SHARE
 from barnabas_lag.evaluation.readings import PartitionReading
 from barnabas_lag.kafka.cluster_metadata import partitions_of
 from barnabas_lag.kafka.described import Described
-from barnabas_lag.kafka.groups import Listed, committed_offsets, described_groups, listed_groups
+from barnabas_lag.kafka.groups import Listed, committed_offsets, described_groups, listed_groups, share_offsets
 from barnabas_lag.kafka.offsets import with_ends, with_stable_offsets
 
 REFUSALS: Final = ("AuthorizationFailed", "AUTHORIZATION_FAILED")
@@ -69,11 +69,12 @@ def why_unknown(asking: Asking, about: str) -> Unknown:
 
 def _groups(asking: Asking, listed: Mapping[str, Listed]) -> dict[str, GroupSeen]:
     described = described_groups(asking, listed)
-    with_offsets = {group_id: each for group_id, each in listed.items() if each.group_type != SHARE}
-    committed = {
-        group_id: some.offsets for group_id, some in committed_offsets(asking, with_offsets, lambda each: each)
-    }
+    committed = {group_id: some.offsets for group_id, some in committed_offsets(asking, listed, lambda each: each)}
+    shares = dict(share_offsets(asking, listed, lambda each: each))
+    committed |= {group_id: starts for group_id, (starts, _) in shares.items()}
+    lags = {group_id: found for group_id, (_, found) in shares.items()}
     without_members, without_offsets = why_unknown(asking, "DescribeGroups"), why_unknown(asking, "OffsetFetch")
+    without_starts = why_unknown(asking, "DescribeShareGroupOffsets")
     return {
         group_id: GroupSeen(
             group_id=group_id,
@@ -81,7 +82,9 @@ def _groups(asking: Asking, listed: Mapping[str, Listed]) -> dict[str, GroupSeen
             state=described[group_id].state if group_id in described else each.state,
             coordinator=each.coordinator,
             members=_members(described[group_id]) if group_id in described else without_members,
-            committed=committed.get(group_id, Unknown.NOT_KEPT if each.group_type == SHARE else without_offsets),
+            committed=committed.get(group_id, without_starts if each.group_type == SHARE else without_offsets),
+            epoch=described[group_id].epoch if group_id in described else None,
+            lags=lags.get(group_id),
         )
         for group_id, each in listed.items()
     }
@@ -89,7 +92,13 @@ def _groups(asking: Asking, listed: Mapping[str, Listed]) -> dict[str, GroupSeen
 
 def _members(group: Described) -> tuple[Member, ...]:
     return tuple(
-        Member(each.member_id, each.client_id, each.client_host.removeprefix("/"), group.partitions_of(each))
+        Member(
+            each.member_id,
+            each.client_id,
+            each.client_host.removeprefix("/"),
+            group.partitions_of(each),
+            each.member_epoch if group.epoch is not None else None,
+        )
         for each in group.members
     )
 

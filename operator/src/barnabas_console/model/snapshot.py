@@ -26,6 +26,8 @@ class Unknown(StrEnum):
     """The figure that brokers do not have, such as a disk's size in old versions."""
 
 
+NAMES_MAX: Final = 3
+"""The number of members of a partition that a row names."""
 Figure = int | Unknown
 """A number, or why it is not known."""
 
@@ -95,6 +97,8 @@ class Member(NamedTuple):
     client_id: str
     host: str
     partitions: tuple[TopicPartition, ...] | None
+    epoch: int | None = None
+    """The epoch of the member, or None in a classic group."""
 
 
 class GroupSeen(NamedTuple):
@@ -106,10 +110,14 @@ class GroupSeen(NamedTuple):
     coordinator: int
     members: Sequence[Member] | Unknown
     committed: Mapping[TopicPartition, int] | Unknown
+    epoch: int | None = None
+    """The epoch of the group, or None for a classic group."""
+    lags: Mapping[TopicPartition, int] | None = None
+    """The lags that the coordinator of a share group reports, or None for other groups."""
 
 
 class GroupLag(NamedTuple):
-    """The place of a group in one partition; `client_id` is that of the member that reads it."""
+    """The place of a group in one partition; `client_id` has those of the members that read it."""
 
     topic: str
     partition: int
@@ -239,7 +247,10 @@ def _readers(lags: Mapping[str, Sequence[GroupLag]]) -> Mapping[str, Mapping[str
 def _lags(group: GroupSeen, snapshot: Snapshot) -> Iterator[GroupLag]:
     """Yield a row for each partition in which the group has a lag, a committed offset or an assigned member."""
     members = () if isinstance(group.members, Unknown) else group.members
-    owners = {where: each.client_id for each in members for where in each.partitions or ()}
+    owners: dict[TopicPartition, list[str]] = defaultdict(list)
+    for each in members:
+        for where in each.partitions or ():
+            owners[where].append(each.client_id)
     known = {} if isinstance(group.committed, Unknown) else group.committed
     counted = set(partitions_read(known, snapshot.partitions_of))
     for where in sorted({*known, *counted, *owners}):
@@ -247,7 +258,15 @@ def _lags(group: GroupSeen, snapshot: Snapshot) -> Iterator[GroupLag]:
         if isinstance(group.committed, Unknown):
             committed = group.committed
         end, behind = _behind(where, committed, snapshot, is_counted=where in counted)
-        yield GroupLag(*where, committed, end, behind, owners.get(where))
+        if group.lags is not None and where in snapshot.seen.partitions:
+            behind = group.lags.get(where, Unknown.NOT_YET)
+        yield GroupLag(*where, committed, end, behind, _names(owners.get(where, ())))
+
+
+def _names(client_ids: Sequence[str]) -> str | None:
+    """Return the client ids as a short text, because hundreds of members of a share group may read one partition."""
+    more = f" and {len(client_ids) - NAMES_MAX} more" if len(client_ids) > NAMES_MAX else ""
+    return f"{', '.join(sorted(client_ids)[:NAMES_MAX])}{more}" if client_ids else None
 
 
 def _behind(where: TopicPartition, committed: Figure, snapshot: Snapshot, *, is_counted: bool) -> tuple[Figure, Figure]:

@@ -89,6 +89,8 @@ class Described(NamedTuple):
     protocol_type: str
     members: Sequence[Any]
     partitions_of: PartitionsOf = classic_partitions
+    epoch: int | None = None
+    """The epoch of the group, or None for a classic group."""
 
     @property
     def topics(self) -> frozenset[str] | None:

@@ -123,9 +123,9 @@ def described_groups(asking: Asking, listed: Mapping[str, Listed]) -> dict[str, 
 
 def _described(request: Any, group: Any) -> Described:
     if isinstance(request, ConsumerGroupDescribeRequest):
-        return Described(group.group_state, CONSUMERS, group.members, owned)
+        return Described(group.group_state, CONSUMERS, group.members, owned, group.group_epoch)
     if isinstance(request, ShareGroupDescribeRequest):
-        return Described(group.group_state, SHARE_CONSUMERS, group.members, owned)
+        return Described(group.group_state, SHARE_CONSUMERS, group.members, owned, group.group_epoch)
     return Described(group.group_state, group.protocol_type, group.members)
 
 

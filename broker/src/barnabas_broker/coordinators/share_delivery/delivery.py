@@ -218,6 +218,7 @@ class ShareDelivery:
             if acquired:
                 session.touched.add(led.key)
                 led.set_timer()
+                led.counts.deliver(acquired)
                 records = batches.with_records(acquired)
                 led.hosted.bytes_out += len(records)
                 return Delivered(acquired, records)

@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 from barnabas_broker.coordinators.share_delivery.share_partition import (
     NEVER_MS,
     AcknowledgementBatch,
+    Acquired,
     Limits,
     ShareChange,
     SharePartition,
@@ -93,6 +94,8 @@ class DeliveryCounts:
     def __init__(self) -> None:
         self.acknowledgements = [0, 0, 0, 0, 0]
         """The number of acknowledged records by the number of the acknowledgement type."""
+        self.first_deliveries = 0
+        self.later_deliveries = 0
         self.lock_timeouts = 0
         self.dead_letters = 0
         self.dead_letters_failed = 0
@@ -100,11 +103,19 @@ class DeliveryCounts:
         self.dead_letters_impossible = 0
         """The number of records that were archived without a dead letter, because the setting is broken."""
 
+    def deliver(self, acquired: Iterable[Acquired]) -> None:
+        """Count records that a member gets."""
+        for each in acquired:
+            if each.delivery_count > 1:
+                self.later_deliveries += each.last - each.first + 1
+            else:
+                self.first_deliveries += each.last - each.first + 1
+
     @property
     def are_zero(self) -> bool:
         """True if nothing was counted yet."""
         others = (self.lock_timeouts, self.dead_letters, self.dead_letters_failed, self.dead_letters_impossible)
-        return not any(self.acknowledgements) and not any(others)
+        return not any(self.acknowledgements) and not any(others) and not self.first_deliveries + self.later_deliveries
 
 
 class LedEnvironment(NamedTuple):
@@ -220,12 +231,12 @@ class LedPartition:
             self._activate(outcome.start_offset, outcome.batches)
 
     def _on_start(self, start: int | ApiError) -> None:
-        """Store the start, unless it is that of the log: another leader would choose a later one."""
+        """Store the start, unless the group begins at the earliest record: another leader would choose a later one."""
         if self.life is not Life.INITIALIZING:
             return
         if isinstance(start, ApiError):
             self._fail(start)
-        elif start == self.hosted.log.log_start_offset:
+        elif self.config.auto_offset_reset.strategy == "earliest":
             self._activate(start, ())
         else:
             entry = WriteEntry(self.key, self._state_epoch, self.leader_epoch, start, 0, ())

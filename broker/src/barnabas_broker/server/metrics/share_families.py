@@ -1,6 +1,7 @@
 """The metrics of share groups on this broker, as the leader of partitions that they consume."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Final
 
 from barnabas_broker.coordinators.share_delivery.led_partition import DeliveryCounts, LedPartition
@@ -27,18 +28,19 @@ def _of_groups(environment: HandlerEnvironment) -> list[Family]:
 
         return Family(name, "counter", help_text, samples)
 
-    def acknowledged() -> Iterator[Sample]:
-        for group_id, counts in list(shares.counts.items()):
-            for name, number in zip(_TYPES, counts.acknowledgements, strict=True):
-                yield Sample(labels(group=group_id, ack_type=name), number)
-
     return [
         single("barnabas_share_sessions", "gauge", "Number of share sessions on this broker", len(shares.sessions)),
         Family(
             "kafka_server_sharegroupmetrics_recordacknowledgements_total",
             "counter",
             "Number of records that members of a share group have acknowledged, by the type of acknowledgement",
-            acknowledged,
+            partial(_acknowledged, shares.counts),
+        ),
+        Family(
+            "barnabas_share_deliveries_total",
+            "counter",
+            "Number of records that members of a share group got, for the first time or again",
+            partial(_delivered, shares.counts),
         ),
         family(
             "kafka_server_sharepartitionmetrics_acquisitionlocktimeout_total",
@@ -61,6 +63,18 @@ def _of_groups(environment: HandlerEnvironment) -> list[Family]:
             lambda counts: counts.dead_letters_impossible,
         ),
     ]
+
+
+def _acknowledged(counts: Mapping[str, DeliveryCounts]) -> Iterator[Sample]:
+    for group_id, each in list(counts.items()):
+        for name, number in zip(_TYPES, each.acknowledgements, strict=True):
+            yield Sample(labels(group=group_id, ack_type=name), number)
+
+
+def _delivered(counts: Mapping[str, DeliveryCounts]) -> Iterator[Sample]:
+    for group_id, each in list(counts.items()):
+        yield Sample(labels(group=group_id, delivery="first"), each.first_deliveries)
+        yield Sample(labels(group=group_id, delivery="again"), each.later_deliveries)
 
 
 def _of_partitions(environment: HandlerEnvironment) -> list[Family]:
