@@ -1,11 +1,13 @@
-"""The rows of consumer groups with the protocol of KIP-848."""
+"""The rows of consumer groups with the protocol of KIP-848, and of share groups."""
 
 from collections.abc import Iterator
 from typing import Final
 
+from bench.clients.share_members import Way
 from bench.metrics import Aim, Better, Metric
 from bench.row import Group, Place, Row
 from bench.scenarios.consumer_groups import Expressions, Heartbeats, Rebalances
+from bench.scenarios.share_groups import IdleGroups, Turnaround, WorkOff
 
 KAFKA: Final = "kafka"
 HALF: Final = Aim(times_peer_max=0.5)
@@ -41,6 +43,31 @@ EXPRESSIONS: Final = Group(
         Metric("cpu_s", "CPU s of the broker", Better.LOWER),
     ),
 )
+WORK_OFF: Final = Group(
+    "shares",
+    "Share groups (KIP-932): 1 KB records of one partition, acknowledged",
+    KAFKA,
+    (
+        Metric("records_per_s", "records/s", Better.HIGHER, Aim(times_peer_min=1.5)),
+        Metric("records_per_cpu_s", "records per broker CPU s", Better.HIGHER),
+    ),
+)
+TURNAROUND: Final = Group(
+    "share-turnaround",
+    "Share groups: from Produce to the stored acknowledgement",
+    KAFKA,
+    (Metric("p50_us", "p50 us", Better.LOWER), Metric("p99_us", "p99 us", Better.LOWER, HALF)),
+)
+IDLE_SHARES: Final = Group(
+    "share-idle",
+    "Share groups: groups of one member that have nothing to do",
+    KAFKA,
+    (
+        Metric("grown_mb", "growth, MB", Better.LOWER, Aim(times_peer_max=0.5)),
+        Metric("rss_mb", "RSS MB", Better.LOWER, HALF),
+        Metric("cpu_s", "CPU s until each has its partition", Better.LOWER),
+    ),
+)
 
 
 def group_rows() -> Iterator[Row]:
@@ -57,3 +84,15 @@ def group_rows() -> Iterator[Row]:
         title = f"{topics:,} topics, {members} expressions"
         expressions = Expressions(topics, members)
         yield Row(f"expressions.{topics}", title, EXPRESSIONS, expressions, quick, place=Place.OWN, slow=True)
+    yield from _share_rows()
+
+
+def _share_rows() -> Iterator[Row]:
+    ways: tuple[tuple[Way, int, str], ...] = (("each", 4_000, "one by one"), ("batch", 60_000, "by batch"))
+    for way, records, words in ways:
+        for members in (1, 10, 100):
+            title = f"{members} member{'s' if members > 1 else ''}, {words}"
+            work = WorkOff(members, records, way)
+            yield Row(f"shares.{way}.{members}", title, WORK_OFF, work, members == 10, place=Place.OWN, slow=True)
+    yield Row("shares.turnaround", "one record at a time", TURNAROUND, Turnaround(), place=Place.OWN, slow=True)
+    yield Row("shares.idle", "1,000 groups", IDLE_SHARES, IdleGroups(1_000), False, place=Place.OWN, slow=True)

@@ -45,7 +45,7 @@ class Rebalances:
 
     def measure(self, stand: Stand, peer: str) -> Measurement:
         """Measure the seconds until each partition is consumed again, and the share of them that stopped for a join."""
-        with _fresh(stand, peer, SETTINGS) as server:
+        with fresh(stand, peer, SETTINGS) as server:
             create(server.bootstrap, [TOPIC], self.partitions)
             with closing(Fleet(server.port, TOPIC, self.partitions)) as fleet:
                 stand.status.step(f"{self.members} members join")
@@ -85,7 +85,7 @@ class Heartbeats:
 
     def measure(self, stand: Stand, peer: str) -> Measurement:
         """Measure the growth of memory with the groups, and the CPU time of a heartbeat that changes nothing."""
-        with _fresh(stand, peer, LONG_SESSIONS) as server:
+        with fresh(stand, peer, LONG_SESSIONS) as server:
             create(server.bootstrap, [TOPIC], 1)
             with closing(Fleet(server.port, TOPIC, 1)) as fleet:
                 fleet.join("first", "first")
@@ -110,7 +110,7 @@ class Expressions:
 
     def measure(self, stand: Stand, peer: str) -> Measurement:
         """Measure the seconds until all topics are consumed, and another one that is made; the CPU time of both."""
-        with _fresh(stand, peer, SETTINGS) as server:
+        with fresh(stand, peer, SETTINGS) as server:
             names = [f"t{number % self.members:03}-{number}" for number in range(self.topics)]
             stand.status.step(f"{self.topics:,} topics are made")
             create(server.bootstrap, names, 1, topics_per_request=TOPICS_A_REQUEST)
@@ -139,7 +139,8 @@ def _cpu_of_a_beat_us(server: ServerProcess, fleet: Fleet) -> float:
 
 
 @contextmanager
-def _fresh(stand: Stand, peer: str, settings: Mapping[str, int]) -> Iterator[ServerProcess]:
+def fresh(stand: Stand, peer: str, settings: Mapping[str, int]) -> Iterator[ServerProcess]:
+    """Run a new server with more settings. Raises NotRun if it does not start."""
     server, folder = stand.brokers.fresh(peer)
     try:
         _add_settings(folder / "server.properties", settings)

@@ -60,6 +60,10 @@ class Connection:
             frame = frame[:4] + bytes(API_SPECS[18].is_flexible(version)) + frame[4:]
         return decode_response(name, version, memoryview(frame))
 
+    def fileno(self) -> int:
+        """Return the descriptor of the socket, with which selectors wait for a response."""
+        return self._socket.fileno()
+
     def send_frame(self, frame: bytes | bytearray) -> None:
         """Send a framed request."""
         self._socket.sendall(frame)
