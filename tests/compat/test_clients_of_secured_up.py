@@ -24,9 +24,9 @@ SECURITY = """\
 KINDS = ("scram-sha-512", "plain", "tls")
 
 
-@pytest.fixture(params=KINDS)
-def secured(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RunningUp]:
-    up = RunningUp(tmp_path)
+@pytest.fixture(scope="module", params=KINDS)
+def secured(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningUp]:
+    up = RunningUp(tmp_path_factory.mktemp("up"))
     listener = "      port: 0\n"
     up.write("cluster.yaml", CLUSTER.replace(listener, listener + SECURITY.replace("KIND", request.param)))
     up.write("flights.yaml", topic_manifest("flights", "partitions: 1"))
@@ -64,7 +64,7 @@ def test_clients_connect_only_with_the_files_of_a_user(secured: RunningUp) -> No
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("secured", size(["scram-sha-512"], KINDS), indirect=True)
+@pytest.mark.parametrize("secured", size(("scram-sha-512",), KINDS), indirect=True, scope="module")
 def test_kafkas_tools_connect_with_the_file_of_a_user(secured: RunningUp, tmp_path: Path) -> None:
     file = secured.data / "security" / "users" / "admin" / "client.properties"
     java = RemoteClient("java", java_driver(secured.bootstrap), tmp_path / "java.log")

@@ -14,6 +14,7 @@ import msgspec
 import pytest
 
 from barnabas_operator.app.operator_parts import Variables
+from harness.command_here import barnabas_here
 from harness.deadline import PATIENCE_S
 
 NOBODY_THERE = """
@@ -44,13 +45,7 @@ def test_the_operator_exits_and_says_what_it_needs_without_a_pod_and_a_kubeconfi
 
 
 def test_the_help_names_each_environment_variable_of_the_operator() -> None:
-    shown = subprocess.run(
-        [sys.executable, "-m", "barnabas", "operator", "--help"],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=PATIENCE_S,
-    )
+    shown = barnabas_here("operator", "--help")
     read = {field.encode_name for field in msgspec.structs.fields(Variables)}
     assert shown.returncode == 0
     assert {"WATCH_NAMESPACES", "POD_NAME", "LEASE"} <= read
@@ -93,13 +88,7 @@ def test_the_operator_exits_with_one_line_if_a_variable_is_unusable(
 
 
 def test_the_operator_refuses_arguments() -> None:
-    ended = subprocess.run(
-        [sys.executable, "-m", "barnabas", "operator", "--namespace=x"],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=PATIENCE_S,
-    )
+    ended = barnabas_here("operator", "--namespace=x")
     assert ended.returncode == 2
     assert "unrecognized arguments: --namespace=x" in ended.stderr
 

@@ -1,7 +1,6 @@
 """`barnabas start-maintenance` starts one run, and its exit code says how the run ended."""
 
 import asyncio
-import subprocess
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -10,6 +9,7 @@ import pytest
 from barnabas_operator.app.start_maintenance import EXIT_FAILED, EXIT_TRY_AGAIN, EXIT_USAGE, Started, exit_code
 from barnabas_operator.kube.api import KubeRefused
 from barnabas_operator.resources.kind import JsonObject
+from harness.command_here import barnabas_here
 from harness.deadline import PATIENCE_S
 from harness.kube_memory import KubeMemory, no_server
 from harness.maintenance_world import ARCHIVE, KIND, VOLUMES
@@ -45,10 +45,8 @@ def succeeds(api: KubeMemory) -> None:
     api.put({**(api.found(KIND, STARTED.job_name) or {}), "status": SUCCEEDED})
 
 
-def test_the_command_names_the_missing_variables_outside_a_cronjobs_pod(
-    barnabas: Callable[..., subprocess.CompletedProcess[str]],
-) -> None:
-    done = barnabas("start-maintenance", "one", "nightly")
+def test_the_command_names_the_missing_variables_outside_a_cronjobs_pod() -> None:
+    done = barnabas_here("start-maintenance", "one", "nightly")
     assert done.returncode == 2
     assert (
         "POD_NAMESPACE, JOB_NAME, JOB_UID are not set; this command runs only in the pods of a Cluster's CronJobs"

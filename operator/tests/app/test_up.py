@@ -13,6 +13,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
 from barnabas_operator.app.local_cluster import any_free_port
+from harness.command_here import barnabas_here
 from harness.deadline import PATIENCE_S, wait_for
 from harness.running_up import CLUSTER, RunningUp, alive, topic_manifest
 
@@ -180,19 +181,17 @@ USAGE: dict[str, tuple[str, int, str]] = {
 
 
 @pytest.mark.parametrize(("text", "status", "message"), USAGE.values(), ids=USAGE.keys())
-def test_up_reports_bad_manifests_and_starts_nothing(
-    barnabas: Run, tmp_path: Path, text: str, status: int, message: str
-) -> None:
+def test_up_reports_bad_manifests_and_starts_nothing(tmp_path: Path, text: str, status: int, message: str) -> None:
     (tmp_path / "cluster.yaml").write_text(text, encoding="utf-8")
-    done = barnabas("up", "-f", str(tmp_path), "--data-dir", str(tmp_path / "data"))
+    done = barnabas_here("up", "-f", str(tmp_path), "--data-dir", str(tmp_path / "data"))
     assert (done.returncode, message in done.stdout) == (status, True), done.stdout
     assert not (tmp_path / "data").exists()
 
 
-def test_a_missing_directory_is_bad_usage(barnabas: Run, tmp_path: Path) -> None:
-    done = barnabas("up", "-f", str(tmp_path / "nowhere"), "--data-dir", str(tmp_path / "data"))
+def test_a_missing_directory_is_bad_usage(tmp_path: Path) -> None:
+    done = barnabas_here("up", "-f", str(tmp_path / "nowhere"), "--data-dir", str(tmp_path / "data"))
     assert (done.returncode, "there is no such file or directory" in done.stdout) == (2, True)
-    assert barnabas("up").returncode == 2
+    assert barnabas_here("up").returncode == 2
 
 
 def test_up_names_a_port_that_another_program_uses(barnabas: Run, tmp_path: Path) -> None:

@@ -1,12 +1,11 @@
 """`barnabas up --console` serves the console beside the brokers, unless it would look with all rights."""
 
 import re
-import subprocess
 import urllib.request
-from collections.abc import Callable
 
 import pytest
 
+from harness.command_here import barnabas_here
 from harness.deadline import wait_for
 from harness.running_up import CLUSTER, RunningUp
 from harness.server_process import free_port
@@ -39,7 +38,7 @@ def test_up_does_not_serve_the_console_of_a_secured_cluster(up: RunningUp) -> No
 
 
 @pytest.mark.parametrize("port", ["0", "70000", "here"])
-def test_up_refuses_a_port_that_is_none(barnabas: Callable[..., subprocess.CompletedProcess[str]], port: str) -> None:
-    done = barnabas("up", "-f", ".", "--console", port)
+def test_up_refuses_a_port_that_is_none(port: str) -> None:
+    done = barnabas_here("up", "-f", ".", "--console", port)
     assert done.returncode == 2
     assert f"argument --console: {port!r}; allowed: a port from 1 to 65535" in done.stderr

@@ -12,6 +12,7 @@ from kafka.protocol.metadata import MetadataRequest
 from barnabas_kafka.asking import Asking
 from barnabas_kafka.connection import connected_client
 from harness.cluster import BarnabasCluster, barnabas_cluster
+from harness.command_here import barnabas_here
 from harness.deadline import PATIENCE_S, wait_for
 from harness.running_exporter import RunningExporter
 from harness.server_process import free_port
@@ -76,10 +77,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BarnabasCluste
         ("--max-group-partitions", "1.5", "a whole number from 0 to 10000000"),
     ],
 )
-def test_a_bad_option_is_refused_with_its_value_and_what_is_allowed(
-    barnabas: Callable[..., subprocess.CompletedProcess[str]], option: str, value: str, allowed: str
-) -> None:
-    done = barnabas("lag-exporter", "--bootstrap", "localhost:9092", option, value)
+def test_a_bad_option_is_refused_with_its_value_and_what_is_allowed(option: str, value: str, allowed: str) -> None:
+    done = barnabas_here("lag-exporter", "--bootstrap", "localhost:9092", option, value)
     assert done.returncode == 2
     assert f"argument {option}: {value!r}; allowed: {allowed}" in done.stderr
 

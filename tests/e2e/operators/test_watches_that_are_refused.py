@@ -67,7 +67,9 @@ def namespace(defined_api_server: ControlPlane) -> Iterator[str]:
     defined_api_server.kubectl("delete", "namespace", name, "--wait=false")
 
 
-@pytest.mark.parametrize("status", [503, 404, 403, 401])
+@pytest.mark.parametrize(
+    "status", [503, 401, *(pytest.param(each, marks=pytest.mark.soak(only=True)) for each in (404, 403))]
+)
 async def test_a_refused_watch_resumes_and_sees_the_changes_made_meanwhile(
     status: int, defined_api_server: ControlPlane, namespace: str, tmp_path: Path
 ) -> None:
