@@ -42,19 +42,18 @@ def go_on(broker: FaultyBroker, values: list[bytes] = VALUES) -> None:
     wait_for(broker.ready, lambda answer: answer == "ok")
 
 
-@pytest.mark.parametrize("torn", ["half a batch", "zeros as after a power cut"])
-def test_a_torn_last_batch_is_truncated_and_the_log_accepts_appends(broker: FaultyBroker, torn: str) -> None:
+def test_a_torn_last_batch_is_truncated_and_the_log_accepts_appends(broker: FaultyBroker) -> None:
     broker.server.kill()
     path = logs_of(broker)[-1]
-    tails = {"half a batch": path.read_bytes()[:4000], "zeros as after a power cut": bytes(100_000)}
+    half_a_batch = path.read_bytes()[:4000]
     with path.open("ab") as log:
-        log.write(tails[torn])
+        log.write(half_a_batch)
     broker.server.start()
     assert len(broker.lines("WARNING", path.name, "bytes were cut off because they are not complete")) == 1
     go_on(broker)
 
 
-MAGIC = 16
+MAGIC, CRC = 16, 17
 
 
 def damage_batch(broker: FaultyBroker, segment: int, place: int) -> int:
@@ -100,10 +99,9 @@ def test_a_corrupt_batch_takes_its_partition_offline_when_it_is_read(broker: Fau
     broker.client.write("others", MORE)
 
 
-@pytest.mark.parametrize("field", ["length", "CRC"])
-def test_a_corrupt_batch_after_the_recovery_point_is_truncated(broker: FaultyBroker, field: str) -> None:
+def test_a_corrupt_batch_after_the_recovery_point_is_truncated(broker: FaultyBroker) -> None:
     broker.server.kill()
-    damage_batch(broker, 2, {"length": 8, "CRC": 17}[field])
+    damage_batch(broker, 2, CRC)
     broker.server.start()
     kept = broker.client.read("flights")
     assert 200 < len(kept) < len(VALUES)

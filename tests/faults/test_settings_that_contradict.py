@@ -54,7 +54,7 @@ def test_a_broker_config_that_contradicts_a_topics_config_is_refused(start_broke
     broker.client.write("flights", [b"one"])
 
 
-@pytest.mark.parametrize("owner", ["1", "default"])
+@pytest.mark.parametrize("owner", [pytest.param("1", marks=pytest.mark.soak(only=True)), "default"])
 def test_stored_contradicting_configs_are_logged_ignored_and_can_be_deleted(
     start_broker: StartBroker, owner: str
 ) -> None:

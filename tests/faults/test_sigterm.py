@@ -37,7 +37,7 @@ def test_sigterm_under_load_is_a_clean_shutdown(start_broker: StartBroker) -> No
     assert all(values[partition][offset] == value for partition, offset, value in acknowledged)
 
 
-@pytest.mark.parametrize("bytes_written", [0, 30_000_000])
+@pytest.mark.parametrize("bytes_written", [pytest.param(0, marks=pytest.mark.soak(only=True)), 30_000_000])
 def test_sigterm_during_startup_stops_the_broker_at_once_and_loses_no_records(
     start_broker: StartBroker, bytes_written: int
 ) -> None:

@@ -14,6 +14,7 @@ from harness.barnabas_server import page
 from harness.deadline import wait_for
 
 EXIT_FAILED = 1
+SOAK = pytest.mark.soak(only=True)
 QUICK = {"broker_heartbeat_interval_ms": "100", "broker_session_timeout_ms": "3000", "log_cleaner_backoff_ms": "100"}
 
 
@@ -37,15 +38,15 @@ def broken(start_broker: StartBroker, fault: str) -> FaultyBroker:
     ("fault", "reason"),
     [
         ("the feed fails", "the task metadata watch failed: Broken: by the test"),
-        ("the feed hangs", "the task metadata watch hangs"),
-        ("the leases fail", "the task leases failed: Broken: by the test"),
+        pytest.param("the feed hangs", "the task metadata watch hangs", marks=SOAK),
+        pytest.param("the leases fail", "the task leases failed: Broken: by the test", marks=SOAK),
         ("the leases hang", "the task leases hangs"),
-        ("the controller fails", "the task controller failed: Broken: by the test"),
-        ("the controller hangs", "the task controller hangs"),
+        pytest.param("the controller fails", "the task controller failed: Broken: by the test", marks=SOAK),
+        pytest.param("the controller hangs", "the task controller hangs", marks=SOAK),
         ("a listener fails", "the task metadata watch failed: ZeroDivisionError: division by zero"),
         ("a timer fails", "a callback failed: Broken: by the test"),
-        ("the cleaner fails", "the task cleaner failed: Broken: by the test"),
-        ("the cleaner hangs", "the task cleaner hangs"),
+        pytest.param("the cleaner fails", "the task cleaner failed: Broken: by the test", marks=SOAK),
+        pytest.param("the cleaner hangs", "the task cleaner hangs", marks=SOAK),
         ("a disk hangs", "the task disks hangs"),
     ],
 )

@@ -45,10 +45,11 @@ def test_zeros_after_the_last_batch_are_cut_off(tmp_path: Path) -> None:
     assert one.open().log_end_offset == 2
 
 
-def test_a_batch_with_a_wrong_crc_past_the_recovery_point_ends_the_log(tmp_path: Path) -> None:
+@pytest.mark.parametrize("byte", [65, 8], ids=["the records", "the length"])
+def test_a_batch_with_a_changed_byte_past_the_recovery_point_ends_the_log(tmp_path: Path, byte: int) -> None:
     one = OneLog(tmp_path).with_config(segment_bytes=3 * SIZE)
     filled(one, 8).segments.close_files()
-    flip(one.file(3, ".log"), SIZE + 65)
+    flip(one.file(3, ".log"), SIZE + byte)
     log = one.open()
     assert log.log_end_offset == 4
     assert [segment.base_offset for segment in log.segments] == [0, 3]
