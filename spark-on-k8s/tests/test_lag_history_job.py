@@ -73,14 +73,12 @@ def test_lag_history_has_the_same_lag_as_the_lag_exporter(spark: SparkSession, w
     assert "http" not in page
     assert f"{group.group}: largest lag by hour" in page
     world.archive(spark, topic="__consumer_offsets")
-    again = msgspec.structs.replace(options, report=str(tmp_path / "again"), archive=str(world.folder))
-    (told_again,) = lag_history.run(spark, again).groups
-    assert msgspec.structs.replace(told_again, seconds_now=told.seconds_now) == told  # The seconds grow with time.
     group.commit_unwatched(1, 45)
-    later = lag_history.run(spark, msgspec.structs.replace(again, report=str(tmp_path / "later")))
+    archived = msgspec.structs.replace(options, report=str(tmp_path / "later"), archive=str(world.folder))
+    later = lag_history.run(spark, archived)
+    (told_later,) = later.groups
+    assert (told_later.commits, told_later.lag_max, told_later.lag_now, told_later.missed) == (5, 40, 0, 3)
     assert [(each.partition, each.committed, each.lag) for each in later.now] == [(0, 90, 0), (1, 45, 0)]
-    verified = world.verify(spark, topic="__consumer_offsets").partitions
-    assert sum(each.topic_records for each in verified) == sum(each.archive_records for each in verified) > 0
 
 
 def test_commits_of_aborted_and_open_transactions_are_left_out(
